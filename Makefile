@@ -97,16 +97,17 @@ comparison: install # about 45 processor minutes, in which it goes on where it e
 		--csv docs/reference/tables --figures docs/figures/group-sizes
 
 # The same flows by other software, each in an environment of its own. These packages have no wheels.
-BUILT := pyspark,antlr4-python3-runtime
+BUILT := pyspark,antlr4-python3-runtime,dp-mobility-report,pandarallel
 build/peers/%/installed: benchmarks/peers/requirements/%.txt benchmarks/peers/requirements/building.txt
 	$(PYTHON) -m venv $(@D)
 	$(@D)/bin/python -m pip --quiet --disable-pip-version-check install $(PINNED) --only-binary :all: -r $(word 2,$^)
 	$(@D)/bin/python -m pip --quiet --disable-pip-version-check install $(PINNED) --only-binary :all: --no-binary $(BUILT) --no-build-isolation -r $<
 	touch $@
 
-PEERS := opendp pipeline_dp inf_tda smartnoise_sql tumult
+PEERS := opendp pipeline_dp inf_tda smartnoise_sql tumult dp_mobility_report
 peers: install $(PEERS:%=build/peers/%/installed)
 	$(BIN)/python -m benchmarks.peers --csv docs/reference/tables
+	$(BIN)/python -m benchmarks.peers.user_level --csv docs/reference/tables $(DATA:%=--data %)
 
 charts: install # of the measured results, from their CSV files
 	$(BIN)/python docs/charts.py

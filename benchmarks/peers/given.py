@@ -9,6 +9,7 @@ permits.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -55,35 +56,54 @@ def levels_of(data: KnownFlows) -> Levels:
     return Levels(geography.levels, geography.codes[1:], geography.parents[2:], tuple(true))
 
 
-def permitted_rho(geography: Geography, epsilon: str) -> float:
-    """Return the rho of Gaussian noise that exact accounting permits, for one trip that is added or removed."""
-    unit = PrivacyUnit("trip", neighbours="unbounded")
+TRIP = PrivacyUnit("trip", neighbours="unbounded")
+
+
+def permitted_rho(geography: Geography, epsilon: str, unit: PrivacyUnit = TRIP) -> float:
+    """Return the rho of Gaussian noise that exact accounting permits, for one unit that is added or removed."""
     plan = plan_release(geography, unit=unit, budget=Budget(epsilon, DELTA), acceptance=NO_FAULTS)
     return float_above(plan.spent.rho)
 
 
 def write_given(folder: Path, data: KnownFlows, epsilon: str) -> None:
     """Write the files of a data set and of a budget to a folder; see the module docstring."""
+    levels = levels_of(data)
+    ends = np.nonzero(levels.true[-1])
+    repeats = levels.true[-1][ends].astype(np.int64)
+    settings = {"rho": permitted_rho(data.geography, epsilon)}
+    write_trips(folder, levels, [np.repeat(zones, repeats) for zones in ends], epsilon, settings, {})
+
+
+def write_trips(
+    folder: Path,
+    levels: Levels,
+    ends: Sequence[NDArray[np.int64]],
+    epsilon: str,
+    settings: Mapping[str, Any],
+    columns: Mapping[str, Any],
+) -> None:
+    """Write the files of trips to a new folder; see the module docstring.
+
+    Args:
+        folder: folder that is made.
+        levels: levels of the geography.
+        ends: numbers of the zones of the origins and of the destinations; shape (trips,) each.
+        epsilon: budget.
+        settings: more settings, such as rho.
+        columns: more columns of the trips, such as the users; shape (trips,) each.
+    """
     folder.mkdir(parents=True)
-    levels, geography = levels_of(data), data.geography
-    origin, destination = np.nonzero(levels.true[-1])
-    repeats = levels.true[-1][origin, destination].astype(np.int64)
     zones: dict[str, Any] = {levels.names[-1]: np.arange(len(levels.codes[-1]))}
     for name, parents in zip(levels.names[-2::-1], levels.parents[::-1], strict=True):
         zones = {name: parents[next(iter(zones.values()))], **zones}
-    listed = pd.DataFrame({name: np.array(geography.codes[k])[at] for k, (name, at) in enumerate(zones.items(), 1)})
+    listed = pd.DataFrame({name: np.array(levels.codes[k])[at] for k, (name, at) in enumerate(zones.items())})
     listed.to_csv(folder / "zones.csv", index=False)
-    columns: dict[str, Any] = {}
-    for side, ends in (("origin", origin), ("destination", destination)):
+    areas: dict[str, Any] = {}
+    for side, of_trips in zip(("origin", "destination"), ends, strict=True):
         for name in levels.names:
-            columns[f"{side}_{name}"] = listed[name].to_numpy(dtype=object)[np.repeat(ends, repeats)]
-    pd.DataFrame(columns).to_parquet(folder / "trips.parquet", index=False)
+            areas[f"{side}_{name}"] = listed[name].to_numpy(dtype=object)[of_trips]
+    pd.DataFrame({**areas, **columns}).to_parquet(folder / "trips.parquet", index=False)
     for name, codes in zip(levels.names, levels.codes, strict=True):
         pd.DataFrame({"area": codes}).to_csv(folder / f"areas_{name}.csv", index=False)
-    settings = {
-        "levels": levels.names,
-        "epsilon": float(epsilon),
-        "delta": float(DELTA),
-        "rho": permitted_rho(geography, epsilon),
-    }
-    (folder / "settings.json").write_text(json.dumps(settings), encoding="utf-8")
+    known = {"levels": levels.names, "epsilon": float(epsilon), "delta": float(DELTA), **settings}
+    (folder / "settings.json").write_text(json.dumps(known), encoding="utf-8")

@@ -1,10 +1,12 @@
-"""The measures of other software's tables against loops over tiny tables, and the limits of its programs."""
+"""The measures of other software's tables against loops over tiny tables, its programs, and what they are given."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import sys
+from collections import Counter
 from itertools import product
 
 import numpy as np
@@ -16,7 +18,11 @@ from hypothesis import strategies as st
 from benchmarks.peers.contenders import CONTENDERS, FOLDER, ROOT
 from benchmarks.peers.limited import run_limited
 from benchmarks.peers.measures import Released, consistent_share, level_measures, read_released
+from benchmarks.peers.user_level import MOST, USER_CONTENDERS, cut_share, rows, write_users
+from benchmarks.person_year import in_months
+from benchmarks.synthetic_users import mobility_panel
 
+EVERY = (*CONTENDERS, *USER_CONTENDERS.values())
 PARENTS = np.array([0, 0, 1], dtype=np.int32)
 ZONES = list(product(range(3), repeat=2))
 
@@ -78,11 +84,11 @@ def test_a_program_is_ended_at_its_limits(code: str, limits: dict[str, float], f
 
 
 def test_every_contender_has_a_program_with_user_code() -> None:
-    assert all(contender.lines > 5 for contender in CONTENDERS)
+    assert all(contender.lines > 5 for contender in EVERY)
 
 
 def test_every_environment_is_made_by_the_makefile_from_packages_pinned_by_hash() -> None:
-    names = {contender.environment for contender in CONTENDERS if contender.environment is not None}
+    names = {contender.environment for contender in EVERY if contender.environment is not None}
     (made,) = re.findall(r"^PEERS := (.*)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
     assert set(made.split()) == names
     pinned = re.compile(r"(?:[a-z0-9-]+(?:\[[a-z]+\])?==\S+(?: \\\n    --hash=sha256:[0-9a-f]{64})+\n)+")
@@ -97,3 +103,40 @@ def test_spark_starts_the_python_of_the_contender(monkeypatch) -> None:
     variables = contender.environment_variables
     assert variables["PYSPARK_PYTHON"] == str(contender.python)
     assert not variables.keys() & {"SPARK_HOME", "PYTHONPATH"}
+
+
+def test_caps_leave_out_what_a_loop_does_not_count() -> None:
+    panel = mobility_panel(20_000, 400, 40, 0.25)
+    now = panel.month == 0
+    trips = list(zip(panel.user[now], panel.origin[now], panel.destination[now], strict=True))
+    for once, counted in ((False, trips), (True, set(trips))):
+        of_user = Counter(user for user, *_ in counted)
+        kept = sum(min(number, MOST) for number in of_user.values())
+        assert cut_share(in_months(panel)[0], once=once) == pytest.approx(1 - kept / len(trips))
+
+
+def test_users_are_given_with_points_in_the_squares_of_their_zones(tmp_path) -> None:
+    panel = mobility_panel(2_000, 200, 40, 0.25)
+    levels, trips = write_users(tmp_path / "given", panel, "1")
+    given_trips = pd.read_parquet(tmp_path / "given" / "trips.parquet")
+    assert len(given_trips) == len(trips.user) == levels.true[0].sum()
+    assert given_trips["user"].value_counts().tolist() == sorted(np.bincount(trips.user)[np.unique(trips.user)])[::-1]
+    squares = json.loads((tmp_path / "given" / "zones.geojson").read_text(encoding="utf-8"))["features"]
+    corners = {each["properties"]["zone"]: each["geometry"]["coordinates"][0] for each in squares}
+    for side in ("origin", "destination"):
+        ends = given_trips[[f"{side}_zone", f"{side}_lng", f"{side}_lat"]].drop_duplicates()
+        for zone, x, y in ends.itertuples(index=False):
+            (left, low), (right, high) = corners[zone][0], corners[zone][2]
+            assert left < x < right
+            assert low < y < high
+    assert len({tuple(ring[0]) for ring in corners.values()}) == len(corners) == 40
+
+
+def test_a_small_panel_is_released_and_its_cut_is_stated() -> None:
+    class Options:
+        contender, case, epsilon, runs, data, small = ("ours_users_pairs",), ("panel", "taxis"), ("10",), 1, None, True
+
+    (row,) = rows(Options)  # type: ignore[arg-type]
+    assert (row["data_set"], row["example"], row["finished"]) == ("panel", "yes", "yes")
+    assert len(row["cut"]) == len(row["error"]) == 3
+    assert all(error > cut - 0.05 for error, cut in zip(row["error"], row["cut"], strict=True))
