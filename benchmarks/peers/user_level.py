@@ -37,7 +37,7 @@ from benchmarks.person_year import in_months
 from benchmarks.synthetic_users import Panel, mobility_panel, taxi_panel
 from benchmarks.tables import write_csv
 from od_core import PrivacyUnit
-from od_core.evaluation.user_bounds import UserTrips
+from od_core.evaluation.forecast import UserTrips
 
 MOST = 10
 """Largest number of a user's trips that are counted."""

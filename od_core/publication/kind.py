@@ -110,7 +110,7 @@ class Kind(BundleKind[R]):
 
     @abstractmethod
     def pictures(self, release: R, certificate: Certificate) -> Mapping[str, Markup]:
-        """Return the pictures of the report that are also shown outside it, as SVG by title."""
+        """Return the pictures of a release that Dagster shows, as SVG by title."""
 
     @abstractmethod
     def measured(self, release: R) -> Sequence[tuple[Step, NoisyVector]]:
