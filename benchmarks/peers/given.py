@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from benchmarks.peers.measures import summed
@@ -25,6 +27,8 @@ from od_core.privacy.accounting import float_above
 from od_core.privacy.neighbours import NO_FAULTS
 
 DELTA = "1e-6"
+AT_ONCE = 5_000_000
+"""Most trips that are held while they are written, but for those of one pair of zones."""
 
 
 @dataclass(frozen=True)
@@ -73,11 +77,7 @@ def write_given(folder: Path, data: KnownFlows, epsilon: str) -> None:
         zones = {name: parents[next(iter(zones.values()))], **zones}
     listed = pd.DataFrame({name: np.array(geography.codes[k])[at] for k, (name, at) in enumerate(zones.items(), 1)})
     listed.to_csv(folder / "zones.csv", index=False)
-    columns: dict[str, Any] = {}
-    for side, ends in (("origin", origin), ("destination", destination)):
-        for name in levels.names:
-            columns[f"{side}_{name}"] = listed[name].to_numpy(dtype=object)[np.repeat(ends, repeats)]
-    pd.DataFrame(columns).to_parquet(folder / "trips.parquet", index=False)
+    write_trips(folder / "trips.parquet", listed, origin, destination, repeats)
     for name, codes in zip(levels.names, levels.codes, strict=True):
         pd.DataFrame({"area": codes}).to_csv(folder / f"areas_{name}.csv", index=False)
     settings = {
@@ -87,3 +87,18 @@ def write_given(folder: Path, data: KnownFlows, epsilon: str) -> None:
         "rho": permitted_rho(geography, epsilon),
     }
     (folder / "settings.json").write_text(json.dumps(settings), encoding="utf-8")
+
+
+def write_trips(
+    file: Path, zones: pd.DataFrame, origin: NDArray[np.intp], destination: NDArray[np.intp], trips: NDArray[np.int64]
+) -> None:
+    """Write one row a trip, given the trips of pairs of zones by the numbers of their rows in ``zones``."""
+    codes = {name: pa.array(zones[name]) for name in zones}
+    ends = {"origin": origin, "destination": destination}
+    schema = pa.schema([(f"{side}_{name}", pa.string()) for side in ends for name in codes])
+    part = trips.cumsum() // AT_ONCE
+    with pq.ParquetWriter(file, schema) as writer:
+        for pairs in np.split(np.arange(len(trips)), np.flatnonzero(np.diff(part)) + 1):
+            numbers = {side: pa.array(at[pairs].repeat(trips[pairs])) for side, at in ends.items()}
+            columns = [code.take(numbers[side]) for side in ends for code in codes.values()]
+            writer.write_table(pa.table(columns, schema=schema))
