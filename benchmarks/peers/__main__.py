@@ -179,8 +179,8 @@ def written(path: Path, found: list[dict[str, Any]]) -> None:
     if path.exists():
         with path.open(encoding="utf-8", newline="") as file:
             kept = list(csv.DictReader(file))
-    rows = {(each["data_set"], each["epsilon"], each["contender"]): each for each in [*kept, *found]}
-    write_csv(path, list(rows.values()))
+    by_key = {(each["data_set"], each["epsilon"], each["contender"]): each for each in [*kept, *found]}
+    write_csv(path, list(by_key.values()))
 
 
 def main() -> None:
