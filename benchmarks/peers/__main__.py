@@ -7,7 +7,7 @@
 ``make peers`` installs each contender in an environment of its own first; one that is not there is a row that says so.
 A run that takes more than a minute of processor time is not repeated. A contender whose program did not finish is not
 tried with options that are listed after, or with data sets that are named after: name them from the smallest to the
-largest. Nor is one that would need five times the limit if its time grew as the number of pairs of areas.
+largest. Nor is one that would need ten times the limit if its time grew as the number of pairs of areas.
 One trip is added or removed (unbounded neighbours), at delta 1e-6; a trip is replaced in the rows named ``bounded``.
 Seconds are elapsed; beside other work on the machine, compare ``processor_seconds``, which are of all processes of a
 contender, from its start.
@@ -37,7 +37,7 @@ NOT_INSTALLED = "not installed"
 REPEATED_SECONDS = 60.0
 """Longest run that is repeated, in processor seconds."""
 
-HOPELESS = 5
+HOPELESS = 10
 """A contender is not tried if it would need so many times the limit, judged by its time for fewer pairs."""
 
 Figures = dict[str, float | list[float]]

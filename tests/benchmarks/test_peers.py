@@ -96,10 +96,10 @@ def test_a_contender_is_not_tried_where_it_cannot_finish() -> None:
     def tried(finished: str, seconds: float) -> dict[str, object]:
         return {"data_set": "uk", "finished": finished, "seconds": seconds, "processor_seconds": seconds}
 
-    assert not why_not_tried(mst, 100, [(fixed, 10, tried("yes", 500)), (mst, 10, tried("yes", 299))])
+    assert not why_not_tried(mst, 100, [(fixed, 10, tried("yes", 500)), (mst, 10, tried("yes", 599))])
     assert not why_not_tried(fixed, 100, [(mst, 10, tried("no, 8 GB", 5))])
     assert "opendp_fixed did not finish uk" in why_not_tried(mst, 100, [(fixed, 10, tried("no, 8 GB", 5))])
-    assert "10 times the pairs" in why_not_tried(mst, 100, [(mst, 10, tried("yes", 301))])
+    assert "10 times the pairs" in why_not_tried(mst, 100, [(mst, 10, tried("yes", 601))])
 
 
 def test_rows_of_a_file_are_replaced_or_kept(tmp_path) -> None:
