@@ -123,7 +123,7 @@ def why_not_tried(contender: Contender, pairs: int, tried: list[tuple[Contender,
         tried: contenders with the pairs of the data sets that they tried, and their figures.
     """
     order = CONTENDERS.index
-    for other, others, figures in tried:
+    for other, others, figures in reversed(tried):
         if other.program == contender.program and order(other) <= order(contender) and figures["finished"] != "yes":
             return f"not tried: {other.name} did not finish {figures['data_set']}"
         seconds = min(figures["seconds"], figures["processor_seconds"])
@@ -179,8 +179,13 @@ def written(path: Path, found: list[dict[str, Any]]) -> None:
     if path.exists():
         with path.open(encoding="utf-8", newline="") as file:
             kept = list(csv.DictReader(file))
-    by_key = {(each["data_set"], each["epsilon"], each["contender"]): each for each in [*kept, *found]}
-    write_csv(path, list(by_key.values()))
+    names = [contender.name for contender in CONTENDERS]
+    by_key = {
+        (CASES.index(each["data_set"]), float(each["epsilon"]), names.index(each["contender"])): each
+        for each in [*kept, *found]
+        if each["contender"] in names
+    }
+    write_csv(path, [by_key[key] for key in sorted(by_key)])
 
 
 def main() -> None:
