@@ -2,8 +2,12 @@
 
     make peers
     python -m benchmarks.peers --case flights --contender ours opendp_laplace --epsilon 1 --runs 3
+    python -m benchmarks.peers --case norway taxis uk us_counties --epsilon 1 --data FOLDER --csv docs/reference/tables
 
 ``make peers`` installs each contender in an environment of its own first; one that is not there is a row that says so.
+A run that takes more than a minute of processor time is not repeated. A contender whose program did not finish is not
+tried with options that are listed after, or with data sets that are named after: name them from the smallest to the
+largest. Nor is one that would need ten times the limit if its time grew as the number of pairs of areas.
 One trip is added or removed (unbounded neighbours), at delta 1e-6; a trip is replaced in the rows named ``bounded``.
 Seconds are elapsed; beside other work on the machine, compare ``processor_seconds``, which are of all processes of a
 contender, from its start.
@@ -12,6 +16,7 @@ contender, from its start.
 from __future__ import annotations
 
 import argparse
+import csv
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -24,11 +29,16 @@ from benchmarks.estimator import CASES, data_set, is_there
 from benchmarks.measuring import machine, printed
 from benchmarks.peers.contenders import CONTENDERS, Contender
 from benchmarks.peers.given import DELTA, Levels, levels_of, write_given
-from benchmarks.peers.limited import Used, run_limited
+from benchmarks.peers.limited import MOST_SECONDS, Used, run_limited
 from benchmarks.peers.measures import consistent_share, level_measures, read_released
 from benchmarks.tables import write_csv
 
 NOT_INSTALLED = "not installed"
+REPEATED_SECONDS = 60.0
+"""Longest run that is repeated, in processor seconds."""
+
+HOPELESS = 10
+"""A contender is not tried if it would need so many times the limit, judged by its time for fewer pairs."""
 
 Figures = dict[str, float | list[float]]
 
@@ -58,14 +68,19 @@ def checked(contender: Contender) -> str:
 
 
 def row(
-    contender: Contender, case: str, epsilon: str, folder: Path, levels: Levels, runs: int, check: str
+    contender: Contender, case: str, epsilon: str, folder: Path, levels: Levels, runs: int, check: str, why_not: str
 ) -> dict[str, Any]:
-    """Return the figures of a contender: means over the runs, and the standard error of the leaf error."""
+    """Return the figures of a contender: means over the runs, and the standard error of the leaf error.
+
+    It does not run if ``why_not`` says why.
+    """
     found = list[tuple[Used, Figures]]()
-    while len(found) < runs and not (found and found[-1][0].fault):
+    while not why_not and len(found) < runs:
         found.append(one_run(contender, folder, levels))
+        if found[-1][0].fault or found[-1][0].processor_seconds > REPEATED_SECONDS:
+            break
     used = [each for each, _ in found]
-    fault = used[-1].fault if used else NOT_INSTALLED
+    fault = used[-1].fault if used else why_not
     result: dict[str, Any] = {
         "data_set": case,
         "epsilon": epsilon,
@@ -99,17 +114,38 @@ def row(
     }
 
 
+def why_not_tried(contender: Contender, pairs: int, tried: list[tuple[Contender, int, dict[str, Any]]]) -> str:
+    """Return why a contender need not be tried on a data set; an empty text if it must.
+
+    Args:
+        contender: the contender.
+        pairs: pairs of areas of the data set, at all levels.
+        tried: contenders with the pairs of the data sets that they tried, and their figures.
+    """
+    order = CONTENDERS.index
+    for other, others, figures in reversed(tried):
+        if other.program == contender.program and order(other) <= order(contender) and figures["finished"] != "yes":
+            return f"not tried: {other.name} did not finish {figures['data_set']}"
+        seconds = min(figures["seconds"], figures["processor_seconds"])
+        if other == contender and seconds * pairs / others > HOPELESS * MOST_SECONDS:
+            times = f"{pairs / others:.0f} times the pairs"
+            return f"not tried: {figures['data_set']} took {seconds:.0f} s, and these are {times}"
+    return ""
+
+
 def rows(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Yield the figures of all data sets, epsilons and contenders that are asked for."""
     wanted = [each for each in CONTENDERS if each.name in options.contender]
     checks = {}
     for contender in wanted:
         checks[contender.name] = checked(contender) if contender.version() else NOT_INSTALLED
+    tried = list[tuple[Contender, int, dict[str, Any]]]()
     for case in options.case:
         if not is_there(case, options.data):
             continue
         data = data_set(case, options.data, small=options.small)
         levels = levels_of(data)
+        pairs = sum(table.size for table in levels.true)
         for epsilon in options.epsilon:
             with tempfile.TemporaryDirectory() as name:
                 folder = Path(name) / "given"
@@ -117,8 +153,11 @@ def rows(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
                 for contender in wanted:
                     print(f"{case}, epsilon {epsilon}: {contender.name}", file=sys.stderr)
                     check = checks[contender.name]
-                    runs = 0 if check == NOT_INSTALLED else options.runs
-                    yield row(contender, case, epsilon, folder, levels, runs, check)
+                    why_not = NOT_INSTALLED if check == NOT_INSTALLED else why_not_tried(contender, pairs, tried)
+                    found = row(contender, case, epsilon, folder, levels, options.runs, check, why_not)
+                    if not why_not:
+                        tried.append((contender, pairs, found))
+                    yield found
 
 
 def in_csv(found: dict[str, Any]) -> dict[str, Any]:
@@ -134,6 +173,21 @@ def in_csv(found: dict[str, Any]) -> dict[str, Any]:
     return {name: text(value) for name, value in found.items()}
 
 
+def written(path: Path, found: list[dict[str, Any]]) -> None:
+    """Write rows to a CSV file, in place of those of the same data set, epsilon and contender; others are kept."""
+    kept = list[dict[str, Any]]()
+    if path.exists():
+        with path.open(encoding="utf-8", newline="") as file:
+            kept = list(csv.DictReader(file))
+    names = [contender.name for contender in CONTENDERS]
+    by_key = {
+        (CASES.index(each["data_set"]), float(each["epsilon"]), names.index(each["contender"])): each
+        for each in [*kept, *found]
+        if each["contender"] in names
+    }
+    write_csv(path, [by_key[key] for key in sorted(by_key)])
+
+
 def main() -> None:
     """Parse the arguments, run the contenders, and print the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -143,15 +197,17 @@ def main() -> None:
     parser.add_argument("--epsilon", nargs="+", default=["1", "10"])
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--data", type=Path, metavar="FOLDER", help="where the data of other cases are")
-    parser.add_argument("--csv", type=Path, metavar="FOLDER", help="write peers.csv here, too")
+    parser.add_argument("--csv", type=Path, metavar="FOLDER", help="write peers.csv here, too; its other rows are kept")
     parser.add_argument("--small", action="store_true", help="a small table, this project alone, to see that it runs")
     parser.add_argument("--json", action="store_true", help="print JSON")
     options = parser.parse_args()
     if options.small:
         options.case, options.contender, options.epsilon, options.runs = ["binary"], ["ours"], ["1"], 1
-    found = [in_csv(each) for each in rows(options)]
-    if options.csv is not None:
-        write_csv(options.csv / "peers.csv", found)
+    found = list[dict[str, Any]]()
+    for each in rows(options):
+        found.append(in_csv(each))
+        if options.csv is not None:
+            written(options.csv / "peers.csv", found)
     printed({"machine": machine(), "peers": found}, as_json=options.json)
 
 

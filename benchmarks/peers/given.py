@@ -9,13 +9,16 @@ permits.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from benchmarks.peers.measures import summed
@@ -26,6 +29,8 @@ from od_core.privacy.accounting import float_above
 from od_core.privacy.neighbours import NO_FAULTS
 
 DELTA = "1e-6"
+AT_ONCE = 5_000_000
+"""Most trips that are held while they are written, but for those of one pair of zones."""
 
 
 @dataclass(frozen=True)
@@ -68,29 +73,16 @@ def permitted_rho(geography: Geography, epsilon: str, unit: PrivacyUnit = TRIP) 
 def write_given(folder: Path, data: KnownFlows, epsilon: str) -> None:
     """Write the files of a data set and of a budget to a folder; see the module docstring."""
     levels = levels_of(data)
-    ends = np.nonzero(levels.true[-1])
-    repeats = levels.true[-1][ends].astype(np.int64)
-    settings = {"rho": permitted_rho(data.geography, epsilon)}
-    write_trips(folder, levels, [np.repeat(zones, repeats) for zones in ends], epsilon, settings, {})
+    origin, destination = np.nonzero(levels.true[-1])
+    trips = levels.true[-1][origin, destination].astype(np.int64)
+    zones = write_public(folder, levels, epsilon, {"rho": permitted_rho(data.geography, epsilon)})
+    write_trips(folder / "trips.parquet", zones, origin, destination, trips)
 
 
-def write_trips(
-    folder: Path,
-    levels: Levels,
-    ends: Sequence[NDArray[np.int64]],
-    epsilon: str,
-    settings: Mapping[str, Any],
-    columns: Mapping[str, Any],
-) -> None:
-    """Write the files of trips to a new folder; see the module docstring.
+def write_public(folder: Path, levels: Levels, epsilon: str, settings: Mapping[str, Any]) -> pd.DataFrame:
+    """Write all files but the trips to a new folder, and return the zones with the areas that contain them.
 
-    Args:
-        folder: folder that is made.
-        levels: levels of the geography.
-        ends: numbers of the zones of the origins and of the destinations; shape (trips,) each.
-        epsilon: budget.
-        settings: more settings, such as rho.
-        columns: more columns of the trips, such as the users; shape (trips,) each.
+    ``settings`` are more settings, such as rho.
     """
     folder.mkdir(parents=True)
     zones: dict[str, Any] = {levels.names[-1]: np.arange(len(levels.codes[-1]))}
@@ -98,12 +90,33 @@ def write_trips(
         zones = {name: parents[next(iter(zones.values()))], **zones}
     listed = pd.DataFrame({name: np.array(levels.codes[k])[at] for k, (name, at) in enumerate(zones.items())})
     listed.to_csv(folder / "zones.csv", index=False)
-    areas: dict[str, Any] = {}
-    for side, of_trips in zip(("origin", "destination"), ends, strict=True):
-        for name in levels.names:
-            areas[f"{side}_{name}"] = listed[name].to_numpy(dtype=object)[of_trips]
-    pd.DataFrame({**areas, **columns}).to_parquet(folder / "trips.parquet", index=False)
     for name, codes in zip(levels.names, levels.codes, strict=True):
         pd.DataFrame({"area": codes}).to_csv(folder / f"areas_{name}.csv", index=False)
     known = {"levels": levels.names, "epsilon": float(epsilon), "delta": float(DELTA), **settings}
     (folder / "settings.json").write_text(json.dumps(known), encoding="utf-8")
+    return listed
+
+
+def write_trips(
+    file: Path,
+    zones: pd.DataFrame,
+    origin: NDArray[np.intp],
+    destination: NDArray[np.intp],
+    trips: NDArray[np.int64],
+    columns: Mapping[str, NDArray[Any]] = MappingProxyType({}),
+) -> None:
+    """Write one row a trip, given the trips of pairs of zones by the numbers of their rows in ``zones``.
+
+    ``columns`` are more columns of the pairs, such as the users.
+    """
+    codes = {name: pa.array(zones[name]) for name in zones}
+    ends, more = {"origin": origin, "destination": destination}, {name: pa.array(at) for name, at in columns.items()}
+    fields = [(f"{side}_{name}", pa.string()) for side in ends for name in codes]
+    schema = pa.schema([*fields, *((name, at.type) for name, at in more.items())])
+    part = trips.cumsum() // AT_ONCE
+    with pq.ParquetWriter(file, schema) as writer:
+        for pairs in np.split(np.arange(len(trips)), np.flatnonzero(np.diff(part)) + 1):
+            rows = pa.array(pairs.repeat(trips[pairs]))
+            numbers = {side: pa.array(at).take(rows) for side, at in ends.items()}
+            taken = [code.take(numbers[side]) for side in ends for code in codes.values()]
+            writer.write_table(pa.table([*taken, *(at.take(rows) for at in more.values())], schema=schema))

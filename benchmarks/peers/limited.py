@@ -12,6 +12,9 @@ from pathlib import Path
 
 MOST_SECONDS = 600.0
 MOST_GIGABYTES = 8.0
+WAITING = 3
+"""A program that is kept waiting by others has so many times the limit of elapsed time for that of processor time."""
+
 EVERY = 0.2
 """Seconds between two looks at the processes."""
 
@@ -42,7 +45,10 @@ def run_limited(
     most_seconds: float = MOST_SECONDS,
     most_gigabytes: float = MOST_GIGABYTES,
 ) -> Used:
-    """Run a command in a session of its own, and end the session where it exceeds a limit."""
+    """Run a command in a session of its own, and end the session where it exceeds a limit.
+
+    The limit of time is exceeded by elapsed and processor seconds both, or by three times as many elapsed seconds.
+    """
     start, processors, most, fault = time.perf_counter(), dict[int, float](), 0.0, ""
     with subprocess.Popen(  # noqa: S603  # a contender
         command,
@@ -62,7 +68,8 @@ def run_limited(
                 processors |= {pid: seconds for pid, (seconds, _) in looked.items()}
                 gigabytes = sum(each for _, each in looked.values())
                 most = max(most, gigabytes)
-                late = time.perf_counter() - start > most_seconds
+                elapsed = time.perf_counter() - start
+                late = min(elapsed, sum(processors.values())) > most_seconds or elapsed > WAITING * most_seconds
                 if late or gigabytes > most_gigabytes:
                     fault = "time" if late else "memory"
                     os.killpg(child.pid, signal.SIGKILL)

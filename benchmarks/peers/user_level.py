@@ -1,6 +1,6 @@
 """Publish flows that protect all trips of a user with this project and with other software, and compare the tables.
 
-    make peers DATA=FOLDER
+    make peers
     python -m benchmarks.peers.user_level --contender ours_users tumult_users_laplace --epsilon 10 --runs 1
     python -m benchmarks.peers.user_level --case taxis --data FOLDER
 
@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from benchmarks.measuring import machine, printed
 from benchmarks.peers.__main__ import NOT_INSTALLED, checked, in_csv, row
 from benchmarks.peers.contenders import Contender
-from benchmarks.peers.given import Levels, levels_of, permitted_rho, write_trips
+from benchmarks.peers.given import Levels, levels_of, permitted_rho, write_public, write_trips
 from benchmarks.person_year import in_months
 from benchmarks.synthetic_users import Panel, mobility_panel, taxi_panel
 from benchmarks.tables import write_csv
@@ -166,7 +166,8 @@ def write_users(folder: Path, panel: Panel, epsilon: str) -> tuple[Levels, UserT
         columns[f"{side}_lng"], columns[f"{side}_lat"] = middle[:, of_trips]
     unit = PrivacyUnit("user", "unbounded", "user", MOST)
     settings = {"rho": permitted_rho(panel.geography, epsilon, unit), "max_trips": MOST}
-    write_trips(folder, levels, list(ends.values()), epsilon, settings, columns)
+    zones, one_each = write_public(folder, levels, epsilon, settings), np.ones(len(trips.user), np.int64)
+    write_trips(folder / "trips.parquet", zones, ends["origin"], ends["destination"], one_each, columns)
     write_map(folder)
     return levels, trips
 
@@ -179,7 +180,7 @@ def rows(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     for case in options.case:
         if case == "panel":
             panel = mobility_panel(*(SMALL if options.small else PANEL))
-        elif options.data is not None:
+        elif options.data is not None and (options.data / "nyc_yellow_taxi").is_dir():
             panel = taxi_panel(options.data / "nyc_yellow_taxi", TAXI_USERS)
         else:
             continue
@@ -190,8 +191,8 @@ def rows(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
                 for contender in wanted:
                     print(f"{case}, epsilon {epsilon}: {contender.name}", file=sys.stderr)
                     check = checks[contender.program]
-                    runs = 0 if check == NOT_INSTALLED else options.runs
-                    found = row(contender, case, epsilon, folder, levels, runs, check)
+                    why_not = check if check == NOT_INSTALLED else ""
+                    found = row(contender, case, epsilon, folder, levels, options.runs, check, why_not)
                     once = [contender.pair_cap == "all"] * (len(levels.names) - 1) + [contender.pair_cap != "no"]
                     cut = [cut_share(trips, once=each) for each in once]
                     yield {"data_set": found.pop("data_set"), "trips": len(trips.user), **found, "cut": cut}

@@ -15,6 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.peers import given as giving
+from benchmarks.peers.__main__ import why_not_tried, written
 from benchmarks.peers.contenders import CONTENDERS, FOLDER, ROOT
 from benchmarks.peers.limited import run_limited
 from benchmarks.peers.measures import Released, consistent_share, level_measures, read_released
@@ -81,6 +83,40 @@ def test_pairs_that_are_not_listed_have_no_trips_and_no_interval(tmp_path) -> No
 )
 def test_a_program_is_ended_at_its_limits(code: str, limits: dict[str, float], fault: str) -> None:
     assert run_limited([sys.executable, "-S", "-c", code], os.environ, **limits).fault == fault
+
+
+def test_trips_written_in_parts_are_those_of_the_pairs(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(giving, "AT_ONCE", 3)
+    zones = pd.DataFrame({"region": ["N", "N", "S"], "zone": ["A", "B", "C"]})
+    origin, destination, trips = np.array([0, 1, 1, 2]), np.array([2, 0, 1, 2]), np.array([2, 1, 7, 1])
+    giving.write_trips(tmp_path / "trips.parquet", zones, origin, destination, trips)
+    read = pd.read_parquet(tmp_path / "trips.parquet")
+    assert list(read) == ["origin_region", "origin_zone", "destination_region", "destination_zone"]
+    expected = [("N", "A", "S", "C")] * 2 + [("N", "B", "N", "A")] + [("N", "B", "N", "B")] * 7 + [("S", "C", "S", "C")]
+    assert list(read.itertuples(index=False, name=None)) == expected
+
+
+def test_a_contender_is_not_tried_where_it_cannot_finish() -> None:
+    fixed, mst = (next(each for each in CONTENDERS if each.name == name) for name in ("opendp_fixed", "opendp_mst"))
+
+    def tried(finished: str, seconds: float) -> dict[str, object]:
+        return {"data_set": "uk", "finished": finished, "seconds": seconds, "processor_seconds": seconds}
+
+    assert not why_not_tried(mst, 100, [(fixed, 10, tried("yes", 500)), (mst, 10, tried("yes", 599))])
+    assert not why_not_tried(fixed, 100, [(mst, 10, tried("no, 8 GB", 5))])
+    assert "opendp_fixed did not finish uk" in why_not_tried(mst, 100, [(fixed, 10, tried("no, 8 GB", 5))])
+    assert "10 times the pairs" in why_not_tried(mst, 100, [(mst, 10, tried("yes", 601))])
+
+
+def test_rows_of_a_file_are_replaced_or_kept(tmp_path) -> None:
+    def row(data_set: str, contender: str, error: str) -> dict[str, str]:
+        return {"data_set": data_set, "epsilon": "1", "contender": contender, "error": error}
+
+    written(tmp_path / "peers.csv", [row("flights", "ours", "1"), row("flights", "inf_tda", "2")])
+    written(tmp_path / "peers.csv", [row("uk", "ours", "3"), row("flights", "ours", "4")])
+    expected = [("flights", "ours", 4), ("flights", "inf_tda", 2), ("uk", "ours", 3)]
+    read = pd.read_csv(tmp_path / "peers.csv")[["data_set", "contender", "error"]]
+    assert list(read.itertuples(index=False, name=None)) == expected
 
 
 def test_every_contender_has_a_program_with_user_code() -> None:

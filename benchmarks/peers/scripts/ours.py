@@ -16,11 +16,12 @@ def main():
     folder, output, settings = given()
     levels = settings["levels"]
     # user code begins
-    trips = pd.read_parquet(folder / "trips.parquet", columns=[f"origin_{levels[-1]}", f"destination_{levels[-1]}"])
     geography = Geography.from_frame(pd.read_csv(folder / "zones.csv", dtype=str, keep_default_na=False), levels)
     release = release_flows(
-        trips.set_axis(["origin", "destination"], axis=1),
+        folder / "trips.parquet",
         geography,
+        columns={"origin": f"origin_{levels[-1]}", "destination": f"destination_{levels[-1]}"},
+        one_row_a_trip=True,
         unit=PrivacyUnit("trip", neighbours=settings["noise"] or "unbounded"),
         budget=Budget(settings["epsilon"], settings["delta"]),
         fault_threshold=0,
