@@ -19,7 +19,7 @@ import argparse
 import csv
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -173,15 +173,17 @@ def in_csv(found: dict[str, Any]) -> dict[str, Any]:
     return {name: text(value) for name, value in found.items()}
 
 
-def written(path: Path, found: list[dict[str, Any]]) -> None:
-    """Write rows to a CSV file, in place of those of the same data set, epsilon and contender; others are kept."""
+def written(path: Path, found: list[dict[str, Any]], cases: Sequence[str], names: Sequence[str]) -> None:
+    """Write rows to a CSV file, in place of those of the same data set, epsilon and contender; others are kept.
+
+    They are in the order of ``cases`` and of ``names`` of contenders. Rows of other contenders are left out.
+    """
     kept = list[dict[str, Any]]()
     if path.exists():
         with path.open(encoding="utf-8", newline="") as file:
             kept = list(csv.DictReader(file))
-    names = [contender.name for contender in CONTENDERS]
     by_key = {
-        (CASES.index(each["data_set"]), float(each["epsilon"]), names.index(each["contender"])): each
+        (cases.index(each["data_set"]), float(each["epsilon"]), names.index(each["contender"])): each
         for each in [*kept, *found]
         if each["contender"] in names
     }
@@ -207,7 +209,7 @@ def main() -> None:
     for each in rows(options):
         found.append(in_csv(each))
         if options.csv is not None:
-            written(options.csv / "peers.csv", found)
+            written(options.csv / "peers.csv", found, CASES, names)
     printed({"machine": machine(), "peers": found}, as_json=options.json)
 
 

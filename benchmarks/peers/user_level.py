@@ -30,12 +30,11 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from benchmarks.measuring import machine, printed
-from benchmarks.peers.__main__ import NOT_INSTALLED, checked, in_csv, row
+from benchmarks.peers.__main__ import NOT_INSTALLED, checked, in_csv, row, written
 from benchmarks.peers.contenders import Contender
 from benchmarks.peers.given import Levels, levels_of, permitted_rho, write_public, write_trips
 from benchmarks.person_year import in_months
 from benchmarks.synthetic_users import Panel, mobility_panel, taxi_panel
-from benchmarks.tables import write_csv
 from od_core import PrivacyUnit
 from od_core.evaluation.forecast import UserTrips
 
@@ -201,21 +200,24 @@ def rows(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
 def main() -> None:
     """Parse the arguments, run the contenders, and print the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    names = list(USER_CONTENDERS)
-    parser.add_argument("--case", nargs="+", choices=("panel", "taxis"), default=["panel", "taxis"])
+    names, cases = list(USER_CONTENDERS), ["panel", "taxis"]
+    parser.add_argument("--case", nargs="+", choices=cases, default=cases)
     parser.add_argument("--contender", nargs="+", choices=names, default=names, metavar="NAME", help=", ".join(names))
     parser.add_argument("--epsilon", nargs="+", default=["1", "10"])
     parser.add_argument("--runs", type=int, default=2)
     parser.add_argument("--data", type=Path, metavar="FOLDER", help="where the taxis are")
-    parser.add_argument("--csv", type=Path, metavar="FOLDER", help="write peers-user-level.csv here, too")
+    help_csv = "write peers-user-level.csv here, too; its other rows are kept"
+    parser.add_argument("--csv", type=Path, metavar="FOLDER", help=help_csv)
     parser.add_argument("--small", action="store_true", help="a small panel, this project alone, to see that it runs")
     parser.add_argument("--json", action="store_true", help="print JSON")
     options = parser.parse_args()
     if options.small:
         options.case, options.contender, options.epsilon, options.runs = ["panel"], ["ours_users_pairs"], ["1"], 1
-    found = [in_csv(each) for each in rows(options)]
-    if options.csv is not None:
-        write_csv(options.csv / "peers-user-level.csv", found)
+    found = list[dict[str, Any]]()
+    for each in rows(options):
+        found.append(in_csv(each))
+        if options.csv is not None:
+            written(options.csv / "peers-user-level.csv", found, cases, names)
     printed({"machine": machine(), "peers": found}, as_json=options.json)
 
 

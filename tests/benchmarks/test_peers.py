@@ -112,8 +112,9 @@ def test_rows_of_a_file_are_replaced_or_kept(tmp_path) -> None:
     def row(data_set: str, contender: str, error: str) -> dict[str, str]:
         return {"data_set": data_set, "epsilon": "1", "contender": contender, "error": error}
 
-    written(tmp_path / "peers.csv", [row("flights", "ours", "1"), row("flights", "inf_tda", "2")])
-    written(tmp_path / "peers.csv", [row("uk", "ours", "3"), row("flights", "ours", "4")])
+    order = ("flights", "norway", "uk"), ("ours", "inf_tda")
+    written(tmp_path / "peers.csv", [row("flights", "ours", "1"), row("flights", "inf_tda", "2")], *order)
+    written(tmp_path / "peers.csv", [row("uk", "ours", "3"), row("flights", "ours", "4")], *order)
     expected = [("flights", "ours", 4), ("flights", "inf_tda", 2), ("uk", "ours", 3)]
     read = pd.read_csv(tmp_path / "peers.csv")[["data_set", "contender", "error"]]
     assert list(read.itertuples(index=False, name=None)) == expected
