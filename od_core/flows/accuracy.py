@@ -14,6 +14,7 @@ zones become small matrix products.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -189,8 +190,8 @@ class NodeVariances:
         siblings: list[Reals] = []
         for level in range(len(shaped.steps) - 1, -1, -1):
             v = below = shaped.steps[level].over_children(variance_of_level[0])
-            if level in variances:
-                noise = float(variances[level])
+            noise = float(variances.get(level, math.inf))
+            if noise < math.inf:
                 v = 1 / (1 / noise + 1 / below) if refined else np.full_like(below, noise)
             siblings.insert(0, below)
             variance_of_level.insert(0, v)
@@ -234,8 +235,9 @@ def expected_errors(tree: FlowTree, variances: Mapping[int, Fraction | float], *
     because the noise then determines which of them IntOpt lowers: by a quarter for a deviation of 1, by 5 % for 10.
 
     Args:
-        variances: Variance of the noise of each measured level. If level 0 is missing, the total is known exactly. At
-            any other missing level, each node must have one child, whose values it takes.
+        variances: Variance of the noise of each measured level; infinite at level 0 if the total is neither measured
+            nor known. If level 0 is missing, the total is known exactly. At any other missing level, each node must
+            have one child, whose values it takes.
         refined: Whether the release is refined by least squares over all levels. If False, each level is estimated from
             the level above and its own noise.
 

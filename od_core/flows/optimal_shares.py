@@ -21,6 +21,7 @@ The largest right-hand side over lambda, for the worst y, is a linear program. I
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
@@ -381,7 +382,8 @@ class VarianceModel:
                 precision[level] += 1 / (len(breakdown.categories) * variance)
             if breakdown is not None and breakdown == quantity.breakdown:
                 variance_of_level[level] = variance
-        totals = tuple((level, 1 / value) for level, value in precision.items())
+        unknown = {} if self.neighbours.have_equal_totals else {0: math.inf}  # a measured root replaces it
+        totals = tuple((unknown | {level: 1 / value for level, value in precision.items()}).items())
         if quantity.breakdown is None:
             return totals, None
         return totals, tuple(({0: UNMEASURED * max(variance_of_level.values())} | variance_of_level).items())

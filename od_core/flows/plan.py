@@ -55,7 +55,7 @@ from od_core.privacy.plan import (
 )
 from od_core.privacy.shares import MinimiseRule
 from od_core.privacy.unit import PrivacyUnit
-from od_core.records.segments import Breakdown, breakdowns, counts_unlisted, find
+from od_core.records.segments import Breakdown, breakdowns, check_name, counts_unlisted, find
 
 PART_TRIPS = 1_000_000
 """Default number of trips of a part, which then takes about a second and some tens of megabytes on census data."""
@@ -154,6 +154,8 @@ class ReleasePlan(Plan):
     def __post_init__(self) -> None:
         if self.segments is not None:
             self.segments.check(self.mechanism)
+            for breakdown in self.breakdowns:
+                check_name(breakdown.name, of_counts=self.tree.has_one_side)
         elif self.mechanism.segment_profile is not None:
             raise OdError(
                 "OD-SEGMENT-MECHANISM",
@@ -283,14 +285,16 @@ class ReleasePlan(Plan):
         return [segment_variance(v**2, w**2, categories) ** 0.5 for v, w in pairs]
 
     def _variances(self, measured: Sequence[TotalStep]) -> dict[int, Fraction | float]:
-        """Return the variance of the noise of each level of a table; that of an unmeasured root of categories is huge.
+        """Return the variance of the noise of each measured level of a table.
 
-        It is NaN if the mechanism has a threshold.
+        That of a root which is neither measured nor known exactly is infinite, or huge for categories. All are NaN if
+        the mechanism has a threshold.
         """
         variances = {step.level: math.nan if self.has_threshold else step.variance for step in measured}
         if isinstance(measured[0], SegmentStep):
             return {0: UNMEASURED * max(variances.values())} | variances
-        return variances
+        unknown: dict[int, Fraction | float] = {} if self.publishes_total else {0: math.inf}
+        return unknown | variances
 
     def _errors(self, measured: Sequence[TotalStep]) -> list[float]:
         """Return the expected errors of the table that some steps measure."""
@@ -326,7 +330,8 @@ class ReleasePlan(Plan):
             return largest_variances(self.tree, variances)
         largest = [float(variances[depth])]
         for level in range(depth - 1, -1, -1):  # an unmeasured level has the counts of the level below
-            largest.insert(0, float(variances[level]) if level in variances else largest[0])
+            noise = float(variances.get(level, math.inf))
+            largest.insert(0, noise if noise < math.inf else largest[0])
         if self.publishes_total and 0 not in variances:
             largest[0] = 0.0
         return largest

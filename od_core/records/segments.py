@@ -40,6 +40,9 @@ _OF_RELEASES = ("lower", "upper", "level", "noisy", "variance", "query", "segmen
 RESERVED_NAMES = frozenset((TOTAL, *_OF_RECORDS, *_OF_RELEASES))
 """Names of columns of records and releases, which no breakdown may have."""
 
+OF_COUNTS = frozenset(("area", "count"))
+"""Names of columns of counts by one hierarchy, which no breakdown of these may have."""
+
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")
 
 
@@ -106,11 +109,11 @@ class Breakdown:
         return {"name": self.name, "categories": list(self.categories), "unknown": self.unknown}
 
 
-def check_name(name: str) -> None:
-    """Raise OdError if a text cannot name a breakdown."""
+def check_name(name: str, *, of_counts: bool = False) -> None:
+    """Raise OdError if a text cannot name a breakdown; of counts by one hierarchy, with ``of_counts``."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise _fault(f"{name!r} cannot name a breakdown", "use letters, digits and underscores, a letter first")
-    if name.casefold() in RESERVED_NAMES:
+    if name.casefold() in (RESERVED_NAMES | OF_COUNTS if of_counts else RESERVED_NAMES):
         raise _fault(
             f"{name!r} cannot name a breakdown, because it names a column of every release",
             f"choose another name, such as {name}_category",

@@ -35,6 +35,7 @@ def zones(branches: list[list[int]], levels: list[str]) -> pd.DataFrame:
 UNEVEN = zones([[7, 2, 2], [5], [1, 3], [1]], ["region", "town", "zone"])
 OTHER = zones([[2], [4, 1, 1]], ["province", "district", "work"])
 SINGLE = zones([[1], [1]], ["region", "town", "zone"])
+COUNTRY = zones([[7, 2, 2, 5]], ["country", "town", "zone"])
 FOUR = UNEVEN.assign(only=UNEVEN["zone"] + "only")
 DEEP = UNEVEN.assign(fourth=UNEVEN["zone"] + "d", fifth=UNEVEN["zone"] + "e")
 
@@ -215,6 +216,10 @@ CASES = {
         options={"segments": {"mode": ["car", "bus", "other"]}, "acceptance": Acceptance()},
     ),
     "not refined": Case(UNEVEN, options={"mechanism": "inftda"}, budget=Budget(epsilon="0.35", delta="1e-8")),
+    "one country": Case(COUNTRY, unit=PrivacyUnit("trip", "unbounded")),
+    "one country, dropped": Case(
+        COUNTRY, unit=PrivacyUnit("trip", "unbounded"), options={"mechanism": InfTDARefined(keep_all_cap=0)}
+    ),
     "leaves": Case(UNEVEN, OTHER, options={"mechanism": "vanilla_gauss"}),
     "rho": Case(UNEVEN, budget=Budget(rho="0.001", delta="1e-7", shares="uniform")),
     "dropped": Case(OTHER, options={"mechanism": InfTDARefined(keep_all_cap=0)}),

@@ -164,8 +164,9 @@ function totalAccuracy(facts: Facts, tree: Tree, variances: Variances, keepsAll:
     const leaf = variances.get(tree.depth)!;
     return accuracy(() => tree.summedErrors(leaf), tree.set.mostLeaves!.map((most) => most * leaf));
   }
-  const largest = keepsAll ? tree.largestVariances(variances) : alone(tree, variances, exactRoot ? 0 : null);
-  return accuracy(() => tree.expectedErrors(variances, facts.mechanism.refines, facts.normal), largest);
+  const known: Variances = exactRoot ? variances : new Map([[0, Infinity], ...variances]); // a measured root replaces it
+  const largest = keepsAll ? tree.largestVariances(known) : alone(tree, known, exactRoot ? 0 : null);
+  return accuracy(() => tree.expectedErrors(known, facts.mechanism.refines, facts.normal), largest);
 }
 
 /** The accuracy of the trips of one category; see `segment_variance` in `od_core/flows/accuracy.py`. */
@@ -205,8 +206,12 @@ function verdictsOf(tree: Tree, measured: number[], totals: Accuracy, breakdowns
 
 /** The variance of the measured counts of each level, root first; `root` is that of a root that is known exactly. */
 function alone(tree: Tree, variances: Variances, root: number | null): number[] {
-  const largest = [root ?? variances.get(0)!];
-  for (let level = tree.depth; level > 0; level--) largest.splice(1, 0, variances.get(level) ?? largest[1]);
+  const largest = [variances.get(tree.depth)!];
+  for (let level = tree.depth - 1; level >= 0; level--) {
+    const noise = variances.get(level) ?? Infinity;
+    largest.unshift(noise < Infinity ? noise : largest[0]);
+  }
+  largest[0] = root ?? largest[0];
   return largest;
 }
 

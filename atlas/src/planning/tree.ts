@@ -196,9 +196,9 @@ export class Tree {
     const siblings: Matrix[] = [];
     for (let level = this.depth - 1; level >= 0; level--) {
       const below = this.steps[level].overChildren(own[0]);
-      const noise = variances.get(level);
+      const noise = variances.get(level) ?? Infinity;
       siblings.unshift(below);
-      own.unshift(below.map((value) => (noise === undefined ? value : refines ? 1 / (1 / noise + 1 / value) : noise)));
+      own.unshift(below.map((value) => (noise === Infinity ? value : refines ? 1 / (1 / noise + 1 / value) : noise)));
     }
     return { own, siblings };
   }

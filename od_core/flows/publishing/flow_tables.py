@@ -302,8 +302,8 @@ def for_people(tree: FlowTree, flows: pa.Table) -> pa.Table:
     """Return a table of flows; of counts by one hierarchy, without destinations, and with ``area`` and ``count``."""
     if not tree.has_one_side:
         return flows
-    names = {name: name.replace("origin", "area").replace("trips", "count") for name in flows.column_names}
-    return flows.rename_columns(list(names.values())).drop_columns("destination")
+    names = {"origin": "area", "origin name": "area name", "origin_name": "area_name", "trips": "count"}
+    return flows.rename_columns([names.get(name, name) for name in flows.column_names]).drop_columns("destination")
 
 
 def largest(trips: NDArray[np.int64], most: int) -> NDArray[np.intp]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -28,6 +29,7 @@ from od_core import (
     release_flows,
 )
 from od_core.flows.planning_page import planning_facts
+from od_core.flows.publishing.flow_tables import for_people
 from od_core.geography.geography import with_unknown_area
 from tests.od_core.doubles import NoiseNotWanted, SeededNoise, no_noise
 from tests.od_core.strategies import Area, geography_of, zone_lists
@@ -224,6 +226,21 @@ def test_counts_are_read_by_level_and_by_category() -> None:
     )
     found = by_age.counts_at("chapter", segment="age")
     assert found.to_dict("list") == {"area": ["I", "I", "X"], "age": ["old", "young", "old"], "count": [1, 1, 1]}
+
+
+@pytest.mark.parametrize("name", ["area", "Count"])
+def test_a_breakdown_cannot_have_the_name_of_a_column_of_counts(name: str) -> None:
+    options: dict[str, Any] = {"unit": ADDED, "budget": Budget(rho=1, delta="1e-6")}
+    options["segments"] = {name: ["old", "young"]}
+    with pytest.raises(OdError, match="names a column of every release"):
+        plan_release(HIERARCHY, destination_geography=Geography.whole(), **options)
+    plan_release(HIERARCHY, **options)
+
+
+def test_only_whole_names_of_columns_are_those_of_counts() -> None:
+    names = ["origin", "origin name", "destination", "trips_by_origin", "original", "trips", "lower"]
+    shown = for_people(FlowTree(HIERARCHY, Geography.whole()), pa.table({name: [1] for name in names}))
+    assert shown.column_names == ["area", "area name", "trips_by_origin", "original", "count", "lower"]
 
 
 def test_levels_can_be_attributes() -> None:

@@ -123,3 +123,19 @@ def test_there_is_a_sentence_for_each_measured_level():
         name.replace("region", plan.tree.origin.level_names[1]).replace("zone", plan.tree.origin.level_names[2])
         for name in names
     ]
+
+
+@pytest.mark.parametrize("mechanism", ["inftda_refined", "inftda", InfTDARefined(keep_all_cap=0)], ids=str)
+def test_a_level_with_one_area_changes_no_number(mechanism):
+    """The total of a country is that of the whole space: where it is not exact, it is as uncertain, and as accurate."""
+    budget, unit = Budget(epsilon=1, delta="1e-8", shares="geography"), PrivacyUnit("trip", "unbounded")
+    plain, country = (
+        plan_release(areas, unit=unit, budget=budget, mechanism=mechanism)
+        for areas in (geography_of(ZONES), geography_of([("c", *zone) for zone in ZONES]))
+    )
+    assert [step.level for step in country.steps] == [2, 3, 4, 5, 6]
+    for numbers in ("half_widths", "expected_errors"):
+        of_plain, of_country = getattr(plain, numbers), getattr(country, numbers)
+        assert of_country[:2] == pytest.approx([of_plain[0]] * 2)
+        assert of_country[2:] == pytest.approx(of_plain)
+    assert [*country.known_to_within.values()] == pytest.approx([*plain.known_to_within.values()])
