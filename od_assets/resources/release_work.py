@@ -117,11 +117,14 @@ class ReleaseWork(Generic[P, G]):
         return plan
 
     def _earlier(self, plan: ReleasePlan) -> Mapping[str, Any] | None:
-        """Return the evidence of the reserved plan; before, that of the newest earlier release with the same plan."""
+        """Return the evidence of the reserved plan; before, that of the newest release of an earlier period.
+
+        It has the same plan. Another revision of the period is about the same records, and would spend its budget, too.
+        """
         ledger = self.warehouse.ledger
         if (reserved := ledger.reserved_plan(self.key)) is not None:
             return reserved.get(EARLIER)
-        before = (key for key in ledger.published(series=self.key.release) if key < self.key)
+        before = (key for key in ledger.published(series=self.key.release) if key.period < self.key.period)
         for key in sorted(before, reverse=True):
             certificate = certificate_of(self.warehouse.bundle(key))
             if certificate_digest(certificate) != ledger.publication(key).get("certificate"):

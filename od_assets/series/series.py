@@ -398,6 +398,10 @@ class Series(Named, Generic[P, G]):
 
     def checked(self) -> Self:
         """See :meth:`Declaration.checked`. The values must also fit the data set."""
+        if self.protects_trips_alone and self._data_set.unit != "trip":
+            protected = f"data set {self.stated_domain!r} protects unit {self._data_set.unit!r}"
+            message = f"{protected}; {self.name} can protect only single trips"
+            raise OdError("OD-UNIT-UNKNOWN", message, next_step="release flows, which have user units")
         ReleaseKey(self.name, self.periods.first.text, self.revision)  # refuses an invalid name or revision
         one_file = self.columns.date is not None or self.periods.every == SINGLE
         check_path(self.trips.files, "the records", one_file=one_file)
@@ -409,10 +413,6 @@ class Series(Named, Generic[P, G]):
         if self.trips.asset is not None and (self.arrivals is not None or not self.records_are_here):
             message = "an asset of trips is declared, but arrivals or Spark look for files themselves"
             raise OdError("OD-ARRIVALS", message, next_step="remove asset, or arrivals and the engine")
-        if self.protects_trips_alone and self._data_set.unit != "trip":
-            protected = f"data set {self.stated_domain!r} protects unit {self._data_set.unit!r}"
-            message = f"{protected}; {self.name} can protect only single trips"
-            raise OdError("OD-UNIT-UNKNOWN", message, next_step="release flows, which have user units")
         charged_periods(self.periods.first, self.domain.elementary_period, self.unit.kind)
         noise_named(self.noise)
         _ = self.acceptance, self.privacy.budget, self.listed_sources, self.about_facts

@@ -165,8 +165,8 @@ def _mean_distance(flows: ReleasedFlows, level: int, distances: ZoneDistances) -
     area, size = flows.tree.origin.ancestors(level)[flows.leaves.origin], flows.tree.origin.size(level)
     has_distance = ~np.isnan(distance)
     trips = np.where(has_distance, flows.leaves.trips, 0)
-    metres = np.where(has_distance, np.round(1000 * distance), 0).astype(np.int64)
-    sums = np.zeros((2, size), dtype=np.int64)
+    metres = np.where(has_distance, np.round(1000 * distance), 0)
+    sums = np.zeros((2, size))  # of whole numbers, exact below 2^53, and above it not beyond the range
     np.add.at(sums[0], area, metres * trips)
     np.add.at(sums[1], area, trips)
     mean = np.full(size, np.nan)

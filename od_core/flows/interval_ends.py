@@ -9,7 +9,7 @@ from od_core.flows.arrays import Integers, Reals
 DEVIATIONS = 1.6448536269514722
 """Half-width, in standard deviations, of the interval that contains a normal variable with probability 0.9."""
 
-_TOLERANCE = 1e-9
+ROUNDING = 1e-9
 """Largest relative error of an estimate from floating-point rounding, by which intervals are widened."""
 
 _MOST_TOLERANCE = 0.25
@@ -41,5 +41,5 @@ def half_width(estimate: Reals, variance: Reals) -> Reals:
     half-width, so that the ends lie between two multiples. The interval is at least 1 wide.
     """
     width = DEVIATIONS * np.sqrt(variance)
-    rounding = np.minimum(_TOLERANCE * (1 + np.abs(estimate)), _MOST_TOLERANCE)
+    rounding = np.minimum(ROUNDING * (1 + np.abs(estimate)), _MOST_TOLERANCE)
     return np.maximum(np.maximum(width + 0.25, 0.5), np.ceil(width - 0.5)) + rounding

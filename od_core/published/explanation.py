@@ -135,7 +135,7 @@ def _units(unit: PrivacyUnit) -> Iterator[tuple[PrivacyUnit, str]]:
         return
     yield PrivacyUnit("trip", unit.neighbours), "protects each trip, and not the user"
     if unit.kind == "user_year":
-        of_period = PrivacyUnit("user_period", unit.neighbours, unit.column, unit.max_trips)
+        of_period = replace(unit, kind="user_period", max_trips_year=None, id_pattern=None)
         yield of_period, "a user is then protected period by period, with no bound for the year"
         return
     kind, note = (

@@ -38,7 +38,7 @@ from od_core.files.durable import (
     write_if_other,
 )
 from od_core.flows.arrays import Integers, Reals
-from od_core.flows.publishing.changes import cautions, changes_of_tables
+from od_core.flows.publishing.changes import cautions, changes_of_tables, counts_alike
 from od_core.flows.publishing.kind import FLOWS
 from od_core.geography.codes import COORDINATES, WHOLE_SPACE
 from od_core.geography.geography import Geography
@@ -263,7 +263,8 @@ class OverTime:
 
     Attributes:
         periods: texts of the periods, oldest first.
-        comparable: for each period but the first, whether it has the same areas as the one before.
+        comparable: for each period but the first, whether it has the same areas as the one before, and counts the same
+            trips.
         caution: what else than travel may have changed the flows.
         sides: the areas of origins and of destinations, which are those of the newest period.
         depths: number of the most detailed level of each side between whose areas the page has flows.
@@ -302,7 +303,10 @@ class OverTime:
         warned = (cautions(after["unit"], before, after).strip() for before, after in pairwise(certificates))
         return cls(
             tuple(certificate["period"] for certificate in certificates),
-            tuple(before == after for before, after in pairwise(digests)),
+            tuple(
+                old == new and counts_alike(*releases)
+                for (old, new), releases in zip(pairwise(digests), pairwise(certificates), strict=True)
+            ),
             " ".join(dict.fromkeys(filter(None, warned))),
             sides,
             depths,

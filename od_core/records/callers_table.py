@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -151,8 +151,10 @@ def loaded_trips(
     loaded = {loaded_column(role) if role in segments else role: texts(column) for role, column in codes.items()}
     if has_one_side:
         loaded["destination"] = pa.array([WHOLE_SPACE] * len(frame), pa.large_string())
-    inside = frame[IN_PERIOD].eq(True).fillna(False) if IN_PERIOD in present else pd.Series(True, frame.index)
-    loaded["in_period"] = pa.array(inside.to_numpy(dtype=bool))
+    inside: Any = frame[IN_PERIOD] if IN_PERIOD in present else pd.Series(True, frame.index)
+    if pd.api.types.is_string_dtype(inside):
+        inside = inside.str.lower().isin(_TRUE)
+    loaded["in_period"] = pa.array(inside.eq(True).fillna(False).to_numpy(dtype=bool))
     if is_flows:
         loaded["trips"] = pa.array(_whole_counts(frame[names["trips"]]))
     if unit.max_weight is not None:
@@ -160,6 +162,10 @@ def loaded_trips(
     elif unit.column is not None:
         loaded["user"] = _user_ids(frame[unit.column])
     return pa.table(loaded)
+
+
+_TRUE = ("true", "t", "yes", "y", "1")
+"""Texts that DuckDB reads as true, in any case, as it does in files."""
 
 
 def _refuse_shared(names: Mapping[str, str], segments: Sequence[str], unit: PrivacyUnit) -> None:

@@ -122,12 +122,15 @@ def test_a_release_that_is_run_again_after_others_has_the_same_bytes_and_draws_n
     assert Ledger(months.var / "ledger.sqlite").verify() == entries
 
 
-def test_a_revision_learns_from_the_newest_release_before_it(published: Months) -> None:
+def test_a_revision_learns_from_an_earlier_period_and_never_from_its_own(published: Months) -> None:
+    """What it would learn of its own period would be of the same records, for which it promises its own epsilon."""
     months = published(2)
     run(months, "2001-01", revision=2)
-    assert pooled(months, "2001-01", 2) == ("mixture", 2, None, "trips/2001-01/r1")
+    assert pooled(months, "2001-01", 2) == ("least_squares", 1, None, None)
+    run(months, "2001-02", revision=2)
+    assert pooled(months, "2001-02", 2) == ("mixture", 2, None, "trips/2001-01/r2")
     run(months, "2001-03")
-    assert pooled(months, "2001-03")[3] == "trips/2001-02/r1"
+    assert pooled(months, "2001-03")[3] == "trips/2001-02/r2"
 
 
 def test_a_release_with_another_budget_begins_anew(published: Months) -> None:

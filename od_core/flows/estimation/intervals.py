@@ -71,7 +71,7 @@ from od_core.flows.estimation.fitted_tree import (
 )
 from od_core.flows.estimation.least_squares import FittedLevel, least_squares
 from od_core.flows.estimation.levels import Measurement, segment_counts
-from od_core.flows.interval_ends import DEVIATIONS, lower_bound, upper_bound
+from od_core.flows.interval_ends import DEVIATIONS, ROUNDING, lower_bound, upper_bound
 from od_core.flows.plan import ReleasePlan
 from od_core.geography.flow_tree import FlowTree, Pairs
 from od_core.geography.geography import Numbers
@@ -508,13 +508,18 @@ class Weighted:
         return max(self.least, self.lowest * (unseen + doubt)), min(self.most, self.highest * (unseen + doubt))
 
     def ends(self, deviations: float) -> tuple[float, float]:
-        """Return the ends of the interval with a half-width of some standard deviations, with all dropped nodes."""
+        """Return the ends of the interval with a half-width of some standard deviations, with all dropped nodes.
+
+        They are wider by the rounding of floating-point sums, so that a sum that is known exactly lies between them.
+        """
         half_width, unseen = deviations * math.sqrt(self.variance), max(self.unseen, 0.0)
         low, high = (
             weight * unseen + sign * deviations * math.sqrt(self.variance + weight * weight * self.doubt)
             for weight, sign in ((self.lowest, -1), (self.highest, 1))
         )
-        return self.estimate + max(self.least - half_width, low), self.estimate + min(self.most + half_width, high)
+        rounding = ROUNDING * (1 + abs(self.estimate))
+        ends = max(self.least - half_width, low) - rounding, min(self.most + half_width, high) + rounding
+        return self.estimate + ends[0], self.estimate + ends[1]
 
 
 def weighted(fit: FittedTree, weight: ZoneFunction, deviations: float | None) -> Weighted:

@@ -214,7 +214,13 @@ def shrunk_levels(
     refuse_large_levels(levels)
     module = import_module(f"od_core.flows.estimation.{plan.mechanism.estimator.module or 'shrinkage'}")
     trips: list[Integers] | None = module.estimated(plan, levels, areas)
-    return None if trips is None else list(zip(levels, trips, strict=True))
+    if trips is None:
+        return None
+    found = list(zip(levels, trips, strict=True))
+    top, of_top = found[0]
+    if top.nodes.level > 0:  # an only node has the area numbers and the trips of the root
+        found.insert(0, (replace(top, nodes=replace(top.nodes, level=0)), of_top))
+    return found
 
 
 def refuse_large_levels(levels: Sequence[MeasuredLevel]) -> None:

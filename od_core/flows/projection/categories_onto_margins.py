@@ -195,7 +195,7 @@ def project_to_margins(
         raise OdError(
             "OD-REFINEMENT-OVERFLOW",
             "the noisy values by category are too large for 64-bit sums",
-            next_step="use less noise",
+            next_step="use less noise, or count in larger units, such as thousands",
             spent="draws already made stay charged",
         )
     return projected

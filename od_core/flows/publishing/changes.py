@@ -21,6 +21,9 @@ _PAIR = ["origin", "destination"]
 _EXAMPLES = 3
 """Largest number of areas that an error message names."""
 
+_BOUNDS = ("unit", "contribution_bound", "max_trips_pair", "max_trips_year", "max_weight")
+"""Facts of a plan that say which trips of a user, or how many of a record, are counted."""
+
 _UNKNOWN: Mapping[str, Any] = MappingProxyType({})
 """A certificate that is not known."""
 
@@ -28,16 +31,26 @@ _UNKNOWN: Mapping[str, Any] = MappingProxyType({})
 def cautions(unit: str, before: Mapping[str, Any] = _UNKNOWN, after: Mapping[str, Any] = _UNKNOWN) -> str:
     """Return sentences on other causes of changes than travel, each after a space; an empty text if none is known.
 
-    It is the bound of a user's trips in a year, by the kind of ``unit``, and different rules of estimation, by the
-    certificates of the releases ``before`` and ``after``.
+    It is the bound of a user's trips in a year, by the kind of ``unit``, and different bounds of what is counted and
+    different rules of estimation, by the certificates of the releases ``before`` and ``after``.
     """
     rules: list[str] = []
+    alike = not (before and after) or counts_alike(before, after)
     if before and after:
         mechanisms = [published["mechanism"]["name"] for published in (before, after)]
         rules = [_rule(before), _rule(after)] if mechanisms[0] == mechanisms[1] else mechanisms
         rules = rules if rules[0] != rules[1] else []
-    sentences = filled_data("changes.yaml", unit=unit, rules=rules, before=before, after=after)
+    sentences = filled_data("changes.yaml", unit=unit, alike=alike, rules=rules, before=before, after=after)
     return "".join(f" {sentence}" for sentence in sentences.values() if sentence)
+
+
+def counts_alike(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
+    """Return whether two releases count the same trips of the same records, given their certificates.
+
+    Those of derived flows, which have no plan of their own, are taken to.
+    """
+    old, new = (certificate.get("plan", {}) for certificate in (before, after))
+    return all(old.get(name) == new.get(name) for name in _BOUNDS)
 
 
 def _rule(certificate: Mapping[str, Any]) -> str:

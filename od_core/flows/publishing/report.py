@@ -18,7 +18,7 @@ from od_core.flows.arrays import Integers
 from od_core.flows.estimators import ESTIMATORS
 from od_core.flows.indicators import distance_bands
 from od_core.flows.publishing.atlas import FIRST_WITH_ATLAS
-from od_core.flows.publishing.changes import cautions, changes
+from od_core.flows.publishing.changes import cautions, changes, counts_alike
 from od_core.flows.publishing.flow_tables import FlowTables, labelled, level_rows
 from od_core.flows.publishing.maps import DesireLines, flow_map
 from od_core.flows.release import Release
@@ -72,7 +72,7 @@ def flows_report(release: Release, certificate: Certificate, context: ReleaseCon
         errors=level_rows(release),
         has_threshold=plan.has_threshold,
         chosen=estimation_text(certificate),
-        same_areas=context.previous and _same_areas(release, context.previous[1]),
+        comparable=_is_comparable(release, certificate, context),
         changed=_changes(release, certificate, context),
         context=context,
     )
@@ -303,9 +303,9 @@ def largest_changes(
     """Return the :func:`~od_core.flows.publishing.changes.changes` since the previous period, largest first.
 
     Origins and destinations are compared at the finest level with at most ``_MOST_COMPARED`` areas. Return None without
-    a previous release of the same areas, or if one of the two releases has no intervals.
+    a previous release that is comparable, or if one of the two releases has no intervals.
     """
-    if context.previous is None or not has_intervals(certificate) or not _same_areas(release, context.previous[1]):
+    if context.previous is None or not has_intervals(certificate) or not _is_comparable(release, certificate, context):
         return None
     try:
         return changes(context.previous[1], release, *_compared_levels(release))
@@ -328,9 +328,13 @@ def _compared_levels(release: Release) -> tuple[str, str]:
     return origin, destination
 
 
-def _same_areas(release: Release, before: Release) -> bool:
-    now, then = release.plan.tree, before.plan.tree
-    return (now.origin.digest, now.destination.digest) == (then.origin.digest, then.destination.digest)
+def _is_comparable(release: Release, certificate: Certificate, context: ReleaseContext[Release]) -> bool:
+    """Return whether there is a previous release that has the same areas and counts the same trips."""
+    if context.previous is None:
+        return False
+    now, then = release.plan.tree, context.previous[1].plan.tree
+    same_areas = (now.origin.digest, now.destination.digest) == (then.origin.digest, then.destination.digest)
+    return same_areas and (not context.previous_certificate or counts_alike(context.previous_certificate, certificate))
 
 
 def _changes(release: Release, certificate: Certificate, context: ReleaseContext[Release]) -> dict[str, Any] | None:

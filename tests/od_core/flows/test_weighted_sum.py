@@ -44,6 +44,19 @@ def dense_weights(case: Case, table: pd.DataFrame) -> np.ndarray:
     return np.array([weights.get((o[-1], d[-1]), 0.0) for o, d in case.dense.columns])
 
 
+def test_the_interval_of_an_exact_total_contains_it():
+    """Its ends are those of floating-point sums, which differ from the total by their rounding."""
+    pairs, budget = list(product(ZONES["zone"], repeat=2)), Budget(epsilon=1, delta="1e-6")
+    flows = pd.DataFrame(pairs, columns=["origin", "destination"]).assign(trips=range(7, 7 + len(pairs)))
+    geography, total = Geography.from_frame(ZONES, ["state", "zone"]), int(flows["trips"].sum())
+    for seed in range(20):
+        unit, noise = PrivacyUnit("trip"), SeededNoise(seed)
+        released = release_flows(flows, geography, unit=unit, budget=budget, fault_threshold=0, noise=noise)
+        found = released.weighted_sum("trips")
+        assert found.lower <= total <= found.upper
+        assert found.upper - found.lower < 1e-4
+
+
 @given(random=RANDOMS, confidence=st.sampled_from([0.5, 0.9, 0.99]))
 def test_value_variance_and_ratio_are_those_of_linear_algebra(random: Random, confidence: float):
     """Of tables and functions of weights, of both signs, where no node was dropped."""

@@ -65,6 +65,16 @@ def test_another_bound_of_a_period_raises_that_of_a_year_if_it_must() -> None:
     assert ("m", "at most 8 trips in a period and 8 in the year") in found
 
 
+def test_a_period_of_a_year_keeps_the_pair_cap() -> None:
+    """Without the bound of the year, the same noise protects the user of one period."""
+    unit = PrivacyUnit("user_year", "unbounded", "who", 10, max_trips_pair=1, max_trips_year=10, id_pattern="[0-9]+")
+    plan = plan_release(GEOGRAPHY, unit=unit, budget=Budget(rho=RHO, delta=DELTA, conversion="tight"))
+    [period] = [
+        one for (decision, choice), one in by_choice(plan).items() if "in a period" in choice and decision == "unit"
+    ]
+    assert period.times == pytest.approx(1)
+
+
 def test_lost_draws_are_said_to_be_left_out_of_the_alternatives() -> None:
     assert "lost draws" in present(users(), 1).note
     assert "lost draws" not in present(users()).note

@@ -116,7 +116,14 @@ def test_areas_that_a_period_lacks_have_no_number_and_no_change(newest: list[Sit
     row = [column[(origins - 1) * destinations : origins * destinations] for column in data["values"]]
     assert row == [[None] * destinations] * 3
     assert not any("change" in way for one in page.rows(2) for way in one["ways"])
-    assert "The areas of some periods differ" in page_of([newest[0], before])
+    assert "The areas of some periods, or the bounds" in page_of([newest[0], before])
+    bounds = newest[1].certificate["plan"] | {"max_trips_pair": 1}
+    capped = altered(newest[1], tmp_path / "r3", lambda rows: rows, plan=bounds)
+    assert OverTime.of([newest[0], capped]).comparable == (False,)
+    assert OverTime.of(newest).comparable == (True,)
+    page = page_of([newest[0], capped])
+    assert "The areas of some periods, or the bounds" in page
+    assert "count trips within different bounds" in page
     missing = altered(newest[1], tmp_path / "r2", lambda rows: rows.filter(pc.field("origin") != gone))
     rows = {row["name"]: row["ways"] for row in OverTime.of([newest[0], missing]).rows(2)}
     assert {name for name, ways in rows.items() if "change" not in ways[0]} == {gone}

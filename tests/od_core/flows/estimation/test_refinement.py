@@ -351,3 +351,19 @@ def test_the_size_of_the_pieces_changes_nothing(size, random):
         patch.setattr(flow_tree, "CHILDREN_AT_ONCE", size)
         cut = case.released()[1]
     assert [rows(nodes) for nodes in cut] == [rows(nodes) for nodes in whole]
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"mechanism": InfTDARefined(estimate="shrunk")}, {"area_totals": "1/5"}], ids=str
+)
+def test_an_unmeasured_root_above_one_area_is_refined_under_every_estimator(options) -> None:
+    """The total is noisy, and that of the only country: the pipeline checks the root, so it must be there."""
+    zones = [("c", region, region + zone) for region in "ab" for zone in "xyz"]
+    plan = plan_release(geography_of(zones), unit=UNITS[1], budget=Budget(2, delta="1e-8"), **options)
+    assert plan.totals[0].level == 2
+    trips = TripCounts.from_ranks(np.arange(36), np.full(36, 50))
+    release = run_plan(plan, trips, SeededNoise(1), MemoryMeasurements())
+    levels, _ = refine(plan, None, release.measured)
+    assert [level.level for level in levels] == [0, 2, 3, 4, 5, 6]
+    assert {int(level.trips.sum()) for level in levels} == {int(release.leaves.trips.sum())}
+    assert len(levels[0].origin) == 1
