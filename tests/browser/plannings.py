@@ -216,10 +216,6 @@ CASES = {
         options={"segments": {"mode": ["car", "bus", "other"]}, "acceptance": Acceptance()},
     ),
     "not refined": Case(UNEVEN, options={"mechanism": "inftda"}, budget=Budget(epsilon="0.35", delta="1e-8")),
-    "one country": Case(COUNTRY, unit=PrivacyUnit("trip", "unbounded")),
-    "one country, dropped": Case(
-        COUNTRY, unit=PrivacyUnit("trip", "unbounded"), options={"mechanism": InfTDARefined(keep_all_cap=0)}
-    ),
     "leaves": Case(UNEVEN, OTHER, options={"mechanism": "vanilla_gauss"}),
     "rho": Case(UNEVEN, budget=Budget(rho="0.001", delta="1e-7", shares="uniform")),
     "dropped": Case(OTHER, options={"mechanism": InfTDARefined(keep_all_cap=0)}),
@@ -267,6 +263,10 @@ CASES = {
         unit=PrivacyUnit("user_year", "bounded", "person", 25, None, 60, "[0-9a-f]{16}", max_trips_pair=1),
         options={"area_totals": "1/7", "tree": "origin"},
         periods=7,
+    ),
+    "one country": Case(COUNTRY, unit=PrivacyUnit("trip", "unbounded")),
+    "one country, dropped": Case(
+        COUNTRY, unit=PrivacyUnit("trip", "unbounded"), options={"mechanism": InfTDARefined(keep_all_cap=0)}
     ),
 }
 """Between them, they have every kind of mechanism with Gaussian noise, conversion, rule of shares, and unit."""

@@ -44,11 +44,8 @@ def test_the_lineage_is_one_chain_of_measurements_and_estimates(project_definiti
         f"{name}/geography": set(),
         f"{name}/raw_trips": set(),
         f"{name}/trip_counts": {f"{name}/geography", f"{name}/raw_trips"},
-        f"{name}/area_totals_origin": {f"{name}/trip_counts"},
-        f"{name}/area_totals_destination": {f"{name}/trip_counts"},
         f"{name}/refined_flows": {
-            *(f"{name}/levels/{kind}_{level}" for kind in ("noisy_measurement", "estimate") for level in range(1, 9)),
-            *(f"{name}/area_totals_{side}" for side in ("origin", "destination")),
+            f"{name}/levels/{kind}_{level}" for kind in ("noisy_measurement", "estimate") for level in range(1, 9)
         },
         f"{name}/flows": {f"{name}/refined_flows"},
         f"{name}/bundle": {f"{name}/flows"},
