@@ -278,6 +278,20 @@ def test_other_destinations_have_no_indicators():
         indicators(made_of_two)
 
 
+def test_the_mean_distance_of_very_many_trips_is_that_of_one():
+    """Their metres do not fit 64 bits. From the equator to the pole is a quarter of the circumference."""
+    places = pd.DataFrame({"zone": ["a", "b"], "latitude": [0.0, 90.0], "longitude": [0.0, 0.0]})
+    released = release_flows(
+        pd.DataFrame({"origin": ["a"], "destination": ["b"], "trips": [10**13]}),
+        Geography.from_frame(places, ["zone"], coordinates=("latitude", "longitude")),
+        unit=PrivacyUnit("trip"),
+        budget=Budget(rho=1, delta=1e-8),
+        fault_threshold=0,
+        noise=no_noise(),
+    )
+    assert indicators(released).set_index("area").loc["a", "mean_distance"] == pytest.approx(10_007.5, abs=1)
+
+
 def test_an_area_from_which_nothing_begins_has_no_share():
     geography = Geography.from_frame(pd.DataFrame({"zone": ["a", "b"]}), ["zone"])
     released = release_flows(
