@@ -141,10 +141,10 @@ def refine(plan: ReleasePlan, root: Nodes | None, measured: Sequence[Measurement
             name: _top_segments(plan, _fixed_point(plan, np.concatenate(values)), leaves.trips[leaves.trips > 0])
             for name, values in _leaf_values(counts).items()
         }
-        return [with_trips(nodes, leaves.trips) for nodes in (replace(leaves, level=0), leaves)], segments
+        return _with_root([with_trips(leaves, leaves.trips)]), segments
     shrunk = shrunk_levels(plan, root, totals, measured)
     if shrunk is not None and plan.segments is None:
-        return [with_trips(level.nodes, trips) for level, trips in shrunk], {}
+        return _with_root([with_trips(level.nodes, trips) for level, trips in shrunk]), {}
     sums = leaf_sums(plan, leaf)
     nodes, above = refine_above(
         plan,
@@ -185,8 +185,6 @@ def refine_above(
         levels, _ = rise(plan, totals, kept, sums("", 0))
         trips = trips_by_level(plan, exact, levels)
         nodes = [] if root is None else [with_trips(root, root.trips)]
-        if root is None and levels and levels[0].nodes.level > 0:  # an only node has the area numbers of the root
-            nodes = [with_trips(replace(levels[0].nodes, level=0), trips[1])]
         nodes += [with_trips(level.nodes, of_level) for level, of_level in zip(levels, trips[1:], strict=True)]
     else:
         measured = shrunk[len(shrunk) - 1 - len(totals) : -1]
@@ -197,7 +195,12 @@ def refine_above(
         if name:
             risen = [rise(plan, table, kept, sums(name, k)) for k, table in enumerate(tables)]
             refined[name] = _segments_from_root(plan, risen, trips)
-    return nodes, refined
+    return _with_root(nodes), refined
+
+
+def _with_root(nodes: list[Nodes]) -> list[Nodes]:
+    """Return the refined levels with the root: if it was not measured, the only node below has its areas and trips."""
+    return [replace(nodes[0], level=0), *nodes] if nodes and nodes[0].level > 0 else nodes
 
 
 def shrunk_levels(
@@ -214,13 +217,7 @@ def shrunk_levels(
     refuse_large_levels(levels)
     module = import_module(f"od_core.flows.estimation.{plan.mechanism.estimator.module or 'shrinkage'}")
     trips: list[Integers] | None = module.estimated(plan, levels, areas)
-    if trips is None:
-        return None
-    found = list(zip(levels, trips, strict=True))
-    top, of_top = found[0]
-    if top.nodes.level > 0:  # an only node has the area numbers and the trips of the root
-        found.insert(0, (replace(top, nodes=replace(top.nodes, level=0)), of_top))
-    return found
+    return None if trips is None else list(zip(levels, trips, strict=True))
 
 
 def refuse_large_levels(levels: Sequence[MeasuredLevel]) -> None:
