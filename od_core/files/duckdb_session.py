@@ -7,7 +7,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -153,12 +153,24 @@ def of_machine(error: Exception, what: str) -> OdError | None:
     return OdError(code, message, next_step=step, confidential_detail=text)
 
 
-def sql_macros(path: Path, **known: object) -> dict[str, Callable[..., str]]:
-    """Return the macros of a file of SQL, by name: functions that return SQL, in which ``known`` names can be used."""
-    from jinja2 import Environment, StrictUndefined
+class SqlMacros:
+    """The macros of a file of SQL, by name: functions that return SQL, in which ``known`` names can be used.
 
-    environment = Environment(undefined=StrictUndefined)  # noqa: S701  # SQL
-    return vars(environment.from_string(path.read_text(encoding="utf-8"), known).module)
+    They are compiled when one is first used, since most processes that import this package count nothing.
+    """
+
+    def __init__(self, path: Path, **known: object) -> None:
+        self._path, self._known = path, known
+
+    def __getitem__(self, name: str) -> Callable[..., str]:
+        return self._compiled[name]
+
+    @cached_property
+    def _compiled(self) -> dict[str, Callable[..., str]]:
+        from jinja2 import Environment, StrictUndefined
+
+        environment = Environment(undefined=StrictUndefined)  # noqa: S701  # SQL
+        return vars(environment.from_string(self._path.read_text(encoding="utf-8"), self._known).module)
 
 
 def quoted_name(name: str) -> str:

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from od_core.errors import NOTHING_SPENT, STAYS_CHARGED, OdError
-from od_core.files.duckdb_session import parquet_rows, scratch_database, sql_macros
+from od_core.files.duckdb_session import SqlMacros, parquet_rows, scratch_database
 from od_core.files.durable import write_durably
 from od_core.files.table_writers import write_batches
 from od_core.ledger.confidential import ConfidentialFolder
@@ -45,7 +45,7 @@ SCHEMA = pa.schema([*((name, pa.int64()) for name in USER), ("counted", pa.int32
 _ALLOWED = pa.schema([*((name, pa.int64()) for name in USER), ("allowed", pa.int32())])
 """Columns of :attr:`Allowances.table`."""
 
-_SQL = sql_macros(Path(__file__).with_name("user_counters.sql"), parquet_rows=parquet_rows)
+_SQL = SqlMacros(Path(__file__).with_name("user_counters.sql"), parquet_rows=parquet_rows)
 
 _FOLDER = "user-counters"  # with a hyphen, so no series has this name
 

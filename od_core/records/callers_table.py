@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -94,9 +94,10 @@ def read_table(
     for name in needed:
         if name not in names:
             raise _missing(name, needed, names, named, code)
-    present = [name for name in numbers if name in names]
+    present = [name for name in (*numbers, IN_PERIOD) if name in names and name in (*numbers, *needed, *optional)]
     of_text = [name for name in present if pd.api.types.infer_dtype(frame[name], skipna=True) == "string"]
-    return ReadTable(frame.assign(**{name: _as_counts(frame[name]) for name in of_text}), names, named)
+    read = {name: _as_read(frame[name], is_number=name in numbers) for name in of_text}
+    return ReadTable(frame.assign(**read), names, named)
 
 
 ROLES = {"origin": "origin", "destination": "destination", "trips": "trips", "weight": "weight"}
@@ -151,10 +152,8 @@ def loaded_trips(
     loaded = {loaded_column(role) if role in segments else role: texts(column) for role, column in codes.items()}
     if has_one_side:
         loaded["destination"] = pa.array([WHOLE_SPACE] * len(frame), pa.large_string())
-    inside: Any = frame[IN_PERIOD] if IN_PERIOD in present else pd.Series(True, frame.index)
-    if pd.api.types.is_string_dtype(inside):
-        inside = inside.str.lower().isin(_TRUE)
-    loaded["in_period"] = pa.array(inside.eq(True).fillna(False).to_numpy(dtype=bool))
+    inside = frame[IN_PERIOD].eq(True).fillna(False) if IN_PERIOD in present else pd.Series(True, frame.index)
+    loaded["in_period"] = pa.array(inside.to_numpy(dtype=bool))
     if is_flows:
         loaded["trips"] = pa.array(_whole_counts(frame[names["trips"]]))
     if unit.max_weight is not None:
@@ -162,10 +161,6 @@ def loaded_trips(
     elif unit.column is not None:
         loaded["user"] = _user_ids(frame[unit.column])
     return pa.table(loaded)
-
-
-_TRUE = ("true", "t", "yes", "y", "1")
-"""Texts that DuckDB reads as true, in any case, as it does in files."""
 
 
 def _refuse_shared(names: Mapping[str, str], segments: Sequence[str], unit: PrivacyUnit) -> None:
@@ -250,13 +245,16 @@ def whole_numbers(column: pd.Series, fault: Callable[[str, int | None], OdError]
     return counts
 
 
-def _as_counts(column: pd.Series) -> pd.Series:
-    """Return the numbers of a column of text as a file is read; the column itself if it also has another text."""
-    query = f"SELECT {as_count('value')} AS value FROM given"  # noqa: S608  # names of our own
+def _as_read(column: pd.Series, *, is_number: bool) -> pd.Series:
+    """Return the numbers or truth values of a column of text as a file is read.
+
+    It is the column itself if it must have numbers, and also has another text.
+    """
+    query = f"SELECT {_parsed('value', is_number=is_number)} AS value FROM given"  # noqa: S608  # names of our own
     with memory_database() as connection:
         connection.register("given", pa.table({"value": texts(column)}))
         read = pd.Series(connection.sql(query).to_arrow_table()["value"].to_numpy(), column.index, name=column.name)
-    return column if (read.isna() & column.notna()).any() else read
+    return column if is_number and (read.isna() & column.notna()).any() else read
 
 
 def _missing(name: str, needed: Sequence[str], names: list[str], named: str, code: str) -> OdError:
@@ -301,4 +299,9 @@ def _field(name: str, kind: str, is_number: bool) -> str:
     column = quoted_name(name)
     if kind != "VARCHAR" or not (is_number or name == IN_PERIOD):
         return column
-    return f"{as_count(column) if is_number else f'TRY_CAST({column} AS BOOLEAN)'} AS {column}"
+    return f"{_parsed(column, is_number=is_number)} AS {column}"
+
+
+def _parsed(column: str, *, is_number: bool) -> str:
+    """Return the SQL of the number, or else of the truth value, in a column of text."""
+    return as_count(column) if is_number else f"TRY_CAST({column} AS BOOLEAN)"

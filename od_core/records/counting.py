@@ -24,12 +24,12 @@ import pyarrow as pa
 from od_core.errors import OdError, raise_alone
 from od_core.files.data_frame import TableOrFile
 from od_core.files.duckdb_session import (
+    SqlMacros,
     memory_database,
     of_machine,
     parquet_rows,
     quoted_text,
     scratch_database,
-    sql_macros,
 )
 from od_core.geography.codes import lost_to_pandas
 from od_core.geography.flow_tree import FlowTree
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_SQL = sql_macros(
+_SQL = SqlMacros(
     Path(__file__).with_name("count.sql"),
     filled_with_zeros=faults.filled_with_zeros,
     id_patterns=faults.id_patterns,

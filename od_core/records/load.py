@@ -29,7 +29,7 @@ import yaml
 
 from od_core.errors import OdError
 from od_core.files.data_frame import shown_columns
-from od_core.files.duckdb_session import quoted_name, quoted_text, spill_folder, sql_macros
+from od_core.files.duckdb_session import SqlMacros, quoted_name, quoted_text, spill_folder
 from od_core.files.durable import absence, write_durably
 from od_core.geography.codes import WHOLE_SPACE
 from od_core.geography.geography import Geography
@@ -59,7 +59,7 @@ def refuse_unused(unused: list[str], table: str, next_step: str) -> None:
         )
 
 
-_SQL = sql_macros(Path(__file__).with_name("fields.sql"), MAX_COUNT=MAX_COUNT)
+_SQL = SqlMacros(Path(__file__).with_name("fields.sql"), MAX_COUNT=MAX_COUNT)
 _DIALECTS = yaml.safe_load(Path(__file__).with_name("dialects.yaml").read_text(encoding="utf-8"))
 
 
@@ -314,8 +314,9 @@ def part_of_time(
     return Template(rules[what][kind]).substitute(patterns, column=column, zone=quoted(str(time_zone)))
 
 
-as_count = _SQL["as_count"]
-"""Function that returns the SQL of a count in a column, of text or of another type; see ``fields.sql``."""
+def as_count(column: str, kind: str = "VARCHAR") -> str:
+    """Return the SQL of a count in a column of a type; see ``fields.sql``."""
+    return _SQL["as_count"](column, kind)
 
 
 FIRST_ROWS = 100_000

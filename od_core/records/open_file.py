@@ -23,13 +23,13 @@ import yaml
 from od_core.errors import InputError, OdError, nearest_known, nearest_only, raise_alone
 from od_core.files.data_frame import shown_columns
 from od_core.files.duckdb_session import (
+    SqlMacros,
     file_name,
     of_machine,
     parquet_rows,
     quoted_name,
     quoted_text,
     scratch_database,
-    sql_macros,
 )
 from od_core.files.durable import absence
 from od_core.records.faults import reading_errors
@@ -117,7 +117,7 @@ def incomplete(what: str) -> OdError:
     return OdError("OD-FILE-INCOMPLETE", f"{what}, so its copy probably stopped part-way", next_step=step)
 
 
-_SQL = sql_macros(
+_SQL = SqlMacros(
     Path(__file__).with_name("files.sql"),
     file_name=file_name,
     is_compressed=is_compressed,

@@ -79,8 +79,9 @@ def test_users_weights_and_periods_are_read_from_any_form(form):
     assert count_trips(form(weights), TREE, unit=PrivacyUnit("trip", max_weight=5), columns=names).total == 1 + 5 + 1
     marked = records.assign(in_period=[True, False, True])
     assert count_trips(form(marked), TREE, columns=SIDES, fault_threshold=Fraction(1)).total == 2
-    texts = records.assign(in_period=["True", "no", "t"])
-    assert count_trips(form(texts), TREE, columns=SIDES, fault_threshold=Fraction(1)).total == 2
+    for texts in (["True", "no", "t"], ["yes", "perhaps", "1"]):
+        marked = records.assign(in_period=texts)
+        assert count_trips(form(marked), TREE, columns=SIDES, fault_threshold=Fraction(1)).total == 2
 
 
 def test_origins_and_destinations_can_change_places():
