@@ -19,7 +19,7 @@ import argparse
 import csv
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -190,27 +190,45 @@ def written(path: Path, found: list[dict[str, Any]], cases: Sequence[str], names
     write_csv(path, [by_key[key] for key in sorted(by_key)])
 
 
-def main() -> None:
-    """Parse the arguments, run the contenders, and print the results."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    names = [each.name for each in CONTENDERS]
-    parser.add_argument("--case", nargs="+", choices=CASES, default=["flights"], metavar="NAME", help=", ".join(CASES))
+def compare(
+    rows: Callable[[argparse.Namespace], Iterator[dict[str, Any]]],
+    description: str | None,
+    file: str,
+    cases: Sequence[str],
+    names: Sequence[str],
+    *,
+    usual: Sequence[str],
+    runs: int,
+    small: tuple[str, str],
+) -> None:
+    """Parse the arguments, run the contenders, write their rows to a CSV file if one is asked for, and print them.
+
+    ``usual`` are the cases by default, and ``small`` the case and the contender of ``--small``.
+    """
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--case", nargs="+", choices=cases, default=usual, metavar="NAME", help=", ".join(cases))
     parser.add_argument("--contender", nargs="+", choices=names, default=names, metavar="NAME", help=", ".join(names))
     parser.add_argument("--epsilon", nargs="+", default=["1", "10"])
-    parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--data", type=Path, metavar="FOLDER", help="where the data of other cases are")
-    parser.add_argument("--csv", type=Path, metavar="FOLDER", help="write peers.csv here, too; its other rows are kept")
+    parser.add_argument("--runs", type=int, default=runs)
+    parser.add_argument("--data", type=Path, metavar="FOLDER", help="where data are that are not of this repository")
+    parser.add_argument("--csv", type=Path, metavar="FOLDER", help=f"write {file} here, too; its other rows are kept")
     parser.add_argument("--small", action="store_true", help="a small table, this project alone, to see that it runs")
     parser.add_argument("--json", action="store_true", help="print JSON")
     options = parser.parse_args()
     if options.small:
-        options.case, options.contender, options.epsilon, options.runs = ["binary"], ["ours"], ["1"], 1
+        options.case, options.contender, options.epsilon, options.runs = [small[0]], [small[1]], ["1"], 1
     found = list[dict[str, Any]]()
     for each in rows(options):
         found.append(in_csv(each))
         if options.csv is not None:
-            written(options.csv / "peers.csv", found, CASES, names)
+            written(options.csv / file, found, cases, names)
     printed({"machine": machine(), "peers": found}, as_json=options.json)
+
+
+def main() -> None:
+    """Compare what protects one trip."""
+    names = [each.name for each in CONTENDERS]
+    compare(rows, __doc__, "peers.csv", CASES, names, usual=["flights"], runs=3, small=("binary", "ours"))
 
 
 if __name__ == "__main__":

@@ -29,8 +29,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from benchmarks.measuring import machine, printed
-from benchmarks.peers.__main__ import NOT_INSTALLED, checked, in_csv, row, written
+from benchmarks.peers.__main__ import NOT_INSTALLED, checked, compare, row
 from benchmarks.peers.contenders import Contender
 from benchmarks.peers.given import Levels, levels_of, permitted_rho, write_public, write_trips
 from benchmarks.person_year import in_months
@@ -198,27 +197,9 @@ def rows(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 
 def main() -> None:
-    """Parse the arguments, run the contenders, and print the results."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    names, cases = list(USER_CONTENDERS), ["panel", "taxis"]
-    parser.add_argument("--case", nargs="+", choices=cases, default=cases)
-    parser.add_argument("--contender", nargs="+", choices=names, default=names, metavar="NAME", help=", ".join(names))
-    parser.add_argument("--epsilon", nargs="+", default=["1", "10"])
-    parser.add_argument("--runs", type=int, default=2)
-    parser.add_argument("--data", type=Path, metavar="FOLDER", help="where the taxis are")
-    help_csv = "write peers-user-level.csv here, too; its other rows are kept"
-    parser.add_argument("--csv", type=Path, metavar="FOLDER", help=help_csv)
-    parser.add_argument("--small", action="store_true", help="a small panel, this project alone, to see that it runs")
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    options = parser.parse_args()
-    if options.small:
-        options.case, options.contender, options.epsilon, options.runs = ["panel"], ["ours_users_pairs"], ["1"], 1
-    found = list[dict[str, Any]]()
-    for each in rows(options):
-        found.append(in_csv(each))
-        if options.csv is not None:
-            written(options.csv / "peers-user-level.csv", found, cases, names)
-    printed({"machine": machine(), "peers": found}, as_json=options.json)
+    """Compare what protects all trips of a user."""
+    names, cases, small = list(USER_CONTENDERS), ["panel", "taxis"], ("panel", "ours_users_pairs")
+    compare(rows, __doc__, "peers-user-level.csv", cases, names, usual=cases, runs=2, small=small)
 
 
 if __name__ == "__main__":
