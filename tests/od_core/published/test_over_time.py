@@ -141,8 +141,10 @@ def test_a_total_at_an_end_of_its_interval_is_marked_unless_it_was_measured(
         def change(table: Any) -> Any:
             rows = table.to_pandas()
             at = (rows["origin"] == largest) & (rows["destination_level"] == "all")
+            inflow = (rows["destination"] == largest) & (rows["origin_level"] == "all")
+            trips = rows.loc[at | inflow, "trips"]
+            rows.loc[at | inflow, "lower"], rows.loc[at | inflow, "upper"] = trips - 9, trips + 9
             trips = rows.loc[at, "trips"]
-            rows.loc[at, "lower"], rows.loc[at, "upper"] = trips - 9, trips + 9
             rows.loc[at, end] = trips + distance * (1 if end == "upper" else -1)
             return table.from_pandas(rows, table.schema, preserve_index=False)
 
