@@ -34,6 +34,12 @@ export interface LevelData {
   below: { estimate: Column; variance: Column } | null;
 }
 
+/** Measured totals of the areas of the finest level of one side, with the variances of their noise. */
+export interface TotalsData {
+  noisy: Column;
+  variance: Column;
+}
+
 /** Released flows by origin, then destination. */
 export interface PairsData {
   perOrigin: Column;
@@ -96,7 +102,8 @@ export interface Header {
   destination: GeographyData | null;
   /** Whether the totals of the zones of each side were measured; absent in the pages of earlier versions. */
   measured?: [origin: boolean, destination: boolean];
-  fits: { byNoise: boolean; nothingDropped: boolean; levels: LevelData[] }[];
+  /** Totals are null for a side without, and absent in the pages of earlier versions. */
+  fits: { byNoise: boolean; nothingDropped: boolean; levels: LevelData[]; totals?: (TotalsData | null)[] }[];
   leaves: PairsData;
   /** Null if places are unknown, or the page has no zones. */
   distances: DistanceData | null;

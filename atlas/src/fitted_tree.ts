@@ -195,6 +195,16 @@ export class FittedTree {
     return [trips, kilometres, mixed];
   }
 
+  /** Estimate of the trips from some areas to others and from others to them, given how much of each is selected. */
+  sumOfExchange(here: Uint8Array[], all: Uint8Array[]): Estimate {
+    const finest = this.levels[this.levels.length - 1];
+    const inside = here[finest.pair[0]];
+    const [exchange] = this.sums(all, all, 1, (sums, node, value, own, noise) => {
+      if (inside[finest.origin[node]] !== inside[finest.destination[node]]) sums.addNode(0, 1, value, own, noise);
+    });
+    return exchange;
+  }
+
   /** Estimates of several sums of the nodes of the last level from some zones to others. */
   private sums(origins: Uint8Array[], destinations: Uint8Array[], count: number, add: Add): Estimate[] {
     const each = this.levels.map(() => new Sums(count));

@@ -1,5 +1,6 @@
 /** The released flows between areas, with their intervals. */
 
+import { AreaTotals, addedAreas, type AreaEstimates } from "./area_totals";
 import type { Change } from "./changes";
 import { Data } from "./columns";
 import { added, bounds, likely, meanBounds, shareBounds, type Estimate, type Likely } from "./confidence";
@@ -64,6 +65,7 @@ export class Flows {
   /** Whether trips within areas exist: whether origins and destinations have the same areas. */
   readonly sameAreas: boolean;
   private readonly fits: FittedTree[];
+  private readonly areaTotals: AreaTotals[];
   private readonly leaves: Pairs;
   private readonly distances: Distances | null;
   private readonly segments: Segments | null;
@@ -77,6 +79,7 @@ export class Flows {
     const destination = header.destination ? new Geography(data, header.destination) : origin;
     this.tree = new FlowTree(origin, destination, header.order);
     this.fits = header.fits.map((given) => new FittedTree(data, this.tree, given));
+    this.areaTotals = header.fits.map((given, k) => new AreaTotals(data, this.fits[k], given.totals));
     this.leaves = new Pairs(data, header.leaves);
     this.distances = header.distances && new Distances(data, header.distances);
     this.segments = header.segments && new Segments(data, this.fits, header.segments, this.leaves);
@@ -99,19 +102,27 @@ export class Flows {
     const outside = inside.map((zone) => 1 - zone);
     const everywhere = new Uint8Array(inside.length).fill(1);
     const [here, elsewhere, all] = [inside, outside, everywhere].map((mask) => this.tree.origin.parts(mask));
-    const [leaving, staying] = [this.estimate(here, elsewhere), this.estimate(here, here)];
-    const outflow = this.marked(0, this.sum(inside, outside), leaving);
-    const inflow = this.marked(1, this.sum(outside, inside), this.estimate(elsewhere, here));
-    const within = this.withInterval(this.sum(inside, inside), staying);
+    const estimates = this.areaEstimates(here, elsewhere, all);
+    const outflow = this.marked(0, this.sum(inside, outside), estimates && estimates.outflow);
+    const inflow = this.marked(1, this.sum(outside, inside), estimates && estimates.inflow);
+    const within = this.withInterval(this.sum(inside, inside), estimates && estimates.within);
     const begun = within.trips + outflow.trips;
     const share = begun > 0 && !this.category ? Math.round(1e6 * Math.min(Math.max(within.trips / begun, 0), 1)) / 1e6 : null;
-    const whole = this.estimate(here, all);
     const rest = { outflow, inflow, within, meanDistance: this.meanDistance(inside, here, all) };
-    if (!leaving || !staying || !whole || this.category) return { ...rest, selfContainment: { share, interval: null } };
+    if (!estimates || this.category) return { ...rest, selfContainment: { share, interval: null } };
     const nothingDropped = this.fits.every((fit) => fit.nothingDropped);
-    const [lower, upper] = shareBounds(staying, whole, leaving, nothingDropped);
+    const [lower, upper] = shareBounds(estimates.within, estimates.begun, estimates.outflow, nothingDropped);
     const interval: [number, number] = [Math.min(lower, share ?? 1), Math.max(upper, share ?? 0)];
     return { ...rest, selfContainment: { share, interval } };
+  }
+
+  /** Estimates of selected areas, given how much of each area is selected, not selected, and all; null without intervals. */
+  private areaEstimates(here: Uint8Array[], elsewhere: Uint8Array[], all: Uint8Array[]): AreaEstimates | null {
+    if (!this.category && !this.fits.length) return null;
+    if (!this.category) return this.areaTotals.map((each) => each.ofAreas(here, elsewhere, all)).reduce(addedAreas);
+    const [within, outflow] = [this.estimate(here, here), this.estimate(here, elsewhere)];
+    const [inflow, begun] = [this.estimate(elsewhere, here), this.estimate(here, all)];
+    return within && outflow && inflow && begun && { within, outflow, inflow, begun };
   }
 
   /** Mean distance of the trips from some zones; `here` and `all` are how much of each area is selected, and all of it. */
@@ -281,7 +292,7 @@ export class Flows {
   private estimate(from: Uint8Array[], to: Uint8Array[]): Estimate | null {
     if (this.category) return this.category.estimate(from, to);
     if (!this.fits.length) return null;
-    return this.fits.map((fit) => fit.sumBetween(from, to)).reduce(added);
+    return this.areaTotals.map((each) => each.sumBetween(from, to)).reduce(added);
   }
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,14 +50,19 @@ def of_all_pairs(origins: Geography, destinations: Geography, **changes: Any) ->
 
 
 def random_release(
-    seed: int, *, mechanism: str = "inftda_refined", zones: int = 40, areas: int | None = None
+    seed: int,
+    *,
+    zones: int = 40,
+    areas: int | None = None,
+    levels: Sequence[str] = ("region", "town", "zone"),
+    **changes: Any,
 ) -> Release:
-    """Flows between zones of three levels, which follow from ``areas``; most pairs have no trips."""
+    """Flows between zones of some levels, which follow from ``areas``; most pairs have no trips."""
     random = np.random.default_rng(seed)
     town = np.cumsum(np.random.default_rng(seed if areas is None else areas).random(zones) < 0.4)
     names = {"region": town // 4, "town": town, "zone": np.arange(zones)}
     table = pd.DataFrame({level: [f"{level}{number}" for number in numbers] for level, numbers in names.items()})
     pairs = pd.DataFrame({side: random.choice(table["zone"], 4 * zones) for side in ("origin", "destination")})
     flows = pairs.drop_duplicates().assign(trips=lambda flows: random.choice([1, 5, 300], len(flows)))
-    geography = Geography.from_frame(table, ["region", "town", "zone"])
-    return released(flows, geography, mechanism=mechanism, budget=Budget(epsilon=1, delta="1e-8"))
+    geography = Geography.from_frame(table, list(levels))
+    return released(flows, geography, **{"budget": Budget(epsilon=1, delta="1e-8")} | changes)

@@ -9,7 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from od_core import Budget, Geography, Release, open_release, sum_releases
+from od_core import Budget, Geography, InfTDARefined, Release, open_release, sum_releases
+from od_core.flows.estimation.intervals import Intervals, _without_trips_within, bounds_of
 from od_core.flows.indicators import _likely, indicators
 from od_core.flows.publishing import atlas
 from od_core.flows.publishing.changes import changes
@@ -64,6 +65,19 @@ def test_selections_of_every_mechanism_are_those_of_the_library(opened, tmp_path
     """``inftda`` and ``tda_l2`` drop nodes without trips, of which less is known."""
     release = random_release(seed, mechanism=mechanism)
     assert release.fitted.nothing_dropped == (mechanism in ("inftda_refined", "vanilla_gauss"))
+    compared(opened, written(release, facts(release), tmp_path), release)
+
+
+DROPPING = InfTDARefined(keep_all_cap=0)
+
+
+@pytest.mark.parametrize("levels", [("region", "town", "zone"), ("town", "zone"), ("zone",)])
+@pytest.mark.parametrize("mechanism", ["inftda_refined", DROPPING])
+def test_selections_use_measured_totals_of_areas_as_the_library_does(opened, tmp_path, mechanism, levels):
+    """With zones alone, the tree has the totals of destinations, and only those of origins are measured beside it."""
+    release = random_release(6, mechanism=mechanism, levels=levels, area_totals="1/5")
+    assert release.fitted.nothing_dropped == (mechanism != DROPPING)
+    assert set(release.fitted.area_totals) == ({0} if levels == ("zone",) else {0, 1})
     compared(opened, written(release, facts(release), tmp_path), release)
 
 
@@ -144,7 +158,7 @@ def test_totals_are_marked_as_the_indicators_are(opened, tmp_path, monkeypatch, 
         table = indicators(release, ["zone"])
         assert [table["outflow_likely"][zone], table["outflow_unbiased"][zone]] == list(mark.values())
     if measured:
-        monkeypatch.setattr(release.fitted, "area_totals", {0: None, 1: None})
+        monkeypatch.setattr(Intervals, "measured_totals", lambda *_: True)
     page, _ = opened(f"{written(release, facts(release), tmp_path)}#level=zone&areas=z{zone:02}")
     page.wait_for_selector(".tiles")
     for number in range(60):
@@ -156,14 +170,11 @@ def test_totals_are_marked_as_the_indicators_are(opened, tmp_path, monkeypatch, 
     assert (words in page.inner_text(".tiles")) is not measured
 
 
-def test_totals_of_an_area_are_its_indicators(opened, bundle):
-    release = open_release(bundle)
-    table = indicators(release, ["state"])
-    page, _ = opened((bundle / "atlas.html").as_uri())
-    page.wait_for_selector("#panel h2")
-    level = release.tree.origin.level_number("state")
-    for number, row in table.iterrows():
-        ask = {"level": level, "areas": [number]}
+def same_totals(page: Any, release: ReleasedFlows, level: str) -> None:
+    """Every area's totals in the page are its indicators."""
+    number = release.tree.origin.level_number(level)
+    for area, row in indicators(release, [level]).iterrows():
+        ask = {"level": number, "areas": [area]}
         got = page.evaluate("(selected) => atlas.client.ask('totals', { selected })", ask)
         for name in ("outflow", "inflow", "within"):
             ends = [row[f"{name}{end}"] for end in ENDS]
@@ -172,10 +183,48 @@ def test_totals_of_an_area_are_its_indicators(opened, bundle):
             ends = [row[f"self_containment{end}"] for end in ENDS]
             share = got["selfContainment"]
             assert [share["share"], *share["interval"]] == pytest.approx(ends, abs=2e-6)
-        if not pd.isna(row["mean_distance"]):
+        if not pd.isna(row.get("mean_distance")):
             ends = [row[f"mean_distance{end}"] for end in ENDS]
             mean = got["meanDistance"]
             assert [mean["mean"], *mean["interval"]] == pytest.approx(ends, abs=2e-3)
+
+
+def test_totals_of_an_area_are_its_indicators(opened, bundle):
+    page, _ = opened((bundle / "atlas.html").as_uri())
+    page.wait_for_selector("#panel h2")
+    same_totals(page, open_release(bundle), "state")
+
+
+@pytest.mark.parametrize("levels", [("region", "town", "zone"), ("zone",)])
+@pytest.mark.parametrize("releases", [1, 2])
+def test_totals_use_measured_totals_of_areas_as_the_indicators_do(opened, tmp_path, levels, releases):
+    release = random_release(6, levels=levels, area_totals="1/5")
+    flows = sum_releases([release, replace(release)]) if releases == 2 else release
+    page, _ = opened(written(flows, facts(release), tmp_path))
+    page.wait_for_selector("#panel h2")
+    for level in levels:
+        same_totals(page, flows, level)
+
+
+def test_totals_below_dropped_nodes_are_the_measured_ones_where_these_are_more_exact(opened, tmp_path):
+    """Less the trips within, where nodes of the tree were dropped; see ``intervals._without_trips_within``."""
+    release = random_release(6, mechanism=DROPPING, area_totals="1/20")
+    fit, geography, of_measured = release.fitted, release.tree.origin, 0
+    page, _ = opened(written(release, facts(release), tmp_path))
+    page.wait_for_selector("#panel h2")
+    for zone in range(geography.size(3)):
+        here = np.arange(geography.size(3)) == zone
+        ask = {"level": 3, "areas": [zone]}
+        got = page.evaluate("(selected) => atlas.client.ask('totals', { selected })", ask)
+        within = fit.sum_between(here, here)
+        for side, (name, ends) in enumerate((("outflow", (here, ~here)), ("inflow", (~here, here)))):
+            measured = fit.measured_totals(side, 3).at(np.array([zone]))
+            sums, chosen = _without_trips_within(measured, within, fit.sum_between(*ends))
+            (lower,), (upper,) = bounds_of(sums)
+            trips = got[name]["trips"]
+            assert got[name]["interval"] == [min(lower, trips), max(upper, trips)]
+            of_measured += int(chosen[0])
+    assert 0 < of_measured < 80
 
 
 @pytest.mark.parametrize("mechanism", ["inftda_refined", "inftda"])

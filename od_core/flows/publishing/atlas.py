@@ -84,7 +84,7 @@ def atlas_data(tables: FlowTables, certificate: Certificate, title: str) -> byte
         "origin": _geography(tree.origin, depth, columns),
         "destination": None if len(tables.geographies) == 1 else _geography(tree.destination, depth, columns),
         "measured": [not fits or tables.release.intervals.measured_totals(side) for side in (0, 1)],
-        "fits": [_fit(fit, 2 * depth, columns) for fit in fits],
+        "fits": [_fit(fit, depth, columns) for fit in fits],
         "leaves": _flows_at(tables, depth, columns),
         # Distances are those between zones, so that a page without zones has none.
         "distances": _distances(tables, columns) if tables.distance and depth == tree.origin.depth else None,
@@ -199,11 +199,12 @@ def _shapes(geography: Geography, depth: int, columns: _Columns) -> dict[str, An
     }
 
 
-def _fit(fit: FittedTree, last: int, columns: _Columns) -> dict[str, Any]:
-    """Return the facts of a fitted tree for the page: its levels down to the level number ``last``.
+def _fit(fit: FittedTree, depth: int, columns: _Columns) -> dict[str, Any]:
+    """Return the facts of a fitted tree for the page: its levels down to pairs of areas of the level ``depth``.
 
     If that level was not measured, the next measured level replaces it, because it has the same nodes.
     """
+    last = 2 * depth
     last_position, has_lower = _last_kept(fit.levels, last)
     levels: list[dict[str, Any]] = []
     for position, level in enumerate(fit.levels[: last_position + 1]):
@@ -221,7 +222,11 @@ def _fit(fit: FittedTree, last: int, columns: _Columns) -> dict[str, Any]:
     if has_lower:
         estimate, variance, _ = list(up(fit.levels))[-1 - last_position]
         levels[-1]["below"] = {"estimate": columns.add(estimate), "variance": columns.add(variance)}
-    return {"byNoise": fit.by_noise, "nothingDropped": fit.nothing_dropped, "levels": levels}
+    measured = [fit.measured_totals(side, depth) for side in (0, 1)]
+    totals = [
+        each and {"noisy": columns.add(each.estimate), "variance": columns.add(each.variance)} for each in measured
+    ]
+    return {"byNoise": fit.by_noise, "nothingDropped": fit.nothing_dropped, "levels": levels, "totals": totals}
 
 
 def _last_kept(levels: Sequence[FittedLevel], last: int) -> tuple[int, bool]:
