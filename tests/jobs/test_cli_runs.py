@@ -33,7 +33,7 @@ def test_run_publishes_reads_back_and_status_tells(tmp_path: Path) -> None:
     first = od_release("run", "us_flights", "--period", "2001-02", "--json", var=tmp_path)
     assert first.returncode == 0, first.stderr
     facts = json.loads(first.stdout)[0]
-    assert facts["drawn"] == 8
+    assert facts["drawn"] == 10
     assert all(check["passed"] for check in facts["checks"])
     assert facts["flows_by_level"][0]["flows"] == 1
     assert Path(facts["bundle"]).is_dir()
@@ -41,7 +41,7 @@ def test_run_publishes_reads_back_and_status_tells(tmp_path: Path) -> None:
     assert again.returncode == 0, again.stderr
     assert "Warning" not in first.stderr + again.stderr
     said = " ".join(again.stdout.split())
-    assert "Measurements drawn: 0 of 8 (the others were read back)." in said
+    assert "Measurements drawn: 0 of 10 (the others were read back)." in said
     flows = facts["flows_by_level"][8]["flows"]
     assert f"in {flows:,} flows above 0, some of which are noise alone, from airport to airport." in said
     assert "Spent: epsilon 0.999951 at delta 1e-8." in said

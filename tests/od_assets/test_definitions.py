@@ -40,13 +40,14 @@ def test_the_lineage_is_one_chain_of_measurements_and_estimates(project_definiti
         for key in graph.get_all_asset_keys()
         if key.path[0] == name
     }
+    area_totals = {f"{name}/area_totals_{side}" for side in ("origin", "destination")}
+    levels = {f"{name}/levels/{kind}_{level}" for kind in ("noisy_measurement", "estimate") for level in range(1, 9)}
     expected = {
         f"{name}/geography": set(),
         f"{name}/raw_trips": set(),
         f"{name}/trip_counts": {f"{name}/geography", f"{name}/raw_trips"},
-        f"{name}/refined_flows": {
-            f"{name}/levels/{kind}_{level}" for kind in ("noisy_measurement", "estimate") for level in range(1, 9)
-        },
+        **{totals: {f"{name}/trip_counts"} for totals in area_totals},
+        f"{name}/refined_flows": levels | area_totals,
         f"{name}/flows": {f"{name}/refined_flows"},
         f"{name}/bundle": {f"{name}/flows"},
     }

@@ -48,7 +48,9 @@ def test_plan_reads_no_record_and_spends_what_its_epsilon_allows(tmp_path: Path)
     assert sum(Fraction(step["rho"]) for step in plan["steps"]) == rho
     assert all(Fraction(step["variance"]) == 1 / Fraction(step["rho"]) for step in plan["steps"])  # trip, bounded
     assert float(rho) == pytest.approx(0.019215, rel=3e-4)  # exact, epsilon 1, delta 1e-8, geography shares
-    leaf, first = (Fraction(plan["steps"][k]["rho"]) for k in (-1, 0))
+    assert [step.get("area_totals") for step in plan["steps"][8:]] == ["origin", "destination"]
+    assert all(Fraction(step["rho"]) == rho / 20 for step in plan["steps"][8:])
+    leaf, first = (Fraction(plan["steps"][k]["rho"]) for k in (7, 0))
     assert first / leaf == (1 - Fraction(1, 5)) / Fraction(3, 2)  # the largest number of divisions of a region is 5
     assert not list(tmp_path.iterdir())
 
@@ -67,7 +69,7 @@ def test_a_plan_is_a_verdict_and_its_exact_values_are_asked_for() -> None:
         assert further not in said
         assert further in more
     assert said.count("epsilon 0.999951 ") == 1
-    for exact in ("Bun-Steinke", "474.804", "0.0192185"):
+    for exact in ("Bun-Steinke", "527.56", "0.0192185"):
         assert exact not in said
         assert exact in more
 
