@@ -19,7 +19,7 @@ from od_assets.cli.diagnosis import Finding, print_findings
 from od_assets.cli.printing import print_frame, print_outcome, sentences
 from od_assets.runs.jobs import Outcome, by_step, followed, silent
 from od_assets.terminal import PlainConsole, printable
-from od_core import Budget, Geography, PrivacyUnit, release_flows
+from od_core import Budget, Geography, PrivacyUnit, release_counts, release_flows
 from od_core.flows.publishing.kind import FLOWS
 
 RUN = "00000000-0000-4000-8000-000000000000"
@@ -62,6 +62,26 @@ def test_a_refused_run_of_a_public_release_does_not_say_that_it_is_not_published
     assert capsys.readouterr().out == ("trips/2001-02/r1 stays as it was published; this run was refused.\na reason\n")
 
 
+PUBLISHED = {
+    **{"release": "trips/2001-01/r1", "drawn": 7, "measurements": 7, "checks": [], "bundle": "r1"},
+    **{"cap_rho": 9, "left_rho": 0, "lost_draws": [], "unpublished": []},
+}
+
+
+def test_a_run_of_counts_speaks_of_counts_by_their_level(capsys: pytest.CaptureFixture[str]) -> None:
+    zones = pd.DataFrame({"chapter": ["A", "A"], "code": ["a1", "a2"]})
+    release = release_counts(
+        pd.DataFrame({"area": ["a1", "a2"], "count": [1000, 2000]}),
+        Geography.from_frame(zones, ["chapter", "code"]),
+        unit=PrivacyUnit("trip"),
+        budget=Budget(rho=9, delta="1e-8"),
+        fault_threshold=0,
+    )
+    print_outcome(Outcome(PUBLISHED, release, FLOWS))
+    said = " ".join(capsys.readouterr().out.split())
+    assert "in 2 counts above 0, some of which are noise alone, by code. The 90 % interval of such a count is" in said
+
+
 def test_a_run_with_area_totals_counts_the_flows_between_zones(capsys: pytest.CaptureFixture[str]) -> None:
     """The totals of areas stand after the levels, and are no flows."""
     zones = pd.DataFrame({"region": ["A", "A", "B"], "zone": ["a1", "a2", "b1"]})
@@ -76,9 +96,7 @@ def test_a_run_with_area_totals_counts_the_flows_between_zones(capsys: pytest.Ca
             area_totals="1/10",
             one_row_a_trip=True,
         )
-        facts = {"release": "trips/2001-01/r1", "drawn": 7, "measurements": 7, "checks": [], "bundle": "r1"}
-        facts |= {"cap_rho": 9, "left_rho": 0, "lost_draws": [], "unpublished": []}
-        print_outcome(Outcome(facts, release, FLOWS))
+        print_outcome(Outcome(PUBLISHED, release, FLOWS))
         said = " ".join(capsys.readouterr().out.split())
         flows = (release.flows["trips"] > 0).sum()
         assert f"in {flows} flows above 0, some of which are noise alone, from zone to zone." in said
