@@ -107,8 +107,8 @@ build/peers/%/installed: benchmarks/peers/requirements/%.txt benchmarks/peers/re
 PEERS := opendp pipeline_dp inf_tda smartnoise_sql tumult dp_mobility_report
 REAL_DATA := $(or $(OD_REAL_DATA),../shared/data)
 # Those whose tables do not differ from another's in more than the noise are run on the flights alone.
-ELSEWHERE := ours ours_bounded opendp_laplace pipeline_dp opendp_fixed opendp_mst opendp_aim opendp_aim_levels inf_tda \
-	inf_tda_bounded smartnoise_sql smartnoise_sql_public tumult_laplace
+ELSEWHERE := ours ours_totals ours_auto ours_bounded opendp_laplace pipeline_dp opendp_fixed opendp_mst opendp_aim \
+	opendp_aim_levels inf_tda inf_tda_bounded smartnoise_sql smartnoise_sql_public tumult_laplace
 peers: install $(PEERS:%=build/peers/%/installed)
 	$(BIN)/python -m benchmarks.peers --csv docs/reference/tables
 	$(BIN)/python -m benchmarks.peers --csv docs/reference/tables --epsilon 1 --contender $(ELSEWHERE) \

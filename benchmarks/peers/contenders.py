@@ -33,7 +33,7 @@ class Contender:
         environment: name of its environment in ``build/peers``; None for this project's own.
         options: what is chosen among what the software offers.
         noise: what is asked of a program that offers several: the noise (``gaussian`` or ``laplace``), the algorithm,
-            or the neighbours (``bounded`` or ``unbounded``).
+            the neighbours (``bounded`` or ``unbounded``), or an option.
         survives_restart: whether the software stores what was spent, so that a new process cannot spend it again.
         replays: whether a release that was interrupted, or is asked for again, gives the same noisy values.
     """
@@ -106,6 +106,19 @@ CONTENDERS = (
         "",
         True,
         True,
+    ),
+    Contender(
+        "ours_totals",
+        "ours",
+        "od-release",
+        None,
+        "as ours, and area totals have a tenth of the budget, as od-release init declares from 100 zones on",
+        "totals",
+        True,
+        True,
+    ),
+    Contender(
+        "ours_auto", "ours", "od-release", None, "as ours, with the estimate auto, an option", "auto", True, True
     ),
     Contender("ours_bounded", "ours", "od-release", None, f"as ours; {_BOUNDED}", "bounded", True, True),
     Contender("opendp_gaussian", "opendp_levels", "opendp", "opendp", _GAUSSIAN, "gaussian"),

@@ -1,4 +1,4 @@
-"""Release the flows with this project, by its default mechanism and with intervals."""
+"""Release the flows with this project, by its default mechanism or with an option, and with intervals."""
 
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
@@ -8,13 +8,15 @@ from tempfile import TemporaryDirectory
 import pandas as pd
 from given import given, is_check
 
-from od_core import Budget, Cap, Geography, Ledger, OdError, PrivacyDomain, PrivacyUnit, release_flows
+from od_core import Budget, Cap, Geography, InfTDARefined, Ledger, OdError, PrivacyDomain, PrivacyUnit, release_flows
+
+OPTIONS = {"totals": {"area_totals": "1/10"}, "auto": {"mechanism": InfTDARefined(estimate="auto")}}
 
 
 def main():
     """Release the flows of all levels."""
     folder, output, settings = given()
-    levels = settings["levels"]
+    levels, choice = settings["levels"], settings["noise"]
     # user code begins
     geography = Geography.from_frame(pd.read_csv(folder / "zones.csv", dtype=str, keep_default_na=False), levels)
     release = release_flows(
@@ -22,8 +24,9 @@ def main():
         geography,
         columns={"origin": f"origin_{levels[-1]}", "destination": f"destination_{levels[-1]}"},
         one_row_a_trip=True,
-        unit=PrivacyUnit("trip", neighbours=settings["noise"] or "unbounded"),
+        unit=PrivacyUnit("trip", neighbours="bounded" if choice == "bounded" else "unbounded"),
         budget=Budget(settings["epsilon"], settings["delta"]),
+        **OPTIONS.get(choice, {}),
         fault_threshold=0,
     )
     for level in levels:
