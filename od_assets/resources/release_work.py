@@ -21,6 +21,7 @@ from od_core.flows.parts import first_band_counts
 from od_core.flows.staging import StagedRelease
 from od_core.ledger.measurements import DurableMeasurements, NoisyVector, begin_release
 from od_core.ledger.object_store import LocalStore, Store, store_at
+from od_core.ledger.release_key import before
 from od_core.ledger.staged_files import Counted, StagedFiles, StagedTable, hold_to_input
 from od_core.ledger.user_counters import UserCounters
 from od_core.noise.backends import noise_named
@@ -124,8 +125,7 @@ class ReleaseWork(Generic[P, G]):
         ledger = self.warehouse.ledger
         if (reserved := ledger.reserved_plan(self.key)) is not None:
             return reserved.get(EARLIER)
-        before = (key for key in ledger.published(series=self.key.release) if key.period < self.key.period)
-        for key in sorted(before, reverse=True):
+        for key in before(self.key, ledger.published(series=self.key.release)):
             certificate = certificate_of(self.warehouse.bundle(key))
             if certificate_digest(certificate) != ledger.publication(key).get("certificate"):
                 raise damaged(key, "its certificate differs from the one that was published")

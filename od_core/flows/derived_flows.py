@@ -120,7 +120,7 @@ def sum_releases(releases: Releases) -> FlowSum:
             ``od-release sum`` checks the periods.
 
     Raises:
-        OdError: There are fewer than two releases, one of them is given twice or is not a release of flows, the
+        OdError: There are fewer than two releases, one object is given twice or is not a release of flows, the
             mechanism of one has a threshold, or they differ in their areas, their privacy unit or their breakdowns.
     """
     releases_by_name = releases_of(releases, breakdowns=True)

@@ -40,7 +40,7 @@ import os
 import pickle
 import secrets
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any, Protocol
@@ -328,7 +328,7 @@ def claimed_rounds(store: Store, step: int) -> dict[int, int]:
 
 
 _MARK = "claims/begun"
-"""File that marks a store as the one in which the release was begun."""
+"""File that marks a store as the one in which the release was begun, by a random text."""
 
 
 def granted_rounds(
@@ -346,7 +346,9 @@ def granted_rounds(
     """
     rounds = {}
     states = {step.number: ledger.level_state(key, step.number) for step in steps}
-    _mark_or_find(store, key, begun=any(state is not None and state.kind != RESERVED for state in states.values()))
+    drawn = ledger.drawings(key)
+    is_begun = any(state is not None and state.kind != RESERVED for state in states.values())
+    mark = _mark_of(store, key, begun=is_begun, marks={content["store"] for _, content in drawn if "store" in content})
     for step in steps:
         number, state = step.number, states[step.number]
         claimed, stored = claimed_rounds(store, number), {*part_files(store, number)}
@@ -358,35 +360,43 @@ def granted_rounds(
                     next_step="restore the newest ledger; an older one does not record all that was spent",
                     spent=STAYS_CHARGED,
                 )
-            rounds[number] = ledger.start_draw(key, number, noise)
+            rounds[number] = ledger.start_draw(key, number, noise, mark)
         elif state.kind == MEASURED:
             rounds[number] = 0
         else:
             missing = {part_file(number, part) for part, last in claimed.items() if last >= state.draw} - stored
             is_lost = (not store.has(name) for name in missing)  # a store may list a file later than it has it
-            rounds[number] = ledger.start_draw(key, number, noise) if any(is_lost) else state.draw
+            if any(is_lost):
+                rounds[number] = ledger.start_draw(key, number, noise, mark)
+                continue
+            rounds[number] = state.draw
+            ledger.continue_draw(key, number, noise, mark)
     return rounds
 
 
-def _mark_or_find(store: Store, key: ReleaseKey, *, begun: bool) -> None:
-    """Mark the store of a release that has not begun, or check the mark if the release has ``begun``.
+def _mark_of(store: Store, key: ReleaseKey, *, begun: bool, marks: Set[str]) -> str:
+    """Return the digest of the mark of a store. It is made unless levels of the band, or other ones, have begun.
 
-    The claims in one store do not prevent a draw into another store, so a release must use a single store.
+    ``marks`` are the digests in the ledger's entries of the release. The claims in one store do not prevent a draw into
+    another store, so a release must use a single store.
     """
-    if begun and not store.has(_MARK):
+    if not (begun or marks):
+        store.create_if_absent(_MARK, secrets.token_hex(16).encode())
+    mark = hashlib.sha256(store.read(_MARK).read()).hexdigest() if store.has(_MARK) else None
+    if mark is None or (marks and mark not in marks):
         raise OdError(
             "OD-STORE-OTHER",
             f"the store of parts is not the store in which {key} began, or it was emptied",
             next_step="restore the store, or declare the store in which the release began",
             spent=STAYS_CHARGED,
         )
-    store.create_if_absent(_MARK, b"begun")
     if store.create_if_absent(_MARK, b"again"):
         raise OdError(
             "OD-STORE-UNSAFE",
             "the store of parts replaces an existing file, so two draws could both be kept",
             next_step="use a folder, or a newer driver for this storage",
         )
+    return mark
 
 
 def _refuse_late_list(store: Store, step: int, parts: int) -> None:

@@ -24,6 +24,7 @@ from od_core.records.segments import Breakdown
 
 _COUNTS = "trip_counts"
 _CURRENT = "current_trip_counts"
+_BEGUN = "begun_trip_counts"
 _ATTEMPT = "attempt.json"
 _ESTIMATE = pa.schema([("origin", pa.int32()), ("destination", pa.int32()), ("trips", pa.int64())])
 
@@ -47,8 +48,11 @@ class StagedRelease(StagedFiles):
 
     def new_trip_counts(self) -> str:
         """Return the name of a new folder in the store for true leaf counts, and remove all but the recorded one."""
-        self._remove_other_counts(self._current_counts())
-        return f"{_COUNTS}/{secrets.token_hex(6)}"
+        current, name = self._current_counts(), f"{_COUNTS}/{secrets.token_hex(6)}"
+        self._remove_other_counts(current)
+        begun = "\n".join(filter(None, (current, name)))
+        write_durably(self.folder / _BEGUN, lambda file: file.write_text(begun, encoding="utf-8"))
+        return name
 
     def save_trip_counts(self, trips: CountFiles) -> None:
         """Record the counts in the folder of :meth:`new_trip_counts` as the current ones, and remove all others."""
@@ -71,9 +75,9 @@ class StagedRelease(StagedFiles):
 
     def _remove_other_counts(self, current: str | None) -> None:
         """Remove all stored counts except those with the name ``current``."""
-        folder = self.folder / _COUNTS
-        for other in folder.iterdir() if folder.exists() else ():
-            if (name := f"{_COUNTS}/{other.name}") != current:
+        begun = self.folder / _BEGUN
+        for name in begun.read_text(encoding="utf-8").split() if begun.exists() else ():
+            if name != current:
                 self.store.remove(name)
 
     def save_estimate(self, level: int, pieces: Iterable[Nodes], *, refined: bool = False) -> Path:

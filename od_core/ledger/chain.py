@@ -627,8 +627,8 @@ class PostgresChain(Chain):
         return Entries(connection, placeholder="%s")
 
     def _circumstances(self) -> object:
-        """Return whether the server has closed the kept connection; no other change ends its use."""
-        return self._kept is not None and self._kept.closed
+        """Return the thread, because transactions of two would mix, and whether the server closed the connection."""
+        return get_ident(), self._kept is not None and self._kept.closed
 
     @contextmanager
     def exclusive(self, seconds: float = LOCK_SECONDS) -> Iterator[None]:

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import count
 from pathlib import Path
+from threading import local
 from typing import Any
 
 from od_core.errors import STAYS_CHARGED, BudgetExceeded, OdError
@@ -50,7 +51,8 @@ def _cap_text(facts: dict[str, str]) -> str:
 
 def hold_to_unit(unit: PrivacyUnit, declared: Mapping[str, Any], domain: str) -> None:
     """Raise OdError if the unit of a release is not the one with which its data set was declared."""
-    if any(declared.get(name) != fact for name, fact in unit_facts(unit).items()):
+    facts = {"max_trips_pair": None, **unit_facts(unit)}  # a data set may have declared one
+    if any(declared.get(name) != fact for name, fact in facts.items()):
         raise OdError(
             "OD-DOMAIN-CONFLICT",
             f"the release's unit or neighbours differ from those of the privacy domain {domain!r}",
@@ -213,6 +215,13 @@ _FURTHER = 1 << 31
 """Number of a revision that no release has."""
 
 
+class _Opened(local):
+    """The entries that each thread has opened by :meth:`Ledger.one_look` or :meth:`Ledger.trial`."""
+
+    look: Entries | None = None
+    trial: Entries | None = None
+
+
 class Ledger:
     """A ledger. Its whole chain of hashes is verified when it is opened, and before this object first adds an entry.
 
@@ -232,8 +241,7 @@ class Ledger:
     def __init__(self, path: str | Path, server: str | None = None, *, whole: bool = True) -> None:
         self.path = Path(path)
         self._chain = chain_of(self.path, server)
-        self._look: Entries | None = None
-        self._trial: Entries | None = None
+        self._opened = _Opened()
         whole = whole or not self._chain.exists()
         if whole:
             make_folder(self.path.parent)
@@ -241,39 +249,48 @@ class Ledger:
             pass
 
     def _transaction(self) -> AbstractContextManager[Entries]:
-        return self._chain.transaction() if self._trial is None else nullcontext(self._trial)
+        trial = self._opened.trial
+        return self._chain.transaction() if trial is None else nullcontext(trial)
 
     def _read(self) -> AbstractContextManager[Entries]:
-        return self._chain.look() if self._look is None else nullcontext(self._look)
+        look = self._opened.look
+        return self._chain.look() if look is None else nullcontext(look)
 
     @contextmanager
     def one_look(self) -> Iterator[None]:
         """Open a context in which reading is faster, and sees the ledger as it is now; no entry may be added."""
-        with self._chain.look() as self._look:
+        with self._chain.look() as self._opened.look:
             try:
                 yield
             finally:
-                self._look = None
+                self._opened.look = None
 
     @contextmanager
     def trial(self) -> Iterator[None]:
         """Open a context that keeps no entries, to see whether some are refused. A trial within one is a part of it."""
-        if self._trial is not None:
+        if self._opened.trial is not None:
             yield
             return
         with self._chain.trial() as entries:
-            self._look = self._trial = entries
+            self._opened.look = self._opened.trial = entries
             try:
                 yield
             finally:
-                self._look = self._trial = None
+                self._opened.look = self._opened.trial = None
 
     def kept_open(self) -> AbstractContextManager[None]:
         """Return a context in which all transactions use one connection. This saves time if there are many."""
         return self._chain.kept_open()
 
     def exclusive(self) -> AbstractContextManager[None]:
-        """Return a context that only one release can be in. Raises OdError if another one is in it for too long."""
+        """Return a context that only one release can be in.
+
+        Raises:
+            OdError: another release is in it for too long; or this is within :meth:`trial` or :meth:`one_look`, which
+                would keep no charge of the release.
+        """
+        if self._opened.look is not None:
+            raise _wrong_state("a trial or a look at the ledger keeps no charge", "release outside of its context")
         return self._chain.exclusive()
 
     def declare(self, domain: PrivacyDomain) -> None:
@@ -313,6 +330,7 @@ class Ledger:
                     next_step="state why in the privacy domain's cap reason",
                 )
             entries.append(CAP, domain.name, content=cap)
+            balances(entries, domain.name, by_release=False)  # is refused if the cap cannot state what was charged
 
     def declared(self, domain: str) -> dict[str, Any]:
         """Return the facts with which a data set was declared. Raises OdError if it is not declared."""
@@ -395,11 +413,12 @@ class Ledger:
             row = entries.newest(RESERVED, release=str(key))
         return None if row is None else row["content"]["plan"]
 
-    def start_draw(self, key: ReleaseKey, level: int, noise: str | None = None) -> int:
+    def start_draw(self, key: ReleaseKey, level: int, noise: str | None = None, store: str | None = None) -> int:
         """Enter durably that the draw of a level begins, and return the number of the draw.
 
-        Call this method before the first random bit is taken, with the name of the noise backend. If the level is
-        already in state DRAWING, the earlier draw is lost, and the level is reserved once more.
+        Call this method before the first random bit is taken, with the name of the noise backend and, of a release in
+        parts, the mark of its store. If the level is already in state DRAWING, the earlier draw is lost, and the level
+        is reserved once more.
 
         Raises:
             OdError: the level is not reserved or is already measured; or a draw was lost, and the cap allows no other.
@@ -418,8 +437,17 @@ class Ledger:
                 check_cap(entries, row["domain"], content["periods"], [(content, charge)], lost_draw=True)
                 draw += 1
                 entries.append(RESERVED, row["domain"], key, level=level, draw=draw, charge=charge, content=content)
-            entries.append(DRAWING, row["domain"], key, level=level, draw=draw, content={"noise": noise})
+            content = {"noise": noise} if store is None else {"noise": noise, "store": store}
+            entries.append(DRAWING, row["domain"], key, level=level, draw=draw, content=content)
             return draw
+
+    def continue_draw(self, key: ReleaseKey, level: int, noise: str | None, store: str) -> None:
+        """Enter with what a draw goes on, as :meth:`start_draw` does, if that has changed. Nothing is charged."""
+        content = {"noise": noise, "store": store}
+        with self._transaction() as entries:
+            row = _newest_of(entries, key, level)
+            if row is not None and row["kind"] == DRAWING and row["content"] != content:
+                entries.append(DRAWING, row["domain"], key, level=level, draw=row["draw"], content=content)
 
     def finish_draw(self, key: ReleaseKey, level: int, draw: int, digest: str) -> None:
         """Record that a level is measured. The file of the draw must be durable before this method is called.
@@ -510,10 +538,14 @@ class Ledger:
 
     def noise(self, key: ReleaseKey) -> str:
         """Return the names of the noise backends that drew a release, separated by commas if there are several."""
+        # Entries of early versions name no backend, because OpenDP was the only one.
+        return ", ".join(sorted({content.get("noise") or "opendp" for _, content in self.drawings(key)}))
+
+    def drawings(self, key: ReleaseKey) -> list[tuple[int, dict[str, Any]]]:
+        """Return the level of each draw that was begun, and what :meth:`start_draw` was given, in order."""
         with self._read() as entries:
             drawn = entries.select("kind = ? AND release = ?", DRAWING, str(key))
-        # Entries of early versions name no backend, because OpenDP was the only one.
-        return ", ".join(sorted({entry["content"].get("noise") or "opendp" for entry in drawn}))
+        return [(row["level"], row["content"]) for row in drawn]
 
     def publication(self, key: ReleaseKey) -> dict[str, Any]:
         """Return the content of the PUBLISHED entry of a release, as :meth:`publish` made it; empty if not public."""

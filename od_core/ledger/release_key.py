@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import PurePosixPath
@@ -51,6 +52,14 @@ class ReleaseKey:
     def folder(self) -> PurePosixPath:
         """Relative path of the release's folder, which is the same below every root folder."""
         return PurePosixPath(str(self))
+
+
+def before(key: ReleaseKey, others: Iterable[ReleaseKey]) -> list[ReleaseKey]:
+    """Return those of some releases whose period ends before that of ``key`` begins, the newest period first."""
+    first = _period(key.period).first
+    ended = [(_period(other.period), other) for other in others]
+    earlier = sorted((period.end, other.revision, other) for period, other in ended if period.end <= first)
+    return [other for _, _, other in reversed(earlier)]
 
 
 _period = lru_cache(maxsize=1 << 14)(Period)

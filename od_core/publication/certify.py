@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from od_core.errors import STAYS_CHARGED, OdError
 from od_core.ledger.ledger import Ledger, ReleaseRecord
-from od_core.ledger.release_key import ReleaseKey
+from od_core.ledger.release_key import ReleaseKey, before
 from od_core.periods import Period
 from od_core.privacy.accounting import float_above, text_above
 from od_core.privacy.budget import Spent
@@ -147,8 +147,8 @@ def context_of(kind: Kind[R], ledger: Ledger, key: ReleaseKey, data_set: str, re
     """
     until = ledger.record(key).entry.number
     previous, facts = None, dict[str, Any]()
-    if earlier := [other for other in ledger.published(until, key.release) if other.period < key.period]:
-        newest = max(earlier)
+    if earlier := before(key, ledger.published(until, key.release)):
+        newest = earlier[0]
         folder = releases / newest.folder
         try:
             certificate: dict[str, Any] = json.loads((folder / CERTIFICATE).read_text(encoding="utf-8"))

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from od_core import OdError
-from od_core.ledger.release_key import ReleaseKey
+from od_core.ledger.release_key import ReleaseKey, before
 from od_core.periods import LENGTHS, Period
 
 PANDAS = {"day": "D", "week": "W-SUN", "month": "M", "quarter": "Q", "year": "Y"}
@@ -84,3 +84,12 @@ def test_what_is_no_period(text):
     assert "\n" not in str(refused.value)
     with pytest.raises(OdError):
         ReleaseKey("trips", text)
+
+
+def test_only_a_period_that_has_ended_is_before_another():
+    """The year with a month, and a span with its last month, are not, whatever the order of their texts."""
+    texts = ("2000", "2001", "2001-05", "2001-Q1", "2001-04--2001-06", "2001-12", "2002-01")
+    keys = [ReleaseKey("a", text) for text in texts] + [ReleaseKey("a", "2001-05", 2)]
+    newest_first = ["2001-05/r2", "2001-05/r1", "2001-Q1/r1", "2000/r1"]
+    assert [str(key)[2:] for key in before(ReleaseKey("a", "2001-06"), keys)] == newest_first
+    assert str(before(ReleaseKey("a", "2002-01"), keys)[0]) == "a/2001-12/r1"

@@ -63,7 +63,7 @@ def test_all_that_a_release_keeps_is_closed_whatever_the_umask(tmp_path, key, um
     staged.save_estimate(0, [Nodes(0, np.zeros(1, np.int32), np.zeros(1, np.int32), np.array([348]))])
     with pytest.raises(OdError), confidential.errors_stay_inside():
         raise ValueError(CANARY)
-    assert len([path for path in folder.rglob("*") if path.is_file()]) == 8
+    assert len([path for path in folder.rglob("*") if path.is_file()]) == 9
     assert not list(folder.rglob("*.tmp"))
     assert_closed(folder)
 

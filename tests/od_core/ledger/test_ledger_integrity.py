@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import sqlite3
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from fractions import Fraction
@@ -15,16 +15,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from od_core import OdError, PrivacyUnit
+from od_core import Budget, OdError, PrivacyUnit, plan_release
 from od_core.ledger import chain
 from od_core.ledger import chain as head_module
 from od_core.ledger.chain import Entries, chain_of
-from od_core.ledger.ledger import Ledger
+from od_core.ledger.ledger import Ledger, hold_to_unit
 from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.budget import Cap
-from od_core.privacy.domain import PrivacyDomain
+from od_core.privacy.domain import PrivacyDomain, unit_facts
 from tests.forked import SERVER
 from tests.od_core.ledger.ledger_rows import (
+    GEOGRAPHY,
     TRIP,
     assert_chain,
     charged,
@@ -408,3 +409,38 @@ def test_a_trial_within_a_trial_is_a_part_of_it(tmp_path):
     for name in ("a", "b"):
         with pytest.raises(OdError, match="OD-DOMAIN-UNDECLARED"):
             ledger.remaining(name, ["2001-01"])
+
+
+def test_no_release_is_made_within_a_trial_or_a_look(tmp_path):
+    """Its charge would be lost, and that of another thread would be, too, if a trial were not that of its thread."""
+    ledger = Ledger(tmp_path / "ledger.sqlite")
+    domain = PrivacyDomain("a", PrivacyUnit("trip"), Cap(rho=Fraction(1)), "a test")
+    for within in (ledger.trial(), ledger.one_look()):
+        with within, pytest.raises(OdError, match="keeps no charge"), ledger.exclusive():
+            pass
+    with ledger.one_look(), ThreadPoolExecutor(1) as other:
+        other.submit(ledger.declare, domain).result()
+        assert ledger.balances() == []
+    with ledger.exclusive():
+        assert ledger.declared("a")["unit"] == "trip"
+
+
+def test_a_cap_that_cannot_state_what_was_charged_is_refused(tmp_path):
+    plan = plan_release(
+        GEOGRAPHY, unit=PrivacyUnit("trip"), budget=Budget(epsilon=1, delta="1e-8"), mechanism="stability_histogram"
+    )
+    ledger = Ledger(tmp_path / "ledger.sqlite")
+    ledger.declare(PrivacyDomain("a", plan.unit, Cap(epsilon=9, delta="1e-6"), "a test"))
+    ledger.reserve(ReleaseKey("a", "2001-01"), "a", plan)
+    before = ledger.balances()
+    with pytest.raises(OdError, match="OD-LEDGER-CAP-KIND"):
+        ledger.declare(PrivacyDomain("a", plan.unit, Cap(rho=5), "from now on in rho"))
+    assert ledger.balances() == before
+
+
+def test_a_pair_cap_that_a_data_set_declares_is_that_of_each_release():
+    unit = PrivacyUnit("user_year", "unbounded", "user", 10, max_trips_year=20, max_trips_pair=1, id_pattern="[0-9]{3}")
+    for declared, other in ((unit, replace(unit, max_trips_pair=None)), (replace(unit, max_trips_pair=None), unit)):
+        hold_to_unit(declared, unit_facts(declared), "a")
+        with pytest.raises(OdError, match="OD-DOMAIN-CONFLICT"):
+            hold_to_unit(other, unit_facts(declared), "a")

@@ -9,7 +9,9 @@ import re
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -173,6 +175,20 @@ def test_a_session_that_the_server_ends_leaves_no_entry(history, key):
         refused("OD-LEDGER-UNAVAILABLE", lambda: ledger.is_published(key))
         assert ledger.is_published(key)
     assert rows(history) == before
+
+
+def test_threads_that_share_a_ledger_do_not_end_each_others_transactions(history, key):
+    ledger = ledger_at(history)
+    with ledger.kept_open(), ThreadPoolExecutor(1) as other:
+        with ledger._transaction() as entries:
+            entries.append("CAP", "commuters", content={"rho": "9", "reason": "another"})
+            assert other.submit(ledger.is_published, key).result()
+        assert ledger.verify() == len(rows(history))
+        with ledger.trial():
+            ledger.declare(replace(domain(2), cap_reason="a third"))
+            assert ledger.balances()[0].cap == 2
+            assert other.submit(ledger.balances).result()[0].cap == 9
+    assert ledger_at(history).verify() == len(rows(history))
 
 
 def test_a_locked_ledger_is_waited_for_and_then_refused(history, key, monkeypatch):

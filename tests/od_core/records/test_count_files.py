@@ -163,18 +163,25 @@ def test_what_is_counted_twice_is_refused(tmp_path, thirty):
             again()
 
 
-def test_of_a_release_the_last_counts_are_kept(tmp_path):
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_of_a_release_the_last_counts_are_kept(tmp_path, elsewhere):
     """A count that nobody came to keep is removed by the next; one that was kept, as soon as another is."""
     staged, folders = StagedRelease(tmp_path), []
+    if elsewhere:
+        staged.store = LocalStore(tmp_path / "elsewhere")
+
+    def kept() -> set[str]:
+        return {f"trip_counts/{path.name}" for path in (staged.store.folder / "trip_counts").iterdir()}
+
     for trips in (1, 2, 3, 4):
         folders.append(staged.new_trip_counts())
         files = write_count_files(staged.store, f"{folders[-1]}/", [(np.array([5]), np.array([trips]))])
         if trips % 2:
             staged.save_trip_counts(finish_count_files(staged.store, folders[-1], files))
-            assert {f"trip_counts/{path.name}" for path in (tmp_path / "trip_counts").iterdir()} == {folders[-1]}
+            assert kept() == {folders[-1]}
         assert staged.trip_counts().total == (1 if trips < 3 else 3)
-        assert staged.trip_counts().store == LocalStore(tmp_path)
+        assert staged.trip_counts().store == staged.store
     assert len(set(folders)) == 4
-    assert {f"trip_counts/{path.name}" for path in (tmp_path / "trip_counts").iterdir()} == set(folders[2:])
+    assert kept() == set(folders[2:])
     staged.new_trip_counts()
-    assert {f"trip_counts/{path.name}" for path in (tmp_path / "trip_counts").iterdir()} == {folders[2]}
+    assert kept() == {folders[2]}

@@ -84,6 +84,29 @@ def test_the_cap_refuses_another_round(tmp_path, store):
     assert charged(ledger.path) == PLAN.spent.rho
 
 
+def test_a_release_stays_in_its_store(ledger, store, tmp_path):
+    """Whichever store was marked first: also if the run ended between the mark and the entry of the draw."""
+    other = LocalStore(tmp_path / "other")
+    ledger.reserve(ReleaseKey("commuters", "2001-07"), "commuters", PLAN)
+    granted_rounds(ledger, ReleaseKey("commuters", "2001-07"), BAND, other, "opendp")  # marks the other store
+    granted_rounds(ledger, KEY, BAND[:1], store, "opendp")
+    for begun in (BAND, BAND[1:]):  # of a later band, no level has begun
+        for elsewhere in (other, LocalStore(tmp_path / "new")):
+            with pytest.raises(OdError, match="OD-STORE-OTHER"):
+                granted_rounds(ledger, KEY, begun, elsewhere, "opendp")
+    assert granted_rounds(ledger, KEY, BAND, store, "opendp") == dict.fromkeys(LEVELS, 1)
+
+
+def test_a_draw_that_goes_on_with_other_noise_names_both(ledger, store):
+    granted_rounds(ledger, KEY, BAND, store, "opendp")
+    for _ in range(2):
+        assert granted_rounds(ledger, KEY, BAND, store, "table") == dict.fromkeys(LEVELS, 1)
+    assert ledger.noise(KEY) == "opendp, table"
+    assert len(ledger.drawings(KEY)) == 2 * len(BAND)
+    assert charged(ledger.path) == PLAN.spent.rho
+    assert_chain(ledger.path)
+
+
 @pytest.mark.parametrize("left", ["claim", "file"])
 def test_parts_that_the_ledger_knows_nothing_of_are_refused(ledger, store, left):
     if left == "claim":
