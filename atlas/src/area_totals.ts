@@ -43,7 +43,8 @@ export class AreaTotals {
   sumBetween(origins: Uint8Array[], destinations: Uint8Array[]): Estimate {
     const ends = [origins, destinations];
     return ends.reduce((sum, chosen, side) => {
-      const measured = ends[1 - side][0][0] === Part.All ? this.total(side, chosen) : null;
+      const isWhole = ends[1 - side][0][0] === Part.All && chosen[0][0] !== Part.None;
+      const measured = isWhole ? this.total(side, chosen) : null;
       return measured ? this.withMeasured(sum, measured) : sum;
     }, this.fit.sumBetween(origins, destinations));
   }

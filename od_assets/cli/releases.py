@@ -99,9 +99,9 @@ def plan(
         print_bounds(bounds_of(series, planned, users or [], table, bound or [], runs), as_json=as_json)
         return
     if target:
-        from od_assets.cli.target_plan import print_target_plan, target_plan, write_declaration
+        from od_assets.cli.target_plan import SIMULATED, print_target_plan, target_plan, write_declaration
 
-        for_targets = target_plan(series, planned, target, table, 200 if runs is None else runs)
+        for_targets = target_plan(series, planned, target, table, SIMULATED if runs is None else runs)
         if as_json:
             print_json(for_targets.facts())
         else:
@@ -202,7 +202,7 @@ def decide(
     It is one HTML file to print, made from the plan, a public table and the ledger. No record is read, and no budget is
     spent.
     """
-    from od_assets.cli.target_plan import payable_periods, plan_of_flows, public_table, target_plan
+    from od_assets.cli.target_plan import SIMULATED, payable_periods, plan_of_flows, public_table, target_plan
     from od_core.evaluation.decision import Option, decision_page, named_flows, options
 
     folders = project_folders()
@@ -212,7 +212,7 @@ def decide(
     if target or table is not None or series.kind.contents == "flows":
         of_flows = plan_of_flows(series, plan, "targets and tables of flows", "leave out --target and --table")
         if target:
-            least = target_plan(series, plan, target, table, 0).plan
+            least = target_plan(series, plan, target, table, SIMULATED).plan
             compared.insert(1, Option(f"the least budget for {'; '.join(target)}", least))
         known, facts["source"] = public_table(series, of_flows, table)
         facts["flows"] = [*named_flows(of_flows, known)]

@@ -55,6 +55,9 @@ from od_core.publication.number_formats import rounded
 from od_core.publication.read_back import certificate_of
 from od_core.published.opening import published_bundles
 
+SIMULATED = 200
+"""Number of simulated releases by which the budget for targets is corrected, if none is asked for."""
+
 SYNTHETIC = "synthetic"
 """Name with which the synthetic table is asked for."""
 

@@ -361,7 +361,7 @@ class FittedTree:
         """Return the sum of :meth:`sum_between`, improved by measured area totals if one of the sets has all zones."""
         estimate = self.sum_between(origins, destinations)
         for side, (chosen, other) in enumerate(((origins, destinations), (destinations, origins))):
-            if side in self.area_totals and other.all():
+            if side in self.area_totals and other.all() and chosen.any():
                 (noisy, noise), zones = self.area_totals[side], chosen.sum(keepdims=True)
                 measured = Estimates.of_nodes(run_sums(noisy[chosen], np.append(0, zones)), noise * zones)
                 estimate = self._with_measured(estimate, measured, np.ones(1, dtype=np.bool_))

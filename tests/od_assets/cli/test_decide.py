@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -109,6 +110,17 @@ def test_a_published_release_is_the_public_table_and_is_not_paid_again(released:
     synthetic = page(name, "--table", "synthetic", "--target", "region x region: flows >= 100 within 20 % in 90 %")
     assert "a synthetic table serves as the true flows" in synthetic
     assert "the least budget for region x region: flows &gt;= 100 within 20 % in 90 %" in synthetic
+
+
+def test_the_least_budget_is_corrected_by_simulated_releases(project: Project) -> None:
+    """Rho 0.032 suffices without cuts at 0; with it, 62 % of 300 releases met the target, and 93.5 % are promised."""
+    name = declared(project, "OdRelease", ATTRIBUTES | {"mechanism": "inftda_refined"})
+    target = "zone x zone: flows >= 5 within 12 trips in 90 %"
+    options = ["--table", "synthetic", "--target", target]
+    found = page(name, *options)
+    asked = CliRunner().invoke(app, ["plan", name, *options, "--runs", "0", "--json"])
+    (stated,) = re.findall(rf"the least budget for {target.replace('>', '&gt;')} ([\d.]+)", found)
+    assert float(stated) > 1.1 * float(json.loads(asked.stdout)["epsilon"])
 
 
 def test_a_cap_that_does_not_pay_for_all_is_marked(project: Project) -> None:

@@ -135,6 +135,7 @@ def test_a_whole_margin_of_some_zones_uses_their_measurements():
     one = leaf.of_sum(np.isin(GEOGRAPHY.zones, ["a1"]), np.ones(5, dtype=bool))
     cells = leaf.of_cells(2, 0, np.array([0], dtype=np.int32), np.array([0], dtype=np.int32))
     assert one == (cells[0][0], cells[1][0])
+    assert tuple(release.trips_between("zone", [], "all", ["all"])) == (0, 0, 0)
     assert len(areas.estimate) == 5
 
 
