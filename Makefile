@@ -111,7 +111,7 @@ ELSEWHERE := ours ours_totals ours_auto ours_bounded opendp_laplace pipeline_dp 
 	opendp_aim_levels inf_tda inf_tda_bounded smartnoise_sql smartnoise_sql_public tumult_laplace
 peers: install $(PEERS:%=build/peers/%/installed)
 	$(BIN)/python -m benchmarks.peers --csv docs/reference/tables
-	$(BIN)/python -m benchmarks.peers --csv docs/reference/tables --epsilon 1 --contender $(ELSEWHERE) \
+	$(BIN)/python -m benchmarks.peers --csv docs/reference/tables --epsilon 1 --runs 1 --contender $(ELSEWHERE) \
 		--case norway taxis uk us_counties --data $(REAL_DATA)
 	$(BIN)/python -m benchmarks.peers.user_level --csv docs/reference/tables --data $(REAL_DATA)
 
