@@ -326,9 +326,11 @@ class Chain(ABC):
         """Open a connection for reading only, to a ledger that exists."""
         return self._connected()
 
-    def _for_trial(self) -> AbstractContextManager[Any]:
-        """Open a connection to the ledger, or to a copy, for a transaction that is rolled back."""
-        return self._connected()
+    def _copy_into(self, memory: sqlite3.Connection) -> None:
+        """Copy all entries into an empty database in memory."""
+        memory.executescript(_sql("sqlite_schema"))
+        with self.look() as entries:
+            Entries(memory).copy(entries)
 
     @abstractmethod
     def exists(self) -> bool:
@@ -355,11 +357,13 @@ class Chain(ABC):
 
     @contextmanager
     def trial(self) -> Iterator[Entries]:
-        """Open a transaction of which nothing is kept, to find out whether entries would be refused.
+        """Open a copy of the entries in memory, to find out whether entries would be refused; no release waits for it.
 
-        What is added to the entries is rolled back when the context ends. Raises OdError as :meth:`transaction` does.
+        Raises OdError as :meth:`transaction` does.
         """
-        with self._entries(self._for_trial(), self._begin, "ROLLBACK") as entries:
+        with closing(_opened(":memory:")) as memory, self._usable():
+            self._copy_into(memory)
+            entries = Entries(memory)
             self._check_head(entries)
             yield entries
 
@@ -464,13 +468,10 @@ class SqliteChain(Chain):
         """Return whether there is a file."""
         return self._path.exists()
 
-    @contextmanager
-    def _for_trial(self) -> Iterator[sqlite3.Connection]:
-        """Copy the entries into memory, which needs no right to write, and keeps no release waiting."""
-        with closing(_opened(":memory:")) as copy:
-            with self._readable() as ledger:
-                ledger.backup(copy)
-            yield copy
+    def _copy_into(self, memory: sqlite3.Connection) -> None:
+        """Copy the whole file, which needs no right to write."""
+        with self._readable() as ledger:
+            ledger.backup(memory)
 
     def _entries_of(self, connection: sqlite3.Connection) -> Entries:
         """Return the entries, with a function that checks that the indexes of the file agree with them."""

@@ -199,6 +199,9 @@ def test_a_locked_ledger_is_waited_for_and_then_refused(history, key, monkeypatc
         monkeypatch.setattr(chain.PostgresChain, "_begin", short)
         refused("OD-LEDGER-UNAVAILABLE", lambda: ledger.declare(domain(2)))
         assert ledger.is_published(key)
+        with ledger.trial():  # does not wait
+            ledger.declare(replace(domain(2), cap_reason="a trial"))
+            assert ledger.balances()[0].cap == 2
         reader = Ledger(history, server_of(history), whole=False)
         assert reader.verify() == len(before)  # who only reads, waits for nobody
     assert ledger.is_published(key)
