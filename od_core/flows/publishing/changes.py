@@ -31,7 +31,7 @@ _UNKNOWN: Mapping[str, Any] = MappingProxyType({})
 def cautions(unit: str, before: Mapping[str, Any] = _UNKNOWN, after: Mapping[str, Any] = _UNKNOWN) -> str:
     """Return sentences on other causes of changes than travel, each after a space; an empty text if none is known.
 
-    It is the bound of a user's trips in a year, by the kind of ``unit``, and different bounds of what is counted and
+    It is the bound of a user's trips in a year, by the kind of ``unit``, and different trips that are counted and
     different rules of estimation, by the certificates of the releases ``before`` and ``after``.
     """
     rules: list[str] = []
@@ -47,10 +47,23 @@ def cautions(unit: str, before: Mapping[str, Any] = _UNKNOWN, after: Mapping[str
 def counts_alike(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
     """Return whether two releases count the same trips of the same records, given their certificates.
 
-    Those of derived flows, which have no plan of their own, are taken to.
+    Those of derived flows, which have no plan of their own, are taken to count within the same bounds.
     """
-    old, new = (certificate.get("plan", {}) for certificate in (before, after))
-    return all(old.get(name) == new.get(name) for name in _BOUNDS)
+    return counted(before) == counted(after)
+
+
+def counted(certificate: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what says which trips of which records a release counts: bounds, the selection of records, and columns.
+
+    Not compared are other columns and files, whose names may change with each period, and the codes that name no place,
+    which only say in which area a record is counted.
+    """
+    plan, records = certificate.get("plan", {}), certificate.get("records") or {}
+    return {
+        "bounds": [plan.get(name) for name in _BOUNDS],
+        "columns": [records.get("columns", {}).get(name) for name in ("trips", "weight")],
+        "categories": {column: sorted(values) for column, values in records.get("categories", {}).items()},
+    }
 
 
 def _rule(certificate: Mapping[str, Any]) -> str:

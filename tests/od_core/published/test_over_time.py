@@ -120,6 +120,8 @@ def test_areas_that_a_period_lacks_have_no_number_and_no_change(newest: list[Sit
     bounds = newest[1].certificate["plan"] | {"max_trips_pair": 1}
     capped = altered(newest[1], tmp_path / "r3", lambda rows: rows, plan=bounds)
     assert OverTime.of([newest[0], capped]).comparable == (False,)
+    bikes = altered(newest[1], tmp_path / "r4", lambda rows: rows, records={"categories": {"mode": ["bike"]}})
+    assert OverTime.of([newest[0], bikes]).comparable == (False,)
     assert OverTime.of(newest).comparable == (True,)
     page = page_of([newest[0], capped])
     assert "The areas of some periods, or the bounds" in page

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from od_core import Budget, Geography, OdError, PrivacyUnit, Release, release_flows
 from od_core.flows.plan import plan_release
-from od_core.flows.publishing.changes import changes, changes_of_tables
+from od_core.flows.publishing.changes import cautions, changes, changes_of_tables, counts_alike
 from od_core.flows.release import run_plan
 from od_core.geography.flow_tree import FlowTree
 from od_core.ledger.measurements import MemoryMeasurements
@@ -135,6 +135,31 @@ def test_a_pair_that_one_side_does_not_list_has_no_interval():
     assert not found.loc["c", "significant"]
     assert found.loc["a", ["lower", "upper"]].notna().all()
     assert found["significant"].dtype == bool
+
+
+def read(**settings: object) -> dict[str, dict[str, object]]:
+    records = {"reader": "table", "columns": {"origin": "o", "trips": "n"}, "categories": {"mode": ["car", "bus"]}}
+    mechanism = {"name": "inftda_refined", "options": {}}
+    return {"plan": {"unit": "trip"}, "records": records | settings, "mechanism": mechanism}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"categories": {"mode": ["car"]}},
+        {"categories": {}},
+        {"columns": {"origin": "o"}},
+        {"columns": {"origin": "o", "trips": "heads"}},
+        {"columns": {"origin": "o", "weight": "n"}},
+    ],
+)
+def test_releases_of_other_records_or_of_another_column_do_not_count_the_same_trips(settings):
+    """And names of other columns, orders of values and codes that name no place make no difference."""
+    assert not counts_alike(read(), read(**settings))
+    assert "of a different selection of records" in cautions("trip", read(), read(**settings))
+    columns = {"origin": "von", "trips": "n"}
+    assert counts_alike(read(), read(columns=columns, categories={"mode": ["bus", "car"]}, nowhere=["99"]))
+    assert counts_alike({"records": None}, {"records": {"categories": {}}})
 
 
 @pytest.fixture(scope="module")
