@@ -37,9 +37,8 @@ def cautions(unit: str, before: Mapping[str, Any] = _UNKNOWN, after: Mapping[str
     rules: list[str] = []
     alike = not (before and after) or counts_alike(before, after)
     if before and after:
-        mechanisms = [published["mechanism"]["name"] for published in (before, after)]
-        rules = [_rule(before), _rule(after)] if mechanisms[0] == mechanisms[1] else mechanisms
-        rules = rules if rules[0] != rules[1] else []
+        pairs = zip(rules_of(before), rules_of(after), strict=True)
+        rules = next(([*pair] for pair in pairs if pair[0] != pair[1]), [])
     sentences = filled_data("changes.yaml", unit=unit, alike=alike, rules=rules, before=before, after=after)
     return "".join(f" {sentence}" for sentence in sentences.values() if sentence)
 
@@ -66,13 +65,13 @@ def counted(certificate: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _rule(certificate: Mapping[str, Any]) -> str:
-    """Return the name of the rule by which a release was estimated: the chosen one, or else the declared one."""
+def rules_of(certificate: Mapping[str, Any]) -> list[str]:
+    """Return the names of the mechanism of a release and of its rule of estimation, the chosen or the declared one."""
     options = certificate["mechanism"]["options"]
     rule, u = declared_estimator(options), options.get("u")
     if "estimation" in certificate:
         rule, u = ESTIMATORS[certificate["estimation"]["rule"]], certificate["estimation"]["u"]
-    return rule.texts["name"] + ("" if u is None else f" with u = {u}")
+    return [certificate["mechanism"]["name"], rule.texts["name"] + ("" if u is None else f" with u = {u}")]
 
 
 def changes(
