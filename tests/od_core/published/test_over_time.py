@@ -26,6 +26,7 @@ from od_core.published.site import (
     SiteRelease,
     compared_releases,
     over_time_page,
+    series_page,
     write_site,
 )
 from tests.od_core.ledger import ledger_rows
@@ -130,6 +131,17 @@ def test_areas_that_a_period_lacks_have_no_number_and_no_change(newest: list[Sit
     rows = {row["name"]: row["ways"] for row in OverTime.of([newest[0], missing]).rows(2)}
     assert {name for name, ways in rows.items() if "change" not in ways[0]} == {gone}
     assert "not listed" in page_of([missing])
+
+
+def test_for_all_trips_a_series_of_the_same_records_is_advised(newest: list[SiteRelease]) -> None:
+    """And not one that selects some of them."""
+    stated = newest[0].certificate
+    plan = stated["plan"] | {"segments": {"breakdowns": [{"name": "mode"}]}}
+    by_mode = replace(newest[0], key=ReleaseKey("by_mode", "2001-06"), certificate=stated | {"plan": plan})
+    bikes = replace(newest[0], certificate=stated | {"records": {"categories": {"mode": ["bike"]}}})
+    for other, is_advised in ((newest[0], True), (bikes, False)):
+        page = series_page(SiteDescription("Trips"), "by_mode", [by_mode], {"by_mode": [by_mode], "commuters": [other]})
+        assert ("For all trips together, use" in page) == is_advised
 
 
 @pytest.mark.parametrize(("end", "word"), [("lower", "higher"), ("upper", "lower")])
