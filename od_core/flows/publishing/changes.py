@@ -18,6 +18,9 @@ from od_core.publication.templates import filled_data
 from od_core.records.segments import find
 
 _PAIR = ["origin", "destination"]
+_COMPUTED = ("before", "after", "change", "significant")
+"""Columns of changes whose names a breakdown may have."""
+
 _EXAMPLES = 3
 """Largest number of areas that an error message names."""
 
@@ -101,8 +104,8 @@ def changes(
 
     Returns:
         One row for each pair (and category) that either release lists: origin, destination, with ``segment`` a column
-        of that name, before, after, change (trips, int64), lower, upper (Int64), significant (whether 0 lies outside
-        the interval). The bounds are missing if one release does not list the pair, which happens only at levels with
+        of that name (if another one has it, such as change: ``change_category``), before, after, change (trips, int64),
+        lower, upper (Int64), significant (whether 0 lies outside the interval). The bounds are missing if one release does not list the pair, which happens only at levels with
         more than :data:`od_core.publication.columns.MOST_LISTED` public pairs. Of the pairs that did not change, up to
         one in ten is still marked as significant.
 
@@ -130,13 +133,14 @@ def changes_of_tables(old: pd.DataFrame, new: pd.DataFrame, cell: list[str] = _P
 
     The noise of the tables must be independent.
     """
-    merged = old.merge(new, how="outer", on=cell, suffixes=("_old", "_new"))
+    merged = old.merge(new, how="outer", on=cell, suffixes=(" old", " new"))  # a space, as in no breakdown's name
     trips, down, up, reach_down = _ends(merged, "old")
     new_trips, new_down, new_up, new_reach_down = _ends(merged, "new")
     change = new_trips - trips
     lower = change - np.minimum(np.ceil(np.sqrt(new_reach_down**2 + up**2)), new_down + up)
     upper = change + np.minimum(np.ceil(np.sqrt(new_up**2 + reach_down**2)), new_up + down)
-    table = merged[cell].assign(before=trips, after=new_trips, change=change)
+    table = merged[cell].rename(columns={name: f"{name}_category" for name in _COMPUTED})
+    table = table.assign(before=trips, after=new_trips, change=change)
     table["lower"], table["upper"] = (pd.Series(bound).astype("Int64") for bound in (lower, upper))
     table["significant"] = ((table["lower"] > 0) | (table["upper"] < 0)).fillna(value=False).astype(bool)
     return table.sort_values("change", key=lambda column: -column.abs(), kind="stable", ignore_index=True)
@@ -150,7 +154,7 @@ def _ends(both: pd.DataFrame, which: str) -> tuple[Integers, Reals, Reals, Reals
     larger of both.
     """
     trips, lower, upper = (
-        both[f"{name}_{which}"].to_numpy(np.float64, na_value=np.nan) for name in ("trips", "lower", "upper")
+        both[f"{name} {which}"].to_numpy(np.float64, na_value=np.nan) for name in ("trips", "lower", "upper")
     )
     down, up = trips - lower, upper - trips
     reach_down = np.where(lower == 0, np.maximum(down, up), down)

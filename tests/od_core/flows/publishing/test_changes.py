@@ -279,15 +279,16 @@ def test_released_numbers_below_zero_have_changes_too():
     assert ((found["lower"] <= found["change"]) & (found["change"] <= found["upper"])).all()
 
 
-def by_mode(seed: int, modes: tuple[str, ...]) -> Release:
+def by_mode(seed: int, modes: tuple[str, ...], name: str = "mode") -> Release:
     generator = np.random.default_rng(seed)
-    flows = table(trips(seed)).assign(mode=np.array(modes)[generator.integers(0, len(modes), len(ZONES) ** 2)])
+    flows = table(trips(seed))
+    flows[name] = np.array(modes)[generator.integers(0, len(modes), len(ZONES) ** 2)]
     return release_flows(
         flows,
         GEOGRAPHY,
         unit=UNIT,
         budget=Budget(rho="0.1", delta="1e-8"),
-        segments={"mode": modes},
+        segments={name: modes},
         noise="table",
         fault_threshold=0,
     )
@@ -303,6 +304,14 @@ def test_the_changes_of_all_categories_sum_to_that_of_the_pair():
     whole = changes(before, after, "region", "region").set_index(pair)[["before", "after", "change"]]
     pd.testing.assert_frame_equal(sums.sort_index(), whole.sort_index())
     assert ((found["lower"] <= found["change"]) & (found["change"] <= found["upper"])).all()
+
+
+@pytest.mark.parametrize("name", ["before", "after", "change", "significant", "trips_old", "lower_new"])
+def test_a_breakdown_with_the_name_of_another_column_keeps_its_categories(name):
+    named = changes(*(by_mode(seed, ("car", "bus"), name) for seed in (1, 2)), "region", "region", name)
+    assert list(named.columns)[2] in (name, f"{name}_category")
+    assert sorted(named.iloc[:, 2]) == ["bus"] * 9 + ["car"] * 9
+    assert list(named.columns[3:]) == COLUMNS[2:]
 
 
 def test_other_categories_are_not_compared():
