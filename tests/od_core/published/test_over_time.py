@@ -133,6 +133,11 @@ def test_areas_that_a_period_lacks_have_no_number_and_no_change(newest: list[Sit
     assert "not listed" in page_of([missing])
 
 
+def test_an_atlas_is_named_only_if_there_is_one(newest: list[SiteRelease]) -> None:
+    for files, is_named in ((newest[0].files, True), ((), False)):
+        assert ("The atlas of each period" in page_of([replace(newest[0], files=files), newest[1]])) == is_named
+
+
 def test_for_all_trips_a_series_of_the_same_records_is_advised(newest: list[SiteRelease]) -> None:
     """And not one that selects some of them."""
     stated = newest[0].certificate
