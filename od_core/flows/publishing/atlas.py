@@ -101,7 +101,7 @@ def atlas_data(tables: FlowTables, certificate: Certificate, title: str) -> byte
 
 
 def _compared(certificate: Certificate) -> dict[str, Any]:
-    """Return what another page compares with its own: the end of the period, what is counted between which areas, how."""
+    """Return what another page compares with its own: the end of the period, what is counted where, and the rules."""
     counts = {"counted": counted(certificate), "areas": certificate["geographies"]}
     end = Period(certificate["period"]).end.isoformat()
     return {"end": end, "counts": facts_digest(counts), "rules": rules_of(certificate)}

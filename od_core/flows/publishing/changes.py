@@ -105,9 +105,10 @@ def changes(
     Returns:
         One row for each pair (and category) that either release lists: origin, destination, with ``segment`` a column
         of that name (if another one has it, such as change: ``change_category``), before, after, change (trips, int64),
-        lower, upper (Int64), significant (whether 0 lies outside the interval). The bounds are missing if one release does not list the pair, which happens only at levels with
-        more than :data:`od_core.publication.columns.MOST_LISTED` public pairs. Of the pairs that did not change, up to
-        one in ten is still marked as significant.
+        lower, upper (Int64), significant (whether 0 lies outside the interval). The bounds are missing if one release
+        does not list the pair, which happens only at levels with more than
+        :data:`od_core.publication.columns.MOST_LISTED` public pairs. Of the pairs that did not change, up to one in ten
+        is still marked as significant.
 
     Raises:
         OdError: a level or the breakdown is unknown, a release has no intervals, or the categories or the areas differ.
