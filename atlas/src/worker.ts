@@ -1,7 +1,7 @@
 /** Decode the data and answer questions, so that the page itself never waits. */
 
 import { Comparison } from "./changes";
-import { Data, type SegmentData } from "./columns";
+import { Data, type Header, type SegmentData } from "./columns";
 import { Flows } from "./flows";
 import type { Geography } from "./geography";
 import type { Answer, Opened, Question, Questions, Name, Side } from "./messages";
@@ -39,19 +39,39 @@ function namesOf({ breakdowns }: SegmentData): { names: string[]; categories: st
   return { names: breakdowns.map(({ name }) => name), categories: breakdowns.map(({ categories }) => categories) };
 }
 
+const OTHER_TRIPS =
+  "The other page has different areas, or counts trips within other bounds, of another selection of records or from another column.";
+const UNKNOWN_TRIPS = " A page of an earlier version does not say whether both count the same trips.";
+
+/** The sentence of `changes.yaml` in `od_core/publication/templates`. */
+function differentRules(before: string, after: string): string {
+  return ` The two releases were estimated by different rules, ${before} and ${after}, so a flow, above all a small one, may change for this reason alone.`;
+}
+
+/** Whether a release is of an earlier period, or of an earlier revision of the same: 9 is before 10. */
+function isBefore(one: Header, other: Header): boolean {
+  const [first, second] = one.end && other.end ? [one.end, other.end] : [one.period, other.period];
+  return `${first} ${one.release}`.localeCompare(`${second} ${other.release}`, "en", { numeric: true }) < 0;
+}
+
 /** Compare with another release, in the order of their periods. Throws an error if that is not possible. */
 async function compare(base64: string): Promise<Questions["compare"]["answer"]> {
   const other = new Flows(await Data.decoded(base64));
   if (other.data.header.release === flows.data.header.release) throw new Error("This is the same release.");
   if (!other.data.header.comparable) throw new Error("Only releases with intervals and noise of their own are compared.");
   if (!flows.hasAreasOf(other)) throw new Error("The other page has different areas.");
+  const [{ header: own }, { header: given }] = [flows.data, other.data];
+  const known = own.counts !== undefined && given.counts !== undefined;
+  if (known && own.counts !== given.counts) throw new Error(OTHER_TRIPS);
   other.choose(part);
   shown = [flows, other];
-  const key = ({ data: { header } }: Flows): string => `${header.period} ${header.release}`;
-  const [before, after] = key(other) < key(flows) ? [other, flows] : [flows, other];
+  const [before, after] = isBefore(given, own) ? [other, flows] : [flows, other];
   comparison = new Comparison(before, after);
-  const caution = before.data.header.caution ?? after.data.header.caution ?? "";
-  return { before: before.data.header.release, after: after.data.header.release, caution };
+  const [{ header: old }, { header: now }] = [before.data, after.data];
+  const place = old.rules?.findIndex((rule, k) => now.rules && rule !== now.rules[k]) ?? -1;
+  const rules = place < 0 ? "" : differentRules(old.rules![place], now.rules![place]);
+  const caution = `${old.caution ?? now.caution ?? ""}${rules}${known ? "" : UNKNOWN_TRIPS}`;
+  return { before: old.release, after: now.release, caution };
 }
 
 async function answer(question: Question): Promise<Questions[Name]["answer"]> {

@@ -25,7 +25,7 @@ def written(flows: ReleasedFlows, certificate: dict, folder: Path) -> str:
     return place.as_uri()
 
 
-def in_folder(release: Release, folder: Path, period: str = "2001-01", **stated: str) -> str:
+def in_folder(release: Release, folder: Path, /, period: str = "2001-01", **stated: Any) -> str:
     folder.mkdir()
     return written(release, facts(release, ReleaseKey("other", period, 1)) | stated, folder)
 

@@ -12,6 +12,7 @@ from axe_playwright_python.sync_playwright import Axe
 
 from od_core import Geography, Release, open_release
 from od_core.flows.indicators import indicators
+from od_core.flows.publishing import atlas
 from tests.browser.atlases import compare_with, in_folder, of_all_pairs, random_release, released, written
 from tests.browser.conftest import show
 from tests.browser.test_pages import DESK, PAPER, PHONE, too_wide
@@ -241,6 +242,38 @@ def test_an_atlas_of_other_areas_is_not_compared(opened, bundle, tmp_path):
         page.wait_for_selector(f"text=Nothing is compared. {words}")
         page.wait_for_selector("#panel[aria-busy=false]")
         assert "trips" in page.inner_text("#panel table thead")
+
+
+def test_atlases_are_compared_as_the_report_does_it(opened, tmp_path, monkeypatch):
+    """Not if they count other trips; with a caution if their rules differ; the earlier revision or period first."""
+    release = random_release(1)
+    plan, records = facts(release)["plan"], {"categories": {"mode": ["bike"]}}
+    page, _ = opened(in_folder(release, tmp_path / "own", release="other/2001-01/r10"))
+    page.wait_for_selector("#panel table")
+    for number, stated in enumerate([{"plan": plan | {"contribution_bound": 2}}, {"records": records}]):
+        in_folder(release, tmp_path / f"{number}", "2001-02", **stated)
+        compare_with(page, tmp_path / f"{number}" / "atlas.html")
+        page.wait_for_selector("text=Nothing is compared. The other page has different areas, or counts trips within")
+        compare_with(page, tmp_path / "own" / "atlas.html")
+        page.wait_for_selector("text=This is the same release.")
+    for number, (period, stated, words) in enumerate(
+        [
+            ("2001-01", {"release": "other/2001-01/r9"}, "from other/2001-01/r9 to other/2001-01/r10."),
+            ("2001", {}, "from other/2001-01/r10 to other/2001/r1."),
+            ("2000-Q4", {}, "from other/2000-Q4/r1 to other/2001-01/r10."),
+            ("2001-02", {"mechanism": {"name": "tda_l2", "options": {}}}, "rules, inftda_refined and tda_l2, so"),
+        ]
+    ):
+        in_folder(release, tmp_path / f"known{number}", period, **stated)
+        compare_with(page, tmp_path / f"known{number}" / "atlas.html")
+        page.wait_for_selector(f"text={words}")
+        assert "earlier version" not in page.inner_text("#compared")
+        page.click("#compare")  # stops comparing
+    monkeypatch.setattr(atlas, "_compared", lambda _: {})
+    in_folder(release, tmp_path / "early", "2000-12")
+    compare_with(page, tmp_path / "early" / "atlas.html")
+    page.wait_for_selector("text=to other/2001-01/r10.")
+    assert "A page of an earlier version does not say" in page.inner_text("#compared")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -19,15 +19,17 @@ import numpy as np
 from markupsafe import escape
 from numpy.typing import NDArray
 
+from od_core.files.durable import facts_digest
 from od_core.flows.derived_flows import DerivedFlows
 from od_core.flows.estimation.fitted_tree import FittedTree
 from od_core.flows.estimation.intervals import SegmentFit
 from od_core.flows.estimation.least_squares import FittedLevel, up
-from od_core.flows.publishing.changes import cautions
+from od_core.flows.publishing.changes import cautions, counted, rules_of
 from od_core.flows.publishing.flow_tables import FlowTables, LevelPair
 from od_core.geography.codes import Degrees
 from od_core.geography.geography import Geography, dissolved, points_within, rings, simplified, square_degrees
 from od_core.geography.places import ZoneDistances, in_degrees, least_squared_chord, mean_places
+from od_core.periods import Period
 from od_core.publication.bundle import ATLAS
 from od_core.publication.certificate import Certificate, titled
 from od_core.publication.templates import filled, filled_data
@@ -73,11 +75,13 @@ def atlas_data(tables: FlowTables, certificate: Certificate, title: str) -> byte
         coarser=bool(tables.breakdowns) and segment_depth < depth,
         segments=levels[segment_depth - 1] if segment_depth else None,
     )
+    is_comparable = tables.interval and not isinstance(tables.release, DerivedFlows)
     header = {
         "title": title,
         "release": certificate["release"],
         "period": certificate["period"],
-        "comparable": tables.interval and not isinstance(tables.release, DerivedFlows),
+        "comparable": is_comparable,
+        **(_compared(certificate) if is_comparable else {}),
         **({"caution": caution} if (caution := cautions(certificate["unit"])) else {}),
         "notes": [*filter(None, notes.values())],
         "order": tree.order,
@@ -94,6 +98,13 @@ def atlas_data(tables: FlowTables, certificate: Certificate, title: str) -> byte
     start = len(text).to_bytes(4, "little") + text
     padding = b"\0" * (-len(start) % _ALIGNMENT)
     return gzip.compress(start + padding + b"".join(columns.pieces), compresslevel=6, mtime=0)
+
+
+def _compared(certificate: Certificate) -> dict[str, Any]:
+    """Return what another page compares with its own: the end of the period, what is counted where, and the rules."""
+    counts = {"counted": counted(certificate), "areas": certificate["geographies"]}
+    end = Period(certificate["period"]).end.isoformat()
+    return {"end": end, "counts": facts_digest(counts), "rules": rules_of(certificate)}
 
 
 def atlas_rows(tables: FlowTables) -> str:

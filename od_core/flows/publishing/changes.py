@@ -18,6 +18,9 @@ from od_core.publication.templates import filled_data
 from od_core.records.segments import find
 
 _PAIR = ["origin", "destination"]
+_COMPUTED = ("before", "after", "change", "significant")
+"""Columns of changes whose names a breakdown may have."""
+
 _EXAMPLES = 3
 """Largest number of areas that an error message names."""
 
@@ -31,15 +34,14 @@ _UNKNOWN: Mapping[str, Any] = MappingProxyType({})
 def cautions(unit: str, before: Mapping[str, Any] = _UNKNOWN, after: Mapping[str, Any] = _UNKNOWN) -> str:
     """Return sentences on other causes of changes than travel, each after a space; an empty text if none is known.
 
-    It is the bound of a user's trips in a year, by the kind of ``unit``, and different bounds of what is counted and
+    It is the bound of a user's trips in a year, by the kind of ``unit``, and different trips that are counted and
     different rules of estimation, by the certificates of the releases ``before`` and ``after``.
     """
     rules: list[str] = []
     alike = not (before and after) or counts_alike(before, after)
     if before and after:
-        mechanisms = [published["mechanism"]["name"] for published in (before, after)]
-        rules = [_rule(before), _rule(after)] if mechanisms[0] == mechanisms[1] else mechanisms
-        rules = rules if rules[0] != rules[1] else []
+        pairs = zip(rules_of(before), rules_of(after), strict=True)
+        rules = next(([*pair] for pair in pairs if pair[0] != pair[1]), [])
     sentences = filled_data("changes.yaml", unit=unit, alike=alike, rules=rules, before=before, after=after)
     return "".join(f" {sentence}" for sentence in sentences.values() if sentence)
 
@@ -47,19 +49,32 @@ def cautions(unit: str, before: Mapping[str, Any] = _UNKNOWN, after: Mapping[str
 def counts_alike(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
     """Return whether two releases count the same trips of the same records, given their certificates.
 
-    Those of derived flows, which have no plan of their own, are taken to.
+    Those of derived flows, which have no plan of their own, are taken to count within the same bounds.
     """
-    old, new = (certificate.get("plan", {}) for certificate in (before, after))
-    return all(old.get(name) == new.get(name) for name in _BOUNDS)
+    return counted(before) == counted(after)
 
 
-def _rule(certificate: Mapping[str, Any]) -> str:
-    """Return the name of the rule by which a release was estimated: the chosen one, or else the declared one."""
+def counted(certificate: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what says which trips of which records a release counts: bounds, the selection of records, and columns.
+
+    Not compared are other columns and files, whose names may change with each period, and the codes that name no place,
+    which only say in which area a record is counted.
+    """
+    plan, records = certificate.get("plan", {}), certificate.get("records") or {}
+    return {
+        "bounds": [plan.get(name) for name in _BOUNDS],
+        "columns": [records.get("columns", {}).get(name) for name in ("trips", "weight")],
+        "categories": {column: sorted(values) for column, values in records.get("categories", {}).items()},
+    }
+
+
+def rules_of(certificate: Mapping[str, Any]) -> list[str]:
+    """Return the names of the mechanism of a release and of its rule of estimation, the chosen or the declared one."""
     options = certificate["mechanism"]["options"]
     rule, u = declared_estimator(options), options.get("u")
     if "estimation" in certificate:
         rule, u = ESTIMATORS[certificate["estimation"]["rule"]], certificate["estimation"]["u"]
-    return rule.texts["name"] + ("" if u is None else f" with u = {u}")
+    return [certificate["mechanism"]["name"], rule.texts["name"] + ("" if u is None else f" with u = {u}")]
 
 
 def changes(
@@ -89,10 +104,11 @@ def changes(
 
     Returns:
         One row for each pair (and category) that either release lists: origin, destination, with ``segment`` a column
-        of that name, before, after, change (trips, int64), lower, upper (Int64), significant (whether 0 lies outside
-        the interval). The bounds are missing if one release does not list the pair, which happens only at levels with
-        more than :data:`od_core.publication.columns.MOST_LISTED` public pairs. Of the pairs that did not change, up to
-        one in ten is still marked as significant.
+        of that name (if another one has it, such as change: ``change_category``), before, after, change (trips, int64),
+        lower, upper (Int64), significant (whether 0 lies outside the interval). The bounds are missing if one release
+        does not list the pair, which happens only at levels with more than
+        :data:`od_core.publication.columns.MOST_LISTED` public pairs. Of the pairs that did not change, up to one in ten
+        is still marked as significant.
 
     Raises:
         OdError: a level or the breakdown is unknown, a release has no intervals, or the categories or the areas differ.
@@ -118,13 +134,14 @@ def changes_of_tables(old: pd.DataFrame, new: pd.DataFrame, cell: list[str] = _P
 
     The noise of the tables must be independent.
     """
-    merged = old.merge(new, how="outer", on=cell, suffixes=("_old", "_new"))
+    merged = old.merge(new, how="outer", on=cell, suffixes=(" old", " new"))  # a space, as in no breakdown's name
     trips, down, up, reach_down = _ends(merged, "old")
     new_trips, new_down, new_up, new_reach_down = _ends(merged, "new")
     change = new_trips - trips
     lower = change - np.minimum(np.ceil(np.sqrt(new_reach_down**2 + up**2)), new_down + up)
     upper = change + np.minimum(np.ceil(np.sqrt(new_up**2 + reach_down**2)), new_up + down)
-    table = merged[cell].assign(before=trips, after=new_trips, change=change)
+    table = merged[cell].rename(columns={name: f"{name}_category" for name in _COMPUTED})
+    table = table.assign(before=trips, after=new_trips, change=change)
     table["lower"], table["upper"] = (pd.Series(bound).astype("Int64") for bound in (lower, upper))
     table["significant"] = ((table["lower"] > 0) | (table["upper"] < 0)).fillna(value=False).astype(bool)
     return table.sort_values("change", key=lambda column: -column.abs(), kind="stable", ignore_index=True)
@@ -138,7 +155,7 @@ def _ends(both: pd.DataFrame, which: str) -> tuple[Integers, Reals, Reals, Reals
     larger of both.
     """
     trips, lower, upper = (
-        both[f"{name}_{which}"].to_numpy(np.float64, na_value=np.nan) for name in ("trips", "lower", "upper")
+        both[f"{name} {which}"].to_numpy(np.float64, na_value=np.nan) for name in ("trips", "lower", "upper")
     )
     down, up = trips - lower, upper - trips
     reach_down = np.where(lower == 0, np.maximum(down, up), down)

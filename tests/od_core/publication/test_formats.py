@@ -521,6 +521,17 @@ def test_without_intervals_only_flows_are_listed(tmp_path):
     assert "This release has no intervals." in examples.atlas_header(place / "atlas.html")["notes"][0]
 
 
+def test_a_selection_of_records_is_stated(tmp_path):
+    made = examples.release()
+    certified = examples.facts(made, records={"categories": {"mode": ["bike", "<b>"], "purpose": ["work"]}})
+    with staged_bundle(made, certified, tmp_path / "r1"):
+        pass
+    for name in ("report.html", "codebook.md"):
+        text = (tmp_path / "r1" / name).read_text(encoding="utf-8")
+        assert "Only records whose mode is bike or &lt;b&gt; are counted." in text
+        assert "Only records whose purpose is work are counted." in text
+
+
 @pytest.mark.representatives("unknown zones")
 @pytest.mark.parametrize("kind", ["unknown zones", "no trips", "origin tree"])
 def test_frictionless_validates_every_kind_of_geography(example_of, kind):

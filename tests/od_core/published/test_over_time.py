@@ -26,6 +26,7 @@ from od_core.published.site import (
     SiteRelease,
     compared_releases,
     over_time_page,
+    series_page,
     write_site,
 )
 from tests.od_core.ledger import ledger_rows
@@ -120,6 +121,8 @@ def test_areas_that_a_period_lacks_have_no_number_and_no_change(newest: list[Sit
     bounds = newest[1].certificate["plan"] | {"max_trips_pair": 1}
     capped = altered(newest[1], tmp_path / "r3", lambda rows: rows, plan=bounds)
     assert OverTime.of([newest[0], capped]).comparable == (False,)
+    bikes = altered(newest[1], tmp_path / "r4", lambda rows: rows, records={"categories": {"mode": ["bike"]}})
+    assert OverTime.of([newest[0], bikes]).comparable == (False,)
     assert OverTime.of(newest).comparable == (True,)
     page = page_of([newest[0], capped])
     assert "The areas of some periods, or the bounds" in page
@@ -128,6 +131,22 @@ def test_areas_that_a_period_lacks_have_no_number_and_no_change(newest: list[Sit
     rows = {row["name"]: row["ways"] for row in OverTime.of([newest[0], missing]).rows(2)}
     assert {name for name, ways in rows.items() if "change" not in ways[0]} == {gone}
     assert "not listed" in page_of([missing])
+
+
+def test_an_atlas_is_named_only_if_there_is_one(newest: list[SiteRelease]) -> None:
+    for files, is_named in ((newest[0].files, True), ((), False)):
+        assert ("The atlas of each period" in page_of([replace(newest[0], files=files), newest[1]])) == is_named
+
+
+def test_for_all_trips_a_series_of_the_same_records_is_advised(newest: list[SiteRelease]) -> None:
+    """And not one that selects some of them."""
+    stated = newest[0].certificate
+    plan = stated["plan"] | {"segments": {"breakdowns": [{"name": "mode"}]}}
+    by_mode = replace(newest[0], key=ReleaseKey("by_mode", "2001-06"), certificate=stated | {"plan": plan})
+    bikes = replace(newest[0], certificate=stated | {"records": {"categories": {"mode": ["bike"]}}})
+    for other, is_advised in ((newest[0], True), (bikes, False)):
+        page = series_page(SiteDescription("Trips"), "by_mode", [by_mode], {"by_mode": [by_mode], "commuters": [other]})
+        assert ("For all trips together, use" in page) == is_advised
 
 
 @pytest.mark.parametrize(("end", "word"), [("lower", "higher"), ("upper", "lower")])

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from od_core import Budget, Geography, OdError, PrivacyUnit, Release, release_flows
 from od_core.flows.plan import plan_release
-from od_core.flows.publishing.changes import changes, changes_of_tables
+from od_core.flows.publishing.changes import cautions, changes, changes_of_tables, counts_alike
 from od_core.flows.release import run_plan
 from od_core.geography.flow_tree import FlowTree
 from od_core.ledger.measurements import MemoryMeasurements
@@ -137,6 +137,31 @@ def test_a_pair_that_one_side_does_not_list_has_no_interval():
     assert found["significant"].dtype == bool
 
 
+def read(**settings: object) -> dict[str, dict[str, object]]:
+    records = {"reader": "table", "columns": {"origin": "o", "trips": "n"}, "categories": {"mode": ["car", "bus"]}}
+    mechanism = {"name": "inftda_refined", "options": {}}
+    return {"plan": {"unit": "trip"}, "records": records | settings, "mechanism": mechanism}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"categories": {"mode": ["car"]}},
+        {"categories": {}},
+        {"columns": {"origin": "o"}},
+        {"columns": {"origin": "o", "trips": "heads"}},
+        {"columns": {"origin": "o", "weight": "n"}},
+    ],
+)
+def test_releases_of_other_records_or_of_another_column_do_not_count_the_same_trips(settings):
+    """And names of other columns, orders of values and codes that name no place make no difference."""
+    assert not counts_alike(read(), read(**settings))
+    assert "of a different selection of records" in cautions("trip", read(), read(**settings))
+    columns = {"origin": "von", "trips": "n"}
+    assert counts_alike(read(), read(columns=columns, categories={"mode": ["bus", "car"]}, nowhere=["99"]))
+    assert counts_alike({"records": None}, {"records": {"categories": {}}})
+
+
 @pytest.fixture(scope="module")
 def truths() -> list[np.ndarray]:
     """Two tables of true trips; a third of the pairs has not changed."""
@@ -254,15 +279,16 @@ def test_released_numbers_below_zero_have_changes_too():
     assert ((found["lower"] <= found["change"]) & (found["change"] <= found["upper"])).all()
 
 
-def by_mode(seed: int, modes: tuple[str, ...]) -> Release:
+def by_mode(seed: int, modes: tuple[str, ...], name: str = "mode") -> Release:
     generator = np.random.default_rng(seed)
-    flows = table(trips(seed)).assign(mode=np.array(modes)[generator.integers(0, len(modes), len(ZONES) ** 2)])
+    flows = table(trips(seed))
+    flows[name] = np.array(modes)[generator.integers(0, len(modes), len(ZONES) ** 2)]
     return release_flows(
         flows,
         GEOGRAPHY,
         unit=UNIT,
         budget=Budget(rho="0.1", delta="1e-8"),
-        segments={"mode": modes},
+        segments={name: modes},
         noise="table",
         fault_threshold=0,
     )
@@ -278,6 +304,14 @@ def test_the_changes_of_all_categories_sum_to_that_of_the_pair():
     whole = changes(before, after, "region", "region").set_index(pair)[["before", "after", "change"]]
     pd.testing.assert_frame_equal(sums.sort_index(), whole.sort_index())
     assert ((found["lower"] <= found["change"]) & (found["change"] <= found["upper"])).all()
+
+
+@pytest.mark.parametrize("name", ["before", "after", "change", "significant", "trips_old", "lower_new"])
+def test_a_breakdown_with_the_name_of_another_column_keeps_its_categories(name):
+    named = changes(*(by_mode(seed, ("car", "bus"), name) for seed in (1, 2)), "region", "region", name)
+    assert list(named.columns)[2] in (name, f"{name}_category")
+    assert sorted(named.iloc[:, 2]) == ["bus"] * 9 + ["car"] * 9
+    assert list(named.columns[3:]) == COLUMNS[2:]
 
 
 def test_other_categories_are_not_compared():
