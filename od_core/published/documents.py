@@ -122,9 +122,10 @@ class Facts:
 
     @property
     def units(self) -> int | None:
-        """The number of privacy units if it is published, perhaps with noise; None if it is not, as for users."""
+        """The number of privacy units if it is published, perhaps with noise; None if not, as for users and weights."""
         trips = self.certificate["contents"].get("trips")
-        return int(trips) if self.certificate["unit"] == "trip" and trips is not None else None
+        is_counted = self.certificate["unit"] == "trip" and "contribution" not in self.certificate["guarantee"]
+        return int(trips) if is_counted and trips is not None else None
 
     @property
     def rho(self) -> Fraction | None:
