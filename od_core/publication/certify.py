@@ -171,24 +171,29 @@ PERIODS_OF_A_YEAR = 12
 """Number of periods in the certificate's example of a person with a privacy unit in each month of a year."""
 
 
-def change_of(unit: PrivacyUnit, *, may_leave: bool = False) -> str:
+def change_of(unit: PrivacyUnit, *, may_leave: bool = False, one_side: bool = False) -> str:
     """Return the protected change as a clause of a sentence, such as "one trip record was added or removed".
 
-    ``may_leave`` states whether a record may be replaced by one that the release does not count.
+    ``may_leave`` states whether a record may be replaced by one that the release does not count, and ``one_side``
+    whether there is one hierarchy.
     """
-    return str(filled_data("change.yaml", unit=unit, may_leave=may_leave)["change"])
+    return str(filled_data("change.yaml", unit=unit, may_leave=may_leave, one_side=one_side)["change"])
 
 
-def guarantee_sentences(neighbours: Neighbours, spent: Spent, *, states_total: bool) -> dict[str, str]:
+def guarantee_sentences(
+    neighbours: Neighbours, spent: Spent, *, states_total: bool, one_side: bool = False
+) -> dict[str, str]:
     """Return sentences, by name, on what a release protects and does not protect. Numbers are rounded up.
 
-    ``states_total`` states whether the release publishes the total number of trips exactly, as an invariant.
+    ``states_total`` states whether the release publishes the total number of trips exactly, as an invariant; see
+    :func:`change_of` for ``one_side``.
     """
     unit = neighbours.unit
     return _sentences(
         unit,
         spent,
-        change=change_of(unit, may_leave=neighbours.record_may_leave),
+        change=change_of(unit, may_leave=neighbours.record_may_leave, one_side=one_side),
+        one_side=one_side,
         public=["the period, the areas and all settings of the release"],
         unprotected=[],
         states_total=states_total,

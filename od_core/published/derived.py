@@ -75,6 +75,14 @@ def publish_derived(kind: DerivedKind[Any], releases: Path, keys: Sequence[Relea
             next_step="name releases of one data set",
         )
     flows, name = kind.derived(by_name(sources)), f"{keys[0].release}_{kind.name}"
+    read = [source.certificate["records"] or {} for source in sources if source.release in flows.parts]
+    selected = [{column: {*values} for column, values in records.get("categories", {}).items()} for records in read]
+    if any(categories != selected[0] for categories in selected):
+        raise OdError(
+            "OD-DERIVED-OTHER",
+            "the releases count records of different categories, which their certificates state as records.categories",
+            next_step="name releases that count records of the same categories",
+        )
     make_folder(releases)
     busy = OdError("OD-DERIVED-LOCKED", f"another process publishes {name}", next_step="try again when it has finished")
     with locked(releases / f".{name}.lock", busy, seconds=_LOCK_SECONDS):

@@ -122,9 +122,10 @@ class Facts:
 
     @property
     def units(self) -> int | None:
-        """The number of privacy units if it is published, perhaps with noise; None if it is not, as for users."""
+        """The number of privacy units if it is published, perhaps with noise; None if not, as for users and weights."""
         trips = self.certificate["contents"].get("trips")
-        return int(trips) if self.certificate["unit"] == "trip" and trips is not None else None
+        are_records = self.certificate["unit"] == "trip" and "contribution" not in self.certificate["guarantee"]
+        return int(trips) if are_records and trips is not None else None
 
     @property
     def rho(self) -> Fraction | None:

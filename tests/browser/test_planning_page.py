@@ -235,7 +235,9 @@ def test_every_control_changes_the_plan_and_the_address_leads_back(opened, tmp_p
     page.fill("#pair", "2")
     changed(pair=2)
     assert "of which at most 6, and at most 2 between the same two zones, are counted," in page.inner_text("#short")
-    assert "at most 6 and at most 2 between the same two zones are counted" in page.inner_text("#promise")
+    assert "at most 6 and at most 2 between the same two zones in each release are counted" in page.inner_text(
+        "#promise"
+    )
     page.fill("#pair", "7")
     assert page.get_attribute("#pair", "aria-invalid") == "true"
     changed()

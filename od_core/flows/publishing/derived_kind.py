@@ -114,7 +114,7 @@ _COPIED = (
 """Names of the fields that derived flows have from one of their releases."""
 
 _COPIED_SENTENCES = ("contribution", "levels", "segments")
-"""Names of the sentences of the guarantee that they have from it, if it has them."""
+"""Names of the sentences of the guarantee that are those of this release, if it has them."""
 
 
 def derived_certificate(
@@ -126,7 +126,7 @@ def derived_certificate(
     records were read are those of the first release whose trips the flows are.
     """
     releases = [source.release for source in sources]
-    main = sources[releases.index(flows.parts[0])].certificate
+    main, plan = sources[releases.index(flows.parts[0])].certificate, flows.parts[0].plan
     trips = int(flows.leaves.trips.sum())
     guarantees = {"one_period": _guarantee_for_one_period(releases), "all_periods": _guarantee_for_all_periods(sources)}
     losses = {name: _loss_facts(guarantee) for name, guarantee in guarantees.items() if guarantee.rho is not None}
@@ -137,9 +137,9 @@ def derived_certificate(
     sentences = filled_data(
         "derived.yaml",
         kind=kind,
-        unit=releases[0].plan.unit,
+        unit=plan.unit,
         sources=[source.key for source in sources],
-        change=change_of(releases[0].plan.unit),
+        change=change_of(plan.unit, one_side=plan.tree.has_one_side),
         one=_promise_text(guarantees["one_period"]),
         every=_promise_text(guarantees["all_periods"]),
         totals=[source.key for source in sources if source.release.plan.publishes_total],
@@ -148,7 +148,8 @@ def derived_certificate(
     about = {name: words for name, words in main.get("about", {}).items() if name != "description"}
     if about:
         about["title"] = f"{about['title']} ({kind.name})"
-    copied = {name: main["guarantee"][name] for name in _COPIED_SENTENCES if name in main["guarantee"]}
+    stated = FLOWS.guarantee(plan, flows.parts[0].spent)
+    copied = {name: text for name, text in stated.items() if name in _COPIED_SENTENCES}
     certificate = {
         "format": kind.format,
         "bundle_format": BUNDLE_FORMAT,
@@ -254,12 +255,8 @@ class DerivedKind(BundleKind[D]):
 
     def report(self, flows: D, certificate: Certificate) -> str:
         """Return the HTML text of the page that presents these flows to their readers."""
-        return filled(
-            f"{self.name}_report.html",
-            **flow_facts(flows, certificate),
-            **self.shown(flows, certificate),
-            most_in_year=flows.releases[0].plan.unit.max_trips_year,
-        )
+        facts = flow_facts(flows, certificate) | self.shown(flows, certificate)
+        return filled(f"{self.name}_report.html", **facts)
 
     def notes(self, flows: D, certificate: Certificate) -> Sequence[str]:
         """Return further paragraphs of the codebook that users of the files must read."""

@@ -114,7 +114,8 @@ class FlowKind(Kind[Release]):
 
     def guarantee(self, plan: ReleasePlan, spent: Spent) -> dict[str, str]:
         """Return the guarantee in sentences, by name, with further ones about levels, breakdowns and area totals."""
-        sentences = guarantee_sentences(plan.neighbours, spent, states_total=plan.publishes_total)
+        options = {"states_total": plan.publishes_total, "one_side": plan.tree.has_one_side}
+        sentences = guarantee_sentences(plan.neighbours, spent, **options)
         further = filled_data("flow_guarantee.yaml", plan=plan, unlisted=unlisted)
         return sentences | {name: text for name, text in further.items() if text}
 

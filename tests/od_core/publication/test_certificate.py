@@ -11,7 +11,7 @@ from importlib.resources import files
 
 import pytest
 
-from od_core import Budget, PrivacyUnit, open_release, plan_release, release_flows
+from od_core import Budget, Geography, PrivacyUnit, open_release, plan_release, release_flows
 from od_core.flows.publishing.kind import FLOWS
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
@@ -201,20 +201,15 @@ def test_a_year_of_epsilon_1_is_3_75():
     assert round(float(said), 2) == 3.75
 
 
+OF_USER = "whether all trips of one user, of which at most 3 in each release are counted, were"
+OF_PERIOD = OF_USER.replace("user,", "user in one elementary period,")
 CHANGES = {
     ("trip", "bounded"): "whether one trip record was replaced by any other record of the same period:",
     ("trip", "unbounded"): "whether one trip record was added or removed:",
-    ("user", "bounded"): (
-        "whether all trips of one user, of which at most 3 are counted, were replaced by any trips of another user:"
-    ),
-    ("user", "unbounded"): "whether all trips of one user, of which at most 3 are counted, were added or removed:",
-    ("user_period", "bounded"): (
-        "whether all trips of one user in one elementary period, of which at most 3 are counted, were replaced by any"
-        " trips of another user in the same period:"
-    ),
-    ("user_period", "unbounded"): (
-        "whether all trips of one user in one elementary period, of which at most 3 are counted, were added or removed:"
-    ),
+    ("user", "bounded"): f"{OF_USER} replaced by any trips of another user:",
+    ("user", "unbounded"): f"{OF_USER} added or removed:",
+    ("user_period", "bounded"): f"{OF_PERIOD} replaced by any trips of another user in the same period:",
+    ("user_period", "unbounded"): f"{OF_PERIOD} added or removed:",
 }
 
 
@@ -233,9 +228,21 @@ def test_the_sentences_are_those_of_the_unit(kind, neighbours):
     assert ("published exactly" in said["not_protected"]) == ((kind, neighbours) == ("trip", "bounded"))
     assert ("contribution" in said) == of_users
     if of_users:
-        assert "At most 3 trips of each user are counted" in said["contribution"]
+        assert "At most 3 trips of each user are counted in a release." in said["contribution"]
         assert "secret key" in said["contribution"]
         assert "without a user id are not counted" in said["contribution"]
+
+
+@pytest.mark.parametrize(("whole", "cap"), [(False, "between the same two zones"), (True, "in the same zone")])
+@pytest.mark.parametrize("kind", ["user", "user_year"])
+def test_a_pair_cap_is_of_each_release_and_of_a_zone_where_there_is_one_hierarchy(whole, cap, kind):
+    year = (8, "[0-9]+") if kind == "user_year" else (None, None)
+    unit, other = PrivacyUnit(kind, "bounded", "who", 3, None, *year, 1), Geography.whole() if whole else None
+    plan = plan_release(geography(), unit=unit, budget=BUDGET, destination_geography=other)
+    said = FLOWS.guarantee(plan, plan.spent)
+    each = "period and 8 in the year" if kind == "user_year" else "release"
+    assert f"of which at most 3 and at most 1 {cap} in each {each} are counted, were" in said["protected"]
+    assert f"At most 3 trips of each user, and at most 1 {cap}, are counted in a release" in said["contribution"]
 
 
 BUDGET = Budget(rho=2, delta="1e-8")

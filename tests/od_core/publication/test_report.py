@@ -296,6 +296,10 @@ def test_the_main_results_are_those_of_the_release():
     assert "interval" not in " ".join(main_results(silent))
     wide = main_results(reported(flows(size=3, budget=Budget(rho="1e-5", delta="1e-8")), FLOWS))
     assert not any("largest flow" in sentence for sentence in wide)  # its interval is wider than its number
+    weighed = example.certificate["guarantee"] | {"contribution": "A record counts as its weight, but at most 1."}
+    bounded = main_results(replace(example, certificate=example.certificate | {"exact": {}, "guarantee": weighed}))
+    counted = f"{flows_of['trips'].sum():,} trips are counted in 2001-06."
+    assert bounded[0] == f"{counted} Further trips are left out by the contribution bound."
     none = reported(flows(size=0), FLOWS)
     assert main_results(none)[0] == "2001-06 has exactly 0 trips."
 

@@ -92,6 +92,7 @@ def test_the_report_names_what_differs_and_the_codebook_what_to_use(whole: Path)
     assert f"<blockquote>{html.escape(cited)}</blockquote>" in report
     assert "Where the estimates differ from the release" in report
     assert "2 earlier releases (commuters/2001-01/r1 to commuters/2001-02/r1)" in report
+    assert "which also learn from" not in report
     codebook = " ".join(codebook.split())
     assert "For changes between periods, compare the releases, not these estimates." in codebook
     assert "so they are the released flows." in codebook
@@ -99,7 +100,10 @@ def test_the_report_names_what_differs_and_the_codebook_what_to_use(whole: Path)
     flows = open_release(bundle)
     assert isinstance(flows, AssistedFlows)
     learnt = replace(flows, rule=Rule())
-    assert "less error than its released trips" in ASSISTED_KIND.notes(learnt, certificate_of(whole, ASSISTED))[0]
+    stated = certificate_of(whole, ASSISTED)
+    assert "less error than its released trips" in ASSISTED_KIND.notes(learnt, stated)[0]
+    report = ASSISTED_KIND.report(learnt, stated | {"estimation": learnt.rule.facts()})
+    assert "which also learn from the other flows and from 2 earlier releases" in report
 
 
 def test_only_public_bundles_are_read_and_a_second_call_repairs_what_was_damaged(whole: Path, tmp_path: Path) -> None:

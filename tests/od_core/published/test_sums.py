@@ -20,6 +20,7 @@ from od_core import (
     PrivacyUnit,
     Uncounted,
     data_contract,
+    disclosure_documents,
     open_release,
     release_flows,
     sum_releases,
@@ -62,18 +63,19 @@ BY_CATEGORY = {
 ABOUT = {"title": "Commuters <of> a valley", "counted": "commuters", "description": "Of one."}
 
 
-def publish(root: Path, made: Any, key: ReleaseKey, *, intervals: bool = True) -> None:
+def publish(root: Path, made: Any, key: ReleaseKey, **options: Any) -> None:
     """Publish a release as the pipeline does, but for the database: what is derived is of bundles alone."""
     place = locations(root, key)
-    record = place.ledger.record(key)
-    options: dict[str, Any] = {"about": ABOUT, "record": record, "intervals": intervals, "formats": ALL_FORMATS}
+    options |= {"about": ABOUT, "record": place.ledger.record(key), "formats": ALL_FORMATS}
     facts = certificate(FLOWS, made, key, key.release, CHECKS, **options)
     with staged_bundle(made, facts, place.bundle):
         pass
     place.ledger.publish(key, certificate_digest(facts), facts["exact"])
 
 
-def release(root: Path, key: ReleaseKey, *, cap: Cap = CAP, intervals: bool = True, **changes: Any) -> Any:
+def release(
+    root: Path, key: ReleaseKey, *, cap: Cap = CAP, intervals: bool = True, records: Any = None, **changes: Any
+) -> Any:
     """Publish a release as the pipeline does."""
     ledger = Ledger(root / "ledger.sqlite")
     unit = changes.get("unit", PrivacyUnit("trip", "bounded"))
@@ -81,7 +83,7 @@ def release(root: Path, key: ReleaseKey, *, cap: Cap = CAP, intervals: bool = Tr
     given = {"unit": unit, "budget": Budget(rho=2, delta="1e-8"), "fault_threshold": 0, "noise": "table"} | changes
     trips, geography = given.pop("trips", ledger_rows.FLOWS), given.pop("geography", ledger_rows.ONE_LEVEL)
     made = release_flows(trips, geography, ledger=ledger, release_id=str(key), **given)
-    publish(root, made, key, intervals=intervals)
+    publish(root, made, key, intervals=intervals, records=records)
     return made
 
 
@@ -193,7 +195,16 @@ def test_sums_and_estimates_of_a_year_of_users_state_the_trips_that_are_not_coun
     schema = json.loads((published.folder / "certificate.schema.json").read_text("utf-8"))
     Draft202012Validator(schema).validate(stated)
     page = " ".join((published.folder / "report.html").read_text("utf-8").split())
-    assert "At most 2 trips of each user are counted in a release, and at most 3 in all periods of a year" in page
+    cap = ", and at most 1 between the same two zones," if of_pair else ""
+    bounds = f"At most 2 trips of each user{cap} are counted in a release, and at most 3 in all periods of a year"
+    assert bounds in page
+    assert (
+        "; a person with several user ids as a whole; a user in several years" in stated["guarantee"]["not_protected"]
+    )
+    documents = disclosure_documents(published.folder)[1]
+    assert bounds in documents["nist-sp-800-226.json"]
+    assert "at most 2 are counted" not in documents["nist-sp-800-226.json"]
+    assert "limits what all releases of a year spend" in " ".join(documents["registry-entry.yaml"].split())
     assert "trips are not counted (90 % interval: " in page
     assert "At most 9 of each user are considered in each release." in page
 
@@ -373,6 +384,16 @@ def test_releases_that_differ_are_refused_by_name(root: Path) -> None:
     assert "the order of the flow tree of commuters/2001-04/r1 differs from commuters/2001-01/r1" in said
     other = ReleaseKey("elsewhere", "2001-04")
     assert "commuters, elsewhere" in refused("OD-DERIVED-SERIES", root, [*KEYS, other])
+
+
+def test_records_of_other_categories_are_not_summed_but_may_be_learned_from(tmp_path: Path) -> None:
+    """The certificate of a sum states how the records of its first release were selected."""
+    chosen = (["bike", "tandem"], ["tandem", "bike"], ["car"])
+    for key, modes in zip(KEYS, chosen, strict=True):
+        release(tmp_path, key, records={"categories": {"mode": modes}})
+    assert "records.categories" in refused("OD-DERIVED-OTHER", tmp_path, KEYS)
+    assert publish_sum(tmp_path / "releases", KEYS[:2]).certificate["records"] == {"categories": {"mode": chosen[0]}}
+    assert publish_assisted(tmp_path / "releases", KEYS[2]).certificate["records"] == {"categories": {"mode": ["car"]}}
 
 
 def test_other_kinds_sums_and_thresholds_are_refused(all_published: dict[str, Made], tmp_path: Path) -> None:

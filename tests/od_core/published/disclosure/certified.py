@@ -105,14 +105,17 @@ def _facts(kind: Any, release: Any, key: ReleaseKey) -> dict[str, Any]:
 
 
 def _derived(name: str) -> dict[str, Any]:
-    kind, make = MADE["users" if name == "sum of users" else "trips"]
+    return derived_from("users" if name == "sum of users" else "trips", DERIVED[name])
+
+
+def derived_from(name: str, kind: Any = SUMS, **changed: Any) -> dict[str, Any]:
+    """The certificate of what follows from two releases of flows of this name, with other facts of theirs."""
     sources = []
     for period in ("2001-05", "2001-06"):
-        release, key = make(), ReleaseKey("commuters", period)
-        sources.append(Source(key, release, _facts(kind, release, key)))
-    named = by_name(sources)
-    key = ReleaseKey(f"commuters_{DERIVED[name].name}", "2001-06" if name == "assisted" else "2001-05--2001-06")
-    stated = derived_certificate(DERIVED[name], key, DERIVED[name].derived(named), sources)
+        release, key = MADE[name][1](), ReleaseKey("commuters", period)
+        sources.append(Source(key, release, _facts(FLOWS, release, key) | changed))
+    key = ReleaseKey(f"commuters_{kind.name}", "2001-06" if kind is ASSISTED else "2001-05--2001-06")
+    stated = derived_certificate(kind, key, kind.derived(by_name(sources)), sources)
     facts: dict[str, Any] = json.loads(json.dumps(stated, sort_keys=True))
     return facts
 

@@ -21,7 +21,7 @@ from od_core.publication.certificate import certificate_digest
 from od_core.published import documents as made
 from od_core.published.documents import TO_COMPLETE, disclosure_documents, write_disclosure
 from tests.od_core.publication.examples import checked_again
-from tests.od_core.published.disclosure.certified import DERIVED, FILES, KINDS, certified, written
+from tests.od_core.published.disclosure.certified import DERIVED, FILES, KINDS, certified, derived_from, written
 
 ROOT = Path(__file__).parents[4]
 SCHEMAS = ROOT / "od_core" / "published"
@@ -116,6 +116,51 @@ def test_a_number_of_units_is_stated_only_where_it_is_public() -> None:
     has = {name for name, loss in stated.items() if "number_of_privacy_units" in loss}
     assert has == {"trips", "unbounded"}
     assert stated["trips"]["number_of_privacy_units"] == certified("trips").facts["exact"]["trips"]
+
+
+@pytest.mark.parametrize(
+    ("name", "bounds", "unprotected", "together"),
+    [
+        ("trips", None, "a person with several records as a whole (one with a single record in each", "of a period"),
+        ("weights", "but at most 2", "a person with several records as a whole (one with a single", "of a period"),
+        ("users", "At most 3 trips of each user are counted in a release", "", "of all periods"),
+        (
+            "user periods",
+            "At most 2 trips of each user are counted in a release",
+            "; a user in several periods as a whole (one in each of the periods: (",
+            "of a period",
+        ),
+    ],
+)
+def test_a_sum_has_the_bounds_of_each_of_its_releases(
+    name: str, bounds: str | None, unprotected: str, together: str, tmp_path: Path
+) -> None:
+    """In these words, whichever version of the software wrote its releases; and its first epsilon is of the cap."""
+    guarantee = certified(name).facts["guarantee"] | ({} if bounds is None else {"contribution": "At most 3."})
+    facts = derived_from(name, guarantee=guarantee, account={"cap": {"rho": "5"}})
+    users = facts["unit"] != "trip"
+    assert (bounds or "") in facts["guarantee"].get("contribution", "")
+    for said in (facts["guarantee"]["protected"], certified(name).facts["guarantee"]["protected"]):
+        assert (f"{facts['contribution_bound']} in each release are counted" in said) == users
+    assert unprotected in facts["guarantee"]["not_protected"]
+    assert ("several records as a whole" in facts["guarantee"]["not_protected"]) == (not users)
+    assert ("; a person with several user ids as a whole;" in facts["guarantee"]["not_protected"]) == users
+    _, texts = disclosure_documents(written(facts, tmp_path / "r1"))
+    assert (bounds or "At most 1 trip of one unit is counted.") in texts[made.CHECKLIST]
+    loss = (entry := yaml.safe_load(texts[made.REGISTRY])["deployment"])["privacy_loss"]
+    assert ("number_of_privacy_units" in loss) == (name == "trips")
+    assert ("With " in answered(texts, "large-delta")) == (name == "trips")
+    assert ("one trip record, which counts at most 2 trips." in loss["privacy_unit_details"]) == (name == "weights")
+    assert loss["privacy_parameters"]["rho"] == 5
+    assert "Nothing was charged for these numbers." in loss["privacy_parameters_details"]
+    assert "parameters are those" not in loss["privacy_parameters_details"]
+    assert f"all releases {together} spend together" in entry["deployment_model"]["release_type_details"]
+    assert ("Each period is protected by itself" in texts[made.NOTICE]) == (name != "users")
+
+
+def answered(texts: dict[str, str], name: str) -> str:
+    """What the checklist says of an item."""
+    return str(next(item["text"] for item in json.loads(texts[made.CHECKLIST])["items"] if item["id"] == name))
 
 
 # -- NIST SP 800-226 -------------------------------------------------------------------------------------------------
