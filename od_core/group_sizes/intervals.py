@@ -1,9 +1,10 @@
 """Compute 90 % intervals of a group-size table from its published measurements, at no privacy cost.
 
 Intervals from noisy sizes hold the true number with at least the stated probability, whatever the sizes are. The others
-take a sum of noise as normal. None depends on how the mechanism estimates the table. An interval is made from the measurements of the area's own level if that level was measured, and otherwise
-from those of the next measured level below, whose noise is independent from area to area. The formulas are in
-``docs/explanation/group-sizes.md``, section "Intervals".
+take sums of noise as normal. None depends on how the mechanism estimates the table. An interval is made from the
+measurements of the area's own level if that level was measured, and otherwise from those of the next measured level
+below, whose noise is independent from area to area. The formulas are in ``docs/explanation/group-sizes.md``, section
+"Intervals".
 """
 
 from __future__ import annotations

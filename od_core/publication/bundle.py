@@ -48,7 +48,7 @@ BUNDLE_FORMAT = 7
 
 A bundle of flows of format 1 has the flows at all pairs of levels in one CSV file; one of format 2 has no indicators,
 one of format 3 has no atlas, and one of format 4 lacks what other tools look for (``FIRST_FOR_TOOLS``). A bundle of any
-kind has no folders before format 6, and one of group sizes has Wilson's intervals from noisy sizes before format 7. Each
+kind has no folders before format 6, and one of group sizes has Wilson's intervals of noisy sizes before format 7. Each
 is verified, and written again if it is damaged, as its own format has it.
 """
 

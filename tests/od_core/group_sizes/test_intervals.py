@@ -186,7 +186,7 @@ def test_noisy_sizes_are_counted_at_several_distances(leaves_alone, epsilon, exa
 
 @pytest.mark.parametrize("number", range(1, 13))
 def test_each_end_fails_with_an_equal_part_of_one_in_twenty(number):
-    """Indicators that are worst for a mean are 0, 1 or of one probability [hoeffding1956distribution, corollary 2.1]."""
+    """Indicators that are worst for a mean are 0, 1 or of one probability [hoeffding1956distribution]."""
     counted, trials = np.arange(number + 1.0), np.float64(number)
     upper, lower = (intervals._exact_end(counted, trials, sign) for sign in (1, -1))
     assert lower[::-1] == pytest.approx(number - upper, abs=1e-12)  # so that the lower ends hold if the upper ones do
