@@ -255,8 +255,8 @@ class GroupSizeKind(TableKind[GroupSizePlan, GroupSizes, GroupSizeRelease]):
     def guarantee(self, plan: GroupSizePlan, spent: Spent) -> dict[str, str]:
         """Return the sentences of a plan's guarantee by name; see :meth:`od_core.publication.kind.Kind.guarantee`."""
         public = "which groups there are, and in which areas"
-        sentences = pure_sentences(plan.unit, spent, plan.acceptance, public=public)
-        return sentences | {"input": f"{sentences['input']} {_texts(plan)['top_coded']}"}
+        sentences = pure_sentences(plan.unit, spent, plan.acceptance, public=public, members=True)
+        return sentences | {"input": f"{sentences['input']} {_texts(plan)['input']}"}
 
     def summary(self, release: GroupSizeRelease) -> pd.DataFrame:
         """Return a table with one row per level.
