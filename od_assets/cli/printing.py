@@ -251,7 +251,8 @@ def print_outcome(outcome: Outcome, *, explain: bool = False) -> None:
     say("run.published", **facts)
     of_levels = levels.to_dict("records")
     last = of_levels[plan.tree.depth if kind.contents == "flows" else -1]  # area totals follow the levels of flows
-    say("run.contents", kind=kind, plan=plan, row=kind.row(release), last=last, about=facts.get("about", {}))
+    about = facts.get("about", {})
+    say("run.contents", kind=kind, release=release, plan=plan, row=kind.row(release), last=last, about=about)
     say("run.spent", **facts | {"spent": spent})
     print_promise(plan.unit, spent, kind.contents)
     if facts["lost_draws"]:
