@@ -251,9 +251,10 @@ def print_outcome(outcome: Outcome, *, explain: bool = False) -> None:
     say("run.published", **facts)
     of_levels = levels.to_dict("records")
     last = of_levels[plan.tree.depth if kind.contents == "flows" else -1]  # area totals follow the levels of flows
-    say("run.contents", kind=kind, plan=plan, row=kind.row(release), last=last, about=facts.get("about", {}))
+    about = facts.get("about", {})
+    say("run.contents", kind=kind, release=release, plan=plan, row=kind.row(release), last=last, about=about)
     say("run.spent", **facts | {"spent": spent})
-    print_promise(plan.unit, spent)
+    print_promise(plan.unit, spent, kind.contents)
     if facts["lost_draws"]:
         say("run.lost", lost=facts["lost_draws"], spent=spent, planned=plan.spent)
     for other in facts["unpublished"]:
@@ -263,11 +264,11 @@ def print_outcome(outcome: Outcome, *, explain: bool = False) -> None:
         console.print(f"Database: {facts['database']}", soft_wrap=True)
 
 
-def print_promise(unit: PrivacyUnit, spent: Spent) -> None:
+def print_promise(unit: PrivacyUnit, spent: Spent, contents: str) -> None:
     """Print the promise of a spent budget in one sentence: how well anybody can guess what one unit did."""
     from od_core.privacy.posterior import Guarantee
 
-    say("promise.short", unit=unit, best_guess=Guarantee.of(spent).best_guess())
+    say("promise.short", unit=unit, contents=contents, best_guess=Guarantee.of(spent).best_guess())
 
 
 def print_guarantee(guarantee: dict[str, str]) -> None:

@@ -120,7 +120,7 @@ def plan(
     if explain:
         print_guarantee(_guarantee(series, planned))
     else:
-        print_promise(planned.unit, planned.spent)
+        print_promise(planned.unit, planned.spent, series.kind.contents)
     if page is not None:
         console.print(f"Planning page: {page}", soft_wrap=True)
 

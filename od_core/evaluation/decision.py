@@ -56,10 +56,11 @@ class Option:
     def within(self) -> tuple[float, ...]:
         """Half widths of the 90 % intervals of the flows of ``errors``; empty without intervals.
 
-        For other kinds, the number that the noise of one measured number exceeds at most 1 time in 10.
+        For other kinds, the number that the noise of one measured number exceeds at most 1 time in 10, if it is known.
         """
         if not isinstance(self.plan, ReleasePlan):
-            return () if self.plan is None else (float(laplace_reach(Noise.of(self.plan).scale)),)
+            noise = None if self.plan is None else Noise.of(self.plan)
+            return (float(laplace_reach(noise.scale)),) if noise and noise.is_known else ()
         levels = compared_levels(self.plan.tree)
         return () if self.plan.has_threshold else tuple(self.plan.half_widths[levels[k]] for k in (0, -1))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain, takewhile, zip_longest
 from pathlib import Path
 from typing import Any
@@ -70,6 +71,15 @@ def _texts(plan: GroupSizePlan, certificate: Certificate | None = None) -> dict[
     values = {"plan": plan, "margin": margin, "missed": MISSED, "certificate": certificate, "interval": interval}
     texts: dict[str, str] = filled_data("group_sizes_notes.yaml", **values)
     return texts
+
+
+FIRST_WITH_EXACT_ENDS = 7
+"""Format of the first bundles with exact intervals from noisy sizes. Earlier ones are made again with Wilson's."""
+
+
+def _as_stated(release: GroupSizeRelease, certificate: Certificate) -> GroupSizeRelease:
+    """Return a release with the intervals of the bundle format that its certificate states."""
+    return replace(release, exact=certificate.get("bundle_format", 1) >= FIRST_WITH_EXACT_ENDS)
 
 
 def open_group_sizes(bundle: str | Path) -> GroupSizeRelease:
@@ -245,8 +255,8 @@ class GroupSizeKind(TableKind[GroupSizePlan, GroupSizes, GroupSizeRelease]):
     def guarantee(self, plan: GroupSizePlan, spent: Spent) -> dict[str, str]:
         """Return the sentences of a plan's guarantee by name; see :meth:`od_core.publication.kind.Kind.guarantee`."""
         public = "which groups there are, and in which areas"
-        sentences = pure_sentences(plan.unit, spent, plan.acceptance, public=public)
-        return sentences | {"input": f"{sentences['input']} {_texts(plan)['top_coded']}"}
+        sentences = pure_sentences(plan.unit, spent, plan.acceptance, public=public, members=True)
+        return sentences | {"input": f"{sentences['input']} {_texts(plan)['input']}"}
 
     def summary(self, release: GroupSizeRelease) -> pd.DataFrame:
         """Return a table with one row per level.
@@ -272,7 +282,7 @@ class GroupSizeKind(TableKind[GroupSizePlan, GroupSizes, GroupSizeRelease]):
 
     def files(self, release: GroupSizeRelease, certificate: Certificate) -> list[BundleFile]:
         """Return the files of the histograms, the intervals, the numbers of groups, the measurements and the areas."""
-        frame = release.frame
+        release, frame = _as_stated(release, certificate), release.frame
         groups = pd.DataFrame({"area": list(frame.geography.zones), "groups": frame.groups})
         tables = {"histogram": release.histogram}
         if has_intervals(certificate):
@@ -289,6 +299,7 @@ class GroupSizeKind(TableKind[GroupSizePlan, GroupSizes, GroupSizeRelease]):
         self, release: GroupSizeRelease, certificate: Certificate, context: ReleaseContext[GroupSizeRelease]
     ) -> str:
         """Return the report of a release as HTML; see :meth:`od_core.publication.kind.Kind.report`."""
+        release = _as_stated(release, certificate)
         interval, histograms, top_code = confidence(certificate), release.histograms_of(0), release.frame.top_code
         groups = int(release.frame.groups.sum())
         median = int(np.searchsorted(np.cumsum(histograms), (groups + 1) // 2))
@@ -319,7 +330,7 @@ class GroupSizeKind(TableKind[GroupSizePlan, GroupSizes, GroupSizeRelease]):
         lengths = _LONGEST_BAR * classed / (classed.max() or 1)
         rows = list(zip(names, classed.tolist(), lengths.tolist(), strict=True))
         drawn = {title: filled_markup("bars.svg", title=title, rows=rows)}
-        return drawn if confidence(certificate) is None else drawn | {BAND: _band(release)}
+        return drawn if confidence(certificate) is None else drawn | {BAND: _band(_as_stated(release, certificate))}
 
     open = staticmethod(open_group_sizes)
     measure = staticmethod(measure_plan)
@@ -352,6 +363,7 @@ class GroupSizeKind(TableKind[GroupSizePlan, GroupSizes, GroupSizeRelease]):
 
     def tables(self, release: GroupSizeRelease, certificate: Certificate) -> Mapping[str, pa.Table]:
         """Return the rows for the tables of the release database, by table, without the column ``release``."""
+        release = _as_stated(release, certificate)
         frames = {"group_sizes": release.histogram, "group_size_measurements": release.measurements}
         if has_intervals(certificate):
             frames |= {"group_size_intervals": release.at_most(), "group_member_intervals": release.members}

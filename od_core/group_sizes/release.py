@@ -36,11 +36,13 @@ class GroupSizeRelease(PlannedRelease):
         histograms: released histograms of levels 1 (top) to L (leaf areas); one array of shape (areas, K + 1) per
             level, where K is the top code. Column j has the number of groups of size j.
         measured: each step of the plan with its noisy values, from which the histograms were estimated.
+        exact: whether intervals from noisy sizes are exact; see :meth:`NoisyGroups.at_most`.
     """
 
     plan: GroupSizePlan
     histograms: tuple[Counts, ...]
     measured: tuple[tuple[LaplaceStep, NoisyVector], ...]
+    exact: bool = True
 
     def _described(self) -> tuple[str, str, str]:
         return (
@@ -98,7 +100,7 @@ class GroupSizeRelease(PlannedRelease):
         Level 0 is the whole space. The sizes are ascending, from 0 to K - 1.
         """
         released = np.cumsum(self.histograms_of(level), axis=1)[:, sizes]
-        return _widened(released, *self.noisy_groups(level).at_most(sizes))
+        return _widened(released, *self.noisy_groups(level).at_most(sizes, exact=self.exact))
 
     @property
     def members(self) -> pd.DataFrame:

@@ -171,13 +171,14 @@ PERIODS_OF_A_YEAR = 12
 """Number of periods in the certificate's example of a person with a privacy unit in each month of a year."""
 
 
-def change_of(unit: PrivacyUnit, *, may_leave: bool = False, one_side: bool = False) -> str:
+def change_of(unit: PrivacyUnit, *, may_leave: bool = False, one_side: bool = False, members: bool = False) -> str:
     """Return the protected change as a clause of a sentence, such as "one trip record was added or removed".
 
-    ``may_leave`` states whether a record may be replaced by one that the release does not count, and ``one_side``
-    whether there is one hierarchy.
+    ``may_leave`` states whether a record may be replaced by one that the release does not count; ``one_side``, whether
+    there is one hierarchy; and ``members``, whether members of groups are protected.
     """
-    return str(filled_data("change.yaml", unit=unit, may_leave=may_leave, one_side=one_side)["change"])
+    values = {"may_leave": may_leave, "one_side": one_side, "members": members}
+    return str(filled_data("change.yaml", unit=unit, **values)["change"])
 
 
 def guarantee_sentences(
@@ -199,24 +200,27 @@ def guarantee_sentences(
         states_total=states_total,
         has_unknown_areas=neighbours.has_unknown_areas,
         acceptance=neighbours.acceptance,
+        members=False,
     )
 
 
 def pure_sentences(
-    unit: PrivacyUnit, spent: Spent, acceptance: Acceptance, *, public: str, with_it: str = ""
+    unit: PrivacyUnit, spent: Spent, acceptance: Acceptance, *, public: str, with_it: str = "", members: bool = False
 ) -> dict[str, str]:
     """Return the sentences of a release of single trips whose delta is 0; see :func:`guarantee_sentences`.
 
     ``public`` is a clause on the data that are public beforehand, and ``with_it`` on what is protected with a trip.
+    ``members`` states whether the trips are members of groups.
     """
     return _sentences(
         unit,
         spent,
-        change=change_of(unit, may_leave=unit.neighbours == "bounded") + with_it,
+        change=change_of(unit, may_leave=unit.neighbours == "bounded", members=members) + with_it,
         public=[f"{public}, which was public beforehand", "the period and all settings of the release"],
         unprotected=[f"{public}, which is public beforehand"],
         states_total=False,
         acceptance=acceptance,
+        members=members,
     )
 
 

@@ -33,6 +33,7 @@ from od_core.privacy.unit import PrivacyUnit
 from od_core.publication.templates import filled_data
 from od_core.published.documents import DETAILED, Facts
 from od_core.published.opening import bundle_folder, bundle_kind_of
+from od_core.stops.geometry import Boxes
 from od_core.stops.plan import StopsPlan, plan_stops
 
 TRIPS_OF_A_USER = (2, 10)
@@ -62,21 +63,27 @@ class Alternative:
     note: str = ""
 
 
-def present(plan: Plan, lost_draws: int = 0) -> Alternative:
-    """Return the plan itself as an alternative, to compare others with, none of which includes lost draws."""
+def present(plan: Plan, lost_draws: int = 0, boxes: Boxes | None = None) -> Alternative:
+    """Return the plan itself as an alternative, to compare others with, none of which includes lost draws.
+
+    ``boxes`` are those that were drawn, if the plan is of trips with stops.
+    """
     lost = "what lost draws cost is in the promise above, and not in this table" if lost_draws else ""
     alternative = Alternative("as released", choice_text(plan.unit), float_above(plan.spent.epsilon), note=lost)
-    return _costed(plan, plan, alternative)
+    return _costed(plan, plan, alternative, boxes)
 
 
-def alternatives(plan: Plan) -> list[Alternative]:
-    """Return other choices for each decision of a plan, with their costs. Only public facts are used."""
+def alternatives(plan: Plan, boxes: Boxes | None = None) -> list[Alternative]:
+    """Return other choices for each decision of a plan, with their costs. Only public facts are used.
+
+    ``boxes`` are those that were drawn, if the plan is of trips with stops.
+    """
     others = []
     for decision, choice, unit, budget, note in choices(plan):
         try:
             other = planned(plan, unit, budget)
             epsilon = None if decision == "epsilon" else float_above(_same_noise(plan, other))
-            others.append(_costed(plan, other, Alternative(decision, choice, epsilon, note=note)))
+            others.append(_costed(plan, other, Alternative(decision, choice, epsilon, note=note), boxes))
         except OdError as error:  # the library has no such release
             others.append(Alternative(decision, choice, note=f"not defined: {error.message}"))
     return others
@@ -87,12 +94,13 @@ def choice_text(unit: PrivacyUnit) -> str:
     return str(filled_data("choice.yaml", unit=unit)["choice"])
 
 
-def _costed(plan: Plan, other: Plan, stated: Alternative) -> Alternative:
+def _costed(plan: Plan, other: Plan, stated: Alternative, boxes: Boxes | None) -> Alternative:
     """Return an alternative to a plan, which is planned as ``other``, with its noise and error."""
-    own_noise, other_noise = Noise.of(plan), Noise.of(other)
+    own_noise, other_noise = Noise.of(plan, boxes), Noise.of(other, boxes)
     note = "; ".join(filter(None, (stated.note, other_noise.note)))
     times = other_noise.deviation / own_noise.deviation
-    return replace(stated, noise=other_noise.deviation, times=times, error=other_noise.error, note=note)
+    deviation = other_noise.deviation if other_noise.is_known else None
+    return replace(stated, noise=deviation, times=times, error=other_noise.error, note=note)
 
 
 def _same_noise(plan: Plan, other: Plan) -> Fraction:
@@ -207,23 +215,32 @@ class Noise:
         deviation: standard deviation of one measured number. For Laplace noise, it is sqrt(2) times the scale, which is
             slightly more than that of its discrete form.
         error: expected error of the published flows; None if it is not defined.
-        note: which pairs a mechanism with a threshold drops; empty for another one.
+        note: which pairs a mechanism with a threshold drops, or why the noise is not known; else empty.
+        is_known: False if the noise of a box depends on the boxes that are drawn. The numbers then are those of the
+            total, which have the same ratios.
     """
 
     scale: Fraction
     deviation: float
     error: float | None = None
     note: str = ""
+    is_known: bool = True
 
     @classmethod
-    def of(cls, plan: Plan) -> Noise:
-        """Return the noise of the most detailed table of a plan."""
+    def of(cls, plan: Plan, boxes: Boxes | None = None) -> Noise:
+        """Return the noise of the most detailed table of a plan; for trips with stops, given the drawn ``boxes``."""
         if isinstance(plan, ReleasePlan) and not plan.has_threshold:
             variance = plan.step(plan.tree.depth).variance
             return cls(variance, math.sqrt(variance), plan.expected_errors[-1])
         if isinstance(plan, StopsPlan):
-            scales, note = dict(plan.step.scales), ""
+            step, scales = plan.step, dict(plan.step.scales)
             scale = next(scales[name] for name in (*DETAILED, *scales) if name in scales)
+            if boxes is not None:
+                scale = plan.mechanism.count_scale(boxes, plan.grid, step.epsilon, step.sensitivity)
+            elif not scales.keys() & {*DETAILED}:
+                note = "the noise of a box depends on the boxes that are drawn"
+                return cls(scale, math.sqrt(2 * scale**2), note=note, is_known=False)
+            note = ""
         else:
             facts = plan.steps[-1].noise_facts
             scale = Fraction(facts["scale"])
@@ -303,9 +320,10 @@ def explain_release(bundle: str | Path, ledger: Ledger | None = None) -> Explana
         facts = Facts.of(folder)
         if facts.is_derived:
             return Explanation(facts, _balance(facts, ledger), None, ())
-        plan = bundle_kind_of(facts.certificate).open(folder).plan
+        release = bundle_kind_of(facts.certificate).open(folder)
+    plan, boxes = release.plan, release.measured if isinstance(release.plan, StopsPlan) else None
     lost = facts.certificate["spent"]["lost_draws"]
-    return Explanation(facts, _balance(facts, ledger), present(plan, lost), alternatives(plan))
+    return Explanation(facts, _balance(facts, ledger), present(plan, lost, boxes), alternatives(plan, boxes))
 
 
 def _balance(facts: Facts, ledger: Ledger | None) -> Balance | None:

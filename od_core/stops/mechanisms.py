@@ -820,10 +820,10 @@ class PrivTree(StopsMechanism):
 def proven_scale(epsilon: Fraction, sensitivity: int) -> tuple[Fraction, int]:
     """Return lambda and delta of :class:`PrivTree` with which its splits are proven to cost at most epsilon.
 
-    lambda is the scale of the noise, and delta the decay of the counts per depth. lambda is the least fraction k / 1000
-    of that of [zhang2016privtree], 3 / epsilon for unbounded neighbours and twice that for bounded neighbours, with a
-    proven cost of at most epsilon. k begins where the cost would be epsilon if it were proportional to 1 / lambda.
-    Raises OdError if no fraction up to 1 has such a cost.
+    lambda is the scale of the noise, and delta the decay of the counts per depth. lambda is a fraction k / 1000 of that
+    of [zhang2016privtree], 3 / epsilon for unbounded neighbours and twice that for bounded neighbours. k is the first
+    with a proven cost of at most epsilon, upwards from where the cost would be epsilon if it were proportional to 1 /
+    lambda. A smaller k may have such a cost, too. Raises OdError if no fraction up to 1 has it.
     """
     paper = 3 * sensitivity / epsilon
     enough = path_cost(paper, _decay(paper), sensitivity) / epsilon

@@ -83,6 +83,14 @@ class StopsRelease(PlannedRelease):
         counted = {"count": self.counts, "count_lower": lower, "count_upper": upper, "noisy": self.measured.noisy}
         return pd.DataFrame({**bounds, **counted})
 
+    @property
+    def reach(self) -> int:
+        """Number of trips that the noise of the count of a box exceeds at most 1 time in 10."""
+        plan = self.plan
+        return laplace_reach(
+            plan.mechanism.count_scale(self.measured, plan.grid, plan.step.epsilon, plan.step.sensitivity)
+        )
+
     @cached_property
     def intervals(self) -> tuple[Counts, Counts]:
         """Lower and upper ends of the 90 % intervals of the true number of trips in each box; shape (boxes,) each.
@@ -90,10 +98,7 @@ class StopsRelease(PlannedRelease):
         It is the noisy count plus and minus the 90 % quantile of the absolute noise, which is drawn after the boxes are
         fixed. It is cut at 0 and widened to the released count.
         """
-        plan, noisy = self.plan, self.measured.noisy
-        reach = laplace_reach(
-            plan.mechanism.count_scale(self.measured, plan.grid, plan.step.epsilon, plan.step.sensitivity)
-        )
+        noisy, reach = self.measured.noisy, self.reach
         lower, upper = np.maximum(noisy - reach, 0), np.maximum(noisy + reach, 0)
         return np.minimum(lower, self.counts), upper  # no count is released above its noisy count and 0
 

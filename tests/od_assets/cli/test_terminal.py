@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import dagster as dg
+import numpy as np
 import pandas as pd
 import pytest
 from rich.progress import Progress, TaskID
@@ -16,11 +17,13 @@ from rich.table import Table
 
 import od_assets
 from od_assets.cli.diagnosis import Finding, print_findings
-from od_assets.cli.printing import print_frame, print_outcome, sentences
+from od_assets.cli.printing import print_frame, print_outcome, print_promise, sentences
 from od_assets.runs.jobs import Outcome, by_step, followed, silent
 from od_assets.terminal import PlainConsole, printable
-from od_core import Budget, Geography, PrivacyUnit, release_counts, release_flows
+from od_core import Budget, Geography, PrivacyUnit, release_counts, release_flows, release_stops
 from od_core.flows.publishing.kind import FLOWS
+from od_core.stops.plan import plan_stops
+from od_core.stops.publishing import STOPS
 
 RUN = "00000000-0000-4000-8000-000000000000"
 
@@ -80,6 +83,28 @@ def test_a_run_of_counts_speaks_of_counts_by_their_level(capsys: pytest.CaptureF
     print_outcome(Outcome(PUBLISHED, release, FLOWS))
     said = " ".join(capsys.readouterr().out.split())
     assert "in 2 counts above 0, some of which are noise alone, by code. The 90 % interval of such a count is" in said
+
+
+def test_a_run_of_boxes_says_the_noise_of_a_box(capsys: pytest.CaptureFixture[str]) -> None:
+    """Not that of the total, nor of the choice between orders of the dimensions."""
+    points = [(number % 8, number // 8 % 8) for number in range(640)]
+    for mechanism in ("privtree", "daf_homogeneity"):
+        plan = {"unit": PrivacyUnit("trip"), "budget": Budget(epsilon=2), "mechanism": mechanism}
+        release = release_stops(np.array(points), (8, 8), **plan)
+        print_outcome(Outcome(PUBLISHED, release, STOPS))
+        said = f"The noise of the count of a box is at most {release.reach}, 9 times in 10."
+        assert said in " ".join(capsys.readouterr().out.split())
+
+
+def test_the_promise_of_group_sizes_is_about_a_member(capsys: pytest.CaptureFixture[str]) -> None:
+    """A record may state many groups, of which each has many members."""
+    plan = plan_stops((4, 4), unit=PrivacyUnit("trip", neighbours="unbounded"), budget=Budget(epsilon=1))
+    for contents in ("group sizes", "boxes"):
+        print_promise(plan.unit, plan.spent, contents)
+    of_members, of_trips = " ".join(capsys.readouterr().out.split()).split("Nobody can tell")[1:]
+    assert "whether one member of a group was in the records" in of_members
+    assert "a whole group, or a person who is many members, more may be learned" in of_members
+    assert "whether one trip was in the records" in of_trips
 
 
 def test_a_run_with_area_totals_counts_the_flows_between_zones(capsys: pytest.CaptureFixture[str]) -> None:

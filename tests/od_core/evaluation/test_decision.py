@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from od_core import Budget, Cap, Geography, Plan, PrivacyDomain, PrivacyUnit, plan_group_sizes, plan_release
+from od_core import Budget, Cap, Geography, Plan, PrivacyDomain, PrivacyUnit, plan_group_sizes, plan_release, plan_stops
 from od_core.evaluation.decision import Option, compared_levels, named_flows, options, risks
 from od_core.evaluation.forecast import SIZE_CLASSES
 from od_core.evaluation.known_flows import KnownFlows
@@ -106,6 +106,13 @@ def test_simulated_errors_are_of_flows_with_trips() -> None:
     assert SIZE_CLASSES[:3] == (0, 1, 10)
     wide = plan_release(GEOGRAPHY, unit=TRIP, budget=Budget(rho="1e-9", delta="1e-8"))
     assert Option("", wide).with_errors(table, 1).errors == ()
+
+
+def test_the_noise_of_boxes_that_depends_on_a_draw_is_not_stated_before() -> None:
+    """That of the total is no measure of it. That of PrivTree is fixed by the plan."""
+    for mechanism, numbers in (("daf_entropy", 0), ("daf_homogeneity", 0), ("privtree", 1)):
+        plan = plan_stops((16, 16), unit=TRIP, budget=Budget(1), mechanism=mechanism)
+        assert [len(option.within) for option in options(plan) if option.plan] == [numbers] * 3, mechanism
 
 
 def domain(unit: PrivacyUnit, rho: str = "0.1") -> PrivacyDomain:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from fractions import Fraction
+from functools import cache
+from itertools import product
 
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 
 from od_core import Budget, OdError
 from od_core.flows.interval_ends import DEVIATIONS, lower_bound, upper_bound
 from od_core.group_sizes import intervals
-from od_core.group_sizes.intervals import listed_sizes
+from od_core.group_sizes.intervals import NoisyGroups, listed_sizes
 from od_core.group_sizes.mechanisms import MECHANISMS
 from od_core.group_sizes.plan import TopCodeEstimate
 from od_core.group_sizes.release import GroupSizeRelease
@@ -140,30 +144,35 @@ def test_members_have_the_bounds_of_their_measurements(name):
                 assert row["members"] == mine["size"].sum()
 
 
-def by_shifts(noisy: np.ndarray, groups: int, scale: Fraction, size: int) -> tuple[int, int]:
+@cache
+def share_within(counted: int, number: int, tail: float, *, exact: bool):
+    """The interval of a share by SciPy's test of one, which finds exact ends by another way."""
+    return stats.binomtest(counted, number).proportion_ci(1 - 2 * tail, "exact" if exact else "wilson")
+
+
+def by_shifts(noisy: np.ndarray, groups: int, scale: Fraction, size: int, *, exact: bool) -> tuple[int, int]:
     """The bounds from noisy sizes, one distance after the other."""
-    deviations = 2.2414027276049464  # standard normal quantile of 1 - 0.05 / 4
+    tail = 1 - math.exp(-1 / 80) if exact else 1 / 80
     a = math.exp(-1 / scale)
     best = [0.0, float(groups)]
     for multiple in (0, 1, 2, 4):
         distance = math.ceil(multiple * scale)
         inside = 1 - a ** (distance + 1) / (1 + a)
-        shares = []
-        for bound, sign in ((size - distance, -1), (size + distance, 1)):
-            share = sum(int(value) <= bound for value in noisy) / groups
-            centre = share + deviations**2 / (2 * groups)
-            spread = deviations * math.sqrt(share * (1 - share) / groups + deviations**2 / (4 * groups**2))
-            shares.append((centre + sign * spread) / (1 + deviations**2 / groups))
-        best[0] = max(best[0], groups * (shares[0] - (1 - inside)) / inside)
-        best[1] = min(best[1], groups * shares[1] / inside)
+        below, above = (
+            share_within(sum(int(value) <= bound for value in noisy), groups, tail, exact=exact)
+            for bound in (size - distance, size + distance)
+        )
+        best[0] = max(best[0], groups * (below.low - (1 - inside)) / inside)
+        best[1] = min(best[1], groups * above.high / inside)
     return math.ceil(best[0] - 1e-6), math.floor(best[1] + 1e-6)
 
 
-@pytest.mark.parametrize("epsilon", ["0.2", "1", "20"])
+@pytest.mark.parametrize(("epsilon", "exact"), [("0.2", True), ("1", True), ("20", True), ("0.2", False)])
 @pytest.mark.parametrize("leaves_alone", [True, False])
-def test_noisy_sizes_are_counted_at_several_distances(leaves_alone, epsilon):
+def test_noisy_sizes_are_counted_at_several_distances(leaves_alone, epsilon, exact):
     name, options = BOTTOM_UP["sizes"] if leaves_alone else ("sizes", {})
     release = released(groups(300), mechanism=MECHANISMS.make(name, **options), budget=Budget(epsilon=epsilon))
+    release = replace(release, exact=exact)
     scale = release.plan.level_steps[0].scale
     found = release.at_most(range(TOP_CODE)).set_index(["level", "area", "size"])
     for level, level_name in enumerate(LEVELS):
@@ -171,8 +180,39 @@ def test_noisy_sizes_are_counted_at_several_distances(leaves_alone, epsilon):
         for area, noisy in noisy_by_area(release, level).items():
             for size in range(TOP_CODE):
                 row, total = found.loc[(level_name, area, size)], totals[area]
-                bounds = by_shifts(np.concatenate(noisy), total, scale, size) if total else (0, 0)
+                bounds = by_shifts(np.concatenate(noisy), total, scale, size, exact=exact) if total else (0, 0)
                 assert (row["lower"], row["upper"]) == within(bounds, total, row["groups"])
+
+
+@pytest.mark.parametrize("number", range(1, 13))
+def test_each_end_fails_with_an_equal_part_of_one_in_twenty(number):
+    """Indicators that are worst for a mean are 0, 1 or of one probability [hoeffding1956distribution]."""
+    counted, trials = np.arange(number + 1.0), np.float64(number)
+    upper, lower = (intervals._exact_end(counted, trials, sign) for sign in (1, -1))
+    assert lower[::-1] == pytest.approx(number - upper, abs=1e-12)  # so that the lower ends hold if the upper ones do
+    worst = 0.0
+    for most, mean in enumerate(upper[:-1]):  # just above this mean, an end fails with `most` successes or fewer
+        for ones, zeros in product(range(number), range(number)):
+            others = number - ones - zeros
+            if others > 0 and 0 <= mean - ones <= others:
+                worst = max(worst, stats.binom.cdf(most - ones, others, (mean - ones) / others))
+    assert 0.0124 < worst <= 0.0125
+
+
+@pytest.mark.parametrize(("number", "scale"), [(1, 3), (2, 20)])
+def test_few_groups_of_one_size_are_covered_beside_it(number, scale):
+    """By adding the probabilities of nearly all noisy sizes. Wilson's intervals hold in 83 to 87 % of cases here."""
+    noise = np.arange(-8 * scale, 8 * scale + 1)
+    noisy = np.stack(np.meshgrid(*[20 + noise] * number), axis=-1).reshape(-1, number)
+    chance = np.prod(stats.dlaplace.pmf(noisy - 20, 1 / scale), axis=1)
+    ones, sizes = np.ones(len(noisy), dtype=np.int64), np.array([19, 20])
+    bounds = NoisyGroups("sizes", Fraction(scale), 40, number * ones, ones, np.sort(noisy).ravel())
+    true = np.where(sizes >= 20, number, 0)
+    held = {}
+    for exact in (True, False):
+        lower, upper = bounds.at_most(sizes, exact=exact)
+        held[exact] = (chance @ ((lower <= true) & (true <= upper))).min()
+    assert held[True] >= 0.9 > 0.87 > held[False] > 0.83
 
 
 @pytest.mark.parametrize("name", MECHANISMS)
@@ -212,7 +252,7 @@ def test_listed_sizes_have_at_most_two_significant_digits(top_code):
 
 
 def test_the_shifts_share_the_failure_probability():
-    """The constant is the normal quantile of 1 - 0.05 / 4, that of flows the one of 0.95."""
+    """The constant of earlier bundles is the normal quantile of 1 - 0.05 / 4, that of flows the one of 0.95."""
     tail = math.erfc(intervals._DEVIATIONS_OF_SHIFTS / math.sqrt(2)) / 2
     assert tail == pytest.approx(0.05 / len(intervals._SHIFTS), rel=1e-9)
     assert math.erfc(DEVIATIONS / math.sqrt(2)) / 2 == pytest.approx(0.05, rel=1e-9)

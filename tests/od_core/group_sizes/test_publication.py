@@ -170,13 +170,21 @@ def test_a_summary_has_a_row_for_each_level():
 
 
 def test_the_certificate_says_what_is_protected_in_numbers(tmp_path):
-    _, certificate = published(tmp_path)
+    """One row of records that are numbers of groups is many members: no promise is made of a record."""
+    release, certificate = published(tmp_path)
     sentences = certificate["guarantee"]
-    assert "one trip record was replaced by any other record of the same period" in sentences["protected"]
+    protected = "one member of a group (where records are trips: one trip) was"
+    assert f"{protected} replaced by a member of any group, or of none, in the same period:" in sentences["protected"]
+    unbounded = replace(release.plan, unit=PrivacyUnit("trip", "unbounded"))
+    assert f"{protected} added or removed:" in GROUP_SIZES.guarantee(unbounded, release.spent)["protected"]
     assert "the release is 1-differentially private" in sentences["protected"]
-    assert "40 trips in the period: epsilon 40;" in sentences["not_protected"]
+    assert "a group with many members, or a person who is many members, as a whole" in sentences["not_protected"]
+    assert "40 members in the period: epsilon 40;" in sentences["not_protected"]
     assert "12 such periods, all released like this one: epsilon 12)" in sentences["not_protected"]
-    assert "Groups of more members than 9 count as groups of as many." in sentences["input"]
+    assert "0.1 % of its records (where they are numbers of groups: of its groups) are faulty" in sentences["input"]
+    refused = "refused if a size of an area occurs twice, or if an area has more groups than are public."
+    assert f"{refused} Groups of more members than 9 count as groups of as many." in sentences["input"]
+    assert "each member of a group alone" in bundle(release, certificate, tmp_path / "r1")["certificate.html"].decode()
     assert certificate["spent"]["epsilon"] == 1.0
     assert certificate["spent"]["rho_exact"] == "1/4"
     assert [level["scale_exact"] for level in certificate["levels"]] == ["4", "4"]  # 2 levels, replaced: 2 L / epsilon

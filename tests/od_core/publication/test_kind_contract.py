@@ -11,6 +11,7 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ import pytest
 
 from od_core import OdError
 from od_core.ledger.release_key import ReleaseKey
+from od_core.publication import certify
 from od_core.publication import database as database_module
 from od_core.publication.bundle import as_published, bundle_faults, staged_folder, write_bundle
 from od_core.publication.certificate import certificate_digest
@@ -663,6 +665,24 @@ def test_a_bundle_that_was_published_without_intervals_stays_as_it_is(tmp_path, 
     ):
         example.kind.store(old.place.database, release, example.key, facts)
     assert {name: path.read_bytes() for name, path in files_of(old.place.bundle).items()} == before
+
+
+def test_group_sizes_that_were_published_with_wilsons_intervals_stay_as_they_are(tmp_path, monkeypatch):
+    """Bundles before format 7, whose noisy sizes have other intervals, are opened and verified, with the database."""
+    example = EXAMPLES["group sizes"]
+    example = replace(example, make=partial(example.make, mechanism="sizes"))
+    with monkeypatch.context() as earlier:
+        earlier.setattr(certify, "BUNDLE_FORMAT", 6)
+        old = publish_examples(tmp_path, {"group sizes": example})["group sizes"]
+    assert [finding for finding in verify_release(old.place) if finding.fault] == []
+    release = example.kind.open(old.place.bundle)
+    listed = pd.read_parquet(old.place.bundle / "tables" / "cumulative.parquet")
+    pd.testing.assert_frame_equal(listed, replace(release, exact=False).at_most())
+    assert not listed.equals(release.at_most())
+    earlier_pages, now = example.kind.report(release, old.facts, context_for(old)), certified(old, release)
+    assert (old.place.bundle / "report.html").read_text("utf-8") == earlier_pages
+    assert earlier_pages != example.kind.report(release, old.facts | {"bundle_format": 7}, context_for(old))
+    assert example.kind.pictures(release, old.facts) != example.kind.pictures(release, now)
 
 
 def certified(made: Made, release: Any) -> dict[str, Any]:

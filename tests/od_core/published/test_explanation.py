@@ -8,18 +8,20 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from od_core import Budget, OdError, PrivacyUnit, plan_group_sizes, plan_release, plan_stops
+from od_core import Budget, OdError, PrivacyUnit, plan_group_sizes, plan_release, plan_stops, release_stops
 from od_core.flows.plan import ReleasePlan
 from od_core.ledger.ledger import Ledger
 from od_core.privacy.accounting import epsilon_tight, float_above
 from od_core.privacy.plan import Plan
+from od_core.privacy.stability import laplace_reach
 from od_core.published.explanation import PRIORS, Alternative, alternatives, explain_release, present
 from tests.od_core.ledger.ledger_rows import GEOGRAPHY
-from tests.od_core.publication.published_kinds import Made
+from tests.od_core.publication.published_kinds import EXAMPLES, POINTS, Made, publish_examples
 from tests.od_core.published.disclosure.certified import certified, written
 
 DELTA = Fraction(1, 10**6)
@@ -144,6 +146,22 @@ def test_an_alternative_is_the_plan_that_it_says(name: str) -> None:
     )
     assert present(again).noise == pytest.approx(now.noise, rel=1e-3)
     assert other.times == pytest.approx(other.noise / now.noise)  # type: ignore[operator]
+
+
+def test_the_noise_of_boxes_is_known_once_they_are_drawn(tmp_path: Path) -> None:
+    """It is not that of the total, which a hundredth of the budget measures."""
+    make = partial(release_stops, POINTS, (8, 8, 8, 8), unit=PrivacyUnit("trip"), budget=Budget(2))
+    example = replace(EXAMPLES["boxes"], make=partial(make, mechanism="daf_homogeneity"))
+    made = publish_examples(tmp_path, {"boxes": example})["boxes"]
+    for one in (present(made.release.plan), by_choice(made.release.plan)["epsilon", "4"]):
+        assert (one.noise, one.note) == (None, "the noise of a box depends on the boxes that are drawn")
+    found = explain_release(made.place.bundle)
+    drawn, wider = found.chosen, {(one.decision, one.choice): one for one in found.others}["epsilon", "1"]
+    assert drawn is not None
+    assert drawn.noise is not None
+    assert laplace_reach(Fraction(drawn.noise / math.sqrt(2))) == made.release.reach
+    assert (wider.noise, wider.times) == pytest.approx((2 * drawn.noise, 2))
+    assert made.release.reach < laplace_reach(dict(made.release.plan.step.scales)["total"]) / 9
 
 
 def test_kinds_that_protect_single_records_say_that_users_are_not_defined() -> None:
