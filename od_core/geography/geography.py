@@ -315,8 +315,8 @@ class Geography(Shown):
         unknown: code of the zone to which records with unlisted zones are assigned, or None.
         coordinates: latitude and longitude of each zone in degrees, or NaN for both; shape (zones, 2). None if no zone
             has any. They are used only for maps, and the digest does not contain them.
-        names: for each level 0 to ``depth``, names of the areas in tree order, empty for an area without one; or None.
-            They are for people, and the digest does not contain them.
+        names: for each level 0 to ``depth``, names of the areas in tree order, empty for an area without one. None if
+            no area has any. They are for people, and the digest does not contain them.
         boundaries: boundary of each zone as WKB, or None without one; None if no zone has any. They are used only for
             maps, and the digest does not contain them.
         level_boundaries: boundaries that were given of areas of coarser levels, by level name, in the same form. Those
@@ -367,13 +367,16 @@ class Geography(Shown):
             check_codes([self.version], "version")
         if self.coordinates is not None:
             check_coordinates(self.coordinates, self.zones)
-            object.__setattr__(self, "coordinates", _frozen(np.asarray(self.coordinates, dtype=np.float64)))
+            places = _frozen(np.asarray(self.coordinates, dtype=np.float64))
+            object.__setattr__(self, "coordinates", None if np.isnan(places).all() else places)
         if self.names is not None:
             if [len(level) for level in self.names] != [len(level) for level in self.codes]:
                 message = "the names do not have exactly one text for each area"
                 raise geography_fault("OD-GEOGRAPHY-NAMES", message)
             for level_name, names in zip(self.level_names, self.names, strict=True):
                 check_codes([name for name in names if name != ""], level_name, what="name")
+            if not any(map(any, self.names)):
+                object.__setattr__(self, "names", None)
         if self.boundaries is not None and len(self.boundaries) != self.size(self.depth):
             raise _misshapen("the boundaries do not have exactly one entry for each zone")
         for name, shapes in self.level_boundaries.items():
@@ -381,6 +384,10 @@ class Geography(Shown):
                 raise _misshapen(f"the boundaries of {name!r} do not have one entry for each area of a coarser level")
             if boundary_column(self.levels, name) in self.levels:
                 raise _misshapen(f"a level is called {boundary_column(self.levels, name)!r}, as a column of boundaries")
+        if not any(self.boundaries or ()):
+            object.__setattr__(self, "boundaries", None)
+        stated = {name: shapes for name, shapes in self.level_boundaries.items() if any(shapes)}
+        object.__setattr__(self, "level_boundaries", stated)
 
         parents = tuple(_frozen(np.asarray(p, dtype=np.int32)) for p in self.parents)
         first_child = tuple(
