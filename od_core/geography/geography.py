@@ -102,7 +102,7 @@ def read_boundaries(path: Path, column: str) -> dict[str, bytes]:
             raise _boundaries_fault(f"{path.name} has two boundaries of one area", f"area {code!r}")
         if shape is not None:
             boundaries[code] = shape
-    check_boundaries(tuple(boundaries.values()))
+    check_boundaries(boundaries)
     _refuse_uncut(tuple(boundaries.values()))
     return boundaries
 
@@ -187,31 +187,28 @@ def _boundaries_of(areas: Sequence[str], codes: Sequence[str], column: pd.Series
     stated = [(area, text) for area, text in zip(codes, column, strict=True) if isinstance(text, str) and text]
     if first_conflict(stated) is not None:
         raise _boundaries_fault("an area has two boundaries")
-    text_of = dict(stated)
-    return boundaries_in(pd.Series([text_of.get(area, "") for area in areas], dtype=object))
-
-
-def boundaries_in(column: pd.Series) -> Boundaries:
-    """Return the boundaries in a column of hexadecimal digits. Raises OdError as :func:`check_boundaries` does."""
     try:
-        boundaries = tuple(bytes.fromhex(text) if isinstance(text, str) and text else None for text in column)
+        boundary_of = {area: bytes.fromhex(text) for area, text in stated}
     except ValueError:
         raise_alone(_boundaries_fault("a boundary is not well-known binary in hexadecimal digits"))
-    check_boundaries(boundaries)
-    return boundaries
+    check_boundaries(boundary_of)
+    return tuple(map(boundary_of.get, areas))
 
 
-def check_boundaries(boundaries: Boundaries) -> None:
-    """Raise OdError if a boundary is not a polygon, or is not in degrees."""
+def check_boundaries(boundaries: Mapping[str, bytes]) -> None:
+    """Raise OdError if a boundary, by the code of its area, is not a polygon, has no inside, or is not in degrees."""
     require("boundaries")
-    present = [boundary for boundary in boundaries if boundary is not None]
+    given = np.array([*boundaries.values()], dtype=object)
     try:
-        shapes = shapely.from_wkb(present)
+        shapes = shapely.from_wkb(given)
     except shapely.errors.GEOSException as error:
         raise_alone(_boundaries_fault("a boundary is not well-known binary", str(error)))
-    if not np.isin(shapely.get_type_id(shapes), (_POLYGON, _MULTIPOLYGON)).all() or shapely.is_empty(shapes).any():
-        raise _boundaries_fault("a boundary is not a polygon")
-    if present:
+    is_usable = np.isin(shapely.get_type_id(shapes), (_POLYGON, _MULTIPOLYGON))
+    is_usable[is_usable] = ~shapely.is_empty(_valid(given[is_usable]))  # a line back and forth is made an empty polygon
+    if not is_usable.all():
+        area = [*boundaries][int(np.argmin(is_usable))]
+        raise _boundaries_fault("a boundary is not a polygon, or has no inside", f"area {area!r}")
+    if boundaries:
         west, south, east, north = shapely.total_bounds(shapes)
         if not (west >= -180 and east <= 180 and south >= -90 and north <= 90):
             raise _boundaries_fault(

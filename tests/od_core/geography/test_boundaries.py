@@ -198,6 +198,17 @@ def test_other_content_is_refused(tmp_path, shapes, words):
     assert caught.value.code == "OD-GEOGRAPHY-BOUNDARIES"
 
 
+def test_a_line_back_and_forth_is_refused_and_its_area_named(tmp_path):
+    """It would become nothing where polygons are repaired, which is after a release has spent its budget."""
+    collapsed = shapely.Polygon([(5, 5), (5.0001, 5), (5, 5), (5, 5)])
+    with pytest.raises(OdError, match=r"OD-GEOGRAPHY-BOUNDARIES.*has no inside") as caught:
+        read_boundaries(geojson(tmp_path, {"n": square(0, 0), "s": collapsed}), "code")
+    assert caught.value.confidential_detail == "area 's'"
+    rows = ZONES.assign(shape=[shapely.to_wkb(collapsed, hex=True), "", "", ""])
+    with pytest.raises(OdError, match="has no inside"):
+        Geography.from_frame(rows, LEVELS, boundaries={"region": "shape"})
+
+
 @pytest.mark.parametrize(
     "shape",
     [
