@@ -102,7 +102,7 @@ def read_boundaries(path: Path, column: str) -> dict[str, bytes]:
             raise _boundaries_fault(f"{path.name} has two boundaries of one area", f"area {code!r}")
         if shape is not None:
             boundaries[code] = shape
-    check_boundaries(boundaries)
+    boundaries = checked_boundaries(boundaries)
     _refuse_uncut(tuple(boundaries.values()))
     return boundaries
 
@@ -191,12 +191,14 @@ def _boundaries_of(areas: Sequence[str], codes: Sequence[str], column: pd.Series
         boundary_of = {area: bytes.fromhex(text) for area, text in stated}
     except ValueError:
         raise_alone(_boundaries_fault("a boundary is not well-known binary in hexadecimal digits"))
-    check_boundaries(boundary_of)
-    return tuple(map(boundary_of.get, areas))
+    return tuple(map(checked_boundaries(boundary_of).get, areas))
 
 
-def check_boundaries(boundaries: Mapping[str, bytes]) -> None:
-    """Raise OdError if a boundary, by the code of its area, is not a polygon, has no inside, or is not in degrees."""
+def checked_boundaries(boundaries: Mapping[str, bytes]) -> dict[str, bytes]:
+    """Return boundaries, by the codes of their areas, without heights and coordinate systems of their own.
+
+    Raises OdError if a boundary is not a polygon, has no inside, or is not in degrees.
+    """
     require("boundaries")
     given = np.array([*boundaries.values()], dtype=object)
     try:
@@ -215,6 +217,7 @@ def check_boundaries(boundaries: Mapping[str, bytes]) -> None:
                 "boundaries are not in degrees of longitude and latitude from -180 to 180 and from -90 to 90; those"
                 " that cross the date line must be cut there"
             )
+    return dict(zip(boundaries, shapely.to_wkb(shapely.force_2d(shapes), byte_order=1), strict=True))
 
 
 def points_within(boundaries: Boundaries, wanted: Degrees | None = None) -> NDArray[np.float64]:

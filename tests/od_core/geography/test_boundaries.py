@@ -140,6 +140,16 @@ def test_parquet_without_shapes_is_refused(tmp_path):
         read_boundaries(geoparquet(tmp_path), "kode")
 
 
+def test_heights_and_coordinate_systems_within_shapes_are_left_out():
+    """GeoParquet files state polygons without heights, and have WKB as ISO has it."""
+    flat = square(0, 0)
+    high, of_system = shapely.force_3d(flat, 5.0), shapely.set_srid(flat, 4326)
+    given = [flat, high, of_system, shapely.set_srid(high, 4326)]
+    zones = ZONES.assign(shape=shapely.to_wkb(given, hex=True, include_srid=True, flavor="extended"))
+    boundaries = Geography.from_frame(zones, LEVELS, boundaries="shape").boundaries
+    assert set(boundaries) == {shapely.to_wkb(flat, byte_order=1)}
+
+
 def test_a_zone_whose_shape_is_null_has_no_boundary(tmp_path):
     path = geojson(tmp_path, {"a": square(0, 0), "b": square(1, 0)})
     content = json.loads(path.read_text())
