@@ -206,7 +206,7 @@ def checked_boundaries(boundaries: Mapping[str, bytes]) -> dict[str, bytes]:
     except shapely.errors.GEOSException as error:
         raise_alone(_boundaries_fault("a boundary is not well-known binary", str(error)))
     is_usable = np.isin(shapely.get_type_id(shapes), (_POLYGON, _MULTIPOLYGON))
-    is_usable[is_usable] = ~shapely.is_empty(_valid(given[is_usable]))  # a line back and forth is made an empty polygon
+    is_usable[is_usable] = ~shapely.is_empty(_valid(given[is_usable].tolist()))  # as is a line back and forth
     if not is_usable.all():
         area = [*boundaries][int(np.argmin(is_usable))]
         raise _boundaries_fault("a boundary is not a polygon, or has no inside", f"area {area!r}")
