@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import lazy_loader
@@ -60,6 +61,8 @@ from od_core.notebook import Shown
 
 shapely: Any = lazy_loader.load("shapely")  # slow to import, and of an extra
 pyogrio: Any = lazy_loader.load("pyogrio")
+
+_LOADING = Lock()
 
 Boundaries = tuple[bytes | None, ...]
 """Boundary of each area of a level as WKB, in tree order; None for an area without one."""
@@ -286,8 +289,10 @@ def rings(shape: Any) -> list[NDArray[np.float64]]:
 
 def _valid(boundaries: Sequence[bytes | None]) -> NDArray[Any]:
     """Return boundaries as valid Shapely geometries that consist of polygons."""
-    require("boundaries")
-    shapes: NDArray[Any] = shapely.from_wkb(np.array([*boundaries], dtype=object))
+    with _LOADING:  # in Python 3.11.7, threads that load a module at once may see a part of it
+        require("boundaries")
+        read = shapely.from_wkb
+    shapes: NDArray[Any] = read(np.array([*boundaries], dtype=object))
     faulty = ~shapely.is_valid(shapes) & ~shapely.is_missing(shapes)
     shapes[faulty] = shapely.make_valid(shapes[faulty], method="structure", keep_collapsed=False)
     return shapes

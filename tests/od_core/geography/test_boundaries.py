@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -181,6 +183,24 @@ def test_polygons_that_overlap_or_cross_themselves_are_drawn_nevertheless(tmp_pa
     assert shapely.is_valid(shapes[:3]).all()
     assert regions[0].area == pytest.approx(1.25)
     assert shapely.is_valid(simplified(shapes, 0.01)[:3]).all()
+
+
+AT_ONCE = """
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+from od_core.geography.geography import points_within
+
+all_at_once = Barrier(6)
+with ThreadPoolExecutor(6) as threads:
+    print([*threads.map(lambda _: (all_at_once.wait(), points_within([bytes.fromhex("%s")]).tolist())[1], range(6))])
+"""
+
+
+def test_several_threads_may_be_the_first_to_use_boundaries():
+    """As where a bundle that was read back is written again to verify it."""
+    program = AT_ONCE % shapely.to_wkb(shapely.box(0, 0, 2, 2), hex=True)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == f"{[[[1.0, 1.0]]] * 6}\n"
 
 
 def test_holes_and_parts_are_rings():
