@@ -184,8 +184,11 @@ def source_assets(series: Series[Any, Any]) -> list[dg.AssetsDefinition]:
         with failures_without_values(od_warehouse.confidential):
             listed = series.read_geography()
             make_folder(od_warehouse.geographies)
-            for file, side in zip(series.zone_lists, series.sides(listed), strict=False):
-                write = partial(side.to_frame().to_csv, index=False, encoding="utf-8")
+            for (file, zones), side in zip(series.zone_lists.items(), series.sides(listed), strict=False):
+                table, kept = side.to_frame(), zones.kept_as(file)
+                declared = (*kept.names.values(), *(kept.coordinates or ()))
+                table = table.assign(**{column: "" for column in declared if column not in table})  # blank in every row
+                write = partial(table.to_csv, index=False, encoding="utf-8")
                 write_durably(od_warehouse.geographies / file, write, mode=PUBLIC_FILE_MODE)
         return made(listed.digest, areas=listed.area_counts)
 

@@ -66,7 +66,7 @@ def write_durably(path: Path, write: Callable[[Path], T], *, mode: int = CONFIDE
 
     ``write`` writes the content to a temporary file, which is then renamed. The umask does not change the mode.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f".{path.name[:200]}.{os.getpid()}.tmp")  # file systems allow 255 characters
     try:
         descriptor = os.open(temporary, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, mode)
         try:

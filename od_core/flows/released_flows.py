@@ -418,7 +418,7 @@ class ReleasedFlows(ABC):
             OdError: If weights are not finite, have an unknown zone or a pair twice; if the interval of the denominator
                 holds 0; if the breakdown or the category is unknown; or if the release has no :attr:`intervals`.
         """
-        if not 0 < confidence < 1:
+        if not (confidence > 0 and (1 + confidence) / 2 < 1):  # as floats
             raise _fault(f"confidence is {confidence}; it must lie between 0 and 1", "write 0.9 for a 90 % interval")
         leaves: Nodes = self.leaves
         estimate: SumEstimator = self.intervals.weighted

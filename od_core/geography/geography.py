@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import lazy_loader
@@ -61,6 +62,8 @@ from od_core.notebook import Shown
 shapely: Any = lazy_loader.load("shapely")  # slow to import, and of an extra
 pyogrio: Any = lazy_loader.load("pyogrio")
 
+_LOADING = Lock()
+
 Boundaries = tuple[bytes | None, ...]
 """Boundary of each area of a level as WKB, in tree order; None for an area without one."""
 
@@ -102,7 +105,7 @@ def read_boundaries(path: Path, column: str) -> dict[str, bytes]:
             raise _boundaries_fault(f"{path.name} has two boundaries of one area", f"area {code!r}")
         if shape is not None:
             boundaries[code] = shape
-    check_boundaries(tuple(boundaries.values()))
+    boundaries = checked_boundaries(boundaries)
     _refuse_uncut(tuple(boundaries.values()))
     return boundaries
 
@@ -187,37 +190,37 @@ def _boundaries_of(areas: Sequence[str], codes: Sequence[str], column: pd.Series
     stated = [(area, text) for area, text in zip(codes, column, strict=True) if isinstance(text, str) and text]
     if first_conflict(stated) is not None:
         raise _boundaries_fault("an area has two boundaries")
-    text_of = dict(stated)
-    return boundaries_in(pd.Series([text_of.get(area, "") for area in areas], dtype=object))
-
-
-def boundaries_in(column: pd.Series) -> Boundaries:
-    """Return the boundaries in a column of hexadecimal digits. Raises OdError as :func:`check_boundaries` does."""
     try:
-        boundaries = tuple(bytes.fromhex(text) if isinstance(text, str) and text else None for text in column)
+        boundary_of = {area: bytes.fromhex(text) for area, text in stated}
     except ValueError:
         raise_alone(_boundaries_fault("a boundary is not well-known binary in hexadecimal digits"))
-    check_boundaries(boundaries)
-    return boundaries
+    return tuple(map(checked_boundaries(boundary_of).get, areas))
 
 
-def check_boundaries(boundaries: Boundaries) -> None:
-    """Raise OdError if a boundary is not a polygon, or is not in degrees."""
+def checked_boundaries(boundaries: Mapping[str, bytes]) -> dict[str, bytes]:
+    """Return boundaries, by the codes of their areas, without heights and coordinate systems of their own.
+
+    Raises OdError if a boundary is not a polygon, has no inside, or is not in degrees.
+    """
     require("boundaries")
-    present = [boundary for boundary in boundaries if boundary is not None]
+    given = np.array([*boundaries.values()], dtype=object)
     try:
-        shapes = shapely.from_wkb(present)
+        shapes = shapely.from_wkb(given)
     except shapely.errors.GEOSException as error:
         raise_alone(_boundaries_fault("a boundary is not well-known binary", str(error)))
-    if not np.isin(shapely.get_type_id(shapes), (_POLYGON, _MULTIPOLYGON)).all() or shapely.is_empty(shapes).any():
-        raise _boundaries_fault("a boundary is not a polygon")
-    if present:
+    is_usable = np.isin(shapely.get_type_id(shapes), (_POLYGON, _MULTIPOLYGON))
+    is_usable[is_usable] = ~shapely.is_empty(_valid(given[is_usable].tolist()))  # as is a line back and forth
+    if not is_usable.all():
+        area = [*boundaries][int(np.argmin(is_usable))]
+        raise _boundaries_fault("a boundary is not a polygon, or has no inside", f"area {area!r}")
+    if boundaries:
         west, south, east, north = shapely.total_bounds(shapes)
         if not (west >= -180 and east <= 180 and south >= -90 and north <= 90):
             raise _boundaries_fault(
                 "boundaries are not in degrees of longitude and latitude from -180 to 180 and from -90 to 90; those"
                 " that cross the date line must be cut there"
             )
+    return dict(zip(boundaries, shapely.to_wkb(shapely.force_2d(shapes), byte_order=1), strict=True))
 
 
 def points_within(boundaries: Boundaries, wanted: Degrees | None = None) -> NDArray[np.float64]:
@@ -286,8 +289,10 @@ def rings(shape: Any) -> list[NDArray[np.float64]]:
 
 def _valid(boundaries: Sequence[bytes | None]) -> NDArray[Any]:
     """Return boundaries as valid Shapely geometries that consist of polygons."""
-    require("boundaries")
-    shapes: NDArray[Any] = shapely.from_wkb(np.array([*boundaries], dtype=object))
+    with _LOADING:  # in Python 3.11.7, threads that load a module at once may see a part of it
+        require("boundaries")
+        read = shapely.from_wkb
+    shapes: NDArray[Any] = read(np.array([*boundaries], dtype=object))
     faulty = ~shapely.is_valid(shapes) & ~shapely.is_missing(shapes)
     shapes[faulty] = shapely.make_valid(shapes[faulty], method="structure", keep_collapsed=False)
     return shapes
@@ -315,8 +320,8 @@ class Geography(Shown):
         unknown: code of the zone to which records with unlisted zones are assigned, or None.
         coordinates: latitude and longitude of each zone in degrees, or NaN for both; shape (zones, 2). None if no zone
             has any. They are used only for maps, and the digest does not contain them.
-        names: for each level 0 to ``depth``, names of the areas in tree order, empty for an area without one; or None.
-            They are for people, and the digest does not contain them.
+        names: for each level 0 to ``depth``, names of the areas in tree order, empty for an area without one. None if
+            no area has any. They are for people, and the digest does not contain them.
         boundaries: boundary of each zone as WKB, or None without one; None if no zone has any. They are used only for
             maps, and the digest does not contain them.
         level_boundaries: boundaries that were given of areas of coarser levels, by level name, in the same form. Those
@@ -367,13 +372,16 @@ class Geography(Shown):
             check_codes([self.version], "version")
         if self.coordinates is not None:
             check_coordinates(self.coordinates, self.zones)
-            object.__setattr__(self, "coordinates", _frozen(np.asarray(self.coordinates, dtype=np.float64)))
+            places = _frozen(np.asarray(self.coordinates, dtype=np.float64))
+            object.__setattr__(self, "coordinates", None if np.isnan(places).all() else places)
         if self.names is not None:
             if [len(level) for level in self.names] != [len(level) for level in self.codes]:
                 message = "the names do not have exactly one text for each area"
                 raise geography_fault("OD-GEOGRAPHY-NAMES", message)
             for level_name, names in zip(self.level_names, self.names, strict=True):
                 check_codes([name for name in names if name != ""], level_name, what="name")
+            if not any(map(any, self.names)):
+                object.__setattr__(self, "names", None)
         if self.boundaries is not None and len(self.boundaries) != self.size(self.depth):
             raise _misshapen("the boundaries do not have exactly one entry for each zone")
         for name, shapes in self.level_boundaries.items():
@@ -381,6 +389,10 @@ class Geography(Shown):
                 raise _misshapen(f"the boundaries of {name!r} do not have one entry for each area of a coarser level")
             if boundary_column(self.levels, name) in self.levels:
                 raise _misshapen(f"a level is called {boundary_column(self.levels, name)!r}, as a column of boundaries")
+        if not any(self.boundaries or ()):
+            object.__setattr__(self, "boundaries", None)
+        stated = {name: shapes for name, shapes in self.level_boundaries.items() if any(shapes)}
+        object.__setattr__(self, "level_boundaries", stated)
 
         parents = tuple(_frozen(np.asarray(p, dtype=np.int32)) for p in self.parents)
         first_child = tuple(

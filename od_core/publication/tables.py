@@ -153,16 +153,15 @@ def published_geography(areas: pd.DataFrame, digest: str, unknown: str | None, v
         parents.append(pd.Index(above).get_indexer(pd.Index(level["parent"])).astype(np.int32))
     coordinates = boundaries = names = None
     level_boundaries: dict[str, Boundaries] = {}
-    if {*COORDINATES} <= {*of_geography.columns} and zones[list(COORDINATES)].notna().any(axis=None):
+    if {*COORDINATES} <= {*of_geography.columns}:
         coordinates = zones[list(COORDINATES)].to_numpy(dtype=np.float64)
     if BOUNDARY in of_geography.columns:
         given = of_geography.get("given", pd.Series(False, of_geography.index)).eq(True)  # of coarser levels, if stated
         given |= of_geography["level"] == len(codes) - 1
         stated = of_geography[BOUNDARY].where(given & of_geography[BOUNDARY].notna(), None)
-        shapes = {level["level_name"].iloc[0]: tuple(stated[level.index]) for level in levels[1:]}
-        level_boundaries = {name: of_level for name, of_level in shapes.items() if any(of_level)}
+        level_boundaries = {level["level_name"].iloc[0]: tuple(stated[level.index]) for level in levels[1:]}
         boundaries = level_boundaries.pop(zones["level_name"].iloc[0], None)
-    if "name" in of_geography.columns and of_geography["name"].notna().any():
+    if "name" in of_geography.columns:
         names = tuple(tuple(level["name"].fillna("")) for level in levels)
     return Geography(
         levels=tuple(level["level_name"].iloc[0] for level in levels[1:]),

@@ -107,4 +107,6 @@ def _escaped(text: pa.Array) -> pa.Array:
         return text
     for sign, replacement in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;")):
         text = pc.replace_substring(text, sign, replacement)
-    return pc.replace_substring_regex(text, "_(x[0-9A-Fa-f]{4}_)", r"_x005F_\1")
+    for _ in range(2):  # an underscore may end one such text and begin the next
+        text = pc.replace_substring_regex(text, "_(x[0-9A-Fa-f]{4}[_<])", r"<\1")
+    return pc.replace_substring(text, "<", "_x005F_")

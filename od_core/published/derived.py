@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -191,21 +192,30 @@ def publish_sum(releases: Path, keys: Sequence[ReleaseKey], period: str | None =
 def releases_before(releases: Path, key: ReleaseKey, most: int = MOST - 1) -> list[ReleaseKey]:
     """Return the published releases of a series before one of them, in their newest revisions, by their periods.
 
-    Only the latest ``most`` are returned.
+    Only the latest ``most`` are returned, and none up to the last one with other areas.
 
     Raises:
-        OdError: no release of the series is published, or two of them overlap.
+        OdError: no release of the series is published, two of them overlap, or a certificate cannot be read.
     """
     begin = Period(key.period).first
     before = [earlier for earlier in newest_revisions(releases, key.release) if Period(earlier.period).end <= begin]
-    return ASSISTED.in_sequence(before, None)[-most:] if before and most else []
+    latest = ASSISTED.in_sequence(before, None)[-most:] if before and most else []
+    alike = takewhile(lambda earlier: _areas(releases, earlier) in (None, _areas(releases, key)), latest[::-1])
+    return [*alike][::-1]
+
+
+def _areas(releases: Path, key: ReleaseKey) -> Any:
+    """Return the digests of the areas of a release; None without its folder or of no flows, as is refused later."""
+    folder = releases / key.folder
+    return certificate_of(folder).get("geographies") if folder.is_dir() else None
 
 
 def publish_assisted(releases: Path, key: ReleaseKey, most: int = MOST - 1) -> PublishedFlows:
     """Publish model-assisted estimates of a release as a bundle, or return them if they are published already.
 
-    They learn from at most ``most`` published releases of the same series before it. If another one is published later,
-    or a new revision of one of them, the estimates from these are the next revision; nothing that is published changes.
+    They learn from at most ``most`` published releases of the same series before it, with the same areas. If another
+    one is published later, or a new revision of one of them, the estimates from these are the next revision; nothing
+    that is published changes.
 
     Raises:
         OdError: as in :func:`releases_before` and :func:`publish_derived`.

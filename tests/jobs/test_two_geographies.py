@@ -68,6 +68,16 @@ def two(project: Project) -> Project:
     return project
 
 
+@pytest.mark.parametrize("blank", [{"names": {"zone": "title"}}, {"coordinates": ["title", "title2"]}])
+def test_declared_columns_that_are_blank_are_kept_and_read_again(two: Project, blank: dict[str, Any]) -> None:
+    listed = pd.read_csv(two.root / "homes.csv", dtype=str).assign(title="", title2="")
+    listed.to_csv(two.root / "homes.csv", index=False)
+    component = declared(two, geography=ORIGINS | {"coordinates": None} | blank)
+    assert two.materialize("geography", component=component).success
+    kept = component.checked().kept_geography(two.var / "geographies").origin
+    assert (kept.names, kept.coordinates, len(kept.zones)) == (None, None, len(HOMES) + 1)
+
+
 def test_through_the_job_into_every_format(two: Project) -> None:
     component = declared(two, trips__fault_threshold="1/100", formats=["csv", "gis", "omx", "sdmx", "spreadsheet"])
     result = two.run(component)

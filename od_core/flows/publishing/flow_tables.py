@@ -46,27 +46,29 @@ files, a spatial index in the GeoPackage, names of areas beside their boundaries
 _PLAIN = re.compile(r"[A-Za-z0-9_-]+")
 """Pattern of level names that are valid in a file name on every operating system."""
 
+_LONGEST_NAME = 251
+"""Most characters of the name of a file without its extension, such as ``.csv``: file systems allow 255 with it."""
+
 
 def pair_names(tree: FlowTree, breakdowns: Sequence[Breakdown] = ()) -> dict[tuple[int, int], str]:
     """Return the name of the files of each pair of level numbers, without the extension, such as ``flows_state_state``.
 
     All names have the numbers of the levels instead, such as ``flows_3_3``, if the name of a level is not valid in a
-    file name on every operating system or if two files would have the same name, including those by a breakdown. Counts
-    by one hierarchy have one level, such as ``counts_state``.
+    file name on every operating system, if two files would have the same name, or if one is too long, including those
+    by a breakdown. Counts by one hierarchy have one level, such as ``counts_state``.
     """
     origins, destinations = tree.origin.level_names, tree.destination.level_names
+    form = "counts_{}" if tree.has_one_side else "flows_{}_{}"
     names = {
-        (o_level, d_level): f"flows_{origin}_{destination}"
+        (o_level, d_level): form.format(origin, destination)
         for o_level, origin in enumerate(origins)
         for d_level, destination in enumerate(destinations)
     }
     plain = all(_PLAIN.fullmatch(name) for name in (*origins, *destinations))
     files = [*names.values(), *(f"{name}_by_{breakdown.name}" for name in names.values() for breakdown in breakdowns)]
-    if not plain or len({name.casefold() for name in files}) < len(files):
-        names = {pair: f"flows_{pair[0]}_{pair[1]}" for pair in names}
-    if not tree.has_one_side:
-        return names
-    return {pair: "counts_" + name.removeprefix("flows_").rpartition("_")[0] for pair, name in names.items()}
+    if not plain or len({name.casefold() for name in files}) < len(files) or max(map(len, files)) > _LONGEST_NAME:
+        names = {pair: form.format(*pair) for pair in names}
+    return names
 
 
 @dataclass(frozen=True, eq=False)

@@ -243,15 +243,17 @@ def _sizes(release: ReleasedFlows) -> list[dict[str, Any]]:
 def _segments(release: Release, breakdown: Breakdown, *, intervals: bool) -> dict[str, Any]:
     """Return the trips by category from all areas together, and from those with the most trips of a coarse level.
 
-    The trips and the shares of a category in an area come with the ends of their intervals.
+    The trips and the shares of a category in an area come with the ends of their intervals. Those of shares end at 1,
+    and are 0 where no trip is released.
     """
     origins = release.plan.tree.origin
     level = next((level for level in range(1, origins.depth) if origins.size(level) > 1), origins.depth)
     areas, trips = _trips_by_category(release, breakdown, level, intervals=intervals)
-    shares = trips / np.maximum(trips[0].sum(axis=0), 1)
+    of_areas = trips[0].sum(axis=0)
+    shares = np.minimum(trips / np.maximum(of_areas, 1), 1.0) * (of_areas > 0)
     charted = places_of_largest(trips[0, :, 0], _MOST_CHARTED)
     names = [breakdown.categories[category] for category in charted]
-    most = min(float(shares[:, charted].max(initial=0.0)), 1.0)
+    most = float(shares[:, charted].max(initial=0.0))
     return {
         "name": breakdown.name,
         "categories": breakdown.categories,

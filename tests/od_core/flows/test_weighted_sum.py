@@ -241,6 +241,8 @@ def test_what_has_no_answer_is_refused(trips):
         release.weighted_sum("trips", per=lambda o, d: np.zeros(len(o)))
     with pytest.raises(OdError, match="OD-WEIGHTS: confidence is 1"):
         release.weighted_sum("trips", confidence=1)
+    with pytest.raises(OdError, match=r"OD-WEIGHTS: confidence is 0\.9999999999999999"):
+        release.weighted_sum("trips", confidence=0.9999999999999999)  # of which half the rest is no float
     with pytest.raises(OdError, match="OD-SEGMENT"):
         release.weighted_sum("trips", segment="modes", category="car")
     without = release_flows(

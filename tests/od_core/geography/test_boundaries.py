@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -140,6 +142,16 @@ def test_parquet_without_shapes_is_refused(tmp_path):
         read_boundaries(geoparquet(tmp_path), "kode")
 
 
+def test_heights_and_coordinate_systems_within_shapes_are_left_out():
+    """GeoParquet files state polygons without heights, and have WKB as ISO has it."""
+    flat = square(0, 0)
+    high, of_system = shapely.force_3d(flat, 5.0), shapely.set_srid(flat, 4326)
+    given = [flat, high, of_system, shapely.set_srid(high, 4326)]
+    zones = ZONES.assign(shape=shapely.to_wkb(given, hex=True, include_srid=True, flavor="extended"))
+    boundaries = Geography.from_frame(zones, LEVELS, boundaries="shape").boundaries
+    assert set(boundaries) == {shapely.to_wkb(flat, byte_order=1)}
+
+
 def test_a_zone_whose_shape_is_null_has_no_boundary(tmp_path):
     path = geojson(tmp_path, {"a": square(0, 0), "b": square(1, 0)})
     content = json.loads(path.read_text())
@@ -173,6 +185,24 @@ def test_polygons_that_overlap_or_cross_themselves_are_drawn_nevertheless(tmp_pa
     assert shapely.is_valid(simplified(shapes, 0.01)[:3]).all()
 
 
+AT_ONCE = """
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+from od_core.geography.geography import points_within
+
+all_at_once = Barrier(6)
+with ThreadPoolExecutor(6) as threads:
+    print([*threads.map(lambda _: (all_at_once.wait(), points_within([bytes.fromhex("%s")]).tolist())[1], range(6))])
+"""
+
+
+def test_several_threads_may_be_the_first_to_use_boundaries():
+    """As where a bundle that was read back is written again to verify it."""
+    program = AT_ONCE % shapely.to_wkb(shapely.box(0, 0, 2, 2), hex=True)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == f"{[[[1.0, 1.0]]] * 6}\n"
+
+
 def test_holes_and_parts_are_rings():
     shape = shapely.MultiPolygon([shapely.box(0, 0, 4, 4) - shapely.box(1, 1, 2, 2), shapely.box(6, 6, 7, 7)])
     assert [len(ring) for ring in rings(shape)] == [4, 4, 4]
@@ -196,6 +226,17 @@ def test_other_content_is_refused(tmp_path, shapes, words):
     with pytest.raises(OdError, match=words) as caught:
         ZoneList("zones.csv", LEVELS, boundaries={LEVELS[-1]: ("shapes.geojson", "code")}).geography(tmp_path)
     assert caught.value.code == "OD-GEOGRAPHY-BOUNDARIES"
+
+
+def test_a_line_back_and_forth_is_refused_and_its_area_named(tmp_path):
+    """It would become nothing where polygons are repaired, which is after a release has spent its budget."""
+    collapsed = shapely.Polygon([(5, 5), (5.0001, 5), (5, 5), (5, 5)])
+    with pytest.raises(OdError, match=r"OD-GEOGRAPHY-BOUNDARIES.*has no inside") as caught:
+        read_boundaries(geojson(tmp_path, {"n": square(0, 0), "s": collapsed}), "code")
+    assert caught.value.confidential_detail == "area 's'"
+    rows = ZONES.assign(shape=[shapely.to_wkb(collapsed, hex=True), "", "", ""])
+    with pytest.raises(OdError, match="has no inside"):
+        Geography.from_frame(rows, LEVELS, boundaries={"region": "shape"})
 
 
 @pytest.mark.parametrize(

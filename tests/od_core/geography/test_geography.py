@@ -349,6 +349,22 @@ def test_coordinates_stay_with_their_zones_and_out_of_the_digest():
 
 
 @pytest.mark.parametrize(
+    "columns",
+    [
+        {"coordinates": ("lat", "lon")},
+        {"names": {"zone": "lat"}},
+        {"boundaries": "lat"},
+        {"boundaries": {"region": "lat", "zone": "lon"}},
+    ],
+)
+def test_columns_that_are_blank_in_every_row_are_as_none(columns):
+    """What is published of them could not be read back otherwise."""
+    blank = Geography.from_frame(ZONES.assign(lat="", lon=""), LEVELS, **columns)
+    assert (blank.coordinates, blank.names, blank.given_boundaries) == (None, None, {})
+    assert blank.digest == Geography.from_frame(ZONES, LEVELS).digest
+
+
+@pytest.mark.parametrize(
     ("latitude", "longitude"), [("91", "0"), ("0", "-180.5"), ("0", ""), ("", "0"), ("inf", "0"), ("north", "0")]
 )
 def test_coordinates_that_are_none_are_refused(latitude, longitude):

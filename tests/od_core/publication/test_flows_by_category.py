@@ -24,6 +24,7 @@ from od_core.flows.estimation import families, held_out, shrinkage
 from od_core.flows.estimation.held_out import _Losses
 from od_core.flows.estimation.shrinkage import Rule, shrink
 from od_core.flows.publishing import kind as flow_kind
+from od_core.flows.publishing import report
 from od_core.flows.publishing.flow_tables import FlowTables
 from od_core.flows.publishing.kind import FLOWS
 from od_core.flows.publishing.sdmx import category_identifier, dimension_identifiers
@@ -408,6 +409,15 @@ def test_the_report_shows_the_share_of_each_category(made):
         assert f"Noise and expected error of one category of {name}, in trips" in page.words
 
 
+def test_the_intervals_of_shares_end_at_one_and_no_trips_have_no_shares(made, monkeypatch):
+    """Although the upper end of the trips of a category may be above the released trips of its area."""
+    trips = np.array([[[6, 0], [2, 0]], [[4, 0], [0, 0]], [[11, 7], [3, 68]]])
+    monkeypatch.setattr(report, "_trips_by_category", lambda *_, **__: (["all", "none"], trips))
+    areas = report._segments(made.release, Breakdown("mode", ("car", "bus")), intervals=True)["areas"]
+    assert areas[0]["shares"] == [[0.75, 0.5, 1], [0.25, 0, 0.375]]
+    assert areas[1]["shares"] == [[0, 0, 0]] * 2
+
+
 def test_without_intervals_only_categories_with_trips_are_listed(made, tmp_path):
     certified = examples.facts(made.release, intervals=False)
     with examples.staged_bundle(made.release, certified, tmp_path / "r1"):
@@ -433,6 +443,7 @@ def test_a_period_without_trips_is_published_and_read_back(tmp_path):
     with examples.staged_bundle(made, examples.facts(made), tmp_path / "r1"):
         pass
     assert open_release(tmp_path / "r1").segments["mode"].shape == (0, 3)
+    assert "% to " not in (tmp_path / "r1" / "report.html").read_text(encoding="utf-8")  # no share of no trips
     tables = FlowTables.of(made, examples.facts(made))
     assert all(pair.flows["trips"].sum() == 0 and len(pair.flows) > 0 for pair in tables.segments["mode"])
 

@@ -33,16 +33,19 @@ from pysdmx.model import Schema
 from pysdmx.model.dataset import ActionType
 
 from od_core import Budget, Geography, OdError, PrivacyUnit, open_release, release_flows
+from od_core.files.durable import write_durably
 from od_core.flows.publishing import flow_files, omx
 from od_core.flows.publishing.flow_files import MOST_ROWS
 from od_core.flows.publishing.flow_tables import FlowTables, pair_names
 from od_core.flows.publishing.kind import FLOWS
 from od_core.flows.publishing.sdmx import AGENCY, area_identifier, time_period
+from od_core.geography.flow_tree import FlowTree
 from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import Period
 from od_core.publication.bundle import bundle_faults
 from od_core.publication.certify import certificate
 from od_core.publication.templates import filled_data
+from od_core.records.segments import Breakdown
 from tests.od_core.publication import examples
 from tests.od_core.publication.examples import ALL_FORMATS, CHECKS, RECORD, files_of, staged_bundle
 from tests.od_core.publication.test_workbook import read_workbook
@@ -567,9 +570,9 @@ def test_a_matrix_that_is_too_large_is_left_out(tmp_path, monkeypatch):
     assert "more than 48 cells are left out: zone by zone" in codebook
 
 
-@pytest.mark.parametrize("levels", [["a", "a_b"], ["Zone", "zone"], ["x/y", "z"]])
+@pytest.mark.parametrize("levels", [["a", "a_b"], ["Zone", "zone"], ["x/y", "z"], ["a", "z" * 244]])
 def test_level_names_that_files_cannot_have_are_numbers_there(levels):
-    """Two pairs with one name, names that differ in case alone, names that are no names of files."""
+    """Two pairs with one name, names that differ in case alone, that are no names of files, and that are too long."""
     zones = pd.DataFrame([("1", "11"), ("2", "21")], columns=levels, dtype="str")
     here = Geography.from_frame(zones, levels)
     there = Geography.from_frame(zones.set_axis(["b_c", "c"], axis="columns"), ["b_c", "c"])
@@ -584,6 +587,15 @@ def test_level_names_that_files_cannot_have_are_numbers_there(levels):
     names = pair_names(plan.tree)
     assert names[1, 2] == "flows_1_2"
     assert len({name.casefold() for name in names.values()}) == 9
+
+
+def test_the_longest_name_of_a_file_can_be_written_and_replaced_and_the_next_one_is_a_number(tmp_path):
+    """Bundles with such names were published, so they stay. By a breakdown, the name is longer."""
+    tree = FlowTree(*[Geography.from_frame(pd.DataFrame({"z" * 122: ["1", "2"]}), ["z" * 122])] * 2)
+    longest = pair_names(tree)[1, 1]
+    assert len(f"{longest}.csv") == 255
+    write_durably(tmp_path / f"{longest}.csv", Path.touch)
+    assert pair_names(tree, [Breakdown("mode", ("car", "bus"))])[1, 1] == "flows_1_1"
 
 
 @pytest.mark.parametrize("code", ["=1+1", "+1", "-1", "@x", "a,=b", "\uff1dx", '"=x', "a\nb", "\t=x"])

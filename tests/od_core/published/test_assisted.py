@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from jsonschema import Draft202012Validator
 
-from od_core import AssistedFlows, OdError, assist_release, data_contract, open_release
+from od_core import AssistedFlows, Geography, OdError, assist_release, data_contract, open_release
 from od_core.flows.estimation.shrinkage import Rule
 from od_core.flows.publishing.derived_kind import ASSISTED as ASSISTED_KIND
 from od_core.ledger.release_key import ReleaseKey
@@ -20,6 +20,7 @@ from od_core.publication.bundle import zip_beside
 from od_core.publication.certificate import certificate_digest
 from od_core.published.derived import named_release, publish_assisted, publish_sum, releases_before
 from od_core.published.verification import verify_release
+from tests.od_core.ledger import ledger_rows
 from tests.od_core.publication.examples import sealed_again
 from tests.od_core.publication.published_kinds import locations
 from tests.od_core.published.test_sums import BY_CATEGORY, KEYS, MONTHS, SERIES, certificate_of, digests, moved, release
@@ -139,7 +140,7 @@ def test_which_releases_come_before_one(root: Path) -> None:
     assert releases_before(releases, KEYS[2], 0) == releases_before(releases, KEYS[0]) == []
     later, other = ReleaseKey(SERIES, "2001-07"), ReleaseKey(SERIES, "2001-02", 2)
     release(root, later)
-    shutil.copytree(releases / KEYS[1].folder, releases / other.folder)  # who lists releases reads no bundle
+    shutil.copytree(releases / KEYS[1].folder, releases / other.folder)  # who lists releases reads their areas alone
     assert releases_before(releases, later) == [KEYS[0], other, KEYS[2]]
     assert named_release(releases, SERIES) == later
     assert named_release(releases, SERIES, "2001-02") == other
@@ -152,6 +153,16 @@ def test_which_releases_come_before_one(root: Path) -> None:
     shutil.copytree(releases / KEYS[0].folder, releases / SERIES / "2001-Q1" / "r1")
     with pytest.raises(OdError, match="OD-ASSIST-OVERLAP: commuters/2001-01/r1 and commuters/2001-Q1/r1"):
         publish_assisted(releases, later)
+
+
+def test_estimates_learn_from_no_release_before_the_last_one_with_other_areas(root: Path) -> None:
+    """A new list of zones comes with a new revision: the months before it stay as they are, and do not help."""
+    zones = pd.DataFrame({"zone": [*ledger_rows.ONE_LEVEL.zones, "new"]})
+    releases, revised, later = root / "releases", ReleaseKey(SERIES, MONTHS[2], 2), ReleaseKey(SERIES, "2001-04")
+    release(root, revised, geography=Geography.from_frame(zones, ["zone"]))
+    assert publish_assisted(releases, revised).certificate["sources"][0]["release"] == str(revised)
+    shutil.copytree(releases / revised.folder, releases / later.folder)
+    assert releases_before(releases, later) == [revised]
 
 
 @pytest.mark.slow
