@@ -201,7 +201,8 @@ class FlowTree:
 
     Attributes:
         origin, destination: the two geographies, as :func:`equally_deep` returns them: of the one with fewer levels,
-            the first level is repeated.
+            the first level is repeated. Of two with the same areas, those of the origins are used for both, because
+            names and places are not in the digest.
         order: the side that is refined first.
     """
 
@@ -215,6 +216,8 @@ class FlowTree:
         refuse_unknown("tree", self.order, ("destination", "origin"), code="OD-TREE-UNKNOWN", next_step=step)
         for side, geography in zip(("origin", "destination"), equally_deep(self.origin, self.destination), strict=True):
             object.__setattr__(self, side, geography)
+        if self.same_geography:
+            object.__setattr__(self, "destination", self.origin)
         if not self.origin.levels:
             raise OdError(
                 "OD-GEOGRAPHY-LEVELS",

@@ -338,7 +338,9 @@ def test_what_other_tools_look_for_is_there_since_format_5(tmp_path, stated, cap
     )
     pairs = pd.MultiIndex.from_product([GIVEN["zone"], GIVEN["zone"]], names=["origin", "destination"])
     flows = pd.DataFrame({"trips": 500}, pairs).reset_index()
-    made = release_flows(flows, geography, unit=PrivacyUnit("trip"), budget=Budget(2, "1e-8"), fault_threshold=0)
+    same = Geography.from_frame(GIVEN, ["county", "zone"])  # names and places of the origins are used for both sides
+    options = {"unit": PrivacyUnit("trip"), "budget": Budget(2, "1e-8"), "fault_threshold": 0}
+    made = release_flows(flows, geography, destination_geography=same, **options)
     place = tmp_path / "r1"
     with examples.staged_bundle(made, examples.facts(made) | {"bundle_format": stated}, place):
         pass
