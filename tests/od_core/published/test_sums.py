@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import shutil
 from fractions import Fraction
 from pathlib import Path
@@ -215,7 +216,9 @@ def test_sums_and_estimates_of_a_year_of_users_state_the_trips_that_are_not_coun
     assert "uncounted" not in whole.certificate
     page = " ".join((whole.folder / "report.html").read_text("utf-8").split())
     assert "and at most 3 in all periods of a year together" in page
-    assert "90 % interval: " not in page.partition("Counted trips")[2].partition("</section>")[0]
+    section = page.partition("Counted trips")[2].partition("</section>")[0]
+    section = re.sub("<li>The largest flow is .*?</li>", "", section)  # is stated if its noise is small beside it
+    assert "90 % interval: " not in section
 
 
 @pytest.mark.slow
