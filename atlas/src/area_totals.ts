@@ -54,12 +54,14 @@ export class AreaTotals {
     const { fit } = this;
     const within = fit.sumBetween(here, here);
     const [outflow, inflow] = [fit.sumBetween(here, elsewhere), fit.sumBetween(elsewhere, here)];
-    const sums = [fit.sumBetween(here, all), fit.sumBetween(all, here)];
+    const ofTree = fit.sumBetween(here, all);
     const totals = [0, 1].map((side) => this.total(side, here));
-    if (!totals[0] && !totals[1]) return { within, outflow, inflow, begun: sums[0] };
-    if (fit.nothingDropped) return this.improved([within, outflow, inflow], sums, totals, here, all);
+    if (!totals[0] && !totals[1]) return { within, outflow, inflow, begun: ofTree };
+    if (fit.nothingDropped) {
+      return this.improved([within, outflow, inflow], [ofTree, fit.sumBetween(all, here)], totals, here, all);
+    }
     const [leaving, arriving] = [outflow, inflow].map((other, k) => withoutTripsWithin(totals[k], within, other));
-    const begun = totals[0] ? this.withMeasured(sums[0], totals[0]) : sums[0];
+    const begun = totals[0] ? this.withMeasured(ofTree, totals[0]) : ofTree;
     return { within, outflow: leaving, inflow: arriving, begun };
   }
 

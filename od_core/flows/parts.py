@@ -368,9 +368,9 @@ def granted_rounds(
             is_lost = (not store.has(name) for name in missing)  # a store may list a file later than it has it
             if any(is_lost):
                 rounds[number] = ledger.start_draw(key, number, noise, mark)
-                continue
-            rounds[number] = state.draw
-            ledger.continue_draw(key, number, noise, mark)
+            else:
+                rounds[number] = state.draw
+                ledger.continue_draw(key, number, noise, mark)
     return rounds
 
 

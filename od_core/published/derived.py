@@ -16,6 +16,7 @@ from typing import Any
 from od_core.errors import OdError
 from od_core.files.durable import locked, make_folder
 from od_core.flows.derived_flows import LEAST, MOST, DerivedFlows, too_few
+from od_core.flows.publishing.changes import counted
 from od_core.flows.publishing.derived_kind import (
     ASSISTED,
     SUMS,
@@ -26,7 +27,7 @@ from od_core.flows.publishing.derived_kind import (
     published_source,
 )
 from od_core.flows.publishing.read_bundle import ReleaseRequest
-from od_core.ledger.release_key import ReleaseKey
+from od_core.ledger.release_key import ReleaseKey, before
 from od_core.periods import Period
 from od_core.publication.bundle import staged_folder, write_bundle
 from od_core.publication.certificate import Certificate
@@ -76,8 +77,7 @@ def publish_derived(kind: DerivedKind[Any], releases: Path, keys: Sequence[Relea
             next_step="name releases of one data set",
         )
     flows, name = kind.derived(by_name(sources)), f"{keys[0].release}_{kind.name}"
-    read = [source.certificate["records"] or {} for source in sources if source.release in flows.parts]
-    selected = [{column: {*values} for column, values in records.get("categories", {}).items()} for records in read]
+    selected = [counted(source.certificate)["categories"] for source in sources if source.release in flows.parts]
     if any(categories != selected[0] for categories in selected):
         raise OdError(
             "OD-DERIVED-OTHER",
@@ -197,9 +197,8 @@ def releases_before(releases: Path, key: ReleaseKey, most: int = MOST - 1) -> li
     Raises:
         OdError: no release of the series is published, two of them overlap, or a certificate cannot be read.
     """
-    begin = Period(key.period).first
-    before = [earlier for earlier in newest_revisions(releases, key.release) if Period(earlier.period).end <= begin]
-    latest = ASSISTED.in_sequence(before, None)[-most:] if before and most else []
+    ended = before(key, newest_revisions(releases, key.release))
+    latest = ASSISTED.in_sequence(ended, None)[-most:] if ended and most else []
     alike = takewhile(lambda earlier: _areas(releases, earlier) in (None, _areas(releases, key)), latest[::-1])
     return [*alike][::-1]
 
