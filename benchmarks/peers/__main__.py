@@ -5,9 +5,9 @@
     python -m benchmarks.peers --case norway taxis uk us_counties --epsilon 1 --data FOLDER --csv docs/reference/tables
 
 ``make peers`` installs each contender in an environment of its own first; one that is not there is a row that says so.
-A run that takes more than a minute of processor time is not repeated. A contender whose program did not finish is not
-tried with options that are listed after, or with data sets that are named after: name them from the smallest to the
-largest. Nor is one that would need ten times the limit if its time grew as the number of pairs of areas.
+Runs are repeated while all runs of a row take at most 100 seconds of processor time. A contender whose program did not
+finish is not tried with options that are listed after, or with data sets that are named after: name them from the
+smallest to the largest. Nor is one that would need ten times the limit if its time grew as the number of pairs.
 One trip is added or removed (unbounded neighbours), at delta 1e-6; a trip is replaced in the rows named ``bounded``.
 Seconds are elapsed; beside other work on the machine, compare ``processor_seconds``, which are of all processes of a
 contender, from its start.
@@ -34,8 +34,8 @@ from benchmarks.peers.measures import consistent_share, level_measures, read_rel
 from benchmarks.tables import write_csv
 
 NOT_INSTALLED = "not installed"
-REPEATED_SECONDS = 60.0
-"""Longest run that is repeated, in processor seconds."""
+MOST_REPEATED_SECONDS = 100.0
+"""Processor seconds of all runs of a row, after which none is repeated."""
 
 HOPELESS = 10
 """A contender is not tried if it would need so many times the limit, judged by its time for fewer pairs."""
@@ -74,12 +74,15 @@ def row(
 
     It does not run if ``why_not`` says why.
     """
-    found = list[tuple[Used, Figures]]()
-    while not why_not and len(found) < runs:
-        found.append(one_run(contender, folder, levels))
-        if found[-1][0].fault or found[-1][0].processor_seconds > REPEATED_SECONDS:
+    used, shown = list[Used](), list[Figures]()
+    while not why_not and len(used) < runs:
+        last, figures = one_run(contender, folder, levels)
+        used.append(last)
+        if last.fault:
             break
-    used = [each for each, _ in found]
+        shown.append(figures)
+        if sum(each.processor_seconds for each in [*used, last]) > MOST_REPEATED_SECONDS:  # with one more run
+            break
     fault = used[-1].fault if used else why_not
     result: dict[str, Any] = {
         "data_set": case,
@@ -90,9 +93,8 @@ def row(
         "options": contender.options,
         "example": check,
         "finished": {"time": "no, 10 minutes", "memory": "no, 8 GB", "": "yes"}.get(fault, f"no, {fault[:80]}"),
-        "runs": len(found) - bool(used and fault),
+        "runs": len(shown),
     }
-    shown = [figures for _, figures in found if figures]
     for name in ("error", "error_cut", "largest", "covered", "width"):
         every = np.array([figures[name] for figures in shown])
         result[name] = every.mean(axis=0).tolist() if shown else None
