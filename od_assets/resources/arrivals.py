@@ -94,7 +94,7 @@ def correction(series: Series[Any, Any], found: Arrival, published: ReleaseKey, 
     whenever a period is added, so its change is no reason. ``published`` is the newest release of the period.
     """
     if found.key.revision > published.revision:
-        run = f"od-release run {published.release} --period {published.period}"
+        run = f"od-release run {series.stated_name} --period {published.period}"
         return f"{published} is published; {found.key} is charged again, so run it by hand: {run}"
     file = series.records_path(found.key.period)
     if found.changed is None or not series.has_file_of_each or file.is_dir():
