@@ -26,6 +26,20 @@ from od_core.ledger.release_key import ReleaseKey
 from tests.od_assets.conftest import ATTRIBUTES, Project
 
 
+def test_before_the_first_release_nothing_is_written(project: Project) -> None:
+    """And a ledger that was lost is no new one."""
+    project.component()  # declares the data set
+    (project.defs / "trips").mkdir()
+    declared = yaml.dump({"type": "od_assets.components.OdRelease", "attributes": ATTRIBUTES})
+    (project.defs / "trips" / "defs.yaml").write_text(declared, encoding="utf-8")
+    rows = json.loads(CliRunner().invoke(app, ["status", "--json"]).stdout)
+    assert [(row["state"], row["data_set_rho_left"]) for row in rows] == [("not begun", 0.1), ("waits", 0.1)]
+    assert not project.var.exists()
+    (project.var / "confidential").mkdir(parents=True)
+    (project.var / "confidential" / "ledger.head").write_text("lost", encoding="utf-8")
+    assert str(CliRunner().invoke(app, ["status"]).exception).startswith("OD-LEDGER")
+
+
 def test_changed_settings_are_named_and_the_state_stays(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
     settings = project.component().checked()
     key, ledger = settings.key("2001-01"), Warehouse().ledger
