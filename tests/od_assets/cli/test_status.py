@@ -91,6 +91,14 @@ def test_releases_in_the_same_state_share_a_row(capsys: pytest.CaptureFixture[st
     ]
 
 
+def test_a_row_names_no_period_and_no_revision_that_is_not_published(capsys: pytest.CaptureFixture[str]) -> None:
+    names = ("2001-01/r1", "2001-01/r2", "2001-02/r1", "2001-02/r2", "2001-03/r2", "2001-06/r2", "2001-Q3/r2")
+    print_status([release_status(ReleaseKey.parse(f"a/{name}"), None) | {"state": "published"} for name in names])
+    said = [line.split("│")[1].strip() for line in capsys.readouterr().out.splitlines() if line.startswith("│")]
+    ranges = ("2001-01/r1", "2001-01/r2", "2001-02/r1", "2001-02 to 2001-03/r2", "2001-06 to 2001-Q3/r2")
+    assert said == [f"a/{name}" for name in ranges]
+
+
 def test_a_release_on_which_no_run_works_was_interrupted(project: Project) -> None:
     settings = project.component().checked()
     key, ledger = settings.key("2001-01"), Warehouse().ledger
