@@ -22,7 +22,7 @@ from od_assets.project import Project, current_project, project_above, project_a
 from od_assets.resources.upstream import refuse_wrong_upstream
 from od_assets.resources.warehouse import Warehouse
 from od_assets.series.reading import RELEASES, declarations_of, declared_in
-from od_assets.series.section import declaration_files, yaml_documents
+from od_assets.series.section import declaration_files, key_prefix, yaml_documents
 from od_core.errors import OdError, nearest_only
 
 _LOG = logging.getLogger(__name__)
@@ -143,13 +143,13 @@ def _without_broken(load: Callable[[], dg.Definitions]) -> dg.Definitions:
 
 def _wrong_upstream(definitions: dg.Definitions) -> dict[Path, OdError]:
     """Return the fault of every declaration with an upstream asset that is absent or does not fit, by file."""
-    faults = {}
+    faults, prefix = {}, key_prefix(current_project())
     for path in declarations_of(*RELEASES):
-        if "asset:" in path.read_text(encoding="utf-8"):
-            series, graph = declared_in(path), definitions.resolve_asset_graph()
-            try:  # unless it is left out already
-                if graph.has(dg.AssetKey([*series.path, "bundle"])):
-                    refuse_wrong_upstream(series, graph)
+        bundle = dg.AssetKey([*prefix, path.parent.name, "bundle"])
+        graph = definitions.resolve_asset_graph() if "asset:" in path.read_text(encoding="utf-8") else None
+        if graph is not None and graph.has(bundle):  # unless it is left out already
+            try:
+                refuse_wrong_upstream(declared_in(path), graph)
             except OdError as error:
                 faults[path] = error.in_file(f"{path.parent.name}/{path.name}")
     return faults

@@ -101,7 +101,7 @@ def dry_run(
         series = declared.model_copy(update=changes).within(declared.project)
         definitions = dg.Definitions.merge(series_definitions(series), OdWarehouse().build_defs(None))
         with dg.DagsterInstance.ephemeral() as instance:
-            job = definitions.resolve_job_def(f"{name}_release")
+            job = definitions.resolve_job_def(f"{series.name}_release")
             result = execute(job, instance, str(uuid.uuid4()), asked.text)
         if not result.success:
             raise _fault("; ".join(failure_lines(result.all_events)), "correct the declaration or the records")

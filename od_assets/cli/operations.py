@@ -108,7 +108,7 @@ def purge(older_than: int = 0, dry_run: bool = False, yes: bool = False, as_json
     folders = project_folders()
     records = folders.kept_records(older_than)
     if not as_json and not records:
-        console.print("No published release has a copy of its records.")
+        console.print(f"No published release{' of that age' if older_than else ''} has a copy of its records.")
         return
     if not as_json:
         for key, file in records.items():

@@ -8,7 +8,6 @@ import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
 from functools import cache, partial
-from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -18,6 +17,8 @@ from rich.text import Text
 
 from od_assets.terminal import WRONG, console, print_json
 from od_core.flows.estimators import ESTIMATORS
+from od_core.ledger.release_key import ReleaseKey
+from od_core.periods import Period
 from od_core.privacy.accounting import epsilon_tight, promise_text, text_above, text_below
 from od_core.publication.number_formats import rounded, trips_above
 
@@ -63,15 +64,19 @@ def print_status(rows: list[dict[str, Any]], *, may_run: bool = True, every: boo
 
 
 def _in_ranges(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return rows of releases. One row stands for those of a series that follow each other in the same state."""
-    differing, ranges = {"release", "data_set_rho_left"}, []
-    for series, group in groupby(rows, key=lambda row: row["release"].partition("/")[0]):
-        for _, alike in groupby(group, key=lambda row: {name: row[name] for name in row.keys() - differing}):
-            first, *others = alike
-            last = [first, *others][-1]["release"].split("/", 1)[1]
-            left = [row["data_set_rho_left"] for row in (first, *others)]
-            name = f"{first['release'].rpartition('/')[0]} to {last}" if others else f"{series}/{last}"
-            ranges.append(first | {"release": name, "data_set_rho_left": None if None in left else min(left)})
+    """Return rows of releases. One row stands for those of a series and revision, without a gap, in the same state."""
+    ranges, before = list[dict[str, Any]](), None
+    for row in rows:
+        key = ReleaseKey.parse(row["release"])
+        alike = key.release, key.revision, row | {"release": None, "data_set_rho_left": None}
+        if before == (alike, Period(key.period).first):
+            first = ranges[-1]["release"].partition(" to ")[0].removesuffix(f"/r{key.revision}")
+            left = ranges[-1]["data_set_rho_left"], row["data_set_rho_left"]
+            name = f"{first} to {key.period}/r{key.revision}"
+            ranges[-1] |= {"release": name, "data_set_rho_left": None if None in left else min(left)}
+        else:
+            ranges.append(dict(row))
+        before = alike, Period(key.period).end
     return ranges
 
 

@@ -62,16 +62,20 @@ def report(release: str | None = None, period: str | None = None) -> None:
 def newest_report(releases: Path, release: str | None, period: str | None, database: Path | None = None) -> Path:
     """Return the report of the newest published release, or without a series, of the one that was measured last.
 
-    The release database knows published releases whose bundles are missing. Raises OdError if no such release is
-    published, or its bundle or its report is missing.
+    A series has its declared name, or that of its bundles, with the prefix of the project. The release database knows
+    published releases whose bundles are missing. Raises OdError if no such release is published, or its bundle or its
+    report is missing.
     """
     from od_assets.series.reading import declaration
+    from od_assets.series.section import key_prefix
     from od_core.publication.bundle import REPORT
     from od_core.publication.read_back import certificate_of, damaged, lost
     from od_core.published.opening import missing_bundles, published_bundles, zipped_bundles
 
+    names = (release, "_".join([*key_prefix(current_project()), str(release)]))
+
     def matching(keys: Iterable[ReleaseKey]) -> list[ReleaseKey]:
-        return [key for key in keys if release in (None, key.release) and period in (None, key.period)]
+        return [key for key in keys if (release is None or key.release in names) and period in (None, key.period)]
 
     bundles = published_bundles(releases)
     if release is not None:

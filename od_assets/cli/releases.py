@@ -7,6 +7,7 @@ import re
 import shlex
 import sys
 from collections import Counter
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -284,7 +285,8 @@ def status(every: bool = False, as_json: bool = False) -> None:
     from od_core.ledger.release_key import ReleaseKey
     from od_core.published.opening import published_derived
 
-    ledger = project_folders().ledger
+    folders = project_folders()
+    ledger = None if folders.is_new else folders.ledger
     series, faults = [], list[OdError]()
     types = {path: component_type(path) for path in declaration_files()}
     declared = Counter(path.parent.name for path, kind in types.items() if kind in (*RELEASES, COMPARISON))
@@ -297,19 +299,19 @@ def status(every: bool = False, as_json: bool = False) -> None:
                 refuse_wrong_type(path)
         except OdError as error:
             faults += [] if str(error) in map(str, faults) else [error]
-    with ledger.one_look():
-        states = ledger.states()
+    with nullcontext() if ledger is None else ledger.one_look():
+        states = {} if ledger is None else ledger.states()
         rows = period_status(series, ledger, states)
     listed = {row["release"] for row in rows}
     public = (name for name, state in states.items() if state.is_published and name not in listed)
     rows += [release_status(ReleaseKey.parse(name), states[name]) for name in public]
     of_derived = {"state": "published", "measured_levels": "none, derived"}  # the ledger does not know them
-    rows += [release_status(key, None) | of_derived for key in published_derived(project_folders().releases)]
+    rows += [release_status(key, None) | of_derived for key in published_derived(folders.releases)]
     rows.sort(key=lambda row: ReleaseKey.parse(row["release"]))
     if as_json:
         print_json(rows)
     else:
-        print_status(rows, may_run=is_locked(project_folders().var / LOCK_NAME), every=every)
+        print_status(rows, may_run=is_locked(folders.var / LOCK_NAME), every=every)
     for fault in faults:
         typer.echo(printable(str(fault)), err=True)
     if faults:

@@ -3,6 +3,7 @@
 import datetime
 import glob
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -93,7 +94,7 @@ def correction(series: Series[Any, Any], found: Arrival, published: ReleaseKey, 
     whenever a period is added, so its change is no reason. ``published`` is the newest release of the period.
     """
     if found.key.revision > published.revision:
-        run = f"od-release run {published.release} --period {published.period}"
+        run = f"od-release run {series.stated_name} --period {published.period}"
         return f"{published} is published; {found.key} is charged again, so run it by hand: {run}"
     file = series.records_path(found.key.period)
     if found.changed is None or not series.has_file_of_each or file.is_dir():
@@ -143,7 +144,7 @@ def _digest(file: Path, *_state: int) -> str:
 
 
 def hold_to_marker(records: Path, marker: Path | None) -> None:
-    """Check a file of records against its marker, a file with the SHA-256 as ``sha256sum`` writes it.
+    """Check a file of records against its marker, a file with the SHA-256 as ``sha256sum`` writes it, also with ``--tag``.
 
     A marker without a digest of this file states only that the file is complete.
 
@@ -155,11 +156,11 @@ def hold_to_marker(records: Path, marker: Path | None) -> None:
     if not marker.is_file():
         message = f"{records.name} may be incomplete: there is no file {marker.name}"
         raise OdError("OD-FILE-INCOMPLETE", message, next_step="wait for that file, then run the release")
-    for line in marker.read_text(encoding="utf-8", errors="replace").splitlines():
-        digest, _, name = line.partition(" ")
-        if len(digest) == _DIGEST_LENGTH and name.strip().removeprefix("*") == records.name:
-            if records.is_file() and file_digest(records) != digest.lower():
-                message = f"{records.name} does not have the SHA-256 that {marker.name} states"
-                step = "copy the complete file again, then run the release"
-                raise OdError("OD-FILE-INCOMPLETE", message, next_step=step)
-            return
+    stated = re.sub(r"(?m)^SHA256 \((.*)\) = (\w+)$", r"\2  \1", marker.read_text(encoding="utf-8", errors="replace"))
+    lines = [line.partition(" ") for line in stated.splitlines()]  # the name may have a path, which is not compared
+    named = [digest for digest, _, name in lines if Path(name.strip().removeprefix("*")).name == records.name]
+    digests = {digest.lower() for digest in named if len(digest) == _DIGEST_LENGTH}
+    if digests and records.is_file() and file_digest(records) not in digests:
+        message = f"{records.name} does not have the SHA-256 that {marker.name} states"
+        step = "copy the complete file again, then run the release"
+        raise OdError("OD-FILE-INCOMPLETE", message, next_step=step)

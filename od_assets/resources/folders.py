@@ -47,9 +47,14 @@ class Folders:
         """Budget ledger, created if there is none. It is verified whole before this process first adds an entry."""
         return Ledger(*self.ledger_place, whole=False)
 
+    @property
+    def is_new(self) -> bool:
+        """Whether nothing was released here yet: there is neither a ledger nor the head of one that was lost."""
+        return not self.ledger_chain.exists() and not (self.var / "confidential" / "ledger.head").exists()
+
     def existing_ledger(self) -> Ledger:
         """Return the ledger without creating one. Raises OdError if nothing was released yet."""
-        if not self.ledger_chain.exists() and not (self.var / "confidential" / "ledger.head").exists():
+        if self.is_new:
             message = "there is no ledger yet, because nothing was released here"
             raise OdError("OD-LEDGER-ABSENT", message, next_step="run a release")
         return self.ledger

@@ -20,7 +20,8 @@ _MOST = 12
 def release_schedule(series: Series[Any, Any], job: Any) -> dg.ScheduleDefinition:
     """Return a schedule that, at each tick, releases the last ended period or reports why it cannot.
 
-    For monthly periods, a daily schedule therefore tries every day until the file arrives, and a monthly one only once.
+    For monthly periods, a daily schedule therefore tries every day until the file arrives or the next month ends, and a
+    monthly one only once.
     """
 
     @dg.schedule(

@@ -164,8 +164,16 @@ def declared_site() -> DeclaredSite:
 
 
 def read_declaration(path: Path, model: type[D]) -> D:
-    """Return the declaration in a YAML file, whose values are valid. Raises OdError, which names the file, if not."""
+    """Return the declaration in a YAML file, whose values are valid.
+
+    Raises OdError, which names the file, if a value is wrong, or another declaration is in a folder above.
+    """
     where = f"{path.parent.name}/{path.name}"
+    for folder in path.parent.parents:
+        above = folder / DECLARATION
+        if folder.is_relative_to(current_project().defs) and above.is_file() and component_type(above) in COMPONENTS:
+            message = f"{where} is in the folder of {folder.name}/{DECLARATION}, below which Dagster loads nothing"
+            raise OdError("OD-CONFIG", message, next_step="move its folder out of that one", file=where)
     try:
         [document] = yaml_documents(path, where)
         attributes = document["attributes"]

@@ -124,12 +124,16 @@ def test_a_file_is_taken_once_it_is_whole_and_still(project: Project) -> None:
     marker.touch()
     assert arrival(settings, january, soon).waits is None
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    for text in (f"{digest}  2001-01.csv\n", f"{digest} *2001-01.csv", f"{'0' * 64}  other.csv", "ready"):
-        marker.write_text(text)
+    marker.write_text(f"{'0' * 64}  other.csv\nready")  # nothing of this file
+    hold_to_marker(path, marker)
+    names = ("  2001-01.csv", " *2001-01.csv", "  rides/2001-01.csv", " */rides/2001-01.csv", "  ./2001-01.csv")
+    forms = [*(f"{{}}{name}\n" for name in names), "SHA256 (rides/2001-01.csv) = {}\n"]
+    for form in (*forms, f"{'0' * 64}  old/2001-01.csv\n{{}}  2001-01.csv"):  # the last: of two folders
+        marker.write_text(form.format(digest.upper()))
         hold_to_marker(path, marker)
-    marker.write_text(f"{'0' * 64}  2001-01.csv\n")
-    with pytest.raises(OdError, match="OD-FILE-INCOMPLETE"):
-        hold_to_marker(path, marker)
+        marker.write_text(form.format("0" * 64))
+        with pytest.raises(OdError, match="OD-FILE-INCOMPLETE"):
+            hold_to_marker(path, marker)
     refused = project.run(project.component(arrivals={"complete": "{period}.done"}))
     assert "2001-01.csv does not have the SHA-256 that 2001-01.done states" in failure_text(refused)
 

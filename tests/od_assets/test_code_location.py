@@ -23,6 +23,7 @@ from od_assets.cli.diagnosis import code_location
 from od_assets.code_location import load_definitions, load_from_defs_folder
 from od_assets.components import OdRelease
 from od_assets.components.project import refuse_broken_declarations
+from od_assets.series.reading import declaration
 from od_assets.testing import check_project
 from od_core.errors import OdError
 from tests.od_assets.conftest import ATTRIBUTES, Project, records
@@ -290,3 +291,22 @@ def test_the_page_of_experts_is_right_on_the_sandbox_of_components() -> None:
             assert dg.AssetKey(["my_city", "bundle"]) in {
                 key for asset in definitions.assets or () for key in asset.keys
             }
+
+
+def test_a_declaration_below_another_is_refused_and_the_others_go_on(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Dagster loads what is below a folder component, and nothing below any other; also with an upstream asset."""
+    late, other = (
+        yaml.dump({"type": "od_assets.components.OdRelease", "attributes": ATTRIBUTES | {"name": name, "trips": trips}})
+        for name, trips in (("late", ATTRIBUTES["trips"] | {"asset": "lake/trips"}), ("other", ATTRIBUTES["trips"]))
+    )
+    folders = {"trips/late": late, "team": "type: dagster.DefsFolderComponent\n", "team/other": other}
+    declare_beside_trips(project, monkeypatch, "od_assets.code_location", **folders)
+    with pytest.raises(OdError, match=r"^OD-CONFIG: late/defs\.yaml is in the folder of trips/defs\.yaml, .*move"):
+        declaration("late")
+    with pytest.raises(OdError, match="^OD-CONFIG: late/defs"):
+        refuse_broken_declarations()
+    loaded = load_definitions()
+    for name in ("trips", "other"):
+        assert loaded.resolve_job_def(f"{declaration(name).name}_release")

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import dagster as dg
 import pytest
 import yaml
 
+from od_assets.cli.published import newest_report
 from od_assets.components.project import OdComparison, OdSite, comparison_definitions, publishing_assets, site_asset
 from od_assets.components.series import series_definitions
 from od_assets.failures import asset_of
 from od_assets.project import current_project
+from od_assets.resources.arrivals import arrival, correction
 from od_assets.resources.dead_runs import chosen_series
+from od_assets.resources.folders import Folders
 from od_assets.series.reading import declaration
 from od_assets.series.series import Series
 from od_core.errors import OdError
+from od_core.ledger.release_key import ReleaseKey
+from od_core.periods import Period
 from tests.od_assets.conftest import ATTRIBUTES, Project
 
 KINDS: dict[str, dict[str, Any]] = {
@@ -139,3 +145,21 @@ def test_a_run_of_some_assets_is_of_the_series_with_its_prefix(project: Project)
     )
     run = dg.DagsterRun(job_name="some", run_id="1", asset_selection=keys)
     assert chosen_series(run, "north") == {"north_trips"}
+
+
+def test_commands_that_are_advised_and_given_have_the_declared_name(project: Project) -> None:
+    declare(project)
+    set_prefix(project, "north")
+    series, published = declaration("trips"), ReleaseKey("north_trips", "2001-01")
+    newer = replace(arrival(series, Period("2001-01")), key=replace(published, revision=2))
+    said = correction(series, newer, published, Folders())
+    assert str(said).endswith(f"{newer.key} is charged again, so run it by hand: od-release run trips --period 2001-01")
+
+    bundle = Folders().bundle(published)
+    bundle.mkdir(parents=True)
+    (bundle / "certificate.json").write_text(f'{{"release": "{published}"}}', encoding="utf-8")
+    (bundle / "report.html").touch()
+    for name in ("trips", "north_trips"):
+        assert newest_report(Folders().releases, name, None) == bundle / "report.html"
+    with pytest.raises(OdError, match=r"no release of trips for 2001-02 .*next: od-release run trips --period 2001-02"):
+        newest_report(Folders().releases, "trips", "2001-02")

@@ -37,12 +37,15 @@ def test_copies_of_records_of_published_releases_are_removed(project: Project) -
     assert "Nothing was removed" in command.invoke(app, ["purge", "--dry-run"]).stdout
     younger = command.invoke(app, ["purge", "--older-than", "1", "--yes", "--json"])
     assert json.loads(younger.stdout) == {"removed": False, "files": []}
+    said = command.invoke(app, ["purge", "--older-than", "1"]).stdout
+    assert said == "No published release of that age has a copy of its records.\n"
     named = json.loads(command.invoke(app, ["purge", "--json"]).stdout)
     assert named == {"removed": False, "files": [{"release": str(june), "file": str(copies["2001-06"])}]}
     assert all(copy.exists() for copy in copies.values())
     assert "1 removed" in command.invoke(app, ["purge"], input="y\n").stdout
     assert [copy.exists() for copy in copies.values()] == [False, True]
     assert (copies["2001-06"].parent / "identity.json").exists()
+    assert command.invoke(app, ["purge"]).stdout == "No published release has a copy of its records.\n"
 
 
 @pytest.mark.slow

@@ -26,6 +26,20 @@ from od_core.ledger.release_key import ReleaseKey
 from tests.od_assets.conftest import ATTRIBUTES, Project
 
 
+def test_before_the_first_release_nothing_is_written(project: Project) -> None:
+    """And a ledger that was lost is no new one."""
+    project.component()  # declares the data set
+    (project.defs / "trips").mkdir()
+    declared = yaml.dump({"type": "od_assets.components.OdRelease", "attributes": ATTRIBUTES})
+    (project.defs / "trips" / "defs.yaml").write_text(declared, encoding="utf-8")
+    rows = json.loads(CliRunner().invoke(app, ["status", "--json"]).stdout)
+    assert [(row["state"], row["data_set_rho_left"]) for row in rows] == [("not begun", 0.1), ("waits", 0.1)]
+    assert not project.var.exists()
+    (project.var / "confidential").mkdir(parents=True)
+    (project.var / "confidential" / "ledger.head").write_text("lost", encoding="utf-8")
+    assert str(CliRunner().invoke(app, ["status"]).exception).startswith("OD-LEDGER")
+
+
 def test_changed_settings_are_named_and_the_state_stays(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
     settings = project.component().checked()
     key, ledger = settings.key("2001-01"), Warehouse().ledger
@@ -75,6 +89,14 @@ def test_releases_in_the_same_state_share_a_row(capsys: pytest.CaptureFixture[st
     assert [line.split("│")[1].strip() for line in capsys.readouterr().out.splitlines() if line.startswith("│")] == [
         row["release"] for row in rows
     ]
+
+
+def test_a_row_names_no_period_and_no_revision_that_is_not_published(capsys: pytest.CaptureFixture[str]) -> None:
+    names = ("2001-01/r1", "2001-01/r2", "2001-02/r1", "2001-02/r2", "2001-03/r2", "2001-06/r2", "2001-Q3/r2")
+    print_status([release_status(ReleaseKey.parse(f"a/{name}"), None) | {"state": "published"} for name in names])
+    said = [line.split("│")[1].strip() for line in capsys.readouterr().out.splitlines() if line.startswith("│")]
+    ranges = ("2001-01/r1", "2001-01/r2", "2001-02/r1", "2001-02 to 2001-03/r2", "2001-06 to 2001-Q3/r2")
+    assert said == [f"a/{name}" for name in ranges]
 
 
 def test_a_release_on_which_no_run_works_was_interrupted(project: Project) -> None:
