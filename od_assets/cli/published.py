@@ -122,7 +122,7 @@ def compare(
         raise OdError("OD-COMPARE-SAME", message, next_step="name two releases with different periods or revisions")
     tree, note = new.plan.tree, cautions(new.plan.unit.kind, certificate, certificate_after)
     origin = origin_level or level or old.plan.tree.origin.levels[0]
-    of_one_side = WHOLE_SPACE if tree.has_one_side else level
+    of_one_side = WHOLE_SPACE if old.plan.tree.has_one_side else level
     destination = destination_level or of_one_side or old.plan.tree.destination.levels[0]
     changed = changes(old, new, origin, destination, segment)
     numbers = {"pairs": len(changed), "significant": int(changed["significant"].sum())}

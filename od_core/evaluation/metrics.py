@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -19,9 +19,10 @@ from od_core.flows.release import Release
 from od_core.flows.step import ThresholdStep
 from od_core.geography.flow_tree import FlowTree, Nodes
 from od_core.notebook import Confidential
+from od_core.privacy.unit import LARGEST_WEIGHT, TRIP
 from od_core.records.counting import count_trips
 from od_core.records.counts import TripCounts
-from od_core.records.segments import find
+from od_core.records.segments import Breakdown, find
 
 Level = tuple[Integers, Integers]
 """The cells of a level that have trips, as two arrays of shape (cells,): keys, ascending, and trips.
@@ -252,7 +253,7 @@ def evaluate(
     Args:
         release: the release to evaluate.
         flows: the true flows from which the release was made, in the form that :func:`od_core.release_flows` accepts.
-            All trips of a user count, without a contribution bound.
+            All trips of a user count, and every weight as it is (rounded, up to 2^20), without the release's bounds.
         columns: your names of the columns in ``flows``, as for :func:`od_core.release_flows`.
         segment: name of a breakdown, to return the errors of the flows in its categories. Then a category of a pair
             takes the place of a pair.
@@ -273,12 +274,24 @@ def evaluate(
     Raises:
         OdError: the release has no such breakdown, or ``flows`` cannot be counted.
     """
-    tree, by = release.plan.tree, () if segment is None else (find(release.plan.breakdowns, segment),)
+    by = () if segment is None else (find(release.plan.breakdowns, segment),)
     segments = None if segment is None else release.segments[segment]
-    counts = count_trips(
-        flows, tree, fault_threshold=Fraction(1), one_row_a_trip=one_row_a_trip, columns=columns, breakdowns=by
+    counts = _true_counts(release, flows, by, columns=columns, one_row_a_trip=one_row_a_trip)
+    return pd.DataFrame(Truth.of_counts(release.plan.tree, counts, segment).errors(release.leaves, segments))
+
+
+def _true_counts(release: Release, flows: TableOrFile, by: Sequence[Breakdown] = (), **reading: Any) -> TripCounts:
+    """Count the trips from which a release was made, without the bounds of its privacy unit."""
+    plan, unit = release.plan, release.plan.unit
+    return count_trips(
+        flows,
+        plan.tree,
+        unit=TRIP if unit.max_weight is None else replace(unit, max_weight=LARGEST_WEIGHT),
+        fault_threshold=Fraction(1),
+        breakdowns=by,
+        unread=[*(breakdown.name for breakdown in plan.breakdowns), *filter(None, [unit.column])],
+        **reading,
     )
-    return pd.DataFrame(Truth.of_counts(tree, counts, segment).errors(release.leaves, segments))
 
 
 def evaluate_area_totals(
@@ -300,7 +313,7 @@ def evaluate_area_totals(
         OdError: ``flows`` cannot be counted.
     """
     tree = release.plan.tree
-    counts = count_trips(flows, tree, fault_threshold=Fraction(1), one_row_a_trip=one_row_a_trip, columns=columns)
+    counts = _true_counts(release, flows, columns=columns, one_row_a_trip=one_row_a_trip)
     true = zone_totals(tree, leaves_of(tree, counts))
     return pd.DataFrame(area_total_errors(true, zone_totals(tree, release.leaves)))
 

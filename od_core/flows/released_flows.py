@@ -325,8 +325,8 @@ class ReleasedFlows(ABC):
     def counts_at(self, level: str, *, segment: str | None = None, interval: bool = False) -> pd.DataFrame:
         """Return the counts of the areas of a level: the trips that begin in each, wherever they end.
 
-        Columns, options and errors are those of :meth:`flows_at`, with ``area`` and ``count`` in place of ``origin``
-        and ``trips``, and without ``destination``.
+        Columns, ``segment``, ``interval`` and errors are those of :meth:`flows_at`, with ``area`` and ``count`` in
+        place of ``origin`` and ``trips``, and without ``destination``.
         """
         flows = self.flows_at(level, WHOLE_SPACE, segment=segment, interval=interval)
         return flows.drop(columns="destination").rename(columns={"origin": "area", "trips": "count"})

@@ -67,7 +67,7 @@ def declared_facts(entries: Entries, domain: str) -> dict[str, Any]:
         raise OdError(
             "OD-DOMAIN-UNDECLARED",
             f"the privacy domain {domain!r} is not declared",
-            next_step="run a release of that domain",
+            next_step="run a release of that domain, or declare it with Ledger.declare",
         )
     facts: dict[str, Any] = declared["content"]
     return facts
@@ -355,17 +355,16 @@ class Ledger:
 
         All levels are reserved in one transaction: after an error, none of them is reserved. Raises OdError if the cap
         does not allow the charge; the release was reserved with another plan; the series was charged to another data
-        set; the unit differs from the domain's unit; the period of the release cannot be charged; another period of the
-        same revision was reserved with other areas; a charge is not the cost of its noise at the unit's sensitivity; or
-        the charges do not sum to the charge of the plan.
+        set, or this one is not declared; the unit differs from the domain's unit; the period of the release cannot be
+        charged; another period of the same revision was reserved with other areas; a charge is not the cost of its
+        noise at the unit's sensitivity; or the charges do not sum to the charge of the plan.
         """
         check_charges(plan)
         with self._transaction() as entries:
             if is_reserved(entries, key, domain, plan):
                 return
             refuse_other_areas(entries, key, plan)
-            declared = entries.newest(DOMAIN, domain=domain)
-            facts = {} if declared is None else declared["content"]
+            facts = declared_facts(entries, domain)
             hold_to_unit(plan.unit, facts, domain)
             periods = charged_by(facts, key.period)
             check_cap(entries, domain, periods, [(step.noise_facts, step.charge) for step in plan.charged_steps])

@@ -324,7 +324,9 @@ class PlannedRelease(Shown, ABC):
         return "\n".join(f"{name}: {text}" for name, text in self._summary().items())
 
     def _shown(self) -> dict[str, Any]:
-        return {**self._summary(), "Cost": f"rho {text_above(self.spent.rho)} of the cap of its data set"}
+        spent = self.spent
+        cost = promise_text(spent.epsilon, spent.delta) if self.plan.charge.delta else f"rho {text_above(spent.rho)}"
+        return {**self._summary(), "Cost": f"{cost} of the cap of its data set"}
 
     def _summary(self) -> dict[str, str]:
         """Return texts by name: the release, its promise, its levels, and the calls that read it."""

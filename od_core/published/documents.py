@@ -202,10 +202,10 @@ def losses_of(certificate: Certificate) -> tuple[Loss, ...]:
         bound, year = certificate["contribution_bound"], plan["max_trips_year"]
         charged = [*zip(plan["steps"], map(Fraction, spent["rho_by_level_exact"]), strict=True)]
         rho = rho_of_year([charged] * periods, bound, year, plan.get("max_trips_pair"))
-        subject = f"A year of {periods} periods, each of them released once like this one,"
+        subject = f"A year of {periods} periods, each of them released once like this one"
         losses.append(Loss(subject, Guarantee.of_rho(rho, guarantee.delta)))
     is_derived = "sources" in certificate
-    subject = "These numbers, with the releases that they follow from," if is_derived else "This release alone"
+    subject = "These numbers, with the releases that they follow from" if is_derived else "This release alone"
     return (*losses, Loss(subject, guarantee))
 
 

@@ -113,6 +113,7 @@ def loaded_trips(
     breakdowns: Sequence[Breakdown],
     *,
     one_row_a_trip: bool,
+    unread: Sequence[str] = (),
     has_one_side: bool = False,
 ) -> pa.Table:
     """Return the trips of a table as :func:`od_core.records.load.load_records` stores those of a file.
@@ -125,7 +126,7 @@ def loaded_trips(
     """
     segments = [breakdown.name for breakdown in breakdowns]
     roles = (ROLES_OF_COUNTS if has_one_side else ROLES) | dict(zip(segments, segments, strict=True))
-    given = column_names(columns, tuple(roles.values()), "the unit names the column of user ids")
+    given = column_names(columns, (*roles.values(), *unread), "the unit names the column of user ids")
     names = {role: given[name] for role, name in roles.items()}
     _refuse_shared(names, segments, unit)
     sides = [role for role in ("origin", "destination") if role in roles]
@@ -145,7 +146,7 @@ def loaded_trips(
         _refuse_no_text(column, is_zone=role not in segments)
     is_flows = names["trips"] in present
     if not (one_row_a_trip or is_flows or unit.max_weight is not None):
-        used = (*(names[role] for role in codes), IN_PERIOD, *user)
+        used = (*(names[role] for role in codes), *(given[name] for name in unread), IN_PERIOD, *user)
         named = f'columns={{"{roles["trips"]}": COLUMN}} if COLUMN holds the number of trips of a row'
         step = f"give one_row_a_trip=True if each row is one trip, or {named}"
         refuse_unused([name for name in present if name not in used], described, step)

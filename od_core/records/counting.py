@@ -282,6 +282,7 @@ def count_trips(
     *,
     one_row_a_trip: bool = False,
     columns: Mapping[str, str] | None = None,
+    unread: Sequence[str] = (),
     period: str = "",
     **options: Unpack[CountOptions],
 ) -> TripCounts:
@@ -296,6 +297,7 @@ def count_trips(
         one_row_a_trip: True if each row is known to be one trip. If False and there is no column of trips or weights, a
             table with columns that are not read is refused.
         columns: names of the columns in ``flows``, by these names.
+        unread: further names, whose columns are known not to hold the number of trips of a row.
         tree, period, options: attributes of :class:`CountQuery`.
 
     Raises:
@@ -304,7 +306,13 @@ def count_trips(
     """
     query = CountQuery(tree, period=period, **options)
     records = loaded_trips(
-        flows, query.unit, columns, query.breakdowns, one_row_a_trip=one_row_a_trip, has_one_side=tree.has_one_side
+        flows,
+        query.unit,
+        columns,
+        query.breakdowns,
+        one_row_a_trip=one_row_a_trip,
+        unread=unread,
+        has_one_side=tree.has_one_side,
     )
     categories = [category for breakdown in query.breakdowns for category in breakdown.categories]
     with _errors_quote_nothing(), memory_database() as connection:

@@ -89,7 +89,10 @@ def test_an_error_shows_no_confidential_detail() -> None:
 def test_a_release_shows_the_flows_of_a_coarse_level_and_what_it_cost(mechanism: str) -> None:
     release = release_flows(FLOWS, GEOGRAPHY, mechanism=mechanism, **USUAL)  # type: ignore[arg-type]
     summary, shown = tables(release)
+    cost = "rho 0.019" if mechanism == "inftda_refined" else "epsilon"
     assert summary[-1][0] == "Cost"
+    assert summary[-1][1].startswith(cost)
+    assert summary[-1][1].endswith(" of the cap of its data set")
     has_ends = mechanism == "inftda_refined"
     flows = release.flows_at("region", "region", interval=has_ends).set_index(["origin", "destination"])
     names = {label: code for code, label in zip(GEOGRAPHY.codes[1], GEOGRAPHY.labels[1], strict=True)}

@@ -167,7 +167,8 @@ def _refuse_other_areas(side: str, before: Geography, after: Geography) -> None:
     if before.digest == after.digest:
         return
     if before.levels != after.levels:
-        raise _other_areas(f"the {side} levels are {', '.join(before.levels)} and {', '.join(after.levels)}")
+        named = (", ".join(geography.levels) or "none" for geography in (before, after))
+        raise _other_areas(f"the {side} levels are {' and '.join(named)}")
     for level, name in enumerate(before.levels, start=1):
         first, second = _parents(before, level), _parents(after, level)
         for areas, other_areas, where in ((first, second, "first"), (second, first, "second")):

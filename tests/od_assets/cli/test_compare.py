@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
 
 from od_assets.cli.app import app
-from od_core import OdError, open_release
+from od_core import Budget, OdError, PrivacyUnit, open_release, release_counts
 from od_core.flows.publishing.changes import changes
 from od_core.published.derived import publish_sum
-from tests.od_core.publication.published_kinds import Made
+from tests.od_core.ledger.ledger_rows import FLOWS, ONE_LEVEL
+from tests.od_core.publication.published_kinds import EXAMPLES, Made, publish_examples
 from tests.published_flights import KEYS
 
 OLD, NEW = map(str, KEYS)
@@ -82,6 +85,21 @@ def test_mistakes_are_named_with_what_there_is(var: Path, tmp_path: Path, all_pu
     other_kind = refused(OLD, str(all_published["boxes"].place.bundle))
     assert other_kind.code == "OD-COMPARE-KIND"
     assert "journeys/2001-06/r1 is not a release of flows" in other_kind.message
+
+
+def counts(**changes: Any) -> Any:
+    table = FLOWS.rename(columns={"origin": "area", "trips": "count"}).drop(columns="destination")
+    budget, unit = Budget(rho=2, delta="1e-8"), PrivacyUnit("trip")
+    return release_counts(table, ONE_LEVEL, unit=unit, budget=budget, fault_threshold=0, **changes)
+
+
+def test_counts_and_flows_between_the_same_areas_are_refused(tmp_path: Path, all_published: dict[str, Made]) -> None:
+    made = publish_examples(tmp_path, {"counts": replace(EXAMPLES["flows"], make=counts, series="people")})["counts"]
+    both = str(made.place.bundle), str(all_published["flows"].place.bundle)
+    error = refused(*both, "--level", "zone")
+    assert (error.code, refused(*both[::-1]).code) == ("OD-CHANGES-GEOGRAPHY", "OD-CHANGES-GEOGRAPHY")
+    assert "the destination levels are none and zone" in error.message
+    assert refused(*both).message == error.message
 
 
 def test_releases_that_are_estimated_by_different_rules_have_a_note(var: Path, tmp_path: Path) -> None:

@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from od_core import Budget, FlowTree, PrivacyUnit, evaluate, release_flows
+from od_core import (
+    Budget,
+    FlowTree,
+    PrivacyUnit,
+    evaluate,
+    evaluate_area_totals,
+    release_counts,
+    release_flows,
+)
 from od_core.evaluation.metrics import Truth
 from od_core.geography.flow_tree import Nodes
 from od_core.records.counts import TripCounts
@@ -116,3 +124,18 @@ def test_without_noise_there_is_no_error():
     table = evaluate(release_flows(flows, geography, **usual, noise=no_noise(), fault_threshold=0), flows)
     assert table["level"].tolist() == [0, 1, 2, 3, 4]
     assert (table.drop(columns="level") == 0).all(axis=None)
+
+
+def test_each_weight_counts_in_full():
+    """Three records of weight 4 in a>b are released as 2 trips each, and a fourth of weight 1.5 as 2."""
+    geography, kept = geography_of([("a",), ("b",)]), {"budget": Budget(rho=1, delta=1e-8), "noise": no_noise()}
+    records = pd.DataFrame({"origin": "a", "destination": "b", "weight": [4, 4, 4, 1.5]})
+    release = release_flows(records, geography, unit=PrivacyUnit("trip", max_weight=2), **kept)
+    assert release.flows["trips"].tolist() == [8]
+    assert evaluate(release, records)["max_abs_error"].tolist() == [6, 6, 6]
+    named = records.rename(columns={"weight": "n"})
+    totals = evaluate_area_totals(release, named, columns={"weight": "n"})
+    assert totals["largest_bias"].tolist() == pytest.approx([8 / 14 - 1] * 2)
+    people = records.rename(columns={"origin": "area"})[["area", "weight"]]
+    counts = release_counts(people, geography, unit=PrivacyUnit("trip", max_weight=4), **kept)
+    assert evaluate(counts, people)["max_abs_error"].tolist() == [0, 0]

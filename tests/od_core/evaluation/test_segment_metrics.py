@@ -83,6 +83,19 @@ def test_a_table_of_which_nothing_says_what_a_row_is_is_refused(release, trips, 
     pd.testing.assert_frame_equal(stated, evaluate(release, trips[read], segment=segment))
 
 
+def test_categories_and_user_ids_of_the_released_table_do_not_hold_the_trips_of_a_row(release, trips):
+    errors = evaluate(release, trips[["origin", "destination"]])
+    pd.testing.assert_frame_equal(evaluate(release, trips), errors)
+    renamed = trips.rename(columns={"mode": "by"})
+    pd.testing.assert_frame_equal(evaluate(release, renamed, columns={"mode": "by"}), errors)
+
+    of_users = trips[["origin", "destination"]].assign(person="one")
+    unit = PrivacyUnit("user", column="person", max_trips=150)
+    budget, geography = Budget(rho=1, delta="1e-8"), Geography.from_frame(ZONES, ("state", "zone"))
+    bounded = release_flows(of_users, geography, unit=unit, budget=budget, noise=no_noise())
+    assert evaluate(bounded, of_users)["max_abs_error"][0] == 250  # all 400 trips count, of which 150 were released
+
+
 def test_an_unknown_breakdown_is_refused(release, trips):
     with pytest.raises(OdError, match=r"OD-SEGMENT-UNKNOWN: there is no breakdown 'modes' \(did you mean 'mode'\?\)"):
         evaluate(release, trips, segment="modes")

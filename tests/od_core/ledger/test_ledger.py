@@ -295,6 +295,10 @@ def test_a_release_is_charged_to_the_data_set_that_it_names(ledger, key):
     with pytest.raises(OdError):
         ledger.reserve(key, "students", small_plan())
     with pytest.raises(OdError) as refused:
+        ledger.reserve(ReleaseKey("newcomers", "2001-07"), "nobody", small_plan())
+    assert code_of(refused) == "OD-DOMAIN-UNDECLARED"
+    assert "Ledger.declare" in refused.value.next_step
+    with pytest.raises(OdError) as refused:
         ledger.reserve(ReleaseKey("commuters", "2001-07"), "nobody", small_plan())
     assert code_of(refused) == "OD-DOMAIN-CONFLICT"
     with pytest.raises(OdError) as refused:

@@ -152,6 +152,7 @@ def test_a_sum_has_the_bounds_of_each_of_its_releases(
     assert ("With " in answered(texts, "large-delta")) == (name == "trips")
     assert ("one trip record, which counts at most 2 trips." in loss["privacy_unit_details"]) == (name == "weights")
     assert loss["privacy_parameters"]["rho"] == 5
+    assert "with the releases that they follow from: epsilon" in loss["privacy_parameters_details"]
     assert "Nothing was charged for these numbers." in loss["privacy_parameters_details"]
     assert "parameters are those" not in loss["privacy_parameters_details"]
     assert f"all releases {together} spend together" in entry["deployment_model"]["release_type_details"]
