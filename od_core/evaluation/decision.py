@@ -113,7 +113,7 @@ def options(plan: Plan, epsilons: Sequence[str] = ()) -> Iterator[Option]:
     for mechanism in _COMPARED if isinstance(plan, ReleasePlan) else ():
         if (mechanism.name, mechanism.options) != (plan.mechanism.name, plan.mechanism.options):
             name = mechanism.name + (", estimate auto" if mechanism.estimate == "auto" else "")
-            note = "" if mechanism.measures == "every_level" else "its numbers do not add up over the levels"
+            note = "its numbers may be below 0" if mechanism.measures == "all_leaves" else ""
             cases.append((f"mechanism {name}", partial(planned, plan, plan.unit, plan.budget, mechanism), note))
     for choice, make, note in cases:
         try:

@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 from od_core.errors import OdError
 from od_core.flows.arrays import Integers, Reals
 from od_core.flows.estimation.fitted_tree import Estimates, ZoneFunction
-from od_core.flows.estimation.intervals import AreaEstimates, bounds_of, dropped_bound, fieller, upper_end
-from od_core.flows.interval_ends import DEVIATIONS, half_width, highest, lower_bound
+from od_core.flows.estimation.intervals import AreaEstimates, bounds_of, dropped_bound, ratio_bounds, upper_end
+from od_core.flows.interval_ends import half_width, highest, lower_bound
 from od_core.flows.released_flows import ReleasedFlows
 from od_core.geography.geography import Numbers
 from od_core.geography.places import ZoneDistances, has_distances
@@ -183,7 +183,7 @@ def _share_bounds(areas: AreaEstimates, *, nothing_dropped: bool) -> tuple[Reals
     """
     if nothing_dropped:
         covariance = (areas.begun.variance + areas.within.variance - areas.outflow.variance) / 2
-        low, high = _ratios(areas.within, areas.begun, covariance, 1.0)
+        low, high = ratio_bounds(areas.within, areas.begun, covariance, 1.0)
     else:
         (stay_low, stay_high), (leave_low, leave_high) = bounds_of(areas.within), bounds_of(areas.outflow)
         with np.errstate(invalid="ignore", divide="ignore"):
@@ -210,7 +210,7 @@ def _distance_bounds(flows: ReleasedFlows, level: int, distances: ZoneDistances)
     weights: tuple[ZoneFunction, ...] = known, far, lambda *pairs: far(*pairs) + scale * known(*pairs)
     (trips,), (total,), (mixed,) = (intervals.begun(level, weight) for weight in weights)
     covariance = (mixed.variance - total.variance - scale**2 * trips.variance) / (2 * scale)
-    low, high = _ratios(total, trips, covariance, farthest)
+    low, high = ratio_bounds(total, trips, covariance, farthest)
     unseen = dropped_bound(trips)
     lower = np.maximum(lower_bound(trips.estimate, trips.variance), 0)
     part = np.divide(lower, lower + unseen, out=np.ones(len(low)), where=unseen > 0)
@@ -221,13 +221,6 @@ def _outwards(low: Reals, high: Reals, digits: int) -> tuple[Reals, Reals]:
     """Return the ends of intervals, rounded outwards to some decimal places."""
     step = 10**digits
     return np.floor(low * step) / step, np.ceil(high * step) / step
-
-
-def _ratios(part: Estimates, whole: Estimates, covariance: Reals, most: float) -> tuple[Reals, Reals]:
-    """Return the lower and upper bounds of part / whole, from 0 to ``most``: these two where the ratio is unknown."""
-    low, high, is_known = fieller(part, whole, covariance, DEVIATIONS)
-    is_known &= whole.estimate > 0
-    return np.where(is_known, np.clip(low, 0, most), 0.0), np.where(is_known, np.clip(high, 0, most), most)
 
 
 def distance_bands(

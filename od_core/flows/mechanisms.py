@@ -143,7 +143,8 @@ class InfTDARefined(InfTDA):
             error if most pairs of zones have no trips, and more if all have some. ``auto``
             (``od_core.flows.estimation.held_out``) chooses between all of these by the error that held-out noise shows.
         u: Used with ``empirical_bayes`` only. The smallest number of trips that a small leaf receives, in standard
-            deviations of its noise; 1/10 to 100. A larger u causes fewer false positives and more false negatives.
+            deviations of its noise, unless its parent has less; 1/10 to 100. A larger u causes fewer false positives
+            and more false negatives.
         segment_profile: Used with segments only. Moves the trips of each node in a category towards those that its
             parent's division among categories predicts (``od_core.flows.estimation.refinement``), by at most
             this number of standard deviations of the noise, 1/10 to 100. This has less error if the parts of an area

@@ -53,6 +53,9 @@ LEAST = 0.02
 LARGEST_GAP = 0.005
 """Largest proven relative distance from the optimum. A larger one is an error."""
 
+_SEARCHES = 4
+"""Largest number of searches. The solver may stop at a corner, from which the next search begins further inside."""
+
 _LOGARITHMS = (-14.0, 1.0)
 """Bounds of the logarithms of shares in the search, before they are scaled to sum to 1."""
 
@@ -92,23 +95,24 @@ def optimal_shares(
     Raises:
         OdError: The optimum cannot be proven to be within ``LARGEST_GAP``.
     """
-    best = _solved(losses, start)
-    slopes = -_differences(lambda logarithms: losses(np.exp(logarithms)), np.log(best)) / best
-    bound = _lower_bound(losses(best), slopes, power)
     grain = coarse or GRAIN
-    parts = _rounded(best, grain)
-    if coarse is not None:
-        parts = _polished(parts, grain, losses)
-    largest = float(losses(parts / grain).max())
-    gap = max(1 - bound / largest, 0.0)
-    if gap > LARGEST_GAP:
-        raise OdError(
-            "OD-SHARES-OPTIMUM",
-            f"the best shares were not found: these may be {100 * gap:.1f} % from the optimum",
-            next_step="choose shares yourself, or report this defect with the zone list",
-        )
-    exact = tuple(Fraction(int(part), grain) for part in parts)
-    return OptimalShares(exact, largest, gap)
+    for _ in range(_SEARCHES):
+        best = _solved(losses, start)
+        slopes = -_differences(lambda logarithms: losses(np.exp(logarithms)), np.log(best)) / best
+        bound = _lower_bound(losses(best), slopes, power)
+        parts = _rounded(best, grain)
+        if coarse is not None:
+            parts = _polished(parts, grain, losses)
+        largest = float(losses(parts / grain).max())
+        gap = max(1 - bound / largest, 0.0)
+        if gap <= LARGEST_GAP:
+            return OptimalShares(tuple(Fraction(int(part), grain) for part in parts), largest, gap)
+        start = 0.9 * best + 0.1 / len(best)
+    raise OdError(
+        "OD-SHARES-OPTIMUM",
+        f"the best shares were not found: these may be {100 * gap:.1f} % from the optimum",
+        next_step="choose shares yourself, or report this defect with the zone list",
+    )
 
 
 def _solved(losses: Callable[[Reals], Reals], start: Reals) -> Reals:

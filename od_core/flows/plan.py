@@ -349,6 +349,8 @@ class ReleasePlan(Plan):
             widths, steps = self.segment_half_widths(breakdown.name), self.segment_steps(breakdown.name)
             rows += [(step, f" by {breakdown.name}", widths[step.level]) for step in steps]
         variances = [self.area_total_variance(step) for step in self.area_total_steps]
+        if not self.keeps_all:  # an interval is from the measured total or from the flows, not from both
+            variances = [float(min(s.variance, self._variance_of_flows(s))) for s in self.area_total_steps]
         rows += [(step, "", width) for step, width in zip(self.area_total_steps, _half_widths(variances), strict=True)]
         return {f"{' x '.join(self.level_names(step))}{by}": width for step, by, width in rows}
 
@@ -437,8 +439,12 @@ class ReleasePlan(Plan):
 
         The estimates are from the measured total and from the sum of the noisy flows of the zone.
         """
+        return 1 / float(1 / step.variance + 1 / self._variance_of_flows(step))
+
+    def _variance_of_flows(self, step: AreaTotalStep) -> Fraction:
+        """Return the variance of the sum of the noisy flows of a zone of a side."""
         flows = (self.tree.destination, self.tree.origin)[step.side].size(self.tree.origin.depth)
-        return 1 / float(1 / step.variance + 1 / (flows * self.totals[-1].variance))
+        return flows * self.totals[-1].variance
 
     def steps_at(self, level: int) -> list[GaussianStep]:
         """Return the steps that measure a level, its totals first; empty if the level is not measured."""

@@ -338,6 +338,7 @@ class ReleasedFlows(ABC):
     def zero_bound(self, origin_level: str, destination_level: str) -> int:
         """Return the largest upper bound of an interval among the pairs of two levels, by name, that are released as 0.
 
+        For a sum of releases that dropped areas, the bound may be larger: each release adds the largest of its own.
         Raises OdError if a level is unknown, or if the release has no :attr:`intervals`.
         """
         levels = self._levels(origin_level, destination_level)

@@ -41,6 +41,7 @@ def rounded(value: float) -> str:
 
 def trips_above(width: float, times: int = 1) -> str:
     """Return a half-width in trips, rounded up to two significant digits and to a whole number, or a multiple of it."""
+    width -= 1e-9  # by which intervals are widened for rounding
     unit = 10 ** max(len(str(math.ceil(width))) - 2, 0)
     return number(times * math.ceil(width / unit) * unit)
 

@@ -289,8 +289,10 @@ class StopsKind(TableKind[StopsPlan, Trajectories, StopsRelease]):
         """Return the report of a release as HTML; see :meth:`od_core.publication.kind.Kind.report`."""
         interval, on_map = confidence(certificate), release.plan.map
         zeros = release.counts == 0
+        cell = 1.0 if on_map is None else min(on_map.east - on_map.west, on_map.north - on_map.south) / on_map.side
         return filled(
             "stops_report.html",
+            decimals=max(math.ceil(-math.log10(cell)), 1),
             certificate=certificate,
             interval=interval,
             trips=release.counts.sum(),

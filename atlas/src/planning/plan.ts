@@ -217,8 +217,9 @@ function alone(tree: Tree, variances: Variances, root: number | null): number[] 
 
 /** A number of trips, rounded up to two digits, as in the sentences of `od-release plan`. */
 export function roundedUp(trips: number): number {
-  const unit = 10 ** Math.max(String(Math.ceil(trips)).length - 2, 0);
-  return Math.ceil(trips / unit) * unit;
+  const width = trips - 1e-9; // by which intervals are widened for rounding
+  const unit = 10 ** Math.max(String(Math.ceil(width)).length - 2, 0);
+  return Math.ceil(width / unit) * unit;
 }
 
 /** What intervals of at most this half width say of flows; the sentence of `od-release plan`. */

@@ -386,7 +386,8 @@ class FittedTree:
     def sum_between(self, origins: NDArray[np.bool_], destinations: NDArray[np.bool_]) -> Estimates:
         """Return the estimate of the trips between two sets, given as masks of zones, as one sum; shape (zones,) each.
 
-        If all zone pairs below a node are selected, their sum is the value of the node itself.
+        If all zone pairs below a node are selected, their sum is the value of the node itself. If nodes were dropped,
+        this is its noisy value (see :meth:`_single`), with a wider interval than the estimate of :meth:`cells`.
         """
         inside = [np.concatenate([[0], np.cumsum(zones)]) for zones in (origins, destinations)]
         below: NodeSums | None = None

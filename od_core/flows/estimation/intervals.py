@@ -390,6 +390,23 @@ class SegmentFit:
             for category, estimates in zip(self.categories, _segments(total, of_categories), strict=True)
         ]
 
+    def shares(self, level: int) -> tuple[Reals, Reals]:
+        """Return the bounds of the share of each category in the trips from each area; shape (categories, areas) each.
+
+        The estimate of a category and that of the total T have the covariance var(T) / K. If nodes were dropped, they
+        have another one, so the ends follow from the bounds of both, which is wider.
+        """
+        areas = np.arange(self._totals.tree.origin.size(level), dtype=np.int32)
+        ends = areas, np.zeros_like(areas)
+        total = _at(self._totals, (level, 0), self._totals.cells(level, 0), *ends)
+        categories = self.of_cells(level, 0, *ends)
+        if self._totals.nothing_dropped:
+            shared = total.variance / len(categories)
+            lower, upper = zip(*(ratio_bounds(each, total, shared, 1.0) for each in categories), strict=True)
+            return np.array(lower), np.array(upper)
+        (lower, upper), (least, most) = _bounds([categories]), bounds_of(total)
+        return lower.T / np.maximum(most, 1), np.minimum(upper.T / np.maximum(least, 1), 1.0)
+
     def sum_between(self, origins: NDArray[np.bool_], destinations: NDArray[np.bool_]) -> list[Estimates]:
         """Return the estimate of the trips between two sets of zones in each category, as one sum each."""
         of_categories = [category.sum_between(origins, destinations) for category in self.categories]
@@ -568,6 +585,13 @@ def fieller(
     with np.errstate(invalid="ignore", divide="ignore"):
         reach = np.sqrt(np.maximum(b * b - a * c, 0))
         return (b - reach) / a, (b + reach) / a, a > 0
+
+
+def ratio_bounds(part: Estimates, whole: Estimates, shared: Reals, most: float) -> tuple[Reals, Reals]:
+    """Return the ends of the intervals of :func:`fieller` between 0 and ``most``: these two where they are unknown."""
+    low, high, is_known = fieller(part, whole, shared, DEVIATIONS)
+    is_known &= whole.estimate > 0
+    return np.where(is_known, np.clip(low, 0, most), 0.0), np.where(is_known, np.clip(high, 0, most), most)
 
 
 def _limits(fit: FittedTree, weight: ZoneFunction, deviations: float) -> tuple[float, float, float, float]:

@@ -14,7 +14,7 @@ import pandas as pd
 from markupsafe import Markup
 
 from od_core.errors import OdError
-from od_core.flows.arrays import Integers
+from od_core.flows.arrays import Integers, Reals
 from od_core.flows.estimators import ESTIMATORS
 from od_core.flows.indicators import distance_bands
 from od_core.flows.publishing.atlas import FIRST_WITH_ATLAS
@@ -243,14 +243,12 @@ def _sizes(release: ReleasedFlows) -> list[dict[str, Any]]:
 def _segments(release: Release, breakdown: Breakdown, *, intervals: bool) -> dict[str, Any]:
     """Return the trips by category from all areas together, and from those with the most trips of a coarse level.
 
-    The trips and the shares of a category in an area come with the ends of their intervals. Those of shares end at 1,
-    and are 0 where no trip is released.
+    The trips and the shares of a category in an area come with the ends of their intervals. Those of shares are 0 where
+    no trip is released.
     """
     origins = release.plan.tree.origin
     level = next((level for level in range(1, origins.depth) if origins.size(level) > 1), origins.depth)
-    areas, trips = _trips_by_category(release, breakdown, level, intervals=intervals)
-    of_areas = trips[0].sum(axis=0)
-    shares = np.minimum(trips / np.maximum(of_areas, 1), 1.0) * (of_areas > 0)
+    areas, trips, shares = _by_category(release, breakdown, level, intervals=intervals)
     charted = places_of_largest(trips[0, :, 0], _MOST_CHARTED)
     names = [breakdown.categories[category] for category in charted]
     most = float(shares[:, charted].max(initial=0.0))
@@ -279,12 +277,13 @@ def _segments(release: Release, breakdown: Breakdown, *, intervals: bool) -> dic
     }
 
 
-def _trips_by_category(
+def _by_category(
     release: Release, breakdown: Breakdown, level: int, *, intervals: bool
-) -> tuple[list[str], Integers]:
-    """Return the names of the areas, of which the first stands for all, and the trips of each category from them.
+) -> tuple[list[str], Integers, Reals]:
+    """Return the names of the areas, of which the first stands for all, and the trips and share of each category.
 
-    The shape is (3, categories, areas): trips and the ends of their intervals, or without intervals the trips again.
+    Both have the shape (3, categories, areas): the number and the ends of its interval, or without intervals the number
+    again.
     """
     origins, everywhere = release.plan.tree.origin, release.plan.tree.destination.level_names[0]
     ends = ("trips", "lower", "upper") if intervals else ("trips", "trips", "trips")
@@ -292,11 +291,20 @@ def _trips_by_category(
     for number in (0, level):
         flows = release.flows_at(origins.level_names[number], everywhere, segment=breakdown.name, interval=intervals)
         sides = {breakdown.name: breakdown.categories, "origin": origins.codes[number]}
-        tables.append(np.stack([_matrix(flows, sides, end) for end in ends]))
-    everywhere_trips, parts = tables
-    busiest = places_of_largest(parts[0].sum(axis=0), min(_MOST_SEGMENTED, _MOST_ROWS // len(breakdown.categories)))
+        trips = np.stack([_matrix(flows, sides, end) for end in ends])
+        of_areas = trips[0].sum(axis=0)
+        share = trips[0] / np.maximum(of_areas, 1)
+        lower, upper = release.segment_fit(breakdown.name).shares(number) if intervals else (share, share)
+        shares = np.stack([share, np.minimum(lower, share), np.maximum(upper, share)])
+        tables.append((trips, shares * (of_areas > 0)))
+    (all_trips, all_shares), (trips, shares) = tables
+    busiest = places_of_largest(trips[0].sum(axis=0), min(_MOST_SEGMENTED, _MOST_ROWS // len(breakdown.categories)))
     names = ["all", *(origins.labels[level][area] for area in busiest)]
-    return names, np.concatenate([everywhere_trips, parts[:, :, busiest]], axis=2)
+    return (
+        names,
+        np.concatenate([all_trips, trips[:, :, busiest]], axis=2),
+        np.concatenate([all_shares, shares[:, :, busiest]], axis=2),
+    )
 
 
 def largest_changes(

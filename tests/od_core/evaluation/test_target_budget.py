@@ -39,6 +39,17 @@ from tests.od_core.strategies import geography_of
 SEEDS = range(50)
 
 
+@pytest.mark.parametrize("neighbours", ["bounded", "unbounded"])
+def test_a_search_that_stops_at_a_corner_goes_on(neighbours):
+    geography = geography_of([("r", "a"), ("s", "b"), ("s", "c"), ("s", "d")])
+    plan = plan_release(geography, unit=PrivacyUnit("trip", neighbours), budget=Budget(1, "1e-8"))
+    origin, destination = (part.ravel().astype(np.int32) for part in np.indices((4, 4)))
+    table = made_up(plan, origin, destination, 100 * np.arange(1, 17))
+    leaves = " x ".join(plan.tree.level_names[-1])
+    found = target_budget(plan, [Target.of(f"{leaves}: flows >= 10 within 5 % in 90 %", plan.tree)], table, 0)
+    assert found.gap < 1e-4
+
+
 def made_up(plan: ReleasePlan, origin: np.ndarray, destination: np.ndarray, trips: np.ndarray) -> KnownFlows:
     counts = TripCounts.from_pairs(plan.tree, origin, destination, trips)
     return KnownFlows("made up", "synthetic", plan.tree, counts)

@@ -15,6 +15,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from od_core import Budget, FlowTree, Geography, Ledger, OdError, PrivacyUnit, ReleasePlan, plan_release, release_flows
+from od_core.flows.interval_ends import half_width
 from od_core.flows.mechanisms import InfTDA, InfTDARefined
 from od_core.flows.plan import Bands
 from od_core.flows.release import run_plan
@@ -148,6 +149,18 @@ def test_a_share_that_is_no_number_is_refused(share):
 def test_totals_that_the_tree_measures_are_refused(given_):
     with pytest.raises(OdError, match=r"OD-AREA-TOTALS: .* the flow tree measures the trips from and to each zone"):
         plan_of(**given_)
+
+
+def test_where_nodes_may_be_dropped_a_total_is_promised_by_the_better_of_two_estimates():
+    """Its published interval is that of the measured total or that of the flows of the zone, and not of both."""
+    both, better = (plan_of(mechanism=InfTDARefined(keep_all_cap=cap), area_totals="1/2") for cap in (5_000_000, 0))
+    assert (both.keeps_all, better.keeps_all) == (True, False)
+    for step in better.area_total_steps:
+        name, of_flows = " x ".join(better.level_names(step)), 3 * float(better.totals[-1].variance)
+        best = min(float(step.variance), of_flows)
+        assert better.known_to_within[name] == half_width(np.zeros(1), np.array([best]))[0]
+        assert both.known_to_within[name] < better.known_to_within[name]
+        assert both.area_total_variance(step) == better.area_total_variance(step)
 
 
 def test_a_release_in_parts_is_refused():

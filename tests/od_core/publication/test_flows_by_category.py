@@ -19,7 +19,8 @@ import pandas as pd
 import pytest
 from pysdmx.io import read_sdmx
 
-from od_core import Budget, InfTDARefined, OdError, PrivacyUnit, open_release, release_flows
+from od_core import Budget, Geography, InfTDARefined, OdError, PrivacyUnit, open_release, release_flows
+from od_core.evaluation.forecast import RepeatableNoise
 from od_core.flows.estimation import families, held_out, shrinkage
 from od_core.flows.estimation.held_out import _Losses
 from od_core.flows.estimation.shrinkage import Rule, shrink
@@ -409,13 +410,53 @@ def test_the_report_shows_the_share_of_each_category(made):
         assert f"Noise and expected error of one category of {name}, in trips" in page.words
 
 
-def test_the_intervals_of_shares_end_at_one_and_no_trips_have_no_shares(made, monkeypatch):
-    """Although the upper end of the trips of a category may be above the released trips of its area."""
-    trips = np.array([[[6, 0], [2, 0]], [[4, 0], [0, 0]], [[11, 7], [3, 68]]])
-    monkeypatch.setattr(report, "_trips_by_category", lambda *_, **__: (["all", "none"], trips))
-    areas = report._segments(made.release, Breakdown("mode", ("car", "bus")), intervals=True)["areas"]
-    assert areas[0]["shares"] == [[0.75, 0.5, 1], [0.25, 0, 0.375]]
-    assert areas[1]["shares"] == [[0, 0, 0]] * 2
+@pytest.mark.parametrize("cap", [InfTDARefined().keep_all_cap, 0], ids=["all kept", "nodes dropped"])
+def test_the_intervals_of_shares_hold_the_true_shares(cap):
+    """Although the released trips of a large area are half its true ones: much noise moves trips to small areas."""
+    random, categories, zones = np.random.default_rng(4), ("car", "bus"), [f"z{k:02}" for k in range(60)]
+    rates = np.where(np.arange(60) < 3, 20.0, 0.02)[:, np.newaxis, np.newaxis] * (0.6, 0.4)
+    true = random.poisson(np.broadcast_to(rates, (60, 60, 2)))
+    origin, destination, category = np.nonzero(true)
+    columns = {"origin": origin, "destination": destination}
+    flows = pd.DataFrame({name: np.array(zones)[numbers] for name, numbers in columns.items()})
+    geography, held, halved = Geography.from_frame(pd.DataFrame({"zone": zones}), ["zone"]), [], 0
+    for seed in range(6):
+        made = release_flows(
+            flows.assign(mode=np.array(categories)[category], trips=true[true > 0]),
+            geography,
+            unit=PrivacyUnit("trip"),
+            budget=Budget("3/10", "1e-8"),
+            mechanism=InfTDARefined(keep_all_cap=cap),
+            segments={"mode": categories},
+            noise=RepeatableNoise(seed),
+            fault_threshold=0,
+        )
+        for area in report._segments(made, made.plan.breakdowns[0], intervals=True)["areas"]:
+            shares = np.array(area["shares"])
+            assert (np.diff(shares[:, [1, 0, 2]]) >= 0).all()
+            assert ((shares >= 0) & (shares <= 1)).all()
+            if (zone := area["name"]) in zones[:3]:
+                of_area = true[zones.index(zone)].sum(axis=0)
+                halved += area["all_trips"] < 0.8 * of_area.sum()
+                held += ((shares[:, 1] <= of_area / of_area.sum()) & (of_area / of_area.sum() <= shares[:, 2])).tolist()
+    assert halved >= 10 or cap == 0
+    assert np.mean(held) >= 0.8
+
+
+def test_an_area_without_released_trips_has_no_shares():
+    geography = Geography.from_frame(pd.DataFrame({"zone": ["a", "b"]}), ["zone"])
+    flows = pd.DataFrame({"origin": "a", "destination": "b", "mode": ["car", "bus"], "trips": [500, 1500]})
+    made = release_flows(
+        flows,
+        geography,
+        unit=PrivacyUnit("trip"),
+        budget=Budget(1000, "1e-8"),
+        segments={"mode": ("car", "bus")},
+        fault_threshold=0,
+    )
+    whole, of_a, of_b = report._segments(made, made.plan.breakdowns[0], intervals=True)["areas"]
+    assert [share[0] for share in whole["shares"]] == [share[0] for share in of_a["shares"]] == [0.25, 0.75]
+    assert of_b["shares"] == [[0, 0, 0]] * 2
 
 
 def test_without_intervals_only_categories_with_trips_are_listed(made, tmp_path):
