@@ -14,7 +14,7 @@ from od_assets.checks.release_checks import daily_verification, release_checks
 from od_assets.compatibility import owned_job
 from od_assets.metadata import with_sources
 from od_assets.project import DOMAINS, Project, project_at
-from od_assets.resources.dead_runs import EVERY_TAG, RELEASE_TAG, REVISION_TAG
+from od_assets.resources.dead_runs import tags_of
 from od_assets.sensors.automation import arrival_sensor, release_schedule
 from od_assets.series.flows import CountSeries, FlowSeries, TripSeries
 from od_assets.series.reading import missing_warehouse, refuse_other_folder
@@ -87,7 +87,7 @@ def series_definitions(series: Series[Any, Any]) -> dg.Definitions:
         series.owners,
         selection=dg.AssetSelection.assets(*keys),
         description=f"Release one period of {series.name}, or read it back if it is already released.",
-        tags={RELEASE_TAG: series.name, REVISION_TAG: str(series.revision), EVERY_TAG: series.periods.every},
+        tags=tags_of(series),
     )
     schedules = [] if series.schedule is None else [release_schedule(series, job)]
     sensors = [] if series.arrivals is None else [arrival_sensor(series, job)]

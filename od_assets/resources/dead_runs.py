@@ -3,12 +3,14 @@
 import datetime
 import multiprocessing
 import os
+import re
 import socket
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 
@@ -17,10 +19,11 @@ from od_assets.project import current_project
 from od_assets.series.partitions import period_of
 from od_assets.series.reading import declared_comparisons, declared_releases
 from od_assets.series.section import key_prefix
+from od_assets.series.series import Series
 from od_core.errors import OdError
 from od_core.privacy.accounting import text_above
 
-PROCESS_TAG, HOST_TAG = "od/process", "od/host"
+PROCESS_TAG, HOST_TAG, RUN_TAG = "od/process", "od/host", "od/run"
 RELEASE_TAG, COMPARISON_TAG, SITE_TAG = "od/release", "od/comparison", "od/site"
 PERIOD_TAG, REVISION_TAG, EVERY_TAG, RHO_TAG = "od/period", "od/revision", "od/every", "od/rho"
 PARTITION_TAG = "dagster/partition"
@@ -33,8 +36,9 @@ _ELSEWHERE = "elsewhere"
 
 
 def mark_process(instance: dg.DagsterInstance, run_id: str) -> None:
-    """Tag a run with its process and host, by which dead runs are found.
+    """Tag a run with its process and host, by which dead runs are found, and with its id.
 
+    A run that executes another one again inherits that run's tags with that run's id; its own charges begin at 0.
     If the executor starts a process for each step, the process of the run is the parent of the step's process. An
     executor that starts steps elsewhere monitors them itself, so no process is written.
     """
@@ -44,7 +48,11 @@ def mark_process(instance: dg.DagsterInstance, run_id: str) -> None:
         target = getattr(multiprocessing.current_process(), "_target", None)  # the parent of a run may be a code server
         is_of_a_step = getattr(target, "__module__", "") == "dagster._core.executor.child_process_executor"
         process = _process_name(os.getppid() if is_of_a_step else os.getpid())
-    instance.add_run_tags(run_id, {HOST_TAG: socket.gethostname(), PROCESS_TAG: process})
+    marks = {HOST_TAG: socket.gethostname(), PROCESS_TAG: process, RUN_TAG: run_id}
+    run = instance.get_run_by_id(run_id)
+    if run is not None and RHO_TAG in run.tags and not _is_marked(run):
+        marks[RHO_TAG] = "0"
+    instance.add_run_tags(run_id, marks)
 
 
 @contextmanager
@@ -68,7 +76,7 @@ def dead_runs(instance: dg.DagsterInstance) -> list[dg.DagsterRun]:
     begun = instance.get_runs(dg.RunsFilter(statuses=[status.STARTED, status.CANCELING]))
     silent = dg.RunsFilter(statuses=[status.STARTING, status.STARTED, status.CANCELING], updated_before=heard_before)
     are_started_here = type(instance.run_launcher).__module__.startswith("dagster.")  # others are of other packages
-    unmarked = [run for run in instance.get_runs(silent) if PROCESS_TAG not in run.tags] if are_started_here else []
+    unmarked = [run for run in instance.get_runs(silent) if not _is_marked(run)] if are_started_here else []
     return [run for run in begun if _is_gone(run)] + [run for run in unmarked if _marks_itself(run)]
 
 
@@ -81,22 +89,32 @@ def sweep_dead_runs(instance: dg.DagsterInstance) -> list[str]:
     return [run.run_id for run in dead]
 
 
+def _is_marked(run: dg.DagsterRun) -> bool:
+    """Return whether a run has written its process into its tags, rather than inherited the tags of another run."""
+    return PROCESS_TAG in run.tags and run.tags.get(RUN_TAG, run.run_id) == run.run_id
+
+
 def _is_gone(run: dg.DagsterRun) -> bool:
-    """Return whether the process in a run's tags was on this host and no longer exists."""
-    process = run.tags.get(PROCESS_TAG)
-    if run.tags.get(HOST_TAG) != socket.gethostname() or process is None:
+    """Return whether the process that a run has written into its tags was on this host and no longer exists."""
+    if not _is_marked(run) or run.tags.get(HOST_TAG) != socket.gethostname():
         return False
+    process = run.tags[PROCESS_TAG]
     return process != _ELSEWHERE and process != _process_name(int(process.split("-")[0]))
 
 
 def _marks_itself(run: dg.DagsterRun) -> bool:
-    """Return whether a run is of a release, a comparison or the site, which all write their process into their tags."""
+    """Return whether a run is of a release, a comparison or the site, which all write their process into their tags.
+
+    Assets of the team may run before, and take long: a run that began with some of them may write its process later.
+    """
     if {RELEASE_TAG, COMPARISON_TAG, SITE_TAG} & run.tags.keys():
         return True
     try:
         prefix = "".join(key_prefix(current_project()))
         chosen = {name.removeprefix(f"{prefix}_") for name in chosen_series(run, prefix)}
-        return bool(chosen) and chosen <= {*declared_releases(), *declared_comparisons()}
+        declared = {*declared_releases(), *declared_comparisons()}
+        has_begun = run.status == dg.DagsterRunStatus.STARTED
+        return not chosen.isdisjoint(declared) and (chosen <= declared or not has_begun)
     except OdError:  # this process has no current project, so it does not know the names
         return False
 
@@ -111,7 +129,7 @@ def _process_name(pid: int) -> str:
 
 
 def mark_release(instance: dg.DagsterInstance, run: dg.DagsterRun, prefix: str = "") -> None:
-    """Write the period of a run into its tags and, if it executes assets of a series without its job, the series.
+    """Write what is known before a run's first step into its tags: the period of a job, the series of chosen assets.
 
     ``prefix`` is that of the asset keys of the project, if it has one.
     """
@@ -119,11 +137,21 @@ def mark_release(instance: dg.DagsterInstance, run: dg.DagsterRun, prefix: str =
     series = chosen_series(run, prefix)
     if RELEASE_TAG not in run.tags and len(series) == 1:
         marks[RELEASE_TAG] = series.pop()
-    if PARTITION_TAG in run.tags:
-        partition, length = run.tags[PARTITION_TAG], run.tags.get(EVERY_TAG)
-        marks[PERIOD_TAG] = partition if length is None else period_of(partition, length).text
+    if EVERY_TAG in run.tags and (period := period_in(run.tags)) is not None:
+        marks[PERIOD_TAG] = period
     if marks:
         instance.add_run_tags(run.run_id, marks)
+
+
+def tags_of(series: Series[Any, Any]) -> dict[str, str]:
+    """Return the tags of all runs of a release of a series."""
+    return {RELEASE_TAG: series.name, REVISION_TAG: str(series.revision), EVERY_TAG: series.periods.every}
+
+
+def period_in(tags: Mapping[str, str]) -> str | None:
+    """Return the period of a run with these tags; its partition if they do not state the length of its periods."""
+    partition, length = tags.get(PARTITION_TAG), tags.get(EVERY_TAG)
+    return partition if partition is None or length is None else period_of(partition, length).text
 
 
 def mark_charge(instance: dg.DagsterInstance, run_id: str, charged: Sequence[Fraction]) -> None:
@@ -135,5 +163,12 @@ def mark_charge(instance: dg.DagsterInstance, run_id: str, charged: Sequence[Fra
 
 
 def chosen_series(run: dg.DagsterRun, prefix: str = "") -> set[str]:
-    """Return the names of the series whose assets a run selects; empty if the run executes a whole job."""
-    return {"_".join(key.path[: 2 if prefix else 1]) for key in run.asset_selection or ()}
+    """Return the names of the series whose assets a run selects; empty if the run executes a whole job.
+
+    The key of a published table is the name of its series with that of the table, such as ``us_flights_flows``.
+    """
+    length, table = 2 if prefix else 1, "_(flows|histogram|boxes)$"
+    return {
+        "_".join(key.path[:length]) if key.path[length:] else re.sub(table, "", "_".join(key.path))
+        for key in run.asset_selection or ()
+    }

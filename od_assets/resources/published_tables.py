@@ -8,9 +8,10 @@ import dagster as dg
 import duckdb
 
 from od_assets.failures import public_failures
-from od_assets.series.partitions import partitions_of
+from od_assets.series.partitions import SINGLE, partitions_of
 from od_core.errors import OdError
 from od_core.files.duckdb_session import parquet_rows, quoted_text
+from od_core.periods import LENGTHS, Period
 from od_core.publication.bundle import table_path
 from od_core.publication.columns import PERIOD
 from od_core.published.opening import published_bundles
@@ -48,17 +49,22 @@ class PublishedTables(dg.ConfigurableIOManager):  # type: ignore[misc]  # Dagste
     def load_input(self, context: dg.InputContext) -> Any:
         """Return the published rows of partitions as the type of the consumer's argument; see :meth:`load`."""
         partitions = context.asset_partition_keys if context.has_asset_partitions else None
+        every = _length(context.asset_partitions_def, partitions[0]) if partitions else None
         with public_failures():
-            return self.load(context.asset_key, partitions, context.dagster_type.typing_type)
+            return self.load(context.asset_key, partitions, context.dagster_type.typing_type, every)
 
-    def load(self, key: dg.AssetKey, partitions: Sequence[str] | None = None, kind: Any = Any) -> Any:
+    def load(
+        self, key: dg.AssetKey, partitions: Sequence[str] | None = None, kind: Any = Any, every: str | None = None
+    ) -> Any:
         """Return the published rows of a table as a type, or a pandas data frame: the file after a column ``period``.
 
         Each partition is read from its newest revision. Of several, those that are not published are left out; without
-        ``partitions``, all published periods are read.
+        ``partitions``, all published periods are read. ``every`` is the length of the series' periods, as in its
+        declaration; a series that had another length before has periods that begin with the same partition.
 
         Raises:
-            OdError: no bundle of any of the partitions has such a table, or no table can be loaded as that type.
+            OdError: no bundle of any of the partitions has such a table, no table can be loaded as that type, or the
+                periods are of several lengths, so that their trips would be counted twice.
         """
         name, files, asked = "_".join(key.path), dict[str, Path](), set(partitions or ())
         module, typed = getattr(kind, "__module__", ""), getattr(kind, "__qualname__", str(kind))
@@ -68,14 +74,27 @@ class PublishedTables(dg.ConfigurableIOManager):  # type: ignore[misc]  # Dagste
             table = f"{name.removeprefix(f'{release.release}_')}.parquet"
             file = table_path(folder, table)
             is_named = name.startswith(f"{release.release}_") and "/" not in table and file.is_file()
-            if is_named and (partitions is None or asked & partitions_of(release.period)):
+            if is_named and (partitions is None or asked & partitions_of(release.period, every)):
                 files[release.period] = file
         if not files:
             which = f" of {', '.join(sorted(asked)[:3])}" if asked else ""
             step = "release the period, or correct the key, which is the series and the file: us_flights_flows"
             raise OdError("OD-TABLE-UNPUBLISHED", f"no published bundle has the table {name}{which}", next_step=step)
+        if len({Period(period).length for period in files}) > 1:
+            message = f"{name} is published by periods of several lengths: {', '.join(sorted(files)[:3])}"
+            step = "declare the asset with the partitions of its series, or pass the length of the periods as every"
+            raise OdError("OD-TABLE-LENGTHS", message, next_step=step)
         each = (
             f"SELECT {quoted_text(period)} AS {PERIOD.name}, * FROM {parquet_rows(file)}"  # noqa: S608  # quoted
             for period, file in files.items()
         )
         return _AS[wanted](duckdb.connect().sql(" UNION ALL BY NAME ".join(each)))
+
+
+def _length(definition: dg.PartitionsDefinition, partition: str) -> str | None:
+    """Return the length of the periods of a table's partitions, as in a declaration; None if no series has it."""
+    if not isinstance(definition, dg.TimeWindowPartitionsDefinition):
+        return SINGLE
+    window = definition.time_window_for_partition_key(partition)
+    first, end = window.start.date(), window.end.date()
+    return next((length for length in LENGTHS if Period.around(first, length).end == end), None)

@@ -9,7 +9,7 @@ from typing import Any, Generic, Self, TypeVar
 
 from od_assets.failures import failures_without_values
 from od_assets.resources.arrivals import source_kept
-from od_assets.resources.dead_runs import mark_charge
+from od_assets.resources.dead_runs import PERIOD_TAG, mark_charge, tags_of
 from od_assets.resources.warehouse import Warehouse
 from od_assets.series.flows import FlowSeries
 from od_assets.series.series import G, P, Series, TableSeries
@@ -62,10 +62,13 @@ class ReleaseWork(Generic[P, G]):
     def step(cls, context: Any, warehouse: Warehouse, series: Series[Any, Any]) -> Iterator[Self]:
         """Yield the work on the release of a step's partition. Errors in this context show no confidential value.
 
-        What the step charged is added to a tag of its run, also if the step fails.
+        A run of chosen assets gets the tags of the job of the series. What the step charged is added to a tag of its
+        run, also if the step fails.
         """
         with failures_without_values(warehouse.confidential):
             work = cls.of(warehouse, series, series.release_of(context.partition_key))
+            if not (tags := tags_of(series)).items() <= context.run.tags.items():
+                context.instance.add_run_tags(context.run.run_id, tags | {PERIOD_TAG: work.key.period})
             before = len(warehouse.ledger.charges(work.key))
             try:
                 yield work

@@ -143,8 +143,9 @@ def verified(release: str | None = None, warehouse: Warehouse | None = None) -> 
     A row has the names release, verified (True if there is no fault), faults (by part), and next_step if there is one.
 
     Args:
-        release: a key such as ``us_flights/2001-06/r1``, the name of a series, or None for all releases; of a project
-            with a prefix, all but those that only other projects with the same ledger have.
+        release: a key such as ``us_flights/2001-06/r1``, the name of a series, whose assisted flows are verified, too,
+            or None for all releases; of a project with a prefix, all but those that only other projects with the same
+            ledger have.
         warehouse: warehouse of the releases; by default that of the current project.
 
     Raises:
@@ -158,7 +159,8 @@ def verified(release: str | None = None, warehouse: Warehouse | None = None) -> 
     if release is None:
         keys = [key for key in keys if key in here or key.release.startswith(own)]
     else:
-        known, keys = keys, [key for key in keys if release in (key.release, str(key))]
+        known = keys
+        keys = [key for key in keys if release in (key.release, key.release.removesuffix("_assisted"), str(key))]
     if release is not None and not keys:
         names = tuple(sorted({name for key in known for name in (key.release, str(key))}))
         message = f"{release} was never published here{nearest_only(release, names)}"

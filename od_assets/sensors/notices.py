@@ -14,7 +14,7 @@ import dagster as dg
 
 from od_assets.failures import failure_lines
 from od_assets.metadata import source_of
-from od_assets.resources.dead_runs import PERIOD_TAG, RELEASE_TAG
+from od_assets.resources.dead_runs import RELEASE_TAG, period_in
 from od_core.errors import OdError
 from od_core.extras import require
 
@@ -87,7 +87,7 @@ def release_failed(context: dg.RunFailureSensorContext, od_notices: dg.ResourceP
     events = [entry.dagster_event for entry in entries if entry.dagster_event is not None]
     causes = failure_lines(events, run.tags[RELEASE_TAG])
     causes = causes or [context.failure_event.message or "the run did not start"]
-    notice = Failed(run.tags[RELEASE_TAG], run.tags.get(PERIOD_TAG, context.partition_key), run.run_id, tuple(causes))
+    notice = Failed(run.tags[RELEASE_TAG], period_in(run.tags), run.run_id, tuple(causes))
     with _taken():
         od_notices.failed(notice, context.log)
 
@@ -111,11 +111,11 @@ def release_published(context: dg.SensorEvaluationContext, od_notices: dg.Resour
         if key.path[-1] != "bundle":
             continue
         name = key.to_user_string()
-        if name not in seen:
+        if not context.cursor:  # a series that is declared later is announced from its first release
             newest = context.instance.fetch_materializations(key, limit=1).records
             seen[name] = newest[0].storage_id if newest else 0
             continue
-        after = dg.AssetRecordsFilter(asset_key=key, after_storage_id=seen[name])
+        after = dg.AssetRecordsFilter(asset_key=key, after_storage_id=seen.get(name, 0))
         for record in context.instance.fetch_materializations(after, limit=100, ascending=True).records:
             seen[name] = record.storage_id
             if _is_of_a_release(context.instance, record) and _is_new(context.instance, record):
@@ -155,9 +155,10 @@ def _published(record: Any) -> Published:
 def _is_of_a_release(instance: dg.DagsterInstance, record: Any) -> bool:
     """Return whether a run of the series itself made the bundle, rather than a report from the UI or another job."""
     run, materialization = instance.get_run_by_id(record.run_id), record.asset_materialization
+    key = materialization.asset_key
     return (
         run is not None
-        and run.tags.get(RELEASE_TAG) == "_".join(materialization.asset_key.path[:-1])
+        and (key in (run.asset_selection or ()) or run.tags.get(RELEASE_TAG) == "_".join(key.path[:-1]))
         and "release" in materialization.metadata
         and _DATA_VERSION in (materialization.tags or {})
         and materialization.partition is not None

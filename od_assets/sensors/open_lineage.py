@@ -78,8 +78,9 @@ class Sender:
 class _Translation:
     """One finished run, with its events in the log and the definitions of the assets.
 
-    A run is an OpenLineage run of the job ``<series>_release``; each of its steps is a run of a job of its own, below
-    it. Step runs have ids that follow from the run and the step, so events that are sent twice are the same.
+    A run is an OpenLineage run of the job ``<series>_release``, or ``<series>_verify`` for that job; each of its steps
+    is a run of a job of its own, below it. Step runs have ids that follow from the run and the step, so events that are
+    sent twice are the same.
     """
 
     def __init__(self, run: dg.DagsterRun, entries: Sequence[dg.EventLogEntry], graph: Any) -> None:
@@ -144,7 +145,8 @@ class _Translation:
         return Run(str(uuid5(NAMESPACE_URL, f"{self.run.run_id}/{step}")), run_facets)
 
     def _job(self, step: str = "") -> Job:
-        name = f"{self.run.tags[RELEASE_TAG]}_release"
+        release, verification = (f"{self.run.tags[RELEASE_TAG]}_{job}" for job in ("release", "verify"))
+        name = verification if self.run.job_name == verification else release
         facet = facets.job_type_job.JobTypeJobFacet("BATCH", "DAGSTER", jobType="STEP" if step else "JOB")
         return Job(self.namespace, f"{name}.{step}" if step else name, {"jobType": facet})
 

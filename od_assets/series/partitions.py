@@ -144,10 +144,14 @@ def period_of(partition: str, every: str) -> Period:
     return Period.around(day.date(), length)
 
 
-def partitions_of(period: str) -> set[str]:
-    """Return all keys that Dagster partitions of a period may have: of a series of its length, and a single release."""
+def partitions_of(period: str, every: str | None = None) -> set[str]:
+    """Return all keys that Dagster partitions of a period may have: of a series of its length, and a single release.
+
+    With the length ``every`` of a series, as in its declaration, they are one key or none.
+    """
     length, first = Period(period).length, Period(period).first
-    return {period} if length is None else {period, first.strftime(_KEYS[length])}
+    keys = {SINGLE: period} | ({} if length is None else {length: first.strftime(_KEYS[length])})
+    return {key for kind, key in keys.items() if every in (None, kind)}
 
 
 def _length_of(every: str) -> Length | None:

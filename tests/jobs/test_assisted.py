@@ -9,6 +9,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from od_assets.resources.warehouse import verified
 from od_core import AssistedFlows, open_release
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
@@ -74,6 +75,16 @@ def test_a_new_revision_of_an_earlier_month_gives_a_new_revision_when_it_is_run_
 def sources(folder: Path) -> list[ReleaseKey]:
     stated = json.loads((folder / "certificate.json").read_text("utf-8"))
     return [ReleaseKey.parse(one["release"]) for one in stated["sources"]]
+
+
+def test_assisted_flows_are_verified_with_their_series(published: Project) -> None:
+    (published.var / "releases" / "trips_assisted" / "2001-01" / "r1" / "README.txt").unlink()
+    rows = {row["release"]: row["verified"] for row in verified("trips")}
+    assert rows == {
+        f"trips{kind}/{period}/r1": kind == "" or period != PERIODS[0]
+        for kind in ("", "_assisted")
+        for period in PERIODS
+    }
 
 
 def test_a_backfill_waits_for_the_bundles_of_the_months_before(months: Project) -> None:

@@ -6,17 +6,26 @@ import datetime
 import os
 import subprocess
 import sys
+from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
 
 import dagster as dg
 import pytest
 import yaml
+from dagster._core.utils import make_new_run_id
 
 from od_assets.components import OdWarehouse
 from od_assets.components.series import series_definitions
 from od_assets.definitions import defs
-from od_assets.resources.dead_runs import HOST_TAG, PROCESS_TAG, SITE_TAG, mark_process, sweep_dead_runs
+from od_assets.resources.dead_runs import (
+    HOST_TAG,
+    PROCESS_TAG,
+    SITE_TAG,
+    mark_charge,
+    mark_process,
+    sweep_dead_runs,
+)
 
 from .conftest import Project
 
@@ -254,6 +263,27 @@ def test_runs_of_a_dead_process_are_reported_and_others_left(project: Project) -
     assert statuses == [dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.STARTED]
 
 
+def test_a_run_that_is_executed_again_has_no_process_and_no_charge_of_the_first_one(project: Project) -> None:
+    """Dagster gives it all tags of the first run, whose process has ended meanwhile."""
+    instance = project.instance
+    job = project.definitions(project.component()).resolve_job_def("trips_release")
+    first = instance.create_run_for_job(job, tags=dict(job.tags))
+    mark_process(instance, first.run_id)
+    mark_charge(instance, first.run_id, [Fraction(1, 4)])
+    inherited = {**instance.get_run_by_id(first.run_id).tags, PROCESS_TAG: "999999-1"}
+    again = instance.create_run_for_job(job, status=dg.DagsterRunStatus.STARTED, tags=inherited)
+    killed = instance.create_run_for_job(job, tags=inherited)
+    last_heard_of(project, killed, "STARTING")
+    assert sweep_dead_runs(instance) == [killed.run_id]  # and not the one that has just begun
+    mark_process(instance, again.run_id)
+    assert instance.get_run_by_id(again.run_id).tags["od/rho"] == "0"
+    mark_charge(instance, again.run_id, [Fraction(1, 8)])
+    mark_process(instance, again.run_id)  # in the process of another step
+    assert instance.get_run_by_id(again.run_id).tags["od/rho"] == "0.125"
+    instance.add_run_tags(again.run_id, {PROCESS_TAG: "999999-1"})
+    assert sweep_dead_runs(instance) == [again.run_id]
+
+
 def left_behind(project: Project, status: str, *, of_ours: bool = True, minutes: int = 60) -> str:
     """A run that was last heard of so long ago, as a kill leaves it before it says which process it is."""
     job = project.definitions(project.component()).resolve_job_def("trips_release")
@@ -278,8 +308,11 @@ def test_runs_that_never_said_which_process_they_are_go_by_their_age(
     (project.defs / "us_flights" / "defs.yaml").write_text("type: od_assets.components.OdRelease\n", encoding="utf-8")
     chosen = project.instance.create_run_for_job(
         project_definitions.resolve_implicit_global_asset_job_def(),
-        asset_selection=frozenset({dg.AssetKey(["us_flights", "geography"])}),
+        asset_selection=frozenset({dg.AssetKey(["us_flights", "geography"]), dg.AssetKey("us_flights_flows")}),
     )
+    keys = frozenset({dg.AssetKey(["us_flights", "geography"]), dg.AssetKey("dashboard")})
+    runs = (dg.DagsterRun("some", run_id=make_new_run_id(), asset_selection=keys) for _ in range(2))
+    mixed = [project.instance.add_run(run) for run in runs]
     site = project.instance.create_run_for_job(
         project_definitions.resolve_implicit_global_asset_job_def(), tags={SITE_TAG: "true"}
     )
@@ -289,12 +322,14 @@ def test_runs_that_never_said_which_process_they_are_go_by_their_age(
         left_behind(project, "START"),
         left_behind(project, "CANCELING"),
         last_heard_of(project, chosen, "START"),
+        last_heard_of(project, mixed[0], "STARTING"),
     ]
     others = [
         left_behind(project, "STARTING", of_ours=False),  # other jobs of the same Dagster are not for us to end
         left_behind(project, "STARTING", minutes=1),
         left_behind(project, "START", minutes=1),
         left_behind(project, "START", of_ours=False),  # it is not for us to say how long it takes
+        last_heard_of(project, mixed[1], "START"),  # the asset of another may run first
     ]
     before = [project.instance.get_run_by_id(run).status for run in others]
     assert sorted(sweep_dead_runs(project.instance)) == sorted(dead)

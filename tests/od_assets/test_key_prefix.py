@@ -76,6 +76,9 @@ def test_every_name_has_the_prefix(project: Project, kind: str) -> None:
     for then, now in zip(named(before), named(project.definitions(series)), strict=True):
         assert {f"north/{name}" for name in then} == now
     definitions = series_definitions(series)
+    keys = {key for asset in definitions.assets or () for key in asset.keys}
+    run = dg.DagsterRun(job_name="some", run_id="1", asset_selection=frozenset(keys))  # as "Materialize all"
+    assert chosen_series(run, "north") == {series.name}
     for made in (definitions.jobs, definitions.schedules):
         assert all(one.name.startswith(f"north_{plain.name}_") for one in made or ())
     conditions = [spec.automation_condition for asset in definitions.assets or () for spec in asset.specs]

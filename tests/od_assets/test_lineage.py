@@ -19,7 +19,7 @@ from od_assets.sensors.notices import lineage_events
 from od_core.errors import OdError
 from od_core.files.durable import file_digest
 
-from .conftest import Project
+from .conftest import SILENT, Project
 from .watch import Watch
 
 SECRET = "hunter2"  # noqa: S105  # not a password of anything
@@ -176,6 +176,15 @@ def test_a_run_that_is_not_completed_is_told_without_its_steps(
     project.instance.report_run_failed(others)
     watch.look()
     assert [brief(event) for event in told()] == ["run START", "run FAIL"] * 2
+
+
+def test_a_verification_is_told_as_such(project: Project, told: Callable[[], list[dict[str, Any]]]) -> None:
+    watch = Watch(project, lineage_events)
+    watch.look()
+    job = project.definitions(project.component()).resolve_job_def("trips_verify")
+    assert job.execute_in_process(instance=project.instance, run_config=SILENT).success
+    watch.look()
+    assert {event["job"]["name"].partition(".")[0] for event in told()} == {"trips_verify"}
 
 
 @pytest.mark.slow

@@ -14,6 +14,7 @@ from typing import Any
 import dagster as dg
 import pytest
 from dagster._core.events import StepMaterializationData
+from dagster._core.utils import make_new_run_id
 
 from od_assets.resources.dead_runs import RELEASE_TAG
 from od_assets.sensors.notices import Failed, Notices, Published
@@ -21,7 +22,7 @@ from od_core.errors import OdError
 from od_core.ledger.ledger import Ledger
 from od_core.publication.certify import promise
 
-from .conftest import Project, records
+from .conftest import SILENT, Project, records
 from .watch import Kept, Watch
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "operate.md"
@@ -83,6 +84,28 @@ def test_each_published_release_is_said_once_whatever_was_there_before(project: 
     reported(project, "2001-02", 1)
     assert "none" in watch.look().skip_message
     assert expected == kept.said
+
+
+def test_the_first_releases_of_a_series_that_is_declared_later_are_said(project: Project) -> None:
+    watch = Watch(project, "release_published", kept := Kept(), project.component(name="older"))
+    watch.look()
+    reported(project, "2001-01", 1)
+    reported(project, "2001-02", 1)
+    watch.repository = project.definitions(project.component()).get_repository_def()  # the location is loaded again
+    watch.look()
+    watch.look()
+    assert [notice.release for notice in kept.said] == ["trips/2001-01/r1", "trips/2001-02/r1"]
+
+
+def test_a_release_of_a_run_of_several_series_is_said(project: Project) -> None:
+    watch = Watch(project, "release_published", kept := Kept())
+    watch.look()
+    keys = frozenset({dg.AssetKey(["trips", "bundle"]), dg.AssetKey(["departures", "bundle"])})
+    run = dg.DagsterRun("some", run_id=make_new_run_id(), asset_selection=keys, tags={RELEASE_TAG: "departures"})
+    project.instance.add_run(run)
+    said_by(project, run.run_id, bundle_of("2001-01", 1))
+    watch.look()
+    assert [notice.release for notice in kept.said] == ["trips/2001-01/r1"]
 
 
 def test_what_is_reported_from_outside_is_no_news_and_silences_none(project: Project) -> None:
@@ -169,12 +192,14 @@ def _others() -> None:
 def test_a_run_that_never_began_is_said(project: Project) -> None:
     watch = Watch(project, "release_failed", kept := Kept())
     watch.look()
-    job = project.definitions(project.component()).resolve_job_def("trips_release")
-    run = project.instance.create_run_for_job(job, status=dg.DagsterRunStatus.STARTED, tags=dict(job.tags))
+    component = project.component(periods={"first": "2001-Q1", "last": "2001-Q2", "every": "quarter"})
+    job = project.definitions(component).resolve_job_def("trips_release")
+    tags = {**job.tags, "dagster/partition": "2001-04"}
+    run = project.instance.create_run_for_job(job, status=dg.DagsterRunStatus.STARTED, tags=tags)
     project.instance.report_run_failed(run, message="The process of this run no longer exists; run the release again.")
     watch.look()
-    assert [notice.causes for notice in kept.said] == [
-        ("The process of this run no longer exists; run the release again.",)
+    assert [(notice.period, notice.causes) for notice in kept.said] == [
+        ("2001-Q2", ("The process of this run no longer exists; run the release again.",))
     ]
 
 
@@ -192,7 +217,33 @@ def test_by_default_a_notice_is_a_line_in_the_log(caplog: pytest.LogCaptureFixtu
 def test_runs_of_chosen_assets_are_tagged_too(project: Project) -> None:
     chosen = project.materialize("geography", "raw_trips")
     tags = project.instance.get_run_by_id(chosen.run_id).tags
-    assert [tags.get(name) for name in TAGS] == ["trips", "2001-01", None]
+    assert [tags.get(name) for name in TAGS] == ["trips", "2001-01", "1"]
+
+
+def test_a_failed_run_of_chosen_assets_is_said_with_its_period(project: Project) -> None:
+    """As "Materialize all" and automation request it: with the published table, and an asset of the team."""
+    component = project.component(revision=2, periods={"first": "2001-Q1", "last": "2001-Q2", "every": "quarter"})
+    quarters = component.checked().periods.definition()
+
+    @dg.asset(deps=["trips_flows"], partitions_def=quarters)
+    def dashboard() -> None:
+        """An asset of the team below the release."""
+
+    watch = Watch(project, "release_failed", kept := Kept(), component)
+    watch.look()
+    definitions = dg.Definitions.merge(project.definitions(component), dg.Definitions(assets=[dashboard]))
+    chosen = [dg.AssetKey(key) for key in (["trips", "geography"], ["trips", "raw_trips"], ["trips_flows"])]
+    result = definitions.resolve_implicit_global_asset_job_def().execute_in_process(
+        partition_key="2001-04",
+        instance=project.instance,
+        raise_on_error=False,
+        run_config=SILENT,
+        asset_selection=[*chosen, dashboard.key],
+    )
+    watch.look()
+    tags = project.instance.get_run_by_id(result.run_id).tags
+    assert [tags.get(name) for name in (*TAGS, "od/every")] == ["trips", "2001-Q2", "2", "quarter"]
+    assert [(notice.series, notice.period) for notice in kept.said] == [("trips", "2001-Q2")]
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ import pytest
 
 from od_assets.resources.published_tables import PublishedTables
 from od_core.errors import OdError
-from tests.od_assets.conftest import Project, states
+from tests.od_assets.conftest import Project, failure_text, states
 
 FLOWS = dg.AssetKey("trips_flows")
 
@@ -91,6 +91,44 @@ def test_a_partition_is_the_period_of_any_length(released: Project, period: str,
     with_changed_trips(released, f"trips/{period}/r1", 4)
     loaded = tables(released).load(FLOWS, [partition])
     assert {*zip(loaded.period, loaded.trips, strict=True)} == {(period, 4)}
+
+
+def test_a_series_that_had_periods_of_another_length_is_loaded_by_its_present_ones(released: Project) -> None:
+    """A month and a quarter may have the same partition, and the quarter counts the trips of the month again."""
+    for period, trips in (("2001-04", 4), ("2001-Q2", 12), ("2001-05", 5)):
+        with_changed_trips(released, f"trips/{period}/r1", trips)
+
+    def periods(partitions_def: dg.PartitionsDefinition | None, partition: str) -> set[str]:
+        loaded = set[str]()
+
+        @dg.asset(partitions_def=partitions_def)
+        def dashboard(trips_flows: pd.DataFrame) -> None:
+            loaded.update(trips_flows.period)
+
+        table = dg.AssetSpec(FLOWS, partitions_def=partitions_def).with_io_manager_key("od_tables")
+        result = dg.materialize(
+            [table, dashboard],
+            selection=[dashboard],
+            resources={"od_tables": tables(released)},
+            partition_key=partition,
+            raise_on_error=False,
+        )
+        if not result.success:
+            raise ValueError(failure_text(result))
+        return loaded
+
+    declared = {
+        every: released.component(periods={"first": first, "every": every}).checked().periods.definition()
+        for every, first in (("month", "2001-01"), ("quarter", "2001-Q1"), ("single", "2001-Q2"))
+    }
+    assert periods(declared["month"], "2001-04") == {"2001-04"}
+    assert periods(declared["quarter"], "2001-04") == {"2001-Q2"}
+    assert periods(declared["single"], "2001-Q2") == {"2001-Q2"}
+    with pytest.raises(ValueError, match="no published bundle has the table trips_flows of 2001-07"):
+        periods(declared["month"], "2001-07")
+    for partitions in (["2001-04"], None):
+        with pytest.raises(OdError, match="OD-TABLE-LENGTHS: trips_flows is published by periods of several lengths"):
+            tables(released).load(FLOWS, partitions)
 
 
 @pytest.mark.parametrize(
