@@ -144,7 +144,7 @@ def _digest(file: Path, *_state: int) -> str:
 
 
 def hold_to_marker(records: Path, marker: Path | None) -> None:
-    """Check a file of records against its marker, a file with the SHA-256 as ``sha256sum`` writes it, also with ``--tag``.
+    """Check a file of records against its marker, whose lines are as ``sha256sum`` writes them, also with ``--tag``.
 
     A marker without a digest of this file states only that the file is complete.
 

@@ -305,7 +305,7 @@ def test_a_declaration_below_another_is_refused_and_the_others_go_on(
     declare_beside_trips(project, monkeypatch, "od_assets.code_location", **folders)
     with pytest.raises(OdError, match=r"^OD-CONFIG: late/defs\.yaml is in the folder of trips/defs\.yaml, .*move"):
         declaration("late")
-    with pytest.raises(OdError, match="^OD-CONFIG: late/defs"):
+    with pytest.raises(OdError, match=r"^OD-CONFIG: late/defs"):
         refuse_broken_declarations()
     loaded = load_definitions()
     for name in ("trips", "other"):
