@@ -404,8 +404,8 @@ class SegmentFit:
             shared = total.variance / len(categories)
             lower, upper = zip(*(ratio_bounds(each, total, shared, 1.0) for each in categories), strict=True)
             return np.array(lower), np.array(upper)
-        (lower, upper), (least, most) = _bounds([categories]), bounds_of(total)
-        return lower.T / np.maximum(most, 1), np.minimum(upper.T / np.maximum(least, 1), 1.0)
+        (low, high), (least, most) = _bounds([categories]), bounds_of(total)
+        return low.T / np.maximum(most, 1), np.minimum(high.T / np.maximum(least, 1), 1.0)
 
     def sum_between(self, origins: NDArray[np.bool_], destinations: NDArray[np.bool_]) -> list[Estimates]:
         """Return the estimate of the trips between two sets of zones in each category, as one sum each."""

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from od_core import Budget, Geography, OdError, PrivacyUnit, Release, release_flows, sum_releases
 from od_core.flows.estimation.fitted_tree import Estimates
-from od_core.flows.indicators import _ratios, indicators
+from od_core.flows.estimation.intervals import ratio_bounds
+from od_core.flows.indicators import indicators
 from od_core.flows.interval_ends import DEVIATIONS
 from od_core.flows.mechanisms import InfTDARefined
 from tests.od_core.doubles import SeededNoise, no_noise
@@ -259,7 +260,7 @@ def test_the_interval_of_a_share_has_the_shares_that_the_definition_accepts(part
         Estimates.of_nodes(np.array([value]), np.array([variance]))
         for value, variance in ((part, v_part), (whole, together))
     ]
-    low, high = (float(end[0]) for end in _ratios(*given, np.array([covariance]), 1.0))
+    low, high = (float(end[0]) for end in ratio_bounds(*given, np.array([covariance]), 1.0))
     if whole <= 0 or whole**2 <= DEVIATIONS**2 * together:
         assert (low, high) == (0, 1)
         return

@@ -441,6 +441,14 @@ def test_the_intervals_of_shares_hold_the_true_shares(cap):
                 held += ((shares[:, 1] <= of_area / of_area.sum()) & (of_area / of_area.sum() <= shares[:, 2])).tolist()
     assert halved >= 10 or cap == 0
     assert np.mean(held) >= 0.8
+    if cap == 0:  # nothing is known of how the trips of dropped nodes are correlated
+        assert not made.intervals.nothing_dropped
+        cells = 1, 0, np.arange(60, dtype=np.int32), np.zeros(60, dtype=np.int32)
+        least, most = made.segment_intervals("mode").of_cells(*cells)
+        fewest, all_most = made.intervals.of_cells(*cells)
+        low, high = made.segment_fit("mode").shares(1)
+        assert (low <= least.T / np.maximum(all_most, 1)).all()
+        assert (high >= np.minimum(most.T / np.maximum(fewest, 1), 1)).all()
 
 
 def test_an_area_without_released_trips_has_no_shares():
