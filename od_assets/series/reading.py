@@ -168,7 +168,7 @@ def read_declaration(path: Path, model: type[D]) -> D:
     where = f"{path.parent.name}/{path.name}"
     try:
         [document] = yaml_documents(path, where)
-        attributes = document["attributes"]
+        attributes = {} if document == {"type": WAREHOUSE} else document["attributes"]  # none is required
     except (KeyError, TypeError, ValueError):
         attributes = None
     declared = declared_by(attributes, model, where, lambda field: line_of(path, ["attributes", *field]))
