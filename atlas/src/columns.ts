@@ -93,10 +93,11 @@ export interface Header {
   /** Whether the release can be compared with another one: whether it has intervals and noise of its own. */
   comparable: boolean;
   period: string;
-  /** Day after the period, digest of what is counted between which areas, and mechanism and rule of estimation; only if
-   * `comparable`, and absent in the pages of earlier versions. */
+  /** Day after the period, digests of what is counted between which areas and of the definition of each breakdown, and
+   * mechanism and rule of estimation; only if `comparable`, and absent in the pages of earlier versions. */
   end?: string;
   counts?: string;
+  categories?: Record<string, string>;
   rules?: string[];
   /** What a reader of changes from or to this release must know; absent if there is nothing. */
   caution?: string;

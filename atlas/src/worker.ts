@@ -40,7 +40,8 @@ function namesOf({ breakdowns }: SegmentData): { names: string[]; categories: st
 }
 
 const OTHER_TRIPS =
-  "The other page has different areas, or counts trips within other bounds, of another selection of records or from another column.";
+  "The other page has different areas, or counts trips within other bounds, of another selection of records, from another column or in a period of another length.";
+const OTHER_CATEGORIES = "The other page derives the categories of a breakdown in another way.";
 const UNKNOWN_TRIPS = " A page of an earlier version does not say whether both count the same trips.";
 
 /** The sentence of `changes.yaml` in `od_core/publication/templates`. */
@@ -63,6 +64,8 @@ async function compare(base64: string): Promise<Questions["compare"]["answer"]> 
   const [{ header: own }, { header: given }] = [flows.data, other.data];
   const known = own.counts !== undefined && given.counts !== undefined;
   if (known && own.counts !== given.counts) throw new Error(OTHER_TRIPS);
+  const theirs = given.categories ?? {};
+  if (Object.entries(own.categories ?? {}).some(([name, facts]) => (theirs[name] ?? facts) !== facts)) throw new Error(OTHER_CATEGORIES);
   other.choose(part);
   shown = [flows, other];
   const [before, after] = isBefore(given, own) ? [other, flows] : [flows, other];

@@ -111,7 +111,7 @@ def compare(
     as_json: bool = False,
 ) -> None:
     """Print the largest changes of flows between two releases, and mark those larger than their uncertainty."""
-    from od_core.flows.publishing.changes import cautions, changes
+    from od_core.flows.publishing.changes import categorised, cautions, changes
     from od_core.flows.publishing.flow_tables import labelled
     from od_core.geography.codes import WHOLE_SPACE
     from od_core.publication.columns import CONFIDENCE
@@ -125,6 +125,11 @@ def compare(
     of_one_side = WHOLE_SPACE if old.plan.tree.has_one_side else level
     destination = destination_level or of_one_side or old.plan.tree.destination.levels[0]
     changed = changes(old, new, origin, destination, segment)
+    if segment and categorised(certificate)[segment] != categorised(certificate_after)[segment]:
+        message = (
+            f"the two releases derive the categories of {segment!r} in different ways, as their certificates state"
+        )
+        raise OdError("OD-SEGMENT-OTHER", message, next_step="compare the totals, or releases of one definition")
     numbers = {"pairs": len(changed), "significant": int(changed["significant"].sum())}
     if as_json:
         facts = {"before": str(first), "after": str(second)}

@@ -176,7 +176,7 @@ def read_declaration(path: Path, model: type[D]) -> D:
             raise OdError("OD-CONFIG", message, next_step="move its folder out of that one", file=where)
     try:
         [document] = yaml_documents(path, where)
-        attributes = document["attributes"]
+        attributes = {} if document == {"type": WAREHOUSE} else document["attributes"]  # none is required
     except (KeyError, TypeError, ValueError):
         attributes = None
     declared = declared_by(attributes, model, where, lambda field: line_of(path, ["attributes", *field]))

@@ -43,13 +43,14 @@ from od_core.publication.templates import filled, filled_data
 
 CERTIFICATE, CHECKSUMS = "certificate.json", "SHA256SUMS"
 
-BUNDLE_FORMAT = 7
+BUNDLE_FORMAT = 8
 """Format of the bundles of this version, which states what they have. The first certificates do not state it.
 
 A bundle of flows of format 1 has the flows at all pairs of levels in one CSV file; one of format 2 has no indicators,
 one of format 3 has no atlas, and one of format 4 lacks what other tools look for (``FIRST_FOR_TOOLS``). A bundle of any
-kind has no folders before format 6, and one of group sizes has Wilson's intervals of noisy sizes before format 7. Each
-is verified, and written again if it is damaged, as its own format has it.
+kind has no folders before format 6, and one of group sizes has Wilson's intervals of noisy sizes before format 7.
+SDMX structures have a version that may change since format 8. Each is verified, and written again if it is damaged, as
+its own format has it.
 """
 
 _FIRST_WITH_FOLDERS = 6

@@ -16,7 +16,7 @@ from typing import Any
 from od_core.errors import OdError
 from od_core.files.durable import locked, make_folder
 from od_core.flows.derived_flows import LEAST, MOST, DerivedFlows, too_few
-from od_core.flows.publishing.changes import counted
+from od_core.flows.publishing.changes import categorised, counted
 from od_core.flows.publishing.derived_kind import (
     ASSISTED,
     SUMS,
@@ -77,12 +77,14 @@ def publish_derived(kind: DerivedKind[Any], releases: Path, keys: Sequence[Relea
             next_step="name releases of one data set",
         )
     flows, name = kind.derived(by_name(sources)), f"{keys[0].release}_{kind.name}"
-    selected = [counted(source.certificate)["categories"] for source in sources if source.release in flows.parts]
-    if any(categories != selected[0] for categories in selected):
+    facts = [source.certificate for source in sources if source.release in flows.parts]
+    counts = [counted(certificate) | {"columns.segments": categorised(certificate)} for certificate in facts]
+    if differing := [fact for fact, value in counts[0].items() if any(other[fact] != value for other in counts)]:
         raise OdError(
             "OD-DERIVED-OTHER",
-            "the releases count records of different categories, which their certificates state as records.categories",
-            next_step="name releases that count records of the same categories",
+            "the releases do not count the same, as their certificates state:"
+            f" {', '.join(f'records.{fact}' for fact in differing)}",
+            next_step="name releases that count one column and one selection of records, in categories defined alike",
         )
     make_folder(releases)
     busy = OdError("OD-DERIVED-LOCKED", f"another process publishes {name}", next_step="try again when it has finished")

@@ -166,7 +166,7 @@ class RecordQuery(ABC):
             raise self._fault("OD-TRIPS-DATE", f"column {own_name!r} holds {kind}, which has no hour")
         sql = part_of_time(self.dialect, what, column, kind, self._time_zone, self._text)
         if sql is None:
-            is_zoned = kind == self._rules["zoned"]
+            is_zoned = kind in self._rules["zoned"]
             step = "declare the time_zone in which days begin, or give local times" if is_zoned else None
             message = f"column {own_name!r} holds {kind}, not dates or local times without a zone"
             raise self._fault("OD-TRIPS-DATE", message, step)
@@ -308,7 +308,7 @@ def part_of_time(
     Return None for a type of column that has none, or for times with a time zone if no time zone is declared.
     """
     rules = _DIALECTS[dialect]
-    if kind not in rules[what] or (kind == rules["zoned"] and time_zone is None):
+    if kind not in rules[what] or (kind in rules["zoned"] and time_zone is None):
         return None
     patterns = {name: quoted(pattern) for name, pattern in rules["patterns"].items()}
     return Template(rules[what][kind]).substitute(patterns, column=column, zone=quoted(str(time_zone)))

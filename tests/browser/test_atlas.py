@@ -248,20 +248,33 @@ def test_atlases_are_compared_as_the_report_does_it(opened, tmp_path, monkeypatc
     """Not if they count other trips; with a caution if their rules differ; the earlier revision or period first."""
     release = random_release(1)
     plan, records = facts(release)["plan"], {"categories": {"mode": ["bike"]}}
-    page, _ = opened(in_folder(release, tmp_path / "own", release="other/2001-01/r10"))
+    plans = [
+        plan | {"segments": {"breakdowns": [{"name": "mode", "categories": ["bike", "car"], "unknown": unknown}]}}
+        for unknown in ("bike", "car")
+    ]
+    own = {"plan": plans[0], "release": "other/2001-Q1/r10"}
+    page, _ = opened(in_folder(release, tmp_path / "own", "2001-Q1", **own))
     page.wait_for_selector("#panel table")
-    for number, stated in enumerate([{"plan": plan | {"contribution_bound": 2}}, {"records": records}]):
-        in_folder(release, tmp_path / f"{number}", "2001-02", **stated)
+    other_trips = "The other page has different areas, or counts trips within"
+    for number, (period, stated, words) in enumerate(
+        [
+            ("2001-Q2", {"plan": plan | {"contribution_bound": 2}}, other_trips),
+            ("2001-Q2", {"records": records}, other_trips),
+            ("2001-02", {}, other_trips),
+            ("2001-Q2", {"plan": plans[1]}, "The other page derives the categories of a breakdown in another way."),
+        ]
+    ):
+        in_folder(release, tmp_path / f"{number}", period, **stated)
         compare_with(page, tmp_path / f"{number}" / "atlas.html")
-        page.wait_for_selector("text=Nothing is compared. The other page has different areas, or counts trips within")
+        page.wait_for_selector(f"text=Nothing is compared. {words}")
         compare_with(page, tmp_path / "own" / "atlas.html")
         page.wait_for_selector("text=This is the same release.")
     for number, (period, stated, words) in enumerate(
         [
-            ("2001-01", {"release": "other/2001-01/r9"}, "from other/2001-01/r9 to other/2001-01/r10."),
-            ("2001", {}, "from other/2001-01/r10 to other/2001/r1."),
-            ("2000-Q4", {}, "from other/2000-Q4/r1 to other/2001-01/r10."),
-            ("2001-02", {"mechanism": {"name": "tda_l2", "options": {}}}, "rules, inftda_refined and tda_l2, so"),
+            ("2001-Q1", {"release": "other/2001-Q1/r9"}, "from other/2001-Q1/r9 to other/2001-Q1/r10."),
+            ("2001-04--2001-06", {}, "from other/2001-Q1/r10 to other/2001-04--2001-06/r1."),
+            ("2000-Q4", {"plan": plans[0]}, "from other/2000-Q4/r1 to other/2001-Q1/r10."),
+            ("2001-Q2", {"mechanism": {"name": "tda_l2", "options": {}}}, "rules, inftda_refined and tda_l2, so"),
         ]
     ):
         in_folder(release, tmp_path / f"known{number}", period, **stated)
@@ -270,9 +283,9 @@ def test_atlases_are_compared_as_the_report_does_it(opened, tmp_path, monkeypatc
         assert "earlier version" not in page.inner_text("#compared")
         page.click("#compare")  # stops comparing
     monkeypatch.setattr(atlas, "_compared", lambda _: {})
-    in_folder(release, tmp_path / "early", "2000-12")
+    in_folder(release, tmp_path / "early", "2000-Q4")
     compare_with(page, tmp_path / "early" / "atlas.html")
-    page.wait_for_selector("text=to other/2001-01/r10.")
+    page.wait_for_selector("text=to other/2001-Q1/r10.")
     assert "A page of an earlier version does not say" in page.inner_text("#compared")
 
 

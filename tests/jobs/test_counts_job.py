@@ -10,6 +10,7 @@ import pytest
 from od_assets.resources.warehouse import verified
 from od_core import Release, open_release
 from od_core.published.derived import publish_assisted, publish_sum
+from od_core.published.site import SiteDescription, write_site
 from tests.od_assets.conftest import SEGMENTS, ZONES, Project, failure_text, public_bytes, records, records_by_mode
 
 FILES = {
@@ -74,3 +75,6 @@ def test_what_is_derived_from_counts_has_one_side(project: Project) -> None:
     for level in ("all", "region", "zone"):
         counts = [release.counts_at(level).set_index("area")["count"] for release in (one, other, summed.flows)]
         assert (counts[0] + counts[1]).to_dict() == counts[2].to_dict()
+    write_site(releases, project.var / "site", SiteDescription("Counts"))
+    home = (project.var / "site" / "index.html").read_text()
+    assert f"<b>{summed.certificate['contents']['trips']:,} records</b>" in home

@@ -151,7 +151,13 @@ def test_the_project_of_the_path_is_looked_at(
     project: Project, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """A code server of several projects works in a folder that is in none of them."""
-    declare_beside_trips(project, monkeypatch, "od_assets.code_location", broken="type: [1]\n")
+    declare_beside_trips(
+        project,
+        monkeypatch,
+        "od_assets.code_location",
+        broken="type: [1]\n",
+        warehouse="type: od_assets.components.OdWarehouse\n",  # which needs no attributes
+    )
     with pytest.MonkeyPatch.context() as elsewhere:  # undone before the fixture takes its own variable away
         elsewhere.delenv("OD_PROJECT")
         elsewhere.chdir(tmp_path_factory.mktemp("elsewhere"))

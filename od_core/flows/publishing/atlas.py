@@ -24,7 +24,7 @@ from od_core.flows.derived_flows import DerivedFlows
 from od_core.flows.estimation.fitted_tree import FittedTree
 from od_core.flows.estimation.intervals import SegmentFit
 from od_core.flows.estimation.least_squares import FittedLevel, up
-from od_core.flows.publishing.changes import cautions, counted, rules_of
+from od_core.flows.publishing.changes import categorised, cautions, compared, rules_of
 from od_core.flows.publishing.flow_tables import FlowTables, LevelPair
 from od_core.geography.codes import Degrees
 from od_core.geography.geography import Geography, dissolved, points_within, rings, simplified, square_degrees
@@ -102,9 +102,10 @@ def atlas_data(tables: FlowTables, certificate: Certificate, title: str) -> byte
 
 def _compared(certificate: Certificate) -> dict[str, Any]:
     """Return what another page compares with its own: the end of the period, what is counted where, and the rules."""
-    counts = {"counted": counted(certificate), "areas": certificate["geographies"]}
+    counts = {"counted": compared(certificate), "areas": certificate["geographies"]}
     end = Period(certificate["period"]).end.isoformat()
-    return {"end": end, "counts": facts_digest(counts), "rules": rules_of(certificate)}
+    categories = {name: facts_digest(facts) for name, facts in categorised(certificate).items()}
+    return {"end": end, "counts": facts_digest(counts), "categories": categories, "rules": rules_of(certificate)}
 
 
 def atlas_rows(tables: FlowTables) -> str:

@@ -14,6 +14,7 @@ from od_core.flows.arrays import Integers, Reals
 from od_core.flows.estimators import ESTIMATORS, declared_estimator
 from od_core.flows.release import Release
 from od_core.geography.geography import Geography
+from od_core.periods import Period
 from od_core.publication.templates import filled_data
 from od_core.records.segments import find
 
@@ -47,24 +48,44 @@ def cautions(unit: str, before: Mapping[str, Any] = _UNKNOWN, after: Mapping[str
 
 
 def counts_alike(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
-    """Return whether two releases count the same trips of the same records, given their certificates.
+    """Return whether two releases count the same trips of periods of one length, given their certificates.
 
     Those of derived flows, which have no plan of their own, are taken to count within the same bounds.
     """
-    return counted(before) == counted(after)
+    return compared(before) == compared(after)
+
+
+def compared(certificate: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what two releases have in common if their flows are compared: what is counted, and in how much time."""
+    period = Period(certificate["period"])
+    months = len(period.parts("month"))
+    return counted(certificate) | {"length": f"{months} months" if months else f"{period.days} days"}
 
 
 def counted(certificate: Mapping[str, Any]) -> dict[str, Any]:
     """Return what says which trips of which records a release counts: bounds, the selection of records, and columns.
 
     Not compared are other columns and files, whose names may change with each period, and the codes that name no place,
-    which only say in which area a record is counted.
+    which only say in which area a record is counted. A breakdown selects records only if it leaves out unlisted ones.
     """
     plan, records = certificate.get("plan", {}), certificate.get("records") or {}
     return {
         "bounds": [plan.get(name) for name in _BOUNDS],
         "columns": [records.get("columns", {}).get(name) for name in ("trips", "weight")],
         "categories": {column: sorted(values) for column, values in records.get("categories", {}).items()},
+        "columns.segments": {
+            name: facts for name, facts in categorised(certificate).items() if facts["unknown"] is None
+        },
+    }
+
+
+def categorised(certificate: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return, by breakdown, what says which records are of which category: all but the name of the column."""
+    sources = (certificate.get("records") or {}).get("columns", {}).get("segments", {})
+    declared = certificate.get("plan", {}).get("segments", {}).get("breakdowns", [])
+    return {
+        one["name"]: one | sources.get(one["name"], {}) | {"column": None, "categories": sorted(one["categories"])}
+        for one in declared
     }
 
 

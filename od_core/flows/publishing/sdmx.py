@@ -29,7 +29,12 @@ from od_core.publication.templates import filled
 from od_core.records.segments import Breakdown
 
 AGENCY = "OD_RELEASE"
-VERSION = "1.0.0"
+VERSION = "1.0"
+"""Version of each structure. With three parts it could not change in SDMX 3.0, but code lists follow the geography."""
+
+_FIRST_WITH_CHANGES = 8
+"""First bundle format with this version; earlier ones have 1.0.0."""
+
 _CONCEPTS = "CS_FLOWS"
 
 _OTHER = re.compile(rb"[^A-Za-z0-9_-]")
@@ -86,7 +91,7 @@ def sdmx_files(tables: FlowTables, certificate: Certificate) -> list[BundleFile]
     sides = {f"CL_{side}_{series}": geography for side, geography in _sides(tables).items()}
     categories = {_category_list_name(breakdown, series): breakdown.categories for breakdown in tables.breakdowns}
     codes = filled("rows/codes.sql", sides=sides, categories=categories)
-    values = {"dataflow": _dataflow(key), "period": time_period(Period(key.period)), "dimensions": dimensions}
+    values = {"dataflow": _dataflow(tables, key), "period": time_period(Period(key.period)), "dimensions": dimensions}
     files = [
         BundleFile(
             "flows.sdmx.csv",
@@ -114,7 +119,7 @@ def write_sdmx_csv(tables: FlowTables, key: ReleaseKey, file: BinaryIO) -> None:
         flows, rows = pair.columns, len(pair.flows)
         columns = {
             "STRUCTURE": repeated("dataflow", rows),
-            "STRUCTURE_ID": repeated(_dataflow(key), rows),
+            "STRUCTURE_ID": repeated(_dataflow(tables, key), rows),
             "ACTION": repeated("R", rows),
             "ORIGIN": _identified(flows["origin"], identifiers[0][pair.levels[0]]),
             "DESTINATION": _identified(flows["destination"], identifiers[1][pair.levels[1]]),
@@ -129,8 +134,12 @@ def write_sdmx_csv(tables: FlowTables, key: ReleaseKey, file: BinaryIO) -> None:
         write_rows(file, pa.table(columns), header=number == 0)
 
 
-def _dataflow(key: ReleaseKey) -> str:
-    return f"{AGENCY}:{key.release.upper()}({VERSION})"
+def _version(tables: FlowTables) -> str:
+    return VERSION if tables.format >= _FIRST_WITH_CHANGES else "1.0.0"
+
+
+def _dataflow(tables: FlowTables, key: ReleaseKey) -> str:
+    return f"{AGENCY}:{key.release.upper()}({_version(tables)})"
 
 
 def _identified(codes: pa.ChunkedArray, identifiers: dict[str, str]) -> pa.Array:
@@ -182,8 +191,8 @@ def structure(tables: FlowTables, certificate: Certificate) -> dict[str, Any]:
     attributes = (LOWER.name, UPPER.name)
     return {
         "agency": AGENCY,
-        "version": VERSION,
-        "urn": _urn,
+        "version": _version(tables),
+        "urn": partial(_urn, _version(tables)),
         "id": certificate["release"].replace("/", "_"),
         "prepared": certificate["measured_at"],
         "lists": [{"id": name, **listed} for name, listed in lists.items()],
@@ -200,9 +209,9 @@ def structure(tables: FlowTables, certificate: Certificate) -> dict[str, Any]:
     }
 
 
-def _urn(place: str, identifier: str, item: str = "") -> str:
+def _urn(version: str, place: str, identifier: str, item: str = "") -> str:
     """Return the name of an object, or of an item in it; ``place`` is its package and class in the model."""
-    return f"urn:sdmx:org.sdmx.infomodel.{place}={AGENCY}:{identifier}({VERSION}){item and f'.{item}'}"
+    return f"urn:sdmx:org.sdmx.infomodel.{place}={AGENCY}:{identifier}({version}){item and f'.{item}'}"
 
 
 def _area_list(side: str, geography: Geography) -> dict[str, Any]:

@@ -8,14 +8,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from typer.testing import CliRunner, Result
 
 from od_assets.cli.app import app
-from od_core import Budget, OdError, PrivacyUnit, open_release, release_counts
+from od_core import Budget, Geography, OdError, PrivacyUnit, open_release, release_counts, release_flows
 from od_core.flows.publishing.changes import changes
+from od_core.flows.publishing.kind import FLOWS
+from od_core.ledger.release_key import ReleaseKey
+from od_core.publication.certify import certificate
 from od_core.published.derived import publish_sum
-from tests.od_core.ledger.ledger_rows import FLOWS, ONE_LEVEL
+from tests.od_core.ledger import ledger_rows
+from tests.od_core.publication.examples import CHECKS, RECORD, staged_bundle
 from tests.od_core.publication.published_kinds import EXAMPLES, Made, publish_examples
 from tests.published_flights import KEYS
 
@@ -88,9 +93,9 @@ def test_mistakes_are_named_with_what_there_is(var: Path, tmp_path: Path, all_pu
 
 
 def counts(**changes: Any) -> Any:
-    table = FLOWS.rename(columns={"origin": "area", "trips": "count"}).drop(columns="destination")
+    table = ledger_rows.FLOWS.rename(columns={"origin": "area", "trips": "count"}).drop(columns="destination")
     budget, unit = Budget(rho=2, delta="1e-8"), PrivacyUnit("trip")
-    return release_counts(table, ONE_LEVEL, unit=unit, budget=budget, fault_threshold=0, **changes)
+    return release_counts(table, ledger_rows.ONE_LEVEL, unit=unit, budget=budget, fault_threshold=0, **changes)
 
 
 def test_counts_and_flows_between_the_same_areas_are_refused(tmp_path: Path, all_published: dict[str, Made]) -> None:
@@ -112,6 +117,28 @@ def test_releases_that_are_estimated_by_different_rules_have_a_note(var: Path, t
     assert said in run(OLD, str(tmp_path / "mine")).stdout
     assert said in json.loads(run(OLD, str(tmp_path / "mine"), "--json").stdout)["note"]
     assert "note" not in json.loads(run(OLD, NEW, "--json").stdout)
+
+
+def test_categories_that_are_derived_in_another_way_are_not_compared(tmp_path: Path) -> None:
+    flows = pd.DataFrame({"origin": ["a", "b"], "destination": ["b", "a"], "age": ["young", "old"], "trips": 100})
+    geography = Geography.from_frame(pd.DataFrame({"zone": ["a", "b"]}), ["zone"])
+    for number, limit in enumerate((20, 60), start=1):
+        release = release_flows(
+            flows,
+            geography,
+            unit=PrivacyUnit("trip"),
+            budget=Budget(rho=1, delta="1e-8"),
+            segments={"age": ("young", "old")},
+            noise="table",
+            fault_threshold=0,
+        )
+        facts = certificate(FLOWS, release, ReleaseKey("ages", f"2001-0{number}"), "ages", CHECKS, record=RECORD)
+        facts["records"] = {"columns": {"segments": {"age": {"breaks": [limit]}}}}
+        with staged_bundle(release, facts, tmp_path / str(number)):
+            pass
+    paths = [str(tmp_path / number) for number in "12"]
+    assert "the categories of 'age' in different ways" in refused(*paths, "--segment", "age").message
+    assert "changes are larger" in run(*paths).stdout
 
 
 @pytest.mark.slow

@@ -75,7 +75,7 @@ def test_each_series_has_a_page_that_says_what_it_has(site: Path) -> None:
         assert f'href="{LICENCE}"' in page
         assert "Office of Statistics. Trips: " in page
     home = (site / "index.html").read_text(encoding="utf-8")
-    assert "Statistics of trips between areas, published with differential privacy." in home
+    assert "Statistics by area, published with differential privacy." in home
     assert "<div><dt>series</dt><dd>5</dd></div>" in home
     assert [name for name in KINDS if f'href="{name}/index.html"' not in home] == []
 

@@ -238,13 +238,24 @@ def test_the_data_package_describes_every_file_and_column(bundle):
             assert "unit" in field or field["type"] == "string" or field["name"] in ("level", "position")
 
 
+@pytest.mark.parametrize(("stated", "version"), [(7, "1.0.0"), (8, "1.0")])
+def test_sdmx_structures_have_a_version_that_may_change(tmp_path, stated, version):
+    """Code lists follow the geography; with three parts, a version is final in SDMX 3.0. Bundles of format 7 stay."""
+    made, place = examples.release(), tmp_path / "r1"
+    with examples.staged_bundle(made, examples.facts(made, formats=ALL_FORMATS) | {"bundle_format": stated}, place):
+        pass
+    texts = [file.read_text(encoding="utf-8") for file in sorted((place / "sdmx").iterdir())]
+    found = [re.findall(r'(?<!xml)(?:\(| version="|"version": ")(1[.0]+)[)"]', text) for text in texts]
+    assert [{*versions} for versions in found] == [{version}] * 3
+
+
 def test_pysdmx_reads_structure_and_flows(bundle, listed):
     """The message is as its own schema has it; an area's identifier leads to its code."""
     message = read_sdmx(bundle / "sdmx/flows.sdmx.json", validate=True)
     (codes,) = message.get_codelists()
     names = {code.id: code.name for code in codes.items}
     (dataset,) = read_sdmx(bundle / "sdmx/flows.sdmx.csv", validate=False).data
-    assert dataset.short_urn == f"Dataflow={AGENCY}:US_FLIGHTS(1.0.0)"
+    assert dataset.short_urn == f"Dataflow={AGENCY}:US_FLIGHTS(1.0)"
     assert {flow.short_urn for flow in message.get_dataflows()} == {dataset.short_urn}
     frame = dataset.data
     assert list(frame.columns) == ["ORIGIN", "DESTINATION", "TIME_PERIOD", "OBS_VALUE", "LOWER", "UPPER"]

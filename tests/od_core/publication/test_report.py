@@ -23,7 +23,7 @@ import shapely
 from markupsafe import escape
 
 import od_core
-from od_core import Budget, Geography, PrivacyUnit, release_flows
+from od_core import Budget, Geography, PrivacyUnit, release_counts, release_flows
 from od_core.errors import OdError
 from od_core.flows.indicators import indicators
 from od_core.flows.publishing import maps as flow_maps
@@ -299,7 +299,14 @@ def test_the_main_results_are_those_of_the_release():
     weighed = example.certificate["guarantee"] | {"contribution": "A record counts as its weight, but at most 1."}
     bounded = main_results(replace(example, certificate=example.certificate | {"exact": {}, "guarantee": weighed}))
     counted = f"{flows_of['trips'].sum():,} trips are counted in 2001-06."
-    assert bounded[0] == f"{counted} Further trips are left out by the contribution bound."
+    assert bounded[0] == f"{counted} A record counts as its weight, but at most 1."
+    records = pd.DataFrame({"area": [*ZONES["zone"]] * 50, "weight": 3})
+    unit, budget = PrivacyUnit("trip", "unbounded", max_weight=5), Budget(rho=2, delta="1e-8")
+    counts = reported(release_counts(records, geography(), unit=unit, budget=budget, noise="table"), FLOWS)
+    total = int(counts.release.flows["trips"].sum())
+    assert main_results(counts)[0].startswith(
+        f"{total:,} units of weight are counted in 2001-06. A record counts as its"
+    )
     none = reported(flows(size=0), FLOWS)
     assert main_results(none)[0] == "2001-06 has exactly 0 trips."
 

@@ -123,6 +123,8 @@ def test_areas_that_a_period_lacks_have_no_number_and_no_change(newest: list[Sit
     assert OverTime.of([newest[0], capped]).comparable == (False,)
     bikes = altered(newest[1], tmp_path / "r4", lambda rows: rows, records={"categories": {"mode": ["bike"]}})
     assert OverTime.of([newest[0], bikes]).comparable == (False,)
+    quarter = altered(newest[1], tmp_path / "r5", lambda rows: rows, period="2000-Q4")
+    assert OverTime.of([newest[0], quarter]).comparable == (False,)
     assert OverTime.of(newest).comparable == (True,)
     page = page_of([newest[0], capped])
     assert "The areas of some periods, or the bounds" in page

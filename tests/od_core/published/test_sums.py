@@ -399,6 +399,21 @@ def test_records_of_other_categories_are_not_summed_but_may_be_learned_from(tmp_
     assert publish_assisted(tmp_path / "releases", KEYS[2]).certificate["records"] == {"categories": {"mode": ["car"]}}
 
 
+def test_other_columns_and_categories_derived_in_another_way_are_not_summed(tmp_path: Path) -> None:
+    for key, trips, limit in zip(KEYS, ("all", "all", "young"), (20, 60, 60), strict=True):
+        hours = {"derive": "number", "breaks": [limit]}
+        release(tmp_path, key, records={"columns": {"trips": trips, "segments": {"hour": hours}}}, **BY_CATEGORY)
+    assert "state: records.columns.segments [" in refused("OD-DERIVED-OTHER", tmp_path, KEYS[:2])
+    assert "state: records.columns [" in refused("OD-DERIVED-OTHER", tmp_path, KEYS[1:])
+    release(
+        tmp_path,
+        ReleaseKey(SERIES, "2001-01", 2),
+        records={"columns": {"trips": "all", "segments": {"hour": hours}}},
+        **BY_CATEGORY,
+    )
+    publish_sum(tmp_path / "releases", [ReleaseKey(SERIES, "2001-01", 2), KEYS[1]])
+
+
 def test_other_kinds_sums_and_thresholds_are_refused(all_published: dict[str, Made], tmp_path: Path) -> None:
     assert sorted(all_published) == ["boxes", "flows", "group sizes"]
     for name in ("group sizes", "boxes"):

@@ -82,6 +82,8 @@ def test_hours_of_texts(categories):
         "2001-06-01 07:59": "07",
         "2001-06-01T23:59:59.9999999": "23",
         "2001-06-01 00:00:00": "00",
+        "2001-06-01 24:00": None,
+        "24:00": None,
         "08:15": "08",
         "19:59:59.999999999": "19",
         "2001-06-01": None,
@@ -105,20 +107,22 @@ def test_hours_of_times_without_a_zone_are_not_converted(categories, unit):
 def test_the_last_nanosecond_is_of_its_hour_and_a_clock_has_hours_too(categories):
     last = pa.array([pd.Timestamp("2001-06-01 22:59:59.999999999").value], pa.timestamp("ns"))
     assert categories(last, derive="hour") == ["22"]
-    clock = pa.array([dt.time(8, 15), dt.time(0), None], pa.time64("us"))
-    assert categories(clock, derive="hour") == ["08", "00", None]
+    for unit in ("us", "ns"):
+        clock = pa.array([dt.time(8, 15), dt.time(0), None, dt.time(23, 59, 59, 999999)], pa.time64(unit))
+        assert categories(clock, derive="hour") == ["08", "00", None, "23"]
 
 
-def test_times_with_a_zone_need_the_declared_time_zone(categories):
+@pytest.mark.parametrize("unit", ["us", "ns"])
+def test_times_with_a_zone_need_the_declared_time_zone(categories, unit):
     """Summer and winter time of New York; the day follows from the converted time."""
     moments = [dt.datetime(2001, 6, 2, 3, 30), dt.datetime(2001, 12, 2, 3, 30), None]
-    values = pa.array(moments, pa.timestamp("us", "UTC"))
+    values = pa.array(moments, pa.timestamp(unit, "UTC"))
     assert categories(values, "America/New_York", derive="hour") == ["23", "22", None]
     assert categories(values, "America/New_York", derive="day_of_week") == ["friday", "saturday", None]
     assert categories(values, "America/New_York", derive="hour", int96="utc") == ["23", "22", None]
     assert categories(values, "America/New_York", derive="hour", int96="local") == ["03", "03", None]
     for derive in ("hour", "day_type"):
-        with pytest.raises(OdError, match=r"OD-TRIPS-DATE.*TIME ZONE.*declare the time_zone"):
+        with pytest.raises(OdError, match=r"OD-TRIPS-DATE.*(TIME ZONE|TZ_NS).*declare the time_zone"):
             categories(values, derive=derive)
         with pytest.raises(OdError, match=r"OD-TRIPS-DATE.*holds Parquet timestamps that do not state"):
             categories(values, "America/New_York", derive=derive, int96="unstated")

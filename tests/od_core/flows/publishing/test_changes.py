@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from functools import cache
 
 import numpy as np
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from od_core import Budget, Geography, OdError, PrivacyUnit, Release, release_flows
 from od_core.flows.plan import plan_release
-from od_core.flows.publishing.changes import cautions, changes, changes_of_tables, counts_alike
+from od_core.flows.publishing.changes import categorised, cautions, changes, changes_of_tables, counts_alike
 from od_core.flows.release import run_plan
 from od_core.geography.flow_tree import FlowTree
 from od_core.ledger.measurements import MemoryMeasurements
@@ -140,7 +141,7 @@ def test_a_pair_that_one_side_does_not_list_has_no_interval():
 def read(**settings: object) -> dict[str, dict[str, object]]:
     records = {"reader": "table", "columns": {"origin": "o", "trips": "n"}, "categories": {"mode": ["car", "bus"]}}
     mechanism = {"name": "inftda_refined", "options": {}}
-    return {"plan": {"unit": "trip"}, "records": records | settings, "mechanism": mechanism}
+    return {"period": "2001-01", "plan": {"unit": "trip"}, "records": records | settings, "mechanism": mechanism}
 
 
 @pytest.mark.parametrize(
@@ -159,7 +160,39 @@ def test_releases_of_other_records_or_of_another_column_do_not_count_the_same_tr
     assert "of a different selection of records" in cautions("trip", read(), read(**settings))
     columns = {"origin": "von", "trips": "n"}
     assert counts_alike(read(), read(columns=columns, categories={"mode": ["bus", "car"]}, nowhere=["99"]))
-    assert counts_alike({"records": None}, {"records": {"categories": {}}})
+    of_no_records = {"period": "2001-01", "records": None}
+    assert counts_alike(of_no_records, of_no_records | {"records": {"categories": {}}})
+
+
+def test_periods_are_of_one_length_if_they_have_as_many_months_or_else_days():
+    """Months need not have equal numbers of days."""
+    alike = [["2001-01", "2001-02", "2000-12-01--2000-12-31"], ["2001-Q1", "2001-04--2001-06"], ["2001", "2004"]]
+    alike += [["2001-W01", "2001-05-03--2001-05-09"], ["2001-01-01", "2001-02-03"]]
+    for periods in alike:
+        for first, second in itertools.product(periods, itertools.chain(*alike)):
+            assert counts_alike(read() | {"period": first}, read() | {"period": second}) == (second in periods)
+    assert "in periods of different lengths" in cautions("trip", read(), read() | {"period": "2001-Q1"})
+
+
+def by_band(unknown: str | None = "old", column: str = "age", **bands: object) -> dict[str, object]:
+    source = {"column": column, "derive": "number", "breaks": [20.0], "bands": ["young", "old"]} | bands
+    breakdown = {"name": "ages", "categories": ["young", "old"], "unknown": unknown}
+    return read(columns={"segments": {"ages": source}}) | {
+        "plan": {"unit": "trip", "segments": {"breakdowns": [breakdown]}}
+    }
+
+
+@pytest.mark.parametrize(
+    "other", [{"breaks": [60.0]}, {"derive": "text"}, {"lookup": {"1": "old"}}, {"unknown": "young"}]
+)
+def test_categories_are_alike_if_they_are_derived_alike(other):
+    """All records are counted in both, so that their totals are alike, unless unlisted ones are left out."""
+    assert categorised(by_band()) == categorised(by_band(column="Alter"))
+    assert categorised(by_band()) != categorised(by_band(**other))
+    assert counts_alike(by_band(), by_band(**other))
+    assert counts_alike(by_band(), read(columns={}))
+    assert not counts_alike(by_band(None), by_band())
+    assert not counts_alike(by_band(None), by_band(None, breaks=[60.0]))
 
 
 @pytest.fixture(scope="module")

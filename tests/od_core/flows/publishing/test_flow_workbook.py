@@ -39,6 +39,7 @@ def test_each_pair_of_levels_has_a_sheet_with_all_trips(kind: str, intervals: bo
     text = " ".join(str(cell) for row in read_me for cell in row)
     assert facts(made)["guarantee"]["protected"] in text
     assert ("90 % interval" in text) == intervals
+    assert ("noise, except the total, which is exact." in text) == ("trips" in facts(made)["exact"])
     assert [row for row in read_me if row[0] == "zone_zone"] == [
         ["zone_zone", len(sheets["zone_zone"]) - 2, 0, made.flows["trips"].sum()]
     ]

@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from od_core import Budget, MapGrid, PrivacyUnit, release_flows, release_stops
+from od_core import Budget, MapGrid, PrivacyUnit, release_counts, release_flows, release_stops
 from od_core.flows.publishing.derived_kind import ASSISTED, SUMS, Source, by_name, derived_certificate
 from od_core.flows.publishing.kind import FLOWS
 from od_core.group_sizes.publishing import GROUP_SIZES
@@ -52,6 +52,13 @@ def weighted() -> Any:
     return flows(PrivacyUnit("trip", "unbounded", max_weight=2), trips)
 
 
+def counts() -> Any:
+    """Counts by one hierarchy, by weight."""
+    records = single_trips()[["origin"]].rename(columns={"origin": "area"}).assign(weight=2)
+    unit = PrivacyUnit("trip", "unbounded", max_weight=2)
+    return release_counts(records, ledger_rows.GEOGRAPHY, unit=unit, budget=Budget(1, "1e-8"), noise="table")
+
+
 MADE: dict[str, tuple[Any, Callable[[], Any]]] = {
     "trips": (FLOWS, lambda: flows(fault_threshold=0)),
     "weak": (FLOWS, lambda: flows(budget=Budget(rho=4, delta="1e-4"))),
@@ -61,6 +68,7 @@ MADE: dict[str, tuple[Any, Callable[[], Any]]] = {
     "users": (FLOWS, lambda: flows(PrivacyUnit("user", "unbounded", "who", 3), single_trips())),
     "user periods": (FLOWS, lambda: flows(PrivacyUnit("user_period", "bounded", "who", 2), single_trips())),
     "weights": (FLOWS, weighted),
+    "counts": (FLOWS, counts),
     "threshold": (FLOWS, lambda: flows(mechanism="stability_histogram", budget=Budget(epsilon=1, delta="1e-6"))),
     "group sizes": (GROUP_SIZES, lambda: released(unit=TRIP)),
     "tree of boxes": (STOPS, lambda: boxes("privtree")),

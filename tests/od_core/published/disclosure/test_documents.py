@@ -357,7 +357,9 @@ def test_the_notice_promises_no_more_than_the_release(name: str) -> None:
     notice, assessment = (said(name, document) for document in (made.NOTICE, made.ASSESSMENT))
     facts = certified(name).facts
     series, period, _ = facts["release"].split("/")
-    assert f"For people whose trips may be counted in {series}, {period.replace('--', ' to ')}." in notice
+    what = "records" if name == "counts" else "trips"
+    assert f"For people whose {what} may be counted in {series}, {period.replace('--', ' to ')}." in notice
+    assert not (name == "counts" and "trip" in notice)
     if name not in DERIVED:
         counts = "every other count" if facts["exact"] else "every count"
         assert f"A number drawn by chance was added to {counts} before anyone outside could see it." in notice
