@@ -90,8 +90,9 @@ def publish_derived(kind: DerivedKind[Any], releases: Path, keys: Sequence[Relea
     busy = OdError("OD-DERIVED-LOCKED", f"another process publishes {name}", next_step="try again when it has finished")
     with locked(releases / f".{name}.lock", busy, seconds=_LOCK_SECONDS):
         key = _revision(kind, releases, ReleaseKey(name, period), [source.facts() for source in sources])
-        certificate, folder = derived_certificate(kind, key, flows, sources), releases / key.folder
+        folder = releases / key.folder
         is_new = not folder.exists()
+        certificate = derived_certificate(kind, key, flows, sources, {} if is_new else certificate_of(folder))
         report = kind.report(flows, certificate)
         with staged_folder(lambda place: write_bundle(kind, flows, certificate, report, place), folder):
             pass

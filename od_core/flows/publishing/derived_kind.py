@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise, takewhile
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ClassVar, cast
 
 import numpy as np
@@ -118,12 +119,17 @@ _COPIED_SENTENCES = ("contribution", "levels", "segments")
 
 
 def derived_certificate(
-    kind: DerivedKind[Any], key: ReleaseKey, flows: DerivedFlows, sources: Sequence[Source]
+    kind: DerivedKind[Any],
+    key: ReleaseKey,
+    flows: DerivedFlows,
+    sources: Sequence[Source],
+    published: Mapping[str, Any] = MappingProxyType({}),
 ) -> Certificate:
     """Return the certificate of derived flows, JSON-ready and of public values alone.
 
-    It states intervals if all releases state some. It follows from the bundles of the releases alone. Facts such as how
-    records were read are those of the first release whose trips the flows are.
+    It states the bundle format of the ``published`` one, if any, and intervals if all releases state some. It follows
+    from the bundles of the releases alone. Facts such as how records were read are those of the first release whose
+    trips the flows are.
     """
     releases = [source.release for source in sources]
     main, plan = sources[releases.index(flows.parts[0])].certificate, flows.parts[0].plan
@@ -152,7 +158,7 @@ def derived_certificate(
     copied = {name: text for name, text in stated.items() if name in _COPIED_SENTENCES}
     certificate = {
         "format": kind.format,
-        "bundle_format": BUNDLE_FORMAT,
+        "bundle_format": published.get("bundle_format", BUNDLE_FORMAT),
         "formats": main.get("formats", sorted(USUAL_FORMATS)),
         "release": str(key),
         "period": key.period,

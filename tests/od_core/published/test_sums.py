@@ -27,6 +27,7 @@ from od_core import (
     sum_releases,
 )
 from od_core.files.durable import file_digest
+from od_core.flows.publishing import derived_kind
 from od_core.flows.publishing.kind import FLOWS
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
@@ -397,6 +398,18 @@ def test_records_of_other_categories_are_not_summed_but_may_be_learned_from(tmp_
     assert "records.categories" in refused("OD-DERIVED-OTHER", tmp_path, KEYS)
     assert publish_sum(tmp_path / "releases", KEYS[:2]).certificate["records"] == {"categories": {"mode": chosen[0]}}
     assert publish_assisted(tmp_path / "releases", KEYS[2]).certificate["records"] == {"categories": {"mode": ["car"]}}
+
+
+def test_a_sum_of_an_earlier_bundle_format_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its SDMX structures have another version."""
+    for key in KEYS[:2]:
+        release(tmp_path, key)
+    with monkeypatch.context() as earlier:
+        earlier.setattr(derived_kind, "BUNDLE_FORMAT", 7)
+        first = publish_sum(tmp_path / "releases", KEYS[:2])
+    again = publish_sum(tmp_path / "releases", KEYS[:2])
+    assert (again.key, again.is_new, again.certificate["bundle_format"]) == (first.key, False, 7)
+    assert faults(tmp_path, first.key) == {}
 
 
 def test_other_columns_and_categories_derived_in_another_way_are_not_summed(tmp_path: Path) -> None:
