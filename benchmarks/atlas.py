@@ -61,7 +61,9 @@ def flights_by_day(budget: Budget) -> Release:
 
 def measure(name: str, release: Release, folder: Path, *, opened: bool) -> dict[str, Any]:
     """Return the figures of one release; those of the browser only if the page is opened."""
+    mechanism = {"name": release.plan.mechanism.name, "options": release.plan.mechanism.options}
     stated = {"unit": "trip", "interval": {}, "guarantee": {"protected": "Each trip is protected."}, "exact": []}
+    stated |= {"mechanism": mechanism, "geographies": {}}
     certificate: Any = {"release": f"{name}/2001/r1", "period": "2001", "bundle_format": BUNDLE_FORMAT, **stated}
     page = folder / "atlas.html"
 

@@ -18,6 +18,7 @@ from od_core import Budget, PrivacyUnit, plan_release
 from od_core.evaluation.known_flows import SEED, KnownFlows, italy, random_tree
 from od_core.flows import indicators as module
 from od_core.flows import interval_ends
+from od_core.flows.estimation import intervals
 from od_core.flows.indicators import distance_bands
 from od_core.flows.mechanisms import InfTDARefined
 from od_core.flows.release import run_plan
@@ -74,6 +75,6 @@ def test_indicators_are_covered(name):
 
 def test_narrower_intervals_are_rejected(monkeypatch):
     """By a third."""
-    for place in (interval_ends, module):
+    for place in (interval_ends, intervals):
         monkeypatch.setattr(place, "DEVIATIONS", 0.66 * interval_ends.DEVIATIONS)
     assert too_rarely_covered(covered("random"), LEAST)
