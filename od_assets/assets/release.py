@@ -36,7 +36,7 @@ from od_assets.resources.upstream import automation, files_of, trips_of
 from od_assets.resources.warehouse import Warehouse
 from od_assets.series.flows import FlowSeries
 from od_assets.series.section import stated_beside
-from od_assets.series.series import G, P, Series
+from od_assets.series.series import MAIN_TABLES, G, P, Series
 from od_core import Release
 from od_core.errors import STAYS_CHARGED, OdError
 from od_core.files.duckdb_session import file_name, scratch_database, spill_folder
@@ -216,17 +216,9 @@ def source_assets(series: Series[Any, Any]) -> list[dg.AssetsDefinition]:
     return [geography, raw_trips]
 
 
-_MAIN_TABLES = {
-    "flows": ("flows", "flows_by_level"),
-    "group sizes": ("histogram", "group_sizes"),
-    "boxes": ("boxes", "stops_boxes"),
-}
-"""Main table of the bundle, and that table in the release database, by the contents of the kind."""
-
-
 def _table_asset(series: Series[Any, Any], bundle: dg.AssetKey, columns: Sequence[Column]) -> dg.AssetsDefinition:
     """Return the asset of the main table of a published bundle, which assets downstream load by its key."""
-    name, stored = _MAIN_TABLES[series.kind.contents]
+    name, stored = MAIN_TABLES[series.kind.contents]
     described = with_columns(PERIOD, *columns, sources=same_columns(bundle, columns))
     described["dagster/table_name"] = f"release.main.{stored}"
     key = [*series.prefix, f"{series.stated_name}_{name}"]

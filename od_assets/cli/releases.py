@@ -7,7 +7,6 @@ import re
 import shlex
 import sys
 from collections import Counter
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -286,7 +285,6 @@ def status(every: bool = False, as_json: bool = False) -> None:
     from od_core.published.opening import published_derived
 
     folders = project_folders()
-    ledger = None if folders.is_new else folders.ledger
     series, faults = [], list[OdError]()
     types = {path: component_type(path) for path in declaration_files()}
     declared = Counter(path.parent.name for path, kind in types.items() if kind in (*RELEASES, COMPARISON))
@@ -299,8 +297,8 @@ def status(every: bool = False, as_json: bool = False) -> None:
                 refuse_wrong_type(path)
         except OdError as error:
             faults += [] if str(error) in map(str, faults) else [error]
-    with nullcontext() if ledger is None else ledger.one_look():
-        states = {} if ledger is None else ledger.states()
+    with folders.ledger_or_empty() as ledger, ledger.one_look():
+        states = ledger.states()
         rows = period_status(series, ledger, states)
     listed = {row["release"] for row in rows}
     public = (name for name, state in states.items() if state.is_published and name not in listed)

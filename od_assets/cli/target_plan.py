@@ -9,7 +9,6 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import pandas as pd
@@ -23,7 +22,7 @@ from od_assets.series.reading import RELEASES, declaration_file, declarations_of
 from od_assets.series.section import with_environment, yaml_documents
 from od_assets.series.series import Series
 from od_assets.terminal import WRONG, console, print_json
-from od_core import Ledger, OdError, Plan, PrivacyUnit, ReleaseKey, ReleasePlan
+from od_core import OdError, Plan, PrivacyUnit, ReleaseKey, ReleasePlan
 from od_core.evaluation.forecast import (
     ALL_SIZES,
     CLASS_NAMES,
@@ -289,13 +288,10 @@ def payable_periods(
     """
     periods, folders = tuple(series.periods.declared()) or (series.periods.first,), Folders()
     due = [period for period in periods if period.text not in but]
-    with TemporaryDirectory(prefix="od-release-plan-") as name:
-        empty = Path(name) / "ledger.sqlite"
-        ledger = folders.ledger if folders.ledger_chain.exists() else Ledger(empty)
-        with ledger.trial():
-            ledger.declare(series.domain)
-            left = ledger.remaining(series.domain.name, [period.text for period in due or periods])
-            return periods, ledger.payable(series.name, series.domain, plan, due), min(left.values())
+    with folders.ledger_or_empty() as ledger, ledger.trial():
+        ledger.declare(series.domain)
+        left = ledger.remaining(series.domain.name, [period.text for period in due or periods])
+        return periods, ledger.payable(series.name, series.domain, plan, due), min(left.values())
 
 
 _REMEDY = "plan with wider tolerances, or raise the cap and state a reason, and plan again"

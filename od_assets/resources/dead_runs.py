@@ -19,7 +19,7 @@ from od_assets.project import current_project
 from od_assets.series.partitions import period_of
 from od_assets.series.reading import declared_comparisons, declared_releases
 from od_assets.series.section import key_prefix
-from od_assets.series.series import Series
+from od_assets.series.series import MAIN_TABLES, Series
 from od_core.errors import OdError
 from od_core.privacy.accounting import text_above
 
@@ -167,7 +167,7 @@ def chosen_series(run: dg.DagsterRun, prefix: str = "") -> set[str]:
 
     The key of a published table is the name of its series with that of the table, such as ``us_flights_flows``.
     """
-    length, table = 2 if prefix else 1, "_(flows|histogram|boxes)$"
+    length, table = 2 if prefix else 1, f"_({'|'.join(name for name, _ in MAIN_TABLES.values())})$"
     return {
         "_".join(key.path[:length]) if key.path[length:] else re.sub(table, "", "_".join(key.path))
         for key in run.asset_selection or ()

@@ -5,8 +5,11 @@ from __future__ import annotations
 import datetime
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from od_assets.project import current_project
@@ -51,6 +54,15 @@ class Folders:
     def is_new(self) -> bool:
         """Whether nothing was released here yet: there is neither a ledger nor the head of one that was lost."""
         return not self.ledger_chain.exists() and not (self.var / "confidential" / "ledger.head").exists()
+
+    @contextmanager
+    def ledger_or_empty(self) -> Iterator[Ledger]:
+        """Give the ledger or, if nothing was released yet, an empty one in a temporary folder."""
+        if not self.is_new:
+            yield self.ledger
+            return
+        with TemporaryDirectory(prefix="od-release-ledger-") as name:
+            yield Ledger(Path(name) / "ledger.sqlite")
 
     def existing_ledger(self) -> Ledger:
         """Return the ledger without creating one. Raises OdError if nothing was released yet."""

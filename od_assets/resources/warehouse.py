@@ -17,6 +17,7 @@ from od_assets.series.flows import closed_sessions
 from od_assets.series.section import key_prefix
 from od_core import Ledger, OdError, Published, ReleaseKey, verify_release
 from od_core.errors import nearest_only
+from od_core.flows.publishing.derived_kind import ASSISTED
 from od_core.ledger.chain import EntryName
 from od_core.ledger.confidential import LOCK_SECONDS
 from od_core.publication.database import stored_releases
@@ -159,8 +160,8 @@ def verified(release: str | None = None, warehouse: Warehouse | None = None) -> 
     if release is None:
         keys = [key for key in keys if key in here or key.release.startswith(own)]
     else:
-        known = keys
-        keys = [key for key in keys if release in (key.release, key.release.removesuffix("_assisted"), str(key))]
+        known, assisted = keys, f"_{ASSISTED.name}"
+        keys = [key for key in keys if release in (key.release, key.release.removesuffix(assisted), str(key))]
     if release is not None and not keys:
         names = tuple(sorted({name for key in known for name in (key.release, str(key))}))
         message = f"{release} was never published here{nearest_only(release, names)}"

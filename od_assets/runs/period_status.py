@@ -1,7 +1,6 @@
 """Choose the periods of a series, and describe the state of their releases. Imports no Dagster."""
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from fractions import Fraction
 from functools import cache
 from typing import Any
@@ -61,7 +60,7 @@ def planned_period(series: Series[Any, Any], period: str | None) -> str:
 
 
 def period_status(
-    declared: Sequence[Series[Any, Any]], ledger: Ledger | None, states: Mapping[str, ReleaseState]
+    declared: Sequence[Series[Any, Any]], ledger: Ledger, states: Mapping[str, ReleaseState]
 ) -> list[dict[str, Any]]:
     """Return the :func:`release_status` of every ended period of some series.
 
@@ -73,16 +72,17 @@ def period_status(
     rho_left: dict[str, Mapping[str, Fraction]] = {}
     for name, domain in domains.items():
         periods = {period.text for series in declared if series.domain.name == name for period in ended[series.name]}
-        rho_left[name] = dict.fromkeys(periods, domain.cap.allowed_rho())
-        with suppress(OdError):  # the first release declares the domain in the ledger, and the first of all creates it
-            rho_left[name] = ledger.remaining(name, periods) if ledger else rho_left[name]
+        try:
+            rho_left[name] = ledger.remaining(name, periods)
+        except OdError:  # the first release declares the domain in the ledger
+            rho_left[name] = dict.fromkeys(periods, domain.cap.allowed_rho())
     rows = []
     for series in declared:
         planned, domain_name = _plans(series), series.domain.name
         for period in ended[series.name]:
             key = series.key(period.text)
             row = release_status(key, states.get(str(key)), rho_left[domain_name][period.text])
-            if ledger and row["state"] != "not begun":
+            if row["state"] != "not begun":
                 plan = planned(period)
                 row["settings_changed"] = None if plan is None else ledger.changed_settings(key, domain_name, plan)
             elif (waits := arrival(series, period).waits) is not None:

@@ -32,6 +32,13 @@ from od_core.publication.kind import Kind, TableKind
 from od_core.records.formats import FORMATS, RecordColumns, RecordFormat, format_named
 from od_core.records.zone_lists import ZoneList
 
+MAIN_TABLES = {
+    "flows": ("flows", "flows_by_level"),
+    "group sizes": ("histogram", "group_sizes"),
+    "boxes": ("boxes", "stops_boxes"),
+}
+"""Main table of the bundle, and that table in the release database, by the contents of the kind."""
+
 
 class Arrivals(Section):
     """Conditions under which a period is released automatically once its file has arrived."""

@@ -29,7 +29,7 @@ from od_core.flows.publishing.derived_kind import (
 from od_core.flows.publishing.read_bundle import ReleaseRequest
 from od_core.ledger.release_key import ReleaseKey, before
 from od_core.periods import Period
-from od_core.publication.bundle import staged_folder, write_bundle
+from od_core.publication.bundle import BUNDLE_FORMAT, staged_folder, write_bundle
 from od_core.publication.certificate import Certificate
 from od_core.publication.read_back import absent, certificate_of, lost
 from od_core.published.opening import bundle_folder, published_bundles, zipped_bundles
@@ -92,7 +92,8 @@ def publish_derived(kind: DerivedKind[Any], releases: Path, keys: Sequence[Relea
         key = _revision(kind, releases, ReleaseKey(name, period), [source.facts() for source in sources])
         folder = releases / key.folder
         is_new = not folder.exists()
-        certificate = derived_certificate(kind, key, flows, sources, {} if is_new else certificate_of(folder))
+        bundle_format = BUNDLE_FORMAT if is_new else certificate_of(folder).get("bundle_format", 1)
+        certificate = derived_certificate(kind, key, flows, sources, bundle_format)
         report = kind.report(flows, certificate)
         with staged_folder(lambda place: write_bundle(kind, flows, certificate, report, place), folder):
             pass

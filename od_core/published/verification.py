@@ -98,7 +98,7 @@ def verify_release(published: Published) -> list[Finding]:
             sources = sources_of(published.bundle, certificate)
             examinations: dict[str, Examination] = {
                 "sources": lambda: iter(()),
-                "bundle": lambda: _derived_bundle(kind, published, sources, certificate),
+                "bundle": lambda: _derived_bundle(kind, published, sources, certificate.get("bundle_format", 1)),
             }
         else:
             public = kind.open(published.bundle)
@@ -120,7 +120,7 @@ def verify_release(published: Published) -> list[Finding]:
 
 
 def _derived_bundle(
-    kind: DerivedKind[Any], published: Published, sources: Sequence[Source], stated: Certificate
+    kind: DerivedKind[Any], published: Published, sources: Sequence[Source], bundle_format: int
 ) -> Iterator[str]:
     """Yield one line for each file of a bundle of derived flows that differs from the one that its releases give.
 
@@ -129,7 +129,7 @@ def _derived_bundle(
     if kind.in_sequence([source.key for source in sources], published.key.period) != [source.key for source in sources]:
         yield "its releases are not in the order of their periods"
     flows = kind.derived(by_name(sources))
-    facts = derived_certificate(kind, published.key, flows, sources, stated)
+    facts = derived_certificate(kind, published.key, flows, sources, bundle_format)
     yield from _differences(
         published, kind, flows, facts, kind.report(flows, facts), "the bundles of the releases give"
     )

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise, takewhile
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, ClassVar, cast
 
 import numpy as np
@@ -35,7 +34,7 @@ from od_core.privacy.accounting import float_above, text_above
 from od_core.privacy.budget import Cap
 from od_core.privacy.domain import Charged, rho_of_year
 from od_core.privacy.posterior import Guarantee
-from od_core.publication.bundle import BUNDLE_FORMAT, USUAL_FORMATS, faulty_files
+from od_core.publication.bundle import USUAL_FORMATS, faulty_files
 from od_core.publication.certificate import Certificate, certificate_digest, has_intervals
 from od_core.publication.certify import change_of, software_versions
 from od_core.publication.kind import BundleKind
@@ -123,13 +122,12 @@ def derived_certificate(
     key: ReleaseKey,
     flows: DerivedFlows,
     sources: Sequence[Source],
-    published: Mapping[str, Any] = MappingProxyType({}),
+    bundle_format: int,
 ) -> Certificate:
     """Return the certificate of derived flows, JSON-ready and of public values alone.
 
-    It states the bundle format of the ``published`` one, if any, and intervals if all releases state some. It follows
-    from the bundles of the releases alone. Facts such as how records were read are those of the first release whose
-    trips the flows are.
+    It states intervals if all releases state some. It follows from the bundles of the releases alone. Facts such as how
+    records were read are those of the first release whose trips the flows are.
     """
     releases = [source.release for source in sources]
     main, plan = sources[releases.index(flows.parts[0])].certificate, flows.parts[0].plan
@@ -158,7 +156,7 @@ def derived_certificate(
     copied = {name: text for name, text in stated.items() if name in _COPIED_SENTENCES}
     certificate = {
         "format": kind.format,
-        "bundle_format": published.get("bundle_format", BUNDLE_FORMAT),
+        "bundle_format": bundle_format,
         "formats": main.get("formats", sorted(USUAL_FORMATS)),
         "release": str(key),
         "period": key.period,

@@ -16,6 +16,7 @@ from od_core.flows.publishing.derived_kind import ASSISTED, SUMS, Source, by_nam
 from od_core.flows.publishing.kind import FLOWS
 from od_core.group_sizes.publishing import GROUP_SIZES
 from od_core.ledger.release_key import ReleaseKey
+from od_core.publication.bundle import BUNDLE_FORMAT
 from od_core.publication.certify import certificate
 from od_core.stops.publishing import STOPS
 from tests.od_core.group_sizes.test_release import released
@@ -123,7 +124,7 @@ def derived_from(name: str, kind: Any = SUMS, **changed: Any) -> dict[str, Any]:
         release, key = MADE[name][1](), ReleaseKey("commuters", period)
         sources.append(Source(key, release, _facts(FLOWS, release, key) | changed))
     key = ReleaseKey(f"commuters_{kind.name}", "2001-06" if kind is ASSISTED else "2001-05--2001-06")
-    stated = derived_certificate(kind, key, kind.derived(by_name(sources)), sources)
+    stated = derived_certificate(kind, key, kind.derived(by_name(sources)), sources, BUNDLE_FORMAT)
     facts: dict[str, Any] = json.loads(json.dumps(stated, sort_keys=True))
     return facts
 
