@@ -136,8 +136,9 @@ class AreaTotals:
         pairs = [*map(tree.level_pair, range(tree.depth + 1))]
         sides = []
         for side, (geography, other) in enumerate(((tree.origin, tree.destination), (tree.destination, tree.origin))):
-            coarsest = min(pair[1 - side] for pair in pairs if pair[side] == geography.depth)
-            if geography.size(geography.depth) > 1 and other.size(coarsest) > 1:
+            zones = geography.size(geography.depth)  # an area with a single zone has its trips
+            coarsest = min(pair[1 - side] for pair in pairs if geography.size(pair[side]) == zones)
+            if zones > 1 and other.size(coarsest) > 1:
                 sides.append(side)
         return tuple(sides)
 

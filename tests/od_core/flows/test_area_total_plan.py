@@ -121,6 +121,13 @@ def is_beside_the_tree(tree: FlowTree, side: int) -> bool:
     return len(zones) > 1 and ((len(zones), 1), (1, len(zones)))[side] not in cells
 
 
+def test_totals_that_are_those_of_areas_with_a_single_zone_are_not_measured_again():
+    """In the destination tree, level 2 has the trips from each of these areas to the only area, which are all."""
+    origin = geography_of([("a", "a1"), ("b", "b1"), ("c", "c1")])
+    destination = geography_of([("d", "d1"), ("d", "d2")])
+    assert [step.side for step in plan_of(origin, destination, tree="destination").area_total_steps] == [1]
+
+
 # What is refused
 
 
