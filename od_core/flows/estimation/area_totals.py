@@ -13,7 +13,12 @@ C R' m is the fit of a tree whose noisy values are 0, except those of the leaves
 variance. So h' is what the tree's own least squares estimate if s2 R' m is added to the noisy values of the leaves, and
 every estimator uses area totals in this way (:func:`with_area_totals`). All leaves below a divided node have the same
 variance, so R C R' m follows from the nodes above the leaves. Conjugate gradients [hestenes1952methods] solve the
-system. R maps the leaves that were measured: the trips of dropped nodes are given to the other leaves of their zone.
+system.
+
+R maps the leaves that were measured, but totals also contain the trips of dropped nodes. These are given to the other
+leaves of their zone, and must not move the levels above. So if nodes were dropped, C is the covariance given the
+estimates of the level two above the leaves, and what the leaves add is taken from the noisy values of that level.
+
 :mod:`od_core.flows.projection.onto_area_totals` makes whole numbers that agree with the estimated totals.
 """
 
@@ -27,7 +32,7 @@ from itertools import pairwise
 import numpy as np
 
 from od_core.flows.arrays import Integers, Reals
-from od_core.flows.estimation.least_squares import FamilyFit, MeasuredLevel
+from od_core.flows.estimation.least_squares import FamilyFit, MeasuredLevel, nothing_dropped, up
 from od_core.flows.estimation.levels import Measurement, SideTotals, of_area_totals
 from od_core.flows.plan import ReleasePlan
 from od_core.flows.projection.onto_area_totals import EstimatedTotals
@@ -119,30 +124,49 @@ def with_area_totals(
         measured: The measurements of a release, of which those of area totals are used.
 
     Returns:
-        The levels, of which only the last one differs; and the totals of the areas into which the children of a level
-        divide others, by the position of the level. Without measured area totals, the levels as they are, and none.
+        The levels, of which the last one differs and, if nodes were dropped, one more; and the totals of the areas into
+        which the children of a level divide others, by the position of the level. Without measured area totals, the
+        levels as they are, and none.
     """
     by_side = of_area_totals(measured)
     if not by_side or not len(levels[-1].nodes):
         return list(levels), {}
     system = TotalsSystem(plan.tree, levels, by_side)
     leaves, m, found = levels[-1], system.by_side(system.solution), {}
-    noisy = leaves.noisy + leaves.noise * (m[0][leaves.nodes.origin] + m[1][leaves.nodes.destination])
-    for k, above in enumerate(levels[:-1]):
+    added = leaves.noise * (m[0][leaves.nodes.origin] + m[1][leaves.nodes.destination])
+    moved = [*levels[:-1], replace(leaves, noisy=leaves.noisy + added)]
+    if system.fixed is not None:
+        above = levels[system.fixed]
+        below = [replace(levels[-2], noisy=np.zeros(len(levels[-2].nodes))), replace(leaves, noisy=added)]
+        *_, (_, _, (sums, spread)) = up(below)
+        noisy = above.noisy.copy()
+        noisy[above.divided] -= above.noise / spread * sums
+        moved[system.fixed] = replace(above, noisy=noisy)
+    for k in range(system.fixed or 0, len(levels) - 1):
+        above = levels[k]
         side, area = _divided(plan.tree, above, 1)
         if side in by_side and area[-1] > 0:
             (y, noise), zones = by_side[side], np.bincount(area)
             trips = np.bincount(area, y - noise * m[side])
             found[k] = EstimatedTotals(trips.astype(np.float64), (noise * zones).astype(np.float64))
-    return [*levels[:-1], replace(leaves, noisy=noisy)], found
+    return moved, found
 
 
 class TotalsSystem:
-    """The linear system of the multipliers m, R C R' + S, for the measured totals of one or both sides."""
+    """The linear system of the multipliers m, R C R' + S, for the measured totals of one or both sides.
+
+    Attributes:
+        fixed: Position of the level above which nothing changes; None if no node was dropped.
+    """
 
     def __init__(self, tree: FlowTree, levels: Sequence[MeasuredLevel], by_side: SideTotals) -> None:
         self._levels, self._leaves, self._totals = levels, _Families.of(tree, levels), by_side
-        self._families = FamilyFit(levels)
+        self._families = self._changes = FamilyFit(levels)
+        self.fixed: int | None = None
+        if not nothing_dropped(levels) and not np.isinf(levels[-3].noise):
+            self.fixed = len(levels) - 3
+            top = replace(levels[self.fixed], offsets=np.zeros(1, dtype=np.int64), noise=0.0)
+            self._changes = FamilyFit([top, *levels[-2:]])
         self._spread = np.concatenate([np.full(len(noisy), noise) for noisy, noise in by_side.values()])
         self._diagonal = self._spread + self._joined([self._leaves.diagonal(0), self._leaves.diagonal(1)])
 
@@ -198,7 +222,7 @@ class TotalsSystem:
     def _product(self, m: Reals) -> Reals:
         """Return (R C R' + S) m."""
         sums, own = self._leaves.noise_of(self.by_side(m))
-        return self._joined(self._leaves.begun_and_ended(self._families.of(sums), sums, own)) + self._spread * m
+        return self._joined(self._leaves.begun_and_ended(self._changes.of(sums), sums, own)) + self._spread * m
 
     def _solved(self, right: Reals) -> Reals:
         """Return the solution for a right side by conjugate gradients, with sums in a fixed order."""

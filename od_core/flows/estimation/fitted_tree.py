@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from od_core.flows.arrays import Integers, Reals
 from od_core.flows.estimation.area_totals import TotalsSystem
-from od_core.flows.estimation.least_squares import FittedLevel
+from od_core.flows.estimation.least_squares import FittedLevel, nothing_dropped
 from od_core.flows.estimation.levels import SideTotals
 from od_core.geography.flow_tree import FlowTree, run_sums
 from od_core.geography.geography import Numbers
@@ -291,7 +291,7 @@ class FittedTree:
         area_totals: SideTotals = MappingProxyType({}),
     ) -> None:
         self.tree, self.levels, self.by_noise, self.area_totals = tree, levels, by_noise, area_totals
-        self.nothing_dropped = all(len(level.divided) == len(level.nodes) for level in levels[:-1])
+        self.nothing_dropped = nothing_dropped(levels)
         self._rows = MEASURED_ROWS if self.nothing_dropped else ALL_ROWS
 
     @cached_property

@@ -94,6 +94,11 @@ class FittedLevel(MeasuredLevel):
         )
 
 
+def nothing_dropped(levels: Sequence[MeasuredLevel]) -> bool:
+    """Return True if every node above the leaves has measured nodes below it."""
+    return all(len(level.divided) == len(level.nodes) for level in levels[:-1])
+
+
 def least_squares(plan: ReleasePlan, total: int | None, measured: Sequence[NoisyCounts]) -> list[FittedLevel]:
     """Return :func:`measured_levels` with their estimates, top level first."""
     return fit(measured_levels(plan, total, measured))

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from od_core import Budget, Geography, OdError, PrivacyUnit, release_flows, sum_releases
 from od_core.flows.estimation import intervals
-from od_core.flows.interval_ends import DEVIATIONS, upper_bound
+from od_core.flows.interval_ends import DEVIATIONS, ROUNDING, upper_bound
 from od_core.flows.released_flows import WeightedSum
 from tests.od_core.doubles import SeededNoise, no_noise
 from tests.od_core.oracles.intervals import DROPPING, KEEPING, Case, case_of, within
@@ -130,9 +130,9 @@ def test_dropped_nodes_add_at_most_their_bounds_with_the_extreme_weights_below_t
     assert found.deviation == pytest.approx(math.sqrt(variance), abs=1e-6)
     assert (estimate.least, estimate.most) == pytest.approx((least, most), abs=1e-6)
     assert least - 1e-6 <= found.unmeasured[0] <= 0 <= found.unmeasured[1] <= most + 1e-6
-    reach = DEVIATIONS * math.sqrt(variance)
-    assert value - reach + least - 1e-6 <= found.lower <= value + 1e-6
-    assert value - 1e-6 <= found.upper <= value + reach + most + 1e-6
+    reach, rounding = DEVIATIONS * math.sqrt(variance), ROUNDING * abs(value) + 1e-6
+    assert value - reach + least - rounding <= found.lower <= value + 1e-6
+    assert value - 1e-6 <= found.upper <= value + reach + most + rounding
 
 
 def _by_number(case: Case, table: pd.DataFrame):
