@@ -132,7 +132,7 @@ def _facade_seconds(frame: Any, flows: SyntheticFlows, plan: ReleasePlan, noise:
         mechanism=plan.mechanism,
         noise=noise,
         fault_threshold=0,
-        area_totals=None if plan.area_totals is None else plan.area_totals.share,
+        area_totals=plan.area_totals,
     )
     _ = release.flows
     return time.perf_counter() - start

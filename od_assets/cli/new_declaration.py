@@ -50,7 +50,7 @@ from od_assets.components.project import refuse_unloadable
 from od_assets.project import current_project
 from od_assets.resources.folders import Folders
 from od_assets.runs.period_status import planned_period
-from od_assets.series.flows import CountedRecords, Sides, Trips
+from od_assets.series.flows import CountedRecords, Trips
 from od_assets.series.partitions import SINGLE, SeriesPeriods
 from od_assets.series.reading import MODELS, RELEASES, declaration, declared_by, missing_warehouse
 from od_assets.series.section import Section, first_fault
@@ -698,9 +698,6 @@ ROOM = 5
 _FIRST = ("name", "owners", "trips", "geography", "periods", "domain", "privacy")
 """Fields that every declaration has, in the order in which they are written, before all others."""
 
-_AREA_TOTALS = {"area_totals": {"share": "1/10"}}
-"""The field by which a new release measures area totals, if that pays (:func:`_area_totals_pay`)."""
-
 _MANY_ZONES = 100
 """Smallest number of zones with which area totals pay: sums of as many noisy flows have several times their noise."""
 
@@ -768,8 +765,10 @@ def initialize(name: str, answers: Answers, fields: Fields) -> tuple[list[Path],
         model = MODELS[component]
         validated = declared_by(release, model, f"{name}/defs.yaml")
         geography = validated.read_geography()
-        if _area_totals_pay(release, geography):
-            validated = declared_by(release | _AREA_TOTALS, model, f"{name}/defs.yaml")
+        least = min(len(areas.zones) for areas in (geography.origin, geography.destination))
+        if least >= _MANY_ZONES and {"area_totals", "mechanism", "mechanism_options", "bands"}.isdisjoint(release):
+            release |= {"area_totals": {"share": "1/10"}}
+            validated = declared_by(release, model, f"{name}/defs.yaml")
         periods, data_set = validated.stated_periods, {"name": name} | attributes_in(answers, "domain")
         cap = data_set.pop("cap", {})
         length, start = periods.every, periods.first.partition("--")[0]  # of a span
@@ -799,13 +798,6 @@ def initialize(name: str, answers: Answers, fields: Fields) -> tuple[list[Path],
         Folders().hold_to_declared(series.domain)  # releases of a data set of this name may be charged already
         refuse_unloadable(series)  # a declaration with a fault would stop the whole project from loading
     return [release_file, data_set_file, *warehouse], geography.area_counts
-
-
-def _area_totals_pay(declared: Fields, sides: Sides) -> bool:
-    """Return whether a release that says nothing of area totals, mechanism or bands should measure the totals."""
-    if not {"area_totals", "mechanism", "mechanism_options", "bands"}.isdisjoint(declared):
-        return False
-    return all(len(areas.zones) >= _MANY_ZONES for areas in (sides.origin, sides.destination))
 
 
 def _usual_cap(series: Series[Any, Any], plan: Plan, epsilon: str) -> dict[str, str]:

@@ -20,10 +20,11 @@ from od_core import Budget, Geography, Neighbours, OdError, PrivacyDomain, Relea
 from od_core.flows.mechanisms import MECHANISMS, Mechanism
 from od_core.flows.plan import PART_TRIPS, Bands
 from od_core.flows.publishing.kind import FLOWS
-from od_core.flows.step import AreaTotals, Segments, measured_levels
+from od_core.flows.step import Segments, check_area_totals, measured_levels
 from od_core.geography.codes import WHOLE_SPACE
 from od_core.geography.flow_tree import TreeOrder, equally_deep, level_pair, repeated_names
 from od_core.ledger.confidential import ConfidentialFolder
+from od_core.privacy.accounting import exact_fraction
 from od_core.records.formats import RecordColumns, RecordFormat
 from od_core.records.segments import Breakdown, Derivation, SegmentSource, breakdowns, check_sources, counts_unlisted
 from od_core.records.zone_lists import ZoneList
@@ -440,9 +441,9 @@ class TripSeries(FlowSeries):
         """Share of the budget for the trips from and to each zone; None if they are not measured beside the tree."""
         if self.stated_area_totals is None:
             return None
-        totals = AreaTotals(self.stated_area_totals.share)
-        totals.check(self.mechanism, in_parts=self.bands is not None)
-        return totals.share
+        share = exact_fraction("the share of the budget for area totals", self.stated_area_totals.share)
+        check_area_totals(share, self.mechanism, in_parts=self.bands is not None)
+        return share
 
     @property
     def area_total_keys(self) -> dict[int, list[str]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import cached_property, partial
 from typing import Any
 
@@ -19,7 +20,7 @@ from od_core.evaluation.known_flows import KnownFlows
 from od_core.evaluation.metrics import leaves_of, sums_by_level
 from od_core.flows.mechanisms import TDAL2, InfTDA, InfTDARefined, StabilityHistogram, VanillaGauss
 from od_core.flows.plan import ReleasePlan
-from od_core.flows.step import AreaTotals
+from od_core.flows.step import sides_of_area_totals
 from od_core.geography.flow_tree import FlowTree, Nodes
 from od_core.periods import Period
 from od_core.privacy.accounting import exact_fraction, text_above
@@ -106,8 +107,8 @@ def options(plan: Plan, epsilons: Sequence[str] = ()) -> Iterator[Option]:
     for decision, choice, unit, budget, note in choices(plan):
         if decision in ("unit", "m") and isinstance(plan, ReleasePlan):
             cases.append((choice, partial(planned, plan, unit, budget), note))
-    if isinstance(plan, ReleasePlan) and plan.mechanism.refines and AreaTotals.sides(plan.tree):
-        other = AreaTotals("1/10") if plan.area_totals is None else None
+    if isinstance(plan, ReleasePlan) and plan.mechanism.refines and sides_of_area_totals(plan.tree):
+        other = Fraction(1, 10) if plan.area_totals is None else None
         choice = "area totals not measured" if other is None else "area totals measured, with 1/10 of the budget"
         cases.append((choice, partial(replace, plan, area_totals=other), ""))
     for mechanism in _COMPARED if isinstance(plan, ReleasePlan) else ():

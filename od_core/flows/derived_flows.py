@@ -25,7 +25,6 @@ from od_core.errors import OdError
 from od_core.flows.arrays import Integers
 from od_core.flows.estimation.held_out import chosen_rule
 from od_core.flows.estimation.intervals import SegmentIntervals, refuse_without_intervals
-from od_core.flows.estimation.levels import combined_totals
 from od_core.flows.estimation.shrinkage import LEAST_SQUARES, Rule, shrink
 from od_core.flows.release import Release
 from od_core.flows.released_flows import ReleasedFlows
@@ -238,7 +237,7 @@ def assist_release(releases: Releases) -> AssistedFlows:
 
 def rule_of(last: Release, earlier: Nodes | None) -> Rule:
     """Return the rule with the least held-out error for a release; ``earlier`` are the leaves of the period before."""
-    if combined_totals(last.plan, last.measured)[-1].parents is None:  # one node a level: nothing to learn
+    if last.measured[len(last.plan.steps) - 1].parents is None:  # one node a level: nothing to learn
         return LEAST_SQUARES
     return chosen_rule(last.plan, last.fitted_levels(), earlier)
 

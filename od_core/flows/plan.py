@@ -27,20 +27,21 @@ from od_core.flows.interval_ends import half_width
 from od_core.flows.mechanisms import MECHANISMS, Mechanism
 from od_core.flows.optimal_shares import VarianceModel, minimised_error
 from od_core.flows.step import (
-    AreaTotals,
     AreaTotalStep,
     CombinedTotals,
     Segments,
     SegmentStep,
     TotalStep,
+    check_area_totals,
     measured_levels,
     planned_steps,
     shifted_cells,
+    sides_of_area_totals,
     threshold_step,
 )
 from od_core.geography.flow_tree import FlowTree, Nodes, TreeOrder
 from od_core.geography.geography import Geography
-from od_core.privacy.accounting import Number, float_above
+from od_core.privacy.accounting import Number, exact_fraction, float_above
 from od_core.privacy.budget import Budget, Spent
 from od_core.privacy.neighbours import DEFAULT_ACCEPTANCE, Acceptance, Neighbours, NodeSizes, nodes_that_hold
 from od_core.privacy.plan import (
@@ -131,7 +132,7 @@ class ReleasePlan(Plan):
         tree, unit, budget, mechanism, bands, acceptance: see :func:`plan_release`.
         segments: breakdowns by which trips are also counted; None if there are none.
         uncounted: how the number of uncounted trips is measured; None if it is not measured.
-        area_totals: how the trips from and to each zone are measured; None if they are not measured.
+        area_totals: share of the budget for the trips from and to each zone; None if they are not measured.
         earlier: what the certificate of the release before states of the rule of estimation of its series: ``release``,
             ``estimation`` and ``evidence``. None if there is none, or if the mechanism does not choose a rule.
 
@@ -148,7 +149,7 @@ class ReleasePlan(Plan):
     acceptance: Acceptance = DEFAULT_ACCEPTANCE
     segments: Segments | None = None
     uncounted: Uncounted | None = None
-    area_totals: AreaTotals | None = None
+    area_totals: Fraction | None = None
     earlier: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
@@ -165,7 +166,7 @@ class ReleasePlan(Plan):
         if self.uncounted is not None:
             self.uncounted.check(self.unit)
         if self.area_totals is not None:
-            self.area_totals.check(self.mechanism, in_parts=self.bands is not None)
+            check_area_totals(self.area_totals, self.mechanism, in_parts=self.bands is not None)
         if self.bands is not None:
             self.bands.check(self.tree.depth, self.mechanism)
         if len(self.step_bands) < (1 if self.bands is None else 1 + len(self.bands.cuts)):
@@ -188,8 +189,7 @@ class ReleasePlan(Plan):
     @property
     def share_of_tree(self) -> Fraction:
         """Share of the budget that the steps of the flow tree have; area totals and uncounted trips have the rest."""
-        of_areas = Fraction(0) if self.area_totals is None else self.area_totals.share
-        return share_of_table(self.uncounted) * (1 - of_areas)
+        return share_of_table(self.uncounted) * (1 - (self.area_totals or 0))
 
     @cached_property
     def _of_table(self) -> tuple[GaussianStep, ...]:
@@ -512,7 +512,7 @@ class ReleasePlan(Plan):
             **({} if self.bands is None else {"bands": self.bands.facts()}),
             **({} if self.segments is None else {"segments": self.segments.facts()}),
             **({} if self.uncounted is None else {"uncounted": self.uncounted.facts()}),
-            **({} if self.area_totals is None else {"area_totals": str(self.area_totals.share)}),
+            **({} if self.area_totals is None else {"area_totals": str(self.area_totals)}),
             **({} if self.earlier is None else {EARLIER: json.loads(json.dumps(self.earlier, sort_keys=True))}),
         }
 
@@ -577,7 +577,7 @@ def plan_release(
     if isinstance(budget.shares, MinimiseRule) and chosen.measures != "present_leaves":
         model = VarianceModel(flow_tree, _neighbours(unit, acceptance, flow_tree, segments), chosen, segments)
         budget = replace(budget, shares=model.of_levels(minimised_error(model, budget.shares).shares))
-    of_areas = None if area_totals is None else AreaTotals(area_totals)
+    of_areas = None if area_totals is None else exact_fraction("the share of the budget for area totals", area_totals)
     return ReleasePlan(flow_tree, unit, budget, chosen, bands, acceptance, segments, uncounted, of_areas)
 
 
@@ -602,6 +602,6 @@ def node_sizes(max_trips: int, max_trips_pair: int | None, tree: FlowTree) -> tu
     if max_trips_pair is None:
         return ()
     zones = [geography.size(geography.depth) for geography in (tree.origin, tree.destination)]
-    of_areas = [[(zones[1 - side], zones[side])] for side in AreaTotals.sides(tree)]
+    of_areas = [[(zones[1 - side], zones[side])] for side in sides_of_area_totals(tree)]
     levels = [*map(tree.node_sizes, range(tree.depth + 1)), *of_areas]
     return tuple(nodes_that_hold(max_trips, max_trips_pair, nodes) for nodes in levels)

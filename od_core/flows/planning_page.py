@@ -23,7 +23,7 @@ from markupsafe import escape
 from od_core.errors import OdError
 from od_core.flows.accuracy import MAX_SHAPES, NORMAL_VALUES, most_leaves, shapes_of
 from od_core.flows.plan import ReleasePlan, node_sizes
-from od_core.flows.step import Segments, level_queries, level_shares, planned_steps, shifted_cells
+from od_core.flows.step import Segments, level_queries, level_shares, planned_steps, shifted_cells, sides_of_area_totals
 from od_core.geography.flow_tree import FlowTree
 from od_core.geography.geography import Geography
 from od_core.parallel import in_order
@@ -245,7 +245,7 @@ class _Choices:
             shares = level_shares(tree, neighbours, mechanism, declared, segments=segments is not None)
         queries = [(level, by is not None) for level, by, _ in level_queries(shares, neighbours, segments)]
         area_totals = self.plan.area_totals
-        sides = () if area_totals is None else area_totals.sides(tree)
+        sides = () if area_totals is None else sides_of_area_totals(tree)
         area_totals = area_totals if sides else None  # the tree of some levels may measure all totals itself
         queries += [(tree.depth, False)] * len(sides)
         cells, rho, promise = shifted_cells(neighbours, queries), None, None
@@ -264,8 +264,7 @@ class _Choices:
             ]
             rho = [[float(loss.rho), text_above(loss.rho)] for loss in losses if loss] if is_exact else None
         listed = [[level, float(share)] for level, share in shares.items()]
-        of_tree = 1 - (Fraction(0) if area_totals is None else area_totals.share)
-        return {"shares": listed, "ofTree": float(of_tree), "fits": fits, "rho": rho, "promise": promise}
+        return {"shares": listed, "ofTree": float(1 - (area_totals or 0)), "fits": fits, "rho": rho, "promise": promise}
 
 
 def kept_levels(depth: int) -> list[tuple[int, ...]]:

@@ -11,7 +11,7 @@ from typing import Any
 from od_core.errors import OdError
 from od_core.flows.mechanisms import Mechanism
 from od_core.geography.flow_tree import FlowTree
-from od_core.privacy.accounting import Number, exact_fraction
+from od_core.privacy.accounting import exact_fraction
 from od_core.privacy.budget import Budget, Charge
 from od_core.privacy.neighbours import Neighbours, sensitivity_of_leaves, sensitivity_squared
 from od_core.privacy.plan import GaussianStep
@@ -102,45 +102,28 @@ class AreaTotalStep(GaussianStep):
         return {"area_totals": ("origin", "destination")[self.side], **super().noise_facts}
 
 
-@dataclass(frozen=True)
-class AreaTotals:
-    """The declared measurement of the trips from and to each zone.
+def check_area_totals(share: Fraction, mechanism: Mechanism, *, in_parts: bool) -> None:
+    """Raise OdError if the trips from and to each zone cannot have a share of the budget of the table."""
+    if not 0 < share <= Fraction(1, 2):
+        raise _no_area_totals(f"their share of the budget is {share}; it must be above 0 and at most 1/2")
+    if in_parts:
+        raise _no_area_totals("a release in parts (`bands`) has none")
+    if not mechanism.refines:
+        raise _no_area_totals(f"mechanism {mechanism.name!r} estimates a level from itself and the levels above")
+    if mechanism.leaf_dial is not None and not mechanism.shrinks:
+        raise _no_area_totals("leaves: empirical_bayes needs estimate: shrunk to use them")
 
-    Attributes:
-        share: its share of the budget of the table, above 0 and at most 1/2, in equal parts for the measured sides.
 
-    Raises:
-        OdError: the share is out of its range.
-    """
-
-    share: Fraction
-
-    def __init__(self, share: Number) -> None:
-        exact = exact_fraction("the share of the budget for area totals", share)
-        if not 0 < exact <= Fraction(1, 2):
-            raise _no_area_totals(f"their share of the budget is {exact}; it must be above 0 and at most 1/2")
-        object.__setattr__(self, "share", exact)
-
-    def check(self, mechanism: Mechanism, *, in_parts: bool) -> None:
-        """Raise OdError if a mechanism, or a release in parts, cannot be combined with area totals."""
-        if in_parts:
-            raise _no_area_totals("a release in parts (`bands`) has none")
-        if not mechanism.refines:
-            raise _no_area_totals(f"mechanism {mechanism.name!r} estimates a level from itself and the levels above")
-        if mechanism.leaf_dial is not None and not mechanism.shrinks:
-            raise _no_area_totals("leaves: empirical_bayes needs estimate: shrunk to use them")
-
-    @staticmethod
-    def sides(tree: FlowTree) -> tuple[int, ...]:
-        """Return the sides whose totals are not nodes of the tree: 0 for the origins, 1 for the destinations."""
-        pairs = [*map(tree.level_pair, range(tree.depth + 1))]
-        sides = []
-        for side, (geography, other) in enumerate(((tree.origin, tree.destination), (tree.destination, tree.origin))):
-            zones = geography.size(geography.depth)  # an area with a single zone has its trips
-            coarsest = min(pair[1 - side] for pair in pairs if geography.size(pair[side]) == zones)
-            if zones > 1 and other.size(coarsest) > 1:
-                sides.append(side)
-        return tuple(sides)
+def sides_of_area_totals(tree: FlowTree) -> tuple[int, ...]:
+    """Return the sides whose totals are not nodes of the tree: 0 for the origins, 1 for the destinations."""
+    pairs = [*map(tree.level_pair, range(tree.depth + 1))]
+    sides = []
+    for side, (geography, other) in enumerate(((tree.origin, tree.destination), (tree.destination, tree.origin))):
+        zones = geography.size(geography.depth)  # an area with a single zone has its trips
+        coarsest = min(pair[1 - side] for pair in pairs if geography.size(pair[side]) == zones)
+        if zones > 1 and other.size(coarsest) > 1:
+            sides.append(side)
+    return tuple(sides)
 
 
 def _no_area_totals(message: str) -> OdError:
@@ -305,7 +288,7 @@ def planned_steps(
     mechanism: Mechanism,
     budget: Budget,
     segments: Segments | None = None,
-    area_totals: AreaTotals | None = None,
+    area_totals: Fraction | None = None,
     of_table: Fraction = Fraction(1),
 ) -> tuple[GaussianStep, ...]:
     """Return the steps of a mechanism without a threshold, top level first; within a level, the totals first.
@@ -316,7 +299,7 @@ def planned_steps(
     of_levels = level_shares(tree, neighbours, mechanism, budget, segments=segments is not None)
     queries = level_queries(of_levels, neighbours, segments)
     total = sum(share for *_, share in queries)
-    sides, of_areas = ((), Fraction(0)) if area_totals is None else (area_totals.sides(tree), area_totals.share)
+    sides, of_areas = () if area_totals is None else sides_of_area_totals(tree), area_totals or Fraction(0)
     if area_totals is not None and not sides:
         raise _no_area_totals("the flow tree measures the trips from and to each zone itself")
     shares = tuple((1 - of_areas) * share / total for *_, share in queries)

@@ -188,11 +188,11 @@ def planned(plan: Plan, unit: PrivacyUnit, budget: Budget, mechanism: Mechanism 
         raise OdError(
             "OD-PLAN-INVALID", "a plan of an unknown kind has no alternatives", next_step="use a plan of this library"
         )
-    changed, area_totals = mechanism or plan.mechanism, plan.area_totals
+    changed = mechanism or plan.mechanism
     options |= {"mechanism": changed, "tree": plan.tree.order}
     options |= {"destination_geography": plan.tree.destination}
     options |= {"bands": plan.bands, "segments": plan.segments}
-    options["area_totals"] = area_totals.share if area_totals is not None and changed.refines else None
+    options["area_totals"] = plan.area_totals if changed.refines else None
     options["uncounted"] = plan.uncounted if unit.kind == plan.unit.kind else None
     shares = budget.shares if mechanism is None else None
     if isinstance(shares, tuple) and shares[0] != "geometric":

@@ -25,13 +25,13 @@ estimates of the level two above the leaves, and what the leaves add is taken fr
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
 
-from od_core.flows.arrays import Integers, Reals
+from od_core.flows.arrays import Reals
 from od_core.flows.estimation.least_squares import FamilyFit, MeasuredLevel, nothing_dropped, up
 from od_core.flows.estimation.levels import Measurement, SideTotals, of_area_totals
 from od_core.flows.plan import ReleasePlan
@@ -44,67 +44,6 @@ _ITERATIONS = 300
 
 _RESIDUAL = 1e-11
 """Part of the right side that may remain."""
-
-
-@dataclass(frozen=True, eq=False)
-class _Families:
-    """The families of leaves: each divides an area of one side into its zones, and has one zone on the other side.
-
-    Attributes:
-        side: Side that the leaves divide: 0 for origins, 1 for destinations.
-        area, zone: Number of the area, and of the zone on the other side; shape (families,) each.
-        size: Number of leaves; shape (families,).
-        area_of: Number of the area of each zone on the side that is divided; shape (zones,).
-        zones: Number of zones of the origins and of the destinations.
-        noise: Variance of the noise of the leaves.
-    """
-
-    side: int
-    area: Numbers
-    zone: Numbers
-    size: Integers
-    area_of: Numbers
-    zones: tuple[int, int]
-    noise: float
-
-    @classmethod
-    def of(cls, tree: FlowTree, levels: Sequence[MeasuredLevel]) -> _Families:
-        """Return the families of the last of some levels."""
-        above, leaves = levels[-2:]
-        side, area_of = _divided(tree, above)
-        ends = leaves.nodes.origin, leaves.nodes.destination
-        area = (above.nodes.origin, above.nodes.destination)[side][above.divided]
-        zones = tree.origin.size(tree.origin.depth), tree.destination.size(tree.destination.depth)
-        zone = ends[1 - side][leaves.offsets[:-1]]
-        return cls(side, area, zone, np.diff(leaves.offsets), area_of, zones, leaves.noise)
-
-    def begun_and_ended(self, h: Reals, sums: Reals, own: Reals) -> tuple[Reals, Reals]:
-        """Return the fitted totals of all origins and of all destinations; shape (zones,) each.
-
-        Args:
-            h: Fitted trips of each family.
-            sums: Sum of the noisy values of the leaves of each family.
-            own: Sum of the noisy values of the leaves of each zone of the side that is divided; shape (zones,).
-        """
-        lacking = np.bincount(self.area, (h - sums) / self.size, minlength=int(self.area_of[-1]) + 1)
-        divided = own + lacking[self.area_of]
-        whole: Reals = np.bincount(self.zone, h, minlength=self.zones[1 - self.side]).astype(np.float64)
-        return (whole, divided) if self.side else (divided, whole)
-
-    def noise_of(self, m: tuple[Reals, Reals]) -> tuple[Reals, Reals]:
-        """Return s2 R' m, summed over the leaves of each family, and over those of each zone that is divided."""
-        own, other = m[self.side], m[1 - self.side][self.zone]
-        of_areas = np.bincount(self.area_of, own)
-        number = np.bincount(self.area, minlength=len(of_areas))[self.area_of]
-        of_others = np.bincount(self.area, other, minlength=len(of_areas))[self.area_of]
-        return self.noise * (of_areas[self.area] + self.size * other), self.noise * (number * own + of_others)
-
-    def diagonal(self, side: int) -> Reals:
-        """Return the noise of the leaves of each zone of one side; shape (zones,)."""
-        leaves = np.bincount(self.zone, self.size, minlength=self.zones[side])
-        if side == self.side:
-            leaves = np.bincount(self.area, minlength=int(self.area_of[-1]) + 1)[self.area_of]
-        return self.noise * leaves.astype(np.float64)
 
 
 def _divided(tree: FlowTree, above: MeasuredLevel, below: int = 0) -> tuple[int, Numbers]:
@@ -160,15 +99,27 @@ class TotalsSystem:
     """
 
     def __init__(self, tree: FlowTree, levels: Sequence[MeasuredLevel], by_side: SideTotals) -> None:
-        self._levels, self._leaves, self._totals = levels, _Families.of(tree, levels), by_side
+        self._levels, self._totals = levels, by_side
         self._families = self._changes = FamilyFit(levels)
         self.fixed: int | None = None
         if not nothing_dropped(levels) and not np.isinf(levels[-3].noise):
             self.fixed = len(levels) - 3
             top = replace(levels[self.fixed], offsets=np.zeros(1, dtype=np.int64), noise=0.0)
             self._changes = FamilyFit([top, *levels[-2:]])
+        above, leaves = levels[-2:]
+        # A family of leaves divides an area of one side into its zones, and has one zone on the other side.
+        self._side, self._area_of = _divided(tree, above)
+        ends = leaves.nodes.origin, leaves.nodes.destination
+        self._area = (above.nodes.origin, above.nodes.destination)[self._side][above.divided]
+        self._own, self._zone = ends[self._side], ends[1 - self._side][leaves.offsets[:-1]]
+        self._size = np.diff(leaves.offsets)
+        self._zones = tree.origin.size(tree.origin.depth), tree.destination.size(tree.destination.depth)
+        families = np.bincount(self._area, minlength=int(self._area_of[-1]) + 1)
+        self._families_of_zone = families[self._area_of].astype(np.float64)
+        whole = np.bincount(self._zone, self._size, minlength=self._zones[1 - self._side]).astype(np.float64)
+        by_leaves = (whole, self._families_of_zone) if self._side else (self._families_of_zone, whole)
         self._spread = np.concatenate([np.full(len(noisy), noise) for noisy, noise in by_side.values()])
-        self._diagonal = self._spread + self._joined([self._leaves.diagonal(0), self._leaves.diagonal(1)])
+        self._diagonal = self._spread + leaves.noise * self._joined(by_leaves)
 
     @cached_property
     def solution(self) -> Reals:
@@ -189,7 +140,7 @@ class TotalsSystem:
 
     def lacking(self, m: Reals) -> Reals:
         """Return what C R' m adds to each family, minus what s2 R' m adds to its leaves; shape (families,)."""
-        sums, _ = self._leaves.noise_of(self.by_side(m))
+        sums, _ = self._noise_of(m)
         return self._families.of(sums) - sums
 
     def improvement(self, weights: Reals) -> tuple[float, float]:
@@ -198,13 +149,13 @@ class TotalsSystem:
         ``weights`` are those of the leaves. The covariances of the totals and the sum are c = R C w, so the estimate
         changes by c' m, and the variance falls by c' (R C R' + S)^-1 c.
         """
-        noisy = self._leaves.noise * weights
+        noisy = self._levels[-1].noise * weights
         c = self._totals_of(noisy, self._families.of(run_sums(noisy, self._levels[-1].offsets)))
         return _dot(c, self.solution), _dot(c, self._solved(c))
 
     def by_side(self, values: Reals) -> tuple[Reals, Reals]:
         """Return numbers of the measured totals by side; 0 for a side without measured totals."""
-        zones = self._leaves.zones
+        zones = self._zones
         ends = np.cumsum([0, *(zones[side] for side in self._totals)])
         found = {side: values[first:last] for side, (first, last) in zip(self._totals, pairwise(ends), strict=True)}
         return found.get(0, np.zeros(zones[0])), found.get(1, np.zeros(zones[1]))
@@ -214,15 +165,31 @@ class TotalsSystem:
 
     def _totals_of(self, noisy: Reals, h: Reals) -> Reals:
         """Return the fitted totals, given the noisy values of the leaves and the estimates of the families."""
-        leaves, side = self._levels[-1], self._leaves.side
-        zone = (leaves.nodes.origin, leaves.nodes.destination)[side]
-        own = np.bincount(zone, noisy, minlength=self._leaves.zones[side]).astype(np.float64)
-        return self._joined(self._leaves.begun_and_ended(h, run_sums(noisy, leaves.offsets), own))
+        own = np.bincount(self._own, noisy, minlength=self._zones[self._side]).astype(np.float64)
+        return self._fitted(h, run_sums(noisy, self._levels[-1].offsets), own)
+
+    def _fitted(self, h: Reals, sums: Reals, own: Reals) -> Reals:
+        """Return the fitted totals, given the fitted trips of families and the noisy values of their leaves.
+
+        These are summed over each family, and over each zone of the side that the leaves divide.
+        """
+        lacking = np.bincount(self._area, (h - sums) / self._size, minlength=int(self._area_of[-1]) + 1)
+        whole = np.bincount(self._zone, h, minlength=self._zones[1 - self._side]).astype(np.float64)
+        divided = own + lacking[self._area_of]
+        return self._joined((whole, divided) if self._side else (divided, whole))
+
+    def _noise_of(self, m: Reals) -> tuple[Reals, Reals]:
+        """Return s2 R' m, summed over the leaves of each family, and over those of each zone that is divided."""
+        by_side, noise = self.by_side(m), self._levels[-1].noise
+        own, other = by_side[self._side], by_side[1 - self._side][self._zone]
+        of_areas = np.bincount(self._area_of, own)
+        of_others = np.bincount(self._area, other, minlength=len(of_areas))[self._area_of]
+        return noise * (of_areas[self._area] + self._size * other), noise * (self._families_of_zone * own + of_others)
 
     def _product(self, m: Reals) -> Reals:
         """Return (R C R' + S) m."""
-        sums, own = self._leaves.noise_of(self.by_side(m))
-        return self._joined(self._leaves.begun_and_ended(self._changes.of(sums), sums, own)) + self._spread * m
+        sums, own = self._noise_of(m)
+        return self._fitted(self._changes.of(sums), sums, own) + self._spread * m
 
     def _solved(self, right: Reals) -> Reals:
         """Return the solution for a right side by conjugate gradients, with sums in a fixed order."""

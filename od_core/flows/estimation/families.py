@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from od_core.flows.arrays import Integers, Reals
 from od_core.flows.estimation.least_squares import MeasuredLevel, descend, up
 from od_core.flows.plan import ReleasePlan
+from od_core.flows.projection.onto_area_totals import EstimatedTotals
 from od_core.geography.flow_tree import CHILDREN_AT_ONCE, Nodes, Pairs, family_blocks, position_of, run_sums
 from od_core.kernels import kernel
 from od_core.parallel import in_order
@@ -69,6 +70,7 @@ class Families:
         z, v: Estimate of each kept child from itself and the levels below it, and its variance; shape (kept,). A child
             that was dropped has its noisy value, as leaves have, for which these are empty.
         parent_h, parent_variance: Estimate of each parent from all levels, and its variance; shape (families,).
+        of_areas: Estimated totals of the areas from their measurements, if there are some.
     """
 
     offsets: Integers
@@ -84,6 +86,7 @@ class Families:
     v: Reals
     parent_h: Reals
     parent_variance: Reals
+    of_areas: EstimatedTotals | None = None
 
     @property
     def sigma(self) -> float:

@@ -59,10 +59,8 @@ class NoisyCounts:
 
     def cells(self, plan: ReleasePlan) -> int:
         """Return the number of measured cells, computed from the flow tree and the parents."""
-        if isinstance(self.step, AreaTotalStep):
-            return len(zones_of(plan, self.step))
         if self.parents is None:
-            return 1
+            return len(without_parents(plan, self.step))
         return len(self.parents) if self._stands_alone else sum(map(len, plan.tree.expand(self.parents)))
 
     @property
@@ -71,11 +69,8 @@ class NoisyCounts:
 
     def pieces(self, plan: ReleasePlan, categories: int = 1) -> Iterator[tuple[Pairs, Integers]]:
         """Yield the measured cells in tree order, in pieces, with ``categories`` consecutive noisy values each."""
-        if isinstance(self.step, AreaTotalStep):
-            yield zones_of(plan, self.step), self.noisy.values()
-            return
         if self._stands_alone:
-            cells = Pairs(self.step.level, _ROOT, _ROOT) if self.parents is None else self.parents
+            cells = without_parents(plan, self.step) if self.parents is None else self.parents
             yield cells, self.noisy.values()
             return
         for expansion, noisy in self.expanded(plan, categories):
@@ -117,8 +112,10 @@ class Measurement(NoisyCounts):
     step: GaussianStep
 
 
-def zones_of(plan: ReleasePlan, step: AreaTotalStep) -> Pairs:
-    """Return the cells of a step of area totals: each zone of its side, with the whole space of the other side."""
+def without_parents(plan: ReleasePlan, step: TotalStep) -> Pairs:
+    """Return the cells of a step: the root or, of area totals, each zone of its side with the whole other side."""
+    if not isinstance(step, AreaTotalStep):
+        return Pairs(step.level, _ROOT, _ROOT)
     geography = (plan.tree.origin, plan.tree.destination)[step.side]
     zones = np.arange(geography.size(geography.depth), dtype=np.int32)
     everywhere = np.zeros_like(zones)

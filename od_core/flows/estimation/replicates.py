@@ -141,19 +141,15 @@ class Replicates:
         m = self._system.multipliers(leaves, h, totals)
         return _Fit(h - sums + self._system.lacking(m), self._system.by_side(m))
 
-    def _moves(self, moved: tuple[Reals, Reals] | None, first: int, last: int) -> Reals | float:
-        """Return s2 R' m of the leaves ``first:last``, given m; 0 without area totals."""
-        if moved is None:
-            return 0.0
-        origin, destination = (ends[first:last] for ends in self.ends)
-        return self._leaf.noise * (moved[0][origin] + moved[1][destination])
-
     def _added(self, fit: _Fit, first: int, last: int) -> Reals:
         """Return the numbers that a fit adds to the values of the leaves ``first:last``; shape (leaves,)."""
         begin, end = np.searchsorted(self._leaf.offsets, [first, last])
         siblings = np.diff(self._leaf.offsets[begin : end + 1])
         equal = np.repeat(fit.lacking[begin:end] / siblings, siblings)  # equal, as all leaves have the same variance
-        return equal + self._moves(fit.moved, first, last)
+        if fit.moved is None:
+            return equal
+        origin, destination = (ends[first:last] for ends in self.ends)
+        return equal + self._leaf.noise * (fit.moved[0][origin] + fit.moved[1][destination])
 
     def _rows(self, fit: _Fit, r: int, first: int, last: int) -> Reals:
         """Return the leaves ``first:last`` of a replicate; shape (leaves,)."""

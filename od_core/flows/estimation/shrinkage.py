@@ -69,7 +69,6 @@ from dataclasses import dataclass, replace
 from decimal import Context, Decimal
 from fractions import Fraction
 from functools import cache, cached_property, partial
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -95,7 +94,7 @@ from od_core.flows.estimation.families import (
 from od_core.flows.estimation.least_squares import MeasuredLevel, up
 from od_core.flows.estimation.levels import Measurement
 from od_core.flows.plan import ReleasePlan
-from od_core.flows.projection.onto_area_totals import SMALL, EstimatedTotals, whole_trips
+from od_core.flows.projection.onto_area_totals import SMALL, give_in_turn, whole_trips
 from od_core.flows.projection.onto_parents import project_to_total
 from od_core.geography.flow_tree import Nodes, run_sums
 from od_core.kernels import kernel
@@ -247,12 +246,9 @@ def round_in_lumps(w, total, least, lump, trips):  # type: ignore[no-untyped-def
     small = len(w) - large
     if small > 0 and (left >= lump or large == 0):
         order = np.argsort(np.where(w >= least, 1.0, -w), kind="mergesort")  # small cells first, ties by position
-        at = 0
-        while left >= lump or (large == 0 and left > 0):
-            given = min(lump, left)
-            trips[order[at % small]] += given
-            left -= given
-            at += 1
+        given = left if large == 0 else left - left % lump
+        give_in_turn(trips, order[:small], given, lump)
+        left -= given
     largest = np.argmax(trips)
     for i in range(len(w)):
         if left > 0 and w[i] >= least:
@@ -442,11 +438,11 @@ def shrink(
         areas: Measurements, of which those of area totals are used.
     """
     levels, of_areas = with_area_totals(plan, levels, areas)
-    families = list(families_of(plan, levels))
+    families = [replace(own, of_areas=of_areas.get(k)) for k, own in enumerate(families_of(plan, levels))]
     if not rule.learns:
-        return trips_by_rule(plan, Prediction.of(levels, families, (), of_areas), rule)
+        return trips_by_rule(plan, Prediction.of(levels, families, ()), rule)
     others = None if earlier is None or not len(earlier) else trips_of_nodes(plan, levels, earlier)
-    first = predicted(levels, families, others, of_areas)
+    first = predicted(levels, families, others)
     trips = trips_by_rule(plan, first, rule)
     if not plan.tree.same_geography:
         return trips
@@ -456,7 +452,7 @@ def shrink(
     del leaves
     shares = blended(families, shares, others)
     del others
-    return trips_by_rule(plan, Prediction.of(levels, families, shares, of_areas), rule)
+    return trips_by_rule(plan, Prediction.of(levels, families, shares), rule)
 
 
 @dataclass(frozen=True, eq=False)
@@ -469,7 +465,6 @@ class Prediction:
         deviations: The deviations of each level that learns, by the position of the level.
         root: Estimate of the root under the model; shape (1,).
         estimates: Estimates and variances of the kept children of each level under the model; step 3.
-        of_areas: Estimated totals of areas from their measurements, by the position of the level of the areas.
     """
 
     families: Sequence[Families]
@@ -477,23 +472,16 @@ class Prediction:
     deviations: Mapping[int, Deviations]
     root: Reals
     estimates: Sequence[tuple[Reals, Reals]]
-    of_areas: Mapping[int, EstimatedTotals]
 
     @classmethod
-    def of(
-        cls,
-        levels: Sequence[MeasuredLevel],
-        families: Sequence[Families],
-        shares: Sequence[Reals],
-        of_areas: Mapping[int, EstimatedTotals] = MappingProxyType({}),
-    ) -> Prediction:
+    def of(cls, levels: Sequence[MeasuredLevel], families: Sequence[Families], shares: Sequence[Reals]) -> Prediction:
         """Return what the shares of the children of each family predict; steps 2 and 3."""
         deviations = {k: Deviations(families[k], p) for k, p in enumerate(shares) if families[k].learns}
         rules = {k + 1: partial(_said_of_parents, families[k], shares[k], own.d) for k, own in deviations.items()}
         root, estimates = np.empty(0), list[tuple[Reals, Reals]]()
         for level, (root, v, _) in zip(levels[::-1], up(levels, rules), strict=True):
             estimates.insert(0, (root[level.divided], v[level.divided]))
-        return cls(families, shares, deviations, root, estimates[1:], of_areas)
+        return cls(families, shares, deviations, root, estimates[1:])
 
     def of_some_leaves(self, chosen: Integers) -> Prediction:
         """Return the prediction for the leaves of some families only; their deviations are those of all leaves.
@@ -509,16 +497,13 @@ class Prediction:
 
 
 def predicted(
-    levels: Sequence[MeasuredLevel],
-    families: Sequence[Families],
-    others: Sequence[Reals] | None,
-    of_areas: Mapping[int, EstimatedTotals] = MappingProxyType({}),
+    levels: Sequence[MeasuredLevel], families: Sequence[Families], others: Sequence[Reals] | None
 ) -> Prediction:
     """Return the prediction from gravity shares, blended with the trips of another table at the nodes of each level."""
     shares = [gravity_shares(each) for each in families]
     if others is not None:
         shares = blended(families, shares, others, _CLEAR)
-    return Prediction.of(levels, families, shares, of_areas)
+    return Prediction.of(levels, families, shares)
 
 
 def blended(
@@ -547,7 +532,7 @@ def _trips_of_children(plan: ReleasePlan, given: Prediction, k: int, rule: Rule,
     mixture = None if deviations is None or rule.u is None else deviations.mixture
     least, furthest = float(rule.u or 0) * given.families[-1].sigma, _FURTHEST[k == len(given.families) - 1]
     lumps = least, max(1, math.floor(least))
-    of_areas, (every, every_run) = given.of_areas.get(k), level.kept_children
+    of_areas, (every, every_run) = level.of_areas, level.kept_children
     estimates = np.empty(0 if of_areas is None else len(every))
 
     def divide(own: Families, at: Places) -> None:

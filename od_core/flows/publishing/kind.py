@@ -34,7 +34,6 @@ from od_core.flows.publishing.flow_tables import (
 from od_core.flows.publishing.read_bundle import open_flows
 from od_core.flows.publishing.report import estimation_text, flow_pictures, flows_report
 from od_core.flows.release import Release
-from od_core.flows.step import AreaTotalStep, SegmentStep
 from od_core.geography.geography import Geography
 from od_core.ledger.measurements import NoisyVector
 from od_core.privacy.accounting import float_above
@@ -260,8 +259,7 @@ def _measured_level(plan: ReleasePlan, measurement: Measurement) -> dict[str, An
     step, (origin_level, destination_level) = measurement.step, plan.level_names(measurement.step)
     return {
         "level": step.level,
-        **({"breakdown": step.breakdown} if isinstance(step, SegmentStep) else {}),
-        **({"area_totals": step.noise_facts["area_totals"]} if isinstance(step, AreaTotalStep) else {}),
+        **{name: fact for name, fact in step.noise_facts.items() if name in ("breakdown", "area_totals")},
         "origin_level": origin_level,
         "destination_level": destination_level,
         "sensitivity_squared": step.sensitivity_squared,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 from random import Random
 from typing import Any
 
@@ -16,7 +17,6 @@ from od_core import AssistedFlows, Budget, Geography, OdError, PrivacyUnit, Rele
 from od_core.flows.estimation import families, intervals
 from od_core.flows.mechanisms import MECHANISMS, InfTDARefined
 from od_core.flows.release import run_plan
-from od_core.flows.step import AreaTotals
 from od_core.ledger.measurements import MemoryMeasurements
 from tests.od_core.doubles import SeededLaplace, SeededNoise
 from tests.od_core.flows.estimation.test_empirical_bayes import counts_of, dense
@@ -33,7 +33,7 @@ AREAS = pd.DataFrame(ZONES, columns=["region", "zone"])
 def releases_of(world: Any, seeds: range, share: str | None = None, **options: Any) -> list[Release]:
     """Releases of the same trips, with the noise of each seed; ``share`` is that of area totals."""
     plan = plan_of(world, **({"estimate": "least_squares", "epsilon": "0.5"} | options))
-    plan = replace(plan, area_totals=None if share is None else AreaTotals(share))
+    plan = replace(plan, area_totals=None if share is None else Fraction(share))
     return [run_plan(plan, counts_of(plan, world), SeededNoise(seed), MemoryMeasurements()) for seed in seeds]
 
 

@@ -253,7 +253,7 @@ def test_area_totals_are_published_and_verified(of_areas):
     for place in (of_areas.bundle, of_areas.database):
         opened = open_release(place)
         assert opened.spent == opened.plan.spent
-        assert opened.plan.area_totals.share == Fraction(1, 10)
+        assert opened.plan.area_totals == Fraction(1, 10)
         assert opened.measurements.query("level > 4")["noisy"].tolist() == rows["noisy"].tolist()
         assert FLOW_KIND.summary(opened)["public_pairs"].tolist() == [1, 2, 4, 10, 25, 5, 5]
 
