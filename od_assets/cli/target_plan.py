@@ -118,10 +118,12 @@ def refuse_records(path: Path) -> None:
         raise _confidential(path, "it is in the confidential folder")
     for declaration in declarations_of(*RELEASES):
         for pattern in _files_of(declaration):
-            # Both a field in braces and * stand for any part of a name.
+            # Both a field in braces and * stand for any part of a name. A folder is read with its subfolders.
             parts = re.split(r"\{.*?\}|\*", os.path.realpath(project.root / Path(pattern)))
-            files = glob.iglob("*".join(map(glob.escape, parts)))  # noqa: PTH207  # the pattern is an absolute path
-            if re.fullmatch("[^/]*".join(map(re.escape, parts)), str(real)) or _is_another_name(real, map(Path, files)):
+            declared, place = "[^/]*".join(map(re.escape, parts)), "*".join(map(glob.escape, parts))
+            files = [*glob.glob(place), *glob.glob(f"{place}/**", recursive=True)]  # noqa: PTH207  # absolute; follows links
+            is_below = any(re.fullmatch(declared, str(each)) for each in (real, *real.parents))
+            if is_below or _is_another_name(real, map(Path, files)):
                 raise _confidential(path, f"{declaration.parent.name} declares it as records")
 
 
@@ -158,10 +160,8 @@ def _files_of(declaration: Path) -> Iterator[str]:
 
 
 def _is_another_name(path: Path, files: Iterable[Path]) -> bool:
-    """Return whether a file with several names, which are hard links, is one of some files."""
-    if not path.is_file() or path.stat().st_nlink == 1:
-        return False
-    return any(file.is_file() and file.samefile(path) for file in files)
+    """Return whether a file is one of some files, to which links may lead, or of which it may be another hard link."""
+    return path.is_file() and any(file.is_file() and file.samefile(path) for file in files)
 
 
 def _confidential(path: Path, why: str) -> OdError:

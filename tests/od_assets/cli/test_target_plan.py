@@ -285,6 +285,24 @@ def test_another_name_of_a_file_of_records_is_refused(project):
         planning.refuse_records(copy)
 
 
+def test_files_of_a_folder_of_records_are_refused(project):
+    """A folder is read with its subfolders, through links. Each file is refused by its own name and by another one."""
+    (project.defs / "flows").mkdir()
+    declared = {"type": "od_assets.components.OdRelease", "attributes": {"trips": {"files": "months/{period}"}}}
+    (project.defs / "flows" / "defs.yaml").write_text(yaml.dump(declared))
+    elsewhere, below = project.root / "elsewhere", project.root / "months" / "2001-01" / "part"
+    for folder in (elsewhere, below):
+        folder.mkdir(parents=True)
+    part, linked, other = below / "0.csv", elsewhere / "linked.csv", elsewhere / "other.csv"
+    for path in (part, linked):
+        path.write_text("origin,destination,trips\n")
+    (below / "1.csv").symlink_to(linked)
+    other.hardlink_to(part)
+    for path in (part, below / "1.csv", linked, other):
+        with pytest.raises(OdError, match="OD-TABLE-CONFIDENTIAL"):
+            planning.refuse_records(path)
+
+
 def test_confidential_files_are_refused(empty):
     path = empty / "var" / "confidential" / "us_flights" / "counts.csv"
     path.parent.mkdir(parents=True)
