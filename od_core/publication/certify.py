@@ -198,7 +198,6 @@ def guarantee_sentences(
         public=["the period, the areas and all settings of the release"],
         unprotected=[],
         states_total=states_total,
-        has_unknown_areas=neighbours.has_unknown_areas,
         acceptance=neighbours.acceptance,
         members=False,
     )

@@ -276,9 +276,16 @@ def test_a_relation_that_forgets_that_a_record_may_leave_is_found(monkeypatch):
 def test_an_exact_total_is_said_with_its_reason_wherever_the_promise_is_quoted():
     """Certificate, README, data package: not what is protected alone, but also what is public."""
     records = flows(HOMES, HOMES)
-    refused = facts(release_flows(records, geography(), unit=PrivacyUnit("trip"), budget=BUDGET, fault_threshold=0))
-    unknown = facts(release_flows(records, geography(unknown="x"), unit=PrivacyUnit("trip"), budget=BUDGET))
-    for certificate, why in ((refused, "any faulty record is refused"), (unknown, "go to the unknown area")):
+    refused, both, unknown = (
+        facts(release_flows(records, zones, unit=PrivacyUnit("trip"), budget=BUDGET, **threshold))
+        for zones, threshold in (
+            (geography(), {"fault_threshold": 0}),
+            (geography(unknown="x"), {"fault_threshold": 0}),
+            (geography(unknown="x"), {}),
+        )
+    )
+    why_refused = "any faulty record is refused"
+    for certificate, why in ((refused, why_refused), (both, why_refused), (unknown, "go to the unknown area")):
         public = certificate["guarantee"]["public"]
         assert "the total number of trips, which is published exactly" in public
         assert why in public

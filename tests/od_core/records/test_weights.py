@@ -219,6 +219,13 @@ def test_the_unit_says_its_bound_everywhere() -> None:
     assert "rounded to the nearest whole number (halves up), but at most 5" in sentences["contribution"]
     assert "total number" not in sentences["not_protected"]
     assert "0.1 % of its records are faulty. The promise" in sentences["input"]
+    assert (
+        "; a column of trips has values that are no such numbers, a column of weights has another type,"
+        in (
+            sentences["input"]  # a weight that is no number, and a date of another period, are faults of a record
+        )
+    )
+    assert "outside the period" not in sentences["input"]
     assert "contribution" not in guarantee_sentences(Neighbours(PrivacyUnit("trip")), plan.spent, states_total=False)
 
 
