@@ -163,14 +163,15 @@ def risks(plan: Plan, domain: PrivacyDomain, period: Period) -> dict[str, int]:
     about a ``person`` with many trips, or a user in all ``periods`` of a year, or in a ``year`` with its own bound.
     """
     spent, kind = plan.spent, plan.unit.kind
-    found: dict[str, Guarantee | None] = {"release": Guarantee.of(spent)}
+    release = Guarantee.of(spent)
+    found: dict[str, Guarantee | None] = {"release": release}
     if kind == "trip":
-        found["person"] = Guarantee.of(spent).of_units(TRIPS_OF_A_PERSON)
+        found["person"] = release.of_units(TRIPS_OF_A_PERSON)
     elif kind == "user_period":
-        found["periods"] = Guarantee.of(spent).in_periods(PERIODS_OF_A_YEAR)
+        found["periods"] = release.in_periods(PERIODS_OF_A_YEAR)
     elif kind == "user_year":
         found["year"] = Guarantee.of_rho(plan.rho_of_year(spent, len(domain.periods_of_year(period))), spent.delta)
-    found["cap"] = Guarantee.of_cap(domain.cap, spent.delta)
+    found["cap"] = Guarantee.of_cap(domain.cap, release)
     return {name: right_of_100(each) for name, each in found.items()}
 
 

@@ -3,7 +3,8 @@
 The cap limits what all events of one elementary period cost. An event is one draw of noise, or all draws of a release.
 The cap also holds if the budget of a release is chosen after the results of earlier releases were seen, because the rho
 of all releases still adds up [feldman2021individual]. For a cap in (epsilon, delta), the sum of rho is converted once,
-at the delta that remains after all events.
+at the delta that remains after all events. If earlier results decide which deltas are charged, such a cap promises
+(epsilon, 2 delta): what the sum of rho promises is (epsilon, delta), and all deltas sum to at most delta.
 """
 
 from __future__ import annotations

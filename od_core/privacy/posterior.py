@@ -81,18 +81,20 @@ class Guarantee:
         return cls(epsilon_tight(rho, delta), delta, rho)
 
     @classmethod
-    def of_cap(cls, cap: Cap, delta: Fraction) -> Guarantee:
-        """Return the joint guarantee of all releases that a cap allows.
+    def of_cap(cls, cap: Cap, release: Guarantee) -> Guarantee:
+        """Return the joint guarantee of all releases that a cap allows; ``release`` is the guarantee of one of them.
 
         A cap in epsilon and delta allows charges with deltas, whose sum d is at most its delta. All other charges have
         a rho, whose sum is at most that of the cap at the rest of its delta. So the rho of the cap bounds all outcomes
-        but some of probability d.
+        but some of probability d. If d is fixed beforehand, the cap promises its epsilon and delta. If ``release`` is
+        charged with a delta, others may follow from results, and the cap promises a delta of 1 - (1 - delta)^2.
 
-        For a cap in rho, epsilon is stated at ``delta`` or, if that is 0, at :data:`DELTA_OF_CAP`.
+        For a cap in rho, epsilon is stated at the delta of ``release`` or, if that is 0, at :data:`DELTA_OF_CAP`.
         """
         if cap.epsilon is None:
-            return cls.of_rho(cap.allowed_rho(), delta or DELTA_OF_CAP)
-        return cls(cap.epsilon, cap.delta, cap.allowed_rho(), aside=cap.delta)
+            return cls.of_rho(cap.allowed_rho(), release.delta or DELTA_OF_CAP)
+        delta = cap.delta * (2 - cap.delta) if release.rho is None and release.delta else cap.delta
+        return cls(cap.epsilon, delta, cap.allowed_rho(), aside=cap.delta)
 
     def __post_init__(self) -> None:
         if self.epsilon <= 0 or not 0 <= self.delta < 1 or (self.rho is not None and self.rho <= 0):
@@ -119,8 +121,8 @@ class Guarantee:
     def posterior(self, prior: Fraction) -> tuple[Fraction, Fraction]:
         """Return the smallest and the largest probability of a hypothesis after the release, but for rare outcomes.
 
-        Rare outcomes have the probability that :attr:`odds` states. The first number is rounded down, the second up.
-        Raises OdError if the prior is not between 0 and 1.
+        Those on either side have at most the probability that :attr:`odds` states. The first number is rounded down,
+        the second up. Raises OdError if the prior is not between 0 and 1.
         """
         _check_prior(prior)
         if self.odds is None:

@@ -195,7 +195,7 @@ def losses_of(certificate: Certificate) -> tuple[Loss, ...]:
     unit = certificate["unit"]
     if account is not None:
         subject = f"Everything that may be published {_TOGETHER[unit]} under the cap of the data set"
-        losses.append(Loss(subject, Guarantee.of_cap(Cap.from_facts(account["cap"]), guarantee.delta)))
+        losses.append(Loss(subject, Guarantee.of_cap(Cap.from_facts(account["cap"]), guarantee)))
     if unit == "user_year" and "plan" in certificate:
         spent, plan = certificate["spent"], certificate["plan"]
         periods = (account or {}).get("periods_of_year") or most_in_a_year(Period(certificate["period"]))

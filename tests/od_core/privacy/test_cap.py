@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from fractions import Fraction
 
+import numpy as np
 import pytest
+from scipy.stats import norm
 
 from od_core import OdError
 from od_core.privacy.accounting import epsilon_tight
 from od_core.privacy.budget import Cap, Charge
+from od_core.privacy.posterior import Guarantee
 
 ONE = Fraction(1)
 
@@ -91,3 +94,17 @@ def test_a_cap_takes_numbers_as_a_budget_does():
     assert Cap(rho=0.1) == Cap(rho="0.1") == Cap(rho=Fraction(1, 10))
     with pytest.raises(OdError, match="OD-BUDGET-NUMBER: epsilon of the cap is 'much', which is not a finite number"):
         Cap(epsilon="much", delta="1e-8")
+
+
+def test_a_cap_holds_at_twice_its_delta_where_results_decide_on_deltas():
+    """After half of rho, either the rest follows or an event with almost all of delta, whichever shows more."""
+    cap, spent = Cap(epsilon=ONE, delta=Fraction(1, 10**5)), Fraction(999, 10**8)
+    half = float(cap.allowed_rho()) / 2
+    assert half < cap.allowed_rho(spent)
+    normal, step = np.linspace(-9, 9, 100_001, retstep=True)
+    left = 1 - half - np.sqrt(2 * half) * normal  # of epsilon, after the privacy loss of the first half
+    of_rho = norm.cdf((half - left) / np.sqrt(2 * half)) - np.exp(left) * norm.cdf((-half - left) / np.sqrt(2 * half))
+    true = float((norm.pdf(normal) * step * np.maximum(of_rho, float(spent))).sum())
+    of_threshold, of_noise = Guarantee(ONE, cap.delta), Guarantee(ONE, cap.delta, Fraction(half))
+    assert cap.delta < true <= Guarantee.of_cap(cap, of_threshold).delta < 2 * cap.delta
+    assert Guarantee.of_cap(cap, of_noise).delta == cap.delta
