@@ -76,7 +76,7 @@ def cost(entry: Facts) -> tuple[Fraction, ...]:
                 reach, a = law["threshold"] - trips, (-1 / real(scale)).exp()
                 below = 1 - a**reach / (1 + a) if reach >= 1 else a ** (1 - reach) / (1 + a)
                 delta = max(delta, Fraction(entry["delta"]), Fraction(1 - below ** (most // trips) - HAIR))
-    else:  # noise on every path of a tree of boxes (docs/stops-privtree.md); a choice compares scores that change by 2
+    else:  # noise on every path of a tree of boxes (explanation/stops.md); a choice compares scores that change by 2
         scales = {name.removeprefix("scale_of_"): Fraction(text) for name, text in law.items() if "scale_of_" in name}
         epsilon = sum(({"splits": 0, "root_choice": 4}.get(name, 1) * sides / s for name, s in scales.items()), ZERO)
         if "splits" in scales:

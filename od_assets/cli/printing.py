@@ -315,7 +315,7 @@ def print_explanation(found: Explanation) -> None:
         return
     choices = (found.chosen, *found.others)
     print_table("choices", choices)
-    say("explain.choices")
+    say("explain.choices", choices=choices)
     for note in dict.fromkeys(choice.note for choice in choices if choice.note):
         choices_named = " / ".join(choice.choice for choice in choices if choice.note == note)
         console.print(f"- {choices_named}: {note}.")

@@ -66,7 +66,7 @@ class SeriesPeriods:
         if self.last is not None and self.last.first < self.first.first:
             raise _fault(f"the last period {self.last} is before the first period {self.first}")
         if self.every == SINGLE and self.last is not None:
-            raise _fault(f"a single release has only one period: write first: {self.first}--{self.last}")
+            raise _fault("a single release has only one period, first, such as 2024-01--2024-03: leave out last")
 
     @property
     def clock(self) -> str:

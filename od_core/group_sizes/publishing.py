@@ -139,7 +139,9 @@ def _band(release: GroupSizeRelease) -> Markup:
     """
     top_code, groups = release.frame.top_code, int(release.frame.groups.sum())
     sizes = listed_sizes(top_code)
-    shares = np.array([np.append(values[0], groups) / groups for values in release.bounds_at_most(0, sizes)])
+    ends = int(release.histograms_of(0).sum()), groups, groups  # the released line may end elsewhere
+    bounds = release.bounds_at_most(0, sizes)
+    shares = np.array([np.append(values[0], end) / groups for values, end in zip(bounds, ends, strict=True)])
 
     def horizontal(sizes: Sequence[int]) -> list[float]:
         positions: list[float] = (_LEFT + _WIDTH * np.log1p(sizes) / (np.log1p(top_code) or 1)).tolist()

@@ -132,11 +132,13 @@ class LaplaceStep(Step):
         epsilon: the exact charge.
         scales: purpose and exact scale of each noise distribution that is fixed before the first draw. The probability
             of k is proportional to exp(-|k| / scale). If there is only one purpose, it is empty text.
+        widest: upper bound of the scales that depend on a draw; 0 if there are none.
     """
 
     sensitivity: int
     epsilon: Fraction
     scales: tuple[tuple[str, Fraction], ...]
+    widest: Fraction = Fraction(0)
 
     @property
     def scale(self) -> Fraction:
@@ -150,8 +152,8 @@ class LaplaceStep(Step):
 
     @property
     def largest_variance(self) -> Fraction:
-        """Upper bound of the variance of the noise in ``scales``: 2 scale^2 for the largest scale."""
-        return 2 * max(scale for _, scale in self.scales) ** 2
+        """Upper bound of the variance of the noise: 2 scale^2 for the largest scale."""
+        return 2 * max(self.widest, *(scale for _, scale in self.scales)) ** 2
 
     @property
     def noise_facts(self) -> dict[str, Any]:

@@ -498,6 +498,8 @@ def bundle_tables(kind: BundleKind[T], release: T, certificate: Certificate) -> 
         form = "sdmx" if file.name.startswith("flows.sdmx.") else form
         if form is None or form in certificate["formats"]:
             place = TABLES if form == "csv" or suffix == ".parquet" else form
+            if file.table is not None and suffix == ".parquet" and "csv" not in certificate["formats"]:
+                file = replace(file, description=file.table.file)  # the only file of its table
             placed.append(file if place is None else replace(file, name=f"{place}/{file.name}"))
     return placed
 

@@ -122,6 +122,10 @@ class StopsMechanism(Mechanism, Protocol):
         """
         return list(self.scales(epsilon, sensitivity).values())[-1]
 
+    def widest_scale(self, grid: Grid, epsilon: Fraction, sensitivity: int) -> Fraction:
+        """Return an upper bound of the scale of all noise that a draw may need, from public facts alone."""
+        return max(self.scales(epsilon, sensitivity).values())
+
     def draw(self, points: Points, grid: Grid, path: Path) -> Drawn:
         """Draw the boxes, each with a noisy count, from confidential points. The result is public.
 
@@ -598,14 +602,33 @@ class DAFEntropy(StopsMechanism):
         not always tell the two apart. The number of parts of the root, which determines the shares of the budget, is
         the number of different first cells of the boxes in dimension 1.
         """
-        shares, sizes = [ROOT_SHARE * epsilon], self._cut(grid)
-        remaining = epsilon
+        return self._scales_of(len(np.unique(boxes.lower[:, 0])), grid, epsilon, sensitivity)[-1]
+
+    def widest_scale(self, grid: Grid, epsilon: Fraction, sensitivity: int) -> Fraction:
+        """Return the largest noise scale for any number m0 of parts of the root; see :class:`StopsMechanism`.
+
+        The inverse of a depth's share (:func:`shares_below`) is a sum of powers of m0, so it is convex in log m0, and
+        largest for the least or the largest m0. A leaf has at least the share of the last depth, the largest one.
+        The largest m0 is that of 2^31 trips and noise of 1000 scales, which is exceeded with probability exp(-1000).
+        """
+        sizes, scale = self._cut(grid), int(sensitivity / (ROOT_SHARE * epsilon))
+        most = np.array([min((1 << 31) + 1000 * scale, 1 << 62)])
+        (largest,) = fan_out(most, epsilon / sensitivity, len(sizes), min(sizes[0], MAX_BOXES), self.rounding)
+        return max(each for m0 in (1, int(largest)) for each in self._scales_of(m0, grid, epsilon, sensitivity))
+
+    def _scales_of(self, root_parts: int, grid: Grid, epsilon: Fraction, sensitivity: int) -> list[Fraction]:
+        """Return the scales of the noise on a path that is cut in every dimension; the last is that of its box."""
+        shares, scales, remaining, sizes = [ROOT_SHARE * epsilon], [], epsilon, self._cut(grid)
         for depth, length in enumerate(sizes):
             counting, choosing = self.costs(depth, shares[depth])
-            remaining -= counting + (choosing if length > 1 else 0)
+            scales.append(sensitivity / counting)
+            remaining -= counting
+            if choosing and length > 1:
+                scales.append(choice_scale(choosing, sensitivity))
+                remaining -= choosing
             if depth == 0:
-                shares += shares_below(remaining, len(np.unique(boxes.lower[:, 0])), len(sizes))
-        return sensitivity / remaining
+                shares += shares_below(remaining, root_parts, len(sizes))
+        return [*scales, sensitivity / remaining]
 
     def _cut(self, grid: Grid) -> tuple[int, ...]:
         """Return the numbers of cells of the dimensions that are cut: all, or the first of them."""

@@ -50,7 +50,10 @@ class StopsPlan(Plan):
         """
         epsilon = self.budget.pure_epsilon("trips with stops")
         sensitivity = self.unit.differing_units  # a replaced trip leaves one box and enters another
-        return LaplaceStep(1, sensitivity, epsilon, tuple(self.mechanism.scales(epsilon, sensitivity).items()))
+        scales = tuple(self.mechanism.scales(epsilon, sensitivity).items())
+        return LaplaceStep(
+            1, sensitivity, epsilon, scales, self.mechanism.widest_scale(self.grid, epsilon, sensitivity)
+        )
 
     @property
     def steps(self) -> tuple[LaplaceStep]:

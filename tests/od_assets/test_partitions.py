@@ -85,7 +85,7 @@ def test_a_single_release_of_a_span():
         ("month", "2001-06", "2001-06-30", "UTC", "2001-06-30 is not a month"),
         ("week", "2001-06", None, "UTC", "2001-06 is not a week"),
         ("month", "2001-06", "2001-05", "UTC", "2001-05 is before the first period 2001-06"),
-        ("single", "2001", "2002", "UTC", "write first: 2001--2002"),
+        ("single", "2001", "2002", "UTC", "leave out last"),
         ("month", "2001-06", None, "Europe/Roma", "no time zone 'Europe/Roma' (did you mean 'Europe/Rome'?)"),
         ("month", "2001-06", None, "../etc/passwd", "no time zone"),
         ("month", "1492-10", None, "UTC", "outside the years 1900 to 2199"),

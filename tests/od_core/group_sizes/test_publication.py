@@ -9,6 +9,7 @@ from fractions import Fraction
 
 import frictionless
 import jsonschema
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -95,6 +96,27 @@ def test_a_report_calls_groups_and_members_as_the_series_does(tmp_path):
     assert f"has {release.frame.groups.sum():,} airport &lt;days&gt;, which are public" in results
     assert "departures &amp; more" in results
     assert "<days>" not in main
+
+
+def test_a_report_states_only_what_a_relaxed_release_holds(tmp_path):
+    """It neither adds up nor keeps totals: here, no group is left of the public ones."""
+    release, stated = published(tmp_path, "histogram_relaxed")
+    checks = [CheckResult(subject="s", check=check, passed=True) for check in ("are_counts", "add_up", "sum_to_totals")]
+    empty = replace(release, histograms=tuple(map(np.zeros_like, release.histograms)))
+    report = " ".join(GROUP_SIZES.report(empty, {**stated, "checks": checks}, AROUND).split())
+    assert "Half of the groups" not in report
+    assert report.count(f'<td class="n">{release.frame.groups.sum()}</td>') == 0
+    assert ',264.0" fill="none"' in report  # the line of the chart ends at 0, at the bottom
+    assert "1 of 1 blocking checks passed" in report
+    assert ("add up" in report, "sum to totals" in report, "are counts" in report) == (False, False, True)
+
+
+def test_a_bundle_without_csv_files_names_none(tmp_path):
+    release, stated = published(tmp_path)
+    files = bundle(release, {**stated, "formats": []}, tmp_path / "r1")
+    assert [name for name in files if name.endswith(".csv")] == []
+    assert b".csv" not in files["report.html"]
+    assert all(b"The same table." not in files[name] for name in ("codebook.md", "datapackage.json"))
 
 
 def test_the_pages_say_how_often_a_guess_at_even_odds_is_right(tmp_path):

@@ -115,6 +115,7 @@ def test_the_report_tells_ranges_of_degrees_apart(tmp_path):
     """The map of New York has 1,000 cells of less than a thousandth of a degree on each side."""
     place = published(tmp_path, grid=MapGrid(-74.3, -73.7, 40.5, 40.9, 1000, ("origin", "destination")))
     report = (place.bundle / "report.html").read_text(encoding="utf-8")
+    assert "boxes.csv" not in report
     ranges = re.findall(r"(\u2212?[\d.]+) to (\u2212?[\d.]+)(?=[;<])", report)
     degrees = [ends for ends in ranges if re.fullmatch(r"\u2212?\d\d\.\d+", ends[0])]
     assert len(degrees) >= 8

@@ -25,6 +25,8 @@ from tests.od_core.stops.worlds import check_partition
 UNBOUNDED, BOUNDED = PrivacyUnit("trip", "unbounded"), PrivacyUnit("trip", "bounded")
 GRID = (8, 4, 8)
 R1 = "journeys/2001-06/r1"
+NARROW_ROOT = {"grid": (32,) * 8, "points": [], "budget": Budget(epsilon="0.05"), "mechanism": "daf_homogeneity"}
+"""A tree whose noise may be wider below the root than at the root, where a table has it."""
 
 
 def trips(number=3000, seed=1):
@@ -189,6 +191,7 @@ def test_a_path_that_has_not_spent_the_budget_exactly_is_refused(place):
         ({"release_id": R1}, "OD-RELEASE-KEY"),
         ({"noise": NoiseNotWanted()}, "OD-NOISE-LAPLACE"),
         ({"noise": "table", "budget": Budget(epsilon="0.0001")}, "OD-NOISE-TOO-WIDE"),
+        (NARROW_ROOT | {"noise": "table"}, "OD-NOISE-TOO-WIDE"),
     ],
 )
 def test_what_is_refused(changes, code):

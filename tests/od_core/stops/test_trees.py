@@ -24,9 +24,19 @@ HALF = Fraction(1, 2)
 @given(worlds(trips=2000), mechanisms())
 def test_boxes_partition_the_grid_and_every_path_spends_epsilon(world, mechanism):
     """A thousand larger ones: tests/statistical/test_stops_trees.py."""
-    drawn = mechanism.draw(world.points.copy(), world.grid, world.path())
+    source = Recorded(world.seed)
+    drawn = mechanism.draw(world.points.copy(), world.grid, world.path(source))
     check_partition(drawn.boxes, world.grid)
     check_charges(drawn, world.epsilon)
+    assert max(source.scales) <= mechanism.widest_scale(world.grid, world.epsilon, world.sensitivity)
+
+
+@pytest.mark.parametrize("sizes", [(20,) * 5, (40, 1, 1, 5), (300, 2), (2, 1, 3)])
+@pytest.mark.parametrize("share", ["1/100", "3/10", "9/10"])
+def test_the_widest_noise_of_a_tree_is_that_of_the_least_or_the_largest_number_of_parts(sizes, share):
+    mechanism, grid = DAFHomogeneity(choosing_share=share), Grid(sizes)
+    scales = [max(mechanism._scales_of(parts, grid, HALF, 1)) for parts in range(1, sizes[0] + 1)]
+    assert mechanism.widest_scale(grid, HALF, 1) == max(scales)
 
 
 @given(worlds(dimensions=4, side=7, trips=300), mechanisms())

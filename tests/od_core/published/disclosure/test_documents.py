@@ -146,7 +146,7 @@ def test_a_sum_has_the_bounds_of_each_of_its_releases(
     assert ("several records as a whole" in facts["guarantee"]["not_protected"]) == (not users)
     assert ("; a person with several user ids as a whole;" in facts["guarantee"]["not_protected"]) == users
     _, texts = disclosure_documents(written(facts, tmp_path / "r1"))
-    assert (bounds or "At most 1 trip of one unit is counted.") in texts[made.CHECKLIST]
+    assert (bounds or "At most 1 record of one unit is counted.") in texts[made.CHECKLIST]
     loss = (entry := yaml.safe_load(texts[made.REGISTRY])["deployment"])["privacy_loss"]
     assert ("number_of_privacy_units" in loss) == (name == "trips")
     assert ("With " in answered(texts, "large-delta")) == (name == "trips")
@@ -357,9 +357,9 @@ def test_the_notice_promises_no_more_than_the_release(name: str) -> None:
     notice, assessment = (said(name, document) for document in (made.NOTICE, made.ASSESSMENT))
     facts = certified(name).facts
     series, period, _ = facts["release"].split("/")
-    what = "records" if name == "counts" else "trips"
+    what = {"counts": "records", "group sizes": "memberships"}.get(name, "trips")
     assert f"For people whose {what} may be counted in {series}, {period.replace('--', ' to ')}." in notice
-    assert not (name == "counts" and "trip" in notice)
+    assert what == "trips" or "trip" not in notice
     if name not in DERIVED:
         counts = "every other count" if facts["exact"] else "every count"
         assert f"A number drawn by chance was added to {counts} before anyone outside could see it." in notice
@@ -369,6 +369,20 @@ def test_the_notice_promises_no_more_than_the_release(name: str) -> None:
     assert "With these statistics, the best method" in notice
     assert "Other statistics about the same people, whoever publishes them, are not part of this promise." in notice
     assert "How large" not in notice  # for boxes by dimension, it is known only after some are drawn
+
+
+def test_group_sizes_speak_of_members_and_promise_what_holds(tmp_path: Path) -> None:
+    """A row may state many groups, groups of exactly one size have no interval, and some mechanisms do not add up."""
+    found = " ".join(documents("group sizes").values())
+    for words in ("One membership is one unit: for a person with 40 memberships in", "(one member of a group)"):
+        assert words in " ".join(found.split())
+    for words in ("1 trip of", "40 trips", "(one trip)", "single trip", "each trip", "whose trips", "'s trips"):
+        assert words not in found
+    assert "The groups of at most each size and the members of areas have 90 % intervals." in found
+    for adds_up in (True, False):
+        facts = certified("group sizes").facts | {"promises": {"adds_up": adds_up, "keeps_totals": True}}
+        _, texts = disclosure_documents(written(facts, tmp_path / str(adds_up)))
+        assert ("consistent over all levels" in " ".join(texts[made.REGISTRY].split())) == adds_up
 
 
 # -- writing ---------------------------------------------------------------------------------------------------------
