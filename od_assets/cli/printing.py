@@ -291,9 +291,9 @@ def print_derived(found: PublishedFlows, table: str, *, as_json: bool) -> None:
         return
     sources = zip(found.certificate["sources"], found.flows.releases, strict=True)
     print_table(table, [source | {"trips": int(release.leaves.trips.sum())} for source, release in sources])
-    leaves = found.flows.leaves
+    leaves, plan, about = found.flows.leaves, found.flows.releases[-1].plan, found.certificate.get("about", {})
     numbers = {"trips": f"{int(leaves.trips.sum()):,}", "pairs": f"{len(leaves):,}"}
-    say("derived.published", key=found.key, is_new=found.is_new, **numbers)
+    say("derived.published", key=found.key, is_new=found.is_new, plan=plan, about=about, **numbers)
     console.print(f"Bundle: {found.folder}\n", soft_wrap=True)
     print_guarantee(found.certificate["guarantee"])
 

@@ -45,7 +45,8 @@ class Option:
         choice, note: the choice in words, and what else to know.
         plan: its plan; None if the library has no such release.
         errors: mean absolute error of the simulated flows that have trips, at the first and at the last of
-            :func:`compared_levels`, and of the trips from and to each zone; empty if none was simulated.
+            :func:`compared_levels`, and of the trips from and to each zone, if there are two sides; empty if none was
+            simulated.
     """
 
     choice: str
@@ -87,8 +88,8 @@ class Option:
         found = found[found["breakdown"] == TOTALS] if "breakdown" in found else found
         levels = compared_levels(self.plan.tree)
         ends = [found[found["level"] == level] for level in sorted({levels[0], levels[-1]})]
-        rows = [*ends, found[found["level"] > self.plan.tree.depth]]
-        means = (np.average(of["mean_abs_error"], weights=of["cells"]) for of in rows if len(of))
+        totals = [] if self.plan.tree.has_one_side else [found[found["level"] > self.plan.tree.depth]]
+        means = (np.average(of["mean_abs_error"], weights=of["cells"]) for of in (*ends, *totals) if len(of))
         return replace(self, errors=tuple(map(float, means)))
 
 
@@ -184,7 +185,10 @@ def decision_page(series: Any, plan: Plan, compared: Sequence[Option], periods: 
         compared: the decision, and then the options that it refuses.
         periods: the declared periods.
     """
-    levels = [plan.tree.level_names[k][0] for k in compared_levels(plan.tree)] if isinstance(plan, ReleasePlan) else []
+    levels: list[str] = []
+    if isinstance(plan, ReleasePlan):
+        sides = (plan.tree.level_names[k][: len(plan.tree.listed_sides)] for k in compared_levels(plan.tree))
+        levels = [" x ".join(dict.fromkeys(names)) for names in sides]
     values = {
         "levels": levels,
         "risks": risks(plan, series.domain, periods[0]),

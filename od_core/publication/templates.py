@@ -74,6 +74,11 @@ def in_markdown(text: str) -> str:
     return _FIRST.sub(r"\1\\\2", escaped)
 
 
+def plain(text: str) -> str:
+    """Return the text that a line of :func:`in_markdown` displays."""
+    return html.unescape(re.sub(r"\\(.)", r"\1", text))
+
+
 def _as_markdown(value: object) -> str:
     return value if isinstance(value, Markup) else in_markdown(str(value))
 
@@ -105,7 +110,7 @@ def _environment(ending: str) -> Environment:
         auto_reload=False,
     )
     functions = (formats.number, formats.signed, formats.rounded, formats.percent, formats.fixed, formats.part_of)
-    environment.filters |= {function.__name__: function for function in (*functions, promise_text, sentence)}
+    environment.filters |= {function.__name__: function for function in (*functions, promise_text, sentence, plain)}
     environment.filters |= {
         "float_above": float_above,
         "above": text_above,

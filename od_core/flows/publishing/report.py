@@ -215,18 +215,19 @@ def _distances(release: ReleasedFlows, certificate: Certificate) -> dict[str, An
 def _map(release: ReleasedFlows, certificate: Certificate) -> dict[str, Any] | None:
     """Return the map of at most ``_MOST_DRAWN`` of the largest flows, and the largest of them; None if there are none.
 
-    ``same`` says whether these are the largest of all flows.
+    ``same`` says whether these are those that :func:`between_zones` has.
     """
     lines, ends = DesireLines(FlowTables.of(release, certificate), certificate, 2 * _MOST_DRAWN).lines
     flows, pair = lines.slice(0, _MOST_DRAWN).to_pandas(), ["origin", "destination"]
     if flows.empty:
         return None
-    title, listed = f"Map of the {len(flows)} largest flows between two different zones", flows.head(LISTED)
+    largest, listed = "largest flow" if len(flows) == 1 else f"{len(flows)} largest flows", flows.head(LISTED)
+    title, leaves = f"Map of the {largest} between two different zones", leaf_flows(release, certificate)
     return {
         "title": title,
         "picture": flow_map(release.tree, flows, ends[:_MOST_DRAWN], title),
         "bounded": any(side.given_boundaries for side in (release.tree.origin, release.tree.destination)),
-        "same": listed[pair].equals(leaf_flows(release, certificate).nlargest(LISTED, "trips")[pair]),
+        "same": np.array_equal(listed[pair], between_zones(release, leaves).nlargest(LISTED, "trips")[pair]),
         "flows": labelled(release.tree, listed).to_dict("records"),
     }
 

@@ -24,6 +24,7 @@ from od_core import Budget, Geography, PrivacyUnit, release_counts, release_flow
 from od_core.flows.publishing.kind import FLOWS
 from od_core.stops.plan import plan_stops
 from od_core.stops.publishing import STOPS
+from tests.od_core.doubles import no_noise
 
 RUN = "00000000-0000-4000-8000-000000000000"
 
@@ -71,18 +72,27 @@ PUBLISHED = {
 }
 
 
-def test_a_run_of_counts_speaks_of_counts_by_their_level(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("count", "said"),
+    [
+        (1000, "2,000 records (90 % interval about ± 1), in 2 counts above 0, some of which are noise alone, by code."),
+        (0, "0 records (90 % interval about ± 1), in 0 counts above 0 by code."),
+    ],
+)
+def test_a_run_of_counts_speaks_of_counts_by_their_level(
+    capsys: pytest.CaptureFixture[str], count: int, said: str
+) -> None:
     zones = pd.DataFrame({"chapter": ["A", "A"], "code": ["a1", "a2"]})
     release = release_counts(
-        pd.DataFrame({"area": ["a1", "a2"], "count": [1000, 2000]}),
+        pd.DataFrame({"area": ["a1", "a2"], "count": [count, count]}),
         Geography.from_frame(zones, ["chapter", "code"]),
-        unit=PrivacyUnit("trip"),
+        unit=PrivacyUnit("trip", "unbounded"),
         budget=Budget(rho=9, delta="1e-8"),
+        noise=no_noise(),
         fault_threshold=0,
     )
     print_outcome(Outcome(PUBLISHED, release, FLOWS))
-    said = " ".join(capsys.readouterr().out.split())
-    assert "in 2 counts above 0, some of which are noise alone, by code. The 90 % interval of such a count is" in said
+    assert f"{said} The 90 % interval of such a count is" in " ".join(capsys.readouterr().out.split())
 
 
 def test_a_run_of_boxes_says_the_noise_of_a_box(capsys: pytest.CaptureFixture[str]) -> None:
@@ -212,6 +222,7 @@ def test_every_sentence_can_be_read_and_is_printed_somewhere() -> None:
         for file in Path(od_assets.__file__).parent.rglob("*.py")
         for name in re.findall(r"""\b(?:say|text)\(\s*["'](\w+\.\w+)""", file.read_text(encoding="utf-8"))
     }
+    used |= {"run.of_trips"}  # other sentences include it
     templates = sentences()
     assert used == {*templates.list_templates()}
     assert all(templates.get_template(name) for name in used)

@@ -287,7 +287,7 @@ def test_the_main_results_are_those_of_the_release():
     marked = changes(example.context.previous[1], example.release, "zone", "zone").query("significant")
     grew, fell = (int((sign * marked["change"] > 0).sum()) for sign in (1, -1))
     assert changed == (
-        f"Since 2001-05, {grew + fell} of 16 flows between large areas changed by more than their uncertainty: {grew}"
+        f"Since 2001-05, {grew + fell} of 16 flows from zone to zone changed by more than their uncertainty: {grew}"
         f" grew, and {fell} fell."
     )
     few = reported(flows(size=3), FLOWS)
@@ -418,6 +418,25 @@ def test_a_release_of_one_zone_has_a_whole_bundle(tmp_path):
     listed = pd.read_csv(tmp_path / "bundle" / "tables/indicators.csv")
     assert listed[["outflow", "inflow", "within", "self_containment"]].to_numpy().tolist() == [[0, 0, 500, 1]]
     assert (tmp_path / "bundle" / "tables/boundaries.parquet").is_file()
+
+
+def test_a_report_of_one_flow_has_no_plurals_and_lists_it_once():
+    """Its tables name the files that are in every bundle."""
+    trips = pd.DataFrame({"origin": EVIL[0], "destination": EVIL[1], "trips": [500]})
+    given = {"unit": PrivacyUnit("trip", "unbounded"), "budget": Budget(rho=1000, delta="1e-8")}
+    text = " ".join(Page(reported(release_flows(trips, geography(), **given), FLOWS).text).text.split())
+    assert "Map of the largest flow between two different zones" in text
+    assert "The released number of 0 of 1 flow lies at an end" in text
+    assert "The largest flows between zones: 1 of 1" in text
+    assert "The largest flows of the map" not in text
+    assert "trips: below 1" in text
+    assert {"indicators.parquet", "distance_bands.parquet"} < {*text.replace(".parquet.", ".parquet").split()}
+
+
+def test_a_report_names_the_side_of_area_totals_alone():
+    single = Geography.from_frame(ZONES.assign(region="n"), ["region", "zone"])
+    text = " ".join(Page(reported(flows(geography=single, area_totals="1/10"), FLOWS).text).text.split())
+    assert "area totals. The trips that begin in each zone are also counted by themselves." in text
 
 
 def test_every_header_of_a_table_has_words():

@@ -27,6 +27,7 @@ from od_core import (
     sum_releases,
 )
 from od_core.files.durable import file_digest
+from od_core.flows.publishing.derived_kind import SUMS
 from od_core.flows.publishing.kind import FLOWS
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
@@ -247,6 +248,14 @@ def test_losses_of_a_user_add_up_over_the_releases(tmp_path: Path) -> None:
     assert found["spent"]["all_periods"]["epsilon"] == both > found["spent"]["one_period"]["epsilon"]
     assert "losses of all these releases add up" in found["guarantee"]["protected"]
     assert text_above(Fraction(both)) in found["guarantee"]["protected"]
+
+
+def test_a_sum_says_once_how_much_a_weighted_record_counts(whole: Path) -> None:
+    found, once = publish_sum(whole / "releases", KEYS), "A record counts as its weight."
+    stated = found.certificate | {"guarantee": found.certificate["guarantee"] | {"contribution": once}}
+    section = SUMS.report(found.flows, stated).partition("<h2>Counted trips")[2].partition("</section>")[0]
+    assert " are counted in 2001-01 to 2001-03." in section
+    assert section.count(once) == 1
 
 
 def test_only_public_bundles_are_read(whole: Path, tmp_path: Path) -> None:
