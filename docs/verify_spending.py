@@ -48,7 +48,8 @@ def chain_faults(entries: list[Facts]) -> Iterator[str]:
         if (entry["number"], entry["previous"], entry["hash"]) != (number, previous, own):
             yield f"entry {entry['number']}: the chain of hashes is broken"
         previous, kind, levels = entry["hash"], entry["kind"], states.setdefault(entry["release"], {})
-        if kind in before:
+        onward = "store" in entry["facts"] and levels.get(entry["level"]) == (kind, entry["draw"])  # of parts
+        if kind in before and not onward:
             last, draw = levels.get(entry["level"], ("", 0))
             if last not in before[kind] or entry["draw"] != draw + (kind == "RESERVED"):
                 yield f"entry {entry['number']}: {kind} after {last or 'nothing'}, a draw that has no charge of its own"
@@ -311,9 +312,11 @@ def convolved(one: list[int], other: list[int]) -> list[int]:
     return [int(digits[k : k + width]) // UNIT + 1 for k in range(0, len(digits), width)]
 
 
-def main(ledger: Path, releases: Path) -> int:
-    """Print the findings, and return 0 if there is no fault, else 1."""
-    entries, files, faults = ledger_entries(ledger), sorted(releases.rglob("certificate.json")), list[str]()
+def main(ledger: Path, releases: Path) -> int | str:
+    """Print the findings, and return 0 if there is no fault, else 1; or what is missing. Hidden folders are ignored."""
+    if not ledger.is_file():
+        return f"There is no ledger {ledger}. If it is in PostgreSQL, copy it first: od-release ledger copy FILE"
+    entries, files, faults = ledger_entries(ledger), sorted(releases.rglob("[!.]*/certificate.json")), list[str]()
     certificates = {str(file.parent.relative_to(releases)): json.loads(file.read_text("utf-8")) for file in files}
     try:
         for look in (chain_faults, charge_faults, cap_faults, lambda rows: certificate_faults(rows, certificates)):

@@ -241,6 +241,7 @@ def test_a_unit_has_no_rights_and_dumps_no_core(path: Path) -> None:
     stated = unit(path)
     for setting in (
         ("User", "od-release"),
+        ("EnvironmentFile", "/etc/od-release/environment"),
         ("NoNewPrivileges", "yes"),
         ("CapabilityBoundingSet", ""),
         ("ProtectSystem", "strict"),
@@ -281,6 +282,9 @@ def test_the_backup_has_every_file_and_the_newest_entries(tmp_path: Path) -> Non
     for folder in (var / "confidential", var / "dagster", backups):
         folder.mkdir(parents=True)
     (var / "confidential" / "hmac.key").write_text("a key", encoding="utf-8")
+    subprocess.run([str(ONE_HOST / "backup"), str(var), str(backups)], check=True)
+    assert not (var / "ledger.sqlite").exists()  # before the first release, none is created
+    next(backups.iterdir()).unlink()
     with closing(sqlite3.connect(var / "ledger.sqlite", isolation_level=None)) as ledger:
         ledger.execute("PRAGMA journal_mode = WAL")
         ledger.execute("CREATE TABLE entries AS SELECT 7 AS number")

@@ -548,7 +548,7 @@ def _counted(work: ReleaseWork[Any, Any], geography: Any, counters: UserCounters
         counted = series.count(records, geography, period)
     else:
         options = counting_options(series, InspectedFolder(work.warehouse.confidential.path), counters)
-        counted = trip_counts_of(records, series.plan(geography, period).tree, period=period, **options)
+        counted = trip_counts_of(records, series.plan_without_cap(geography, period).tree, period=period, **options)
     series.acceptance.refuse_empty(counted.total, series.unit)
     return counted
 

@@ -79,7 +79,10 @@ def copy_ledger(target: str) -> None:
     folders = project_folders()
     folders.existing_ledger()  # verifies it
     file, _ = folders.ledger_place
-    new = chain_of(file, target) if target.startswith(SCHEMES) else chain_of(Path(target).absolute())
+    in_server = target.startswith(SCHEMES)
+    if not in_server and Path(target).exists():
+        raise OdError("OD-LEDGER-STATE", f"{target} exists already", next_step="name a new file")
+    new = chain_of(file, target) if in_server else chain_of(Path(target).absolute())
     entries = folders.ledger_chain.copy_to(new)
     say("ledger.copied", entries=entries)
 

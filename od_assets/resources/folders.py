@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -157,11 +157,12 @@ class Folders:
         files = {key: StagedFiles(self.var / "confidential" / key.folder).records for key in published}
         return {key: file for key, file in files.items() if file.exists()}
 
-    def purge(self, days: int = 0) -> None:
-        """Remove the files of :meth:`kept_records` durably, while no release runs."""
-        for file in self.kept_records(days).values():
-            file.unlink()
-            sync(file.parent)
+    def purge(self, days: int = 0, in_use: Container[ReleaseKey] = ()) -> None:
+        """Remove the files of :meth:`kept_records` durably, while no release runs, but for those that are in use."""
+        for key, file in self.kept_records(days).items():
+            if key not in in_use:
+                file.unlink()
+                sync(file.parent)
 
     @property
     def database(self) -> Path:

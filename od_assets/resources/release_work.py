@@ -115,19 +115,18 @@ class ReleaseWork(Generic[P, G]):
         Raises:
             OdError: as in :meth:`od_assets.series.series.Series.plan`; or an earlier bundle is missing or changed.
         """
-        plan = self.series.plan(geography, self.key.period)
+        reserved = self.warehouse.ledger.reserved_plan(self.key)
+        plan = self.series.plan(geography, self.key.period, is_reserved=reserved is not None)
         if isinstance(plan, ReleasePlan) and plan.mechanism.estimator.key == "auto":
-            return replace(plan, earlier=self._earlier(plan))
+            return replace(plan, earlier=self._earlier(plan) if reserved is None else reserved.get(EARLIER))
         return plan
 
     def _earlier(self, plan: ReleasePlan) -> Mapping[str, Any] | None:
-        """Return the evidence of the reserved plan; before, that of the newest release of an earlier period.
+        """Return the evidence of the newest release of an earlier period, which has the same plan.
 
-        It has the same plan. Another revision of the period is about the same records, and would spend its budget, too.
+        Another revision of the period is about the same records, and would spend its budget, too.
         """
         ledger = self.warehouse.ledger
-        if (reserved := ledger.reserved_plan(self.key)) is not None:
-            return reserved.get(EARLIER)
         for key in before(self.key, ledger.published(series=self.key.release)):
             certificate = certificate_of(self.warehouse.bundle(key))
             if certificate_digest(certificate) != ledger.publication(key).get("certificate"):

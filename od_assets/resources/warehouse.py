@@ -85,8 +85,9 @@ class Warehouse(dg.ConfigurableResource, Folders):  # type: ignore[misc]  # Dags
     def refuse_other_ledger(self, data_set: str) -> None:
         """Raise OdError if releases of this Dagster instance charged a declared data set to another ledger before.
 
-        Two projects with a data set of the same name, or a project and its copy, would otherwise spend its budget
-        twice. The instance stores the newest entry of the data set, which the ledger must have.
+        Two projects of one instance with a data set of the same name would otherwise spend its budget twice. The
+        instance stores the newest entry of the data set, which the ledger must have. Copies of a project with copies of
+        its instance do not know of each other.
         """
         if self._instance is None:
             return
@@ -130,7 +131,7 @@ class Warehouse(dg.ConfigurableResource, Folders):  # type: ignore[misc]  # Dags
             self._instance = context.instance
             yield self
             if self.keep_records_days is not None:
-                self.purge(self.keep_records_days)
+                self.purge(self.keep_records_days, in_use=self.works)  # later steps of this run need their records
 
 
 def fixed(resource: Any, definition: dg.ResourceDefinition) -> Any:

@@ -117,7 +117,7 @@ def _plans(series: Series[Any, Any]) -> Callable[[Period], Plan | None]:
     def planned(period: Period) -> Plan | None:
         if period.days not in plans:
             try:
-                plans[period.days] = series.plan(geography(), period.text)
+                plans[period.days] = series.plan_without_cap(geography(), period.text)
             except OdError:  # doctor states the fault; what was released is listed all the same
                 plans[period.days] = None
         return plans[period.days]

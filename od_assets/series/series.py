@@ -580,17 +580,18 @@ class Series(Named, Generic[P, G]):
         """Names of the columns of the stored lists that decide to which area or place a record counts."""
         return [column.name for column in self.listed_columns]
 
-    def plan(self, geography: G, period: str) -> P:
+    def plan(self, geography: G, period: str, *, is_reserved: bool = False) -> P:
         """Return the plan of a period over a geography, computed from public data only.
 
         Periods with as many days have the same plan.
 
         Raises:
-            OdError: the plan is refused; the release alone exceeds the cap; or the noise is too wide for the backend.
+            OdError: the plan is refused; the release alone exceeds the cap, and is not reserved already; or the noise
+                is too wide for the backend.
         """
         plan = self.plan_without_cap(geography, period)
         allowed, rho = self.domain.cap.allowed_rho(), plan.charge.as_rho
-        if rho > allowed:
+        if rho > allowed and not is_reserved:
             cap = f"the cap {text_above(allowed)} of data set {self.domain.name!r}"
             message = f"one release of {self.name} needs rho {text_above(rho)}, which exceeds {cap}"
             step = "request a smaller budget, or raise the cap and state a reason"

@@ -465,8 +465,10 @@ class SqliteChain(Chain):
         self._path = path
 
     def exists(self) -> bool:
-        """Return whether there is a file."""
-        return self._path.exists()
+        """Return whether there is a file with a table of entries, which a process that is killed may not have made."""
+        with suppress(OdError, self._error), self._readable() as connection:
+            return any(connection.execute("SELECT name FROM sqlite_schema WHERE name = 'entries'"))
+        return self._path.exists()  # opening it reports what is wrong with it
 
     def _copy_into(self, memory: sqlite3.Connection) -> None:
         """Copy the whole file, which needs no right to write."""

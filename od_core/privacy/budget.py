@@ -238,7 +238,7 @@ def refuse_wrong_charge(noise: Mapping[str, int | str], stated: Charge) -> None:
     Gaussian noise costs a rho of sensitivity^2 / (2 variance), and Laplace noise an epsilon of sensitivity / scale.
     Some mechanisms choose later scales by earlier noisy results. They state only the scales that are used in any case,
     as facts ``scale_of_...``, and the cost of these must be at most the charge. The delta of a charge is not checked
-    here, because the plan derives a threshold from it.
+    here, but by :func:`od_core.privacy.plan.check_charges`.
 
     ``noise`` is as in :attr:`od_core.privacy.plan.Step.noise_facts`. Raises OdError if the charge is not the cost of
     the noise, or the noise is not stated.

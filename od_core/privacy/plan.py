@@ -24,7 +24,8 @@ from od_core.notebook import Shown
 from od_core.privacy.accounting import Number, exact_fraction, promise_text, text_above
 from od_core.privacy.budget import Budget, Charge, Spent, refuse_wrong_charge, wrong_charge
 from od_core.privacy.domain import Charged, rho_of_year
-from od_core.privacy.neighbours import Acceptance, Neighbours, NodeSizes
+from od_core.privacy.neighbours import Acceptance, Neighbours, NodeSizes, sensitivity_of_leaves
+from od_core.privacy.stability import stability_threshold
 from od_core.privacy.unit import PrivacyUnit
 
 if TYPE_CHECKING:
@@ -357,7 +358,8 @@ def check_charges(plan: Plan) -> None:
 
     Raises:
         OdError: the charge of a step is not the cost of its noise at the unit's sensitivity, or is not in rho although
-            the unit is ``user_year``. Or the charges of the steps do not sum to the charge of the plan.
+            the unit is ``user_year``; or a threshold does not keep its delta. Or the charges of the steps do not sum to
+            the charge of the plan.
     """
     neighbours = replace(plan.neighbours, unit=plan.unit)
     for step in plan.charged_steps:
@@ -370,6 +372,10 @@ def check_charges(plan: Plan) -> None:
         expected = neighbours.sensitivity_squared(step.level, by_segment=step.by_segment)
         if step.noise_facts.get("sensitivity_squared", expected) != expected:
             raise wrong_charge(f"the sensitivity of level {step.level} does not match the unit")
+        if (threshold := step.noise_facts.get("threshold")) is not None:
+            least = stability_threshold(plan.unit, step.charge.epsilon, step.charge.delta)
+            if step.noise_facts["sensitivity"] != sensitivity_of_leaves(plan.unit) or threshold < least:
+                raise wrong_charge("the sensitivity or the threshold does not keep epsilon and delta for the unit")
     charges = [step.charge for step in plan.charged_steps]
     rho, delta = sum(charge.as_rho for charge in charges), sum(charge.delta for charge in charges)
     if (plan.charge.as_rho, plan.charge.delta) != (rho, delta):

@@ -73,6 +73,8 @@ def test_a_refusal_of_the_ledger_is_that_of_the_run(project: Project, changes: d
 def test_what_is_charged_is_not_charged_again_and_a_raised_cap_is_not_entered(project: Project) -> None:
     settings = begun(project)
     assert charged(settings, "2001-01").what == "budget of trips/2001-01/r1: it is charged already"
+    lowered = {"rho": "0.01", "reason": "below a single release"}
+    assert charged(project.component(**RHO, domain__cap=lowered).checked(), "2001-01").what.endswith("charged already")
     raised = {"rho": "0.2", "reason": "a revision"}
     finding = charged(project.component(**RHO, revision=2, domain__cap=raised).checked(), "2001-01")
     assert (finding.ok, finding.what) == (True, "budget of trips/2001-01/r2: the cap allows it")

@@ -84,6 +84,16 @@ def test_ledger_verify_counts_the_entries_or_says_what_is_wrong(published: Publi
     assert failed.exception.code == "OD-LEDGER-BROKEN"
 
 
+def test_the_ledger_is_copied_to_a_new_file_alone(published: Published, tmp_path: Path) -> None:
+    """Another file is not called a damaged ledger, and is left as it is."""
+    other = tmp_path / "notes.txt"
+    other.write_text("no ledger", encoding="utf-8")
+    for place in (other, published.ledger.path):
+        refused = run("ledger", "copy", str(place)).exception
+        assert isinstance(refused, OdError)
+        assert (refused.code, refused.next_step) == ("OD-LEDGER-STATE", "name a new file")
+
+
 @pytest.mark.slow
 def test_the_ledger_moves_to_postgresql_and_is_copied_from_there(
     var: Path,
@@ -95,8 +105,6 @@ def test_the_ledger_moves_to_postgresql_and_is_copied_from_there(
     """What the commands say of it is the same; the file that is left is refused once the new ledger was charged."""
     before, elsewhere = run("ledger", "--json").stdout, tmp_path_factory.mktemp("elsewhere")
     address = postgres.new_ledger(elsewhere)
-    itself = run("ledger", "copy", str(var / "ledger.sqlite"))
-    assert isinstance(itself.exception, OdError)
     assert "9 entries were copied" in run("ledger", "copy", address).stdout
     with monkeypatch.context() as patch:
         patch.setenv("OD_LEDGER", address)

@@ -50,17 +50,18 @@ def test_copies_of_records_of_published_releases_are_removed(project: Project) -
 
 @pytest.mark.slow
 def test_a_run_removes_copies_when_it_ends(released: Project) -> None:
-    """And not before, and none that is younger than the rule says."""
+    """And not before, none that is younger than the rule says, and none of a release that the run works on."""
     copy = released.var / "confidential" / "trips" / "2001-01" / "r1" / "raw_trips.parquet"
     seen = []
 
-    @dg.asset(required_resource_keys={"od_warehouse"})
-    def step() -> None:
+    @dg.asset
+    def step(od_warehouse: dg.ResourceParam[Warehouse]) -> None:
         seen.append(copy.exists())
+        od_warehouse.works[ReleaseKey("trips", months[len(left)])] = None
 
-    left = []
-    for days in (None, 1, 0):
+    left, months = [], ("2001-02", "2001-02", "2001-01", "2001-02")
+    for days in (None, 1, 0, 0):
         warehouse = Warehouse(folder=str(released.var), keep_records_days=days)
         assert dg.materialize([step], instance=released.instance, resources={"od_warehouse": warehouse}).success
         left.append(copy.exists())
-    assert (seen, left) == ([True] * 3, [True, True, False])
+    assert (seen, left) == ([True] * 4, [True, True, True, False])

@@ -383,6 +383,22 @@ def test_a_look_makes_no_ledger(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_a_file_without_entries_is_no_ledger_unless_a_head_names_one(tmp_path):
+    """A process that is killed while it creates the ledger leaves such a file."""
+    path, kept = tmp_path / "ledger.sqlite", tmp_path / "confidential" / "ledger.head"
+    for statement in ("", "PRAGMA journal_mode = WAL"):
+        path.unlink(missing_ok=True)
+        path.touch()
+        with closing(sqlite3.connect(path)) as begun:
+            begun.execute(statement)
+        assert not chain_of(path).exists()
+        kept.unlink(missing_ok=True)
+        Ledger(path, whole=False).declare(PrivacyDomain("survey", PrivacyUnit("trip"), Cap(rho=1), "a test"))
+    put_back(path, b"")
+    with pytest.raises(OdError, match="OD-LEDGER-ROLLED-BACK"):
+        Ledger(path, whole=False)
+
+
 def test_a_head_that_a_killed_process_did_not_write_is_written_before_the_next_entry(tmp_path):
     """Otherwise a power cut after that entry, which may be a charge, would leave a ledger that nobody can use."""
     ledger = Ledger(tmp_path / "ledger.sqlite")

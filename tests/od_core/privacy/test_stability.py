@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -11,13 +12,15 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from od_core import OdError
+from od_core import Budget, OdError, plan_release
 from od_core.noise import opendp
 from od_core.noise import opendp as opendp_noise
 from od_core.noise.opendp import SCALE_SLACK, OpenDPNoise
 from od_core.noise.opendp_worker import OpenDP, held_to_loss
+from od_core.privacy.plan import check_charges
 from od_core.privacy.stability import laplace_reach, laplace_scale, stability_threshold
 from od_core.privacy.unit import TRIP, PrivacyUnit
+from tests.od_core.ledger.ledger_rows import ONE_LEVEL
 from tests.od_core.oracles.privacy_loss import precision
 from tests.od_core.oracles.stability import BITS, at_least, ball, hockey_stick, neighbours, partitions, seen
 
@@ -236,6 +239,21 @@ def test_an_epsilon_out_of_range_is_refused(epsilon):
         laplace_scale(TRIP, Fraction(epsilon))
     with pytest.raises(OdError, match="OD-BUDGET-EPSILON"):
         stability_threshold(TRIP, Fraction(epsilon), Fraction("1e-8"))
+
+
+@pytest.mark.parametrize(
+    "forged", [{"threshold": 56}, {"delta": Fraction(1, 10**30)}, {"sensitivity": 1, "scale": Fraction(2)}]
+)
+def test_the_check_of_charges_finds_what_does_not_keep_the_promise(forged):
+    """With the charge in epsilon that it should have."""
+    budget = Budget(epsilon="1/2", delta="1e-6")
+    plan = plan_release(ONE_LEVEL, unit=users(2, "unbounded"), budget=budget, mechanism="stability_histogram")
+    check_charges(plan)
+    wrong = replace(plan.steps[0], **forged)
+    assert wrong.charge.epsilon == Fraction(1, 2)
+    plan.__dict__.update({"_of_table": (wrong,), "steps": (wrong,)})
+    with pytest.raises(OdError, match="OD-CHARGE: the sensitivity or the threshold"):
+        check_charges(plan)
 
 
 def opendp_threshold(scale: Fraction, threshold: int) -> dp.Measurement:

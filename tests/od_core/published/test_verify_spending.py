@@ -39,7 +39,7 @@ from od_core.publication.certify import certificate
 from od_core.published.verification import verify_release
 from od_core.stops.publishing import STOPS
 from tests.od_core.group_sizes.test_release import released as released_groups
-from tests.od_core.ledger.ledger_rows import FLOWS, GEOGRAPHY, ONE_LEVEL, rows
+from tests.od_core.ledger.ledger_rows import FLOWS, GEOGRAPHY, ONE_LEVEL, domain, rows, small_plan
 from tests.od_core.published.test_verification import small as published_whole
 
 pytestmark = pytest.mark.representatives("test_both_programs_cut_time_into_the_same_years", "test_it_*")
@@ -484,6 +484,7 @@ def test_it_runs_as_one_file_on_python_alone_and_agrees_with_the_first_verifier(
     """Isolated: without site-packages, the project's folder, or a writable ledger."""
     release = published_whole(tmp_path)
     command = [sys.executable, "-I", "-S", str(SCRIPT), str(tmp_path / "ledger.sqlite"), str(tmp_path / "releases")]
+    write(tmp_path, "commuters/2001-06/.r1.staged", {})  # of a run that was killed while it published
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (run.returncode, run.stderr) == (0, "")
@@ -498,6 +499,19 @@ def test_it_runs_as_one_file_on_python_alone_and_agrees_with_the_first_verifier(
     assert {"bundle", "ledger"} <= {finding.part for finding in verify_release(release) if finding.fault}
 
 
+def test_a_draw_of_parts_that_goes_on_with_other_noise_is_one_draw(tmp_path, capsys):
+    ledger, key = Ledger(tmp_path / "ledger.sqlite"), ReleaseKey("commuters", "2001-06")
+    ledger.declare(domain(1))
+    ledger.reserve(key, "commuters", small_plan())
+    ledger.start_draw(key, 1, "opendp", "a store")
+    ledger.continue_draw(key, 1, "table", "a store")
+    assert found(tmp_path, capsys) == []
+
+
+def test_a_ledger_that_is_elsewhere_is_named(tmp_path):
+    assert "od-release ledger copy FILE" in verify_spending.main(tmp_path / "ledger.sqlite", tmp_path)
+
+
 def test_a_year_of_users_with_a_pair_cap_costs_what_the_ledger_says(var, tmp_path, capsys):
     """To the last fraction, uncounted trips included: a cap of just that is kept, and any lower one is exceeded."""
     spent = Ledger(var / "ledger.sqlite").balance("trains", "2001-06").spent
@@ -509,6 +523,6 @@ def test_a_year_of_users_with_a_pair_cap_costs_what_the_ledger_says(var, tmp_pat
 
 def test_it_is_short_and_imports_nothing_of_ours():
     lines = SCRIPT.read_text(encoding="utf-8").splitlines()
-    assert len(lines) < 330
+    assert len(lines) < 340
     modules = {line.split()[1].split(".")[0] for line in lines if line.startswith(("import ", "from "))}
     assert modules <= sys.stdlib_module_names
