@@ -180,7 +180,7 @@ WRONG = [
     defs(PERIODS, "  periods: {first: 2001-02, last: 2001-01}\n", "", "before the first", "OD-PERIOD"),
     defs(PERIODS, "  periods: {first: 2001-01, every: week}\n", "", "2001-01 is not a week", "OD-PERIOD"),
     defs(PERIODS, "  periods: {first: 2001-01, every: mnth}\n", "", "did you mean 'month'?", "OD-PERIOD"),
-    defs(PRIVACY, f"{PRIVACY}  schedule: 0 6 2 *\n", "", "invalid cron schedule"),
+    defs(PRIVACY, f"{PRIVACY}  schedule: 0 6 2 *\n", ": schedule", "is no cron line"),
     defs(PRIVACY, f"{PRIVACY}  owners: [me]\n".replace("owners", "noise: opendp\n  owners"), "", "'owners' is written"),
     defs('["team:statistics"]', "[me]", "", "Invalid owner 'me'"),
     defs(PRIVACY, f"{PRIVACY}  arrivals: {{settled_seconds: -1}}\n", "", "at least 0", "OD-ARRIVALS"),
@@ -419,9 +419,10 @@ def test_a_wrong_declaration_is_refused_in_one_line(declared: Project, wrong: Wr
 
 
 def test_no_text_is_evaluated(declared: Project) -> None:
-    """Dagster would make a number of the text, and refuse it as a cron line in other words."""
-    write(declared, defs(PRIVACY, f'{PRIVACY}  schedule: "5"\n', "", ""))
-    assert declaration("trips").schedule == "5"
+    """Dagster would make a number of the text."""
+    write(declared, defs(PRIVACY, f'{PRIVACY}  noise: "5"\n', "", ""))
+    with pytest.raises(OdError, match="noise backend '5'"):
+        declaration("trips")
 
 
 @pytest.mark.parametrize("form", ["{{ env.OD_DOMAIN }}", "{{env('OD_DOMAIN')}}", '{{ env("OD_DOMAIN") }}'])
