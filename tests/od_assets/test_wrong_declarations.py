@@ -175,6 +175,7 @@ WRONG = [
     defs(PRIVACY, f"{PRIVACY}  max_trips: 0\n", "", "does not take a user column or max_trips", "OD-UNIT-OPTIONS"),
     defs(TRIPS, '    files: "{year}.csv"\n', "", "needs {period}", "OD-TRIPS-FILES"),
     # Periods and schedules.
+    defs(PERIODS, "  periods: {first: 2001-01-14}\n", ": periods.first", "write it in quotes"),
     defs(PERIODS, "  periods: {first: 2001-13}\n", ": periods.first", "is not a period", "OD-PERIOD-TEXT"),
     defs(PERIODS, "  periods: {first: 2001-01, last: soon}\n", ": periods.last", "is not a period", "OD-PERIOD-TEXT"),
     defs(PERIODS, "  periods: {first: 2001-02, last: 2001-01}\n", "", "before the first", "OD-PERIOD"),
@@ -232,7 +233,8 @@ WRONG = [
             ("day: {derive: day_typ}", "", "(did you mean 'day_type'?)", "OD-SEGMENT-SOURCE"),
             ('day: {column: ""}', "", "name no column", "OD-SEGMENT-SOURCE"),
             ("day: {derive: day_type, categories: [weekday, sundy]}", "", "list 'sundy', which", "OD-SEGMENT-SOURCE"),
-            ("h: {derive: hour, lookup: {7: am, 25: pm}}", ": segments.h.lookup", "valid string", "OD-CONFIG"),
+            ("h: {derive: hour, lookup: {7: am, 25: pm}}", ": segments.h.lookup", "write it in quotes", "OD-CONFIG"),
+            ("h: {derive: number, breaks: ['2,5']}", ": segments.h.breaks.0", "should be a number", "OD-CONFIG"),
             ('h: {derive: hour, lookup: {"07": am, "25": pm}}', "", "look up '25', which hour", "OD-SEGMENT-SOURCE"),
             (
                 'mode: {lookup: {"1": car, "2": bus}, categories: [car, walk]}',
