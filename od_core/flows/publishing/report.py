@@ -224,7 +224,7 @@ def _map(release: ReleasedFlows, certificate: Certificate) -> dict[str, Any] | N
     title, listed = f"Map of the {len(flows)} largest flows between two different zones", flows.head(LISTED)
     return {
         "title": title,
-        "picture": flow_map(release.tree, flows, ends[:_MOST_DRAWN], title),
+        "picture": flow_map(release.tree, flows, ends[:_MOST_DRAWN], certificate, title),
         "bounded": any(side.given_boundaries for side in (release.tree.origin, release.tree.destination)),
         "same": listed[pair].equals(leaf_flows(release, certificate).nlargest(LISTED, "trips")[pair]),
         "flows": labelled(release.tree, listed).to_dict("records"),
