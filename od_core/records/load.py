@@ -97,8 +97,10 @@ class RecordQuery(ABC):
                 raise self._missing(name, expected)
         if not form.one_row_a_trip and columns.counts_rows:
             role = "trips" if columns.destination is not None else "count"
-            named = f"columns: {{{role}: COLUMN}} if COLUMN holds the number of trips of a row"
-            step = f"write one_row_a_trip: true if each row is one trip, or {named}, next to the path of the files"
+            other = f"columns: {{{role}: COLUMN}} for the COLUMN with the number of trips of a row"
+            if columns.user is not None:
+                other = "expand the file to one row a trip"
+            step = f"write one_row_a_trip: true next to the path of the files if each row is one trip; else {other}"
             refuse_unused(unused_columns(types, columns, form), table, step)
 
     def fields(self, period: Period, geography: Geography | None, destinations: Geography | None) -> list[str]:
