@@ -25,7 +25,7 @@ from typing import Any
 
 Facts = dict[str, Any]
 ZERO, LN_2, UNIT = Fraction(0), Fraction("0.6931471806"), 10**30
-HAIR, EXACT = Decimal(10) ** -50, decimal.Context(prec=60)
+HAIR, EXACT, UP = Decimal(10) ** -50, decimal.Context(prec=60), decimal.Context(6, decimal.ROUND_CEILING).divide
 LENGTHS = {"day": 10, "week": 8, "quarter": 7, "month": 7, "year": 4}
 
 
@@ -157,9 +157,9 @@ def cap_faults(entries: list[Facts]) -> Iterator[str]:
                 in_rho = "rho" in cap and rho <= cap["rho"] and not delta
                 if not in_rho and ("rho" in cap or left <= 0 or epsilons(rho, left)[0] > cap["epsilon"]):
                     yield f"{name}: the cap of {domain} in {year[1]} is exceeded"
-    for (domain, period), (_, rho, delta) in spent.items():
-        told = ", ".join(f"{name} {float(value):.6g}" for name, value in caps[domain].items())
-        print(f"{domain} {period}: spent rho {float(rho):.6g}, delta {float(delta):.3g}; the cap is {told}")
+    for (name, part), (_, rho, delta) in spent.items():
+        told = ", ".join(f"{kind} {float(value):.6g}" for kind, value in caps[name].items())
+        print(f"{name} {part}: spent rho {UP(*rho.as_integer_ratio()):g}, delta {float(delta):.3g}; the cap is {told}")
 
 
 def slopes_of(costs: list[Fraction]) -> list[Fraction]:

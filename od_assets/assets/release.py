@@ -8,7 +8,6 @@ from typing import Any, cast
 
 import dagster as dg
 import pyarrow.parquet as pq
-from dagster_shared.check import CheckError
 
 from od_assets.assets.steps import now_and_then
 from od_assets.checks.release_checks import run_all_checks
@@ -242,8 +241,7 @@ def published_assets(
 ) -> list[dg.AssetsDefinition]:
     """Return the assets that publish a release of any kind: its bundle, and the main table of the bundle.
 
-    The bundle is made from the asset ``table``; its main table has the columns, with ``sources`` upstream. Raises
-    OdError if the deadlines of the series are invalid.
+    The bundle is made from the asset ``table``; its main table has the columns, with ``sources`` upstream.
     """
     kind: Kind[Any] = series.kind
 
@@ -295,13 +293,6 @@ def published_assets(
 def _with_deadlines(series: Series[Any, Any], bundle: dg.AssetsDefinition) -> dg.AssetsDefinition:
     if series.freshness is None:
         return bundle
-    deadline, clock = series.freshness.deadline, series.periods.clock
-    try:
-        within = datetime.timedelta(days=series.freshness.within_days)
-        policy = dg.FreshnessPolicy.cron(deadline_cron=deadline, lower_bound_delta=within, timezone=clock)
-    except (CheckError, OverflowError) as error:
-        is_too_large = isinstance(error, OverflowError)
-        reason = "is too large" if is_too_large else "does not fit the deadlines, or they are no cron line"
-        message, step = f"freshness: within_days {reason}", "correct deadline and within_days"
-        raise OdError("OD-FRESHNESS", message, next_step=step) from None
+    within = datetime.timedelta(days=series.freshness.within_days)
+    policy = dg.FreshnessPolicy.cron(series.freshness.deadline, within, series.periods.clock)
     return bundle.map_asset_specs(lambda spec: dg.apply_freshness_policy(spec, policy))

@@ -50,7 +50,7 @@ from od_assets.components.project import refuse_unloadable
 from od_assets.project import current_project
 from od_assets.resources.folders import Folders
 from od_assets.runs.period_status import planned_period
-from od_assets.series.flows import CountedRecords, Trips
+from od_assets.series.flows import CountedRecords, SegmentSection, Trips
 from od_assets.series.partitions import SINGLE, SeriesPeriods
 from od_assets.series.reading import MODELS, RELEASES, declaration, declared_by, missing_warehouse
 from od_assets.series.section import Section, first_fault
@@ -220,12 +220,15 @@ def _newest_records(answers: Answers, fields: Fields) -> _Records | None:
         return None
     try:
         section = CountedRecords if _number(answers) == "count" else Trips
-        trips = section.model_validate(release_attributes(answers, fields)["trips"])
-    except ValidationError:
+        declared = release_attributes(answers, fields)
+        trips = section.model_validate(declared["trips"])
+        breakdowns = {name: SegmentSection.model_validate(part) for name, part in declared.get("segments", {}).items()}
+        segments = tuple(part.source(name) for name, part in breakdowns.items())
+    except (ValidationError, OdError):
         return None
     form = trips.record_format()
-    columns = trips.columns.of(form)
-    return _Records(source, form, replace(columns, user=answers.get("column") or None), record_schema(source, form))
+    columns = replace(trips.columns.of(form), user=answers.get("column") or None, segments=segments)
+    return _Records(source, form, columns, record_schema(source, form))
 
 
 def _number(answers: Answers) -> str:

@@ -23,7 +23,7 @@ from rich.table import Column
 from od_assets.assets.steps import one_of_all
 from od_assets.code_location import load_definitions, unloadable
 from od_assets.compatibility import without_beta_warnings
-from od_assets.components.project import comparison_definitions
+from od_assets.components.project import comparison_definitions, refuse_unloadable
 from od_assets.failures import asset_of, dagster_instance, failure_lines
 from od_assets.interrupts import refuse_if_received
 from od_assets.project import current_project
@@ -118,7 +118,8 @@ class Outcome:
 def release_job(series: Series[Any, Any]) -> dg.JobDefinition:
     """Return the release job of a series, from the definitions of the project.
 
-    Raises OdError if there is no warehouse, or the definitions cannot be loaded or have jobs that Dagster refuses.
+    Raises OdError if there is no warehouse, or the definitions cannot be loaded or have jobs that Dagster refuses. A
+    fault of the series itself, for which it was left out, is named.
     """
     definitions = load_definitions()
     if "od_warehouse" not in (definitions.resources or {}):
@@ -128,6 +129,7 @@ def release_job(series: Series[Any, Any]) -> dg.JobDefinition:
     try:
         return definitions.resolve_job_def(f"{series.name}_release")
     except Exception as error:  # noqa: BLE001  # any exception of the project's code; no record is involved
+        refuse_unloadable(series)
         raise unloadable(error) from None
 
 

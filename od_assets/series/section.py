@@ -5,6 +5,7 @@ import os
 import re
 from collections.abc import Callable, Hashable, Sequence
 from copy import deepcopy
+from datetime import date
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Self, get_args, get_origin
@@ -331,9 +332,13 @@ def first_fault(error: ValidationError, section: Any, line: Callable[[list[str]]
         known = annotations_of(section)
         fields = tuple(known)
         section = _section_of(get_args(section)[1] if get_origin(section) is dict else known.get(name))
+    message = first["msg"].removeprefix("Value error, ")
     if len(path) > 1 and _ALTERNATIVE.fullmatch(path[-1]) and first["type"] != "extra_forbidden":
-        path.pop()
-    hint = f" ({nearest_known(path[-1], fields)})" if first["type"] == "extra_forbidden" else ""
+        message = "Input should be a number" if path.pop() in ("int", "float") else message
+    if first["type"] == "extra_forbidden":
+        message += f" ({nearest_known(path[-1], fields)})"
+    if first["type"] == "string_type" and isinstance(first["input"], int | float | date):
+        message += ": to YAML, this is a number, a date or a yes or no, so write it in quotes"
     number = None if line is None else line(path)
     place = "" if number is None else f" (line {number})"
-    return f"{'.'.join(path)}{place}: {first['msg'].removeprefix('Value error, ')}{hint}"
+    return f"{'.'.join(path)}{place}: {message}"

@@ -332,6 +332,25 @@ class Freshness(Section):
     deadline: str
     within_days: int
 
+    def check(self) -> None:
+        """Raise OdError if the deadlines are no cron line, or the days are not within those between two deadlines."""
+        apart = _days_apart("freshness.deadline", self.deadline)
+        if not 1 <= self.within_days <= apart:
+            message = f"freshness.within_days is {self.within_days}, not from 1 to the {apart} between two deadlines"
+            raise OdError("OD-FRESHNESS", message, next_step="correct within_days, or choose rarer deadlines")
+
+
+def _days_apart(field: str, cron: str) -> int:
+    """Return the least number of whole days between two times of a cron line. Raises OdError if it is none."""
+    from dagster._utils.schedules import get_smallest_cron_interval  # commands on most series import no Dagster
+    from dagster_shared.check import CheckError
+
+    try:
+        return get_smallest_cron_interval(cron).days
+    except (CheckError, ValueError):
+        step = "write minute, hour, day, month and day of the week, such as 0 6 2 * *"
+        raise OdError("OD-CONFIG", f"{field}: {cron!r} is no cron line", next_step=step) from None
+
 
 class PureEpsilon(Section):
     """Budget of one release as an epsilon, with delta 0."""
@@ -417,6 +436,10 @@ class Series(Named, Generic[P, G]):
             raise OdError("OD-TRIPS-FILES", message, next_step="let an asset write them as Parquet, and declare it")
         if self.arrivals is not None:
             self.arrivals.check(one_file=one_file and not self.has_file_of_each)
+        if self.schedule is not None:
+            _days_apart("schedule", self.schedule)
+        if self.freshness is not None:
+            self.freshness.check()
         if self.trips.asset is not None and (self.arrivals is not None or not self.records_are_here):
             message = "an asset of trips is declared, but arrivals or Spark look for files themselves"
             raise OdError("OD-ARRIVALS", message, next_step="remove asset, or arrivals and the engine")

@@ -147,8 +147,10 @@ def loaded_trips(
     is_flows = names["trips"] in present
     if not (one_row_a_trip or is_flows or unit.max_weight is not None):
         used = (*(names[role] for role in codes), *(given[name] for name in unread), IN_PERIOD, *user)
-        named = f'columns={{"{roles["trips"]}": COLUMN}} if COLUMN holds the number of trips of a row'
-        step = f"give one_row_a_trip=True if each row is one trip, or {named}"
+        other = f'columns={{"{roles["trips"]}": COLUMN}} for the COLUMN with the number of trips of a row'
+        if unit.kind != "trip":
+            other = "expand the records to one row a trip"
+        step = f"give one_row_a_trip=True if each row is one trip; else {other}"
         refuse_unused([name for name in present if name not in used], described, step)
     loaded = {loaded_column(role) if role in segments else role: texts(column) for role, column in codes.items()}
     if has_one_side:

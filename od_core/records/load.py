@@ -19,6 +19,7 @@ where a person answers, looks at the content (:func:`columns_like_counts`).
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -96,8 +97,10 @@ class RecordQuery(ABC):
                 raise self._missing(name, expected)
         if not form.one_row_a_trip and columns.counts_rows:
             role = "trips" if columns.destination is not None else "count"
-            named = f"columns: {{{role}: COLUMN}} if COLUMN holds the number of trips of a row"
-            step = f"write one_row_a_trip: true if each row is one trip, or {named}, next to the path of the files"
+            other = f"columns: {{{role}: COLUMN}} for the COLUMN with the number of trips of a row"
+            if columns.user is not None:
+                other = "expand the file to one row a trip"
+            step = f"write one_row_a_trip: true next to the path of the files if each row is one trip; else {other}"
             refuse_unused(unused_columns(types, columns, form), table, step)
 
     def fields(self, period: Period, geography: Geography | None, destinations: Geography | None) -> list[str]:
@@ -252,7 +255,9 @@ class RecordQuery(ABC):
         types, step = ("looked_up", "") if source.lookup else ("category_texts", self._rules["must_be"]["no_lookup"])
         meant = self._rules["must_be"]["looked_up" if source.lookup else "categories"]
         must_be = f"; the categories of breakdown {source.breakdown!r} must be {meant}"
-        return _SQL["as_text"](*self._of_type(source.column, types, "OD-TRIPS-NOT-TEXT", must_be, step))
+        column, kind = self._of_type(source.column, types, "OD-TRIPS-NOT-TEXT", must_be, step)
+        self._refuse_never_given(source.column, kind, (text for text, _ in source.lookup), "OD-SEGMENT-SOURCE")
+        return _SQL["as_text"](column, kind)
 
     def _band(self, source: SegmentSource) -> str:
         column, _ = self._of_type(source.column, "numbers", "OD-TRIPS-CATEGORY", ", not numbers")
@@ -260,8 +265,18 @@ class RecordQuery(ABC):
         return _SQL["band"](column, list(zip(source.breaks, lower, strict=True)), last)
 
     def _is_category(self, name: str, values: tuple[str, ...]) -> str:
-        column, _ = self._of_type(name, "categories", "OD-TRIPS-CATEGORY", ", not categories")
+        column, kind = self._of_type(name, "categories", "OD-TRIPS-CATEGORY", ", not categories")
+        self._refuse_never_given(name, kind, filter(None, values), "OD-TRIPS-CATEGORY")
         return f"coalesce(CAST({column} AS STRING), '') IN ({', '.join(map(self._text, values))})"
+
+    def _refuse_never_given(self, name: ColumnName, kind: str, texts: Iterable[str], code: str) -> None:
+        """Raise OdError if a declared text is none that a column of this type gives, such as ``True`` or ``1.0``."""
+        pattern = self._rules["given_texts"].get(kind, self._rules["given_texts"]["others"])
+        never = next((text for text in texts if not re.fullmatch(pattern, text)), None)
+        if never is not None:
+            message = f"column {self._column(name)[1]!r} holds {kind}, which never gives the declared text {never!r}"
+            step = "write true and false for Booleans, and numbers without leading zeros or a final .0"
+            raise self._fault(code, message, step)
 
     def _chosen(self, value: str, cases: Iterable[tuple[str, str]]) -> str:
         """Return SQL for the category that belongs to a value, from the SQL of each value and its category."""

@@ -205,5 +205,11 @@ def test_a_bundle_is_due_by_the_deadline(project: Project) -> None:
     expected = dg.FreshnessPolicy.cron("0 6 15 * *", datetime.timedelta(days=14), "Europe/Rome")
     assert specs["bundle"].freshness_policy == expected
     assert specs["flows"].freshness_policy is None
-    with pytest.raises(OdError, match=r"OD-FRESHNESS: freshness: .* no cron line"):
-        project.definitions(project.component(freshness=freshness | {"deadline": "monthly"}))
+    for wrong, cause in (
+        ({"deadline": "monthly"}, "OD-CONFIG: freshness.deadline: 'monthly' is no cron line"),
+        ({"deadline": "0 6 31 4 *"}, "no cron line"),
+        ({"within_days": 29}, "OD-FRESHNESS: freshness.within_days is 29, not from 1 to the 28 between two deadlines"),
+        ({"within_days": 0}, "OD-FRESHNESS"),
+    ):
+        with pytest.raises(OdError, match=cause):
+            project.component(freshness=freshness | wrong).checked()

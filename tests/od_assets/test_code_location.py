@@ -197,6 +197,13 @@ def test_a_run_without_a_warehouse_or_of_a_project_that_dagster_refuses_is_one_l
     assert refused("run", "trips", "--period", "2001-01").startswith("OD-WAREHOUSE-ABSENT: the project declares no")
     warehouse = "type: od_assets.components.OdWarehouse\nattributes: {}\n"
     (project.defs / "warehouse" / "defs.yaml").write_text(warehouse, encoding="utf-8")
+    sound = (project.defs / "trips" / "defs.yaml").read_text(encoding="utf-8")
+    wrong = yaml.safe_load(sound)
+    wrong["attributes"]["owners"] = ["me"]
+    (project.defs / "trips" / "defs.yaml").write_text(yaml.dump(wrong), encoding="utf-8")
+    said = refused("run", "trips", "--period", "2001-01")
+    assert said.startswith("OD-CONFIG: trips/defs.yaml: Invalid owner 'me'")
+    (project.defs / "trips" / "defs.yaml").write_text(sound, encoding="utf-8")
     lacking = BESIDE.replace("asset", "asset(required_resource_keys={'absent'})")
     (project.defs / "beside.py").write_text(lacking, encoding="utf-8")
     monkeypatch.delitem(sys.modules, "declared.defs.beside", raising=False)

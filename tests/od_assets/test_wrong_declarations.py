@@ -175,12 +175,13 @@ WRONG = [
     defs(PRIVACY, f"{PRIVACY}  max_trips: 0\n", "", "does not take a user column or max_trips", "OD-UNIT-OPTIONS"),
     defs(TRIPS, '    files: "{year}.csv"\n', "", "needs {period}", "OD-TRIPS-FILES"),
     # Periods and schedules.
+    defs(PERIODS, "  periods: {first: 2001-01-14}\n", ": periods.first", "write it in quotes"),
     defs(PERIODS, "  periods: {first: 2001-13}\n", ": periods.first", "is not a period", "OD-PERIOD-TEXT"),
     defs(PERIODS, "  periods: {first: 2001-01, last: soon}\n", ": periods.last", "is not a period", "OD-PERIOD-TEXT"),
     defs(PERIODS, "  periods: {first: 2001-02, last: 2001-01}\n", "", "before the first", "OD-PERIOD"),
     defs(PERIODS, "  periods: {first: 2001-01, every: week}\n", "", "2001-01 is not a week", "OD-PERIOD"),
     defs(PERIODS, "  periods: {first: 2001-01, every: mnth}\n", "", "did you mean 'month'?", "OD-PERIOD"),
-    defs(PRIVACY, f"{PRIVACY}  schedule: 0 6 2 *\n", "", "invalid cron schedule"),
+    defs(PRIVACY, f"{PRIVACY}  schedule: 0 6 2 *\n", ": schedule", "is no cron line"),
     defs(PRIVACY, f"{PRIVACY}  owners: [me]\n".replace("owners", "noise: opendp\n  owners"), "", "'owners' is written"),
     defs('["team:statistics"]', "[me]", "", "Invalid owner 'me'"),
     defs(PRIVACY, f"{PRIVACY}  arrivals: {{settled_seconds: -1}}\n", "", "at least 0", "OD-ARRIVALS"),
@@ -232,7 +233,8 @@ WRONG = [
             ("day: {derive: day_typ}", "", "(did you mean 'day_type'?)", "OD-SEGMENT-SOURCE"),
             ('day: {column: ""}', "", "name no column", "OD-SEGMENT-SOURCE"),
             ("day: {derive: day_type, categories: [weekday, sundy]}", "", "list 'sundy', which", "OD-SEGMENT-SOURCE"),
-            ("h: {derive: hour, lookup: {7: am, 25: pm}}", ": segments.h.lookup", "valid string", "OD-CONFIG"),
+            ("h: {derive: hour, lookup: {7: am, 25: pm}}", ": segments.h.lookup", "write it in quotes", "OD-CONFIG"),
+            ("h: {derive: number, breaks: ['2,5']}", ": segments.h.breaks.0", "should be a number", "OD-CONFIG"),
             ('h: {derive: hour, lookup: {"07": am, "25": pm}}', "", "look up '25', which hour", "OD-SEGMENT-SOURCE"),
             (
                 'mode: {lookup: {"1": car, "2": bus}, categories: [car, walk]}',
@@ -419,9 +421,10 @@ def test_a_wrong_declaration_is_refused_in_one_line(declared: Project, wrong: Wr
 
 
 def test_no_text_is_evaluated(declared: Project) -> None:
-    """Dagster would make a number of the text, and refuse it as a cron line in other words."""
-    write(declared, defs(PRIVACY, f'{PRIVACY}  schedule: "5"\n', "", ""))
-    assert declaration("trips").schedule == "5"
+    """Dagster would make a number of the text."""
+    write(declared, defs(PRIVACY, f'{PRIVACY}  noise: "5"\n', "", ""))
+    with pytest.raises(OdError, match="noise backend '5'"):
+        declaration("trips")
 
 
 @pytest.mark.parametrize("form", ["{{ env.OD_DOMAIN }}", "{{env('OD_DOMAIN')}}", '{{ env("OD_DOMAIN") }}'])

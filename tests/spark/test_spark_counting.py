@@ -371,6 +371,7 @@ DERIVED = {
     "nights": (DAYS["instants"][0], OSLO, derived("hour", "night", lookup=tuple((f"0{k}", "night") for k in range(6)))),
     "numbers looked up": (pa.array([1, 2, 3, -1, None]), None, derived("text", "a", lookup=(("1", "a"), ("-1", "a")))),
     "Booleans": (pa.array([True, False, None]), None, derived("text", "yes", lookup=(("true", "yes"),))),
+    "Booleans as Python writes them": (pa.array([True]), None, derived("text", "yes", lookup=(("True", "yes"),))),
     "bands": (pa.array(NUMBERS), None,
               derived("number", "low", "middle", breaks=(0, 5), bands=("low", "middle", "else"))),
     "bands of whole numbers": (pa.array([-1, 0, 4, 5, 6, None]), None,

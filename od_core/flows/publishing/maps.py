@@ -304,8 +304,13 @@ class _Map:
         return self.frames[int(self.frame(np.array([degrees]))[0])].place(degrees)
 
 
-def flow_map(tree: FlowTree, flows: pd.DataFrame, ends: NDArray[np.float64], title: str) -> Markup:
-    """Return the map of some flows, largest first, as SVG; ``ends`` are the ends of their :attr:`DesireLines.lines`."""
+def flow_map(
+    tree: FlowTree, flows: pd.DataFrame, ends: NDArray[np.float64], certificate: Certificate, title: str
+) -> Markup:
+    """Return the map of some flows, largest first, as SVG.
+
+    ``ends`` are the ends of their :attr:`DesireLines.lines`; the certificate may state a word for trips.
+    """
     labels, most = labelled(tree, flows).to_dict("records"), int(flows["trips"].max())
     trips: dict[tuple[float, float], int] = {}
     names: dict[tuple[float, float], str] = {}
@@ -329,6 +334,7 @@ def flow_map(tree: FlowTree, flows: pd.DataFrame, ends: NDArray[np.float64], tit
     return filled_markup(
         "flow_map.svg",
         title=title,
+        certificate=certificate,
         width=_WIDTH,
         height=f"{height + _KEY:.1f}",
         map_height=f"{height:.1f}",

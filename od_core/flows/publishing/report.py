@@ -225,7 +225,7 @@ def _map(release: ReleasedFlows, certificate: Certificate) -> dict[str, Any] | N
     title, leaves = f"Map of the {largest} between two different zones", leaf_flows(release, certificate)
     return {
         "title": title,
-        "picture": flow_map(release.tree, flows, ends[:_MOST_DRAWN], title),
+        "picture": flow_map(release.tree, flows, ends[:_MOST_DRAWN], certificate, title),
         "bounded": any(side.given_boundaries for side in (release.tree.origin, release.tree.destination)),
         "same": np.array_equal(listed[pair], between_zones(release, leaves).nlargest(LISTED, "trips")[pair]),
         "flows": labelled(release.tree, listed).to_dict("records"),

@@ -59,8 +59,9 @@ def test_a_declaration_that_fits_is_said_with_its_areas_and_its_plan(declared: C
         ({"geography": {"file": "zones.csv", "levels": ["country", "zone"]}}, 2, "OD-GEOGRAPHY-COLUMN"),
         ({"geography": {"file": "none.csv", "levels": ["region", "zone"]}}, 2, "OD-FILE-MISSING"),
         ({"privacy": {"epsilon": "9", "delta": "1e-8"}}, 3, "OD-LEDGER-CAP"),
-        ({"schedule": "every monday"}, 3, "cron"),
-        ({"freshness": {"deadline": "at noon", "within_days": 3}}, 3, "OD-FRESHNESS"),
+        ({"owners": ["me"]}, 3, "Invalid owner"),
+        ({"schedule": "every monday"}, 0, "no cron line"),
+        ({"freshness": {"deadline": "0 12 * * 5", "within_days": 8}}, 0, "OD-FRESHNESS"),
     ],
 )
 def test_a_fault_of_a_declaration_is_found(
@@ -135,7 +136,7 @@ def test_the_command_says_a_line_a_finding_and_exits_with_1_where_one_is_wrong(
 ) -> None:
     monkeypatch.setattr(installation, "load_definitions", dg.Definitions)
     monkeypatch.setattr(installation, "LEAST_FREE", 1)
-    declared(schedule="every monday")
+    declared(owners=["me"])
     result = CliRunner().invoke(app, ["doctor", "trips"])
     assert result.exit_code == 1
     lines = result.stdout.splitlines()

@@ -623,6 +623,14 @@ def test_parquet_shows_its_types_and_a_file_may_come_later(empty: Project) -> No
     assert "There is no file later/{period}.csv yet." in init(records="later/{period}.csv").stdout
 
 
+def test_a_column_of_a_breakdown_is_used(empty: Project) -> None:
+    """The declaration accepts rows whose other columns are used, so these are not asked about."""
+    empty.write_records(records().assign(mode="car"))
+    result = init("--set", "segments.mode={column: mode, categories: [car, bus]}")
+    assert result.exit_code == 0, result.exception
+    assert "Unused columns of 2001-01.csv: none." in result.stdout
+
+
 CODES = "code,day,pupil,n\nZ00,2001-01-03,p1,7731\nZ01,2001-01-04,p1,2\n"
 
 

@@ -193,10 +193,14 @@ WRONG = [
     wrong("OD-CONFIG", "about.counted", "longer than 40", AGAIN, f"about={{title: T, counted: {41 * 'f'}}}"),
     wrong("OD-CONFIG", "about.licence", "is blank", AGAIN, "about={title: T, licence: ' '}"),
     wrong("OD-NOISE-UNKNOWN", "mine/defs.yaml", "noise backend 'loud'", AGAIN, "noise=loud"),
-    wrong("OD-CONFIG", "mine/defs.yaml", "invalid cron schedule", AGAIN, "schedule=0 6 2 *"),
-    wrong("OD-FRESHNESS", "freshness", "no cron line", AGAIN, "freshness={deadline: 0 12 * *, within_days: 3}"),
+    wrong("OD-CONFIG", "mine/defs.yaml", "is no cron line", AGAIN, "schedule=0 6 2 *"),
+    wrong("OD-CONFIG", "freshness", "no cron line", AGAIN, "freshness={deadline: 0 12 * *, within_days: 3}"),
     wrong(
-        "OD-FRESHNESS", "within_days", "too large", AGAIN, f"freshness={{deadline: 0 12 * * *, within_days: {9**20}}}"
+        "OD-FRESHNESS",
+        "within_days",
+        "to the 1 between",
+        AGAIN,
+        f"freshness={{deadline: 0 12 * * *, within_days: {9**20}}}",
     ),
 ]
 

@@ -66,6 +66,7 @@ def test_a_title_is_on_every_page_as_it_was_declared(tmp_path):
     assert package["licenses"][0]["title"] == ABOUT["licence"]
     readme = (folder / "README.txt").read_text(encoding="utf-8")
     assert readme.splitlines()[0] == titled
+    assert f"choose areas, and see their {ABOUT['counted']}" in readme
     assert f"{ABOUT['title']}. {stated['release'].split('/')[0]}, period" in " ".join(readme.split())
     assert json.loads((folder / "certificate.json").read_text(encoding="utf-8"))["about"] == ABOUT
     assert list(bundle_faults(folder)) == []

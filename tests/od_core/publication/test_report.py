@@ -649,14 +649,14 @@ def square(west: float, south: float, side: float = 10) -> bytes:
     return shapely.to_wkb(shapely.box(west, south, west + side, south + side))
 
 
-def map_of(tree: FlowTree, pairs: list[tuple[str, str, int]]) -> str:
+def map_of(tree: FlowTree, pairs: list[tuple[str, str, int]], **about: str) -> str:
     """The map of given flows between zones."""
     flows = pa.table(pd.DataFrame(pairs, columns=["origin", "destination", "trips"]))
     columns = dict(zip(flows.column_names, flows.columns, strict=True))
     sides = {"origin": tree.origin, "destination": tree.destination}
     tables = SimpleNamespace(tree=tree, sides=sides, pairs=[SimpleNamespace(columns=columns)])
     drawn, ends = DesireLines(tables, {}).lines
-    return str(flow_map(tree, drawn.to_pandas(), ends, "a map"))
+    return str(flow_map(tree, drawn.to_pandas(), ends, {"about": about}, "a map"))
 
 
 def outlined(monkeypatch, most: int) -> str:
@@ -702,6 +702,9 @@ def test_a_map_between_two_geographies_goes_from_the_places_of_one_to_those_of_t
         "b to c: 3 trips",
         "a to a: 5 trips",
     ]
+    told = map_of(tree, pairs, counted="rides")
+    assert {"b to c: 3 rides", "Rides:"} <= {*re.findall(">([^<]*)</t", told)}
+    assert "trips" not in told
     ends = [(float(x), float(u)) for x, u in re.findall(r'd="M([0-9.]+) [0-9.]+Q[^ ]+ [^ ]+ ([0-9.]+) ', picture)]
     assert len(ends) == 2
     assert all(x < 100 < 600 < u for x, u in ends)

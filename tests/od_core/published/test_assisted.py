@@ -83,6 +83,14 @@ def test_the_certificate_names_the_releases_and_has_the_facts_of_the_last(whole:
     assert (contract["id"], contract["version"]) == ("commuters_assisted", "2001-03-r1")
 
 
+def test_of_one_release_one_epsilon_is_stated_for_one_person(root: Path) -> None:
+    """The releases of several periods add up; of one, the sum was converted to another epsilon than its own."""
+    stated = publish_assisted(root / "releases", KEYS[0]).certificate["guarantee"]
+    assert stated["protected"].count("-differentially private") == 1
+    assert "a person with several records as a whole; " in stated["not_protected"]
+    assert "in each of the periods: " in certificate_of(root, ASSISTED)["guarantee"]["not_protected"]
+
+
 def test_the_report_names_what_differs_and_the_codebook_what_to_use(whole: Path) -> None:
     bundle = whole / "releases" / ASSISTED.folder
     report, codebook, readme = (

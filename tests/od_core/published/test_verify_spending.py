@@ -11,6 +11,7 @@ import datetime
 import hashlib
 import importlib.util
 import json
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -32,6 +33,7 @@ from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
 from od_core.noise.table_sampler import TableNoise
 from od_core.periods import following
+from od_core.privacy.accounting import text_above
 from od_core.privacy.budget import Cap
 from od_core.privacy.domain import CALENDAR, PrivacyDomain, year_of
 from od_core.publication.certificate import CheckResult, certificate_digest
@@ -452,6 +454,16 @@ def test_both_programs_cut_time_into_the_same_years(elementary, year):
 def test_real_releases_of_all_kinds_have_no_fault(var, capsys, tmp_path):
     assert found(var, capsys) == []
     assert found(forged(var, tmp_path, lambda entries, certificates: None), capsys) == []
+
+
+def test_what_is_spent_is_rounded_up_as_by_the_first_verifier(var, capsys):
+    verify_spending.main(var / "ledger.sqlite", var / "releases")
+    told = re.findall(r"^(\w+) (\S+): spent rho (\S+), ", capsys.readouterr().out, re.MULTILINE)
+    ledger = Ledger(var / "ledger.sqlite")
+    assert len(told) > 6
+    for name, part, rho in told:
+        balance = ledger.balance(name, part if len(part) > 4 else "2001-06")
+        assert Fraction(rho) == Fraction(text_above(balance.spent))
 
 
 @pytest.mark.parametrize("name", FORGERIES)

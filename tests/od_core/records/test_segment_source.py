@@ -20,7 +20,7 @@ from od_core.records.segments import DAYS, HOURS, Breakdown, SegmentSource, chec
 
 pytestmark = pytest.mark.usefixtures("one_scratch_database")
 
-LOOKUP = (("1", "car"), ("2", "bus"), ("5.5", "half"), ("true", "yes"), ("it's", "quoted'"))
+LOOKUP = (("1", "car"), ("2", "bus"), ("it's", "quoted'"))
 BANDS = {"derive": "number", "breaks": (0, 5, 20.5), "bands": ("none", "short", "it's", "long")}
 
 
@@ -64,15 +64,15 @@ def test_a_lookup_replaces_texts_numbers_and_booleans(categories):
         "quoted'",
         None,
     ]
-    assert categories(pa.array([1, 2, 3, None], pa.int8()), lookup=LOOKUP) == ["car", "bus", None, None]
-    assert categories(pa.array([1.0, 2.0, 5.5, float("nan"), None]), lookup=LOOKUP) == [
+    assert categories(pa.array([1, 2, 3, None], pa.int8()), lookup=LOOKUP[:2]) == ["car", "bus", None, None]
+    assert categories(pa.array([1.0, 2.0, 5.5, float("nan"), None]), lookup=(*LOOKUP[:2], ("5.5", "half"))) == [
         "car",
         "bus",
         "half",
         None,
         None,
     ]
-    assert categories(pa.array([True, False]), lookup=LOOKUP) == ["yes", None]
+    assert categories(pa.array([True, False]), lookup=(("true", "yes"),)) == ["yes", None]
     assert categories(["2001-06-01 07:30"], derive="hour", lookup=(("07", "peak"), ("08", "peak"))) == ["peak"]
 
 
@@ -147,6 +147,23 @@ def test_a_limit_belongs_to_the_band_above_it(categories):
         assert categories(pa.array([-1, 0, 5, None]).cast(kind), **BANDS) == ["none", "short", "it's", None]
     assert categories(pa.array([-1, 20, 21], pa.int16()), **BANDS) == ["none", "it's", "long"]
     assert categories(pa.array([float("nan"), float("inf"), 20.5]), **BANDS) == [None, None, "long"]
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [
+        (pa.array([True, False]), "True"),
+        (pa.array([1.0, None]), "1.0"),
+        (pa.array([1.0, None]), "1.50"),
+        (pa.array([1.0], pa.float32()), "NA"),
+        (pa.array([1, None]), "01"),
+        (pa.array([1], pa.int8()), "1.5"),
+    ],
+)
+def test_a_text_that_the_type_of_the_column_never_gives_is_refused(categories, values, text):
+    """CSV files have the texts of Python and R; the same column of Booleans or numbers gives others."""
+    with pytest.raises(OdError, match=f"OD-SEGMENT-SOURCE.*which never gives the declared text '{text}'"):
+        categories(values, lookup=((text, "a"), ("7", "b")))
 
 
 DATES, NUMBERS = pa.array([dt.date(2001, 6, 1)]), pa.array([7731])

@@ -7,6 +7,7 @@ import csv
 import datetime
 import gzip
 import lzma
+import re
 import sqlite3
 import traceback
 from contextlib import closing
@@ -234,11 +235,13 @@ def test_only_rows_of_the_categories_are_records(tmp_path, loaded, target, form)
     assert "'mod' (did you mean 'mode'?)" in error.message
 
 
-def test_fractions_are_no_categories(tmp_path):
-    pd.DataFrame({"origin": ["01"], "destination": ["01"], "x": [1.0]}).to_parquet(tmp_path / "t.parquet")
-    error = refused(tmp_path / "t.parquet", TABLE.declared(categories=(("x", ("1",)),)))
-    assert error.code == "OD-TRIPS-CATEGORY"
-    assert "'x' holds DOUBLE" in error.message
+def test_fractions_and_texts_of_another_type_are_no_categories(tmp_path):
+    table = {"origin": ["01"], "destination": ["01"], "x": [1.0], "paid": [True]}
+    pd.DataFrame(table).to_parquet(tmp_path / "t.parquet")
+    for column, value, cause in (("x", "1", "DOUBLE, not"), ("paid", "True", "BOOLEAN, which never gives .* 'True'")):
+        error = refused(tmp_path / "t.parquet", TABLE.declared(categories=((column, (value,)),), one_row_a_trip=True))
+        assert error.code == "OD-TRIPS-CATEGORY"
+        assert re.search(f"'{column}' holds {cause}", error.message)
 
 
 CODES = st.sampled_from(["01", "02", "9", "unknown", "zz", "", " ", None])

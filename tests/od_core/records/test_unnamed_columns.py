@@ -69,6 +69,9 @@ def test_the_refusal_says_what_to_write(loaded, written):
     assert "columns: {trips: COLUMN}" in error.value.next_step
     assert "one_row_a_trip: true" in error.value.next_step
     assert "7731" not in str(error.value)
+    with pytest.raises(OdError, match="OD-TRIPS-ROWS") as error:
+        loaded(source, RecordColumns(user="age"), unstated=True)
+    assert error.value.next_step.endswith("; else expand the file to one row a trip")
 
 
 def test_a_reader_knows_its_columns(tmp_path, loaded):
