@@ -56,6 +56,7 @@ interface Frame {
 type Outline = Path2D[];
 
 const LARGEST_RADIUS = 22;
+const LEAST_RADIUS = 2.5;
 const WIDEST = 7;
 const THINNEST = 0.4;
 const REACH = 12;
@@ -373,7 +374,7 @@ export class FlowMap {
       const width = this.widthOf(value);
       items.push(make("span", {}, sample(20, `<path d="M0 10H20" stroke="var(--route)" stroke-width="${width}"/>`), text(value)));
     }
-    const sizes = this.scene.circles.some(extent) ? steps(this.most) : [];
+    const sizes = this.scene.circles.some((circle) => !circle.selected && extent(circle)) ? steps(this.most) : [];
     if (sizes.length) items.push(make("span", {}, `Areas, ${noun}:`));
     for (const value of sizes) {
       const [share, r] = [Math.sqrt(value / this.most), LARGEST_RADIUS * Math.sqrt(value / this.most)];
@@ -453,7 +454,7 @@ export class FlowMap {
   }
 
   private radius(circle: Circle): number {
-    return Math.max(1.2, LARGEST_RADIUS * Math.sqrt(extent(circle) / this.most));
+    return Math.max(LEAST_RADIUS, LARGEST_RADIUS * Math.sqrt(extent(circle) / this.most));
   }
 
   /** The smallest circle at a point, or the nearest one within reach. */
@@ -581,7 +582,7 @@ function steps(most: number): number[] {
 function fillOf(circle: Circle): string {
   if (circle.selected) return "selected";
   if ((circle.change?.change ?? 0) < 0) return "less";
-  return extent(circle) ? "flow" : "line";
+  return extent(circle) ? "flow" : "muted";
 }
 
 /** What the size of a circle shows: its change, or its trips. */
