@@ -138,7 +138,7 @@ export class FlowMap {
     const [xs, ys] = [points.map(([x]) => x), points.map(([, y]) => y)];
     const [left, right, top, bottom] = [Math.min(...xs), Math.max(...xs), Math.min(...ys), Math.max(...ys)];
     const scale = 0.8 * Math.min(this.width / (right - left + 1), this.height / (bottom - top + 1));
-    const k = Math.max(1, Math.min(scale, FOCUS));
+    const k = Math.min(scale, FOCUS);
     const [x, y] = [this.width / 2 - (k * (left + right)) / 2, this.height / 2 - (k * (top + bottom)) / 2];
     this.zooming.transform(select(this.canvas), zoomIdentity.translate(x, y).scale(k));
   }

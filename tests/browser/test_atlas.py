@@ -394,6 +394,9 @@ def test_a_place_without_trips_that_an_address_selects_is_on_the_map(opened, tmp
     page.wait_for_selector("#panel[aria-busy=false] h2")
     assert page.evaluate("atlas.map.contains(atlas.map.place(3))")
     assert page.inner_text("#key") == ""
+    both, _ = opened(written(release, facts(release), tmp_path) + "#level=zone&areas=a,z")
+    both.wait_for_selector("#panel[aria-busy=false] table")
+    assert both.evaluate("[0, 3].every((area) => atlas.map.contains(atlas.map.place(area)))")
     page.click("#clear")
     page.wait_for_selector("#panel table")
     assert "far away" not in page.inner_text("#key")
