@@ -7,7 +7,7 @@ import pytest
 import shapely
 from axe_playwright_python.sync_playwright import Axe
 
-from od_core import Geography, Release, open_release
+from od_core import Budget, Geography, Release, open_release
 from od_core.flows.indicators import indicators
 from od_core.flows.publishing import atlas
 from tests.browser.atlases import compare_with, downloaded, in_folder, of_all_pairs, random_release, released, written
@@ -389,7 +389,7 @@ def test_a_place_without_trips_that_an_address_selects_is_on_the_map(opened, tmp
     zones = pd.DataFrame({"zone": list("abcz"), "latitude": [50.0, 50.1, 50.2, 58.0], "longitude": 9.0})
     geography = Geography.from_frame(zones, ["zone"], coordinates=("latitude", "longitude"))
     flows = pd.DataFrame({"origin": list("abc"), "destination": list("bca"), "trips": 500})
-    release = released(flows, geography)
+    release = released(flows, geography, budget=Budget(epsilon=100, delta="1e-8"))  # with hardly any noise
     page, seen = opened(written(release, facts(release), tmp_path) + "#level=zone&areas=z")
     page.wait_for_selector("#panel[aria-busy=false] h2")
     assert page.evaluate("atlas.map.contains(atlas.map.place(3))")
