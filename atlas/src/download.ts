@@ -52,10 +52,17 @@ function numbers({ trips, interval, change }: Trips): Pick<Row, "value" | "inter
   return { value: trips, interval, change };
 }
 
-export function csv(rows: Row[], selection: string, release: string, note: string): string {
+/** What a row is of: what is selected, in which release, and what a reader must know. */
+interface Stated {
+  selection: string;
+  release: string;
+  note: string;
+}
+
+export function csv(rows: (Row & Stated)[]): string {
   const changes = rows.some(({ change }) => change) ? ["before", "change", "change_lower", "change_upper"] : [];
   const heads = ["measure", "level", "area", "name", "value", "lower", "upper", ...changes, "selection", "release", "note"];
-  const lines = rows.map(({ measure, level, area, name, value, interval, change }) => [
+  const lines = rows.map(({ measure, level, area, name, value, interval, change, selection, release, note }) => [
     measure,
     level,
     area,

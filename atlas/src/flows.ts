@@ -182,7 +182,7 @@ export class Flows {
       const pair = from[o] * width + to[d];
       trips.set(pair, (trips.get(pair) ?? 0) + count);
     });
-    const pairs = [...trips].sort((one, two) => two[1] - one[1] || one[0] - two[0]).slice(0, most);
+    const pairs = [...trips].filter(([, count]) => count).sort((one, two) => two[1] - one[1] || one[0] - two[0]).slice(0, most);
     return pairs.map(([pair, count], rank) => {
       const [o, d] = [Math.floor(pair / width), pair % width];
       if (rank >= known) return { origin: o, destination: d, trips: count, interval: null };

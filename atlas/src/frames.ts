@@ -13,7 +13,7 @@ export interface View {
   centre: Point;
   /** Distance from the centre up to which a place is on the map itself. */
   reach: number;
-  /** Zones that are further away but connected with the others, which have no box. */
+  /** Zones that are further away but connected with the others or without trips, which have no box. */
   connected: Point[];
   /** Groups of zones far away. */
   boxes: { zones: Point[]; outline: Point[] }[];
@@ -32,8 +32,9 @@ export function viewOf(sides: Side[]): View | null {
   if (!main.length) return null;
   const centre = middle(main);
   const reach = 1.15 * Math.max(...main.map((place) => geoDistance(centre, place)));
-  const away = sides.flatMap(knownPlaces).filter((place) => geoDistance(centre, place) > reach);
-  const near = sides.flatMap(knownPlaces).filter((place) => geoDistance(centre, place) <= reach);
+  const trips = new Map(sides.flatMap(knownPlaces));
+  const away = [...trips.keys()].filter((place) => geoDistance(centre, place) > reach);
+  const near = [...trips.keys()].filter((place) => geoDistance(centre, place) <= reach);
   const connected = linked(near, away, LINK * reach);
   let groups: Point[][] = [];
   for (let link = GROUP * reach; !groups.length || groups.length > MOST_BOXES; link *= 2) {
@@ -48,7 +49,9 @@ export function viewOf(sides: Side[]): View | null {
     }
     if (!groups.length) break;
   }
-  const view: View = { main, centre, reach, connected, boxes: groups.map((zones) => ({ zones, outline: [...zones] })) };
+  const boxed = groups.filter((zones) => zones.some((place) => trips.get(place)));
+  connected.push(...groups.filter((zones) => !boxed.includes(zones)).flat());
+  const view: View = { main, centre, reach, connected, boxes: boxed.map((zones) => ({ zones, outline: [...zones] })) };
   view.boxes.sort((one, two) => two.zones.length - one.zones.length);
   for (const ring of sides.flatMap(finestRings)) {
     const points = Array.from({ length: ring.length / 2 }, (_, k): Point => [ring[2 * k], ring[2 * k + 1]]);
@@ -87,11 +90,13 @@ function placedLevel({ places }: Side): number {
   return places ? places.findLastIndex((level) => level.some((degree) => !Number.isNaN(degree))) : -1;
 }
 
-function knownPlaces(side: Side): Point[] {
-  const places = side.places?.[placedLevel(side)];
+/** The known places of that level, each with the trips of its area. */
+function knownPlaces(side: Side): [Point, number][] {
+  const level = placedLevel(side);
+  const places = side.places?.[level];
   if (!places) return [];
-  const all = Array.from({ length: places.length / 2 }, (_, area): Point => [places[2 * area], places[2 * area + 1]]);
-  return all.filter(([longitude]) => !Number.isNaN(longitude));
+  const all = [...side.sizes[level]].map((trips, area): [Point, number] => [[places[2 * area], places[2 * area + 1]], trips]);
+  return all.filter(([[longitude]]) => !Number.isNaN(longitude));
 }
 
 /** Rings of the areas of the finest level with boundaries. */

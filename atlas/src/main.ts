@@ -27,10 +27,11 @@ class Atlas {
   private state: State;
   private readonly map: FlowMap | null;
   private readonly list: AreaList;
-  private comparing = false;
+  /** The later of two releases that are compared, whose trips are shown; null if none are. */
+  private after: string | null = null;
   /** Whether the map shows the side that is not selected. */
   private showsOther = false;
-  /** Whether the selection was found by name, so that the map moves there. */
+  /** Whether the selection was found by name or is that of the address, so that the map moves there. */
   private found = false;
   /** Number of the latest view: answers for an earlier one are not shown. */
   private view = 0;
@@ -40,6 +41,7 @@ class Atlas {
     private readonly opened: Opened,
   ) {
     this.state = stated(location.hash, opened);
+    this.found = this.state.areas.length > 0;
     const level = byId<HTMLSelectElement>("level");
     for (const place of opened.origin.levels.keys()) if (place) level.append(make("option", { value: place }));
     level.onchange = () => this.change({ level: Number(level.value) });
@@ -57,6 +59,7 @@ class Atlas {
     fold.onclick = () => fold.setAttribute("aria-expanded", String(fold.getAttribute("aria-expanded") !== "true"));
     addEventListener("hashchange", () => {
       this.state = stated(location.hash, opened);
+      this.found = this.state.areas.length > 0;
       this.show();
     });
     new Search(
@@ -81,6 +84,10 @@ class Atlas {
 
   private get side(): Side {
     return selectedSide(this.opened, this.state.direction);
+  }
+
+  private get comparing(): boolean {
+    return this.after !== null;
   }
 
   private get other(): Side {
@@ -178,10 +185,10 @@ class Atlas {
       const data = page === null ? null : DATA.exec(page)?.[1];
       if (data === undefined) throw new Error("This file is not an atlas.");
       const compared = await this.client.ask("compare", { data });
-      this.comparing = compared !== null;
+      this.after = compared && compared.after;
       status.textContent = compared ? `Changes from ${compared.before} to ${compared.after}. Trips are those of ${compared.after}; tables of categories and distances have this page's release alone.${compared.caution}` : "";
     } catch (error) {
-      this.comparing = false;
+      this.after = null;
       status.textContent = `Nothing is compared. ${(error as Error).message}`;
     }
     status.hidden = !status.textContent;
@@ -390,20 +397,24 @@ class Atlas {
       ? await this.client.ask("largest", { level, most: this.comparing ? COMPARED : DOWNLOADED })
       : await this.client.ask("partners", { selected, direction, level, most: Infinity });
     const totals = whole || !this.opened.sameAreas ? null : await this.client.ask("totals", { selected });
-    const rows = rowsOf(totals, flows, whole ? "trips" : `trips ${direction} the selection`, (flow) => {
+    const measure = whole ? "trips" : `trips ${direction} the selection`;
+    const rows = rowsOf(totals, flows, measure, (flow) => {
       const sides = whole ? [origin, destination] : [this.other];
       const ends = whole ? [flow.origin, flow.destination] : [partner(flow, direction)];
       const texts = (of: "codes" | "labels"): string => sides.map((side, k) => side[of][level][ends[k]]).join(" to ");
-      return { level: sides[0].levels[level], area: texts("codes"), name: texts("labels") };
+      const levels = new Set(sides.map((side) => side.levels[level]));
+      return { level: [...levels].join(" to "), area: texts("codes"), name: texts("labels") };
     });
-    const own = whole ? "trips" : `trips ${direction} the selection`;
-    for (const { by, rows: parts } of divided(await this.profile())) {
-      rows.push(...parts.map(({ name, of }) => partRow(`${own} by ${by}`, name, of)));
-    }
+    const selection = whole ? "all" : areas.map((area) => this.side.codes[level][area]).join(" ");
+    const release = this.after ?? header.release;
     const since = this.comparing ? ` ${byId("compared").textContent}` : "";
-    const selection = `${whole ? "all" : areas.map((area) => this.side.codes[level][area]).join(" ")}${this.only}`;
-    const text = csv(rows, selection, header.release, `${header.notes[0]}${since}`);
-    save(text, `${header.release.replaceAll("/", "_")}_selection.csv`);
+    const shown = { selection: `${selection}${this.only}`, release, note: `${header.notes[0]}${since}` };
+    const ofPage = { selection, release: header.release, note: header.notes[0] };
+    const parts = divided(await this.profile()).flatMap(({ by, rows: named }) =>
+      named.map(({ name, of }) => partRow(`${measure} by ${by}`, name, of)),
+    );
+    const text = csv([...rows.map((row) => ({ ...row, ...shown })), ...parts.map((row) => ({ ...row, ...ofPage }))]);
+    save(text, `${release.replaceAll("/", "_")}_selection.csv`);
   }
 }
 
@@ -437,7 +448,7 @@ async function start(): Promise<void> {
     const atlas = new Atlas(client, opened);
     Object.assign(globalThis, { atlas, between: (ask: never) => client.ask("between", ask) });
   } catch (error) {
-    byId("under").textContent = `This page could not read its data. Use a current browser, or the CSV files. (${error})`;
+    byId("under").textContent = `This page could not read its data. Use a current browser, or the tables beside this page. (${error})`;
     throw error;
   }
 }

@@ -56,6 +56,7 @@ interface Frame {
 type Outline = Path2D[];
 
 const LARGEST_RADIUS = 22;
+const LEAST_RADIUS = 2.5;
 const WIDEST = 7;
 const THINNEST = 0.4;
 const REACH = 12;
@@ -137,7 +138,7 @@ export class FlowMap {
     const [xs, ys] = [points.map(([x]) => x), points.map(([, y]) => y)];
     const [left, right, top, bottom] = [Math.min(...xs), Math.max(...xs), Math.min(...ys), Math.max(...ys)];
     const scale = 0.8 * Math.min(this.width / (right - left + 1), this.height / (bottom - top + 1));
-    const k = Math.max(1, Math.min(scale, FOCUS));
+    const k = Math.min(scale, FOCUS);
     const [x, y] = [this.width / 2 - (k * (left + right)) / 2, this.height / 2 - (k * (top + bottom)) / 2];
     this.zooming.transform(select(this.canvas), zoomIdentity.translate(x, y).scale(k));
   }
@@ -373,7 +374,7 @@ export class FlowMap {
       const width = this.widthOf(value);
       items.push(make("span", {}, sample(20, `<path d="M0 10H20" stroke="var(--route)" stroke-width="${width}"/>`), text(value)));
     }
-    const sizes = this.scene.circles.some(extent) ? steps(this.most) : [];
+    const sizes = this.scene.circles.some((circle) => !circle.selected && extent(circle)) ? steps(this.most) : [];
     if (sizes.length) items.push(make("span", {}, `Areas, ${noun}:`));
     for (const value of sizes) {
       const [share, r] = [Math.sqrt(value / this.most), LARGEST_RADIUS * Math.sqrt(value / this.most)];
@@ -453,7 +454,7 @@ export class FlowMap {
   }
 
   private radius(circle: Circle): number {
-    return Math.max(1.2, LARGEST_RADIUS * Math.sqrt(extent(circle) / this.most));
+    return Math.max(LEAST_RADIUS, LARGEST_RADIUS * Math.sqrt(extent(circle) / this.most));
   }
 
   /** The smallest circle at a point, or the nearest one within reach. */
@@ -581,7 +582,7 @@ function steps(most: number): number[] {
 function fillOf(circle: Circle): string {
   if (circle.selected) return "selected";
   if ((circle.change?.change ?? 0) < 0) return "less";
-  return extent(circle) ? "flow" : "line";
+  return extent(circle) ? "flow" : "muted";
 }
 
 /** What the size of a circle shows: its change, or its trips. */

@@ -36,6 +36,7 @@ interface Place {
 }
 
 const given = JSON.parse(byId("data").textContent ?? "") as Given;
+const ofTrips = byId("flow").dataset.counted!;
 const [HEIGHT, LEFT, TOP, BOTTOM] = [260, 70, 14, 34];
 
 function placesOf(levels: Level[]): Place[] {
@@ -94,7 +95,7 @@ function show(): void {
     result.replaceChildren(make("p", {}, "This page has no flows between areas of such small levels: choose larger ones, or open the atlas of a period."));
     return;
   }
-  const title = `Trips from ${isolated(origin.name)} to ${isolated(destination.name)}`;
+  const title = given.sides[1].length > 1 ? `From ${isolated(origin.name)} to ${isolated(destination.name)}` : isolated(origin.name);
   result.replaceChildren(make("h3", {}, title), ...verdicts(trips).map((text) => make("p", { class: "verdict" }, text)), chart(trips, title), table(trips, title));
 }
 
@@ -115,7 +116,7 @@ function verdicts(trips: (Trips | null)[]): string[] {
     const of = changed(trips, before, after);
     if (!of?.change) return `${when}no change can be computed.`;
     const { certain, change } = of.change;
-    return `${when}${certain ? `${change > 0 ? "more" : "fewer"} trips:` : "may not have changed:"} ${changeText(of)}.`;
+    return `${when}${certain ? `${change > 0 ? "more" : "fewer"} ${ofTrips}:` : "may not have changed:"} ${changeText(of)}.`;
   });
 }
 
@@ -126,7 +127,7 @@ function table(trips: (Trips | null)[], title: string): HTMLElement {
     const cells = [of ? number(of.trips) : "not listed", of ? interval(of) : "", change ? changeText(change) : ""];
     return make("tr", {}, make("th", { scope: "row" }, given.periods[k]), ...cells.map((text) => make("td", { class: "n" }, text)), make("td", {}, said));
   });
-  const heads = ["period", "trips", "90 % interval", "change since the period before", "verdict"];
+  const heads = ["period", ofTrips, "90 % interval", "change since the period before", "verdict"];
   const head = make("tr", {}, ...heads.map((text, k) => make("th", { scope: "col", class: k && k < 4 ? "n" : "" }, text)));
   return make("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": title }, make("table", {}, make("thead", {}, head), make("tbody", {}, ...rows.reverse())));
 }

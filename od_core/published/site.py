@@ -174,7 +174,21 @@ class SiteRelease:
     def contents(self) -> str:
         """What the release has, such as ``flows``, or ``flows (sums of releases)`` if they are derived."""
         kind = bundle_kind_of(self.certificate)
-        return f"{kind.contents} ({kind.what} releases)" if kind.what else kind.contents
+        contents = "counts" if self.has_one_side else kind.contents
+        return f"{contents} ({kind.what} releases)" if kind.what else contents
+
+    @property
+    def has_one_side(self) -> bool:
+        """Whether it has counts by one hierarchy."""
+        return "one hierarchy" in self.certificate["guarantee"].get("levels", "")
+
+    def counts_as(self, other: SiteRelease) -> bool:
+        """Return whether both have the same contents, and count the same trips between the same areas."""
+        one, same = (
+            [each.contents, *(each.certificate.get(name) for name in ("data_set", "geographies"))]
+            for each in (self, other)
+        )
+        return one == same and counts_alike(self.certificate, other.certificate)
 
     @property
     def derived(self) -> str | None:
@@ -335,15 +349,15 @@ class OverTime:
             "totals": [_distances(total) for total in self.totals],
         }
 
-    def rows(self, level: int) -> list[dict[str, Any]]:
-        """Return the areas of a level of the origins with the most trips, each with its name and its trips.
+    def rows(self, level: int, end: int = 0) -> list[dict[str, Any]]:
+        """Return the areas of a level of a side, 0 for origins, with the most trips, each with its name and its trips.
 
-        Those from it and, if destinations have the same areas, those to it have the numbers of all periods, and the
-        change between the last two periods if it is known.
+        Those from it and those to it, or if the other side has other areas only those of this side, have the numbers of
+        all periods, and the change between the last two periods if it is known.
         """
-        side, other = self.sides
+        side, other = self.sides[end], self.sides[1 - end]
         first = sum(side.size(above) for above in range(level))
-        totals = self.totals if side.digest == other.digest else self.totals[:1]
+        totals = self.totals if side.digest == other.digest else self.totals[end : end + 1]
         own = [total[..., first : first + side.size(level)] for total in totals]
         order = np.argsort(-np.nan_to_num(own[0][0, -1]), kind="stable")[:MOST_ROWS].tolist()
         described = [self._described(values) for values in own]
@@ -555,7 +569,7 @@ def _data_element(value: object, attributes: str) -> Markup:
 
 def catalogue(site: SiteDescription, releases: Sequence[SiteRelease]) -> str:
     """Return the catalogue of releases, which are in the order of their keys, as JSON-LD in the vocabulary DCAT 3."""
-    series = [of_series[0] for of_series in _by_series(releases).values()]
+    series = [of_series[-1] for of_series in _by_series(releases).values()]
     values = {"site": site, "base": site.base or "", "series": series, "releases": releases}
     return _json(filled_data("site/catalog.json", **values))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,14 @@ def compare_with(page, path: Path) -> None:
     with page.expect_file_chooser() as chooser:
         page.click("#compare")
     chooser.value.set_files(path)
+
+
+def downloaded(page) -> tuple[str, list[dict[str, str]]]:
+    """The name and the rows of the file that the page makes of what it shows."""
+    with page.expect_download() as saved:
+        page.click("#download")
+    with Path(saved.value.path()).open(encoding="utf-8", newline="") as file:
+        return saved.value.suggested_filename, list(csv.DictReader(file))
 
 
 def released(flows: pd.DataFrame, geography: Geography, **changes: Any) -> Release:

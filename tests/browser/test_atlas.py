@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import csv
-from pathlib import Path
-
 import pandas as pd
 import pytest
 import shapely
 from axe_playwright_python.sync_playwright import Axe
 
-from od_core import Geography, Release, open_release
+from od_core import Budget, Geography, Release, open_release
 from od_core.flows.indicators import indicators
 from od_core.flows.publishing import atlas
-from tests.browser.atlases import compare_with, in_folder, of_all_pairs, random_release, released, written
+from tests.browser.atlases import compare_with, downloaded, in_folder, of_all_pairs, random_release, released, written
 from tests.browser.conftest import show
 from tests.browser.test_pages import DESK, PAPER, PHONE, too_wide
 from tests.od_core.publication.examples import facts
@@ -99,10 +96,7 @@ def test_the_download_has_the_numbers_of_the_selection(opened, bundle):
     release, chosen = open_release(bundle), ["NJ", "NY", "PA"]
     page, _ = opened(f"{(bundle / 'atlas.html').as_uri()}#level=state&areas={','.join(chosen)}")
     page.wait_for_selector(".tiles")
-    with page.expect_download() as saved:
-        page.click("#download")
-    with Path(saved.value.path()).open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
+    _, rows = downloaded(page)
     assert {(row["selection"], row["release"]) for row in rows} == {(" ".join(chosen), "us_flights/2001-06/r1")}
     assert all("noise" in row["note"] for row in rows)
     totals = {row["measure"]: [int(row[name]) for name in ("value", "lower", "upper")] for row in rows[:3]}
@@ -177,6 +171,13 @@ def test_a_damaged_page_says_so(opened, bundle, tmp_path):
 
 
 def test_origins_and_destinations_with_other_areas(opened, two_sides):
+    """A row of both sides names the levels of both."""
+    whole, _ = opened(two_sides[1] + "#level=home")
+    whole.wait_for_selector("#panel[aria-busy=false] table")
+    assert {(row["measure"], row["level"]) for row in downloaded(whole)[1]} == {
+        ("trips", "home to work"),
+        ("trips by distance", ""),
+    }
     page, seen = opened(two_sides[1] + "#level=home&areas=home4")
     page.wait_for_selector("text=Where trips from here go")
     assert page.locator("#level option").all_inner_texts() == ["region", "home"]
@@ -380,6 +381,25 @@ def test_places_far_away_are_in_boxes_and_chosen_there(opened, bundle):
     for key in ("+", "+", "ArrowLeft"):
         page.keyboard.press(key)
     assert page.evaluate("(area) => atlas.map.place(area)", named.index("AK")) == at["AK"]  # boxes stay
+    assert seen.errors == []
+
+
+def test_a_place_without_trips_that_an_address_selects_is_on_the_map(opened, tmp_path):
+    """It has no box, though it is far away, and the key has no size of areas if all others are without trips."""
+    zones = pd.DataFrame({"zone": list("abcz"), "latitude": [50.0, 50.1, 50.2, 58.0], "longitude": 9.0})
+    geography = Geography.from_frame(zones, ["zone"], coordinates=("latitude", "longitude"))
+    flows = pd.DataFrame({"origin": list("abc"), "destination": list("bca"), "trips": 500})
+    release = released(flows, geography, budget=Budget(epsilon=100, delta="1e-8"))  # with hardly any noise
+    page, seen = opened(written(release, facts(release), tmp_path) + "#level=zone&areas=z")
+    page.wait_for_selector("#panel[aria-busy=false] h2")
+    assert page.evaluate("atlas.map.contains(atlas.map.place(3))")
+    assert page.inner_text("#key") == ""
+    both, _ = opened(written(release, facts(release), tmp_path) + "#level=zone&areas=a,z")
+    both.wait_for_selector("#panel[aria-busy=false] table")
+    assert both.evaluate("[0, 3].every((area) => atlas.map.contains(atlas.map.place(area)))")
+    page.click("#clear")
+    page.wait_for_selector("#panel table")
+    assert "far away" not in page.inner_text("#key")
     assert seen.errors == []
 
 

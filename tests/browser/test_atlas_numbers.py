@@ -15,7 +15,7 @@ from od_core.flows.indicators import _likely, indicators
 from od_core.flows.publishing import atlas
 from od_core.flows.publishing.changes import changes
 from od_core.flows.released_flows import ReleasedFlows, zone_function
-from tests.browser.atlases import compare_with, in_folder, random_release, released, written
+from tests.browser.atlases import compare_with, downloaded, in_folder, random_release, released, written
 from tests.od_core.publication.examples import facts
 
 ENDS = ("", "_lower", "_upper")
@@ -293,6 +293,8 @@ def test_changes_since_another_atlas_are_those_of_the_library(opened, tmp_path, 
         f"{grew + fell} of {len(table)} compared flows changed by more than their uncertainty: {grew} grew, and {fell}"
     )
     assert said in page.inner_text("#panel")
+    name, rows = downloaded(page)
+    assert (name, {row["release"] for row in rows}) == ("other_2001-02_r1_selection.csv", {"other/2001-02/r1"})
     page.click("#compare")
     page.wait_for_selector("#compared", state="hidden")
     assert "change" not in page.inner_text("#panel")

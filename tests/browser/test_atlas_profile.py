@@ -16,7 +16,7 @@ from od_core.flows.mechanisms import InfTDARefined
 from od_core.flows.publishing import atlas
 from od_core.flows.released_flows import ReleasedFlows
 from od_core.geography.places import ZoneDistances
-from tests.browser.atlases import released, written
+from tests.browser.atlases import downloaded, released, written
 from tests.browser.test_atlas_numbers import selections
 from tests.od_core.publication.examples import facts
 
@@ -158,13 +158,16 @@ def test_one_category_alone_has_the_numbers_of_the_library(opened, tmp_path, mon
         table = release.flows_at(level, level, segment=breakdown, interval=True)
         table = table[(table[breakdown] == category) & (table["origin"] != table["destination"])]
         codes = release.tree.origin.codes[finest]
-        found = {(codes[row["origin"]], codes[row["destination"]]): ends_of(row) for row in largest if row["trips"]}
+        found = {(codes[row["origin"]], codes[row["destination"]]): ends_of(row) for row in largest}
         assert found == {(one[0], one[1]): list(one[3:]) for one in table.itertuples(index=False) if one[3]}
     assert seen.errors == []
 
 
 def test_a_reader_chooses_a_category(opened, tmp_path):
-    """The heading and the address say so; finer levels than are known by category cannot be chosen."""
+    """The heading, the address and the file say so, but not of its trips by category, which are all trips.
+
+    Finer levels than are known by category cannot be chosen.
+    """
     release = made(5)
     page, seen = opened(written(release, facts(release), tmp_path) + "#level=town&only=mode:" + "train%20%3Cb%3E")
     page.wait_for_selector("#panel[aria-busy=false] h2")
@@ -172,6 +175,9 @@ def test_a_reader_chooses_a_category(opened, tmp_path):
     page.select_option("#category", label="day: weekend")
     page.wait_for_selector("text=All areas, only day weekend")
     assert page.url.endswith("only=day:weekend")
+    selections_of = {(row["measure"], row["selection"]) for row in downloaded(page)[1]}
+    by = {(f"trips by {name}", "all") for name in ("mode", "day", "distance")}
+    assert selections_of == {("trips", "all, only day weekend"), *by}
     page.select_option("#category", label="all trips")
     page.wait_for_selector("#panel h2 bdi:text-is('All areas')")
     assert seen.errors == []

@@ -87,12 +87,12 @@ def test_intervals_are_read_on_a_phone_without_scrolling(opened, site):
 def test_a_reader_finds_an_area_and_what_changed(opened, site):
     """By its name or that of its state; a link leads to the same flow, and one to no area says so."""
     page, seen = opened((site / PAGES["over-time"]).as_uri() + "#from=state:TX&to=state:CA")
-    assert page.locator("#flow h3").inner_text() == "Trips from Texas (TX) to California (CA)"
+    assert page.locator("#flow h3").inner_text() == "From Texas (TX) to California (CA)"
     assert "Only one period is published" in page.locator(".verdict").inner_text()
     page.fill("#from", "JFK")
     page.fill("#to", "new york")
     page.keyboard.press("Enter")
-    assert page.locator("#flow h3").inner_text() == "Trips from John F Kennedy Intl (JFK) to New York (NY)"
+    assert page.locator("#flow h3").inner_text() == "From John F Kennedy Intl (JFK) to New York (NY)"
     found = page.locator("#from-areas option").evaluate_all("all => all.map(one => one.value)")
     assert any("JFK" in name and "New York" in name for name in found)
     page.fill("#to", "Atlantis")

@@ -71,7 +71,7 @@ def test_each_series_has_a_page_that_says_what_it_has(site: Path) -> None:
         page = (site / name / "index.html").read_text(encoding="utf-8")
         assert f"A series of {contents} of data set" in page
         assert (">atlas</a>" in page) == name.startswith("commuters")
-        assert ("Trips by period" in page) == (name == "commuters")
+        assert ("All trips of each period" in page) == (name == "commuters")
         assert f'href="{LICENCE}"' in page
         assert "Office of Statistics. Trips: " in page
     home = (site / "index.html").read_text(encoding="utf-8")

@@ -57,9 +57,14 @@ def publish(
     return place, facts
 
 
-def flows(neighbours: str = "bounded", geography: Geography = ledger_rows.ONE_LEVEL, **changes: Any) -> Any:
+def flows(
+    neighbours: str = "bounded",
+    geography: Geography = ledger_rows.ONE_LEVEL,
+    table: pd.DataFrame = ledger_rows.FLOWS,
+    **changes: Any,
+) -> Any:
     unit, budget = PrivacyUnit("trip", neighbours), Budget(rho=2, delta="1e-8")
-    return release_flows(ledger_rows.FLOWS, geography, unit=unit, budget=budget, fault_threshold=0, **changes)
+    return release_flows(table, geography, unit=unit, budget=budget, fault_threshold=0, **changes)
 
 
 MODES = ("car", "<b>bus, tram</b>", "à pied")

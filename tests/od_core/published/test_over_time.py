@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from od_core import open_release
+from od_core import Geography, open_release
 from od_core.flows.publishing.changes import changes
 from od_core.flows.publishing.kind import FLOWS
 from od_core.ledger.ledger import Ledger
@@ -141,14 +141,50 @@ def test_an_atlas_is_named_only_if_there_is_one(newest: list[SiteRelease]) -> No
 
 
 def test_for_all_trips_a_series_of_the_same_records_is_advised(newest: list[SiteRelease]) -> None:
-    """And not one that selects some of them."""
+    """And not one that selects some of them, is of other areas, or counts within other bounds."""
     stated = newest[0].certificate
-    plan = stated["plan"] | {"segments": {"breakdowns": [{"name": "mode"}]}}
+    plan = stated["plan"] | {"segments": {"breakdowns": [{"name": "mode", "categories": ["bike"], "unknown": "bike"}]}}
     by_mode = replace(newest[0], key=ReleaseKey("by_mode", "2001-06"), certificate=stated | {"plan": plan})
-    bikes = replace(newest[0], certificate=stated | {"records": {"categories": {"mode": ["bike"]}}})
-    for other, is_advised in ((newest[0], True), (bikes, False)):
+    facts = (
+        {"records": {"categories": {"mode": ["bike"]}}},
+        {"geographies": stated["geographies"] | {"destination": "0" * 64}},
+        {"plan": stated["plan"] | {"max_weight": 4}},
+    )
+    for own, is_advised in (({}, True), *((other, False) for other in facts)):
+        other = replace(newest[0], certificate=stated | own)
         page = series_page(SiteDescription("Trips"), "by_mode", [by_mode], {"by_mode": [by_mode], "commuters": [other]})
         assert ("For all trips together, use" in page) == is_advised
+
+
+def test_pages_of_other_destinations_and_of_counts_say_what_these_have(tmp_path: Path) -> None:
+    """Each side has tables of its own areas, a level that repeats another aside.
+
+    Records of areas are no trips, and their page asks for one area.
+    """
+    ledger = Ledger(tmp_path / "ledger.sqlite")
+    docks = Geography.from_frame(ledger_rows.ZONES[["zone"]].rename(columns={"zone": "dock"}), ["dock"])
+    for series, destinations in (("voyages", docks), ("patients", Geography.whole())):
+        key = ReleaseKey(series, PERIODS[0])
+        ledger.declare(replace(ledger_rows.domain(9), name=series))
+        facts = {"geography": ledger_rows.GEOGRAPHY, "destination_geography": destinations, "ledger": ledger}
+        names = {"origin": "area", "trips": "count"} if series == "patients" else {}
+        table = ledger_rows.FLOWS.rename(columns=names)
+        publish(FLOWS, flows(table=table, release_id=str(key), **facts), key, series, tmp_path)
+    pages = write_site(tmp_path / "releases", tmp_path / "site", SiteDescription("Trips")).folder
+
+    def text(page: str) -> str:
+        return " ".join(re.sub(r"(?s)<(script|style).*?</\1>|<[^>]+>", " ", (pages / page).read_text()).split())
+
+    captions = re.findall("<caption><span>(.*?)</span>", (pages / "voyages/over_time.html").read_text())
+    assert captions == ["Each region", "Each zone", "Each dock"]
+    assert f"trips from it in {PERIODS[0]}" in text("voyages/over_time.html")
+    assert f"trips to it in {PERIODS[0]}" in text("voyages/over_time.html")
+    own = text("patients/over_time.html")
+    assert f"Each zone area records in {PERIODS[0]}" in own
+    assert not re.search("flow|trip|From", own.partition("Trips")[2])
+    assert "A series of counts of data set" in text("patients/index.html")
+    assert "see its records over time" in text("patients/index.html")
+    assert "The largest areas: records b " in text("index.html")
 
 
 @pytest.mark.parametrize(("end", "word"), [("lower", "higher"), ("upper", "lower")])
