@@ -269,16 +269,16 @@ def published_assets(
                 formats=series.formats,
                 intervals=not isinstance(series, FlowSeries) or series.intervals,
             )
-            folder, published = od_warehouse.bundle(key), ledger.publication(key).get("certificate")
+            folder, published = od_warehouse.bundle(key), current.published
             facts = as_published(facts, folder, published)
             release_context = context_of(kind, ledger, key, series.domain.name, od_warehouse.releases)
             report = kind.report(release, facts, release_context)
             tell = now_and_then(context.log.info)
             with staged_folder(
                 lambda place: write_bundle(kind, release, facts, report, place, tell), folder, published
-            ):
-                kind.store(od_warehouse.database, release, key, facts)
-            ledger.publish(key, certificate_digest(facts), facts["exact"])
+            ) as public:
+                kind.store(od_warehouse.database, release, key, public)
+            ledger.publish(key, certificate_digest(public), public["exact"])
             balance = ledger.balance(series.domain.name, key.period)
         spent, cap, left = text_above(release.spent.rho), text_above(balance.cap), text_below(balance.left)
         context.log.info(f"Published {key} in {folder}. It spent rho {spent}. Of the cap, rho {cap}, {left} remains.")

@@ -27,7 +27,7 @@ from od_core.ledger.user_counters import UserCounters
 from od_core.noise.backends import noise_named
 from od_core.privacy.domain import CALENDAR
 from od_core.privacy.plan import EARLIER, GaussianStep, Step
-from od_core.publication.bundle import ledger_entries
+from od_core.publication.bundle import ledger_entries, restore_folder
 from od_core.publication.certificate import certificate_digest
 from od_core.publication.database import stored_releases
 from od_core.publication.read_back import as_described, certificate_of, damaged
@@ -63,12 +63,14 @@ class ReleaseWork(Generic[P, G]):
         """Yield the work on the release of a step's partition. Errors in this context show no confidential value.
 
         A run of chosen assets gets the tags of the job of the series. What the step charged is added to a tag of its
-        run, also if the step fails.
+        run, also if the step fails. A lost folder of a published bundle is first unpacked from its zip file.
         """
         with failures_without_values(warehouse.confidential):
             work = cls.of(warehouse, series, series.release_of(context.partition_key))
             if not (tags := tags_of(series)).items() <= context.run.tags.items():
                 context.instance.add_run_tags(context.run.run_id, tags | {PERIOD_TAG: work.key.period})
+            if (published := work.published) is not None:
+                restore_folder(warehouse.bundle(work.key), str(work.key), published)
             before = len(warehouse.ledger.charges(work.key))
             try:
                 yield work
@@ -94,8 +96,24 @@ class ReleaseWork(Generic[P, G]):
         Raises OdError if the asset has not run.
         """
         kept = self.series.kept_geography(self.warehouse.geographies)
-        bundle, published = self.warehouse.bundle(self.key), self.warehouse.ledger.publication(self.key)
-        return self.series.described(kept, partial(as_described, bundle=bundle, published=published.get("certificate")))
+        bundle = self.warehouse.bundle(self.key)
+        return self.series.described(kept, partial(as_described, bundle=bundle, published=self.published))
+
+    @property
+    def published(self) -> str | None:
+        """Digest of the published certificate; None if there is none.
+
+        If a run died before it entered the publication in the ledger, it is that of the public bundle of the release's
+        measurements.
+        """
+        ledger = self.warehouse.ledger
+        published: str | None = ledger.publication(self.key).get("certificate")
+        if published is None:
+            with suppress(OdError):  # there is no such bundle, or nothing is measured
+                certificate, entry = certificate_of(self.warehouse.bundle(self.key)), ledger.record(self.key).entry
+                if certificate.get("ledger") == {"entry": entry.number, "hash": entry.hash}:
+                    return certificate_digest(certificate)
+        return published
 
     @cached_property
     def plan(self) -> P:

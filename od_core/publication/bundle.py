@@ -26,6 +26,7 @@ import pyarrow.parquet as pq
 from od_core.errors import OdError
 from od_core.files.durable import (
     PUBLIC_FILE_MODE,
+    PUBLIC_FOLDER_MODE,
     Written,
     file_digest,
     make_folder,
@@ -239,8 +240,10 @@ _SENTENCES = ("about", "guarantee", "known_limitations")
 
 
 @contextmanager
-def staged_folder(write: Callable[[Path], None], target: Path, published: str | None = None) -> Iterator[None]:
+def staged_folder(write: Callable[[Path], None], target: Path, published: str | None = None) -> Iterator[Certificate]:
     """Prepare a bundle in a hidden folder, and publish it in one rename if this context ends without an error.
+
+    The context is given the certificate in the public folder after it: the prepared one, or that of a sound bundle.
 
     The zip file beside the public folder is written during the context, and published just before the folder. A crash
     in between leaves only the zip file, and the next run writes it again.
@@ -256,8 +259,9 @@ def staged_folder(write: Callable[[Path], None], target: Path, published: str | 
             damaged bundle is replaced only if its own certificate equals the prepared one.
 
     Raises:
-        OdError: the public bundle or its zip file is sound, but differs from the prepared one; or the public bundle is
-            damaged, and neither the ledger nor its own certificate shows that it was equal to the prepared one.
+        OdError: the public bundle or its zip file is sound, but differs from the prepared one; the public bundle is
+            damaged, and neither the ledger nor its own certificate shows that it was equal to the prepared one; or it
+            is lost, and the prepared certificate is not the published one.
     """
     staged, replaced = (target.with_name(f".{target.name}.{name}") for name in ("staged", "replaced"))
     for left_behind in (staged, replaced):
@@ -265,12 +269,21 @@ def staged_folder(write: Callable[[Path], None], target: Path, published: str | 
     make_folder(staged)
     try:
         write(staged)
+        prepared = _content(staged / CERTIFICATE)
         changed = differing_files(staged, target) if target.exists() else []
+        if not target.exists() and published not in (None, certificate_digest(prepared)):
+            raise OdError(
+                "OD-BUNDLE-CHANGED",
+                "the published bundle is lost, and the one that was made again has another certificate",
+                next_step="restore it from a copy, or run its release again with the declaration and the version of"
+                " od-release that published it",
+                spent="nothing more was spent",
+            )
         if changed and not (_is_vouched_for(staged, target, published) and _only_damaged(staged, target, changed)):
             raise _other_bundle(changed, staged, target)
         if changed or not target.exists():
             with _zipped(staged, target):
-                yield
+                yield prepared
                 sync(staged)
             if changed:
                 replace_folder(target, by=staged, aside=replaced)
@@ -278,29 +291,56 @@ def staged_folder(write: Callable[[Path], None], target: Path, published: str | 
                 staged.rename(target)
                 sync(target.parent)
         elif not any(zip_faults(target, _release(target), zip_beside(target))):
-            yield
+            yield _content(target / CERTIFICATE)
         elif zip_is_sound(_release(target), zip_beside(target)):
             raise _other_bundle([zip_beside(target).name], staged, target)
         else:
             with _zipped(target, target):
-                yield
+                yield _content(target / CERTIFICATE)
             sync(target.parent)
     finally:
         for folder in (staged, replaced):
             shutil.rmtree(folder, ignore_errors=True)
 
 
+def restore_folder(target: Path, release: str, published: str | None = None) -> None:
+    """Unpack the zip file of a bundle whose folder is lost, if every file in it matches its checksum.
+
+    If ``published`` is given, the certificate in the zip file must have this digest.
+    """
+    packed, staged = zip_beside(target), target.with_name(f".{target.name}.staged")
+    if target.exists() or not zip_is_sound(release, packed):
+        return
+    shutil.rmtree(staged, ignore_errors=True)
+    try:
+        with ZipFile(packed) as archive:
+            archive.extractall(staged)
+        folder = staged / _top(release)
+        certificate = _content(folder / CERTIFICATE)
+        if certificate is not None and published in (None, certificate_digest(certificate)):
+            for place in (folder, *folder.rglob("*")):
+                place.chmod(PUBLIC_FOLDER_MODE if place.is_dir() else PUBLIC_FILE_MODE)
+                sync(place)
+            folder.rename(target)
+            sync(target.parent)
+    finally:
+        shutil.rmtree(staged, ignore_errors=True)
+
+
 def _other_bundle(changed: list[str], made: Path, public: Path) -> OdError:
     """Return the OdError for a public bundle that is sound, but differs from the prepared one."""
     now, then = (content.get("od-release") for content in map(_software_of, (made, public)))
     upgraded = now is not None and then is not None and now != then
+    new, old = (_content(folder / CERTIFICATE) or {} for folder in (made, public))
+    fields = [name for name in sorted(old) if name != "software" and old[name] != new.get(name)]
     return OdError(
         "OD-BUNDLE-CHANGED",
         "the public bundle differs from the result of its measurements"
         + (f" (od-release {then} published it, and this is {now})" if upgraded else "")
+        + (f"; different fields of its certificate: {', '.join(fields)}" if fields else "")
         + f"; different: {', '.join(changed)}",
         next_step=(f"run the release again with od-release {then}, or " if upgraded else "")
-        + "restore the bundle from a copy, or restore the ledger and the measurements from which it was made",
+        + "restore the bundle from a copy, or the declaration, the ledger and the measurements from which it was made",
         spent="nothing more was spent",
     )
 

@@ -86,7 +86,8 @@ def store(kind: Kind[R], database: Path, release: R, key: ReleaseKey, certificat
     """Add a checked release to the release database.
 
     If the database already has some tables of the release, their rows are compared, and only the missing tables are
-    added. Those of derived tables are not compared, because they are computed from public data.
+    added. Those of derived tables are not compared, because they are computed from public data. Rows that were stored
+    with another certificate of the same measurements are replaced.
 
     The release is added to a copy, which then replaces the database in one step. DuckDB overwrites parts of its file in
     place, and can no longer open the file if the process is killed in the middle of such a write.
@@ -170,6 +171,7 @@ def _add(database: Path, kind: Kind[R], release: R, key: ReleaseKey, certificate
         facts, checks = _facts(kind, release, key, certificate), _checks(certificate)
         compared = kind.tables(release, certificate)
         stored = {kind.facts_table: facts, **compared, **kind.derived(release, certificate), "checks": checks}
+        _remove_replaced(connection, kind.facts_table, key, certificate)
         for table, rows in stored.items():
             if not _holds(connection, table, key):
                 _insert(connection, table, rows, key)
@@ -182,6 +184,18 @@ def _add(database: Path, kind: Kind[R], release: R, key: ReleaseKey, certificate
                 )
         connection.execute("COMMIT")
         connection.execute("CHECKPOINT")  # closing the database does the same, but hides an error
+
+
+def _remove_replaced(connection: duckdb.DuckDBPyConnection, facts: str, key: ReleaseKey, new: Certificate) -> None:
+    """Remove all rows of a release if its certificate in the table ``facts`` is another one of the same measurements.
+
+    They are of a run that died before the release was published, or of a damaged bundle that later software replaces.
+    """
+    query = f"SELECT certificate FROM {facts} WHERE release = ?"  # noqa: S608  # names in the code
+    stored, text = connection.execute(query, [str(key)]).fetchone(), json.dumps(new, sort_keys=True)
+    if stored is not None and stored[0] != text and json.loads(stored[0]).get("ledger") == new.get("ledger"):
+        for table in _present(connection, [name for name in DATABASE if "release" in DATABASE[name].columns]):
+            connection.execute(f"DELETE FROM {table} WHERE release = ?", [str(key)])  # noqa: S608  # names in the code
 
 
 def _facts(kind: Kind[R], release: R, key: ReleaseKey, certificate: Certificate) -> pa.Table:

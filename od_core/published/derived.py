@@ -29,7 +29,7 @@ from od_core.flows.publishing.derived_kind import (
 from od_core.flows.publishing.read_bundle import ReleaseRequest
 from od_core.ledger.release_key import ReleaseKey, before
 from od_core.periods import Period
-from od_core.publication.bundle import BUNDLE_FORMAT, staged_folder, write_bundle
+from od_core.publication.bundle import BUNDLE_FORMAT, restore_folder, staged_folder, write_bundle
 from od_core.publication.certificate import Certificate
 from od_core.publication.read_back import absent, certificate_of, lost
 from od_core.published.opening import bundle_folder, published_bundles, zipped_bundles
@@ -91,6 +91,7 @@ def publish_derived(kind: DerivedKind[Any], releases: Path, keys: Sequence[Relea
     with locked(releases / f".{name}.lock", busy, seconds=_LOCK_SECONDS):
         key = _revision(kind, releases, ReleaseKey(name, period), [source.facts() for source in sources])
         folder = releases / key.folder
+        restore_folder(folder, str(key))
         is_new = not folder.exists()
         bundle_format = BUNDLE_FORMAT if is_new else certificate_of(folder).get("bundle_format", 1)
         certificate = derived_certificate(kind, key, flows, sources, bundle_format)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import shutil
 import sqlite3
 from contextlib import closing
 from fractions import Fraction
@@ -17,7 +18,7 @@ import od_assets.assets.flows
 from od_assets.components import OdRelease
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
-from tests.od_assets.conftest import ATTRIBUTES, SILENT, Project, failure_text, records
+from tests.od_assets.conftest import ATTRIBUTES, SILENT, ZONES, Project, failure_text, records
 from tests.projects import with_warehouse
 
 MONTHS = ("2001-01", "2001-02")
@@ -94,6 +95,28 @@ def test_a_backfill_draws_only_what_is_new(project: Project) -> None:
             assert draws(project, month) == [1, 1, 1, 1]
     assert january.items() <= public_bytes(project.var).items()
     assert spent(project, "2001-01") == spent(project, "2001-02")
+
+
+def test_a_release_keeps_its_words_after_a_death_before_the_ledger_knows_of_it_and_a_loss(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The title and the names of zones change before each run; the bundle is public at the first one's end."""
+
+    def run(title: str) -> bool:
+        zones = ZONES.assign(name=[f"{title} {zone}" for zone in ZONES["zone"]])
+        zones.to_csv(project.root / "zones.csv", index=False)
+        about = {"title": title, "description": "A test.", "source": "none", "licence": "none"}
+        return project.run(project.component(about=about, geography__names={"zone": "name"})).success
+
+    with monkeypatch.context() as patch:
+        patch.delattr(Ledger, "publish")
+        assert not run("One")
+    public = public_bytes(project.var)
+    assert run("Two")
+    assert public_bytes(project.var) == public
+    shutil.rmtree(project.var / "releases" / "trips" / "2001-01" / "r1")
+    assert run("Three")
+    assert public_bytes(project.var) == public
 
 
 def test_the_daily_check_finds_a_published_release_that_changed(project: Project) -> None:

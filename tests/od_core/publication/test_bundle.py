@@ -28,7 +28,7 @@ from od_core import OdError, open_release
 from od_core.files.durable import Written
 from od_core.flows.publishing.kind import FLOWS
 from od_core.publication import bundle as bundle_module
-from od_core.publication.bundle import as_published, bundle_faults, differing_files, staged_folder
+from od_core.publication.bundle import as_published, bundle_faults, differing_files, restore_folder, staged_folder
 from od_core.publication.certificate import certificate_digest
 from tests.od_core.files.disks import room_for, umask
 from tests.od_core.publication.examples import (
@@ -320,6 +320,7 @@ def test_an_upgrade_that_changes_a_bundle_is_named_and_compares_the_files_of_the
         pytest.fail("the body ran")
     version = now["software"]["od-release"]
     assert f"(od-release 0.0.1 published it, and this is {version})" in error.value.message
+    assert "; different fields of its certificate: noise; different: " in error.value.message
     assert error.value.next_step.startswith("run the release again with od-release 0.0.1, or restore")
     changed = error.value.message.partition("; different: ")[2].split(", ")
     assert "certificate.json" in changed
@@ -572,6 +573,26 @@ def test_a_zip_file_that_was_lost_is_made_again(copied):
     with staged_again(copied):
         pass
     assert place.read_bytes() == whole
+
+
+def test_no_other_bundle_takes_the_place_of_a_lost_one(copied):
+    """Its folder comes back from the zip file, if that has the published certificate."""
+    whole, published = content(copied), certificate_digest(json.loads((copied / "certificate.json").read_text("utf-8")))
+    zipped = copied.with_name("r1.zip").read_bytes()
+    shutil.rmtree(copied)
+    for _ in ("zip file kept", "zip file lost"):
+        with pytest.raises(OdError, match=r"OD-BUNDLE-CHANGED: .* lost") as error, staged_again(copied, "0" * 64):
+            pytest.fail("the body ran")
+        assert error.value.next_step.startswith("restore it from a copy, or run its release again with the declaration")
+        restore_folder(copied, str(KEY), "0" * 64)
+        assert {path.name for path in copied.parent.iterdir()} <= {"r1.zip"}
+        copied.with_name("r1.zip").unlink(missing_ok=True)
+    copied.with_name("r1.zip").write_bytes(zipped)
+    with umask(0o077):
+        restore_folder(copied, str(KEY), published)
+    assert content(copied) == whole
+    assert {path.stat().st_mode & 0o777 for path in (copied, *copied.rglob("*"))} == {0o755, 0o644}
+    assert copied.with_name("r1.zip").read_bytes() == zipped
 
 
 def test_a_zip_file_of_another_bundle_is_kept(copied):

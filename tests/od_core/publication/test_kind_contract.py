@@ -353,6 +353,21 @@ def test_other_figures_under_the_same_name_are_refused(copied, neighbours):
     assert everything(copied.place.database) == before
 
 
+@pytest.mark.representatives("boxes")
+def test_rows_of_a_certificate_that_was_not_published_are_replaced(copied):
+    """A run died after it had stored them; then the title was changed, and the intervals were switched off."""
+    facts = copied.facts | {"about": {"title": "Another"}, "interval": None}
+    stored_again(copied, facts)
+    key, database = copied.place.key, copied.place.database
+    assert list(copied.kind.differing(database, copied.release, key, facts)) == []
+    copied.kind.store(database.with_name("new.duckdb"), copied.release, key, facts)
+    of_key = {name: [row for row in rows if str(key) in row] for name, rows in everything(database).items()}
+    new = everything(database.with_name("new.duckdb"))
+    assert {name: of_key[name] for name in new if of_key[name]} == {
+        name: rows for name, rows in new.items() if rows and str(key) in rows[0]
+    }
+
+
 def differences(made: Made) -> list[str]:
     return list(made.kind.differing(made.place.database, made.release, made.place.key, made.facts))
 
