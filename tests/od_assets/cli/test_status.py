@@ -123,8 +123,8 @@ def test_what_periods_and_series_share_is_read_once(project: Project, monkeypatc
         for period in each.periods.ended():
             ledger.reserve(each.key(period.text), "trips", each.plan(each.read_geography(), period.text))
     planned, looked = [], []
-    plan, remaining = FlowSeries.plan, Ledger.remaining
-    monkeypatch.setattr(FlowSeries, "plan", lambda *given: planned.append(given[2]) or plan(*given))
+    plan, remaining = FlowSeries.plan_without_cap, Ledger.remaining
+    monkeypatch.setattr(FlowSeries, "plan_without_cap", lambda *given: planned.append(given[2]) or plan(*given))
     monkeypatch.setattr(Ledger, "remaining", lambda *given: looked.append(given[1]) or remaining(*given))
     rows = period_status([year, other], ledger, ledger.states())
     assert [row["settings_changed"] for row in rows] == [[]] * 24
