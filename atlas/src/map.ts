@@ -129,6 +129,7 @@ export class FlowMap {
 
   /** Move and zoom so that some areas fill the map; they need not have been shown yet. */
   focus(places: Float64Array, areas: number[]): void {
+    if (!this.width) this.resize(); // the observer may not have been told of the size yet
     const points = areas
       .map((area): Point => [places[2 * area], places[2 * area + 1]])
       .filter((place) => !Number.isNaN(place[0]) && !frameOf(this.view, place))
