@@ -1,5 +1,6 @@
 """Declare a series of releases of any kind: its data set, its inputs, its periods and its budget."""
 
+import re
 import string
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
@@ -13,7 +14,7 @@ from pydantic import Field, StrictBool, ValidationError, ValidationInfo, field_v
 
 from od_assets.project import Project
 from od_assets.series.partitions import SINGLE, SeriesPeriods
-from od_assets.series.section import Named, Number, Section, first_fault, line_of, yaml_documents
+from od_assets.series.section import DECLARATION, Named, Number, Section, first_fault, line_of, yaml_documents
 from od_core import Breakdown, Budget, Plan, PrivacyUnit, ReleaseKey
 from od_core.errors import OdError, nearest_known
 from od_core.geography.codes import COORDINATES, name_column
@@ -334,22 +335,21 @@ class Freshness(Section):
 
     def check(self) -> None:
         """Raise OdError if the deadlines are no cron line, or the days are not within those between two deadlines."""
-        apart = _days_apart("freshness.deadline", self.deadline)
+        from dagster._utils.schedules import get_smallest_cron_interval  # it takes a second, and few series have any
+        from dagster_shared.check import CheckError
+
+        try:
+            apart = get_smallest_cron_interval(self.deadline).days
+        except (CheckError, ValueError):
+            raise _no_cron_line("freshness.deadline", self.deadline) from None
         if not 1 <= self.within_days <= apart:
             message = f"freshness.within_days is {self.within_days}, not from 1 to the {apart} between two deadlines"
             raise OdError("OD-FRESHNESS", message, next_step="correct within_days, or choose rarer deadlines")
 
 
-def _days_apart(field: str, cron: str) -> int:
-    """Return the least number of whole days between two times of a cron line. Raises OdError if it is none."""
-    from dagster._utils.schedules import get_smallest_cron_interval  # commands on most series import no Dagster
-    from dagster_shared.check import CheckError
-
-    try:
-        return get_smallest_cron_interval(cron).days
-    except (CheckError, ValueError):
-        step = "write minute, hour, day, month and day of the week, such as 0 6 2 * *"
-        raise OdError("OD-CONFIG", f"{field}: {cron!r} is no cron line", next_step=step) from None
+def _no_cron_line(field: str, text: str) -> OdError:
+    step = "write minute, hour, day, month and day of the week, such as 0 6 2 * *"
+    return OdError("OD-CONFIG", f"{field}: {text!r} is no cron line", next_step=step)
 
 
 class PureEpsilon(Section):
@@ -436,8 +436,8 @@ class Series(Named, Generic[P, G]):
             raise OdError("OD-TRIPS-FILES", message, next_step="let an asset write them as Parquet, and declare it")
         if self.arrivals is not None:
             self.arrivals.check(one_file=one_file and not self.has_file_of_each)
-        if self.schedule is not None:
-            _days_apart("schedule", self.schedule)
+        if self.schedule is not None and not re.fullmatch(r"@\w+|(\S+\s+){4}\S+", self.schedule):
+            raise _no_cron_line("schedule", self.schedule)
         if self.freshness is not None:
             self.freshness.check()
         if self.trips.asset is not None and (self.arrivals is not None or not self.records_are_here):
@@ -612,7 +612,10 @@ class Series(Named, Generic[P, G]):
             OdError: the plan is refused; the release alone exceeds the cap, and is not reserved already; or the noise
                 is too wide for the backend.
         """
-        plan = self.plan_without_cap(geography, period)
+        try:
+            plan = self.plan_without_cap(geography, period)
+        except OdError as error:
+            raise error if error.file else error.in_file(f"{self.stated_name}/{DECLARATION}") from None
         allowed, rho = self.domain.cap.allowed_rho(), plan.charge.as_rho
         if rho > allowed and not is_reserved:
             cap = f"the cap {text_above(allowed)} of data set {self.domain.name!r}"

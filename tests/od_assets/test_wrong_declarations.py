@@ -196,6 +196,14 @@ WRONG = [
         "OD-BUDGET-NUMBER",
     ),
     defs(PRIVACY, "  privacy: {epsilon: 1, delta: 2}\n", "", "below 1", "OD-BUDGET-DELTA"),
+    defs(PRIVACY, "  privacy: {epsilon: 1, delta: 0}\n", "", "needs a positive delta", "OD-BUDGET-DELTA"),
+    defs(
+        PRIVACY,
+        "  privacy: {epsilon: 1, delta: 1e-8, shares: {minimise: [zone x planet]}}\n",
+        "",
+        "planet",
+        "OD-QUANTITY-UNKNOWN",
+    ),
     defs(PRIVACY, "  privacy: {delta: 1e-8}\n", "", "either epsilon or rho", "OD-BUDGET-KIND"),
     Wrong(PRIVACY, "  privacy: {epsilon: 9, delta: 1e-8}\n", "release of trips", "exceeds the cap", "OD-LEDGER-CAP"),
     # Segments: lists of categories, their share, and where categories are read from.
