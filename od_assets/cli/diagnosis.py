@@ -328,7 +328,7 @@ def ledger(warehouse: Warehouse) -> Finding:
     """Check that the ledger is unchanged, and has all entries that its head file and the public certificates name."""
     path, server = warehouse.ledger_place
     witnesses = ledger_entries(warehouse.releases)
-    if server or path.exists():
+    if warehouse.ledger_chain.exists():
 
         def entries() -> str:
             opened = Ledger(path, server, whole=False)
