@@ -20,6 +20,7 @@ from od_core.flows.estimators import ESTIMATORS
 from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import Period
 from od_core.privacy.accounting import epsilon_tight, promise_text, text_above, text_below
+from od_core.publication.certificate import word_for_trips
 from od_core.publication.number_formats import rounded, trips_above
 
 if TYPE_CHECKING:  # importing Dagster or pandas takes half a second
@@ -91,7 +92,11 @@ def sentences() -> Environment:
     filters["trips"] = trips_above
     filters |= {f"percent_{name}": partial(_percent, rounding=rounding) for name, rounding in roundings.items()}
     environment.filters |= {name: partial(_if_known, form) for name, form in filters.items()}
-    environment.filters |= {"quoted": repr, "promise": lambda spent: promise_text(spent.epsilon, spent.delta)}
+    environment.filters |= {
+        "quoted": repr,
+        "word_for_trips": word_for_trips,
+        "promise": lambda spent: promise_text(spent.epsilon, spent.delta),
+    }
     return environment
 
 

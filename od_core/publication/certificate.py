@@ -7,6 +7,7 @@ fields for programs of others.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any, Literal, NotRequired, TypedDict
 
@@ -122,6 +123,14 @@ class Certificate(TypedDict):
 def has_intervals(certificate: Certificate) -> bool:
     """Return whether a release is published with intervals, which the first bundles of some kinds do not have."""
     return certificate.get("interval") is not None
+
+
+def word_for_trips(about: Mapping[str, str], one_side: bool = False, weighted: bool = False) -> str:  # a filter
+    """Return the publisher's word for what a release counts or, without one, the usual word.
+
+    ``one_side`` states whether it has counts by one hierarchy; ``weighted``, whether these are sums of weights.
+    """
+    return about.get("counted") or (("units of weight" if weighted else "records") if one_side else "trips")
 
 
 def titled(certificate: Certificate, otherwise: str) -> str:
