@@ -38,7 +38,7 @@ def refuse_logs(named: str, folders: Iterable[Any], finds: Callable[[Any, Sequen
     for folder in folders:
         for table, logs in _LOGS.items():
             if finds(folder, logs):
-                message = f"{named} is of a {table} table, whose log is not read: some files or rows may be invalid"
+                message = f"{named} is in a table of {table}, whose log is not read: some files or rows may be invalid"
                 step = "let the asset, or an export, write plain Parquet files outside that table, and name these"
                 raise OdError("OD-FILE-INCOMPLETE", message, next_step=step)
 
