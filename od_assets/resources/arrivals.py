@@ -3,6 +3,7 @@
 import datetime
 import glob
 import json
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from od_core import OdError, ReleaseKey
 from od_core.files.durable import absence, file_digest, file_state, write_durably
 from od_core.periods import Period
 from od_core.publication.bundle import CERTIFICATE
+from od_core.records.sources import refuse_table_log
 
 _DIGEST_LENGTH = 64
 """Number of hexadecimal digits of a SHA-256 digest."""
@@ -39,15 +41,18 @@ class Arrival:
 def parts_of(path: Path) -> list[Path]:
     """Return the files in a folder of records, each once; of what is no folder, itself. Hidden files are left out.
 
-    Raises OdError if a name begins with an underscore, as in a folder that Spark is writing, or of a Delta table, some
-    of whose files are no longer valid. Files that describe a Parquet data set are left out.
+    Raises OdError if they are of a table whose log is not read (:func:`od_core.records.sources.refuse_table_log`), or
+    a name begins with an underscore, as in a folder that Spark is writing. Files that describe a Parquet data set are
+    left out.
     """
     parts = dict[Path, Path]()
-    for name in sorted(glob.glob("**/*", root_dir=path, recursive=True)):  # noqa: PTH207  # it follows links
-        part = path / name
+    found = [path / name for name in sorted(glob.glob("**/*", root_dir=path, recursive=True))]  # noqa: PTH207  # it follows links
+    if os.path.lexists(path):
+        refuse_table_log(path, *{place.parent for part in found for place in (part, part.resolve())})
+    for part in found:
         if part.name.startswith("_") and part.name not in ("_SUCCESS", "_metadata", "_common_metadata"):
             message = f"{path.name} has {part.name}, so some of its files may be no records, or be incomplete"
-            step = "wait until it is written; of a table format such as Delta, let the asset write Parquet files"
+            step = "wait until it is written, or move what is no record elsewhere"
             raise OdError("OD-FILE-INCOMPLETE", message, next_step=step)
         if not part.name.startswith("_") and not part.is_dir():
             parts.setdefault(part.resolve(), part)

@@ -1,5 +1,6 @@
 """Wait for assets of the team that are upstream of a series, and find the files that they wrote."""
 
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -132,7 +133,7 @@ def files_of(
 def _stated(materialization: Any, series: Series[Any, Any]) -> tuple[Path | None, str | None]:
     """Return the file on this machine, and the table in it, that a materialization states; None for what it does not.
 
-    A table is taken only in place of a declared one.
+    A table is taken only in place of a declared one. Raises OdError for an address that is no file of this machine.
     """
     stated = {} if materialization is None else materialization.metadata
     texts = {name: str(getattr(value, "value", "")) for name, value in stated.items()}
@@ -140,9 +141,13 @@ def _stated(materialization: Any, series: Series[Any, Any]) -> tuple[Path | None
     if table is not None:  # it may begin with the name of the database
         table = None if series.trips.table is None else ".".join(table.split(".")[-2:]).removeprefix("main.")
     for name in ("dagster/uri", "path", "uri"):
-        address = urlsplit(text := texts.get(name, ""))
-        if text and address.scheme in ("", "file"):
-            return series.project.root / (unquote(address.path) if address.scheme else text), table
+        text = texts.get(name, "").strip()
+        scheme = re.match(r"([a-z][a-z0-9+.-]*):(//(?!localhost/|/)[^/])?", text, re.IGNORECASE)
+        if scheme and (scheme[1].lower() != "file" or scheme[2]):
+            message = f"{series.trips.asset} states as {name} an address of {scheme[1]}://, not a file of this machine"
+            raise _fault(series, message, "let the asset write the records to a file, too, and state its path")
+        if text:
+            return series.project.root / (unquote(urlsplit(text).path) if scheme else text), table
     return None, table
 
 

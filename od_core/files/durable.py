@@ -17,6 +17,7 @@ import io
 import json
 import os
 import pwd
+import re
 import stat
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -137,13 +138,24 @@ def file_state(path: Path) -> list[int]:
     return [status.st_size, status.st_ino, status.st_mtime_ns, status.st_ctime_ns]
 
 
+_NEVER_READ = {
+    r"[A-Za-z][\w+.-]*:": "an address such as s3:// or file:// is no path: name a copy of the file on this machine",
+    r"~[\w.-]*": "~ does not stand for the home folder: write the whole path",
+    r".*[*?[].*": "wildcards such as * are not replaced: write the name of one file or, in a declaration, of a folder",
+}
+"""Why no file has a path, by the pattern of a part of it."""
+
+
 def absence(path: Path) -> str | None:
     """Return the reason why a file cannot be opened, as text for a message, or None if it can be opened."""
     try:
         if path.is_dir():
             return f"{path.name or path} is a folder, not a file"
         if not path.is_file():
-            return f"there is no file {path.name}"
+            whys = (
+                why for pattern, why in _NEVER_READ.items() if any(re.fullmatch(pattern, part) for part in path.parts)
+            )
+            return next(whys, f"there is no file {path.name}")
         path.open("rb").close()
     except PermissionError:
         return f"{path.name} cannot be read: the user of this process lacks permission"

@@ -293,7 +293,8 @@ def _read_file(
             fields = ", ".join(_field(name, types[name], name in numbers) for name in columns)
             frame = data_frame(file.relation.select(fields).to_arrow_reader().read_all())
     except InputError as fault:
-        raise_alone(fault if fault.code == "OD-FILE-INCOMPLETE" else fault.changed(next_step=_CORRECT))
+        is_declared = any(word in fault.next_step for word in ("declaration", "configuration", "next to the path"))
+        raise_alone(fault.changed(next_step=_CORRECT) if is_declared else fault)
     return ReadTable(frame, list(types), source.name)
 
 

@@ -370,6 +370,12 @@ def _of_first_rows(file: OpenFile, *aggregates: str) -> tuple[int, ...]:
     return tuple(file.relation.limit(FIRST_ROWS).aggregate(", ".join(aggregates)).fetchall()[0])
 
 
+def has_rows(source: Path, form: RecordFormat) -> bool:
+    """Confidential: return whether a file has a row. Raises OdError if it cannot be read."""
+    with opened(source, form) as file:
+        return bool(file.relation.limit(1).fetchall())
+
+
 def has_dates(source: Path, column: str, form: RecordFormat) -> bool:
     """Return whether one of the first records of a file has a date in a column, or whether there is no record.
 

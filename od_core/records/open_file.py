@@ -34,6 +34,7 @@ from od_core.files.duckdb_session import (
 from od_core.files.durable import absence
 from od_core.records.faults import reading_errors
 from od_core.records.formats import ColumnName, RecordColumns, RecordFormat, column_in, own_names, shown
+from od_core.records.sources import refuse_table_log
 
 if TYPE_CHECKING:
     import duckdb
@@ -176,6 +177,8 @@ class RecordFile:
             step = self._other_encoding() if "encoding" in form.takes else step
         elif "Could not set lock" in text or "file handle conflict" in text:
             message, step = f"{message}: a program has it open to write to it", "wait until that program closes it"
+        elif "crypt" in text and self.container in ("parquet", "duckdb"):
+            message, step = f"{message}: it is encrypted", "decrypt it"
         elif self.container in ("csv", "lines"):
             message += next((f": {kind}" for words, kind in _KINDS_OF_FAULT.items() if words in text), "")
         return self.fault("OD-FILE-UNREADABLE", message, next_step=step, detail=text)
@@ -340,8 +343,12 @@ class OpenFile(RecordFile):
             return repeated
         if self.container != "csv" or _has_any(expected, columns):
             near = nearest_only(name, tuple(columns)) if isinstance(name, str) else ""
-            message = f"has no column {shown(name)}{near}; it has {shown_columns(columns)}"
-            return self.fault("OD-TRIPS-COLUMN", message, next_step=CORRECT)
+            message, step = f"has no column {shown(name)}{near}; it has {shown_columns(columns)}", CORRECT
+            folders = [part.partition("=")[0] for part in self.source.parts[:-1] if "=" in part]
+            if column_in(name, folders) is not None:
+                message += "; only the name of a folder holds it, and names of folders are no columns"
+                step = "write the column into the files (in DuckDB: WRITE_PARTITION_COLUMNS)"
+            return self.fault("OD-TRIPS-COLUMN", message, next_step=step)
         message = f"has no column {shown(name)}: its first line contains none of the expected columns"
         next_step = "add a header line with the column names, or correct the columns named in the configuration"
         other = next((sign for sign in ",;\t|:" if _has_any(expected, self.first_line(sign))), None)
@@ -374,9 +381,11 @@ def opened(source: Path, form: RecordFormat, folder: Path | None = None, *, whol
     complete, which reads a text to its end. An exception in the context that an unreadable file may cause becomes an
     OdError, without a cause or a context: its text may quote a record. It may be raised after rows were read.
 
-    Raises OdError if the file is of another kind; it is incomplete; it has no header, or a column twice; the DuckDB
-    file lacks the table; the file cannot be read; or memory or disk space does not suffice.
+    Raises OdError if the file is of another kind, or of a table whose log is not read; it is incomplete; it has no
+    header, or a column twice; the DuckDB file lacks the table; the file cannot be read; or memory or disk space does
+    not suffice.
     """
+    refuse_table_log(source)
     file = RecordFile(source, form)
     log = source.with_name(f"{source.name}.wal")  # which a database file may have
     try:

@@ -35,6 +35,7 @@ from od_core.records.open_file import (
     open_bytes,
     what_to_do,
 )
+from od_core.records.sources import refuse_table_log
 
 _OTHER_DELIMITERS = {";": "semicolons", "\t": "tabs", "|": "bars"}
 
@@ -271,10 +272,12 @@ def read_zones(path: Path) -> pd.DataFrame:
     """Return the table in a public file: .csv (commas, UTF-8), .csv.gz (the same, compressed by gzip) or .parquet.
 
     CSV columns are text, and blank fields stay blank. Parquet columns keep types. Raises OdError if the file is
-    missing, may not be read, is not UTF-8, uses a delimiter other than the comma, or is not a table.
+    missing, may not be read, is not UTF-8, uses a delimiter other than the comma, is not a table, or is of a table
+    whose log is not read.
     """
     if (absent := absence(path)) is not None:
         raise _fault("OD-FILE-MISSING", absent)
+    refuse_table_log(path)
     try:
         container, is_parquet = kind_of(path), path.suffix == ".parquet"
         if container is not None and not is_compressed(path) and not (is_parquet and container == PARQUET):
@@ -293,7 +296,8 @@ def read_zones(path: Path) -> pd.DataFrame:
     except GZIP_ERRORS:
         raise_alone(_fault("OD-FILE-UNREADABLE", f"{path.name} is not a complete gzip file"))
     except (OSError, MemoryError, ValueError, pa.ArrowException) as error:
-        unreadable = _fault("OD-FILE-UNREADABLE", f"{path.name} cannot be read as a table", str(error))
+        encrypted = ": it is encrypted, so decrypt it" if "crypt" in str(error) else ""
+        unreadable = _fault("OD-FILE-UNREADABLE", f"{path.name} cannot be read as a table{encrypted}", str(error))
         raise_alone(of_machine(error, f"{path.name} cannot be read") or unreadable)
 
 

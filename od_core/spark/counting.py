@@ -13,13 +13,18 @@ relation, and a task writes files, returns one word and catches all exceptions. 
 from __future__ import annotations
 
 import json
+import re
 import secrets
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import asdict, dataclass
 from functools import partial
+from io import StringIO
+from itertools import accumulate
+from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
+from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -36,6 +41,7 @@ from od_core.records.counts import CountFile, CountFiles, finish_count_files, wr
 from od_core.records.formats import TABLE, ColumnName, RecordColumns, RecordFormat, shown
 from od_core.records.load import RecordQuery
 from od_core.records.segments import check_sources
+from od_core.records.sources import refuse_logs, refuse_table_log
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -145,7 +151,8 @@ def count_in_spark(
 
     Raises:
         OdError: ``count_records`` would raise it for these records; a column is missing or has another type; the source
-            cannot be read, or is a stream or a view with random values; or Spark failed. No message quotes a record.
+            cannot be read, is a stream or a view that may give other records each time, or has files of a table whose
+            log is not read; or Spark failed. No message quotes a record.
     """
     count = CountQuery(tree, period=period, is_flows=columns.trips is not None, **options)
     check_sources(columns.segments, count.breakdowns)
@@ -160,6 +167,7 @@ def count_in_spark(
             _refuse_unstable(frame)
             query = SparkQuery(frame, columns, record_format, time_zone, is_file=is_file)
             records = query.records(Period(period), tree.origin, tree.destination)
+            _refuse_table_log(session, records)
             if has_users:
                 is_id = " AND ".join(query.matches("`user`", pattern) for pattern in faults.id_patterns(count.unit))
                 records = records.selectExpr("*", f"CASE WHEN {is_id} THEN `user` END AS person")
@@ -278,19 +286,65 @@ def _counters(users: DataFrame, store: Store, folder: str) -> pa.Table:
     return pa.concat_tables([SCHEMA.empty_table(), *tables]).sort_by([(name, "ascending") for name in USER])
 
 
+_UNSTABLE = re.compile(
+    r"""(?mx)^[ :+|-]*(?:
+        Sample\ (?!.*\ -?\d+,\ \w+$)  # its last but one argument is the seed
+        | LocalLimit\ .*\n (?:[ :+|-]*(?:Project|SubqueryAlias|View|Offset)\ .*\n)*+ (?![ :+|-]*Sort\ )
+    )"""
+)
+"""Operator of an analyzed plan that may select other rows in each query: a sample without a seed, which Spark draws
+then, or a limit without an order."""
+
+_PLAIN = re.compile(r"Location: (?:InMemory|PrunedInMemory|Catalog)FileIndex\b")
+"""Part of a physical plan that reads files by their names, not by the log of a table."""
+
+
 def _refuse_unstable(source: DataFrame) -> None:
     """Raise OdError if a source is a stream, or its definition shows that each query may read other records.
 
-    Spark Connect does not show the definition of a view.
+    Spark Connect shows no random values in the definition of a view.
     """
     plan = getattr(source, "_jdf", None)
-    if source.isStreaming or (plan is not None and not plan.queryExecution().analyzed().deterministic()):
+    is_random = plan is not None and not plan.queryExecution().analyzed().deterministic()
+    if source.isStreaming or is_random or _UNSTABLE.search(_plans(source).partition("== Optimized")[0]):
         raise OdError(
             "OD-SPARK-SOURCE",
             "the source of the records may give other records whenever it is read: it is a stream, or a view with"
-            " random values",
-            next_step="write the records to a table or to files, and name these",
+            " random values, with a sample without a seed, or with a limit without an order",
+            next_step="write the records to a table or to files, and name these; or state the seed (REPEATABLE)",
         )
+
+
+def _plans(frame: DataFrame) -> str:
+    """Confidential: return the plans of a data frame, from the parsed one to the physical one, as Spark prints them."""
+    with redirect_stdout(StringIO()) as printed:
+        frame.explain(extended=True)
+    return printed.getvalue()
+
+
+def _refuse_table_log(session: SparkSession, records: DataFrame) -> None:
+    """Raise OdError if records are in files of a table whose log is not read, if only beside one that is read by it."""
+    plans = _plans(records)
+    if "Location: " in plans and not _PLAIN.search(plans):
+        return
+    nearest = sorted({file.rpartition("/")[0] for file in records.inputFiles()})
+    for folder in nearest:
+        if folder.startswith("file:"):  # Spark does not say where links lead
+            refuse_table_log(Path(unquote(urlsplit(folder).path)))
+    above = (place for folder in nearest for place in [*accumulate(folder.split("/"), "{}/{}".format)][2:])
+    refuse_logs("the source of the records", dict.fromkeys(above), partial(_finds, session))
+
+
+def _finds(session: SparkSession, folder: str, logs: Sequence[str]) -> bool:
+    """Return whether Spark sees a file or folder of one of some patterns in a folder, whose address is quoted."""
+    place = re.sub(r"[\\{}\[\]*?,^]", r"\\\g<0>", unquote(folder))
+    try:
+        _ = session.read.format("binaryFile").load(f"{place}/{{{','.join(logs)}}}").schema
+    except Exception as error:
+        if re.search("PATH_NOT_FOUND|AccessDenied|AccessControl|Forbidden", str(error)):
+            return False
+        raise
+    return True
 
 
 @contextmanager

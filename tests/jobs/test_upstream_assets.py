@@ -301,12 +301,58 @@ def test_a_parquet_data_set_is_read_as_one_file(project: Project) -> None:
     declared = project.component(trips__files="lake/{period}", arrivals={"settled_seconds": 0}).checked()
     assert doctors_faults(project, declared) == []
     assert arrival(declared, Period("2001-01")).waits is None
-    for unfinished in ("_temporary", "_delta_log"):
-        (folder / unfinished).mkdir()
-        assert str(arrival(declared, Period("2001-01")).waits).startswith(f"2001-01 has {unfinished}")
+    for place, why in (
+        (folder / "_temporary", "2001-01 has _temporary, so some of its files may be no records"),
+        (folder / "_delta_log", "2001-01 is in a table of Delta, whose log is not read"),
+        (folder.parent / ".hoodie", "2001-01 is in a table of Hudi, whose log is not read"),
+        (folder / "mode=car" / ".hoodie_partition_metadata", "2001-01 is in a table of Hudi, whose log is not read"),
+        (elsewhere / "_delta_log", "2001-01 is in a table of Delta, whose log is not read"),
+        (project.root / "_spark_metadata", "2001-01 is in a table of Spark Structured Streaming, whose log is not"),
+    ):
+        place.mkdir()
+        assert str(arrival(declared, Period("2001-01")).waits).startswith(why)
         said = failure_text(read_stated(project, {"path": str(folder)}))
-        assert f"OD-FILE-INCOMPLETE: 2001-01 has {unfinished}, so some of its files may be no records" in said
-        (folder / unfinished).rmdir()
+        assert f"OD-FILE-INCOMPLETE: {why}" in said
+        place.rmdir()
+
+
+@pytest.mark.parametrize(
+    ("stated", "said"),
+    [
+        ({"path": "s3://key:hunter22@lake/2001-01.csv"}, "states as path an address of s3://, not a file of this"),
+        ({"path": "s3:/lake/2001-01.csv"}, "states as path an address of s3://"),
+        ({"uri": "HTTPS://host/2001-01.csv?sig=hunter22"}, "states as uri an address of HTTPS://"),
+        (
+            {"dagster/uri": "abfss://lake@host/2001-01.csv", "path": "2001-01.csv"},
+            "states as dagster/uri an address of",
+        ),
+        ({"path": dg.MetadataValue.url("gs://lake/2001-01.csv")}, "states as path an address of gs://"),
+        ({"path": "file://server/2001-01.csv"}, "states as path an address of file://"),
+        ({"path": "postgresql:role:hunter22"}, "states as path an address of postgresql://"),
+        ({"path": "~/2001-01.csv"}, "OD-FILE-MISSING: ~ does not stand for the home folder: write the whole path"),
+        ({"path": "*.csv"}, "OD-FILE-MISSING: wildcards such as * are not replaced"),
+    ],
+)
+def test_an_address_that_is_no_file_of_this_machine_is_not_ignored(
+    project: Project, stated: dict[str, Any], said: str
+) -> None:
+    """The declared file is there, but the asset says that its records are somewhere else."""
+    text = failure_text(read_stated(project, stated, trips__files="{period}.csv"))
+    assert said in text
+    assert "hunter22" not in text
+    assert not (project.var / "confidential/trips/2001-01/r1/raw_trips.parquet").exists()
+
+
+@pytest.mark.parametrize(
+    "stated",
+    [{"path": "2001-01.csv", "uri": "s3://lake/a"}, {"path": ""}, {"uri": "file://localhost{root}/2001-01.csv"}],
+)
+def test_the_first_of_several_addresses_counts(project: Project, stated: dict[str, Any]) -> None:
+    """They may be relative to the project, or name this machine. An empty one states nothing."""
+    given = {name: text.format(root=project.root) for name, text in stated.items()}
+    ran = read_stated(project, given, trips__files="{period}.csv")
+    assert ran.success, failure_text(ran)
+    assert loaded(project) == expected()
 
 
 def test_a_file_that_two_partitions_state_is_read_once(project: Project) -> None:

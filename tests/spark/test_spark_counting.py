@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import importlib.util
 import os
+import re
 import shutil
 import stat
 import subprocess
@@ -302,10 +303,78 @@ def test_counts_and_counters_of_users_are_of_one_reading_of_a_source_that_looks_
 def test_a_view_with_random_values_is_refused(session, tmp_path, random):
     session.createDataFrame(some_records(7)).createOrReplaceTempView("steady")
     session.sql(f"SELECT * FROM steady WHERE {random}").createOrReplaceTempView("unsteady")
-    given = {"fault_threshold": Fraction(1), "record_format": PLAIN}
-    columns = RecordColumns("home", "work", "day")
     with pytest.raises(OdError, match="OD-SPARK-SOURCE"):
-        count_in_spark(session, "unsteady", columns, PERIOD, TREES["destination"], LocalStore(tmp_path), "a", **given)
+        count_all(session, "unsteady", tmp_path)
+
+
+def count_all(session, source: str, folder: Path, attempt: str = "a") -> CountFiles:
+    given = {"fault_threshold": Fraction(1), "record_format": PLAIN}
+    columns, store = RecordColumns("home", "work", "day"), LocalStore(folder)
+    return count_in_spark(session, source, columns, PERIOD, TREES["destination"], store, attempt, **given)
+
+
+SAMPLES = {
+    "SELECT * FROM steady TABLESAMPLE (90 PERCENT)": False,
+    "SELECT * FROM steady TABLESAMPLE (BUCKET 1 OUT OF 2)": False,
+    "SELECT * FROM steady TABLESAMPLE (9 ROWS)": False,
+    "SELECT * FROM steady LIMIT 9": False,
+    "SELECT home, 1 + 1 AS x, work, day FROM (SELECT * FROM sampled WHERE day > '2000-01-01')": False,
+    "WITH s AS (SELECT * FROM steady TABLESAMPLE (9 PERCENT)) SELECT * FROM steady UNION ALL SELECT * FROM s": False,
+    "SELECT * FROM steady WHERE work IN (SELECT work FROM steady TABLESAMPLE (9 PERCENT))": False,
+    "SELECT * FROM steady JOIN (SELECT max(home) AS m FROM sampled) ON home < m": False,
+    "SELECT * FROM steady TABLESAMPLE (90 PERCENT) REPEATABLE (7)": True,
+    "SELECT * FROM steady ORDER BY day, home, work LIMIT 9": True,
+    "SELECT * FROM (SELECT home, work, day FROM steady ORDER BY 3, 1, 2) LIMIT 9 OFFSET 2": True,
+    "SELECT home, work, day, '\\nSample 1' AS text FROM steady": True,
+}
+"""Definitions of views, and whether each query of them reads the same records."""
+
+
+@pytest.mark.parametrize("definition", SAMPLES)
+def test_a_view_that_samples_is_refused_unless_it_states_its_seed(session, tmp_path, definition):
+    session.createDataFrame(some_records(7)).createOrReplaceTempView("steady")
+    session.sql("SELECT * FROM steady TABLESAMPLE (50 PERCENT)").createOrReplaceTempView("sampled")
+    session.sql("CREATE OR REPLACE TEMPORARY VIEW sampled AS SELECT * FROM steady TABLESAMPLE (50 PERCENT)")
+    session.sql(f"CREATE OR REPLACE TEMPORARY VIEW partial AS {definition}")
+    if SAMPLES[definition]:
+        assert counted(lambda: count_all(session, "partial", tmp_path)) == counted(
+            lambda: count_all(session, "partial", tmp_path, "b")
+        )
+        return
+    with pytest.raises(OdError, match=r"OD-SPARK-SOURCE.*a sample without a seed"):
+        count_all(session, "partial", tmp_path)
+
+
+LOGS = {
+    "lake/_delta_log": "Delta",
+    "lake/.hoodie": "Hudi",
+    "lake/month=2001-06/.hoodie_partition_metadata": "Hudi",
+    "lake/metadata/00001-0c6f.metadata.json": "Iceberg",
+    "lake/metadata/trips.json": None,
+    "lake/other/_delta_log": None,
+}
+
+
+@pytest.mark.parametrize("sees_disk", [True, False])
+@pytest.mark.parametrize("log", LOGS)
+def test_files_of_a_table_with_a_log_are_refused_by_path_and_in_views(session, tmp_path, monkeypatch, log, sees_disk):
+    """Also where Spark alone reaches them, in folders whose names have the signs of patterns."""
+    if not sees_disk:
+        monkeypatch.setattr("od_core.spark.counting.refuse_table_log", lambda _: None)
+    root = tmp_path / "a {b},[c] %20"
+    folder = root / "lake" / "month=2001-06"
+    folder.mkdir(parents=True)
+    (root / log).mkdir(parents=True)
+    pq.write_table(some_records(7), folder / "a.parquet")
+    place = "file:" + re.sub(r"([][{},])", r"\\\1", str(folder))
+    session.read.parquet(place).createOrReplaceTempView("lake")
+    session.sql("CREATE OR REPLACE TEMPORARY VIEW of_lake AS SELECT * FROM lake WHERE home > '' UNION ALL TABLE lake")
+    for number, source in enumerate((place, "lake", "of_lake")):
+        if LOGS[log] is None:
+            count_all(session, source, tmp_path, str(number))
+            continue
+        with pytest.raises(OdError, match=f"OD-FILE-INCOMPLETE: .* is in a table of {LOGS[log]}, "):
+            count_all(session, source, tmp_path)
 
 
 def test_an_id_that_the_pattern_refuses_is_told_as_by_duckdb(session, tmp_path):

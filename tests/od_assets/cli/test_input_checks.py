@@ -188,11 +188,27 @@ def as_csv(frame: pd.DataFrame) -> Callable[[Project], None]:
 
 
 PARQUET = {"trips__files": "{period}.parquet"}
+FOLDERS = {"trips__files": "lake/{period}"}
 COUNTS = {"trips__columns": {"date": "date", "trips": "n"}}
 USERS = {"domain__unit": "user_period", "domain__column": "user", "max_trips": 3}
 MODES = {"segments": {"mode": {"categories": ["car", "bus"]}}}
 TRAMS = records().assign(mode=["car"] * 1997 + ["tram"] * 3)
 NOON = pd.Timestamp("2001-01-15 12:00", tz="UTC")
+
+
+def as_data_set(*names: str, log: str = "") -> Callable[[Project], None]:
+    """Write the records to files of these names, the same to all, in the folder of January below a lake."""
+
+    def write(project: Project) -> None:
+        folder = project.root / "lake" / "2001-01"
+        folder.mkdir(parents=True)
+        for name in names:
+            (records().to_parquet if name.endswith(".parquet") else records().to_csv)(folder / name, index=False)
+        if log:
+            (folder.parent / log).mkdir()
+
+    return write
+
 
 REFUSED: dict[str, tuple[Callable[[Project], None], dict[str, Any], str]] = {
     "no file": (lambda project: (project.root / "2001-01.csv").unlink(), {}, "OD-FILE-MISSING"),
@@ -215,6 +231,11 @@ REFUSED: dict[str, tuple[Callable[[Project], None], dict[str, Any], str]] = {
     "no column of categories": (as_csv(records()), MODES, "OD-TRIPS-COLUMN"),
     "negative counts": (as_csv(records().assign(n=-1)), COUNTS, "OD-TRIPS-COUNT"),
     "no records": (as_csv(records(0)), {}, "OD-TRIPS-NONE"),
+    "a partition of Delta": (as_data_set("a.parquet", log="_delta_log"), FOLDERS, "OD-FILE-INCOMPLETE"),
+    "a partition of Hudi": (as_data_set("a.parquet", log=".hoodie"), FOLDERS, "OD-FILE-INCOMPLETE"),
+    "a wildcard": (as_data_set("a.parquet"), {"trips__files": "lake/{period}/*.parquet"}, "OD-FILE-MISSING"),
+    "a copy": (as_data_set("a.parquet", "b.parquet"), FOLDERS, "OD-FILE-REPEATED"),
+    "two containers": (as_data_set("a.parquet", "a.csv"), FOLDERS, "OD-FILE-REPEATED"),
 }
 """What is wrong with an input, the declaration, and the code of the refusal."""
 
@@ -234,7 +255,9 @@ def test_steps_are_called_by_the_keys_of_their_assets(step: str, key: str) -> No
     assert asset_of(step) == key
 
 
-@pytest.mark.representatives("no file and no marker", "times with a zone", "unlisted categories")
+@pytest.mark.representatives(
+    "no file and no marker", "times with a zone", "unlisted categories", "a partition of Delta", "a copy"
+)
 @pytest.mark.parametrize("what", REFUSED)
 def test_what_a_release_refuses_is_found_with_the_same_line(project: Project, what: str) -> None:
     write, declared, code = REFUSED[what]

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from od_core.errors import OdError
 from od_core.files.durable import absence
+from od_core.geography.geography import read_boundaries
+from od_core.records.callers_table import read_table
 from od_core.records.zone_lists import read_zones
 from tests.privileges import without_rights_of_root
 
@@ -34,3 +38,31 @@ def test_what_is_no_file_is_said() -> None:
                 with pytest.raises(OdError, match="cannot be read"):
                     read_zones(path)
         (folder / "closed").chmod(0o700)
+
+
+@pytest.mark.parametrize(
+    ("path", "why"),
+    [
+        ("s3://key:hunter22@lake/trips.parquet", "an address such as s3:// or file:// is no path"),
+        ("s3://key:hunter22@", "an address such as s3:// or file:// is no path"),
+        ("file:///lake/trips.parquet", "an address such as s3:// or file:// is no path"),
+        ("~/trips.parquet", "~ does not stand for the home folder"),
+        ("~operator/trips.parquet", "~ does not stand for the home folder"),
+        ("lake/*.parquet", "wildcards such as * are not replaced"),
+        ("lake/month=*/trips.parquet", "wildcards such as * are not replaced"),
+        ("lake/trips-[12].csv", "wildcards such as * are not replaced"),
+    ],
+)
+def test_a_path_that_is_none_is_refused_with_its_cause_by_every_reader(path: str, why: str) -> None:
+    in_memory = partial(read_table, needed=["origin"], named="the records", code="OD-TRIPS-COLUMN")
+    for read in (in_memory, lambda path: read_zones(Path(path)), lambda path: read_boundaries(Path(path), "code")):
+        with pytest.raises(OdError, match=re.escape(why)) as refused:
+            read(path)
+        assert refused.value.code == "OD-FILE-MISSING"
+        assert "hunter22" not in str(refused.value)
+
+
+def test_a_file_may_have_any_name(tmp_path: Path) -> None:
+    for name in ("s3:", "~", "[1]*?.csv"):
+        (tmp_path / name).touch()
+        assert absence(tmp_path / name) is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import bz2
 import csv
 import datetime
@@ -23,9 +24,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from pyarrow import feather, orc
+from pyarrow.parquet.encryption import CryptoFactory, EncryptionConfiguration, KmsClient, KmsConnectionConfig
 
 from od_core import FlowTree, Geography, OdError
-from od_core.records.counting import trip_counts_of
+from od_core.records.counting import count_trips, trip_counts_of
 from od_core.records.formats import FORMATS
 from od_core.records.load import RecordColumns, load_records
 from od_core.records.zone_lists import read_zones
@@ -417,6 +419,7 @@ OTHER_KINDS = {
     "geojson": (f'{{\n  "type": "{CANARY}"}}\n'.encode(), "JSON", "save its table as Parquet"),
     "html": (f"\n<!DOCTYPE html>\n<html>{CANARY}".encode(), "a web page (HTML)", "download the file itself"),
     "xml": (f"<?xml version='1.0'?>\n<{CANARY}/>".encode(), "an XML document", "save its table as Parquet"),
+    "encrypted": (b"PARE" + bytes(8) + b"PARE", "an encrypted Parquet file", "decrypt it"),
     "pointer": (POINTER.encode(), "a pointer of Git LFS", "git lfs pull"),
 }
 
@@ -434,9 +437,45 @@ def test_a_file_of_another_kind_is_called_by_its_name(tmp_path, kind):
         assert f" is {named}" in error.message
         assert step in error.next_step
         assert CANARY not in str(error)
-    if kind == "pointer":
+    if kind in ("pointer", "encrypted"):
         (tmp_path / "t.parquet").write_bytes(content)
-        assert "git lfs pull" in refused(tmp_path / "t.parquet", FORMATS["tlc"]).next_step
+        assert step in refused(tmp_path / "t.parquet", FORMATS["tlc"]).next_step
+
+
+class OpenKeys(KmsClient):
+    """A keeper of keys that hides nothing."""
+
+    def wrap_key(self, key: bytes, _name: str) -> bytes:
+        return base64.b64encode(key)
+
+
+def test_parquet_of_encrypted_columns_is_called_encrypted(tmp_path):
+    """Its footer is plain, so that it begins like any other."""
+    keys = CryptoFactory(lambda _: OpenKeys())
+    how = EncryptionConfiguration("footer", column_keys={"column": ["origin"]}, plaintext_footer=True)
+    properties = keys.file_encryption_properties(KmsConnectionConfig(), how)
+    with pq.ParquetWriter(tmp_path / "t.parquet", FRAME.schema, encryption_properties=properties) as file:
+        file.write_table(FRAME)
+    for read in (refused, read_zones, partial(count_trips, tree=TREE)):
+        with pytest.raises(OdError, match=r"OD-FILE-UNREADABLE: t\.parquet .*: it is encrypted.*decrypt it"):
+            raise read(tmp_path / "t.parquet")
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_a_column_that_only_a_folder_holds_is_called_so(tmp_path, ending):
+    """In the pipeline and in the library, in any case; the value in the folder's name is not shown."""
+    source = tmp_path / f"Origin={CANARY}" / f"0.{ending}"
+    source.parent.mkdir()
+    frame = FRAME.to_pandas()[["destination"]]
+    frame.to_parquet(source) if ending == "parquet" else frame.to_csv(source, index=False)
+    with pytest.raises(OdError) as of_library:
+        count_trips(source, TREE, columns={"origin": "Origin"})
+    for error in (refused(source, columns=RecordColumns(origin="Origin")), of_library.value):
+        assert error.code == "OD-TRIPS-COLUMN"
+        assert "only the name of a folder holds it, and names of folders are no columns" in error.message
+        assert error.next_step == "write the column into the files (in DuckDB: WRITE_PARTITION_COLUMNS)"
+        assert CANARY not in str(error)
+    assert "folder" not in refused(source, columns=RecordColumns(origin="other")).message
 
 
 @pytest.mark.parametrize("first", ["ORCID", "BZhone", "[origin]", "$FL", "7z", "PAR", "versions", "{o}", "ARROW1"])
