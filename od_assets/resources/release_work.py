@@ -31,6 +31,7 @@ from od_core.publication.bundle import ledger_entries, restore_folder
 from od_core.publication.certificate import certificate_digest
 from od_core.publication.database import stored_releases
 from od_core.publication.read_back import as_described, certificate_of, damaged
+from od_core.published.verification import repair_release
 from od_core.records.counts import CountFiles, TripCounts
 from od_core.records.open_file import in_records
 
@@ -152,6 +153,33 @@ class ReleaseWork(Generic[P, G]):
             if (earlier := earlier_of(plan, certificate)) is not None:
                 return earlier
         return None
+
+    @property
+    def is_published_otherwise(self) -> bool:
+        """True if the release is published, with other settings than are declared now."""
+        ledger = self.warehouse.ledger
+        if not ledger.is_published(self.key):
+            return False
+        try:
+            self.hold_to_reading()
+            ledger.hold_to_plan(self.key, self.series.domain.name, self.planned(self.series.read_geography()))
+        except OdError as error:
+            if error.code not in ("OD-REPLAY-PLAN-CHANGED", "OD-REPLAY-READING-CHANGED"):
+                raise
+            return True
+        return False
+
+    def repair(self) -> None:
+        """Make what is missing or damaged of the published release again, with the settings of its own certificate.
+
+        Raises OdError as :func:`od_core.published.verification.repair_release` does, or if its bundle is lost.
+        """
+        if repair_release(self.warehouse.published(self.key, self.warehouse.ledger)) is None:
+            message = (
+                f"neither the folder nor the zip file of {self.key} is as published, and its settings were changed"
+            )
+            step = "restore its bundle from a copy, or the declared settings, which od-release status names"
+            raise OdError("OD-BUNDLE-DAMAGED", message, next_step=step)
 
     @property
     def is_drawn(self) -> bool:

@@ -184,6 +184,7 @@ def run_period(series: Series[Any, Any], job: dg.JobDefinition, period: str, *, 
         steps = {step.number: step for step in release.plan.charged_steps}
         facts |= {
             "published": True,
+            "settings_changed": any(event.is_step_skipped for event in result.all_events),
             "drawn": ledger.level_kinds(key).count(MEASURED) - before,
             "measurements": len(release.plan.charged_steps),
             "cap_rho": float_above(balance.cap),
