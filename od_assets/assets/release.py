@@ -204,8 +204,7 @@ def source_assets(series: Series[Any, Any]) -> list[dg.AssetsDefinition]:
     @dg.asset(**stated(series, "raw_trips", records), deps=above, output_required=False)
     def raw_trips(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> Iterator[dg.MaterializeResult]:
         with ReleaseWork[Any, Any].step(context, od_warehouse, series) as work:
-            if work.is_published_otherwise:
-                work.repair()
+            if work.is_kept():
                 context.log.info(f"{work.key} was published with other settings than those declared now, and stays.")
                 return  # without a result, so that the steps below are skipped
             listed = work.geography if has_nowhere and are_here else None

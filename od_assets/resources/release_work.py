@@ -154,9 +154,11 @@ class ReleaseWork(Generic[P, G]):
                 return earlier
         return None
 
-    @property
-    def is_published_otherwise(self) -> bool:
-        """True if the release is published, with other settings than are declared now."""
+    def is_kept(self) -> bool:
+        """Return whether the release was published with other settings than are declared now; it is repaired then.
+
+        Raises OdError as :func:`od_core.published.verification.repair_release` does, or if that cannot read its bundle.
+        """
         ledger = self.warehouse.ledger
         if not ledger.is_published(self.key):
             return False
@@ -164,22 +166,11 @@ class ReleaseWork(Generic[P, G]):
             self.hold_to_reading()
             ledger.hold_to_plan(self.key, self.series.domain.name, self.planned(self.series.read_geography()))
         except OdError as error:
-            if error.code not in ("OD-REPLAY-PLAN-CHANGED", "OD-REPLAY-READING-CHANGED"):
+            is_otherwise = error.code in ("OD-REPLAY-PLAN-CHANGED", "OD-REPLAY-READING-CHANGED")
+            if not is_otherwise or repair_release(self.warehouse.published(self.key, ledger)) is None:
                 raise
             return True
         return False
-
-    def repair(self) -> None:
-        """Make what is missing or damaged of the published release again, with the settings of its own certificate.
-
-        Raises OdError as :func:`od_core.published.verification.repair_release` does, or if its bundle is lost.
-        """
-        if repair_release(self.warehouse.published(self.key, self.warehouse.ledger)) is None:
-            message = (
-                f"neither the folder nor the zip file of {self.key} is as published, and its settings were changed"
-            )
-            step = "restore its bundle from a copy, or the declared settings, which od-release status names"
-            raise OdError("OD-BUNDLE-DAMAGED", message, next_step=step)
 
     @property
     def is_drawn(self) -> bool:

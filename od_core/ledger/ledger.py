@@ -25,6 +25,7 @@ from od_core.errors import STAYS_CHARGED, BudgetExceeded, OdError
 from od_core.files.durable import make_folder
 from od_core.ledger.balance import NEWEST, Balance, balances, charge_of, charged_by, check_cap
 from od_core.ledger.chain import (
+    BUNDLE_FORMAT,
     CAP,
     DOMAIN,
     DRAWING,
@@ -36,6 +37,7 @@ from od_core.ledger.chain import (
     EntryName,
     broken,
     chain_of,
+    newer,
 )
 from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import Period
@@ -104,6 +106,13 @@ def changed_settings(entries: Entries, key: ReleaseKey, domain: str, plan: Plan)
     then, now = reserved["content"]["plan"], plan.stored_facts
     changed = sorted(name for name in {**then, **now} if then.get(name) != now.get(name))  # some are stated only if set
     return changed if reserved["domain"] == domain else ["data set", *changed]
+
+
+def refuse_newer_bundles(entries: Entries) -> None:
+    """Raise OdError if the newest reservation is of a version whose bundles this one does not know."""
+    reserved = entries.newest(RESERVED)
+    if reserved is not None and (stated := reserved["content"].get("bundle_format", 1)) > BUNDLE_FORMAT:
+        raise newer(f"bundles of format {stated}, where this version knows {BUNDLE_FORMAT}")
 
 
 def refuse_moved_series(entries: Entries, series: str, domain: str) -> None:
@@ -357,10 +366,12 @@ class Ledger:
         does not allow the charge; the release was reserved with another plan; the series was charged to another data
         set, or this one is not declared; the unit differs from the domain's unit; the period of the release cannot be
         charged; another period of the same revision was reserved with other areas; a charge is not the cost of its
-        noise at the unit's sensitivity; or the charges do not sum to the charge of the plan.
+        noise at the unit's sensitivity; the charges do not sum to the charge of the plan; or a later version of this
+        software reserved the newest release.
         """
         check_charges(plan)
         with self._transaction() as entries:
+            refuse_newer_bundles(entries)
             if is_reserved(entries, key, domain, plan):
                 return
             refuse_other_areas(entries, key, plan)
@@ -371,6 +382,7 @@ class Ledger:
             planned = plan.facts()
             for step in plan.charged_steps:
                 content = {"mechanism": planned["mechanism"], "periods": periods, **step.noise_facts, "plan": planned}
+                content["bundle_format"] = BUNDLE_FORMAT
                 entries.append(RESERVED, domain, key, level=step.number, draw=1, charge=step.charge, content=content)
 
     def payable(self, series: str, domain: PrivacyDomain, plan: Plan, periods: Iterable[Period]) -> int:

@@ -29,6 +29,7 @@ from od_core.publication.bundle import (
     bundle_faults,
     bundle_tables,
     differing_files,
+    refuse_newer,
     staged_folder,
     write_bundle,
     zip_beside,
@@ -97,6 +98,7 @@ def verify_release(published: Published) -> list[Finding]:
     try:
         certificate = json.loads((published.bundle / CERTIFICATE).read_text(encoding="utf-8"))
         kind = bundle_kind_of(certificate)
+        refuse_newer(certificate)
         if isinstance(kind, DerivedKind):
             part = "sources"
             sources = sources_of(published.bundle, certificate)
@@ -195,22 +197,18 @@ def _made_again(
 def repair_release(published: Published) -> Certificate | None:
     """Put a published release in its place again as its own certificate and its measurements give it.
 
-    What is missing or damaged of the bundle, its zip file and the database is made again. Nothing is drawn or charged,
-    and no declaration is read: the settings of the series may have changed since. The tables are read from the folder
-    or, if that has others than were published, from the zip file.
+    What is missing or damaged of the bundle, its zip file and the database is made again, from the tables in the folder
+    or else in the zip file. Nothing is drawn or charged, and no declaration is read, which may have changed since.
 
     Returns:
-        The certificate in the public folder; None if neither the folder nor the zip file has the certificate that the
-        ledger records and the measurements that were drawn.
+        The certificate in the public folder; None if neither the folder nor the zip file is of what was published.
 
     Raises:
         OdError: as in :func:`od_core.publication.bundle.staged_folder`; or the ledger, a stored measurement or the
             bundle of the previous release is missing or damaged.
     """
-    key, bundle, packed = published.key, published.bundle, zip_beside(published.bundle)
-    for place in (bundle, packed):
-        if place == packed and not zip_is_sound(str(key), packed):
-            break
+    bundle, packed = published.bundle, zip_beside(published.bundle)
+    for place in (bundle, *([packed] if zip_is_sound(str(published.key), packed) else [])):
         with bundle_folder(place) as folder:
             if (found := _recomputed(published, folder)) is None:
                 continue
@@ -218,7 +216,7 @@ def repair_release(published: Published) -> Certificate | None:
             rebuilt, facts, report = _made_again(published, kind, rebuilt, stated, folder)
             write = partial(write_bundle, kind, rebuilt, facts, report)
             with staged_folder(write, bundle, certificate_digest(stated)) as public:
-                kind.store(published.database, rebuilt, key, public)
+                kind.store(published.database, rebuilt, published.key, public)
             return public
     return None
 
@@ -227,8 +225,6 @@ def _recomputed(published: Published, folder: Path) -> tuple[Kind[Any], Any, Cer
     """Return the kind, the recomputed release and the certificate of a folder; None if they are not as published."""
     try:
         stated = certificate_of(folder)
-        if certificate_digest(stated) != published.ledger.publication(published.key).get("certificate"):
-            return None
         kind = next(kind for kind in KINDS if kind.format == stated["format"])
         public = kind.open(folder)
         rebuilt, _ = kind.recomputed(public, stated)
