@@ -145,6 +145,7 @@ def execute(job: dg.JobDefinition, instance: dg.DagsterInstance, run_id: str, pa
     created = partial(type(instance).create_run_for_job, instance, remote_job_origin=place.get_job_origin(job.name))
     instance.create_run_for_job = created  # type: ignore[method-assign]
     logging.getLogger("sqlalchemy.pool").setLevel(logging.CRITICAL)  # an interrupt may close a connection: no defect
+    logging.getLogger("dagster._core.execution.plan.active").setLevel(logging.ERROR)  # warns of each skipped check
     with capture_interrupts(), without_beta_warnings():
         result = job.execute_in_process(
             partition_key=partition,

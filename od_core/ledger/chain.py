@@ -53,10 +53,7 @@ KINDS = frozenset({DOMAIN, CAP, RESERVED, DRAWING, MEASURED, PUBLISHED})
 
 
 BUNDLE_FORMAT = 8
-"""Format of the bundles of this version; see :mod:`od_core.publication.bundle`.
-
-Every reservation states it, so that a version that knows only earlier formats charges nothing to the ledger any more.
-"""
+"""Format of the bundles of this version (:mod:`od_core.publication.bundle`), which each reservation states."""
 
 
 class EntryName(NamedTuple):

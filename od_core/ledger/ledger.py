@@ -108,13 +108,6 @@ def changed_settings(entries: Entries, key: ReleaseKey, domain: str, plan: Plan)
     return changed if reserved["domain"] == domain else ["data set", *changed]
 
 
-def refuse_newer_bundles(entries: Entries) -> None:
-    """Raise OdError if the newest reservation is of a version whose bundles this one does not know."""
-    reserved = entries.newest(RESERVED)
-    if reserved is not None and (stated := reserved["content"].get("bundle_format", 1)) > BUNDLE_FORMAT:
-        raise newer(f"bundles of format {stated}, where this version knows {BUNDLE_FORMAT}")
-
-
 def refuse_moved_series(entries: Entries, series: str, domain: str) -> None:
     """Raise OdError if a release of a series was charged to another data set.
 
@@ -371,7 +364,9 @@ class Ledger:
         """
         check_charges(plan)
         with self._transaction() as entries:
-            refuse_newer_bundles(entries)
+            newest = entries.newest(RESERVED)
+            if newest is not None and newest["content"].get("bundle_format", 1) > BUNDLE_FORMAT:
+                raise newer("releases whose bundles have a later format")
             if is_reserved(entries, key, domain, plan):
                 return
             refuse_other_areas(entries, key, plan)
@@ -382,7 +377,7 @@ class Ledger:
             planned = plan.facts()
             for step in plan.charged_steps:
                 content = {"mechanism": planned["mechanism"], "periods": periods, **step.noise_facts, "plan": planned}
-                content["bundle_format"] = BUNDLE_FORMAT
+                content["bundle_format"] = BUNDLE_FORMAT  # for versions that know only earlier ones
                 entries.append(RESERVED, domain, key, level=step.number, draw=1, charge=step.charge, content=content)
 
     def payable(self, series: str, domain: PrivacyDomain, plan: Plan, periods: Iterable[Period]) -> int:

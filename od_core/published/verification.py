@@ -168,10 +168,7 @@ def _bundle(published: Published, kind: Kind[Any], rebuilt: Any, stated: Certifi
 def _made_again(
     published: Published, kind: Kind[Any], rebuilt: Any, stated: Certificate, bundle: Path
 ) -> tuple[Any, Certificate, str]:
-    """Return a release with what the ledger knows of it, its certificate and its report, as this version makes them.
-
-    ``rebuilt`` is the release, recomputed from the tables in the folder ``bundle``, whose certificate is ``stated``.
-    """
+    """Return a release with what the ledger knows of it, its certificate and its report, as this version makes them."""
     ledger, key = published.ledger, published.key
     checks = [
         CheckResult(subject=each["subject"], check=each["check"], passed=each["passed"]) for each in stated["checks"]
@@ -200,12 +197,8 @@ def repair_release(published: Published) -> Certificate | None:
     What is missing or damaged of the bundle, its zip file and the database is made again, from the tables in the folder
     or else in the zip file. Nothing is drawn or charged, and no declaration is read, which may have changed since.
 
-    Returns:
-        The certificate in the public folder; None if neither the folder nor the zip file is of what was published.
-
-    Raises:
-        OdError: as in :func:`od_core.publication.bundle.staged_folder`; or the ledger, a stored measurement or the
-            bundle of the previous release is missing or damaged.
+    Return the certificate in the public folder; None if neither folder nor zip file has what was published. Raises
+    OdError as :func:`od_core.publication.bundle.staged_folder`, or if the ledger or a measurement is damaged.
     """
     bundle, packed = published.bundle, zip_beside(published.bundle)
     for place in (bundle, *([packed] if zip_is_sound(str(published.key), packed) else [])):
