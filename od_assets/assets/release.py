@@ -1,7 +1,7 @@
 """Make the assets that releases of all kinds have: the public areas, the records, and the bundle."""
 
 import datetime
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, cast
@@ -54,6 +54,7 @@ from od_core.publication.certificate import certificate_digest
 from od_core.publication.certify import certificate, context_of
 from od_core.publication.columns import PERIOD, Column
 from od_core.publication.kind import Kind
+from od_core.published.verification import repair_release
 from od_core.records.load import has_rows, load_records, refuse_absent
 from od_core.records.sources import refuse_repeated
 
@@ -203,9 +204,12 @@ def source_assets(series: Series[Any, Any]) -> list[dg.AssetsDefinition]:
     records = declared | with_schema(records_schema(series.columns), replaced)
     above = [*([geography] if has_nowhere or not are_here else []), *([] if trips is None else [trips])]
 
-    @dg.asset(**stated(series, "raw_trips", records), deps=above)
-    def raw_trips(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
+    @dg.asset(**stated(series, "raw_trips", records), deps=above, output_required=False)
+    def raw_trips(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> Iterator[dg.MaterializeResult]:
         with ReleaseWork[Any, Any].step(context, od_warehouse, series) as work:
+            if work.is_kept():
+                context.log.info(f"{work.key} was published with other settings than those declared now, and stays.")
+                return  # without a result, so that the steps below are skipped
             listed = work.geography if has_nowhere and are_here else None
             files = files_of(context, series, Period(work.key.period)) if are_here else []
             with work.reading([file for file, _ in files]) as records:  # stores the settings, or refuses other ones
@@ -213,7 +217,7 @@ def source_assets(series: Series[Any, Any]) -> list[dg.AssetsDefinition]:
                     load_period(series, work.key.period, records, listed, files)
                     if files_of(context, series, Period(work.key.period)) != files:
                         raise changed_while_read(series.records_path(work.key.period))
-        return made(str(work.key))
+        yield made(str(work.key))
 
     return [geography, raw_trips]
 
@@ -258,30 +262,29 @@ def published_assets(
                 message = f"{len(failed)} of {len(results)} checks fail, so {key} is not published: {', '.join(failed)}"
                 step = "run the whole release again; it reads its measurements back and draws nothing twice"
                 raise OdError("OD-PUBLICATION-REFUSED", message, next_step=step, spent=STAYS_CHARGED)
-            release, ledger = current.release, od_warehouse.ledger
+            release, ledger, folder = current.release, od_warehouse.ledger, od_warehouse.bundle(key)
             current.hold_to_reading()
-            facts = certificate(
-                kind,
-                release,
-                key,
-                series.domain.name,
-                results,
-                record=ledger.record(key),
-                records=series.reading,
-                about=series.about_facts,
-                formats=series.formats,
-                intervals=not isinstance(series, FlowSeries) or series.intervals,
-            )
-            folder, published = od_warehouse.bundle(key), current.published
-            facts = as_published(facts, folder, published)
             release_context = context_of(kind, ledger, key, series.domain.name, od_warehouse.releases)
-            report = kind.report(release, facts, release_context)
-            tell = now_and_then(context.log.info)
-            with staged_folder(
-                lambda place: write_bundle(kind, release, facts, report, place, tell), folder, published
-            ) as public:
-                kind.store(od_warehouse.database, release, key, public)
-            ledger.publish(key, certificate_digest(public), public["exact"])
+            facts = repair_release(od_warehouse.published(key, ledger))
+            if facts is None:  # it is not published, or its certificate and tables are lost
+                facts = certificate(
+                    kind,
+                    release,
+                    key,
+                    series.domain.name,
+                    results,
+                    record=ledger.record(key),
+                    records=series.reading,
+                    about=series.about_facts,
+                    formats=series.formats,
+                    intervals=not isinstance(series, FlowSeries) or series.intervals,
+                )
+                facts = as_published(facts, folder, current.published)
+                report, tell = kind.report(release, facts, release_context), now_and_then(context.log.info)
+                write = partial(write_bundle, kind, release, facts, report, tell=tell)
+                with staged_folder(write, folder, current.published) as public:
+                    kind.store(od_warehouse.database, release, key, public)
+                ledger.publish(key, certificate_digest(public), public["exact"])
             balance = ledger.balance(series.domain.name, key.period)
         spent, cap, left = text_above(release.spent.rho), text_above(balance.cap), text_below(balance.left)
         context.log.info(f"Published {key} in {folder}. It spent rho {spent}. Of the cap, rho {cap}, {left} remains.")

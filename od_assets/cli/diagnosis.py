@@ -327,16 +327,15 @@ def free_disk(var: Path, least: int = LEAST_FREE) -> Finding:
 def ledger(warehouse: Warehouse) -> Finding:
     """Check that the ledger is unchanged, and has all entries that its head file and the public certificates name."""
     path, server = warehouse.ledger_place
-    witnesses = ledger_entries(warehouse.releases)
     if warehouse.ledger_chain.exists():
 
         def entries() -> str:
             opened = Ledger(path, server, whole=False)
-            opened.hold_to(witnesses)
+            opened.hold_to(ledger_entries(warehouse.releases))
             return f"{opened.verify()} entries"
 
         return found("ledger", entries)
-    if not witnesses and not (warehouse.var / "confidential" / "ledger.head").exists():
+    if not ledger_entries(warehouse.releases) and not (warehouse.var / "confidential" / "ledger.head").exists():
         return Finding("ledger: it does not exist yet, because nothing was released here")
     fault = "it is missing, although something was released here"
     return Finding("ledger", fault, "restore ledger.sqlite from its newest backup")

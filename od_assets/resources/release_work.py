@@ -31,6 +31,7 @@ from od_core.publication.bundle import ledger_entries, restore_folder
 from od_core.publication.certificate import certificate_digest
 from od_core.publication.database import stored_releases
 from od_core.publication.read_back import as_described, certificate_of, damaged
+from od_core.published.verification import repair_release
 from od_core.records.counts import CountFiles, TripCounts
 from od_core.records.open_file import in_records
 
@@ -152,6 +153,24 @@ class ReleaseWork(Generic[P, G]):
             if (earlier := earlier_of(plan, certificate)) is not None:
                 return earlier
         return None
+
+    def is_kept(self) -> bool:
+        """Return whether the release was published with other settings than are declared now; it is repaired then.
+
+        Raises OdError as :func:`od_core.published.verification.repair_release` does, or if that cannot read its bundle.
+        """
+        ledger = self.warehouse.ledger
+        if not ledger.is_published(self.key):
+            return False
+        try:
+            self.hold_to_reading()
+            ledger.hold_to_plan(self.key, self.series.domain.name, self.planned(self.series.read_geography()))
+        except OdError as error:
+            is_otherwise = error.code in ("OD-REPLAY-PLAN-CHANGED", "OD-REPLAY-READING-CHANGED")
+            if not is_otherwise or repair_release(self.warehouse.published(self.key, ledger)) is None:
+                raise
+            return True
+        return False
 
     @property
     def is_drawn(self) -> bool:

@@ -145,6 +145,7 @@ def execute(job: dg.JobDefinition, instance: dg.DagsterInstance, run_id: str, pa
     created = partial(type(instance).create_run_for_job, instance, remote_job_origin=place.get_job_origin(job.name))
     instance.create_run_for_job = created  # type: ignore[method-assign]
     logging.getLogger("sqlalchemy.pool").setLevel(logging.CRITICAL)  # an interrupt may close a connection: no defect
+    logging.getLogger("dagster._core.execution.plan.active").setLevel(logging.ERROR)  # warns of each skipped check
     with capture_interrupts(), without_beta_warnings():
         result = job.execute_in_process(
             partition_key=partition,
@@ -184,6 +185,7 @@ def run_period(series: Series[Any, Any], job: dg.JobDefinition, period: str, *, 
         steps = {step.number: step for step in release.plan.charged_steps}
         facts |= {
             "published": True,
+            "settings_changed": any(event.is_step_skipped for event in result.all_events),
             "drawn": ledger.level_kinds(key).count(MEASURED) - before,
             "measurements": len(release.plan.charged_steps),
             "cap_rho": float_above(balance.cap),

@@ -207,13 +207,14 @@ class AssistedFlows(DerivedFlows):
         )
 
 
-def assist_release(releases: Releases) -> AssistedFlows:
+def assist_release(releases: Releases, rule: Rule | None = None) -> AssistedFlows:
     """Return model-assisted estimates of the flows of the last of some releases, which read no record and cost nothing.
 
     Args:
         releases: releases of flows of consecutive periods, in their order, over the same areas and with the same
             privacy unit, as a list or by the names that messages use. With one release, the estimates learn from its
             own measurements alone. This function cannot check the periods; ``od-release assist`` does.
+        rule: the rule of published estimates; by default the one with the least held-out error, see :func:`rule_of`.
 
     Raises:
         OdError: no release is given; one of them is not a release of flows, has no intervals, or differs from the first
@@ -231,7 +232,7 @@ def assist_release(releases: Releases) -> AssistedFlows:
             )
         refuse_without_intervals(release.plan, max(len(measurement.noisy) for measurement in release.measured))
     parts = tuple(releases_by_name.values())
-    rule = rule_of(parts[-1], parts[-2].leaves if len(parts) > 1 else None)
+    rule = rule or rule_of(parts[-1], parts[-2].leaves if len(parts) > 1 else None)
     return AssistedFlows(parts, learned(parts, rule), rule)
 
 

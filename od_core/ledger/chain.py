@@ -52,6 +52,10 @@ KINDS = frozenset({DOMAIN, CAP, RESERVED, DRAWING, MEASURED, PUBLISHED})
 """All kinds. A later version that stores other facts must add a kind, so that this version refuses its ledgers."""
 
 
+BUNDLE_FORMAT = 8
+"""Format of the bundles of this version (:mod:`od_core.publication.bundle`), which each reservation states."""
+
+
 class EntryName(NamedTuple):
     """The number and hash of a ledger entry. Together they identify the entry among the entries of all ledgers.
 
@@ -205,12 +209,17 @@ class Entries:
             last, previous = number, stated_hash
             kinds.add(entry["kind"])
         if kinds - KINDS:
-            raise OdError(
-                "OD-LEDGER-NEWER",
-                f"the ledger has entries of a later version of od-release: {', '.join(sorted(kinds - KINDS))}",
-                next_step="install the newest version that has released here; an older one may not count all charges",
-            )
+            raise newer(", ".join(sorted(kinds - KINDS)))
         return EntryName(last, previous)
+
+
+def newer(what: str) -> OdError:
+    """Return the OdError for a ledger with entries that only a later version of this package knows whole."""
+    return OdError(
+        "OD-LEDGER-NEWER",
+        f"the ledger has entries of a later version of od-release: {what}",
+        next_step="install the newest version that has released here; an older one may not count all charges",
+    )
 
 
 def broken() -> OdError:

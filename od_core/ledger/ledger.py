@@ -25,6 +25,7 @@ from od_core.errors import STAYS_CHARGED, BudgetExceeded, OdError
 from od_core.files.durable import make_folder
 from od_core.ledger.balance import NEWEST, Balance, balances, charge_of, charged_by, check_cap
 from od_core.ledger.chain import (
+    BUNDLE_FORMAT,
     CAP,
     DOMAIN,
     DRAWING,
@@ -36,6 +37,7 @@ from od_core.ledger.chain import (
     EntryName,
     broken,
     chain_of,
+    newer,
 )
 from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import Period
@@ -357,10 +359,14 @@ class Ledger:
         does not allow the charge; the release was reserved with another plan; the series was charged to another data
         set, or this one is not declared; the unit differs from the domain's unit; the period of the release cannot be
         charged; another period of the same revision was reserved with other areas; a charge is not the cost of its
-        noise at the unit's sensitivity; or the charges do not sum to the charge of the plan.
+        noise at the unit's sensitivity; the charges do not sum to the charge of the plan; or a later version of this
+        software reserved the newest release.
         """
         check_charges(plan)
         with self._transaction() as entries:
+            newest = entries.newest(RESERVED)
+            if newest is not None and newest["content"].get("bundle_format", 1) > BUNDLE_FORMAT:
+                raise newer("releases whose bundles have a later format")
             if is_reserved(entries, key, domain, plan):
                 return
             refuse_other_areas(entries, key, plan)
@@ -371,6 +377,7 @@ class Ledger:
             planned = plan.facts()
             for step in plan.charged_steps:
                 content = {"mechanism": planned["mechanism"], "periods": periods, **step.noise_facts, "plan": planned}
+                content["bundle_format"] = BUNDLE_FORMAT  # for versions that know only earlier ones
                 entries.append(RESERVED, domain, key, level=step.number, draw=1, charge=step.charge, content=content)
 
     def payable(self, series: str, domain: PrivacyDomain, plan: Plan, periods: Iterable[Period]) -> int:

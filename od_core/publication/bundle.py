@@ -34,7 +34,7 @@ from od_core.files.durable import (
     sync,
     write_checked,
 )
-from od_core.ledger.chain import EntryName
+from od_core.ledger.chain import BUNDLE_FORMAT, EntryName
 from od_core.parallel import in_order, meanwhile
 from od_core.publication.certificate import Certificate, certificate_digest
 from od_core.publication.file_formats import is_read_whole, opens, refuse_faulty_files, refuse_unreadable, same_content
@@ -44,8 +44,8 @@ from od_core.publication.templates import filled, filled_data
 
 CERTIFICATE, CHECKSUMS = "certificate.json", "SHA256SUMS"
 
-BUNDLE_FORMAT = 8
-"""Format of the bundles of this version, which states what they have. The first certificates do not state it.
+_FIRST_WITH_FOLDERS = 6
+"""First ``BUNDLE_FORMAT`` with folders. The first certificates do not state their format.
 
 A bundle of flows of format 1 has the flows at all pairs of levels in one CSV file; one of format 2 has no indicators,
 one of format 3 has no atlas, and one of format 4 lacks what other tools look for (``FIRST_FOR_TOOLS``). A bundle of any
@@ -53,8 +53,6 @@ kind has no folders before format 6, and one of group sizes has Wilson's interva
 SDMX structures have a version that may change since format 8. Each is verified, and written again if it is damaged, as
 its own format has it.
 """
-
-_FIRST_WITH_FOLDERS = 6
 
 USUAL_FORMATS: Final = ("csv", "gis", "omx", "spreadsheet")
 """Formats of the tables of a series that chooses none; ``sdmx`` is the other one. Parquet tables are always there."""
@@ -450,12 +448,28 @@ def bundle_faults(folder: Path) -> Iterator[str]:
         yield from zip_faults(folder, _release(folder), zip_beside(folder))
 
 
+def refuse_newer(certificate: Mapping[str, Any]) -> None:
+    """Raise OdError if a later version of this software published the bundle of a certificate in another format."""
+    is_known = str(certificate["format"]).endswith(" certificate 1")
+    if not is_known or certificate.get("bundle_format", 1) > BUNDLE_FORMAT:
+        raise OdError(
+            "OD-BUNDLE-NEWER",
+            f"{certificate['release']} has a bundle of a later format than this version of od-release knows",
+            next_step="use at least the version that published it, or restore the copy of var from before the upgrade",
+            spent="nothing was spent",
+        )
+
+
 def ledger_entries(releases: Path) -> dict[str, EntryName]:
-    """Return the ledger entries that the readable certificates of public bundles name, by key of the release."""
+    """Return the ledger entries that the readable certificates of public bundles name, by key of the release.
+
+    Raises OdError as :func:`refuse_newer`.
+    """
     entries = {}
     for path in sorted(releases.glob(f"*/*/r*/{CERTIFICATE}")):
         with suppress(OSError, ValueError, KeyError, TypeError):  # verification reports faults of bundles
             certificate = json.loads(path.read_text(encoding="utf-8"))
+            refuse_newer(certificate)
             entry = certificate["ledger"]
             entries[str(certificate["release"])] = EntryName(int(entry["entry"]), str(entry["hash"]))
     return entries

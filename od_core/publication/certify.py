@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache, partial
+from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, cast
@@ -131,12 +133,29 @@ def certificate(
 
 @cache  # to find a version takes milliseconds, and what a process has imported stays
 def software_versions() -> Mapping[str, str]:
-    """Return the version of each installed package of :data:`SOFTWARE`, by name."""
+    """Return the version of each installed package of :data:`SOFTWARE`, by name; that of this one with its state."""
     versions = {}
     for name in SOFTWARE:
         with suppress(PackageNotFoundError):  # a library alone has no Dagster
-            versions[name] = version(name)
+            versions[name] = version(name) + (f"+{state_of(_LIBRARY)}" if name == "od-release" else "")
     return versions
+
+
+_LIBRARY = Path(__file__).parents[1]
+
+
+def state_of(package: Path) -> str:
+    """Return 12 hexadecimal digits that identify the names and bytes of a package's files, compiled ones excluded.
+
+    A version number is the same for many states of a checkout. Two states may word the same facts differently.
+    """
+    digest, begin = sha256(), len(str(package)) + 1
+    walked = ((folder, names) for folder, _, names in os.walk(package) if "__pycache__" not in folder)
+    for path in sorted(f"{folder}/{name}" for folder, names in walked for name in names):
+        content = Path(path).read_bytes()
+        digest.update(f"{path[begin:]}\0{len(content)}\0".encode())
+        digest.update(content)
+    return digest.hexdigest()[:12]
 
 
 def context_of(kind: Kind[R], ledger: Ledger, key: ReleaseKey, data_set: str, releases: Path) -> ReleaseContext[R]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from od_core.errors import OdError
-from od_core.files.durable import locked, make_folder
+from od_core.files.durable import locked
 from od_core.flows.derived_flows import LEAST, MOST, DerivedFlows, too_few
 from od_core.flows.publishing.changes import categorised, counted
 from od_core.flows.publishing.derived_kind import (
@@ -29,8 +29,8 @@ from od_core.flows.publishing.derived_kind import (
 from od_core.flows.publishing.read_bundle import ReleaseRequest
 from od_core.ledger.release_key import ReleaseKey, before
 from od_core.periods import Period
-from od_core.publication.bundle import BUNDLE_FORMAT, restore_folder, staged_folder, write_bundle
-from od_core.publication.certificate import Certificate
+from od_core.publication.bundle import BUNDLE_FORMAT, as_published, restore_folder, staged_folder, write_bundle
+from od_core.publication.certificate import Certificate, certificate_digest
 from od_core.publication.read_back import absent, certificate_of, lost
 from od_core.published.opening import bundle_folder, published_bundles, zipped_bundles
 
@@ -76,29 +76,32 @@ def publish_derived(kind: DerivedKind[Any], releases: Path, keys: Sequence[Relea
             "the releases are charged to different data sets",
             next_step="name releases of one data set",
         )
-    flows, name = kind.derived(by_name(sources)), f"{keys[0].release}_{kind.name}"
-    facts = [source.certificate for source in sources if source.release in flows.parts]
-    counts = [counted(certificate) | {"columns.segments": categorised(certificate)} for certificate in facts]
-    if differing := [fact for fact, value in counts[0].items() if any(other[fact] != value for other in counts)]:
-        raise OdError(
-            "OD-DERIVED-OTHER",
-            "the releases do not count the same, as their certificates state:"
-            f" {', '.join(f'records.{fact}' for fact in differing)}",
-            next_step="name releases that count one column and one selection of records, in categories defined alike",
-        )
-    make_folder(releases)
+    name = f"{keys[0].release}_{kind.name}"
     busy = OdError("OD-DERIVED-LOCKED", f"another process publishes {name}", next_step="try again when it has finished")
     with locked(releases / f".{name}.lock", busy, seconds=_LOCK_SECONDS):
         key = _revision(kind, releases, ReleaseKey(name, period), [source.facts() for source in sources])
         folder = releases / key.folder
         restore_folder(folder, str(key))
-        is_new = not folder.exists()
-        bundle_format = BUNDLE_FORMAT if is_new else certificate_of(folder).get("bundle_format", 1)
+        stated = certificate_of(folder) if folder.exists() else None
+        flows = kind.derived(by_name(sources), stated)
+        facts = [source.certificate for source in sources if source.release in flows.parts]
+        counts = [counted(certificate) | {"columns.segments": categorised(certificate)} for certificate in facts]
+        if differing := [fact for fact, value in counts[0].items() if any(other[fact] != value for other in counts)]:
+            raise OdError(
+                "OD-DERIVED-OTHER",
+                "the releases do not count the same, as their certificates state:"
+                f" {', '.join(f'records.{fact}' for fact in differing)}",
+                next_step="name releases that count one column and one selection of records, in categories defined"
+                " alike",
+            )
+        bundle_format = BUNDLE_FORMAT if stated is None else stated.get("bundle_format", 1)
         certificate = derived_certificate(kind, key, flows, sources, bundle_format)
+        if stated is not None:
+            certificate = as_published(certificate, folder, certificate_digest(stated))
         report = kind.report(flows, certificate)
         with staged_folder(lambda place: write_bundle(kind, flows, certificate, report, place), folder):
             pass
-    return PublishedFlows(key, folder, flows, certificate, is_new)
+    return PublishedFlows(key, folder, flows, certificate, stated is None)
 
 
 def published_release(releases: Path, key: ReleaseKey) -> Source:

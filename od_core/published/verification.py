@@ -1,4 +1,4 @@
-"""Verify that a published release follows from its measurements and agrees with the ledger.
+"""Verify that a published release follows from its measurements and agrees with the ledger, or repair it.
 
 All steps after the measurements are deterministic, so they are repeated: the tables are estimated and all files are
 written again, and compared byte by byte with the published files. Verification needs no record, no true count and no
@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -28,14 +29,18 @@ from od_core.publication.bundle import (
     bundle_faults,
     bundle_tables,
     differing_files,
+    refuse_newer,
+    staged_folder,
     write_bundle,
+    zip_beside,
+    zip_is_sound,
 )
 from od_core.publication.certificate import Certificate, CheckResult, certificate_digest
-from od_core.publication.certify import certificate, context_of
+from od_core.publication.certify import certificate, context_of, software_versions
 from od_core.publication.file_formats import faulty_files
 from od_core.publication.kind import BundleKind, Examination, Kind
-from od_core.publication.read_back import REPAIR
-from od_core.published.opening import bundle_kind_of
+from od_core.publication.read_back import REPAIR, certificate_of
+from od_core.published.opening import KINDS, bundle_folder, bundle_kind_of
 
 INCOMPLETE = "OD-BUNDLE-INCOMPLETE"
 """Beginning of a line on a file that was published without rows or columns of its table; a code of an error, too."""
@@ -93,12 +98,13 @@ def verify_release(published: Published) -> list[Finding]:
     try:
         certificate = json.loads((published.bundle / CERTIFICATE).read_text(encoding="utf-8"))
         kind = bundle_kind_of(certificate)
+        refuse_newer(certificate)
         if isinstance(kind, DerivedKind):
             part = "sources"
             sources = sources_of(published.bundle, certificate)
             examinations: dict[str, Examination] = {
                 "sources": lambda: iter(()),
-                "bundle": lambda: _derived_bundle(kind, published, sources, certificate.get("bundle_format", 1)),
+                "bundle": lambda: _derived_bundle(kind, published, sources, certificate),
             }
         else:
             public = kind.open(published.bundle)
@@ -120,7 +126,7 @@ def verify_release(published: Published) -> list[Finding]:
 
 
 def _derived_bundle(
-    kind: DerivedKind[Any], published: Published, sources: Sequence[Source], bundle_format: int
+    kind: DerivedKind[Any], published: Published, sources: Sequence[Source], stated: Certificate
 ) -> Iterator[str]:
     """Yield one line for each file of a bundle of derived flows that differs from the one that its releases give.
 
@@ -128,8 +134,9 @@ def _derived_bundle(
     """
     if kind.in_sequence([source.key for source in sources], published.key.period) != [source.key for source in sources]:
         yield "its releases are not in the order of their periods"
-    flows = kind.derived(by_name(sources))
-    facts = derived_certificate(kind, published.key, flows, sources, bundle_format)
+    is_of_this_state = stated["software"].get("od-release") == software_versions().get("od-release")
+    flows = kind.derived(by_name(sources), None if is_of_this_state else stated)
+    facts = derived_certificate(kind, published.key, flows, sources, stated.get("bundle_format", 1))
     yield from _differences(
         published, kind, flows, facts, kind.report(flows, facts), "the bundles of the releases give"
     )
@@ -152,28 +159,73 @@ def _bundle(published: Published, kind: Kind[Any], rebuilt: Any, stated: Certifi
 
     Also yield a line if the certificate states that a check failed.
     """
+    if not all(check["passed"] for check in stated["checks"]):
+        yield "a check failed before publication"
+    rebuilt, facts, report = _made_again(published, kind, rebuilt, stated, published.bundle)
+    yield from _differences(published, kind, rebuilt, facts, report, "the measurements and the ledger give")
+
+
+def _made_again(
+    published: Published, kind: Kind[Any], rebuilt: Any, stated: Certificate, bundle: Path
+) -> tuple[Any, Certificate, str]:
+    """Return a release with what the ledger knows of it, its certificate and its report, as this version makes them."""
+    ledger, key = published.ledger, published.key
     checks = [
         CheckResult(subject=each["subject"], check=each["check"], passed=each["passed"]) for each in stated["checks"]
     ]
-    if not all(check["passed"] for check in checks):
-        yield "a check failed before publication"
-    ledger = published.ledger
+    rebuilt = replace(rebuilt, spent=ledger.spent(key, rebuilt.plan), noise=ledger.noise(key))
     facts = certificate(
         kind,
-        replace(rebuilt, spent=ledger.spent(published.key, rebuilt.plan), noise=ledger.noise(published.key)),
-        published.key,
+        rebuilt,
+        key,
         stated["data_set"],
         checks,
-        record=ledger.record(published.key),
+        record=ledger.record(key),
         records=stated["records"],
         about=stated.get("about"),
         formats=stated.get("formats", ()),
         intervals=stated.get("interval") is not None,
     )
-    facts = as_published(facts, published.bundle, ledger.publication(published.key).get("certificate"))
-    context = context_of(kind, ledger, published.key, stated["data_set"], published.releases)
-    report = kind.report(rebuilt, facts, context)
-    yield from _differences(published, kind, rebuilt, facts, report, "the measurements and the ledger give")
+    facts = as_published(facts, bundle, ledger.publication(key).get("certificate"))
+    context = context_of(kind, ledger, key, stated["data_set"], published.releases)
+    return rebuilt, facts, kind.report(rebuilt, facts, context)
+
+
+def repair_release(published: Published) -> Certificate | None:
+    """Put a published release in its place again as its own certificate and its measurements give it.
+
+    What is missing or damaged of the bundle, its zip file and the database is made again, from the tables in the folder
+    or else in the zip file. Nothing is drawn or charged, and no declaration is read, which may have changed since.
+
+    Return the certificate in the public folder; None if neither folder nor zip file has what was published. Raises
+    OdError as :func:`od_core.publication.bundle.staged_folder`, or if the ledger or a measurement is damaged.
+    """
+    bundle, packed = published.bundle, zip_beside(published.bundle)
+    for place in (bundle, *([packed] if zip_is_sound(str(published.key), packed) else [])):
+        with bundle_folder(place) as folder:
+            if (found := _recomputed(published, folder)) is None:
+                continue
+            kind, rebuilt, stated = found
+            rebuilt, facts, report = _made_again(published, kind, rebuilt, stated, folder)
+            write = partial(write_bundle, kind, rebuilt, facts, report)
+            with staged_folder(write, bundle, certificate_digest(stated)) as public:
+                kind.store(published.database, rebuilt, published.key, public)
+            return public
+    return None
+
+
+def _recomputed(published: Published, folder: Path) -> tuple[Kind[Any], Any, Certificate] | None:
+    """Return the kind, the recomputed release and the certificate of a folder; None if they are not as published."""
+    try:
+        stated = certificate_of(folder)
+        if certificate_digest(stated) != published.ledger.publication(published.key).get("certificate"):
+            return None
+        kind = next(kind for kind in KINDS if kind.format == stated["format"])
+        public = kind.open(folder)
+        rebuilt, _ = kind.recomputed(public, stated)
+    except Exception:  # noqa: BLE001  # any error that a damaged file causes
+        return None
+    return None if any(_measurements(published, kind.measured(public))) else (kind, rebuilt, stated)
 
 
 def _differences(
