@@ -22,7 +22,7 @@ from od_assets.series.section import (
     line_of,
     yaml_documents,
 )
-from od_assets.series.series import Series
+from od_assets.series.series import Automation, Series
 from od_assets.series.tables import GroupSizeSeries, StopsSeries
 from od_core.errors import OdError, nearest_known
 
@@ -137,6 +137,7 @@ class DeclaredSite(Declaration):
     licence: str | None = None
     contact: str | None = None
     folder: str | None = None
+    automation: Automation = "stopped"
 
     def checked(self) -> Self:
         """See :meth:`Declaration.checked`."""
