@@ -24,7 +24,7 @@ from fractions import Fraction
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar
 
 import dagster as dg
 import pandas as pd
@@ -54,7 +54,7 @@ from od_assets.series.flows import CountedRecords, SegmentSection, Trips
 from od_assets.series.partitions import SINGLE, SeriesPeriods
 from od_assets.series.reading import MODELS, RELEASES, declaration, declared_by, missing_warehouse
 from od_assets.series.section import Section, first_fault
-from od_assets.series.series import About, Arrivals, Automation, DomainSection, Series, Zones
+from od_assets.series.series import About, Arrivals, DomainSection, Series, Zones
 from od_assets.terminal import console
 from od_core import BudgetExceeded, Plan, ReleaseKey
 from od_core.errors import OdError, nearest_only
@@ -518,7 +518,7 @@ _CHECKS_OF_VALUES: dict[str, _Check] = {
     "cap": lambda answers, _fields: Cap(rho=answers["cap"]),
     "reason": _refuse_no_reason,
     "settled_seconds": lambda answers, fields: _section(Arrivals, "arrivals", answers, fields).check(one_file=True),
-    "automation": _one_of("automation", "automation", get_args(Automation), "OD-CONFIG"),
+    "automation": _one_of("automation", "automation", ("running", "stopped"), "OD-CONFIG"),
     "owner": _refuse_owner,
     **dict.fromkeys(("title", "description", "source", "licence", "counted"), _refuse_words),
     "zones": lambda answers, _fields: _zone_table(answers),

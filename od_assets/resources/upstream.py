@@ -179,15 +179,13 @@ def _fault_of_check(history: Sequence[Any], made: Any) -> str | None:
     The newest result of its run or of itself counts, or else the newest since: a check without partitions may have run
     after a later partition. If the newest of all has not finished, that one counts.
     """
-    records = [one for one in history if made is None or one.partition in (None, made.partition_key)]
-    since = [one for one in records if made is None or one.event.timestamp > made.timestamp]
-    targets = [getattr(one.evaluation, "target_materialization_data", None) for one in records]
-    own = [
-        one
-        for one, target in zip(records, targets, strict=True)
-        if made and (one.run_id == made.run_id != "" or (target and target.storage_id == made.storage_id))
-    ]
-    unfinished = (one for one in since[:1] if one.status == Status.PLANNED)
+    if made is None:
+        own, since = [], history
+    else:
+        records = [one for one in history if one.partition in (None, made.partition_key)]
+        since = [one for one in records if one.event.timestamp > made.timestamp]
+        own = [one for one in records if one.run_id == made.run_id != "" or _target(one) == made.storage_id]
+    unfinished = [one for one in since[:1] if one.status == Status.PLANNED]
     result = next(iter([*unfinished, *own, *since]), None)
     if result is None:
         return _NOT_RUN
@@ -195,6 +193,11 @@ def _fault_of_check(history: Sequence[Any], made: Any) -> str | None:
         return "has not finished"
     is_error = result.status == Status.FAILED and result.evaluation.severity == dg.AssetCheckSeverity.ERROR
     return "failed" if is_error else None
+
+
+def _target(record: Any) -> int | None:
+    """Return the number of the materialization that was checked; None if the record of a check names none."""
+    return getattr(getattr(record.evaluation, "target_materialization_data", None), "storage_id", None)
 
 
 def _stated(materialization: Any, series: Series[Any, Any]) -> tuple[Path | None, str | None]:

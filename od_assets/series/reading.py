@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from pydantic import ValidationError
 
@@ -22,7 +22,7 @@ from od_assets.series.section import (
     line_of,
     yaml_documents,
 )
-from od_assets.series.series import Automation, Series
+from od_assets.series.series import Series
 from od_assets.series.tables import GroupSizeSeries, StopsSeries
 from od_core.errors import OdError, nearest_known
 
@@ -137,7 +137,7 @@ class DeclaredSite(Declaration):
     licence: str | None = None
     contact: str | None = None
     folder: str | None = None
-    automation: Automation = "stopped"
+    automation: Literal["running", "stopped"] = "stopped"
 
     def checked(self) -> Self:
         """See :meth:`Declaration.checked`."""

@@ -303,9 +303,6 @@ def _fault(message: str, file: str | None = None) -> OdError:
     return OdError("OD-CONFIG", message, next_step=step, file=file)
 
 
-Automation = Literal["running", "stopped"]
-"""What schedules and sensors are until somebody switches them on or off in Dagster."""
-
 OptionValue = Annotated[StrictBool | int | float | str, Field(union_mode="left_to_right")]
 """Value of an option of a mechanism. A text that is a number becomes one."""
 
@@ -414,7 +411,7 @@ class Series(Named, Generic[P, G]):
     revision: int = 1
     schedule: str | None = None
     arrivals: Arrivals | None = None
-    automation: Automation = "stopped"
+    automation: Literal["running", "stopped"] = "stopped"
     freshness: Freshness | None = None
     about: About | None = None
     formats: tuple[Literal["csv", "gis", "omx", "spreadsheet", "sdmx"], ...] = USUAL_FORMATS
