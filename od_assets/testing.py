@@ -1,11 +1,16 @@
 """Test the declarations of a project in its own continuous integration, without records, and with nothing charged."""
 
+import glob
 import os
+import shutil
 import uuid
 import warnings
-from contextlib import AbstractContextManager
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 from unittest.mock import patch
 
@@ -23,12 +28,16 @@ from od_assets.resources.warehouse import Warehouse
 from od_assets.runs.jobs import execute
 from od_assets.series.partitions import SINGLE
 from od_assets.series.reading import declaration, declared_releases
-from od_assets.series.series import Periods
-from od_core import OdError, Plan, open_release
-from od_core.files.durable import make_folder
+from od_assets.series.series import About, Periods
+from od_core import OdError, Plan
+from od_core.evaluation.forecast import RepeatableNoise
+from od_core.files.durable import make_folder, write_durably
+from od_core.noise.backends import BACKENDS, DRY_RUN
 from od_core.periods import Period
 
 _ROWS = 1000
+
+_TITLE = "Dry run of invented records, without a guarantee"
 
 
 def check_project(root: Path | None = None) -> dict[str, Plan]:
@@ -59,11 +68,12 @@ def dry_run(
     records: pd.DataFrame | Path | None = None,
     root: Path | None = None,
 ) -> Any:
-    """Run a declared series for one period on made-up records, and return the release as :func:`open_release` does.
+    """Run a declared series for one period on invented records, and return the release.
 
-    All steps of the release job run with the declared plan and noise, in a Dagster instance in memory. The ledger, the
-    confidential files and the bundle are in ``folder/dry_run``. Of the declaration, only where and when records arrive
-    is replaced. Parts on Spark run on threads. If the period is in the folder already, it is read back.
+    All steps of the release job run with the declared plan, in a Dagster instance in memory, and with public noise: the
+    release has no guarantee, and its certificate says so. Of the declaration, only the noise, and where and when
+    records arrive, are replaced. Parts on Spark run on threads. The public bundle is in ``folder/dry_run/releases``.
+    Ledger and confidential files, which are in a folder of mode 0700 beside it, are removed at the end.
 
     Args:
         name: name of the series.
@@ -73,14 +83,23 @@ def dry_run(
         root: folder of the project, as in :func:`check_project`.
 
     Raises:
-        OdError: the declaration or the period is wrong; a step or a check fails; or no records can be made up.
+        OdError: the declaration or the period is wrong; a step or a check fails; no records can be made up; or the file
+            is one of the declared ones. A copy of one cannot be told.
     """
     var = folder.resolve() / "dry_run"
     with _environment(root):
         declared = declaration(name)
         if var == declared.project.var.resolve():
             raise _fault(f"{var} is where the project releases", "name another folder, such as tmp_path of pytest")
-    with _environment(root, OD_VAR=str(var), OD_LEDGER=""), warnings.catch_warnings():
+        if isinstance(records, Path) and _files([records]) & _declared_files():
+            raise _fault("the records are those of a declared series", "invent records, or give none")
+    make_folder(folder)
+    with (
+        TemporaryDirectory(prefix=".dry_run-", dir=folder) as work,
+        _environment(root, OD_VAR=str(Path(work).resolve()), OD_LEDGER=""),
+        patch.dict(BACKENDS, {DRY_RUN: RepeatableNoise}),
+        warnings.catch_warnings(),
+    ):
         warnings.simplefilter("ignore")  # about beta and preview parts of Dagster
         asked = replace(declared.periods, first=Period(period) if period else declared.periods.first, last=None).first
         trips: dict[str, Any] = {"asset": None, "outside_period": declared.record_format.outside_period}
@@ -91,21 +110,40 @@ def dry_run(
             if ending is None:
                 raise _fault(f"no file of reader {declared.trips.reader!r} is made up", "give the path of a file")
             table = _made_up(declared, asked) if records is None else records
-            make_folder(var)
-            file = var / f"{declared.name}-{asked}.{ending}"
-            table.to_csv(file, index=False) if ending == "csv" else table.to_parquet(file, index=False)
+            file = Warehouse().confidential.subfolder("given") / f"{declared.name}-{asked}.{ending}"
+            write_durably(file, partial(table.to_csv if ending == "csv" else table.to_parquet, index=False))
             trips |= dict.fromkeys(("delimiter", "encoding", "table")) | {"files": str(file)}
         once = Periods(first=asked.text, every=SINGLE)  # Dagster would refuse a partition that has not ended
+        about = (declared.about or About(title="")).model_copy(update={"title": _TITLE})
         changes: dict[str, Any] = {"trips": declared.trips.model_copy(update=trips), "stated_periods": once}
         changes |= dict.fromkeys(("schedule", "arrivals", "freshness", "spark")) | {"stated_engine": "threads"}
-        series = declared.model_copy(update=changes).within(declared.project)
+        series = declared.model_copy(update=changes | {"noise": DRY_RUN, "about": about}).within(declared.project)
         definitions = dg.Definitions.merge(series_definitions(series), OdWarehouse().build_defs(None))
         with dg.DagsterInstance.ephemeral() as instance:
             job = definitions.resolve_job_def(f"{series.name}_release")
             result = execute(job, instance, str(uuid.uuid4()), asked.text)
         if not result.success:
             raise _fault("; ".join(failure_lines(result.all_events)), "correct the declaration or the records")
-        return open_release(Warehouse().bundle(series.key(asked.text)))
+        key = series.key(asked.text)
+        shutil.rmtree(var / "releases" / key.folder, ignore_errors=True)  # of an earlier dry run
+        shutil.copytree(Warehouse().releases, var / "releases", dirs_exist_ok=True)
+        return series.kind.open(var / "releases" / key.folder)
+
+
+def _declared_files() -> set[tuple[int, int]]:
+    """Return the files of records of all declared series, whatever their period, as :func:`_files` does."""
+    found = set[tuple[int, int]]()
+    for name in declared_releases():
+        with suppress(OdError):  # check_project reports a broken declaration
+            stated = glob.escape(str(declaration(name).records_path("\0"))).replace("\0", "[0-9][0-9][0-9][0-9]*")
+            found |= _files(map(Path, glob.glob(stated)))  # noqa: PTH207  # it follows links
+    return found
+
+
+def _files(places: Iterable[Path]) -> set[tuple[int, int]]:
+    """Return the device and the number of each file at some places or below them, which its links have, too."""
+    parts = [place / part for place in places for part in ("", *glob.glob("**/*", root_dir=place, recursive=True))]  # noqa: PTH207
+    return {(state.st_dev, state.st_ino) for part in parts if part.is_file() for state in [part.stat()]}
 
 
 def _made_up(series: Any, period: Period) -> pd.DataFrame:

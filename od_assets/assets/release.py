@@ -31,7 +31,7 @@ from od_assets.metadata import (
 from od_assets.resources.arrivals import changed_while_read, hold_to_marker
 from od_assets.resources.published_tables import TABLES_KEY
 from od_assets.resources.release_work import ReleaseWork, work_on
-from od_assets.resources.upstream import automation, files_of, trips_of
+from od_assets.resources.upstream import automation, files_of, newest_of, refuse_unchecked, trips_of
 from od_assets.resources.warehouse import Warehouse
 from od_assets.series.flows import FlowSeries
 from od_assets.series.section import stated_beside
@@ -183,8 +183,10 @@ def source_assets(series: Series[Any, Any]) -> list[dg.AssetsDefinition]:
     lists = [dg.AssetKey.from_user_string(asset) for asset in series.upstream if asset != series.trips.asset]
 
     @dg.asset(**stated(series, "geography", listed), deps=lists)
-    def geography(od_warehouse: Warehouse) -> dg.MaterializeResult:
+    def geography(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
         with failures_without_values(od_warehouse.confidential):
+            for key in lists:
+                refuse_unchecked(context, series, key, [newest_of(context.instance, key)])
             listed = series.read_geography()
             make_folder(od_warehouse.geographies)
             for (file, zones), side in zip(series.zone_lists.items(), series.sides(listed), strict=False):

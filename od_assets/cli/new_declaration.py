@@ -518,6 +518,7 @@ _CHECKS_OF_VALUES: dict[str, _Check] = {
     "cap": lambda answers, _fields: Cap(rho=answers["cap"]),
     "reason": _refuse_no_reason,
     "settled_seconds": lambda answers, fields: _section(Arrivals, "arrivals", answers, fields).check(one_file=True),
+    "automation": _one_of("automation", "automation", ("running", "stopped"), "OD-CONFIG"),
     "owner": _refuse_owner,
     **dict.fromkeys(("title", "description", "source", "licence", "counted"), _refuse_words),
     "zones": lambda answers, _fields: _zone_table(answers),

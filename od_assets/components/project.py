@@ -114,7 +114,7 @@ class OdSite(Declared, DeclaredSite):
             "od_site_after_publication",
             target=dg.AssetSelection.assets(asset.key),
             run_tags={SITE_TAG: "true", "dagster/priority": "-1"},
-            default_status=dg.DefaultSensorStatus.RUNNING,
+            default_status=dg.DefaultSensorStatus(self.automation.upper()),
             minimum_interval_seconds=30,
             description="Requests the site after a bundle was published.",
             metadata=source_of(__file__),

@@ -28,6 +28,9 @@ RELEASE_TAG, COMPARISON_TAG, SITE_TAG = "od/release", "od/comparison", "od/site"
 PERIOD_TAG, REVISION_TAG, EVERY_TAG, RHO_TAG = "od/period", "od/revision", "od/every", "od/rho"
 PARTITION_TAG = "dagster/partition"
 
+UNATTENDED = {"dagster/schedule_name", "dagster/sensor_name", "dagster/from_automation_condition"}
+"""Tags of runs that a schedule, a sensor or an automation condition requested, of which each has one at least."""
+
 PATIENCE = datetime.timedelta(minutes=5)
 """Time for a run to start and to write its process into its tags, which takes longer on a busy machine."""
 

@@ -19,6 +19,7 @@ from od_core.files.durable import sync
 from od_core.ledger.chain import Chain, chain_of
 from od_core.ledger.confidential import ConfidentialFolder
 from od_core.ledger.staged_files import StagedFiles, stored_identity
+from od_core.periods import Period
 
 if TYPE_CHECKING:
     from od_assets.series.series import Series
@@ -100,6 +101,16 @@ class Folders:
             self.ledger.hold_to_domain(series.name, series.domain.name)
             self.refuse_drawn_elsewhere(series)
             return {key.period: key for key in sorted(self.ledger.published(series=series.name))}
+
+    def waits_for_first(self, series: Series[Any, Any], period: Period) -> str | None:
+        """Return why no run that nobody started may release a series: noise was never drawn for its data set here.
+
+        Return None if it was. A second environment would otherwise spend the caps of a data set again, in a new ledger.
+        """
+        if self.ledger_chain.exists() and self.ledger.drawn(series.domain.name):
+            return None
+        by_hand = f"od-release run {series.stated_name} --period {period}"
+        return f"this ledger has no release of data set {series.domain.name!r} yet, so run the first by hand: {by_hand}"
 
     def refuse_drawn_elsewhere(self, series: Series[Any, Any], key: ReleaseKey | None = None) -> None:
         """Raise OdError if the draws of a series in the ledger are not those of this project and its key prefix.

@@ -9,7 +9,7 @@ from typing import Any, Generic, Self, TypeVar
 
 from od_assets.failures import failures_without_values
 from od_assets.resources.arrivals import source_kept
-from od_assets.resources.dead_runs import PERIOD_TAG, mark_charge, tags_of
+from od_assets.resources.dead_runs import PERIOD_TAG, UNATTENDED, mark_charge, tags_of
 from od_assets.resources.warehouse import Warehouse
 from od_assets.series.flows import FlowSeries
 from od_assets.series.series import G, P, Series, TableSeries
@@ -25,6 +25,7 @@ from od_core.ledger.release_key import before
 from od_core.ledger.staged_files import Counted, StagedFiles, StagedTable, hold_to_input
 from od_core.ledger.user_counters import UserCounters
 from od_core.noise.backends import noise_named
+from od_core.periods import Period
 from od_core.privacy.domain import CALENDAR
 from od_core.privacy.plan import EARLIER, GaussianStep, Step
 from od_core.publication.bundle import ledger_entries, restore_folder
@@ -64,10 +65,14 @@ class ReleaseWork(Generic[P, G]):
         """Yield the work on the release of a step's partition. Errors in this context show no confidential value.
 
         A run of chosen assets gets the tags of the job of the series. What the step charged is added to a tag of its
-        run, also if the step fails. A lost folder of a published bundle is first unpacked from its zip file.
+        run, also if the step fails. A lost folder of a published bundle is first unpacked from its zip file. A run that
+        nobody started is refused while the ledger has no release of the data set.
         """
         with failures_without_values(warehouse.confidential):
             work = cls.of(warehouse, series, series.release_of(context.partition_key))
+            waits = warehouse.waits_for_first(series, Period(work.key.period))
+            if waits is not None and UNATTENDED & context.run.tags.keys():
+                raise OdError("OD-LEDGER-UNATTENDED", f"{work.key}: {waits}", next_step="run it by hand")
             if not (tags := tags_of(series)).items() <= context.run.tags.items():
                 context.instance.add_run_tags(context.run.run_id, tags | {PERIOD_TAG: work.key.period})
             if (published := work.published) is not None:

@@ -1,13 +1,17 @@
 """Wait for assets of the team that are upstream of a series, and find the files that they wrote."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import dagster as dg
+import sqlalchemy
+from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus as Status
+from dagster._core.storage.event_log import SqlEventLogStorage
+from dagster._core.storage.event_log.schema import AssetCheckExecutionsTable
 
 from od_assets.resources.arrivals import parts_of
 from od_assets.series.partitions import CRON
@@ -24,6 +28,8 @@ _WITHIN: dict[str, tuple[Length, ...]] = {
 }
 """Lengths of the periods that consist of whole partitions, by the cron line at which these begin."""
 
+_NOT_RUN = "has not run since"
+
 
 def trips_of(series: Series[Any, Any]) -> dg.AssetKey | None:
     """Return the key of the team's asset that writes the records of a series; None if it declares none."""
@@ -33,13 +39,16 @@ def trips_of(series: Series[Any, Any]) -> dg.AssetKey | None:
 def automation(series: Series[Any, Any], asset: str) -> dg.AutomationCondition | None:
     """Return the condition under which an asset of a series is requested; None unless it declares an asset of trips.
 
-    All are requested together for each unpublished period of which all upstream partitions are there, once for each
-    update of these. The geography is requested if it is missing, and requests nothing, because a release is charged.
+    All are requested together for each unpublished period of which all upstream partitions are there and have passed
+    their blocking checks, once for each update of these. The geography is requested if it is missing, and requests
+    nothing, because a release is charged.
     """
     condition = dg.AutomationCondition
     if series.trips.asset is None or asset == "assisted":
         return None
-    is_free = ~condition.any_deps_missing() & ~condition.in_progress()
+    team = dg.AssetSelection.assets(*map(dg.AssetKey.from_user_string, series.upstream))
+    are_passed = condition.all_deps_blocking_checks_passed().allow(team)  # our own checks run with the release
+    is_free = ~condition.any_deps_missing() & ~condition.in_progress() & are_passed
     if asset == "geography":
         return condition.missing() & is_free & ~condition.newly_requested() & ~condition.execution_failed()
     geography = dg.AssetSelection.assets([*series.path, "geography"])
@@ -91,8 +100,8 @@ def files_of(
     They are those that the newest materialization of each partition states. Without an asset upstream, or if it states
     none on this machine, they are those declared.
 
-    Raises OdError if the asset is wrong, has not completely materialized all of the period, or states no file, and the
-    declared one does not exist.
+    Raises OdError if the asset is wrong, has not completely materialized all of the period, has not passed its blocking
+    checks (:func:`refuse_unchecked`), or states no file, and the declared one does not exist.
     """
     key, declared, instance = trips_of(series), series.records_path(period.text), context.instance
     if key is None:
@@ -103,11 +112,10 @@ def files_of(
     if graph.get(key).partitions_def is not None:
         [name] = [name for name, upstream in context.assets_def.keys_by_input_name.items() if upstream == key]
         partitions = [*context.asset_partition_keys_for_input(name)]
-    stated = dict[tuple[Path | None, str | None], None]()
+    stated, made = dict[tuple[Path | None, str | None], None](), list[Any]()
     for partition in partitions:
         which = key.to_user_string() if partition is None else f"partition {partition} of {key.to_user_string()}"
-        asked = dg.AssetRecordsFilter(key, asset_partitions=None if partition is None else [partition])
-        newest = next(iter(instance.fetch_materializations(asked, limit=1).records), None)
+        newest = newest_of(instance, key, partition)
         written = None if newest is None else datetime.fromtimestamp(newest.timestamp, UTC)
         planned = instance.get_latest_planned_materialization_info(key, partition)
         message = None
@@ -119,7 +127,9 @@ def files_of(
             message = f"{which} was last materialized before {period} ended"
         if message is not None:
             raise _fault(series, message, "materialize it, then run the release")
+        made.append(newest)
         stated[_stated(None if newest is None else newest.asset_materialization, series)] = None
+    refuse_unchecked(context, series, key, made)
     unstated = {file is None for file, _ in stated}
     if len(unstated) > 1:
         step = "materialize the others again, with the metadata path"
@@ -128,6 +138,67 @@ def files_of(
         message = f"{key.to_user_string()} states no file of this machine, and there is no {declared.name}"
         raise _fault(series, message, "state the file in its metadata as path: its IO manager is not asked for records")
     return [*dict.fromkeys((part, table) for file, table in stated for part in parts_of(file or declared))]
+
+
+def newest_of(instance: dg.DagsterInstance, key: dg.AssetKey, partition: str | None = None) -> Any:
+    """Return the record of the newest materialization of an asset, or of one partition of it; None if there is none."""
+    asked = dg.AssetRecordsFilter(key, asset_partitions=None if partition is None else [partition])
+    return next(iter(instance.fetch_materializations(asked, limit=1).records), None)
+
+
+def refuse_unchecked(
+    context: dg.AssetExecutionContext, series: Series[Any, Any], key: dg.AssetKey, newest: Iterable[Any]
+) -> None:
+    """Raise OdError unless the newest materializations of a team's asset have passed the asset's blocking checks.
+
+    As in Dagster, a failure of severity WARN blocks nothing. A check that another code location defines is known only
+    by its records in the instance: if it has none of a materialization, it is not missed.
+    """
+    storage, graph = context.instance.event_log_storage, context.job_def.asset_layer.asset_graph
+    graph = getattr(graph, "source_asset_graph", graph)  # that of a job lacks the checks that the job does not run
+    node, stored = graph.get(key), AssetCheckExecutionsTable.c
+    here, known = {check for check in node.check_keys if graph.get(check).blocking}, {*node.check_keys}
+    if not node.is_materializable and isinstance(storage, SqlEventLogStorage):
+        with storage.index_connection() as connection:
+            names = sqlalchemy.select(stored.check_name).where(stored.asset_key == key.to_string()).distinct()
+            known |= {dg.AssetCheckKey(key, name) for (name,) in connection.execute(names)}
+    for check in sorted(here | (known - node.check_keys)):
+        history = storage.get_asset_check_execution_history(check, limit=2**31 - 1)  # all of it
+        blocks = next((one.evaluation.blocking for one in history if one.status != Status.PLANNED), None)
+        for made in newest:
+            fault = _fault_of_check(history, made)
+            if fault is not None and (check in here or (blocks is not False and fault != _NOT_RUN)):
+                partition = None if made is None else made.partition_key
+                which = f"{'' if partition is None else f'partition {partition} of '}{key.to_user_string()}"
+                step = "correct the data and materialize them again with this check, then run the release"
+                raise _fault(series, f"the blocking check {check.name!r} of {which} {fault}", step)
+
+
+def _fault_of_check(history: Sequence[Any], made: Any) -> str | None:
+    """Return why a materialization has not passed a check, from all records of the check, newest first; None if it has.
+
+    The newest result of its run or of itself counts, or else the newest since: a check without partitions may have run
+    after a later partition. If the newest of all has not finished, that one counts.
+    """
+    if made is None:
+        own, since = [], history
+    else:
+        records = [one for one in history if one.partition in (None, made.partition_key)]
+        since = [one for one in records if one.event.timestamp > made.timestamp]
+        own = [one for one in records if one.run_id == made.run_id != "" or _target(one) == made.storage_id]
+    unfinished = [one for one in since[:1] if one.status == Status.PLANNED]
+    result = next(iter([*unfinished, *own, *since]), None)
+    if result is None:
+        return _NOT_RUN
+    if result.status == Status.PLANNED:
+        return "has not finished"
+    is_error = result.status == Status.FAILED and result.evaluation.severity == dg.AssetCheckSeverity.ERROR
+    return "failed" if is_error else None
+
+
+def _target(record: Any) -> int | None:
+    """Return the number of the materialization that was checked; None if the record of a check names none."""
+    return getattr(getattr(record.evaluation, "target_materialization_data", None), "storage_id", None)
 
 
 def _stated(materialization: Any, series: Series[Any, Any]) -> tuple[Path | None, str | None]:

@@ -29,7 +29,7 @@ def release_schedule(series: Series[Any, Any], job: Any) -> dg.ScheduleDefinitio
         cron_schedule=str(series.schedule),
         job=job,
         execution_timezone=series.periods.clock,
-        default_status=dg.DefaultScheduleStatus.RUNNING,
+        default_status=dg.DefaultScheduleStatus(series.automation.upper()),
         description="Releases the period that ended before each tick, if its file has arrived.",
         **owned_by(series.owners),
         metadata=source_of(__file__),
@@ -39,12 +39,13 @@ def release_schedule(series: Series[Any, Any], job: Any) -> dg.ScheduleDefinitio
         period = series.periods.ended_before(tick)
         if period is None:
             return dg.SkipReason(f"No period of {series.name} ended right before this tick.")
-        done = Warehouse.of(series.project).published_periods(series).get(period.text)
+        warehouse = Warehouse.of(series.project)
+        done = warehouse.published_periods(series).get(period.text)
         if done is not None:
             return dg.SkipReason(f"{done} is published.")
         newest = arrival(series, period)
-        if newest.waits is not None:
-            return dg.SkipReason(f"{newest.key} is waiting: {newest.waits}.")
+        if (waits := newest.waits or warehouse.waits_for_first(series, period)) is not None:
+            return dg.SkipReason(f"{newest.key} is waiting: {waits}.")
         return _request(series, period, newest, tick)
 
     return schedule
@@ -63,7 +64,7 @@ def arrival_sensor(series: Series[Any, Any], job: Any) -> dg.SensorDefinition:
         name=f"{series.name}_arrivals",
         job=job,
         minimum_interval_seconds=30,
-        default_status=dg.DefaultSensorStatus.RUNNING,
+        default_status=dg.DefaultSensorStatus(series.automation.upper()),
         description="Releases each ended period once its file has arrived, is complete and no longer changes.",
         **owned_by(series.owners),
         metadata=source_of(__file__),
@@ -78,8 +79,8 @@ def arrival_sensor(series: Series[Any, Any], job: Any) -> dg.SensorDefinition:
             if period.text in published:
                 late = correction(series, newest, published[period.text], warehouse)
                 messages += [] if late is None else [late]
-            elif newest.waits is not None:
-                messages.append(f"{newest.key} is waiting: {newest.waits}")
+            elif (waits := newest.waits or warehouse.waits_for_first(series, period)) is not None:
+                messages.append(f"{newest.key} is waiting: {waits}")
             else:
                 request = _request(series, period, newest, newest.changed)
                 ready[str(request.run_key)] = request

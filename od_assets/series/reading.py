@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from pydantic import ValidationError
 
@@ -137,6 +137,7 @@ class DeclaredSite(Declaration):
     licence: str | None = None
     contact: str | None = None
     folder: str | None = None
+    automation: Literal["running", "stopped"] = "stopped"
 
     def checked(self) -> Self:
         """See :meth:`Declaration.checked`."""

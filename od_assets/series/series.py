@@ -411,6 +411,7 @@ class Series(Named, Generic[P, G]):
     revision: int = 1
     schedule: str | None = None
     arrivals: Arrivals | None = None
+    automation: Literal["running", "stopped"] = "stopped"
     freshness: Freshness | None = None
     about: About | None = None
     formats: tuple[Literal["csv", "gis", "omx", "spreadsheet", "sdmx"], ...] = USUAL_FORMATS

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -32,7 +32,7 @@ from od_core.geography.flow_tree import FlowTree
 from od_core.geography.geography import Geography
 from od_core.ledger.measurements import MemoryMeasurements
 from od_core.noise.backends import BACKENDS, noise_named
-from od_core.noise.table_sampler import DiscreteGaussian, DiscreteLaplace, simulated
+from od_core.noise.table_sampler import MAX_TABLE_VARIANCE, DiscreteGaussian, DiscreteLaplace, simulated
 from od_core.privacy.accounting import Number
 from od_core.privacy.budget import Budget
 from od_core.privacy.unit import PrivacyUnit
@@ -235,8 +235,10 @@ def on_plan(table: KnownFlows, plan: ReleasePlan) -> TripCounts:
 class RepeatableNoise:
     """Noise of the exact distributions that follows from some numbers and from the position of cells.
 
-    It protects nothing, so it is no backend, and no declaration can name it.
+    It protects nothing, so it is no backend, and no declaration can name it. Dry runs of declarations use it.
     """
+
+    largest_variance: ClassVar[int] = MAX_TABLE_VARIANCE
 
     def __init__(self, *numbers: int) -> None:
         self._numbers = numbers

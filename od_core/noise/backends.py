@@ -57,6 +57,10 @@ class LaplaceSource(NoiseSource, Protocol):
 BACKENDS: dict[str, type[OpenDPNoise] | type[TableNoise]] = {"opendp": OpenDPNoise, "table": TableNoise}
 
 
+DRY_RUN = "dry_run"
+"""Name of the noise of dry runs, which is public and protects nothing; :mod:`od_assets.testing` alone has it."""
+
+
 def noise_named(noise: str | NoiseSource) -> NoiseSource:
     """Return the backend of this name, or the given source itself.
 

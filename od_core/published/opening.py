@@ -15,6 +15,7 @@ from od_core.flows.publishing.kind import FLOWS
 from od_core.flows.publishing.read_bundle import ReleaseRequest, open_flows
 from od_core.group_sizes.publishing import GROUP_SIZES
 from od_core.ledger.release_key import ReleaseKey
+from od_core.noise.backends import DRY_RUN
 from od_core.publication.bundle import CERTIFICATE
 from od_core.publication.certificate import Certificate
 from od_core.publication.database import stored_releases
@@ -34,8 +35,14 @@ _ALL: tuple[Kind[Any] | DerivedKind[Any], ...] = (*KINDS, SUMS, ASSISTED)
 
 
 def bundle_kind_of(certificate: Certificate) -> Kind[Any] | DerivedKind[Any]:
-    """Return the kind of bundle of a certificate: of releases or of derived flows. Raises OdError if it is unknown."""
+    """Return the kind of bundle of a certificate: of releases or of derived flows.
+
+    Raises OdError if it is unknown, or the certificate is of a dry run.
+    """
     named_format = certificate.get("format")
+    if certificate.get("noise") == DRY_RUN:
+        message = f"{certificate['release']} is a dry run: its noise is public, and it has no guarantee"
+        raise OdError("OD-CERTIFICATE-DRY-RUN", message, next_step="look at the pages of its bundle, or run a release")
     for kind in _ALL:
         if kind.format == named_format:
             return kind
