@@ -9,6 +9,7 @@ location of that file and the public line with which a release would refuse the 
 """
 
 import importlib.metadata
+import json
 import os
 import platform
 import re
@@ -55,7 +56,7 @@ from od_core import Breakdown, OdError, intopt
 from od_core.files.duckdb_session import parquet_rows, scratch_database
 from od_core.files.durable import CONFIDENTIAL_FILE_MODE, CONFIDENTIAL_FOLDER_MODE, may_write, of_system, rights
 from od_core.kernels import cache_folder
-from od_core.ledger.confidential import LOCK_NAME, ConfidentialFolder
+from od_core.ledger.confidential import IDENTITY, LOCK_NAME, ConfidentialFolder
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.staged_files import Counted, hold_to_input
 from od_core.ledger.user_counters import Allowances, UserCounters
@@ -150,7 +151,8 @@ class InspectedFolder(ConfidentialFolder):
     """The confidential folder, in which an inspection makes no key."""
 
     def key(self) -> bytes:
-        """Return the key; if there is none, one with which nothing was made."""
+        """Return the key; if there is none, one with which nothing was made. Raises OdError if the key is lost."""
+        self.refuse_lost_key()
         return super().key() if (self.path / "hmac.key").exists() else bytes(32)
 
 
@@ -341,6 +343,21 @@ def ledger(warehouse: Warehouse) -> Finding:
     return Finding("ledger", fault, "restore ledger.sqlite from its newest backup")
 
 
+def fingerprint_key(warehouse: Warehouse) -> Finding:
+    """Check that the key of all fingerprints is there. Say how many releases began with another one."""
+
+    def look() -> str:
+        if not (warehouse.var / "confidential" / "hmac.key").exists() and warehouse.is_new:
+            return "the first release makes it"
+        confidential = warehouse.confidential
+        confidential.refuse_lost_key()
+        stored = (json.loads(path.read_bytes()) for path in confidential.path.glob(f"*/*/*/{IDENTITY}"))
+        others = sum(identity.get("key") != confidential.key_name() for identity in stored)
+        return f"{others} releases began with another one, and are repaired with that one only" if others else "one"
+
+    return found("key of fingerprints", look)
+
+
 def release_lock(var: Path) -> Finding:
     """Check that no suspended process has the lock that only one run at a time can have.
 
@@ -517,6 +534,8 @@ def _faults(
         raise in_records(error, series.records_path(period).name, series.columns) from None
     if drawn and counters is not None:
         counters.hold_to_input(counted)
+    elif not drawn and work.warehouse.ledger_chain.exists():
+        work.warehouse.refuse_renamed(series, work.key, counted)
     elif drawn and work.counters is None:
         hold_to_input(InspectedFolder(work.warehouse.confidential.path), work.key, counted, drawn=True)
 
@@ -586,6 +605,7 @@ def of_installation() -> list[Finding]:
         modes(var),
         free_disk(var),
         ledger(Warehouse()),
+        fingerprint_key(Warehouse()),
         release_lock(var),
         runs(var),
     ]

@@ -18,7 +18,7 @@ from od_core.errors import STAYS_CHARGED
 from od_core.files.durable import sync
 from od_core.ledger.chain import Chain, chain_of
 from od_core.ledger.confidential import ConfidentialFolder
-from od_core.ledger.staged_files import StagedFiles, stored_identity
+from od_core.ledger.staged_files import Counted, StagedFiles, identity_of, stored_identity
 from od_core.periods import Period
 
 if TYPE_CHECKING:
@@ -142,6 +142,32 @@ class Folders:
                 step = "restore the key_prefix of the warehouse, or release only periods that were not drawn"
                 raise OdError("OD-PREFIX-CHANGED", message, next_step=step)
 
+    def refuse_renamed(self, series: Series[Any, Any], key: ReleaseKey, counted: Counted) -> None:
+        """Raise OdError if a series that the project no longer declares has drawn the period from the same input.
+
+        A renamed series would be charged for the same records again. A higher revision states that this is meant. Of
+        projects with one ledger, only those with one ``var`` and one key prefix see the series of each other.
+        """
+        drawn = self.ledger.drawn(series.domain.name)
+        own = "".join(f"{part}_" for part in series.prefix)
+        others = [other for other in drawn if other.period == key.period and other.revision >= key.revision]
+        others = [other for other in others if other.release.startswith(own) and other.release != key.release]
+        if key in drawn or not others:
+            return
+        from od_assets.series.reading import RELEASES, declarations_of  # with pandas, which most commands do not need
+
+        declared = {own + path.parent.name for path in declarations_of(*RELEASES, project=series.project)}
+        for other in others:
+            then = stored_identity(self.confidential, other)
+            if other.release in declared or not then:
+                continue
+            now = identity_of(self.confidential, counted, None)
+            if (now["input"], now["key"]) == (then.get("input"), then.get("key")):
+                message = f"{other} was drawn from the same input, and its series is not declared any more"
+                step = f"give the series the name {other.release} again, and release only other periods under a new one"
+                charged = f"; revision {other.revision + 1} of {key.release} is charged again"
+                raise OdError("OD-SERIES-RENAMED", f"{key}: {message}", next_step=step + charged)
+
     def verify_ledger(self) -> int:
         """Verify the ledger, and return the number of its entries.
 
@@ -157,7 +183,10 @@ class Folders:
     @property
     def confidential(self) -> ConfidentialFolder:
         """The confidential folder."""
-        return ConfidentialFolder(self.var / "confidential")
+        return ConfidentialFolder(self.var / "confidential", self._has_drawn)
+
+    def _has_drawn(self) -> bool:
+        return self.ledger_chain.exists() and self.ledger.has_drawn()
 
     def kept_records(self, days: int = 0) -> dict[ReleaseKey, Path]:
         """Return the copies of records of releases that were published at least some days ago, by release."""

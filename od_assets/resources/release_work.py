@@ -241,13 +241,15 @@ class ReleaseWork(Generic[P, G]):
         """Declare the data set, reserve the release in the ledger, and return the store of its measurements.
 
         Raises:
-            OdError: the ledger is older than the public releases; the records were read with other settings; or as in
-                :meth:`od_core.ledger.ledger.Ledger.declare` and :func:`od_core.ledger.measurements.begin_release`.
+            OdError: the ledger is older than the public releases; the records were read with other settings; the series
+                was renamed; or as in :meth:`od_core.ledger.ledger.Ledger.declare` and
+                :func:`od_core.ledger.measurements.begin_release`.
         """
         require("bundle")  # the bundle is written after the budget is spent
         ledger, domain = self.warehouse.ledger, self.series.domain
         self._refuse_older_ledger()
         self.hold_to_reading()
+        self.warehouse.refuse_renamed(self.series, self.key, counted)
         ledger.declare(domain)
         self.warehouse.refuse_other_ledger(domain.name)
         confidential, noise = self.warehouse.confidential, self.series.noise

@@ -65,25 +65,43 @@ def make_folder(folder: Path, mode: int = PUBLIC_FOLDER_MODE) -> None:
 def write_durably(path: Path, write: Callable[[Path], T], *, mode: int = CONFIDENTIAL_FILE_MODE) -> T:
     """Write a file durably, and return what ``write`` returns. An existing file is replaced in one step.
 
-    ``write`` writes the content to a temporary file, which is then renamed. The umask does not change the mode.
+    ``write`` writes the content to a temporary file, which is then renamed. The umask does not change the mode. Raises
+    OdError if the temporary file is removed meanwhile.
     """
     temporary = path.with_name(f".{path.name[:200]}.{os.getpid()}.tmp")  # file systems allow 255 characters
     try:
         descriptor = os.open(temporary, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, mode)
-        try:
-            written = write(temporary)
-            temporary.chmod(mode)
-            if os.path.samestat(os.fstat(descriptor), temporary.stat()):
-                os.fsync(descriptor)
-            else:  # some writers replace the file by a new one
-                sync(temporary)
-        finally:
-            os.close(descriptor)
-        temporary.replace(path)
-        sync(path.parent)
+        with not_overtaken(temporary, path.name):
+            try:
+                written = write(temporary)
+                temporary.chmod(mode)
+                if os.path.samestat(os.fstat(descriptor), temporary.stat()):
+                    os.fsync(descriptor)
+                else:  # some writers replace the file by a new one
+                    sync(temporary)
+            finally:
+                os.close(descriptor)
+            temporary.replace(path)
+            sync(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
     return written
+
+
+@contextmanager
+def not_overtaken(temporary: Path, name: str) -> Iterator[None]:
+    """Raise OdError if an open temporary file is gone: a run of a release removes those of a run that ended."""
+    try:
+        yield
+    except FileNotFoundError:
+        if temporary.exists():
+            raise
+        raise OdError(
+            "OD-LEDGER-STATE",
+            f"{name} was removed while it was written, as a second run of the same release does",
+            next_step="run the release again, on a file system with locks (docs/how-to/deploy.md)",
+            spent=STAYS_CHARGED,
+        ) from None
 
 
 def replace_folder(folder: Path, by: Path, aside: Path) -> None:

@@ -260,6 +260,9 @@ class Chain(ABC):
     _error: type[Exception]
     """Class of the errors of the database."""
 
+    is_shared: ClassVar[bool] = False
+    """Whether other folders may charge releases to the ledger, too."""
+
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._head = folder / "confidential" / "ledger.head"
@@ -346,18 +349,19 @@ class Chain(ABC):
         """Return whether the ledger has been created."""
 
     @contextmanager
-    def transaction(self) -> Iterator[Entries]:
+    def transaction(self, *, whole: bool = False) -> Iterator[Entries]:
         """Open a transaction, and commit it when the context ends without an exception. Then update the head.
 
-        The first transaction of this object verifies the whole chain, and each other one the entries since then. So
-        nothing is charged or drawn with a ledger of which another process has changed an entry before.
+        The first transaction of this object verifies the whole chain, and each other one the entries since then, or the
+        whole chain again if ``whole``. So nothing is charged or drawn with a ledger of which another process has
+        changed an entry before.
 
         Raises:
             OdError: the ledger cannot be used now, is damaged, or lacks the entry that the head names. Or a release was
                 charged, and the head is missing or damaged.
         """
         with self._entries(self._connected(), self._begin, "COMMIT") as entries:
-            head, self._verified = self._check_head(entries), entries.verify(self._verified)
+            head, self._verified = self._check_head(entries), entries.verify(NONE if whole else self._verified)
             if head == NONE != self._verified:  # a process was killed between an entry and the head
                 self._renew_head(self._verified)
             yield entries
@@ -621,6 +625,7 @@ class PostgresChain(Chain):
     """
 
     _begin, _begin_to_read = _BEGIN, _SNAPSHOT
+    is_shared = True
 
     def __init__(self, server: str, folder: Path) -> None:
         super().__init__(folder)

@@ -8,14 +8,14 @@ import os
 import secrets
 import stat
 import traceback
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from od_core.errors import OdError, raise_alone
+from od_core.errors import STAYS_CHARGED, OdError, raise_alone
 from od_core.files.durable import (
     CONFIDENTIAL_FILE_MODE,
     CONFIDENTIAL_FOLDER_MODE,
@@ -48,12 +48,19 @@ _HASHED = 1 << 20
 
 _KEY_BYTES = 32
 
+IDENTITY = "identity.json"
+"""File of the fingerprint of a release's input, in its confidential folder."""
+
 
 class ConfidentialFolder:
-    """A folder of mode 0700 that contains true counts, staged measurements, the key and the details of errors."""
+    """A folder of mode 0700 that contains true counts, staged measurements, the key and the details of errors.
 
-    def __init__(self, path: Path) -> None:
+    ``is_drawn`` returns whether the ledger beside the folder has a release, which needs the key.
+    """
+
+    def __init__(self, path: Path, is_drawn: Callable[[], bool] = lambda: False) -> None:
         self.path = path
+        self._is_drawn = is_drawn
         if not path.exists():  # an existing one may be one that may only be read
             self.subfolder(".")
 
@@ -74,20 +81,37 @@ class ConfidentialFolder:
         for path in (folder, *folder.rglob("*")):
             path.chmod(CONFIDENTIAL_FOLDER_MODE if path.is_dir() else CONFIDENTIAL_FILE_MODE)
 
+    @property
+    def _key(self) -> Path:
+        return self.path / "hmac.key"
+
+    def refuse_lost_key(self) -> None:
+        """Raise OdError if the key is damaged, or is missing although a release began with it. Make no key."""
+        fault = "damaged" if self._key.exists() else "missing"
+        if fault == "damaged" and self._key.stat().st_size == _KEY_BYTES:
+            return
+        is_needed = self._is_drawn() or any(self.path.glob(f"*/*/*/{IDENTITY}"))
+        if not is_needed and fault == "missing":
+            return
+        restore = "restore it from a backup; if there is none, see Replace a lost key in docs/how-to/operate.md"
+        raise OdError(
+            "OD-KEY-LOST",
+            f"confidential/{self._key.name}, the key of all fingerprints, is {fault}",
+            next_step=restore if is_needed else "remove it, and a new one is made",
+            spent=STAYS_CHARGED,
+        )
+
     def key(self) -> bytes:
-        """Return the 32-byte key of all fingerprints, drawn by the first call. Raises OdError if it is damaged."""
-        path = self.path / "hmac.key"
-        if not path.exists():
-            temporary = path.with_name(f".hmac.key.{secrets.token_hex(6)}")
+        """Return the 32-byte key of all fingerprints, drawn by the first call. Raises OdError if it is lost."""
+        self.refuse_lost_key()
+        if not self._key.exists():
+            temporary = self._key.with_name(f".hmac.key.{secrets.token_hex(6)}")
             write_durably(temporary, lambda file: file.write_bytes(secrets.token_bytes(_KEY_BYTES)))
             with suppress(FileExistsError):
-                path.hardlink_to(temporary)  # of two processes that make a key at once, both use the one linked first
+                self._key.hardlink_to(temporary)  # of two processes that make a key at once, both use the first one
             temporary.unlink()
-            sync(path.parent)
-        key = path.read_bytes()
-        if len(key) != _KEY_BYTES:
-            raise OdError("OD-KEY-LOST", f"{path.absolute()} is damaged", next_step=f"restore {path.name}")
-        return key
+            sync(self.path)
+        return self._key.read_bytes()
 
     def key_name(self) -> str:
         """Return a public identifier of the key, to tell whether a stored fingerprint was made with this key."""

@@ -225,7 +225,7 @@ class _Opened(local):
 
 
 class Ledger:
-    """A ledger. Its whole chain of hashes is verified when it is opened, and before this object first adds an entry.
+    """A ledger. Its whole chain of hashes is verified when it is opened, and whenever a release begins.
 
     Args:
         path: the SQLite file that stores the entries, which is created if it is missing. Its folder also contains the
@@ -250,9 +250,9 @@ class Ledger:
         with self._transaction() if whole else self._read():
             pass
 
-    def _transaction(self) -> AbstractContextManager[Entries]:
+    def _transaction(self, *, whole: bool = False) -> AbstractContextManager[Entries]:
         trial = self._opened.trial
-        return self._chain.transaction() if trial is None else nullcontext(trial)
+        return self._chain.transaction(whole=whole) if trial is None else nullcontext(trial)
 
     def _read(self) -> AbstractContextManager[Entries]:
         look = self._opened.look
@@ -302,6 +302,9 @@ class Ledger:
             OdError: the domain was declared with another unit, neighbour relation, user column, elementary period or
                 time zone. Or the cap has changed and its reason was given before.
         """
+        with self._read() as entries:
+            if _is_declared(entries, domain):
+                return
         with self._transaction() as entries:
             declared = entries.newest(DOMAIN, domain=domain.name)
             if declared is None:
@@ -320,10 +323,10 @@ class Ledger:
                     f"data set {domain.name!r} is declared with {declared['content']}, not with {domain.facts()}",
                     next_step="use the declared unit and neighbours; a data set has only one kind of promise",
                 )
+            if _is_declared(entries, domain):  # by another process in the meantime
+                return
             caps = entries.select("kind = ? AND domain = ?", CAP, domain.name)
             cap = {**domain.cap.facts(), "reason": domain.cap_reason.strip()}
-            if caps and Cap.from_facts(caps[-1]["content"]) == domain.cap:
-                return
             if any(earlier["content"]["reason"] == cap["reason"] for earlier in caps):
                 raise OdError(
                     "OD-LEDGER-CAP-REASON",
@@ -355,15 +358,16 @@ class Ledger:
     def reserve(self, key: ReleaseKey, domain: str, plan: Plan) -> None:
         """Reserve the budget of all levels of a release. Do nothing if it is already reserved with the same plan.
 
-        All levels are reserved in one transaction: after an error, none of them is reserved. Raises OdError if the cap
-        does not allow the charge; the release was reserved with another plan; the series was charged to another data
-        set, or this one is not declared; the unit differs from the domain's unit; the period of the release cannot be
-        charged; another period of the same revision was reserved with other areas; a charge is not the cost of its
-        noise at the unit's sensitivity; the charges do not sum to the charge of the plan; or a later version of this
-        software reserved the newest release.
+        All levels are reserved in one transaction: after an error, none of them is reserved. First the whole chain is
+        verified: an entry may have been edited since this object verified it. Raises OdError if the cap does not allow
+        the charge; the release was reserved with another plan; the series was charged to another data set, or this one
+        is not declared; the unit differs from the domain's unit; the period of the release cannot be charged; another
+        period of the same revision was reserved with other areas; a charge is not the cost of its noise at the unit's
+        sensitivity; the charges do not sum to the charge of the plan; or a later version of this software reserved the
+        newest release.
         """
         check_charges(plan)
-        with self._transaction() as entries:
+        with self._transaction(whole=True) as entries:
             newest = entries.newest(RESERVED)
             if newest is not None and newest["content"].get("bundle_format", 1) > BUNDLE_FORMAT:
                 raise newer("releases whose bundles have a later format")
@@ -529,6 +533,13 @@ class Ledger:
         with self._read() as entries:
             return entries.newest(DRAWING, release=str(key)) is not None
 
+    def has_drawn(self) -> bool:
+        """Return whether a draw of any release began with this file; False on a server, which other folders share."""
+        if self._chain.is_shared:
+            return False
+        with self._read() as entries:
+            return entries.newest(DRAWING) is not None
+
     def hold_to_domain(self, series: str, domain: str) -> None:
         """Raise OdError if a release of a series was charged to another data set."""
         with self._read() as entries:
@@ -669,8 +680,15 @@ class Ledger:
             return [balance for domain in domains for balance in balances(entries, domain)]
 
 
+def _is_declared(entries: Entries, domain: PrivacyDomain) -> bool:
+    """Return whether a data set was declared with these facts, and this is its newest cap."""
+    facts, cap = (entries.newest(kind, domain=domain.name) for kind in (DOMAIN, CAP))
+    same = facts is not None and facts["content"] == domain.facts()
+    return same and cap is not None and Cap.from_facts(cap["content"]) == domain.cap
+
+
 def _wrong_state(message: str, next_step: str = "run the release again") -> OdError:
-    return OdError("OD-LEDGER-STATE", message, next_step=next_step)
+    return OdError("OD-LEDGER-STATE", message, next_step=next_step, spent=STAYS_CHARGED)
 
 
 def _newest_of(entries: Entries, key: ReleaseKey, level: int) -> dict[str, Any] | None:

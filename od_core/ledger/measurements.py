@@ -87,7 +87,8 @@ def begin_release(
     ``noise`` is the name of the backend that draws the levels that are not measured yet. ``store`` is that of levels
     that are measured in parts, by default the folder of the release. ``counters`` are those of users under unit
     ``user_year``, stored with the counted input. Raises OdError if the cap does not allow the release, it was begun
-    with another plan or with other records, or the counters are missing, do not belong to the input, or exceed a bound.
+    with another plan or with other records, the key of fingerprints is lost, or the counters are missing, do not belong
+    to the input, or exceed a bound.
     """
     if counters is None and plan.unit.kind == "user_year":
         raise OdError(
@@ -98,6 +99,7 @@ def begin_release(
     drawn = ledger.is_drawn(key)
     if counters is not None and not drawn:
         counters.hold_to_counted(trips)
+    confidential.refuse_lost_key()
     ledger.reserve(key, domain, plan)
     if counters is None:
         hold_to_input(confidential, key, trips, drawn=drawn)
@@ -105,7 +107,7 @@ def begin_release(
         counters.hold_to_input(trips)
     folder = confidential.subfolder(key.folder)
     for left_behind in folder.glob(".*.tmp"):  # from a process that died while it wrote
-        left_behind.unlink()
+        left_behind.unlink(missing_ok=True)  # another run may remove it, too
     measurements = DurableMeasurements(folder, ledger, key, noise, store)
     # A killed process may have left folder entries that are not durable yet. All later steps need them.
     for name in (key.folder, *key.folder.parents):
@@ -134,7 +136,7 @@ class Charged:
     @property
     def confidential(self) -> ConfidentialFolder:
         """Folder ``confidential`` beside the ledger."""
-        return ConfidentialFolder(self.ledger.path.parent / "confidential")
+        return ConfidentialFolder(self.ledger.path.parent / "confidential", self.ledger.has_drawn)
 
     def counters(self, unit: PrivacyUnit) -> UserCounters | None:
         """Return the counters of users for unit ``user_year``, and None for other units.

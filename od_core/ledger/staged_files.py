@@ -19,12 +19,9 @@ from numpy.typing import NDArray
 
 from od_core.errors import STAYS_CHARGED, OdError
 from od_core.files.durable import sync, write_durably
-from od_core.ledger.confidential import ConfidentialFolder
+from od_core.ledger.confidential import IDENTITY, ConfidentialFolder
 from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.plan import Plan, PlannedRelease
-
-_IDENTITY = "identity.json"
-"""File of the fingerprint, in the confidential folder of a release."""
 
 
 class Counted(Protocol):
@@ -58,7 +55,7 @@ def hold_to_input(
     if not drawn:
         if then == now:
             return
-        path = confidential.subfolder(key.folder) / _IDENTITY
+        path = confidential.subfolder(key.folder) / IDENTITY
         write_durably(path, lambda file: file.write_text(json.dumps(now), encoding="utf-8"))
         return
     if not then:
@@ -68,7 +65,12 @@ def hold_to_input(
             "restore the confidential folder",
         )
     if then.get("key") != now["key"]:
-        raise _refused("OD-KEY-LOST", f"the key with which {key} began is lost", "restore confidential/hmac.key")
+        raise _refused(
+            "OD-KEY-LOST",
+            f"{key} began with the key {then.get('key')}, but confidential/hmac.key is {now['key']}",
+            "keep confidential/hmac.key, with which other releases began, and put the earlier one from a backup in its"
+            " place for this run alone",
+        )
     if then != now:
         raise _refused(
             "OD-REPLAY-INPUT-CHANGED",
@@ -80,7 +82,7 @@ def hold_to_input(
 def stored_identity(confidential: ConfidentialFolder, key: ReleaseKey) -> dict[str, str]:
     """Return the stored fingerprint of a release's input and the name of its key; empty if there is none."""
     try:
-        stored = json.loads((confidential.path / key.folder / _IDENTITY).read_text(encoding="utf-8"))
+        stored = json.loads((confidential.path / key.folder / IDENTITY).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
     return stored if isinstance(stored, dict) else {}
@@ -120,7 +122,7 @@ class StagedFiles:
         """Store facts about the file that this context writes. Earlier facts are removed first."""
         path = self.folder / name
         if path.exists():
-            path.unlink()
+            path.unlink(missing_ok=True)  # another run may remove it, too
             sync(self.folder)
         yield
         write_durably(path, lambda file: file.write_text(facts, encoding="utf-8"))

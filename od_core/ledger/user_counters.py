@@ -224,7 +224,8 @@ class UserCounters:
         return str(stored)
 
     def _of_another_key(self, what: str) -> OdError:
-        return self._lost(f"{what} were made with another key than the present one", "confidential/hmac.key")
+        restored = "confidential/hmac.key as it was then (keep the present one for releases that began with it)"
+        return self._lost(f"{what} were made with another key than the present one", restored)
 
     def _lost(self, message: str, what: str) -> OdError:
         """Return the OdError for counters of a drawn release that cannot be used for this one."""

@@ -94,6 +94,39 @@ def test_a_draw_that_another_has_overtaken_is_not_taken_for_it(tmp_path, first_t
     assert charged(ledger.path, level=1) == 2 * Fraction(3, 70)
 
 
+@pytest.mark.parametrize("when", ["while it is written", "before it is written", "without its folder"])
+def test_a_live_draw_without_a_lock_ends_in_an_error_without_a_path(tmp_path, when):
+    """On a file system without locks, a second run removes the temporary file of the first, which still draws."""
+    ledger = ledger_at(tmp_path / "ledger.sqlite")
+    ledger.declare(domain(1))
+    step, folder = PLAN.step(1), tmp_path / "confidential" / R1
+
+    def overtake():
+        begun(tmp_path, ledger_at(ledger.path)).once(step, lambda: [np.array([2, 2])])
+        if when == "without its folder":
+            folder.rename(tmp_path / "moved")
+
+    def pieces():
+        yield np.array([1])
+        overtake()
+        yield np.array([1])
+
+    def draw():
+        if when == "before it is written":
+            overtake()
+        return pieces() if when != "before it is written" else [np.array([1, 1])]
+
+    with pytest.raises(OdError) as refused:
+        begun(tmp_path, ledger).once(step, draw)
+    assert refused.value.code == "OD-LEDGER-STATE"
+    assert str(tmp_path) not in str(refused.value)
+    assert "any budget reserved earlier stays charged" in str(refused.value)
+    if when != "without its folder":
+        values = begun(tmp_path, ledger_at(ledger.path)).once(step, lambda: pytest.fail("a value was drawn"))
+        assert values.values().tolist() == [2, 2]
+    assert charged(ledger.path, level=1) == 2 * Fraction(3, 70)
+
+
 def test_two_that_make_the_key_of_a_new_folder_have_one(tmp_path, started):
     """A fingerprint under a key that the other one replaced would be lost for ever."""
     processes = [started("worker", "key", tmp_path, name) for name in ("one", "two")]

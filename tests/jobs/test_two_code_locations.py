@@ -96,13 +96,14 @@ class Team:
     def here(self) -> None:
         self._patch.setenv("OD_PROJECT", str(self.folder))
 
-    def run(self, capsys: pytest.CaptureFixture[str], *command: str) -> list[dict[str, Any]]:
-        """What a command prints as JSON in the project."""
+    def run(self, capsys: pytest.CaptureFixture[str], *command: str, ends: int | None = None) -> list[dict[str, Any]]:
+        """What a command prints as JSON in the project, which must end with an exit code if one is given."""
         self.here()
         self._patch.setattr(sys, "argv", ["od-release", *command, "--json"])
         capsys.readouterr()
-        with pytest.raises(SystemExit):
+        with pytest.raises(SystemExit) as ended:
             app.main()
+        assert ends in (None, ended.value.code)
         said = capsys.readouterr()
         assert not said.err, said.err
         return json.loads(said.out)
@@ -251,3 +252,41 @@ def test_a_period_is_not_charged_again_under_another_prefix(
     one.set_prefix("north")
     verified = {row["release"]: row["verified"] for row in one.run(capsys, "verify")}
     assert verified == {"commuting/2001-01/r1": True, "north_commuting/2001-02/r1": True}
+
+
+def test_a_renamed_series_is_not_charged_again(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With a prefix. Other periods go on, and a person may state a revision."""
+    one = team(home, monkeypatch, "team_f", "north", "people_north")
+    assert one.release(capsys, "2001-01")["published"]
+    (one.package / "defs" / "commuting").rename(one.package / "defs" / "commutes")
+    one.declare("commutes", "OdRelease", ATTRIBUTES | {"domain": "people_north", "name": "commutes"})
+    ledger = rows(one.folder / "var" / "ledger.sqlite")
+    doctor = one.run(capsys, "doctor", "commutes", "--period", "2001-01", ends=1)
+    [found] = [finding for finding in doctor if finding["what"].startswith("input of")]
+    [said] = one.run(capsys, "run", "commutes", "--period", "2001-01")
+    for fault, step in ((found["fault"], found["next_step"]), (said["failures"][0], said["failures"][0])):
+        assert "OD-SERIES-RENAMED: north_commutes/2001-01/r1: north_commuting/2001-01/r1 was drawn from" in fault
+        assert "give the series the name north_commuting again" in step
+    assert rows(one.folder / "var" / "ledger.sqlite") == ledger
+    assert one.run(capsys, "run", "commutes", "--period", "2001-02")[0]["published"]
+    one.declare("commutes", "OdRelease", ATTRIBUTES | {"domain": "people_north", "name": "commutes", "revision": 2})
+    assert one.run(capsys, "run", "commutes", "--period", "2001-01")[0]["published"]
+
+
+def test_two_declared_series_may_release_the_same_input(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They compose, and are read back alone. Other records are a new release under any name."""
+    one = team(home, monkeypatch, "team_g", None, "people_north")
+    assert one.release(capsys, "2001-01")["published"]
+    one.declare("commutes", "OdRelease", ATTRIBUTES | {"domain": "people_north", "name": "commutes"})
+    assert one.run(capsys, "run", "commutes", "--period", "2001-01")[0]["published"]
+    shutil.rmtree(one.package / "defs" / "commuting")
+    assert one.run(capsys, "run", "commutes", "--period", "2001-01")[0]["published"]  # it is read back
+    (one.package / "defs" / "commutes").rename(one.package / "defs" / "journeys")
+    one.declare("journeys", "OdRelease", ATTRIBUTES | {"domain": "people_north", "name": "journeys"})
+    records = pd.read_csv(one.folder / "2001-01.csv")
+    records[1:].to_csv(one.folder / "2001-01.csv", index=False)
+    assert one.run(capsys, "run", "journeys", "--period", "2001-01")[0]["published"]

@@ -268,7 +268,7 @@ COUNTERS = "confidential/user-counters/trips/2001"
         (f"{COUNTERS}/2001-01/trips.2001-01.r1.parquet", None, "OD-YEAR-COUNTERS-LOST"),
         (f"{COUNTERS}/2001-01/x.parquet", b"PAR1", "OD-YEAR-COUNTERS"),
         (f"{COUNTERS}/2001-04/x.parquet", b"PAR1", "OD-YEAR-COUNTERS"),
-        ("confidential/hmac.key", None, "OD-YEAR-COUNTERS-LOST"),
+        ("confidential/hmac.key", None, "OD-KEY-LOST"),
     ],
 )
 def test_damaged_counters_do_not_name_the_file_of_records(
@@ -285,7 +285,8 @@ def test_damaged_counters_do_not_name_the_file_of_records(
         path.write_bytes(content)
     (finding,) = faults(released, "2001-04")
     result = released.run(of_users(released), "2001-04")
-    assert f"{code}: the counters of users " in failure_text(result)
+    what = "confidential/hmac.key" if code == "OD-KEY-LOST" else "the counters of users "
+    assert f"{code}: {what}" in failure_text(result)
     assert finding.fault == told(result)
     assert "2001-04.csv" not in failure_text(result)
     assert leaks(released.root) == []

@@ -7,7 +7,7 @@ import json
 import os
 import sqlite3
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -39,7 +39,7 @@ from tests.od_core.ledger.ledger_rows import (
     small_plan,
 )
 from tests.od_core.ledger.processes import reserve_at_once
-from tests.postgres import server_of
+from tests.postgres import server_of, without_guards
 
 
 @pytest.fixture
@@ -285,6 +285,30 @@ def test_a_reader_that_trusts_the_head_draws_nothing_from_an_edited_ledger(histo
     ):
         with pytest.raises(OdError, match="OD-LEDGER-BROKEN"):
             use()
+
+
+@pytest.mark.usefixtures("engine")
+@pytest.mark.parametrize("name", ["a charge made smaller", "a cap raised", "another time", "a row removed"])
+@pytest.mark.parametrize("kept", [True, False])
+def test_an_open_ledger_sees_an_edit_when_a_release_begins(ledger, key, name, kept):
+    """It verified these entries before, and nothing is charged after the edit; a loop may keep it open."""
+    ledger.reserve(key, "commuters", small_plan())
+    ledger.start_draw(key, 1)
+    finish(ledger, key, 1, "1" * 64)
+    with ledger.kept_open() if kept else nullcontext():
+        ledger.start_draw(key, 2)
+        if server_of(ledger.path):
+            assert without_guards(ledger.path, EDITS[name]) >= 1
+        else:
+            with closing(sqlite3.connect(ledger.path, isolation_level=None)) as connection:
+                connection.execute("DROP TRIGGER entries_are_final")
+                connection.execute("DROP TRIGGER entries_stay")
+                assert connection.execute(EDITS[name]).rowcount >= 1
+        edited = rows(ledger.path)
+        for begins in (key, ReleaseKey("commuters", "2001-07")):
+            with pytest.raises(OdError, match="OD-LEDGER-BROKEN"):
+                ledger.reserve(begins, "commuters", small_plan())
+    assert rows(ledger.path) == edited
 
 
 def test_an_index_that_hides_a_charge_is_found(history):

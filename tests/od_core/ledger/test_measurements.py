@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from fractions import Fraction
 from pathlib import Path
@@ -11,9 +12,8 @@ import numpy as np
 import pytest
 
 from od_core import OdError
-from od_core.ledger.confidential import ConfidentialFolder
 from od_core.ledger.ledger import Ledger
-from od_core.ledger.measurements import DurableMeasurements, MemoryMeasurements, begin_release
+from od_core.ledger.measurements import Charged, DurableMeasurements, MemoryMeasurements, begin_release
 from od_core.ledger.release_key import ReleaseKey
 from od_core.records.counting import count_trips
 from tests.od_core.files.disks import keep_other_bytes
@@ -30,6 +30,7 @@ from tests.od_core.ledger.ledger_rows import (
     small_plan,
     states,
 )
+from tests.postgres import POINTER, server_of
 
 pytestmark = [
     pytest.mark.usefixtures("engine"),
@@ -62,8 +63,8 @@ class Drawer:
 
 def begun(ledger: Ledger, key: ReleaseKey, *, trips=TRIPS, plan=PLAN):
     """The measurements as a new process finds them."""
-    confidential = ConfidentialFolder(ledger.path.parent / "confidential")
-    return begin_release(confidential, ledger_at(ledger.path), key, "commuters", plan, trips)
+    opened = ledger_at(ledger.path)
+    return begin_release(Charged(opened, key).confidential, opened, key, "commuters", plan, trips)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -270,11 +271,49 @@ def test_a_release_is_held_to_its_input_and_key(ledger, key):
     identity.write_bytes(kept[0])
     hmac_key.unlink()
     refused("OD-KEY-LOST", lambda: begun(ledger, key))
+    hmac_key.write_bytes(bytes(32))
+    assert "keep confidential/hmac.key" in refused("OD-KEY-LOST", lambda: begun(ledger, key))
     kept_values = DurableMeasurements(identity.parent, ledger, key).read(PLAN.step(1))
     np.testing.assert_array_equal(kept_values.values(), VALUES[1])
     hmac_key.write_bytes(kept[1])
     np.testing.assert_array_equal(begun(ledger, key).once(PLAN.step(1), not_wanted).values(), VALUES[1])
     assert rows(ledger.path) == before
+
+
+@pytest.mark.parametrize("replaced", [None, b"", bytes(31), bytes(33)], ids=["missing", "empty", "cut", "longer"])
+@pytest.mark.parametrize("lost", ["key", "key and fingerprints"])
+def test_a_lost_key_is_not_replaced_and_nothing_is_charged(ledger, key, replaced, lost):
+    """Not for another period either: with two keys, the releases of both could never be repaired together."""
+    begun(ledger, key).once(PLAN.step(1), Drawer().of(1))
+    before, folder = rows(ledger.path), ledger.path.parent / "confidential"
+    path, other = folder / "hmac.key", ReleaseKey("commuters", "2001-07")
+    kept = path.read_bytes()
+    path.unlink() if replaced is None else path.write_bytes(replaced)
+    if lost == "key and fingerprints" and server_of(ledger.path) is None:  # only the ledger knows of the release
+        (folder / "commuters/2001-06/r1/identity.json").unlink()
+    assert "from a backup" in refused("OD-KEY-LOST", lambda: begun(ledger, other))
+    assert rows(ledger.path) == before
+    assert (path.read_bytes() if path.exists() else None) == replaced
+    path.write_bytes(kept)
+    begun(ledger, other)
+
+
+def test_a_folder_without_releases_makes_its_own_key(ledger, key, tmp_path):
+    """Also one that joins a ledger in which other folders have releases, and one whose first release was refused."""
+    begun(ledger, key).once(PLAN.step(1), Drawer().of(1))
+    if server_of(ledger.path):
+        joined = tmp_path / "joined"
+        (joined / "confidential").mkdir(parents=True)
+        for name in ("confidential/ledger.head", POINTER):
+            shutil.copy(ledger.path.parent / name, joined / name)
+        begun(ledger_at(joined / "ledger.sqlite"), ReleaseKey("commuters", "2001-07"))
+        assert len({(folder / "confidential/hmac.key").read_bytes() for folder in (joined, ledger.path.parent)}) == 2
+    else:
+        first = Ledger(tmp_path / "first" / "ledger.sqlite")
+        first.declare(domain("1/100"))
+        refused("OD-LEDGER-CAP", lambda: begun(first, key))
+        first.declare(domain(1, "room for one"))
+        begun(first, key)
 
 
 def test_before_the_first_draw_input_and_fingerprint_may_change(ledger, key):

@@ -386,20 +386,26 @@ def test_counters_that_exceed_a_bound_are_not_drawn_from(year):
     assert rows(year.ledger.path) == before
 
 
-def test_a_lost_key_stops_the_year(year):
+@pytest.mark.parametrize("replaced", [None, bytes(31), bytes(32)], ids=["missing", "cut short", "another"])
+def test_a_lost_key_stops_the_year(year, replaced):
     """With another key, all users would have other hashes, and their trips would be counted afresh."""
     year.finish(JANUARY, MANY)
-    kept = (year.confidential.path / "hmac.key").read_bytes()
-    (year.confidential.path / "hmac.key").unlink()
+    path = year.confidential.path / "hmac.key"
+    kept = path.read_bytes()
+    path.unlink() if replaced is None else path.write_bytes(replaced)
+    is_other = replaced == bytes(32)
     for key in (JANUARY, FEBRUARY, REVISED, WALKERS):
         with pytest.raises(OdError) as refused:
             year.count(key, MANY)
-        assert refused.value.code == "OD-YEAR-COUNTERS-LOST"
-        assert "were made with another key" in refused.value.message
-        assert "restore confidential/hmac.key" in refused.value.next_step
-        assert refused.value.spent == (STAYS_CHARGED if key == JANUARY else "nothing was spent")
-        assert_says_nothing(refused.value, year)
-    (year.confidential.path / "hmac.key").write_bytes(kept)
+        assert refused.value.code == ("OD-YEAR-COUNTERS-LOST" if is_other else "OD-KEY-LOST")
+        assert ("were made with another key" in refused.value.message) == is_other
+        assert ("keep the present one" in refused.value.next_step) == is_other
+        assert "from a backup" in refused.value.next_step
+        assert refused.value.spent == ("nothing was spent" if is_other and key != JANUARY else STAYS_CHARGED)
+        if is_other:
+            assert_says_nothing(refused.value, year)
+    assert (path.read_bytes() if path.exists() else None) == replaced
+    path.write_bytes(kept)
     year.finish(FEBRUARY, MANY)
 
 
