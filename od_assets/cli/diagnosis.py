@@ -46,6 +46,7 @@ from od_assets.resources.arrivals import arrival, hold_to_marker, parts_of
 from od_assets.resources.dead_runs import PATIENCE, dead_runs
 from od_assets.resources.release_work import ReleaseWork
 from od_assets.resources.warehouse import Warehouse
+from od_assets.resources.withdrawal import refuse_unfinished
 from od_assets.runs.period_status import chosen_periods, planned_period
 from od_assets.series.flows import FlowSeries
 from od_assets.series.reading import comparison, declaration, declared_comparisons, declared_releases
@@ -53,7 +54,16 @@ from od_assets.series.series import Series, TableSeries
 from od_assets.terminal import WRONG, console, keep_detail_of
 from od_core import Breakdown, OdError, intopt
 from od_core.files.duckdb_session import parquet_rows, scratch_database
-from od_core.files.durable import CONFIDENTIAL_FILE_MODE, CONFIDENTIAL_FOLDER_MODE, may_write, of_system, rights
+from od_core.files.durable import (
+    CONFIDENTIAL_FILE_MODE,
+    CONFIDENTIAL_FOLDER_MODE,
+    is_locked,
+    may_write,
+    of_system,
+    rights,
+    suspended,
+    suspended_holder,
+)
 from od_core.kernels import cache_folder
 from od_core.ledger.confidential import LOCK_NAME, ConfidentialFolder
 from od_core.ledger.ledger import Ledger
@@ -63,6 +73,7 @@ from od_core.noise.backends import BACKENDS, noise_named
 from od_core.periods import Period
 from od_core.privacy.accounting import text_above
 from od_core.publication.bundle import ledger_entries
+from od_core.publication.database import read_whole
 from od_core.records.counting import trip_counts_of
 from od_core.records.faults import filled_with_zeros
 from od_core.records.load import refuse_absent
@@ -343,29 +354,23 @@ def ledger(warehouse: Warehouse) -> Finding:
 
 
 def release_lock(var: Path) -> Finding:
-    """Check that no suspended process has the lock that only one run at a time can have.
-
-    The system releases the lock when its process ends, so only a suspended process can block other runs for ever.
-    """
-    subject, lock, locks = "release lock", var / LOCK_NAME, Path("/proc/locks")
-    listed = locks.read_text(encoding="utf-8") if lock.exists() and locks.exists() else ""
-    for match in re.finditer(r": FLOCK .* (\d+) [0-9a-f]+:[0-9a-f]+:(\d+) ", listed):
-        process = int(match[1])
-        if int(match[2]) != lock.stat().st_ino:
-            continue
-        if _state(process) in "Tt":
-            fault = f"process {process} holds it but is suspended, so no other release can begin"
-            return Finding(subject, fault, f"resume the process (kill -CONT {process}), or end it")
-        return Finding(f"{subject}: a release is running now")
-    return Finding(subject)
+    """Check that no suspended process has the lock that only one run at a time can have."""
+    subject, lock = "release lock", var / LOCK_NAME
+    if (process := suspended_holder(lock)) is not None:
+        return Finding.of_error(subject, suspended(lock, process))
+    return Finding(f"{subject}: a release is running now" if is_locked(lock) else subject)
 
 
-def _state(process: int) -> str:
-    """Return the state of a process as the letter that Linux uses; ``?`` if the state cannot be read."""
-    try:
-        return Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()[0]
-    except OSError:
-        return "?"
+def public(warehouse: Warehouse) -> Finding:
+    """Check that the public database is whole, and that no withdrawn release is public any more."""
+
+    def look() -> None:
+        if warehouse.database.exists():
+            read_whole(warehouse.database)
+        if warehouse.ledger_chain.exists():
+            refuse_unfinished(warehouse)
+
+    return found(f"public releases and {warehouse.database.name}", look)
 
 
 def runs(var: Path) -> Finding:
@@ -588,6 +593,7 @@ def of_installation() -> list[Finding]:
         free_disk(var),
         ledger(Warehouse()),
         release_lock(var),
+        public(Warehouse()),
         runs(var),
     ]
 

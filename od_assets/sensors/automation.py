@@ -41,7 +41,7 @@ def release_schedule(series: Series[Any, Any], job: Any) -> dg.ScheduleDefinitio
             return dg.SkipReason(f"No period of {series.name} ended right before this tick.")
         done = Warehouse.of(series.project).published_periods(series).get(period.text)
         if done is not None:
-            return dg.SkipReason(f"{done} is published.")
+            return dg.SkipReason(f"{done} was published.")
         newest = arrival(series, period)
         if newest.waits is not None:
             return dg.SkipReason(f"{newest.key} is waiting: {newest.waits}.")

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from od_core.errors import STAYS_CHARGED, OdError
+from od_core.ledger.confidential import WITHDRAWN
 from od_core.ledger.ledger import Ledger, ReleaseRecord
 from od_core.ledger.release_key import ReleaseKey, before
 from od_core.periods import Period
@@ -142,14 +143,17 @@ def software_versions() -> Mapping[str, str]:
 def context_of(kind: Kind[R], ledger: Ledger, key: ReleaseKey, data_set: str, releases: Path) -> ReleaseContext[R]:
     """Return the context of a release that has been measured, from the ledger and the folder of all public bundles.
 
+    A release with which it was published stays its previous one, also if it is withdrawn later.
+
     Raises:
         OdError: the release is not measured, or the bundle of the previous release is missing or damaged.
     """
     until = ledger.record(key).entry.number
     previous, facts = None, dict[str, Any]()
-    if earlier := before(key, ledger.published(until, key.release)):
+    if earlier := before(key, ledger.compared(key)):
         newest = earlier[0]
-        folder = releases / newest.folder
+        kept, folder = ledger.path.parent / "confidential" / WITHDRAWN / newest.folder, releases / newest.folder
+        folder = kept if kept.exists() else folder  # it was withdrawn after this release was published
         try:
             certificate: dict[str, Any] = json.loads((folder / CERTIFICATE).read_text(encoding="utf-8"))
             if certificate["format"] == kind.format:

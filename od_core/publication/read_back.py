@@ -15,12 +15,14 @@ import pyarrow.parquet as pq
 from od_core.errors import OdError
 from od_core.files.durable import file_digest
 from od_core.geography.geography import Geography
+from od_core.ledger.chain import EntryName
+from od_core.ledger.ledger import Withdrawal
 from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.budget import Budget, Spent
 from od_core.privacy.neighbours import Acceptance
 from od_core.privacy.plan import Plan
 from od_core.privacy.unit import PrivacyUnit
-from od_core.publication.bundle import BOUNDARIES, CERTIFICATE, PARQUET, stated_digests, table_path
+from od_core.publication.bundle import BOUNDARIES, CERTIFICATE, NOTICE, PARQUET, stated_digests, table_path
 from od_core.publication.certificate import Certificate, certificate_digest
 from od_core.publication.tables import published_geography, with_boundaries
 from od_core.registry import Registry
@@ -171,6 +173,28 @@ def absent(message: str, next_step: str = "name a published release") -> OdError
 def incomplete(bundle: Path, why: str) -> OdError:
     """Return the OdError for a folder that is not a complete bundle."""
     return absent(f"{named(bundle)} is not a complete bundle: {why}", REPAIR)
+
+
+def withdrawals(releases: Path) -> dict[ReleaseKey, Withdrawal]:
+    """Return the withdrawn releases of a folder of bundles, from their notices. Raises OdError if one is unreadable."""
+    found = {}
+    for path in sorted(releases.glob(f"*/*/r*{NOTICE}")):
+        try:
+            facts = json.loads(path.read_text(encoding="utf-8"))
+            entry = EntryName(int(facts["ledger"]["entry"]), str(facts["ledger"]["hash"]))
+            found[ReleaseKey.parse(facts["release"])] = Withdrawal(facts["withdrawn_at"], facts["reason"], entry)
+        except (OSError, ValueError, KeyError, TypeError):
+            name, step = path.relative_to(releases), "restore it from a copy, or withdraw the release again"
+            raise OdError("OD-RELEASE-NOTICE", f"releases/{name} cannot be read", next_step=step) from None
+    return found
+
+
+def refuse_withdrawn(releases: Path, *keys: ReleaseKey) -> None:
+    """Raise OdError if one of some releases was withdrawn."""
+    gone = withdrawals(releases)
+    for key in keys:
+        if key in gone:
+            gone[key].refuse(key)
 
 
 def damaged(key: ReleaseKey, fault: str) -> OdError:

@@ -31,7 +31,7 @@ from od_core.ledger.release_key import ReleaseKey, before
 from od_core.periods import Period
 from od_core.publication.bundle import BUNDLE_FORMAT, restore_folder, staged_folder, write_bundle
 from od_core.publication.certificate import Certificate
-from od_core.publication.read_back import absent, certificate_of, lost
+from od_core.publication.read_back import absent, certificate_of, lost, refuse_withdrawn, withdrawals
 from od_core.published.opening import bundle_folder, published_bundles, zipped_bundles
 
 _LOCK_SECONDS = 60.0
@@ -97,12 +97,16 @@ def publish_derived(kind: DerivedKind[Any], releases: Path, keys: Sequence[Relea
         certificate = derived_certificate(kind, key, flows, sources, bundle_format)
         report = kind.report(flows, certificate)
         with staged_folder(lambda place: write_bundle(kind, flows, certificate, report, place), folder):
-            pass
+            refuse_withdrawn(releases, *keys)  # in the meantime
     return PublishedFlows(key, folder, flows, certificate, is_new)
 
 
 def published_release(releases: Path, key: ReleaseKey) -> Source:
-    """Return a published release of flows. Raises OdError if it is not published, missing, damaged or not of flows."""
+    """Return a published release of flows.
+
+    Raises OdError if it is not published, withdrawn, missing, damaged or not of flows.
+    """
+    refuse_withdrawn(releases, key)
     if not (releases / key.folder).is_dir():
         raise lost([key]) if key in zipped_bundles(releases) else _absent(f"{key} is not published here", releases)
     return published_source(releases, key)
@@ -135,6 +139,9 @@ def named_release(releases: Path, name: str, period: str | None = None) -> Relea
         return ReleaseKey.parse(name)
     matching = [key for key in newest_revisions(releases, name) if period is None or key.period == period]
     if not matching:
+        refuse_withdrawn(
+            releases, *(key for key in withdrawals(releases) if (key.release, key.period) == (name, period))
+        )
         raise _absent(f"no release of {name} for {period} is published here", releases)
     return max(matching, key=lambda key: (Period(key.period).end, key.revision))
 
@@ -147,9 +154,11 @@ def _absent(message: str, releases: Path) -> OdError:
 def _revision(kind: DerivedKind[Any], releases: Path, first: ReleaseKey, sources: list[dict[str, Any]]) -> ReleaseKey:
     """Return the key of the published flows from the same releases or, if there are none, of the next revision.
 
-    Flows of which only the zip file is there were published, too: no others may take their revision.
+    Flows of which only the zip file is there were published, and so were withdrawn ones: no others may take their
+    revision.
     """
-    newest = 0
+    gone = (key for key in withdrawals(releases) if (key.release, key.period) == (first.release, first.period))
+    newest = max((key.revision for key in gone), default=0)
     for key, place in sorted((zipped_bundles(releases) | published_bundles(releases)).items()):
         if key.release != first.release:
             continue
@@ -164,7 +173,7 @@ def _revision(kind: DerivedKind[Any], releases: Path, first: ReleaseKey, sources
         if key.period == first.period:
             if certificate.get("sources") == sources:
                 return key
-            newest = key.revision
+            newest = max(newest, key.revision)
     return ReleaseKey(first.release, first.period, newest + 1)
 
 
@@ -172,6 +181,11 @@ def newest_releases(releases: Path, series: str, period: Period) -> list[Release
     """Return the newest revisions of a series within a period, by period. Raises OdError if they do not fill it."""
     spans = {key: Period(key.period) for key in newest_revisions(releases, series)}
     inside = [key for key, span in spans.items() if period.first <= span.first and span.end <= period.end]
+    left = {key.period for key in inside}
+    for key, withdrawal in withdrawals(releases).items():
+        span = Period(key.period)
+        if key.release == series and period.first <= span.first and span.end <= period.end and key.period not in left:
+            withdrawal.refuse(key)
     return SUMS.in_sequence(inside, period.text)
 
 

@@ -15,11 +15,11 @@ from od_core.flows.publishing.kind import FLOWS
 from od_core.flows.publishing.read_bundle import ReleaseRequest, open_flows
 from od_core.group_sizes.publishing import GROUP_SIZES
 from od_core.ledger.release_key import ReleaseKey
-from od_core.publication.bundle import CERTIFICATE
+from od_core.publication.bundle import CERTIFICATE, NOTICE
 from od_core.publication.certificate import Certificate
 from od_core.publication.database import stored_releases
 from od_core.publication.kind import Kind
-from od_core.publication.read_back import absent, certificate_of, named, refuse_incomplete
+from od_core.publication.read_back import absent, certificate_of, named, refuse_incomplete, withdrawals
 from od_core.stops.publishing import STOPS
 
 if TYPE_CHECKING:
@@ -122,15 +122,17 @@ def missing_bundles(releases: Path, database: Path | None = None) -> list[Releas
         OdError: the database cannot be read.
     """
     keys = {*zipped_bundles(releases), *([] if database is None else stored_releases(database))}
-    return sorted(keys - published_bundles(releases).keys())
+    return sorted(keys - published_bundles(releases).keys() - withdrawals(releases).keys())
 
 
 def _named_after_releases(releases: Path, paths: Iterable[Path]) -> dict[ReleaseKey, Path]:
-    """Return the paths that are named after releases, by key."""
+    """Return the paths that are named after releases, by key, but for those that were withdrawn."""
     bundles = {}
     for path in paths:
+        name = path.relative_to(releases).as_posix().removesuffix(".zip")
         with suppress(OdError):  # what is not named after a release is not a bundle
-            bundles[ReleaseKey.parse(path.relative_to(releases).as_posix().removesuffix(".zip"))] = path
+            if not (releases / f"{name}{NOTICE}").exists():
+                bundles[ReleaseKey.parse(name)] = path
     return dict(sorted(bundles.items()))
 
 

@@ -11,7 +11,7 @@ import json
 import operator
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property, partial
@@ -42,6 +42,7 @@ from od_core.flows.publishing.changes import cautions, changes_of_tables, counts
 from od_core.flows.publishing.kind import FLOWS
 from od_core.geography.codes import COORDINATES, WHOLE_SPACE
 from od_core.geography.geography import Geography
+from od_core.ledger.ledger import Withdrawal
 from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import Period
 from od_core.publication.bundle import (
@@ -51,6 +52,7 @@ from od_core.publication.bundle import (
     PACKAGE,
     PARQUET,
     REPORT,
+    contents,
     faulty_files,
     stated_digests,
     table_path,
@@ -59,7 +61,7 @@ from od_core.publication.bundle import (
 )
 from od_core.publication.certificate import Certificate, has_intervals, titled
 from od_core.publication.certify import promise
-from od_core.publication.read_back import REPAIR, certificate_of
+from od_core.publication.read_back import REPAIR, certificate_of, withdrawals
 from od_core.publication.tables import published_geography
 from od_core.publication.templates import filled, filled_data
 from od_core.published.opening import bundle_kind_of, missing_bundles, published_bundles
@@ -477,30 +479,50 @@ def write_site(releases: Path, folder: Path, site: SiteDescription, database: Pa
     faults = {key: fault for key, place in bundles.items() if (fault := _fault(key, place, folder)) is not None}
     left_out = dict(sorted((dict.fromkeys(missing_bundles(releases, database), _MISSING) | faults).items()))
     releases_found = [SiteRelease.of(key, place) for key, place in bundles.items() if key not in faults]
-    if not releases_found and left_out:
+    withdrawn = withdrawals(releases)
+    if not releases_found and not withdrawn and left_out:
         raise _left_out(left_out)
-    if not releases_found:
+    if not releases_found and not withdrawn:
         raise OdError(
             "OD-RELEASE-ABSENT", "no release is published here", next_step="release a period: od-release run SERIES"
         )
-    pages = dict(_pages(site, releases_found))
+    pages = dict(_pages(site, releases_found, withdrawn))
+    _remove_withdrawn(withdrawn, folder, pages)
     changed = [name for release in releases_found for name in _copied(release, folder)]
     changed += [name for name, text in sorted(pages.items()) if write_if_other(folder / name, text.encode())]
     return Site(folder, len(_by_series(releases_found)), len(releases_found), tuple(changed), left_out)
 
 
-def _pages(site: SiteDescription, found: Sequence[SiteRelease]) -> Iterator[tuple[str, str]]:
+def _remove_withdrawn(withdrawn: Iterable[ReleaseKey], folder: Path, pages: Iterable[str]) -> None:
+    """Remove what the site has of withdrawn releases, and pages of their series that are no longer written."""
+    for key in withdrawn:
+        if contents(folder / str(key)).keys() - {HOME}:
+            shutil.rmtree(folder / str(key))
+        stale = {f"{key.release}/{OVER_TIME}", f"{key.release}/{PERIODS}", f"{key}.zip", f"{key}.croissant.json"}
+        for name in stale - {*pages}:
+            (folder / name).unlink(missing_ok=True)
+
+
+def _pages(
+    site: SiteDescription, found: Sequence[SiteRelease], withdrawn: Mapping[ReleaseKey, Withdrawal]
+) -> Iterator[tuple[str, str]]:
     """Yield the name and the text of each file of the site that is in no bundle."""
     by_series = _by_series(found)
     series = {name: newest_revisions(of_series) for name, of_series in by_series.items()}
     series = dict(sorted(series.items(), key=lambda each: not each[1][0].contents.startswith("flows")))  # flows first
     compared = {name: some for name, newest in series.items() if (some := compared_releases(newest))}
     over_time = {name: OverTime.of(some) for name, some in compared.items()}
-    yield HOME, filled("site/home.html", site=site, series=series, releases=found, over_time=over_time)
+    values: dict[str, Any] = {"site": site, "series": series, "withdrawn": withdrawn}
+    yield HOME, filled("site/home.html", releases=found, over_time=over_time, **values)
     yield "404.html", filled("site/404.html", site=site, series=series)
-    yield CATALOGUE, catalogue(site, found)
+    yield CATALOGUE, catalogue(site, found, withdrawn)
+    for name, gone in groupby(withdrawn.items(), key=lambda one: one[0].release):
+        if name not in series:
+            yield f"{name}/{HOME}", filled("site/withdrawn.html", site=site, withdrawn=dict(gone))
     for name, of_series in by_series.items():
-        yield f"{name}/index.html", series_page(site, name, of_series, series)
+        yield f"{name}/{HOME}", series_page(site, name, of_series, series, withdrawn)
+    for key, withdrawal in withdrawn.items():
+        yield f"{key}/{HOME}", filled("site/withdrawn.html", site=site, withdrawn={key: withdrawal})
     for name, some in compared.items():
         yield f"{name}/{OVER_TIME}", over_time_page(site, some[0], over_time[name])
         with_atlas = [one for one in some if any(file["path"] == ATLAS for file in one.files)]
@@ -509,7 +531,8 @@ def _pages(site: SiteDescription, found: Sequence[SiteRelease]) -> Iterator[tupl
         yield release.croissant, croissant(site, release)
     if site.base is not None:
         newest = sorted(found, key=lambda release: (release.certificate["measured_at"], release.key), reverse=True)
-        yield "feed.atom", filled("site/feed.xml", site=site, newest=newest[:_MOST_ENTRIES])
+        last = sorted(withdrawn.items(), key=lambda one: one[1].at, reverse=True)[:_MOST_ENTRIES]
+        yield "feed.atom", filled("site/feed.xml", site=site, newest=newest[:_MOST_ENTRIES], withdrawn=last)
         yield "sitemap.xml", filled("site/sitemap.xml", site=site, series=series)
 
 
@@ -523,12 +546,17 @@ def series_page(
     name: str,
     releases: Sequence[SiteRelease],
     series: Mapping[str, Sequence[SiteRelease]] = MappingProxyType({}),
+    withdrawn: Mapping[ReleaseKey, Withdrawal] = MappingProxyType({}),
 ) -> str:
-    """Return the HTML text of the page of a series, from its releases; ``series`` has the newest ones of all series."""
+    """Return the HTML text of the page of a series, from its releases.
+
+    ``series`` has the newest ones of all series, and ``withdrawn`` all that were withdrawn.
+    """
     newest = newest_revisions(releases)
     ordered = sorted(releases, key=lambda release: release.key, reverse=True)
     described = dataset_markup(site, name, newest)
     values = {"site": site, "name": name, "releases": ordered, "newest": newest, "series": series}
+    values["withdrawn"] = {key: withdrawal for key, withdrawal in withdrawn.items() if key.release == name}
     return filled("site/series.html", described=described, over_time=bool(compared_releases(newest)), **values)
 
 
@@ -567,10 +595,14 @@ def _data_element(value: object, attributes: str) -> Markup:
     return Markup(f"<script {attributes}>{text}</script>")  # noqa: S704 - escaped above
 
 
-def catalogue(site: SiteDescription, releases: Sequence[SiteRelease]) -> str:
+def catalogue(
+    site: SiteDescription,
+    releases: Sequence[SiteRelease],
+    withdrawn: Mapping[ReleaseKey, Withdrawal] = MappingProxyType({}),
+) -> str:
     """Return the catalogue of releases, which are in the order of their keys, as JSON-LD in the vocabulary DCAT 3."""
     series = [of_series[-1] for of_series in _by_series(releases).values()]
-    values = {"site": site, "base": site.base or "", "series": series, "releases": releases}
+    values = {"site": site, "base": site.base or "", "series": series, "releases": releases, "withdrawn": withdrawn}
     return _json(filled_data("site/catalog.json", **values))
 
 
