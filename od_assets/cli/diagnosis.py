@@ -46,7 +46,6 @@ from od_assets.resources.arrivals import arrival, hold_to_marker, parts_of
 from od_assets.resources.dead_runs import PATIENCE, dead_runs
 from od_assets.resources.release_work import ReleaseWork
 from od_assets.resources.warehouse import Warehouse
-from od_assets.resources.withdrawal import refuse_unfinished
 from od_assets.runs.period_status import chosen_periods, planned_period
 from od_assets.series.flows import FlowSeries
 from od_assets.series.reading import comparison, declaration, declared_comparisons, declared_releases
@@ -62,7 +61,6 @@ from od_core.files.durable import (
     of_system,
     rights,
     suspended,
-    suspended_holder,
 )
 from od_core.kernels import cache_folder
 from od_core.ledger.confidential import LOCK_NAME, ConfidentialFolder
@@ -356,21 +354,9 @@ def ledger(warehouse: Warehouse) -> Finding:
 def release_lock(var: Path) -> Finding:
     """Check that no suspended process has the lock that only one run at a time can have."""
     subject, lock = "release lock", var / LOCK_NAME
-    if (process := suspended_holder(lock)) is not None:
-        return Finding.of_error(subject, suspended(lock, process))
+    if (refusal := suspended(lock)) is not None:
+        return Finding.of_error(subject, refusal)
     return Finding(f"{subject}: a release is running now" if is_locked(lock) else subject)
-
-
-def public(warehouse: Warehouse) -> Finding:
-    """Check that the public database is whole, and that no withdrawn release is public any more."""
-
-    def look() -> None:
-        if warehouse.database.exists():
-            read_whole(warehouse.database)
-        if warehouse.ledger_chain.exists():
-            refuse_unfinished(warehouse)
-
-    return found(f"public releases and {warehouse.database.name}", look)
 
 
 def runs(var: Path) -> Finding:
@@ -593,7 +579,7 @@ def of_installation() -> list[Finding]:
         free_disk(var),
         ledger(Warehouse()),
         release_lock(var),
-        public(Warehouse()),
+        found("release database", partial(read_whole, Warehouse().database)),
         runs(var),
     ]
 

@@ -9,7 +9,7 @@ import webbrowser
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 import yaml
@@ -255,7 +255,8 @@ def site(
 
     values = {"title": title, "url": url, "publisher": publisher, "licence": licence, "contact": contact}
     declared = declared_site()
-    described = replace(declared.described(), **{name: text for name, text in values.items() if text is not None})
+    stated: dict[str, Any] = {name: text for name, text in values.items() if text is not None}
+    described = replace(declared.described(), **stated)
     folders = project_folders()
     with console.status("Writing the site"):
         result = write_site(folders.releases, to or declared.place, described, folders.database)

@@ -68,7 +68,7 @@ class ReleaseWork(Generic[P, G]):
         with failures_without_values(warehouse.confidential):
             work = cls.of(warehouse, series, series.release_of(context.partition_key))
             if (withdrawn := warehouse.ledger.withdrawn(work.key)) is not None:
-                withdrawn.refuse(work.key)
+                raise withdrawn.refusal(work.key)
             if not (tags := tags_of(series)).items() <= context.run.tags.items():
                 context.instance.add_run_tags(context.run.run_id, tags | {PERIOD_TAG: work.key.period})
             if (published := work.published) is not None:

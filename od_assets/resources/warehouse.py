@@ -174,6 +174,9 @@ def verified(release: str | None = None, warehouse: Warehouse | None = None) -> 
 
 
 def _row(published: Published) -> dict[str, Any]:
+    if published.ledger.withdrawn(published.key) is not None:
+        fault = f"it was withdrawn, but is still public in part; od-release withdraw {published.key} ends it"
+        return {"release": str(published.key), "verified": False, "faults": {"bundle": fault}}
     findings = verify_release(published)
     faults = {finding.part: finding.fault for finding in findings if finding.fault is not None}
     steps = [finding.next_step for finding in findings if finding.next_step is not None]

@@ -1,30 +1,24 @@
 """Withdraw public releases: their bundles and rows go, and the ledger keeps what they spent, and why they went."""
 
-from __future__ import annotations
-
 import shutil
 from contextlib import suppress
-from pathlib import Path
 
 from od_assets.resources.folders import Folders
 from od_core.errors import STAYS_CHARGED, OdError
 from od_core.files.durable import sync, write_if_other
-from od_core.ledger.confidential import WITHDRAWN
 from od_core.ledger.ledger import ReleaseState, Withdrawal
 from od_core.ledger.release_key import ReleaseKey
-from od_core.publication.bundle import NOTICE, json_text, restore_folder, zip_beside
-from od_core.publication.database import remove, stored_releases
+from od_core.publication.bundle import KEPT, NOTICE, json_text, restore_folder, zip_beside
+from od_core.publication.database import remove
 from od_core.publication.read_back import absent, certificate_of, withdrawals
 from od_core.published.opening import published_bundles, published_derived
 
 
 def withdraw(folders: Folders, key: ReleaseKey, reason: str) -> dict[ReleaseKey, Withdrawal]:
-    """Withdraw a public release and all flows that are derived from it. Call this while no release runs.
+    """Withdraw a public release and all flows that are derived from it, and return their withdrawals by key.
 
-    The ledger has the withdrawals first. Each later step can be repeated, so a second call ends one that was killed.
-
-    Returns:
-        The withdrawals by key, that of the release first.
+    Call this while no release runs. The ledger has the withdrawals first. Each later step can be repeated, so that a
+    second call ends one that was killed.
 
     Raises:
         OdError: the reason is not one printable line; the release is not public; another one of its series is public,
@@ -33,17 +27,19 @@ def withdraw(folders: Folders, key: ReleaseKey, reason: str) -> dict[ReleaseKey,
     if not (reason.strip() and reason.isprintable()):
         message, step = "the reason is blank, or not one printable line", "say why, in words that everybody may read"
         raise OdError("OD-RELEASE-REASON", message, next_step=step)
-    ledger, releases = folders.existing_ledger(), folders.releases
+    ledger, data_set = folders.existing_ledger(), ""
     if ledger.withdrawn(key) is None:
         restore_folder(folders.bundle(key), str(key))
         _refuse_unfit(folders, key)
-    gone = {key: ledger.withdraw(key, reason, _data_set(folders.bundle(key)))}
-    for other in published_derived(releases):
+    with suppress(OdError):  # of a damaged bundle
+        data_set = certificate_of(folders.bundle(key))["data_set"]
+    gone = {key: ledger.withdraw(key, reason, data_set)}
+    for other in published_derived(folders.releases):
         certificate = certificate_of(folders.bundle(other))
         if any(source["release"] == str(key) for source in certificate["sources"]):
             why = f"it is derived from {key}, which was withdrawn: {gone[key].reason}"
             gone[other] = ledger.withdraw(other, why, certificate["data_set"])
-    for each, withdrawal in (gone | withdrawals(releases)).items():
+    for each, withdrawal in (gone | withdrawals(folders.releases)).items():
         _remove(folders, each, withdrawal)
     return gone
 
@@ -54,29 +50,10 @@ def _refuse_unfit(folders: Folders, key: ReleaseKey) -> None:
     if key not in public and not states.get(str(key), ReleaseState()).is_published:
         raise absent(f"{key} is not published here")
     for other in public - {key}:
-        state = states.get(str(other), ReleaseState(is_published=True))  # derived flows are not in the ledger
+        state = states.get(str(other), ReleaseState(is_published=True))  # the ledger does not know derived flows
         if other.release == key.release and not (state.is_published or state.is_withdrawn):
             message, step = f"{other} is public, but not in the ledger yet", f"run {other} again, then withdraw {key}"
             raise OdError("OD-RELEASE-UNFINISHED", message, next_step=step, spent=STAYS_CHARGED)
-
-
-def refuse_unfinished(folders: Folders) -> None:
-    """Raise OdError if a release that the ledger has withdrawn is public in part, since a command was stopped."""
-    public = {*published_bundles(folders.releases), *stored_releases(folders.database)}
-    public |= {key for key in withdrawals(folders.releases) if folders.bundle(key).exists()}
-    states = folders.ledger.states()
-    for key in sorted(public):
-        if str(key) in states and states[str(key)].is_withdrawn:
-            step = f"od-release withdraw {key} --reason REASON, which ends it"
-            message = f"{key} was withdrawn, but is still public in part"
-            raise OdError("OD-RELEASE-UNFINISHED", message, next_step=step, spent=STAYS_CHARGED)
-
-
-def _data_set(bundle: Path) -> str:
-    """Return the data set that a certificate states; empty if it cannot be read."""
-    with suppress(OdError):
-        return certificate_of(bundle)["data_set"]
-    return ""
 
 
 def _remove(folders: Folders, key: ReleaseKey, withdrawal: Withdrawal) -> None:
@@ -84,23 +61,19 @@ def _remove(folders: Folders, key: ReleaseKey, withdrawal: Withdrawal) -> None:
 
     A copy that only the owner can read stays, with which the report of the period after it is verified.
     """
-    folder, notice, confidential = folders.bundle(key), folders.releases / f"{key}{NOTICE}", folders.confidential
-    kept = confidential.subfolder(Path(WITHDRAWN, key.folder).parent) / folder.name
+    folder, kept, notice = folders.bundle(key), folders.var / KEPT / key.folder, folders.releases / f"{key}{NOTICE}"
     if folder.is_dir() and not notice.exists() and not kept.exists():
-        staged = kept.with_name(f".{kept.name}.staged")
+        staged = folders.confidential.subfolder(kept.parent) / f".{kept.name}.staged"
         shutil.rmtree(staged, ignore_errors=True)
         shutil.copytree(folder, staged)
-        confidential.close(staged)
-        for path in (staged, *staged.rglob("*")):
-            sync(path)
+        folders.confidential.close(staged)
         staged.rename(kept)
         sync(kept.parent)
-    entry = {"entry": withdrawal.entry.number, "hash": withdrawal.entry.hash}
-    facts = {"release": str(key), "withdrawn_at": withdrawal.at, "reason": withdrawal.reason, "ledger": entry}
+    facts = {"release": str(key), "withdrawn_at": withdrawal.at, "reason": withdrawal.reason}
     write_if_other(notice, json_text(facts))
+    remove(folders.database, key)
     zip_beside(folder).unlink(missing_ok=True)
     for place in (folder, folders.var / "replicates" / key.folder):
         if place.is_dir():
             shutil.rmtree(place)
     sync(notice.parent)
-    remove(folders.database, key)

@@ -313,12 +313,12 @@ def is_locked(file: Path) -> bool:
     return False
 
 
-_PATIENCE, _PAUSE = 5.0, 0.25
-"""Seconds after which a lock is looked at, and between two looks, to see whether its process is suspended."""
+_PATIENCE = 5.0
+"""Seconds for which a lock is waited for before its process is looked at, which may be suspended."""
 
 
-def suspended_holder(file: Path) -> int | None:
-    """Return the process that holds the lock of a file and is suspended; None if there is none, or it is not known.
+def suspended(file: Path) -> OdError | None:
+    """Return the OdError for a lock of a file that a suspended process holds; None if there is no such process.
 
     The system releases the lock when its process ends, so only a suspended process can block others for ever.
     """
@@ -327,17 +327,10 @@ def suspended_holder(file: Path) -> int | None:
         for process, locked_inode in re.findall(r": FLOCK .* (\d+) [0-9a-f]+:[0-9a-f]+:(\d+) ", listed):
             state = Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()[0]
             if int(locked_inode) == inode and state in "Tt":
-                return int(process)
+                message = f"process {process} holds {file} but is suspended, so no other release can begin"
+                step = f"resume the process (kill -CONT {process}), or end it; then run this again"
+                return OdError("OD-RELEASE-SUSPENDED", message, next_step=step)
     return None
-
-
-def suspended(file: Path, process: int) -> OdError:
-    """Return the OdError for a lock that a suspended process holds."""
-    return OdError(
-        "OD-RELEASE-SUSPENDED",
-        f"process {process} holds {file} but is suspended, so no other release can begin",
-        next_step=f"resume the process (kill -CONT {process}), or end it; then run this again",
-    )
 
 
 @contextmanager
@@ -347,7 +340,7 @@ def locked(file: Path, held: OdError, *, seconds: float) -> Iterator[None]:
     Raises OdError ``held`` if another process, or another context of this one, keeps the lock longer than ``seconds``;
     sooner if that process is suspended.
     """
-    begun, pause = time.monotonic(), 0.05
+    begun = time.monotonic()
     lock = os.open(file, os.O_CREAT | os.O_WRONLY, CONFIDENTIAL_FILE_MODE)
     try:
         while True:
@@ -356,13 +349,11 @@ def locked(file: Path, held: OdError, *, seconds: float) -> Iterator[None]:
                 break
             except BlockingIOError:
                 waited = time.monotonic() - begun
-                if waited > min(seconds, _PATIENCE):
-                    pause = _PAUSE
-                    if (process := suspended_holder(file)) is not None:
-                        raise suspended(file, process) from None
+                if waited > min(seconds, _PATIENCE) and (refusal := suspended(file)) is not None:
+                    raise refusal from None
                 if waited > seconds:
                     raise held from None
-                time.sleep(pause)
+                time.sleep(0.05)
         yield
     finally:
         os.close(lock)

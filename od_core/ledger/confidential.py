@@ -44,9 +44,6 @@ def exclusive(folder: Path, *, seconds: float = LOCK_SECONDS) -> Iterator[None]:
         yield
 
 
-WITHDRAWN = "withdrawn"
-"""Folder below the confidential folder that has the bundles of withdrawn releases."""
-
 _HASHED = 1 << 20
 """Number of integers that one thread hashes at a time."""
 

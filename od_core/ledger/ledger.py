@@ -19,7 +19,7 @@ from fractions import Fraction
 from itertools import count
 from pathlib import Path
 from threading import local
-from typing import Any, NoReturn, cast
+from typing import Any, cast
 
 from od_core.errors import STAYS_CHARGED, BudgetExceeded, OdError
 from od_core.files.durable import make_folder
@@ -85,15 +85,14 @@ def in_series(kind: str, series: str) -> tuple[str, int, str]:
 
 @dataclass(frozen=True)
 class Withdrawal:
-    """The withdrawal of a public release: the UTC time, the reason, and the ledger entry that records both."""
+    """The UTC time at which a public release was withdrawn, and why."""
 
     at: str
     reason: str
-    entry: EntryName
 
-    def refuse(self, key: ReleaseKey) -> NoReturn:
-        """Raise the OdError for a use of the release."""
-        raise OdError(
+    def refusal(self, key: ReleaseKey) -> OdError:
+        """Return the OdError for a use of the release."""
+        return OdError(
             "OD-RELEASE-WITHDRAWN",
             f"{key} was withdrawn on {self.at[:10]}: {self.reason}",
             next_step="use another release; to release the period again, raise `revision`, which is charged anew",
@@ -376,13 +375,14 @@ class Ledger:
 
         All levels are reserved in one transaction: after an error, none of them is reserved. Raises OdError if the cap
         does not allow the charge; the release was reserved with another plan; the series was charged to another data
-        set, or this one is not declared; the release was withdrawn; the unit differs from the domain's unit; the period
-        of the release cannot be charged; another period of the same revision was reserved with other areas; a charge is not the cost of its
-        noise at the unit's sensitivity; or the charges do not sum to the charge of the plan.
+        set, or this one is not declared; the unit differs from the domain's unit; the period of the release cannot be
+        charged; another period of the same revision was reserved with other areas; a charge is not the cost of its
+        noise at the unit's sensitivity; the charges do not sum to the charge of the plan; or it was withdrawn.
         """
         check_charges(plan)
         with self._transaction() as entries:
-            refuse_withdrawn(entries, key)
+            if (withdrawn := _withdrawal(entries, key)) is not None:
+                raise withdrawn.refusal(key)
             if is_reserved(entries, key, domain, plan):
                 return
             refuse_other_areas(entries, key, plan)
@@ -485,11 +485,9 @@ class Ledger:
     def publish(self, key: ReleaseKey, certificate: str, exact: Mapping[str, int] | None = None) -> None:
         """Enter that a release is public, with the digest of its certificate. Do nothing if this was entered before.
 
-        ``exact`` has the numbers published without noise, by name. Raises OdError if a level is not measured, or the
-        release was withdrawn.
+        ``exact`` has the numbers published without noise, by name. Raises OdError if a level is not measured.
         """
         with self._transaction() as entries:
-            refuse_withdrawn(entries, key)
             if entries.newest(PUBLISHED, release=str(key)) is not None:
                 return
             levels = _levels(entries, key)
@@ -535,19 +533,20 @@ class Ledger:
         with self._read() as entries:
             groups = entries.groups("release, level, draw, kind, rho, epsilon, delta", "release IS NOT NULL")
         kinds: dict[str, dict[int, str]] = {row["release"]: {} for row in groups}
-        rho, seen = dict.fromkeys(kinds, Fraction(0)), dict[str, set[str]](PUBLISHED=set(), WITHDRAWN=set())
+        rho, public = dict.fromkeys(kinds, Fraction(0)), dict[str, str]()
         for row in groups:
             name, kind = row["release"], row["kind"]
-            if kind in seen:
-                seen[kind].add(name)
+            if kind in (PUBLISHED, WITHDRAWN):
+                public[name] = kind
                 continue
             kinds[name][row["level"]] = kind
             if kind == RESERVED:
                 rho[name] += charge_of(row).as_rho
-        public, gone = seen[PUBLISHED] - seen[WITHDRAWN], seen[WITHDRAWN]
         return {
-            name: ReleaseState(list(states.values()), rho[name], name in public, name in gone)
-            for name, states in kinds.items()
+            name: ReleaseState(
+                [*of.values()], rho[name], *(public.get(name) == kind for kind in (PUBLISHED, WITHDRAWN))
+            )
+            for name, of in kinds.items()
         }
 
     def measured_digest(self, key: ReleaseKey, level: int) -> str:
@@ -727,17 +726,9 @@ def _wrong_state(message: str, next_step: str = "run the release again") -> OdEr
     return OdError("OD-LEDGER-STATE", message, next_step=next_step)
 
 
-def refuse_withdrawn(entries: Entries, key: ReleaseKey) -> None:
-    """Raise OdError if a release was withdrawn."""
-    if (withdrawn := _withdrawal(entries, key)) is not None:
-        withdrawn.refuse(key)
-
-
 def _withdrawal(entries: Entries, key: ReleaseKey) -> Withdrawal | None:
     row = entries.newest(WITHDRAWN, release=str(key))
-    return (
-        None if row is None else Withdrawal(row["at"], row["content"]["reason"], EntryName(row["number"], row["hash"]))
-    )
+    return None if row is None else Withdrawal(row["at"], row["content"]["reason"])
 
 
 def _newest_of(entries: Entries, key: ReleaseKey, level: int) -> dict[str, Any] | None:

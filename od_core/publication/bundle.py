@@ -216,6 +216,9 @@ def _top(release: str) -> str:
 NOTICE = ".withdrawn.json"
 """End of the name of the file that stands in place of a withdrawn bundle and its zip file."""
 
+KEPT = PurePath("confidential", "withdrawn")
+"""Place below the folder of all output with copies of withdrawn bundles, which only the owner can read."""
+
 SCHEMA = "certificate.schema.json"
 REPORT, ATLAS = "report.html", "atlas.html"
 PACKAGE = "datapackage.json"
@@ -454,9 +457,9 @@ def bundle_faults(folder: Path) -> Iterator[str]:
 
 
 def ledger_entries(releases: Path) -> dict[str, EntryName]:
-    """Return the ledger entries that the readable certificates and notices of withdrawal name, by key of the release."""
+    """Return the ledger entries that the readable certificates of public bundles name, by key of the release."""
     entries = {}
-    for path in sorted([*releases.glob(f"*/*/r*/{CERTIFICATE}"), *releases.glob(f"*/*/r*{NOTICE}")]):
+    for path in sorted(releases.glob(f"*/*/r*/{CERTIFICATE}")):
         with suppress(OSError, ValueError, KeyError, TypeError):  # verification reports faults of bundles
             certificate = json.loads(path.read_text(encoding="utf-8"))
             entry = certificate["ledger"]

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, cast
 
 from od_core.errors import STAYS_CHARGED, OdError
-from od_core.ledger.confidential import WITHDRAWN
 from od_core.ledger.ledger import Ledger, ReleaseRecord
 from od_core.ledger.release_key import ReleaseKey, before
 from od_core.periods import Period
@@ -22,7 +21,7 @@ from od_core.privacy.neighbours import Acceptance, Neighbours
 from od_core.privacy.plan import Plan
 from od_core.privacy.posterior import Guarantee
 from od_core.privacy.unit import PrivacyUnit
-from od_core.publication.bundle import BUNDLE_FORMAT, CERTIFICATE, USUAL_FORMATS
+from od_core.publication.bundle import BUNDLE_FORMAT, CERTIFICATE, KEPT, USUAL_FORMATS
 from od_core.publication.certificate import Certificate, CheckResult
 from od_core.publication.kind import Kind, R, ReleaseContext
 from od_core.publication.read_back import REPAIR
@@ -143,8 +142,6 @@ def software_versions() -> Mapping[str, str]:
 def context_of(kind: Kind[R], ledger: Ledger, key: ReleaseKey, data_set: str, releases: Path) -> ReleaseContext[R]:
     """Return the context of a release that has been measured, from the ledger and the folder of all public bundles.
 
-    A release with which it was published stays its previous one, also if it is withdrawn later.
-
     Raises:
         OdError: the release is not measured, or the bundle of the previous release is missing or damaged.
     """
@@ -152,7 +149,7 @@ def context_of(kind: Kind[R], ledger: Ledger, key: ReleaseKey, data_set: str, re
     previous, facts = None, dict[str, Any]()
     if earlier := before(key, ledger.compared(key)):
         newest = earlier[0]
-        kept, folder = ledger.path.parent / "confidential" / WITHDRAWN / newest.folder, releases / newest.folder
+        kept, folder = releases.parent / KEPT / newest.folder, releases / newest.folder
         folder = kept if kept.exists() else folder  # it was withdrawn after this release was published
         try:
             certificate: dict[str, Any] = json.loads((folder / CERTIFICATE).read_text(encoding="utf-8"))

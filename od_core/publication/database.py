@@ -14,7 +14,7 @@ import duckdb
 import pyarrow as pa
 
 from od_core.errors import STAYS_CHARGED, OdError
-from od_core.files.duckdb_session import of_machine, quoted_name, quoted_text
+from od_core.files.duckdb_session import quoted_name, quoted_text
 from od_core.files.durable import PUBLIC_FILE_MODE, locked, make_folder, write_durably
 from od_core.geography.codes import COORDINATES
 from od_core.geography.geography import Geography
@@ -68,9 +68,6 @@ _HELD = ("Could not set lock", "different configuration")
 
 _DAMAGED = "Corrupt database file"
 """Part of DuckDB's message for a file whose bytes do not match their checksums."""
-
-_UNWRITTEN = (duckdb.IOException, duckdb.FatalException, duckdb.TransactionException)
-"""Classes of DuckDB's errors for a file that cannot be written."""
 
 _OF_A_NEWER_DUCKDB = "newer version of DuckDB"
 """Part of DuckDB's message for a file that it is too old to read; before it, DuckDB 1.5 has "an", and 2.0 "a"."""
@@ -133,18 +130,15 @@ def _replace(database: Path, write_copy: Callable[[Path], None]) -> None:
             left_behind.unlink()
         with _closed_to_writers(database):
             try:
-                write_durably(database, write_copy, mode=PUBLIC_FILE_MODE)
-            except (OSError, duckdb.Error) as error:
-                if _DAMAGED in str(error):
-                    raise _broken(database.name, "is damaged") from None
-                what, spent = f"{database.name} cannot be written completely", "nothing more was spent"
-                machine = of_machine(error, what)
-                if machine is not None and machine.code != "OD-DISK-WRITE":
-                    raise machine.changed(spent=spent) from None
-                if not isinstance(error, (OSError, *_UNWRITTEN)):
-                    raise
-                step = "free space on its disk, then run the release again, which draws no new noise"
-                raise OdError("OD-DISK-WRITE", what, next_step=step, spent=spent) from None
+                with _refused_if_damaged(database.name):
+                    write_durably(database, write_copy, mode=PUBLIC_FILE_MODE)
+            except (OSError, duckdb.IOException, duckdb.FatalException, duckdb.TransactionException):
+                raise OdError(
+                    "OD-DISK-WRITE",
+                    f"{database.name} cannot be written completely",
+                    next_step="free space on its disk, or check it, then run the release again, which draws nothing",
+                    spent="nothing more was spent",
+                ) from None
 
 
 def _storage_number(path: Path) -> int:
@@ -283,7 +277,9 @@ def stored_releases(database: Path) -> list[ReleaseKey]:
 
 
 def read_whole(database: Path) -> None:
-    """Read every row of the database. Raises OdError if a part of it is damaged."""
+    """Read every row of the database, if there is one. Raises OdError if a part of it is damaged."""
+    if not database.exists():
+        return
     with opened(database, read_only=True) as connection:
         columns = (
             "SELECT table_name, list(column_name) FROM duckdb_columns() SEMI JOIN duckdb_tables() USING (table_name)"
@@ -355,13 +351,23 @@ def opened(database: Path, *, read_only: bool = False) -> Iterator[duckdb.DuckDB
             time.sleep(0.2)
     try:
         refuse_newer(connection, database.name)
-        yield connection
-    except duckdb.Error as error:  # a damaged part is met when its rows are read
-        if _DAMAGED in str(error) or isinstance(error, duckdb.IOException):
-            raise _broken(database.name, "is damaged") from None
-        raise
+        with _refused_if_damaged(database.name):
+            yield connection
+    except duckdb.IOException:
+        raise _broken(database.name) from None
     finally:
         connection.close()
+
+
+@contextmanager
+def _refused_if_damaged(name: str) -> Iterator[None]:
+    """Raise OdError for a damaged part of a database, which is met when its rows are read."""
+    try:
+        yield
+    except duckdb.Error as error:
+        if _DAMAGED in str(error):
+            raise _broken(name, "is damaged") from None
+        raise
 
 
 def _broken(name: str, fault: str = "is not a release database, is damaged, or cannot be written") -> OdError:

@@ -15,7 +15,6 @@ import pyarrow.parquet as pq
 from od_core.errors import OdError
 from od_core.files.durable import file_digest
 from od_core.geography.geography import Geography
-from od_core.ledger.chain import EntryName
 from od_core.ledger.ledger import Withdrawal
 from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.budget import Budget, Spent
@@ -176,25 +175,20 @@ def incomplete(bundle: Path, why: str) -> OdError:
 
 
 def withdrawals(releases: Path) -> dict[ReleaseKey, Withdrawal]:
-    """Return the withdrawn releases of a folder of bundles, from their notices. Raises OdError if one is unreadable."""
+    """Return the withdrawn releases of a folder of bundles, from their notices, in the order of their keys."""
     found = {}
-    for path in sorted(releases.glob(f"*/*/r*{NOTICE}")):
-        try:
-            facts = json.loads(path.read_text(encoding="utf-8"))
-            entry = EntryName(int(facts["ledger"]["entry"]), str(facts["ledger"]["hash"]))
-            found[ReleaseKey.parse(facts["release"])] = Withdrawal(facts["withdrawn_at"], facts["reason"], entry)
-        except (OSError, ValueError, KeyError, TypeError):
-            name, step = path.relative_to(releases), "restore it from a copy, or withdraw the release again"
-            raise OdError("OD-RELEASE-NOTICE", f"releases/{name} cannot be read", next_step=step) from None
-    return found
+    for notice in releases.glob(f"*/*/r*{NOTICE}"):
+        with suppress(OSError, ValueError, KeyError, TypeError, OdError):  # it is none
+            facts = json.loads(notice.read_text(encoding="utf-8"))
+            found[ReleaseKey.parse(facts["release"])] = Withdrawal(facts["withdrawn_at"], facts["reason"])
+    return dict(sorted(found.items()))
 
 
 def refuse_withdrawn(releases: Path, *keys: ReleaseKey) -> None:
     """Raise OdError if one of some releases was withdrawn."""
-    gone = withdrawals(releases)
-    for key in keys:
-        if key in gone:
-            gone[key].refuse(key)
+    for key, withdrawal in withdrawals(releases).items():
+        if key in keys:
+            raise withdrawal.refusal(key)
 
 
 def damaged(key: ReleaseKey, fault: str) -> OdError:

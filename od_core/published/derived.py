@@ -139,9 +139,6 @@ def named_release(releases: Path, name: str, period: str | None = None) -> Relea
         return ReleaseKey.parse(name)
     matching = [key for key in newest_revisions(releases, name) if period is None or key.period == period]
     if not matching:
-        refuse_withdrawn(
-            releases, *(key for key in withdrawals(releases) if (key.release, key.period) == (name, period))
-        )
         raise _absent(f"no release of {name} for {period} is published here", releases)
     return max(matching, key=lambda key: (Period(key.period).end, key.revision))
 
@@ -154,11 +151,10 @@ def _absent(message: str, releases: Path) -> OdError:
 def _revision(kind: DerivedKind[Any], releases: Path, first: ReleaseKey, sources: list[dict[str, Any]]) -> ReleaseKey:
     """Return the key of the published flows from the same releases or, if there are none, of the next revision.
 
-    Flows of which only the zip file is there were published, and so were withdrawn ones: no others may take their
-    revision.
+    Flows of which only the zip file is there were published, too: no others may take their revision.
     """
-    gone = (key for key in withdrawals(releases) if (key.release, key.period) == (first.release, first.period))
-    newest = max((key.revision for key in gone), default=0)
+    withdrawn = (key for key in withdrawals(releases) if (key.release, key.period) == (first.release, first.period))
+    newest = max((key.revision for key in withdrawn), default=0)
     for key, place in sorted((zipped_bundles(releases) | published_bundles(releases)).items()):
         if key.release != first.release:
             continue
@@ -181,11 +177,6 @@ def newest_releases(releases: Path, series: str, period: Period) -> list[Release
     """Return the newest revisions of a series within a period, by period. Raises OdError if they do not fill it."""
     spans = {key: Period(key.period) for key in newest_revisions(releases, series)}
     inside = [key for key, span in spans.items() if period.first <= span.first and span.end <= period.end]
-    left = {key.period for key in inside}
-    for key, withdrawal in withdrawals(releases).items():
-        span = Period(key.period)
-        if key.release == series and period.first <= span.first and span.end <= period.end and key.period not in left:
-            withdrawal.refuse(key)
     return SUMS.in_sequence(inside, period.text)
 
 

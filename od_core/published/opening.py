@@ -15,7 +15,7 @@ from od_core.flows.publishing.kind import FLOWS
 from od_core.flows.publishing.read_bundle import ReleaseRequest, open_flows
 from od_core.group_sizes.publishing import GROUP_SIZES
 from od_core.ledger.release_key import ReleaseKey
-from od_core.publication.bundle import CERTIFICATE, NOTICE
+from od_core.publication.bundle import CERTIFICATE
 from od_core.publication.certificate import Certificate
 from od_core.publication.database import stored_releases
 from od_core.publication.kind import Kind
@@ -127,13 +127,11 @@ def missing_bundles(releases: Path, database: Path | None = None) -> list[Releas
 
 def _named_after_releases(releases: Path, paths: Iterable[Path]) -> dict[ReleaseKey, Path]:
     """Return the paths that are named after releases, by key, but for those that were withdrawn."""
-    bundles = {}
+    bundles, withdrawn = {}, withdrawals(releases)
     for path in paths:
-        name = path.relative_to(releases).as_posix().removesuffix(".zip")
         with suppress(OdError):  # what is not named after a release is not a bundle
-            if not (releases / f"{name}{NOTICE}").exists():
-                bundles[ReleaseKey.parse(name)] = path
-    return dict(sorted(bundles.items()))
+            bundles[ReleaseKey.parse(path.relative_to(releases).as_posix().removesuffix(".zip"))] = path
+    return {key: path for key, path in sorted(bundles.items()) if key not in withdrawn}
 
 
 def published_derived(releases: Path) -> list[ReleaseKey]:

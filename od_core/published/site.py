@@ -11,8 +11,8 @@ import json
 import operator
 import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import cached_property, partial
 from importlib.resources import files
@@ -83,6 +83,7 @@ class SiteDescription:
         publisher: name of the organisation that publishes the releases; None if not stated.
         licence: address of the licence of all releases, such as that of a Creative Commons licence; None if not stated.
         contact: address of electronic mail or of the web where readers ask about the releases; None if not stated.
+        withdrawn: the releases that were withdrawn, which :func:`write_site` finds.
 
     Raises:
         OdError: an address is not one of the web (the contact: of mail), or a text has unprintable characters.
@@ -93,6 +94,7 @@ class SiteDescription:
     publisher: str | None = None
     licence: str | None = None
     contact: str | None = None
+    withdrawn: Mapping[ReleaseKey, Withdrawal] = MappingProxyType({})
 
     def __post_init__(self) -> None:
         for name, text in (("title", self.title), ("publisher", self.publisher)):
@@ -457,7 +459,8 @@ def write_site(releases: Path, folder: Path, site: SiteDescription, database: Pa
 
     Files that are there already with the same content are left alone, and so are files that are not part of the site. A
     release whose bundle is missing or damaged is left out, and the result says why. Its files that were copied before
-    stay, but no page leads to them. A feed and a site map, which must state whole addresses, need the site's address.
+    stay, but no page leads to them. Those of a withdrawn release are removed, and its page says why. A feed and a site
+    map, which must state whole addresses, need the site's address.
 
     The releases in ``database``, and those of which only the zip file is there, are known to be published.
 
@@ -479,50 +482,39 @@ def write_site(releases: Path, folder: Path, site: SiteDescription, database: Pa
     faults = {key: fault for key, place in bundles.items() if (fault := _fault(key, place, folder)) is not None}
     left_out = dict(sorted((dict.fromkeys(missing_bundles(releases, database), _MISSING) | faults).items()))
     releases_found = [SiteRelease.of(key, place) for key, place in bundles.items() if key not in faults]
-    withdrawn = withdrawals(releases)
-    if not releases_found and not withdrawn and left_out:
-        raise _left_out(left_out)
-    if not releases_found and not withdrawn:
+    site = replace(site, withdrawn=withdrawals(releases))
+    if not releases_found and not site.withdrawn:
+        if left_out:
+            raise _left_out(left_out)
         raise OdError(
             "OD-RELEASE-ABSENT", "no release is published here", next_step="release a period: od-release run SERIES"
         )
-    pages = dict(_pages(site, releases_found, withdrawn))
-    _remove_withdrawn(withdrawn, folder, pages)
+    pages = dict(_pages(site, releases_found))
+    for key in site.withdrawn:
+        if contents(folder / str(key)).keys() - {HOME}:
+            shutil.rmtree(folder / str(key))
+        stale = {f"{key.release}/{OVER_TIME}", f"{key.release}/{PERIODS}", f"{key}.zip", f"{key}.croissant.json"}
+        for name in stale - pages.keys():
+            (folder / name).unlink(missing_ok=True)
     changed = [name for release in releases_found for name in _copied(release, folder)]
     changed += [name for name, text in sorted(pages.items()) if write_if_other(folder / name, text.encode())]
     return Site(folder, len(_by_series(releases_found)), len(releases_found), tuple(changed), left_out)
 
 
-def _remove_withdrawn(withdrawn: Iterable[ReleaseKey], folder: Path, pages: Iterable[str]) -> None:
-    """Remove what the site has of withdrawn releases, and pages of their series that are no longer written."""
-    for key in withdrawn:
-        if contents(folder / str(key)).keys() - {HOME}:
-            shutil.rmtree(folder / str(key))
-        stale = {f"{key.release}/{OVER_TIME}", f"{key.release}/{PERIODS}", f"{key}.zip", f"{key}.croissant.json"}
-        for name in stale - {*pages}:
-            (folder / name).unlink(missing_ok=True)
-
-
-def _pages(
-    site: SiteDescription, found: Sequence[SiteRelease], withdrawn: Mapping[ReleaseKey, Withdrawal]
-) -> Iterator[tuple[str, str]]:
+def _pages(site: SiteDescription, found: Sequence[SiteRelease]) -> Iterator[tuple[str, str]]:
     """Yield the name and the text of each file of the site that is in no bundle."""
     by_series = _by_series(found)
     series = {name: newest_revisions(of_series) for name, of_series in by_series.items()}
     series = dict(sorted(series.items(), key=lambda each: not each[1][0].contents.startswith("flows")))  # flows first
     compared = {name: some for name, newest in series.items() if (some := compared_releases(newest))}
     over_time = {name: OverTime.of(some) for name, some in compared.items()}
-    values: dict[str, Any] = {"site": site, "series": series, "withdrawn": withdrawn}
-    yield HOME, filled("site/home.html", releases=found, over_time=over_time, **values)
+    yield HOME, filled("site/home.html", site=site, series=series, releases=found, over_time=over_time)
     yield "404.html", filled("site/404.html", site=site, series=series)
-    yield CATALOGUE, catalogue(site, found, withdrawn)
-    for name, gone in groupby(withdrawn.items(), key=lambda one: one[0].release):
-        if name not in series:
-            yield f"{name}/{HOME}", filled("site/withdrawn.html", site=site, withdrawn=dict(gone))
+    yield CATALOGUE, catalogue(site, found)
+    for place in (*site.withdrawn, *({key.release for key in site.withdrawn} - by_series.keys())):
+        yield f"{place}/{HOME}", filled("site/withdrawn.html", site=site, place=str(place))
     for name, of_series in by_series.items():
-        yield f"{name}/{HOME}", series_page(site, name, of_series, series, withdrawn)
-    for key, withdrawal in withdrawn.items():
-        yield f"{key}/{HOME}", filled("site/withdrawn.html", site=site, withdrawn={key: withdrawal})
+        yield f"{name}/index.html", series_page(site, name, of_series, series)
     for name, some in compared.items():
         yield f"{name}/{OVER_TIME}", over_time_page(site, some[0], over_time[name])
         with_atlas = [one for one in some if any(file["path"] == ATLAS for file in one.files)]
@@ -531,8 +523,7 @@ def _pages(
         yield release.croissant, croissant(site, release)
     if site.base is not None:
         newest = sorted(found, key=lambda release: (release.certificate["measured_at"], release.key), reverse=True)
-        last = sorted(withdrawn.items(), key=lambda one: one[1].at, reverse=True)[:_MOST_ENTRIES]
-        yield "feed.atom", filled("site/feed.xml", site=site, newest=newest[:_MOST_ENTRIES], withdrawn=last)
+        yield "feed.atom", filled("site/feed.xml", site=site, newest=newest[:_MOST_ENTRIES])
         yield "sitemap.xml", filled("site/sitemap.xml", site=site, series=series)
 
 
@@ -546,17 +537,12 @@ def series_page(
     name: str,
     releases: Sequence[SiteRelease],
     series: Mapping[str, Sequence[SiteRelease]] = MappingProxyType({}),
-    withdrawn: Mapping[ReleaseKey, Withdrawal] = MappingProxyType({}),
 ) -> str:
-    """Return the HTML text of the page of a series, from its releases.
-
-    ``series`` has the newest ones of all series, and ``withdrawn`` all that were withdrawn.
-    """
+    """Return the HTML text of the page of a series, from its releases; ``series`` has the newest ones of all series."""
     newest = newest_revisions(releases)
     ordered = sorted(releases, key=lambda release: release.key, reverse=True)
     described = dataset_markup(site, name, newest)
     values = {"site": site, "name": name, "releases": ordered, "newest": newest, "series": series}
-    values["withdrawn"] = {key: withdrawal for key, withdrawal in withdrawn.items() if key.release == name}
     return filled("site/series.html", described=described, over_time=bool(compared_releases(newest)), **values)
 
 
@@ -595,14 +581,10 @@ def _data_element(value: object, attributes: str) -> Markup:
     return Markup(f"<script {attributes}>{text}</script>")  # noqa: S704 - escaped above
 
 
-def catalogue(
-    site: SiteDescription,
-    releases: Sequence[SiteRelease],
-    withdrawn: Mapping[ReleaseKey, Withdrawal] = MappingProxyType({}),
-) -> str:
+def catalogue(site: SiteDescription, releases: Sequence[SiteRelease]) -> str:
     """Return the catalogue of releases, which are in the order of their keys, as JSON-LD in the vocabulary DCAT 3."""
     series = [of_series[-1] for of_series in _by_series(releases).values()]
-    values = {"site": site, "base": site.base or "", "series": series, "releases": releases, "withdrawn": withdrawn}
+    values = {"site": site, "base": site.base or "", "series": series, "releases": releases}
     return _json(filled_data("site/catalog.json", **values))
 
 

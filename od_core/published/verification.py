@@ -216,8 +216,6 @@ def _ledger(published: Published, public: PlannedRelease, stated: Certificate) -
     ledger.hold_to_plan(key, stated["data_set"], public.plan)
     entered = ledger.publication(key)
     digest = entered.get("certificate")
-    if ledger.withdrawn(key) is not None:
-        yield f"it was withdrawn, which od-release withdraw {key} ends"
     if digest is None:
         yield "the ledger does not record its publication"
     elif digest != certificate_digest(stated):

@@ -38,14 +38,7 @@ from od_core.publication.bundle import USUAL_FORMATS, faulty_files
 from od_core.publication.certificate import Certificate, certificate_digest, has_intervals
 from od_core.publication.certify import change_of, software_versions
 from od_core.publication.kind import BundleKind
-from od_core.publication.read_back import (
-    REPAIR,
-    certificate_of,
-    changed,
-    named,
-    refuse_incomplete,
-    refuse_withdrawn,
-)
+from od_core.publication.read_back import REPAIR, certificate_of, changed, named, refuse_incomplete
 from od_core.publication.templates import filled, filled_data
 
 
@@ -88,7 +81,6 @@ def sources_of(bundle: Path, certificate: Certificate) -> list[Source]:
 def published_source(releases: Path, key: ReleaseKey) -> Source:
     """Return a published release of flows. Raises OdError if it is missing, damaged or not of flows."""
     folder = releases / key.folder
-    refuse_withdrawn(releases, key)
     if not folder.is_dir():
         raise _unsound(f"{key} is not published below the same folder as what is derived from it")
     if faults := [f"{name} {fault}" for name, fault in faulty_files(folder)]:
