@@ -38,6 +38,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "assist": published.assist,
     "replicates": published.replicates,
     "site": published.site,
+    "withdraw": published.withdraw,
     "disclose": published.disclose,
     "explain": published.explain,
     "purge": operations.purge,

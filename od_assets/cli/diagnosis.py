@@ -54,7 +54,15 @@ from od_assets.series.series import Series, TableSeries
 from od_assets.terminal import WRONG, console, keep_detail_of
 from od_core import Breakdown, OdError, intopt
 from od_core.files.duckdb_session import parquet_rows, scratch_database
-from od_core.files.durable import CONFIDENTIAL_FILE_MODE, CONFIDENTIAL_FOLDER_MODE, may_write, of_system, rights
+from od_core.files.durable import (
+    CONFIDENTIAL_FILE_MODE,
+    CONFIDENTIAL_FOLDER_MODE,
+    is_locked,
+    may_write,
+    of_system,
+    rights,
+    suspended,
+)
 from od_core.kernels import cache_folder
 from od_core.ledger.confidential import IDENTITY, LOCK_NAME, ConfidentialFolder
 from od_core.ledger.ledger import Ledger
@@ -64,6 +72,7 @@ from od_core.noise.backends import BACKENDS, noise_named
 from od_core.periods import Period
 from od_core.privacy.accounting import text_above
 from od_core.publication.bundle import ledger_entries
+from od_core.publication.database import read_whole
 from od_core.records.counting import trip_counts_of
 from od_core.records.faults import filled_with_zeros
 from od_core.records.load import refuse_absent
@@ -359,29 +368,11 @@ def fingerprint_key(warehouse: Warehouse) -> Finding:
 
 
 def release_lock(var: Path) -> Finding:
-    """Check that no suspended process has the lock that only one run at a time can have.
-
-    The system releases the lock when its process ends, so only a suspended process can block other runs for ever.
-    """
-    subject, lock, locks = "release lock", var / LOCK_NAME, Path("/proc/locks")
-    listed = locks.read_text(encoding="utf-8") if lock.exists() and locks.exists() else ""
-    for match in re.finditer(r": FLOCK .* (\d+) [0-9a-f]+:[0-9a-f]+:(\d+) ", listed):
-        process = int(match[1])
-        if int(match[2]) != lock.stat().st_ino:
-            continue
-        if _state(process) in "Tt":
-            fault = f"process {process} holds it but is suspended, so no other release can begin"
-            return Finding(subject, fault, f"resume the process (kill -CONT {process}), or end it")
-        return Finding(f"{subject}: a release is running now")
-    return Finding(subject)
-
-
-def _state(process: int) -> str:
-    """Return the state of a process as the letter that Linux uses; ``?`` if the state cannot be read."""
-    try:
-        return Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()[0]
-    except OSError:
-        return "?"
+    """Check that no suspended process has the lock that only one run at a time can have."""
+    subject, lock = "release lock", var / LOCK_NAME
+    if (refusal := suspended(lock)) is not None:
+        return Finding.of_error(subject, refusal)
+    return Finding(f"{subject}: a release is running now" if is_locked(lock) else subject)
 
 
 def runs(var: Path) -> Finding:
@@ -607,6 +598,7 @@ def of_installation() -> list[Finding]:
         ledger(Warehouse()),
         fingerprint_key(Warehouse()),
         release_lock(var),
+        found("release database", partial(read_whole, Warehouse().database)),
         runs(var),
     ]
 

@@ -9,7 +9,7 @@ import webbrowser
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 import yaml
@@ -69,7 +69,7 @@ def newest_report(releases: Path, release: str | None, period: str | None, datab
     from od_assets.series.reading import declaration
     from od_assets.series.section import key_prefix
     from od_core.publication.bundle import REPORT
-    from od_core.publication.read_back import certificate_of, damaged, lost
+    from od_core.publication.read_back import certificate_of, damaged, lost, refuse_withdrawn, withdrawals
     from od_core.published.opening import missing_bundles, published_bundles, zipped_bundles
 
     names = (release, "_".join([*key_prefix(current_project()), str(release)]))
@@ -83,6 +83,7 @@ def newest_report(releases: Path, release: str | None, period: str | None, datab
     else:
         key = max(matching(bundles), key=lambda key: str(certificate_of(bundles[key])["measured_at"]), default=None)
     if key is None:
+        refuse_withdrawn(releases, *(matching(withdrawals(releases)) if None not in (release, period) else ()))
         if missing := matching(missing_bundles(releases, database)):
             raise lost(missing)
         if release is not None:
@@ -254,7 +255,8 @@ def site(
 
     values = {"title": title, "url": url, "publisher": publisher, "licence": licence, "contact": contact}
     declared = declared_site()
-    described = replace(declared.described(), **{name: text for name, text in values.items() if text is not None})
+    stated: dict[str, Any] = {name: text for name, text in values.items() if text is not None}
+    described = replace(declared.described(), **stated)
     folders = project_folders()
     with console.status("Writing the site"):
         result = write_site(folders.releases, to or declared.place, described, folders.database)
@@ -267,6 +269,34 @@ def site(
         say("site.written", releases=result.releases, series=result.series, files=len(result.changed))
         console.print(f"First page: {result.folder / HOME}", soft_wrap=True)
     result.refuse_left_out()
+
+
+def withdraw(release: str, reason: str, as_json: bool = False) -> None:
+    """Withdraw a published release, and the sums and assisted flows that are derived from it. This cannot be undone.
+
+    Bundles and rows of the database are removed, and the site is written again. The ledger keeps the charge, and enters
+    the reason, which the site and its feed state. A copy of each bundle stays in the confidential folder. The period
+    can be released again as a new revision, which is charged anew. If the command was stopped, run it again.
+    """
+    from od_assets.resources.withdrawal import withdraw as withdraw_release
+    from od_assets.series.reading import declared_site
+    from od_core.ledger.release_key import ReleaseKey
+    from od_core.published.site import HOME, write_site
+
+    folders, declared, key = project_folders(), declared_site(), ReleaseKey.parse(release)
+    folders.existing_ledger()
+    with console.status("Withdrawing the release"), folders.ledger_chain.exclusive():
+        gone = withdraw_release(folders, key, reason)
+        has_site = (declared.place / HOME).is_file()
+        if has_site:
+            write_site(folders.releases, declared.place, declared.described(), folders.database)
+    if as_json:
+        facts = [{"release": str(each), "withdrawn_at": one.at, "reason": one.reason} for each, one in gone.items()]
+        print_json({"withdrawn": facts, "site": str(declared.place) if has_site else None})
+        return
+    for each, withdrawal in gone.items():
+        console.print(f"Withdrawn: {each} ({withdrawal.reason})", soft_wrap=True)
+    console.print(text("withdraw.next", site=declared.place if has_site else None), soft_wrap=True)
 
 
 def disclose(release: str, folder: Path | None = None, as_json: bool = False) -> None:

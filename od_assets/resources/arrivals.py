@@ -100,7 +100,7 @@ def correction(series: Series[Any, Any], found: Arrival, published: ReleaseKey, 
     """
     if found.key.revision > published.revision:
         run = f"od-release run {series.stated_name} --period {published.period}"
-        return f"{published} is published; {found.key} is charged again, so run it by hand: {run}"
+        return f"{published} was published; {found.key} is charged again, so run it by hand: {run}"
     file = series.records_path(found.key.period)
     if found.changed is None or not series.has_file_of_each or file.is_dir():
         return None

@@ -91,7 +91,9 @@ class Folders:
                 self.ledger.declare(domain)
 
     def published_periods(self, series: Series[Any, Any]) -> dict[str, ReleaseKey]:
-        """Return the key of the newest revision of each published period of a series; no ledger is created.
+        """Return the key of the newest revision of each period of a series that was published, and perhaps withdrawn.
+
+        No ledger is created.
 
         Raises OdError if the ledger has releases of another project's series of this name.
         """
@@ -100,7 +102,8 @@ class Folders:
         with self.ledger.one_look():
             self.ledger.hold_to_domain(series.name, series.domain.name)
             self.refuse_drawn_elsewhere(series)
-            return {key.period: key for key in sorted(self.ledger.published(series=series.name))}
+            published = self.ledger.published(series=series.name, withdrawn_until=0)
+        return {key.period: key for key in sorted(published)}
 
     def waits_for_first(self, series: Series[Any, Any], period: Period) -> str | None:
         """Return why no run that nobody started may release a series: noise was never drawn for its data set here.
@@ -193,7 +196,7 @@ class Folders:
         if not self.ledger_chain.exists():
             return {}
         latest = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=days)
-        published = [key for key, at in self.ledger.published().items() if at <= latest]
+        published = [key for key, at in self.ledger.published(withdrawn_until=0).items() if at <= latest]
         files = {key: StagedFiles(self.var / "confidential" / key.folder).records for key in published}
         return {key: file for key, file in files.items() if file.exists()}
 
@@ -237,13 +240,14 @@ class Folders:
         return self.bundle(key)
 
     def refuse_lost(self, *keys: ReleaseKey) -> None:
-        """Raise OdError if a release is published here, as its zip file or the database shows, without its bundle.
+        """Raise OdError if a release was withdrawn, or is published, as its zip file or the database shows, and lost.
 
         The database is read only if there is no bundle, because another program may be writing to it.
         """
-        from od_core.publication.read_back import lost
+        from od_core.publication.read_back import lost, refuse_withdrawn
         from od_core.published.opening import missing_bundles
 
+        refuse_withdrawn(self.releases, *keys)
         for key in keys:
             if not self.bundle(key).is_dir() and key in missing_bundles(self.releases, self.database):
                 raise lost([key])

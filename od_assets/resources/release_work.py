@@ -70,6 +70,8 @@ class ReleaseWork(Generic[P, G]):
         """
         with failures_without_values(warehouse.confidential):
             work = cls.of(warehouse, series, series.release_of(context.partition_key))
+            if (withdrawn := warehouse.ledger.withdrawn(work.key)) is not None:
+                raise withdrawn.refusal(work.key)
             waits = warehouse.waits_for_first(series, Period(work.key.period))
             if waits is not None and UNATTENDED & context.run.tags.keys():
                 raise OdError("OD-LEDGER-UNATTENDED", f"{work.key}: {waits}", next_step="run it by hand")

@@ -21,6 +21,7 @@ from od_core.flows.publishing.derived_kind import ASSISTED
 from od_core.ledger.chain import EntryName
 from od_core.ledger.confidential import LOCK_SECONDS
 from od_core.publication.database import stored_releases
+from od_core.publication.read_back import refuse_withdrawn, withdrawals
 from od_core.published.opening import published_bundles
 
 
@@ -164,6 +165,7 @@ def verified(release: str | None = None, warehouse: Warehouse | None = None) -> 
         known, assisted = keys, f"_{ASSISTED.name}"
         keys = [key for key in keys if release in (key.release, key.release.removesuffix(assisted), str(key))]
     if release is not None and not keys:
+        refuse_withdrawn(warehouse.releases, *(key for key in withdrawals(warehouse.releases) if str(key) == release))
         names = tuple(sorted({name for key in known for name in (key.release, str(key))}))
         message = f"{release} was never published here{nearest_only(release, names)}"
         raise OdError("OD-RELEASE-ABSENT", message, next_step="od-release status lists the published releases")
@@ -172,6 +174,9 @@ def verified(release: str | None = None, warehouse: Warehouse | None = None) -> 
 
 
 def _row(published: Published) -> dict[str, Any]:
+    if published.ledger.withdrawn(published.key) is not None:
+        fault = f"it was withdrawn, but is still public in part; od-release withdraw {published.key} ends it"
+        return {"release": str(published.key), "verified": False, "faults": {"bundle": fault}}
     findings = verify_release(published)
     faults = {finding.part: finding.fault for finding in findings if finding.fault is not None}
     steps = [finding.next_step for finding in findings if finding.next_step is not None]

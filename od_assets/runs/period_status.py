@@ -100,7 +100,7 @@ def release_status(key: ReleaseKey, state: ReleaseState | None, left: Fraction |
     begun = "begun" if state.kinds else "not begun"
     return {
         "release": str(key),
-        "state": "published" if state.is_published else begun,
+        "state": "published" if state.is_published else "withdrawn" if state.is_withdrawn else begun,
         "settings_changed": None,
         "waits_for": None,
         "measured_levels": f"{state.kinds.count(MEASURED)} of {len(state.kinds)}" if state.kinds else "none",

@@ -42,7 +42,7 @@ def release_schedule(series: Series[Any, Any], job: Any) -> dg.ScheduleDefinitio
         warehouse = Warehouse.of(series.project)
         done = warehouse.published_periods(series).get(period.text)
         if done is not None:
-            return dg.SkipReason(f"{done} is published.")
+            return dg.SkipReason(f"{done} was published.")
         newest = arrival(series, period)
         if (waits := newest.waits or warehouse.waits_for_first(series, period)) is not None:
             return dg.SkipReason(f"{newest.key} is waiting: {waits}.")

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from od_core.errors import OdError
+from od_core.files.durable import LOST
 
 if TYPE_CHECKING:
     import duckdb
@@ -115,10 +116,7 @@ _OF_MACHINE = {
         (errno.EACCES, errno.EPERM, errno.EROFS),
         "check the owner and the rights of the file, of the confidential folder and of the folder of temporary files",
     ),
-    **dict.fromkeys(
-        (errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.ENOTCONN, errno.ENXIO, errno.ENODEV),
-        "check the disk or the connection to the file server, then run again",
-    ),
+    **dict.fromkeys(LOST, "check the disk or the connection to the file server, then run again"),
     errno.ENOENT: "check that the file, the confidential folder and that of temporary files are in their places",
 }
 """Next step for each error number of the system that is no fault of a file, apart from a full disk."""
@@ -142,7 +140,7 @@ def of_machine(error: Exception, what: str) -> OdError | None:
     elif number in _FULL:
         code, fault = (
             "OD-DISK-WRITE",
-            "the disk of the confidential folder, or of temporary files, is full or cannot be written",
+            "a disk, such as that of the confidential folder or of temporary files, is full or cannot be written",
         )
         step = "free space on it, up to twice the unpacked size of the file of records, then run again"
     elif number in _OF_MACHINE:

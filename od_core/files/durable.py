@@ -41,6 +41,9 @@ _HERE = -100
 _EXCHANGE = 2
 """``RENAME_EXCHANGE`` of Linux: exchange two paths in one step."""
 
+LOST = (errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.ENOTCONN, errno.ENXIO, errno.ENODEV)
+"""Error numbers with which a system reports that a disk or the connection to a file server fails."""
+
 _NO_EXCHANGE = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
 """Error numbers with which a system reports that it cannot exchange two folders."""
 
@@ -214,12 +217,15 @@ def _user(number: int) -> str:
 
 def of_system(error: OSError) -> OdError:
     """Return the OdError for a file or folder that the system refuses, with owner and mode if rights are lacking."""
+    fault, step = error.strerror or type(error).__name__, "check the path, the rights and the space on the disk"
+    if error.errno in LOST:
+        step = "check the disk or the connection to the file server, then run it again"
     refused = error.errno in (errno.EACCES, errno.EPERM, errno.EROFS) and isinstance(error.filename, (str, os.PathLike))
     lacks = f": {rights(Path(error.filename))}" if refused else ""
     return OdError(
         "OD-SYSTEM",
-        f"{error.filename or 'the system'}: {error.strerror or type(error).__name__}{lacks}",
-        next_step="run it as the owner" if refused else "check the path, the rights and the space on the disk",
+        f"{error.filename or 'the system'}: {fault}{lacks}",
+        next_step="run it as the owner" if refused else step,
         spent=STAYS_CHARGED,
     )
 
@@ -336,13 +342,34 @@ def is_locked(file: Path) -> bool:
     return False
 
 
+_PATIENCE = 5.0
+"""Seconds for which a lock is waited for before its process is looked at, which may be suspended."""
+
+
+def suspended(file: Path) -> OdError | None:
+    """Return the OdError for a lock of a file that a suspended process holds; None if there is no such process.
+
+    The system releases the lock when its process ends, so only a suspended process can block others for ever.
+    """
+    with suppress(OSError):
+        listed, inode = Path("/proc/locks").read_text(encoding="utf-8"), file.stat().st_ino
+        for process, locked_inode in re.findall(r": FLOCK .* (\d+) [0-9a-f]+:[0-9a-f]+:(\d+) ", listed):
+            state = Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()[0]
+            if int(locked_inode) == inode and state in "Tt":
+                message = f"process {process} holds {file} but is suspended, so no other release can begin"
+                step = f"resume the process (kill -CONT {process}), or end it; then run this again"
+                return OdError("OD-RELEASE-SUSPENDED", message, next_step=step)
+    return None
+
+
 @contextmanager
 def locked(file: Path, held: OdError, *, seconds: float) -> Iterator[None]:
     """Lock a file, which has no content and is never removed, while this context lasts. Its folder must exist.
 
-    Raises OdError ``held`` if another process, or another context of this one, keeps the lock longer than ``seconds``.
+    Raises OdError ``held`` if another process, or another context of this one, keeps the lock longer than ``seconds``;
+    sooner if that process is suspended.
     """
-    deadline = time.monotonic() + seconds
+    begun = time.monotonic()
     lock = os.open(file, os.O_CREAT | os.O_WRONLY, CONFIDENTIAL_FILE_MODE)
     try:
         while True:
@@ -350,7 +377,10 @@ def locked(file: Path, held: OdError, *, seconds: float) -> Iterator[None]:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
-                if time.monotonic() > deadline:
+                waited = time.monotonic() - begun
+                if waited > min(seconds, _PATIENCE) and (refusal := suspended(file)) is not None:
+                    raise refusal from None
+                if waited > seconds:
                     raise held from None
                 time.sleep(0.05)
         yield

@@ -46,9 +46,10 @@ from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.budget import Charge
 
 DOMAIN, CAP, RESERVED, DRAWING, MEASURED, PUBLISHED = "DOMAIN", "CAP", "RESERVED", "DRAWING", "MEASURED", "PUBLISHED"
-"""Kinds of entries: for a domain and its cap, for the states of a level, and for the publication of a release."""
+WITHDRAWN = "WITHDRAWN"
+"""Kinds of entries: for a domain and its cap, the states of a level, and what became of a release in public."""
 
-KINDS = frozenset({DOMAIN, CAP, RESERVED, DRAWING, MEASURED, PUBLISHED})
+KINDS = frozenset({DOMAIN, CAP, RESERVED, DRAWING, MEASURED, PUBLISHED, WITHDRAWN})
 """All kinds. A later version that stores other facts must add a kind, so that this version refuses its ledgers."""
 
 

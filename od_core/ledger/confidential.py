@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from od_core.errors import STAYS_CHARGED, OdError, raise_alone
+from od_core.files.duckdb_session import of_machine
 from od_core.files.durable import (
     CONFIDENTIAL_FILE_MODE,
     CONFIDENTIAL_FOLDER_MODE,
@@ -142,7 +143,8 @@ class ConfidentialFolder:
         """Replace every exception in this context by an OdError without confidential values.
 
         Messages of databases and data frames quote the values that caused the error. So the original message and the
-        confidential detail of an OdError go to a file of mode 0600, which the next step of the error names.
+        confidential detail of an OdError go to a file of mode 0600, which the next step of the error names. A fault of
+        the machine, such as too little memory, is named as in :func:`~od_core.files.duckdb_session.of_machine`.
 
         ``spent`` is what the error states on the spent budget.
         """
@@ -152,14 +154,16 @@ class ConfidentialFolder:
             self.keep_detail_of(error)
             error.__cause__ = error.__context__ = None  # its cause may quote a value
             raise
-        except Exception:  # noqa: BLE001  # any text may hold a confidential value
-            look = self.keep_detail(traceback.format_exc())
+        except Exception as error:  # noqa: BLE001  # any text may hold a confidential value
+            look, machine = self.keep_detail(traceback.format_exc()), of_machine(error, "the step stopped")
             failed = OdError(
                 "OD-CONFIDENTIAL-ERROR",
                 "a step that handles confidential data failed",
                 next_step=f"{look}, then run the release again",
                 spent=spent,
             )
+            if machine is not None:
+                failed = OdError(machine.code, machine.message, next_step=f"{machine.next_step}; {look}", spent=spent)
             raise_alone(failed)
 
     def keep_detail_of(self, error: OdError) -> None:

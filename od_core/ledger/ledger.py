@@ -19,7 +19,7 @@ from fractions import Fraction
 from itertools import count
 from pathlib import Path
 from threading import local
-from typing import Any
+from typing import Any, cast
 
 from od_core.errors import STAYS_CHARGED, BudgetExceeded, OdError
 from od_core.files.durable import make_folder
@@ -33,6 +33,7 @@ from od_core.ledger.chain import (
     MEASURED,
     PUBLISHED,
     RESERVED,
+    WITHDRAWN,
     Entries,
     EntryName,
     broken,
@@ -82,6 +83,23 @@ IN_SERIES = "kind = ? AND substr(release, 1, ?) = ?"
 def in_series(kind: str, series: str) -> tuple[str, int, str]:
     """Return the values of :data:`IN_SERIES`: the text form of each key of the series begins with the last one."""
     return kind, len(series) + 1, f"{series}/"
+
+
+@dataclass(frozen=True)
+class Withdrawal:
+    """The UTC time at which a public release was withdrawn, and why."""
+
+    at: str
+    reason: str
+
+    def refusal(self, key: ReleaseKey) -> OdError:
+        """Return the OdError for a use of the release."""
+        return OdError(
+            "OD-RELEASE-WITHDRAWN",
+            f"{key} was withdrawn on {self.at[:10]}: {self.reason}",
+            next_step="use another release; to release the period again, raise `revision`, which is charged anew",
+            spent=STAYS_CHARGED,
+        )
 
 
 def is_reserved(entries: Entries, key: ReleaseKey, domain: str, plan: Plan) -> bool:
@@ -188,11 +206,13 @@ class ReleaseState:
         kinds: newest state of each reserved level, as :meth:`Ledger.level_kinds` returns it.
         rho: rho of all its reservations, including those of lost draws.
         is_published: whether it is public.
+        is_withdrawn: whether it was public, and was withdrawn.
     """
 
     kinds: Sequence[str] = ()
     rho: Fraction = Fraction(0)
     is_published: bool = False
+    is_withdrawn: bool = False
 
 
 @dataclass(frozen=True)
@@ -363,14 +383,16 @@ class Ledger:
         the charge; the release was reserved with another plan; the series was charged to another data set, or this one
         is not declared; the unit differs from the domain's unit; the period of the release cannot be charged; another
         period of the same revision was reserved with other areas; a charge is not the cost of its noise at the unit's
-        sensitivity; the charges do not sum to the charge of the plan; or a later version of this software reserved the
-        newest release.
+        sensitivity; the charges do not sum to the charge of the plan; a later version of this software reserved the
+        newest release; or the release was withdrawn.
         """
         check_charges(plan)
         with self._transaction(whole=True) as entries:
             newest = entries.newest(RESERVED)
             if newest is not None and newest["content"].get("bundle_format", 1) > BUNDLE_FORMAT:
                 raise newer("releases whose bundles have a later format")
+            if (withdrawn := _withdrawal(entries, key)) is not None:
+                raise withdrawn.refusal(key)
             if is_reserved(entries, key, domain, plan):
                 return
             refuse_other_areas(entries, key, plan)
@@ -486,6 +508,23 @@ class Ledger:
             content = {"certificate": certificate, **({"exact": dict(exact)} if exact else {})}
             entries.append(PUBLISHED, domain, key, content=content)
 
+    def withdraw(self, key: ReleaseKey, reason: str, data_set: str) -> Withdrawal:
+        """Enter that a public release is withdrawn, and why, unless this was entered before. Its charges stay.
+
+        ``data_set`` is that of derived flows, which were not charged.
+        """
+        with self._transaction() as entries:
+            if _withdrawal(entries, key) is None:
+                charged = entries.newest(RESERVED, release=str(key))
+                domain = data_set if charged is None else charged["domain"]
+                entries.append(WITHDRAWN, domain, key, content={"reason": reason})
+            return cast("Withdrawal", _withdrawal(entries, key))
+
+    def withdrawn(self, key: ReleaseKey) -> Withdrawal | None:
+        """Return the withdrawal of a release; None if it was not withdrawn."""
+        with self._read() as entries:
+            return _withdrawal(entries, key)
+
     def level_state(self, key: ReleaseKey, level: int) -> LevelState | None:
         """Return the newest state of a level, or None if it was never reserved."""
         with self._read() as entries:
@@ -505,16 +544,21 @@ class Ledger:
         with self._read() as entries:
             groups = entries.groups("release, level, draw, kind, rho, epsilon, delta", "release IS NOT NULL")
         kinds: dict[str, dict[int, str]] = {row["release"]: {} for row in groups}
-        rho, public = dict.fromkeys(kinds, Fraction(0)), set()
+        rho, public = dict.fromkeys(kinds, Fraction(0)), dict[str, str]()
         for row in groups:
             name, kind = row["release"], row["kind"]
-            if kind == PUBLISHED:
-                public.add(name)
+            if kind in (PUBLISHED, WITHDRAWN):
+                public[name] = kind
                 continue
             kinds[name][row["level"]] = kind
             if kind == RESERVED:
                 rho[name] += charge_of(row).as_rho
-        return {name: ReleaseState(list(states.values()), rho[name], name in public) for name, states in kinds.items()}
+        return {
+            name: ReleaseState(
+                [*of.values()], rho[name], *(public.get(name) == kind for kind in (PUBLISHED, WITHDRAWN))
+            )
+            for name, of in kinds.items()
+        }
 
     def measured_digest(self, key: ReleaseKey, level: int) -> str:
         """Return the digest of a measured level (see :class:`LevelState`). Raises OdError if it is not measured."""
@@ -571,8 +615,8 @@ class Ledger:
         return {} if row is None else row["content"]
 
     def is_published(self, key: ReleaseKey) -> bool:
-        """Return whether the release was published."""
-        return bool(self.publication(key))
+        """Return whether the release was published, and not withdrawn."""
+        return bool(self.publication(key)) and self.withdrawn(key) is None
 
     def record(self, key: ReleaseKey) -> ReleaseRecord:
         """Return the ledger's record of a release, for its certificate. Raises OdError if no level is measured."""
@@ -636,15 +680,31 @@ class Ledger:
                 refuse_wrong_charge(_noise_of(row["content"]), charge_of(row))
         return number
 
-    def published(self, until: int = NEWEST, series: str | None = None) -> dict[ReleaseKey, datetime.datetime]:
+    def published(
+        self, until: int = NEWEST, series: str | None = None, *, withdrawn_until: int = NEWEST
+    ) -> dict[ReleaseKey, datetime.datetime]:
         """Return the releases whose PUBLISHED entry has at most the number ``until``, and its time, oldest first.
 
-        If a series is given, only its releases are returned.
+        If a series is given, only its releases are returned. Those that an entry up to the number ``withdrawn_until``
+        withdraws are left out.
         """
         where, values = ("kind = ?", (PUBLISHED,)) if series is None else (IN_SERIES, in_series(PUBLISHED, series))
+        gone = "SELECT release FROM entries WHERE kind = ? AND number <= ?"
+        where, values = f"{where} AND number <= ? AND release NOT IN ({gone})", (*values, until, WITHDRAWN)
         with self._read() as entries:
-            rows = entries.groups("release, at", f"{where} AND number <= ?", *values, until)
+            rows = entries.groups("release, at", where, *values, withdrawn_until)
         return {ReleaseKey.parse(row["release"]): datetime.datetime.fromisoformat(row["at"]) for row in rows}
+
+    def compared(self, key: ReleaseKey) -> dict[ReleaseKey, datetime.datetime]:
+        """Return the releases of a series that were public when one of them was measured, and their times.
+
+        Those that were withdrawn before this one was published are left out. So the result is the same for as long as
+        the release is public. Raises OdError if it is not measured.
+        """
+        until = self.record(key).entry.number
+        with self._read() as entries:
+            public = entries.newest(PUBLISHED, release=str(key))
+        return self.published(until, key.release, withdrawn_until=NEWEST if public is None else public["number"])
 
     def balance(self, domain: str, period: str, until: int = NEWEST) -> Balance:
         """Return the balance of a domain for a release of a period; that of its year under unit ``user_year``.
@@ -689,6 +749,11 @@ def _is_declared(entries: Entries, domain: PrivacyDomain) -> bool:
 
 def _wrong_state(message: str, next_step: str = "run the release again") -> OdError:
     return OdError("OD-LEDGER-STATE", message, next_step=next_step, spent=STAYS_CHARGED)
+
+
+def _withdrawal(entries: Entries, key: ReleaseKey) -> Withdrawal | None:
+    row = entries.newest(WITHDRAWN, release=str(key))
+    return None if row is None else Withdrawal(row["at"], row["content"]["reason"])
 
 
 def _newest_of(entries: Entries, key: ReleaseKey, level: int) -> dict[str, Any] | None:

@@ -211,6 +211,12 @@ def _top(release: str) -> str:
     return release.replace("/", "_")
 
 
+NOTICE = ".withdrawn.json"
+"""End of the name of the file that stands in place of a withdrawn bundle and its zip file."""
+
+KEPT = PurePath("confidential", "withdrawn")
+"""Place below the folder of all output with copies of withdrawn bundles, which only the owner can read."""
+
 SCHEMA = "certificate.schema.json"
 REPORT, ATLAS = "report.html", "atlas.html"
 PACKAGE = "datapackage.json"

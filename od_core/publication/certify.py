@@ -24,7 +24,7 @@ from od_core.privacy.neighbours import Acceptance, Neighbours
 from od_core.privacy.plan import Plan
 from od_core.privacy.posterior import Guarantee
 from od_core.privacy.unit import PrivacyUnit
-from od_core.publication.bundle import BUNDLE_FORMAT, CERTIFICATE, USUAL_FORMATS
+from od_core.publication.bundle import BUNDLE_FORMAT, CERTIFICATE, KEPT, USUAL_FORMATS
 from od_core.publication.certificate import Certificate, CheckResult
 from od_core.publication.kind import Kind, R, ReleaseContext
 from od_core.publication.read_back import REPAIR
@@ -169,9 +169,10 @@ def context_of(kind: Kind[R], ledger: Ledger, key: ReleaseKey, data_set: str, re
     """
     until = ledger.record(key).entry.number
     previous, facts = None, dict[str, Any]()
-    if earlier := before(key, ledger.published(until, key.release)):
+    if earlier := before(key, ledger.compared(key)):
         newest = earlier[0]
-        folder = releases / newest.folder
+        kept, folder = releases.parent / KEPT / newest.folder, releases / newest.folder
+        folder = kept if kept.exists() else folder  # it was withdrawn after this release was published
         try:
             certificate: dict[str, Any] = json.loads((folder / CERTIFICATE).read_text(encoding="utf-8"))
             if certificate["format"] == kind.format:

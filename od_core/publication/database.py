@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
@@ -14,7 +14,7 @@ import duckdb
 import pyarrow as pa
 
 from od_core.errors import STAYS_CHARGED, OdError
-from od_core.files.duckdb_session import quoted_text
+from od_core.files.duckdb_session import quoted_name, quoted_text
 from od_core.files.durable import PUBLIC_FILE_MODE, locked, make_folder, write_durably
 from od_core.geography.codes import COORDINATES
 from od_core.geography.geography import Geography
@@ -106,20 +106,37 @@ def store(kind: Kind[R], database: Path, release: R, key: ReleaseKey, certificat
             copy.unlink()  # DuckDB refuses an empty file
         _add(copy, kind, release, key, certificate)
 
+    _replace(database, write_copy)
+
+
+def remove(database: Path, key: ReleaseKey) -> None:
+    """Remove all rows of a release, also from the free space of the file. Raises OdError as :func:`store` does."""
+
+    def write_copy(copy: Path) -> None:
+        shutil.copyfile(database, copy)
+        with duckdb.connect(str(copy), config=CLOSED) as connection:
+            _delete(connection, key)
+        _rewrite(copy)
+
+    if key in stored_releases(database):
+        _replace(database, write_copy)
+
+
+def _replace(database: Path, write_copy: Callable[[Path], None]) -> None:
+    """Replace the database, or create it, by what a function writes to a temporary file. For errors, see ``store``."""
     make_folder(database.parent)
     with locked(database.with_name(f".{database.name}.lock"), _locked(database.name), seconds=_LOCK_SECONDS):
         for left_behind in database.parent.glob(f".{database.name}.*.tmp*"):  # by processes that died
             left_behind.unlink()
         with _closed_to_writers(database):
             try:
-                write_durably(database, write_copy, mode=PUBLIC_FILE_MODE)
-            except (OSError, duckdb.IOException, duckdb.FatalException, duckdb.TransactionException) as error:
-                if _DAMAGED in str(error):
-                    raise _broken(database.name) from None
+                with _refused_if_damaged(database.name):
+                    write_durably(database, write_copy, mode=PUBLIC_FILE_MODE)
+            except (OSError, duckdb.IOException, duckdb.FatalException, duckdb.TransactionException):
                 raise OdError(
                     "OD-DISK-WRITE",
                     f"{database.name} cannot be written completely",
-                    next_step="free space on its disk, then run the release again, which draws no new noise",
+                    next_step="free space on its disk, or check it, then run the release again, which draws nothing",
                     spent="nothing more was spent",
                 ) from None
 
@@ -194,8 +211,13 @@ def _remove_replaced(connection: duckdb.DuckDBPyConnection, facts: str, key: Rel
     query = f"SELECT certificate FROM {facts} WHERE release = ?"  # noqa: S608  # names in the code
     stored, text = connection.execute(query, [str(key)]).fetchone(), json.dumps(new, sort_keys=True)
     if stored is not None and stored[0] != text and json.loads(stored[0]).get("ledger") == new.get("ledger"):
-        for table in _present(connection, [name for name in DATABASE if "release" in DATABASE[name].columns]):
-            connection.execute(f"DELETE FROM {table} WHERE release = ?", [str(key)])  # noqa: S608  # names in the code
+        _delete(connection, key)
+
+
+def _delete(connection: duckdb.DuckDBPyConnection, key: ReleaseKey) -> None:
+    """Remove the rows of a release from all tables."""
+    for table in _present(connection, [name for name in DATABASE if "release" in DATABASE[name].columns]):
+        connection.execute(f"DELETE FROM {table} WHERE release = ?", [str(key)])  # noqa: S608  # names in the code
 
 
 def _facts(kind: Kind[R], release: R, key: ReleaseKey, certificate: Certificate) -> pa.Table:
@@ -252,6 +274,22 @@ def stored_releases(database: Path) -> list[ReleaseKey]:
         return []
     with opened(database, read_only=True) as connection:
         return named_releases(connection)
+
+
+def read_whole(database: Path) -> None:
+    """Read every row of the database, if there is one. Raises OdError if a part of it is damaged."""
+    if not database.exists():
+        return
+    with opened(database, read_only=True) as connection:
+        columns = (
+            "SELECT table_name, list(column_name) FROM duckdb_columns() SEMI JOIN duckdb_tables() USING (table_name)"
+        )
+        for table, names in connection.execute(f"{columns} GROUP BY ALL").fetchall():
+            read = ", ".join(f"max(hash({quoted_name(name)}))" for name in names)
+            connection.execute(f"SELECT {read} FROM {quoted_name(table)}").fetchall()  # noqa: S608  # quoted
+        for table in _present(connection, _NAMED):
+            for key in named_releases(connection, [table])[:1]:
+                _holds(connection, table, key)  # reads its index, too
 
 
 def named_releases(connection: duckdb.DuckDBPyConnection, tables: Sequence[str] = _NAMED) -> list[ReleaseKey]:
@@ -313,17 +351,29 @@ def opened(database: Path, *, read_only: bool = False) -> Iterator[duckdb.DuckDB
             time.sleep(0.2)
     try:
         refuse_newer(connection, database.name)
-        yield connection
-    except duckdb.IOException:  # a damaged part is met when its rows are read
+        with _refused_if_damaged(database.name):
+            yield connection
+    except duckdb.IOException:
         raise _broken(database.name) from None
     finally:
         connection.close()
 
 
-def _broken(name: str) -> OdError:
+@contextmanager
+def _refused_if_damaged(name: str) -> Iterator[None]:
+    """Raise OdError for a damaged part of a database, which is met when its rows are read."""
+    try:
+        yield
+    except duckdb.Error as error:
+        if _DAMAGED in str(error):
+            raise _broken(name, "is damaged") from None
+        raise
+
+
+def _broken(name: str, fault: str = "is not a release database, is damaged, or cannot be written") -> OdError:
     return OdError(
         "OD-DATABASE-BROKEN",
-        f"{name} is not a release database, is damaged, or cannot be written",
+        f"{name} {fault}",
         next_step="restore it, or remove it and run the releases again, which draws no new noise",
         spent="nothing more was spent",
     )

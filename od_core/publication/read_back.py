@@ -15,12 +15,13 @@ import pyarrow.parquet as pq
 from od_core.errors import OdError
 from od_core.files.durable import file_digest
 from od_core.geography.geography import Geography
+from od_core.ledger.ledger import Withdrawal
 from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.budget import Budget, Spent
 from od_core.privacy.neighbours import Acceptance
 from od_core.privacy.plan import Plan
 from od_core.privacy.unit import PrivacyUnit
-from od_core.publication.bundle import BOUNDARIES, CERTIFICATE, PARQUET, stated_digests, table_path
+from od_core.publication.bundle import BOUNDARIES, CERTIFICATE, NOTICE, PARQUET, stated_digests, table_path
 from od_core.publication.certificate import Certificate, certificate_digest
 from od_core.publication.tables import published_geography, with_boundaries
 from od_core.registry import Registry
@@ -171,6 +172,23 @@ def absent(message: str, next_step: str = "name a published release") -> OdError
 def incomplete(bundle: Path, why: str) -> OdError:
     """Return the OdError for a folder that is not a complete bundle."""
     return absent(f"{named(bundle)} is not a complete bundle: {why}", REPAIR)
+
+
+def withdrawals(releases: Path) -> dict[ReleaseKey, Withdrawal]:
+    """Return the withdrawn releases of a folder of bundles, from their notices, in the order of their keys."""
+    found = {}
+    for notice in releases.glob(f"*/*/r*{NOTICE}"):
+        with suppress(OSError, ValueError, KeyError, TypeError, OdError):  # it is none
+            facts = json.loads(notice.read_text(encoding="utf-8"))
+            found[ReleaseKey.parse(facts["release"])] = Withdrawal(facts["withdrawn_at"], facts["reason"])
+    return dict(sorted(found.items()))
+
+
+def refuse_withdrawn(releases: Path, *keys: ReleaseKey) -> None:
+    """Raise OdError if one of some releases was withdrawn."""
+    for key, withdrawal in withdrawals(releases).items():
+        if key in keys:
+            raise withdrawal.refusal(key)
 
 
 def damaged(key: ReleaseKey, fault: str) -> OdError:

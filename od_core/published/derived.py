@@ -31,7 +31,7 @@ from od_core.ledger.release_key import ReleaseKey, before
 from od_core.periods import Period
 from od_core.publication.bundle import BUNDLE_FORMAT, as_published, restore_folder, staged_folder, write_bundle
 from od_core.publication.certificate import Certificate, certificate_digest
-from od_core.publication.read_back import absent, certificate_of, lost
+from od_core.publication.read_back import absent, certificate_of, lost, refuse_withdrawn, withdrawals
 from od_core.published.opening import bundle_folder, published_bundles, zipped_bundles
 
 _LOCK_SECONDS = 60.0
@@ -100,12 +100,16 @@ def publish_derived(kind: DerivedKind[Any], releases: Path, keys: Sequence[Relea
             certificate = as_published(certificate, folder, certificate_digest(stated))
         report = kind.report(flows, certificate)
         with staged_folder(lambda place: write_bundle(kind, flows, certificate, report, place), folder):
-            pass
+            refuse_withdrawn(releases, *keys)  # in the meantime
     return PublishedFlows(key, folder, flows, certificate, stated is None)
 
 
 def published_release(releases: Path, key: ReleaseKey) -> Source:
-    """Return a published release of flows. Raises OdError if it is not published, missing, damaged or not of flows."""
+    """Return a published release of flows.
+
+    Raises OdError if it is not published, withdrawn, missing, damaged or not of flows.
+    """
+    refuse_withdrawn(releases, key)
     if not (releases / key.folder).is_dir():
         raise lost([key]) if key in zipped_bundles(releases) else _absent(f"{key} is not published here", releases)
     return published_source(releases, key)
@@ -152,7 +156,8 @@ def _revision(kind: DerivedKind[Any], releases: Path, first: ReleaseKey, sources
 
     Flows of which only the zip file is there were published, too: no others may take their revision.
     """
-    newest = 0
+    withdrawn = (key for key in withdrawals(releases) if (key.release, key.period) == (first.release, first.period))
+    newest = max((key.revision for key in withdrawn), default=0)
     for key, place in sorted((zipped_bundles(releases) | published_bundles(releases)).items()):
         if key.release != first.release:
             continue
@@ -167,7 +172,7 @@ def _revision(kind: DerivedKind[Any], releases: Path, first: ReleaseKey, sources
         if key.period == first.period:
             if certificate.get("sources") == sources:
                 return key
-            newest = key.revision
+            newest = max(newest, key.revision)
     return ReleaseKey(first.release, first.period, newest + 1)
 
 

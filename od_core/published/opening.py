@@ -20,7 +20,7 @@ from od_core.publication.bundle import CERTIFICATE
 from od_core.publication.certificate import Certificate
 from od_core.publication.database import stored_releases
 from od_core.publication.kind import Kind
-from od_core.publication.read_back import absent, certificate_of, named, refuse_incomplete
+from od_core.publication.read_back import absent, certificate_of, named, refuse_incomplete, withdrawals
 from od_core.stops.publishing import STOPS
 
 if TYPE_CHECKING:
@@ -129,16 +129,16 @@ def missing_bundles(releases: Path, database: Path | None = None) -> list[Releas
         OdError: the database cannot be read.
     """
     keys = {*zipped_bundles(releases), *([] if database is None else stored_releases(database))}
-    return sorted(keys - published_bundles(releases).keys())
+    return sorted(keys - published_bundles(releases).keys() - withdrawals(releases).keys())
 
 
 def _named_after_releases(releases: Path, paths: Iterable[Path]) -> dict[ReleaseKey, Path]:
-    """Return the paths that are named after releases, by key."""
-    bundles = {}
+    """Return the paths that are named after releases, by key, but for those that were withdrawn."""
+    bundles, withdrawn = {}, withdrawals(releases)
     for path in paths:
         with suppress(OdError):  # what is not named after a release is not a bundle
             bundles[ReleaseKey.parse(path.relative_to(releases).as_posix().removesuffix(".zip"))] = path
-    return dict(sorted(bundles.items()))
+    return {key: path for key, path in sorted(bundles.items()) if key not in withdrawn}
 
 
 def published_derived(releases: Path) -> list[ReleaseKey]:

@@ -12,7 +12,7 @@ import operator
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import cached_property, partial
 from importlib.resources import files
@@ -42,6 +42,7 @@ from od_core.flows.publishing.changes import cautions, changes_of_tables, counts
 from od_core.flows.publishing.kind import FLOWS
 from od_core.geography.codes import COORDINATES, WHOLE_SPACE
 from od_core.geography.geography import Geography
+from od_core.ledger.ledger import Withdrawal
 from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import Period
 from od_core.publication.bundle import (
@@ -51,6 +52,7 @@ from od_core.publication.bundle import (
     PACKAGE,
     PARQUET,
     REPORT,
+    contents,
     faulty_files,
     stated_digests,
     table_path,
@@ -59,7 +61,7 @@ from od_core.publication.bundle import (
 )
 from od_core.publication.certificate import Certificate, has_intervals, titled
 from od_core.publication.certify import promise
-from od_core.publication.read_back import REPAIR, certificate_of
+from od_core.publication.read_back import REPAIR, certificate_of, withdrawals
 from od_core.publication.tables import published_geography
 from od_core.publication.templates import filled, filled_data
 from od_core.published.opening import bundle_kind_of, missing_bundles, published_bundles
@@ -81,6 +83,7 @@ class SiteDescription:
         publisher: name of the organisation that publishes the releases; None if not stated.
         licence: address of the licence of all releases, such as that of a Creative Commons licence; None if not stated.
         contact: address of electronic mail or of the web where readers ask about the releases; None if not stated.
+        withdrawn: the releases that were withdrawn, which :func:`write_site` finds.
 
     Raises:
         OdError: an address is not one of the web (the contact: of mail), or a text has unprintable characters.
@@ -91,6 +94,7 @@ class SiteDescription:
     publisher: str | None = None
     licence: str | None = None
     contact: str | None = None
+    withdrawn: Mapping[ReleaseKey, Withdrawal] = MappingProxyType({})
 
     def __post_init__(self) -> None:
         for name, text in (("title", self.title), ("publisher", self.publisher)):
@@ -455,7 +459,8 @@ def write_site(releases: Path, folder: Path, site: SiteDescription, database: Pa
 
     Files that are there already with the same content are left alone, and so are files that are not part of the site. A
     release whose bundle is missing or damaged is left out, and the result says why. Its files that were copied before
-    stay, but no page leads to them. A feed and a site map, which must state whole addresses, need the site's address.
+    stay, but no page leads to them. Those of a withdrawn release are removed, and its page says why. A feed and a site
+    map, which must state whole addresses, need the site's address.
 
     The releases in ``database``, and those of which only the zip file is there, are known to be published.
 
@@ -477,13 +482,20 @@ def write_site(releases: Path, folder: Path, site: SiteDescription, database: Pa
     faults = {key: fault for key, place in bundles.items() if (fault := _fault(key, place, folder)) is not None}
     left_out = dict(sorted((dict.fromkeys(missing_bundles(releases, database), _MISSING) | faults).items()))
     releases_found = [SiteRelease.of(key, place) for key, place in bundles.items() if key not in faults]
-    if not releases_found and left_out:
-        raise _left_out(left_out)
-    if not releases_found:
+    site = replace(site, withdrawn=withdrawals(releases))
+    if not releases_found and not site.withdrawn:
+        if left_out:
+            raise _left_out(left_out)
         raise OdError(
             "OD-RELEASE-ABSENT", "no release is published here", next_step="release a period: od-release run SERIES"
         )
     pages = dict(_pages(site, releases_found))
+    for key in site.withdrawn:
+        if contents(folder / str(key)).keys() - {HOME}:
+            shutil.rmtree(folder / str(key))
+        stale = {f"{key.release}/{OVER_TIME}", f"{key.release}/{PERIODS}", f"{key}.zip", f"{key}.croissant.json"}
+        for name in stale - pages.keys():
+            (folder / name).unlink(missing_ok=True)
     changed = [name for release in releases_found for name in _copied(release, folder)]
     changed += [name for name, text in sorted(pages.items()) if write_if_other(folder / name, text.encode())]
     return Site(folder, len(_by_series(releases_found)), len(releases_found), tuple(changed), left_out)
@@ -499,6 +511,8 @@ def _pages(site: SiteDescription, found: Sequence[SiteRelease]) -> Iterator[tupl
     yield HOME, filled("site/home.html", site=site, series=series, releases=found, over_time=over_time)
     yield "404.html", filled("site/404.html", site=site, series=series)
     yield CATALOGUE, catalogue(site, found)
+    for place in (*site.withdrawn, *({key.release for key in site.withdrawn} - by_series.keys())):
+        yield f"{place}/{HOME}", filled("site/withdrawn.html", site=site, place=str(place))
     for name, of_series in by_series.items():
         yield f"{name}/index.html", series_page(site, name, of_series, series)
     for name, some in compared.items():

@@ -1,0 +1,79 @@
+"""Withdraw public releases: their bundles and rows go, and the ledger keeps what they spent, and why they went."""
+
+import shutil
+from contextlib import suppress
+
+from od_assets.resources.folders import Folders
+from od_core.errors import STAYS_CHARGED, OdError
+from od_core.files.durable import sync, write_if_other
+from od_core.ledger.ledger import ReleaseState, Withdrawal
+from od_core.ledger.release_key import ReleaseKey
+from od_core.publication.bundle import KEPT, NOTICE, json_text, restore_folder, zip_beside
+from od_core.publication.database import remove
+from od_core.publication.read_back import absent, certificate_of, withdrawals
+from od_core.published.opening import published_bundles, published_derived
+
+
+def withdraw(folders: Folders, key: ReleaseKey, reason: str) -> dict[ReleaseKey, Withdrawal]:
+    """Withdraw a public release and all flows that are derived from it, and return their withdrawals by key.
+
+    Call this while no release runs. The ledger has the withdrawals first. Each later step can be repeated, so that a
+    second call ends one that was killed.
+
+    Raises:
+        OdError: the reason is not one printable line; the release is not public; another one of its series is public,
+            but not entered in the ledger; or the ledger, the database or a file cannot be written.
+    """
+    if not (reason.strip() and reason.isprintable()):
+        message, step = "the reason is blank, or not one printable line", "say why, in words that everybody may read"
+        raise OdError("OD-RELEASE-REASON", message, next_step=step)
+    ledger, data_set = folders.existing_ledger(), ""
+    if ledger.withdrawn(key) is None:
+        restore_folder(folders.bundle(key), str(key))
+        _refuse_unfit(folders, key)
+    with suppress(OdError):  # of a damaged bundle
+        data_set = certificate_of(folders.bundle(key))["data_set"]
+    gone = {key: ledger.withdraw(key, reason, data_set)}
+    for other in published_derived(folders.releases):
+        certificate = certificate_of(folders.bundle(other))
+        if any(source["release"] == str(key) for source in certificate["sources"]):
+            why = f"it is derived from {key}, which was withdrawn: {gone[key].reason}"
+            gone[other] = ledger.withdraw(other, why, certificate["data_set"])
+    for each, withdrawal in (gone | withdrawals(folders.releases)).items():
+        _remove(folders, each, withdrawal)
+    return gone
+
+
+def _refuse_unfit(folders: Folders, key: ReleaseKey) -> None:
+    """Raise OdError for a release that is not public, or of a series whose last publication was not entered."""
+    states, public = folders.ledger.states(), published_bundles(folders.releases).keys()
+    if key not in public and not states.get(str(key), ReleaseState()).is_published:
+        raise absent(f"{key} is not published here")
+    for other in public - {key}:
+        state = states.get(str(other), ReleaseState(is_published=True))  # the ledger does not know derived flows
+        if other.release == key.release and not (state.is_published or state.is_withdrawn):
+            message, step = f"{other} is public, but not in the ledger yet", f"run {other} again, then withdraw {key}"
+            raise OdError("OD-RELEASE-UNFINISHED", message, next_step=step, spent=STAYS_CHARGED)
+
+
+def _remove(folders: Folders, key: ReleaseKey, withdrawal: Withdrawal) -> None:
+    """Replace a bundle by a notice of its withdrawal, and remove the rows of its release.
+
+    A copy that only the owner can read stays, with which the report of the period after it is verified.
+    """
+    folder, kept, notice = folders.bundle(key), folders.var / KEPT / key.folder, folders.releases / f"{key}{NOTICE}"
+    if folder.is_dir() and not notice.exists() and not kept.exists():
+        staged = folders.confidential.subfolder(kept.parent) / f".{kept.name}.staged"
+        shutil.rmtree(staged, ignore_errors=True)
+        shutil.copytree(folder, staged)
+        folders.confidential.close(staged)
+        staged.rename(kept)
+        sync(kept.parent)
+    facts = {"release": str(key), "withdrawn_at": withdrawal.at, "reason": withdrawal.reason}
+    write_if_other(notice, json_text(facts))
+    remove(folders.database, key)
+    zip_beside(folder).unlink(missing_ok=True)
+    for place in (folder, folders.var / "replicates" / key.folder):
+        if place.is_dir():
+            shutil.rmtree(place)
+    sync(notice.parent)
