@@ -179,7 +179,7 @@ class Folders:
         return self.releases / key.folder
 
     def data_docs(self, key: ReleaseKey) -> Path:
-        """Return the folder of a release's Data Docs, Great Expectations pages that contain no values."""
+        """Return the folder of the page about a release's flows: which expectations they meet. It has no values."""
         return self.var / "data_docs" / key.folder
 
     def bundle_named(self, name: str) -> Path:
