@@ -2,9 +2,12 @@
 
     python -m benchmarks.growth --json
     python -m benchmarks.growth --figure docs/figures/growth.svg
+    python -m benchmarks.growth --releases 30 --csv docs/reference/tables
 
 Times include the ledger and durable measurement files, but not making and sorting the data. A family is a sequence of
 releases in which one size grows; each family runs in its own process. The figure is written as SVG and as PNG.
+
+With ``--releases``, measure instead how the folder ``var`` of a project grows with its releases, in bytes.
 """
 
 from __future__ import annotations
@@ -12,19 +15,27 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import statistics
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from datetime import date, timedelta
 from fractions import Fraction
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import matplotlib as mpl
+import numpy as np
+import pandas as pd
 from matplotlib.figure import Figure
 
 from benchmarks.durable import check_invariants, durable_release, figures
 from benchmarks.measuring import fresh_process, machine, peak_memory_gigabytes, printed, steps
 from benchmarks.sections import italy_sections
+from benchmarks.tables import write_csv
 from od_core import Budget, Geography, PrivacyUnit, ReleasePlan, plan_release
 from od_core.evaluation.known_flows import SyntheticFlows, binary, italy
 from od_core.noise.backends import noise_named
@@ -184,6 +195,83 @@ def draw(points: list[Point], path: Path) -> None:
         figure.savefig(path.with_suffix(".png"), dpi=200)
 
 
+DEFINITIONS = """\
+from pathlib import Path
+
+import dagster as dg
+
+
+@dg.definitions
+def defs() -> dg.Definitions:
+    return dg.load_from_defs_folder(path_within_project=Path(__file__).parent)
+"""
+
+
+def daily_project(root: Path, days: int, trips: int = 2000) -> None:
+    """Declare a series of days of invented trips between 20 zones in 3 levels, and write its files of records."""
+    defs = root / "declared" / "defs"
+    for folder in ("domains", "trips", "warehouse"):
+        (defs / folder).mkdir(parents=True)
+    project = '[tool.dg]\ndirectory_type = "project"\n[tool.dg.project]\nroot_module = "declared"\n'
+    (root / "pyproject.toml").write_text(project, encoding="utf-8")
+    (root / "declared" / "definitions.py").write_text(DEFINITIONS, encoding="utf-8")
+    zones = [(f"R{zone // 10}", f"D{zone // 5}", f"Z{zone:02d}") for zone in range(20)]
+    listed = pd.DataFrame(zones, columns=["region", "district", "zone"])
+    listed.to_csv(root / "zones.csv", index=False)
+    periods = [date(2001, 1, 1) + timedelta(day) for day in range(days)]
+    attributes = {
+        "name": "trips",
+        "owners": ["team:benchmarks"],
+        "trips": {"files": "{period}.csv", "columns": {"date": "date"}, "one_row_a_trip": True},
+        "geography": {"file": "zones.csv", "levels": [*listed.columns]},
+        "periods": {"every": "day", "first": f"{periods[0]}", "last": f"{periods[-1]}"},
+        "domain": "trips",
+        "privacy": {"epsilon": "1", "delta": "1e-8"},
+    }
+    declared = {
+        "domains/trips.yaml": {
+            "name": "trips",
+            "elementary_period": "day",
+            "cap": {"rho": "1", "reason": "a benchmark"},
+        },
+        "trips/defs.yaml": {"type": "od_assets.components.OdRelease", "attributes": attributes},
+        "warehouse/defs.yaml": {"type": "od_assets.components.OdWarehouse", "attributes": {}},
+    }
+    for name, facts in declared.items():  # JSON is YAML, too
+        (defs / name).write_text(json.dumps(facts), encoding="utf-8")
+    generator = np.random.default_rng(SEED)
+    for period in periods:
+        ends = {side: generator.choice(listed["zone"], trips) for side in ("origin", "destination")}
+        pd.DataFrame(ends).assign(date=f"{period}").to_csv(root / f"{period}.csv", index=False)
+
+
+def bytes_of_releases(releases: int) -> list[Point]:
+    """Release some days of 2,000 trips with ``od-release run``, and return the bytes in ``var``, by what they are."""
+    with TemporaryDirectory(prefix="od-benchmark-") as name:
+        root = Path(name)
+        daily_project(root, releases)
+        path = os.pathsep.join(filter(None, [name, os.environ.get("PYTHONPATH")]))
+        environment = {**os.environ, "OD_PROJECT": name, "OD_VAR": str(root / "var"), "PYTHONPATH": path}
+        environment.pop("DAGSTER_HOME", None)
+        command = [sys.executable, "-m", "od_assets.cli", "run", "trips", "--all", "--json"]
+        subprocess.run(command, env=environment, stdout=subprocess.DEVNULL, check=True)  # noqa: S603  # ourselves
+        sizes = _bytes_by_place(root / "var")
+    sizes["all"] = sum(sizes.values())
+    return [{"place": place, "bytes": size, "bytes_a_release": size // releases} for place, size in sizes.items()]
+
+
+def _bytes_by_place(var: Path) -> dict[str, int]:
+    """Return the bytes of the files in ``var``, by the name of its entry; zip files apart, and logs apart."""
+    sizes: dict[str, int] = {}
+    for file in (path for path in sorted(var.rglob("*")) if path.is_file()):
+        place = file.relative_to(var)
+        name = place.parts[0]
+        if file.suffix == ".zip" or place.parts[1:2] == ("history",):
+            name = f"{name}, {'zip files' if file.suffix == '.zip' else 'history'}"
+        sizes[name] = sizes.get(name, 0) + file.stat().st_size
+    return sizes
+
+
 def family_figures(family: str, *, small: bool) -> dict[str, Any]:
     """Measure the points of a family, and the peak memory so far."""
     points = measured(family, repeats=1 if small else 3, small=small)
@@ -197,7 +285,15 @@ def main() -> None:
     parser.add_argument("--small", action="store_true", help="small sizes, to see that it runs")
     parser.add_argument("--family", choices=FAMILIES, help="one family alone, in this process")
     parser.add_argument("--figure", type=Path, help="write the figure there (.svg), and beside it as .png")
+    parser.add_argument("--releases", type=int, help="measure the bytes of so many daily releases instead")
+    parser.add_argument("--csv", type=Path, metavar="FOLDER", help="write these bytes to growth-bytes.csv there")
     options = parser.parse_args()
+    if options.releases:
+        rows = bytes_of_releases(options.releases)
+        if options.csv:
+            write_csv(options.csv / "growth-bytes.csv", rows)
+        printed({"machine": machine(), "releases": options.releases, "bytes": rows}, as_json=options.json)
+        return
     results: dict[str, Any] = {"machine": machine(), "epsilon": 1, "noise": NOISE, "threads": threads()}
     if options.family:
         printed(results | family_figures(options.family, small=options.small), as_json=options.json)

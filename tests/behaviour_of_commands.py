@@ -85,6 +85,9 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ("verify",),
     ("site", "--title", "Trips"),
     ("site", "--title", "Trips"),
+    ("prune",),
+    ("prune", "--older-than", "0", "--remove"),
+    ("verify",),
     ("purge", "--dry-run"),
     ("purge", "--yes"),
     ("doctor",),
@@ -96,6 +99,7 @@ _REPLACED = (
     (re.compile(r"\bprocess \d+"), "process NUMBER"),
     (re.compile(r"\d[\d.,]* (?=(GiB|GB|MB|seconds|s)\b)"), "NUMBER "),
     (re.compile(r"/errors/\w+"), "/errors/NUMBER"),
+    (re.compile(r'"bytes": \d+'), '"bytes": "NUMBER"'),
 )
 
 

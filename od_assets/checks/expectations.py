@@ -18,6 +18,15 @@ import pyarrow as pa
 
 from od_core.extras import require
 from od_core.files.duckdb_session import parquet_rows, scratch_database
+from od_core.files.durable import (
+    CONFIDENTIAL_FILE_MODE,
+    CONFIDENTIAL_FOLDER_MODE,
+    PUBLIC_FILE_MODE,
+    PUBLIC_FOLDER_MODE,
+    make_folder,
+    write_durably,
+)
+from od_core.publication.templates import filled
 from od_core.records.faults import IS_USER_ID, IS_WEIGHT, WEIGHT
 from od_core.records.segments import Breakdown, loaded_column
 
@@ -95,7 +104,7 @@ def records_meet_expectations(
         zones: codes of the listed zones.
         fault_threshold: allowed share of faulty records. It is not applied to flows, because one row may be many trips:
             only their schema is checked here, and the step that counts trips checks their faults.
-        docs: confidential folder of the Data Docs, whose pages contain a digest of the numbers of faults.
+        docs: confidential folder of the page of the results.
         destinations: codes of the destination zones; None if they are the same as ``zones``.
         breakdowns: breakdowns of the release; the records have a column of the categories of each.
 
@@ -122,7 +131,7 @@ def flows_meet_expectations(
 ) -> dict[str, bool]:
     """Check that a table of flows has listed codes, unique pairs and whole numbers of trips of at least 1.
 
-    Return whether each expectation is met, by name of the expectation. ``docs`` is the folder of the public Data Docs.
+    Return whether each expectation is met, by name. ``docs`` is the public folder of the page of the results.
     """
     gxe = import_expectations()
     # Great Expectations copies a set of values hundreds of times, so it does not get the lists of zones.
@@ -205,32 +214,26 @@ def _imported_when_used(*names: str) -> Iterator[None]:
 
 
 def _run(name: str, frame: pd.DataFrame, expected: list[Any], docs: Path, *, confidential: bool) -> dict[str, bool]:
-    """Check a table, write the Data Docs pages, and return whether each expectation is met, by name."""
+    """Check a table, write the page of the results, and return whether each expectation is met, by name."""
     import great_expectations as gx
-    from great_expectations.checkpoint.actions import UpdateDataDocsAction
     from great_expectations.data_context.types.base import ProgressBarsConfig
 
-    from od_assets.checks.data_docs import site
-
     context = gx.get_context(mode="ephemeral")
-    context.delete_data_docs_site("local_site")  # the default site, in a temporary folder
     context.variables.progress_bars = ProgressBarsConfig(globally=False, metric_calculations=False)
-    asset = context.data_sources.add_pandas(name).add_dataframe_asset(name)
-    suite = context.suites.add(gx.ExpectationSuite(name, expectations=expected))
-    batch = asset.add_batch_definition_whole_dataframe("all")
-    validation = context.validation_definitions.add(gx.ValidationDefinition(name=name, data=batch, suite=suite))
-    context.add_data_docs_site(name, site(str(docs / name), confidential=confidential))
-    checkpoint = gx.Checkpoint(
-        name=name,
-        validation_definitions=[validation],
-        actions=[UpdateDataDocsAction(name="docs", site_names=[name])],
-        result_format={"result_format": "BOOLEAN_ONLY"},
-    )
-    outcome = context.checkpoints.add(checkpoint).run(batch_parameters={"dataframe": frame})
-    results = next(iter(outcome.run_results.values())).results
+    table = context.data_sources.add_pandas(name).add_dataframe_asset(name)
+    batch = table.add_batch_definition_whole_dataframe("all").get_batch({"dataframe": frame})
+    outcome = batch.validate(gx.ExpectationSuite(name, expectations=expected), result_format="BOOLEAN_ONLY")
     met: dict[str, bool] = {}
-    for result in results:
-        config = result.expectation_config
-        title = name if config is None else f"{config.type}: {config.kwargs.get('column', name)}"
-        met[title] = met.get(title, True) and bool(result.success)
+    rows = []
+    for result in outcome.results:
+        config: Any = result.expectation_config
+        kind, stated = config.type, dict(config.kwargs)
+        column = stated.pop("column", name)
+        settings = ", ".join(f"{setting}: {value}" for setting, value in stated.items() if setting != "batch_id")
+        rows.append((kind, column, settings, bool(result.success)))
+        met[f"{kind}: {column}"] = met.get(f"{kind}: {column}", True) and bool(result.success)
+    page = filled("expectations.html", name=name, confidential=confidential, results=rows).encode()
+    make_folder(docs, CONFIDENTIAL_FOLDER_MODE if confidential else PUBLIC_FOLDER_MODE)
+    mode = CONFIDENTIAL_FILE_MODE if confidential else PUBLIC_FILE_MODE
+    write_durably(docs / f"{name}.html", lambda file: file.write_bytes(page), mode=mode)
     return met

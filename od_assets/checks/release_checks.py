@@ -36,7 +36,6 @@ from od_core.geography.codes import WHOLE_SPACE
 from od_core.geography.geography import Geography
 from od_core.group_sizes.groups import Frame
 from od_core.group_sizes.release import frame_of
-from od_core.ledger.confidential import exclusive
 from od_core.publication.bundle import bundle_faults
 from od_core.publication.certificate import CheckResult, certificate_digest
 from od_core.publication.read_back import certificate_of
@@ -255,15 +254,13 @@ def _count_places(work: ReleaseWork[Any, Any]) -> dict[str, int]:
 def _count_records(work: ReleaseWork[Any, Any]) -> dict[str, int]:
     """Count the unmet expectations of the records. They are examined again only after a change of records or areas."""
     series, warehouse, records = work.series, work.warehouse, work.staged.records
-    # The pages contain a digest of the numbers of faults, so they stay in the confidential folder.
+    # Single records may decide what the page says, so it stays in the confidential folder.
     docs = warehouse.confidential.subfolder(work.staged.data_docs.relative_to(warehouse.confidential.path))
     zones, destinations = series.listed_codes(work.geography)
 
     def unmet() -> int:
-        with exclusive(docs):  # otherwise a run could change the modes of pages while another run replaces them
-            warehouse.confidential.close(docs)  # pages that an earlier version left readable
-            further = {"destinations": destinations, "breakdowns": series.breakdowns}
-            return _unmet(records_meet_expectations, records, zones, series.fault_threshold, docs, **further)
+        further = {"destinations": destinations, "breakdowns": series.breakdowns}
+        return _unmet(records_meet_expectations, records, zones, series.fault_threshold, docs, **further)
 
     state = file_state(records) if records.exists() else None
     return {RECORDS_CHECK: warehouse.once((str(docs), work.geography.digest, str(state)), unmet)}

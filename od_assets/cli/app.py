@@ -42,6 +42,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "disclose": published.disclose,
     "explain": published.explain,
     "purge": operations.purge,
+    "prune": operations.prune,
     "ledger verify": operations.verify_ledger,
     "ledger schema": operations.print_schema,
     "ledger copy": operations.copy_ledger,

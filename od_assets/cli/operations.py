@@ -1,9 +1,10 @@
-"""Operate a project: find faults, print and verify the ledger, remove copies of records, and start the UI."""
+"""Operate a project: find faults, print and verify the ledger, remove what is no longer needed, and start the UI."""
 
 from __future__ import annotations
 
 import os
 import sys
+from contextlib import ExitStack, nullcontext
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -126,6 +127,36 @@ def purge(older_than: int = 0, dry_run: bool = False, yes: bool = False, as_json
         print_json({"removed": removed, "files": files})
     else:
         console.print(f"{len(records)} removed." if removed else "Nothing was removed.")
+
+
+def prune(older_than: int = 30, remove: bool = False, as_json: bool = False) -> None:
+    """Print what may be removed from the folder of the project's output, with its size; with --remove, remove it.
+
+    That is, at least so many days old: Dagster's logs of runs, of which the runs, the materializations and the results
+    of checks stay; the counts and estimates of published releases, which a run makes again; and what killed runs left.
+    Pages that Great Expectations made for earlier versions are removed at any age. The ledger, measurements,
+    certificates, bundles, keys and counters stay, and `od-release verify` needs no more. For copies of records, see
+    `od-release purge`.
+    """
+    from od_assets.failures import dagster_instance
+    from od_assets.resources import pruning
+
+    folders = project_folders()
+    lock = folders.ledger_chain.exclusive() if remove and folders.var.is_dir() else nullcontext()
+    with lock, ExitStack() as opened:
+        has_runs = (dagster_home(folders.var) / "history").is_dir() and prepare_dagster_home()
+        instance = opened.enter_context(dagster_instance()) if has_runs else None
+        found = pruning.prunable(folders, instance, older_than)
+        sizes = pruning.sizes_by_folder(found, folders.var)
+        for path in (path for paths in found.values() for path in paths if remove):
+            pruning.remove(path)
+    total = sum(row["bytes"] for row in sizes)
+    if as_json:
+        print_json({"removed": remove, "bytes": total, "folders": sizes})
+        return
+    if sizes:
+        print_table("prunable", sizes)
+    say("prune.total", total=total, removed=remove)
 
 
 def ui(

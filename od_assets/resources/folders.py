@@ -193,12 +193,19 @@ class Folders:
 
     def kept_records(self, days: int = 0) -> dict[ReleaseKey, Path]:
         """Return the copies of records of releases that were published at least some days ago, by release."""
-        if not self.ledger_chain.exists():
-            return {}
-        latest = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=days)
-        published = [key for key, at in self.ledger.published(withdrawn_until=0).items() if at <= latest]
-        files = {key: StagedFiles(self.var / "confidential" / key.folder).records for key in published}
+        files = {key: StagedFiles(self.staged(key)).records for key in self.published_before(days)}
         return {key: file for key, file in files.items() if file.exists()}
+
+    def published_before(self, days: int) -> list[ReleaseKey]:
+        """Return the releases that were published at least some days ago."""
+        if not self.ledger_chain.exists():
+            return []
+        latest = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=days)
+        return [key for key, at in self.ledger.published(withdrawn_until=0).items() if at <= latest]
+
+    def staged(self, key: ReleaseKey) -> Path:
+        """Return the folder of a release in the confidential folder."""
+        return self.var / "confidential" / key.folder
 
     def purge(self, days: int = 0, in_use: Container[ReleaseKey] = ()) -> None:
         """Remove the files of :meth:`kept_records` durably, while no release runs, but for those that are in use."""
@@ -222,7 +229,7 @@ class Folders:
         return self.releases / key.folder
 
     def data_docs(self, key: ReleaseKey) -> Path:
-        """Return the folder of a release's Data Docs, Great Expectations pages that contain no values."""
+        """Return the folder of the page about a release's flows: which expectations they meet. It has no values."""
         return self.var / "data_docs" / key.folder
 
     def bundle_named(self, name: str) -> Path:

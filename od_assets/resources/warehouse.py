@@ -13,6 +13,7 @@ from od_assets.interrupts import stoppable
 from od_assets.project import Project, current_project
 from od_assets.resources.dead_runs import mark_process, mark_release, sweep_dead_runs
 from od_assets.resources.folders import Folders
+from od_assets.resources.pruning import compress_logs
 from od_assets.series.flows import closed_sessions
 from od_assets.series.section import key_prefix
 from od_core import Ledger, OdError, Published, ReleaseKey, verify_release
@@ -133,6 +134,8 @@ class Warehouse(dg.ConfigurableResource, Folders):  # type: ignore[misc]  # Dags
             yield self
             if self.keep_records_days is not None:
                 self.purge(self.keep_records_days, in_use=self.works)  # later steps of this run need their records
+            if context.instance is not None:
+                compress_logs(context.instance, self.var)
 
 
 def fixed(resource: Any, definition: dg.ResourceDefinition) -> Any:

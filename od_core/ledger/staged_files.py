@@ -114,7 +114,7 @@ class StagedFiles:
 
     @property
     def data_docs(self) -> Path:
-        """Path of the folder of Great Expectations pages about the records."""
+        """Path of the folder of the page about the records: which expectations they meet."""
         return self.folder / "data_docs"
 
     @contextmanager

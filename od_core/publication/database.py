@@ -53,9 +53,15 @@ CLOSED: dict[str, str | bool | int | float | list[str]] = {"enable_external_acce
 """Settings of every connection: it has no access to other files, and no statement can change the settings."""
 
 STORAGE = "v1.0.0"
-"""Version of DuckDB's storage: every version from 1.0 on reads and writes it, and it has all that the tables need.
+"""Version of DuckDB's storage: all later versions read and write it, and it has all that the tables need.
 
 DuckDB 2 alone can open a file that DuckDB 2 makes without it. Such a file is rewritten when a release is added.
+"""
+
+_BLOCK = 1 << 16
+"""Bytes of a block. With DuckDB's own 262,144, a few small releases take 7 MB; with fewer, large tables take more.
+
+A database keeps the size of its blocks. Every version of DuckDB from 1.1 on reads it.
 """
 
 _STORAGE_NUMBER = 64
@@ -168,7 +174,9 @@ def _rewrite(database: Path) -> None:
     older = database.with_name(f"{database.name}.older")
     with duckdb.connect() as connection:
         connection.execute(f"ATTACH {quoted_text(str(database))} AS newer (READ_ONLY)")
-        connection.execute(f"ATTACH {quoted_text(str(older))} AS older (STORAGE_VERSION '{STORAGE}')")
+        connection.execute(
+            f"ATTACH {quoted_text(str(older))} AS older (STORAGE_VERSION '{STORAGE}', BLOCK_SIZE {_BLOCK})"
+        )
         connection.execute("COPY FROM DATABASE newer TO older; CHECKPOINT older")
     older.replace(database)
 
@@ -178,7 +186,7 @@ def _add(database: Path, kind: Kind[R], release: R, key: ReleaseKey, certificate
 
     Two threads would fill row groups in part, and the checkpoint would write them all a second time.
     """
-    config = CLOSED | {"storage_compatibility_version": STORAGE, "threads": 1}
+    config = CLOSED | {"storage_compatibility_version": STORAGE, "threads": 1, "default_block_size": _BLOCK}
     with duckdb.connect(str(database), config=config) as connection:
         connection.execute("BEGIN TRANSACTION")
         connection.execute(filled("database/shared.sql", format=FORMAT) + filled(kind.schema, release=release))

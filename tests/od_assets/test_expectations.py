@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import stat
-import threading
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
@@ -16,14 +16,15 @@ from od_assets.checks import expectations, release_checks
 from od_assets.checks.expectations import flows_meet_expectations, records_meet_expectations
 from od_assets.resources.release_work import FlowWork
 from od_assets.resources.warehouse import Warehouse
-from od_core.ledger.confidential import exclusive
 
 from ..audited import audited
 from ..od_core.files.disks import umask
+from ..pages import addresses_in
 from .conftest import ZONES, Project, records
 
 LISTED = tuple(ZONES["zone"])
 CANARY = "CANARY77Q"
+SOUND = pd.DataFrame({"origin": ["Z00", "Z00"], "destination": ["Z00", "Z01"], "trips": [3, 1]})
 
 
 @pytest.fixture(autouse=True)
@@ -124,8 +125,7 @@ def test_of_flows_the_schema_alone_is_expected(met: Callable[..., dict[str, bool
     ],
 )
 def test_published_flows(tmp_path: Path, change: object, unmet: str | None) -> None:
-    sound = pd.DataFrame({"origin": ["Z00", "Z00"], "destination": ["Z00", "Z01"], "trips": [3, 1]})
-    outcome = flows_meet_expectations(change(sound), LISTED, LISTED, tmp_path)  # type: ignore[operator]
+    outcome = flows_meet_expectations(change(SOUND), LISTED, LISTED, tmp_path)  # type: ignore[operator]
     assert [name for name, met in outcome.items() if not met] == ([] if unmet is None else [unmet])
 
 
@@ -147,22 +147,6 @@ def test_flows_are_checked_once_in_a_run_unless_they_change(released: Project, m
     pd.read_parquet(flows).assign(destination="Z99").to_parquet(flows)
     assert check.count_violations(warehouse, "2001-01")["meets_expectations"] == 1
     assert looked == [0, 2]
-
-
-@pytest.mark.slow
-def test_two_runs_that_look_at_the_same_records_take_turns(project: Project) -> None:
-    """Else one closes to others a page that Great Expectations replaces for the second, and fails."""
-    settings, warehouse = project.component().checked(), Warehouse()
-    assert project.materialize("geography", "raw_trips").success
-    count_now, found = release_checks.release_checks(settings)[1].count_violations, list[dict[str, int]]()
-    count_now(warehouse, "2001-01")  # Great Expectations is imported: the next look takes a tenth of the wait
-    look = threading.Thread(target=lambda: found.append(count_now(Warehouse(), "2001-01")))
-    with exclusive(FlowWork(warehouse, settings, settings.key("2001-01")).staged.data_docs):
-        look.start()
-        look.join(timeout=1.5)
-        assert look.is_alive()
-    look.join(timeout=300)
-    assert found == [{"meets_expectations": 0}]
 
 
 FILES_CHANGE = {"open", "os.chmod", "os.mkdir", "os.rename", "os.remove"}
@@ -189,29 +173,47 @@ def test_pages_about_records_are_closed_at_every_moment(project: Project) -> Non
                 "meets_expectations": 0
             }
         count_violations("open", ())
-    assert len([path for path in seen if path.suffix == ".html"]) == 3
+    assert [path.name for path in seen if path.suffix == ".html"] == ["raw_records.html"]
     assert readable == set()
 
 
 @pytest.mark.parametrize("mask", [0o000, 0o077])
-def test_pages_about_what_is_public_are_read_by_all_whatever_the_umask(tmp_path: Path, mask: int) -> None:
-    expectations.import_expectations()  # late and as a release does: it takes longer than all other imports of tests
-    from od_assets.checks.data_docs import PublicFiles
-
-    files = PublicFiles(base_directory=str(tmp_path / "docs"), filepath_template="{0}/{1}.html")
+def test_a_page_about_what_is_public_is_read_by_all_whatever_the_umask(tmp_path: Path, mask: int) -> None:
     with umask(mask):
-        files.set(("flows", "page"), "<p>")
+        flows_meet_expectations(SOUND, LISTED, LISTED, tmp_path / "docs" / "trips")
     found = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "docs").rglob("*")}
-    assert found == {"flows": 0o755, "page.html": 0o644, ".ge_store_backend_id": 0o644}
+    assert found == {"trips": 0o755, "published_flows.html": 0o644}
 
 
-@pytest.mark.slow
-def test_pages_that_an_earlier_run_left_open_are_closed(project: Project) -> None:
+def test_a_page_that_an_earlier_run_left_open_is_closed(project: Project) -> None:
     settings, warehouse = project.component().checked(), Warehouse()
     assert project.materialize("geography", "raw_trips").success
     docs = FlowWork(warehouse, settings, settings.key("2001-01")).staged.data_docs
-    for path in (docs, *docs.rglob("*")):
-        path.chmod(0o755 if path.is_dir() else 0o644)
+    docs.chmod(0o755)
+    (page,) = docs.iterdir()
+    page.chmod(0o644)
     release_checks.release_checks(settings)[1].count_violations(warehouse, "2001-01")
-    assert {stat.S_IMODE(path.stat().st_mode) for path in docs.rglob("*") if path.is_file()} == {0o600}
-    assert {stat.S_IMODE(path.stat().st_mode) for path in (docs, *docs.rglob("*")) if path.is_dir()} == {0o700}
+    assert {path: stat.S_IMODE(path.stat().st_mode) for path in (docs, *docs.iterdir())} == {docs: 0o700, page: 0o600}
+
+
+def test_a_page_says_of_each_expectation_whether_it_is_met(tmp_path: Path) -> None:
+    flows_meet_expectations(SOUND.assign(origin="Z99", trips=[7001, 7002]), LISTED, LISTED, tmp_path)
+    page = (tmp_path / "published_flows.html").read_text(encoding="utf-8")
+    rows = re.findall(r"<tr><th scope=\"row\">(\w+)</th><td>(\w+)</td><td>.*</td>\n<td>(\S+)</td></tr>", page)
+    unmet = {"origin_is_listed": "expect_column_values_to_be_in_set"}
+    assert {column: kind for kind, column, met in rows if met != "yes"} == unmet
+    assert len(rows) == 10
+    assert not re.search(r"Z99|700[12]", page)
+
+
+@pytest.mark.parametrize("confidential", [False, True])
+def test_a_page_loads_nothing_and_names_no_host(tmp_path: Path, confidential: bool) -> None:
+    if confidential:
+        loaded().to_parquet(tmp_path / "raw_trips.parquet", index=False)
+        records_meet_expectations(tmp_path / "raw_trips.parquet", LISTED, Fraction(0), tmp_path)
+    else:
+        flows_meet_expectations(SOUND, LISTED, LISTED, tmp_path)
+    (page,) = tmp_path.glob("*.html")
+    assert addresses_in(page) == []
+    assert page.stat().st_size < 20_000
+    assert {path.suffix for path in tmp_path.rglob("*")} <= {".html", ".parquet"}

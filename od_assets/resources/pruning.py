@@ -1,0 +1,139 @@
+"""Find what may be removed below ``var``: old logs of Dagster, counts of published releases, and what killed runs left.
+
+Ledger, measurements, certificates, bundles, keys and counters are never among it.
+"""
+
+import gzip
+import shutil
+import sqlite3
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+
+from od_assets.project import dagster_home
+from od_assets.resources.dead_runs import COMPARISON_TAG, RELEASE_TAG, SITE_TAG
+from od_assets.resources.folders import Folders
+from od_core.files.durable import PUBLIC_FILE_MODE, sync, write_durably
+
+_WHOLE = 7
+"""Number of the newest logs that stay as they are."""
+
+_WITHOUT_EVENTS = 1 << 16
+"""Size in bytes that the log of a run exceeds only if it has events."""
+
+_STAGED = (
+    *("trip_counts", "*_trip_counts", "counted_for", "group_sizes.parquet", "points.parquet", "flows.parquet"),
+    *("estimate_*.parquet", "refined_*.parquet", "segments_*.parquet", "histograms.parquet", "boxes.parquet"),
+)
+"""Staged files that a run makes again from the records and the measurements."""
+
+_LEFT_BEHIND = (
+    *("**/.*.tmp", ".*.tmp.*", "releases/*/*/.*.staged", "releases/*/*/.*.replaced"),
+    *("confidential/doctor-*", "confidential/*/*/r*/spill", "confidential/*/*/r*/counts-*"),
+)
+"""Files and folders that processes remove when they end, unless they are killed. A series may have any plain name."""
+
+_PAGES = ("data_docs/*/*/r*/*/static", "confidential/*/*/r*/data_docs/*/static")
+"""Fonts and styles of the sites that Great Expectations made for earlier versions of this software."""
+
+
+def compress_logs(instance: dg.DagsterInstance, var: Path) -> None:
+    """Compress Dagster's logs of successful runs of releases, but the newest, to a twentieth of their size.
+
+    Dagster keeps the events of each run in a database of half a megabyte. Runs with their tags, materializations and
+    results of checks are elsewhere, and stay. ``gunzip -f`` brings a log back.
+    """
+    logs = sorted(_logs_with_events(var), key=lambda log: log.stat().st_mtime)[:-_WHOLE]
+    for log in _of_releases(instance, var, logs, [dg.DagsterRunStatus.SUCCESS]):
+        with suppress(OSError, sqlite3.Error):  # the disk is full, or the UI reads the log: a later run compresses it
+            _remove_events(log, kept=True)
+
+
+def prunable(folders: Folders, instance: dg.DagsterInstance | None, days: int) -> dict[str, list[Path]]:
+    """Return the files and folders that may be removed and are at least some days old, by what they are.
+
+    While runs are active, some of them may be in use. Without an instance, there are no logs.
+    """
+    var, before = folders.var, time.time() - days * 86400
+    logs = [] if instance is None else [*_logs_with_events(var), *_runs(var).glob("*.db.gz")]
+    of_releases = [] if instance is None else _of_releases(instance, var, logs, _FINISHED)
+    staged = [folders.staged(key) for key in folders.published_before(days) if folders.bundle(key).is_dir()]
+    places = [path for name in _LEFT_BEHIND for path in var.glob(name)]
+    return {
+        "logs of runs": [log for log in of_releases if log.stat().st_mtime <= before],
+        "pages of Great Expectations": [static.parent for name in _PAGES for static in var.glob(name)],
+        "counts and estimates": [path for folder in staged for name in _STAGED for path in folder.glob(name)],
+        "left by killed runs": [path for path in places if path.lstat().st_mtime <= before and not _is_needed(path)],
+    }
+
+
+def sizes_by_folder(found: Mapping[str, list[Path]], var: Path) -> list[dict[str, Any]]:
+    """Return one JSON-ready row for each kind of files and folder below ``var``: their number, and their bytes."""
+    rows = dict[tuple[str, str], dict[str, Any]]()
+    for what, paths in found.items():
+        for path in paths:
+            folder = path.relative_to(var).parts[0] if path.parent != var else "."
+            row = rows.setdefault((what, folder), {"what": what, "folder": folder, "number": 0, "bytes": 0})
+            row["number"] += 1
+            row["bytes"] += sum(file.lstat().st_size for file in (path, *path.rglob("*")) if not file.is_dir())
+    return [*rows.values()]
+
+
+def remove(path: Path) -> None:
+    """Remove a file or folder of :func:`prunable` durably; of a log, remove the events, so that the UI can open it."""
+    if path.suffix == ".db":
+        _remove_events(path)
+    elif path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
+    sync(path.parent)
+
+
+_FINISHED = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED]
+
+
+def _runs(var: Path) -> Path:
+    """Return the folder of the logs of runs in Dagster's home below ``var``. That of another home is the team's own."""
+    return dagster_home(var) / "history" / "runs"
+
+
+def _logs_with_events(var: Path) -> Iterator[Path]:
+    logs = (log for log in _runs(var).glob("*.db") if log.stem != "index")
+    return (log for log in logs if log.stat().st_size > _WITHOUT_EVENTS)
+
+
+def _of_releases(
+    instance: dg.DagsterInstance, var: Path, logs: list[Path], statuses: list[dg.DagsterRunStatus]
+) -> list[Path]:
+    """Return those of some logs that are of a release, a comparison or the site, and of a run with such a status."""
+    if not logs or Path(instance.root_directory).resolve() != dagster_home(var).resolve():
+        return []
+    by_run = {log.name.partition(".")[0]: log for log in logs}
+    runs = instance.get_runs(dg.RunsFilter(run_ids=[*by_run], statuses=statuses))
+    return [by_run[run.run_id] for run in runs if {RELEASE_TAG, COMPARISON_TAG, SITE_TAG} & run.tags.keys()]
+
+
+def _remove_events(log: Path, *, kept: bool = False) -> None:
+    """Remove the events from a log, of which 20 KB remain; first write them to a compressed file if they are ``kept``.
+
+    Without the file, a UI that has opened the log before would show an error.
+    """
+    with closing(sqlite3.connect(log, isolation_level=None)) as connection:
+        connection.execute("PRAGMA journal_mode = DELETE")  # the whole log is in one file now
+        if kept:
+            content = gzip.compress(log.read_bytes(), mtime=0)
+            write_durably(log.with_suffix(".db.gz"), lambda file: file.write_bytes(content), mode=PUBLIC_FILE_MODE)
+        connection.execute("PRAGMA page_size = 512")
+        connection.execute("DELETE FROM event_logs")
+        connection.execute("VACUUM")
+        connection.execute("PRAGMA journal_mode = WAL")
+
+
+def _is_needed(path: Path) -> bool:
+    """Return whether a hidden folder may be all that is left of a bundle."""
+    return path.suffix in (".staged", ".replaced") and not path.with_name(path.stem[1:]).exists()
