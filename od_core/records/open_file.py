@@ -288,7 +288,10 @@ class RecordFile:
         return relation, ()
 
     def rows_of_table(self, connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyRelation:
-        """Return the table or view of a DuckDB file that the format names. A view cannot read another file."""
+        """Return the table or view of a DuckDB file that the format names. A view cannot read another file.
+
+        Text has no collation: it is compared by its bytes, as that of other files and of the geography.
+        """
         connection.execute(f"ATTACH {quoted_text(str(self.source))} AS source (TYPE duckdb, READ_ONLY)")
         tables_found = connection.sql(
             "SELECT table_schema, table_name FROM information_schema.tables WHERE table_catalog = 'source' ORDER BY ALL"
@@ -298,7 +301,10 @@ class RecordFile:
             tables_named = nearest_known(self.form.table, tuple(tables)) if tables else "it has no tables"
             raise self.fault("OD-TRIPS-TABLE", f"has no table {self.form.table!r} ({tables_named})", next_step=CORRECT)
         schema, name = tables[self.form.table]
-        return connection.sql(f"SELECT * FROM source.{quoted_name(schema)}.{quoted_name(name)}")  # noqa: S608  # quoted
+        table = connection.sql(f"SELECT * FROM source.{quoted_name(schema)}.{quoted_name(name)}")  # noqa: S608  # quoted
+        of_text = (name for name, kind in zip(table.columns, table.types, strict=True) if kind.id == "varchar")
+        texts = ", ".join(f"CAST({name} AS VARCHAR) COLLATE C AS {name}" for name in map(quoted_name, of_text))
+        return table.project(f"* REPLACE ({texts})") if texts else table
 
 
 @dataclass(frozen=True)
