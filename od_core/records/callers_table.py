@@ -41,6 +41,9 @@ from od_core.records.segments import Breakdown, loaded_column
 IN_PERIOD = "in_period"
 """Name of a column of true and false, which marks the records of the period."""
 
+AS_DOUBLE = "TRY_CAST({} AS DOUBLE)".format
+_AS_TRUTH = "TRY_CAST({} AS BOOLEAN)".format
+
 _CORRECT = "correct the file or the names in columns, or read the file yourself and pass the table"
 """Next step of a fault of a file. Those of the pipeline's readers speak of a declaration, which a caller lacks."""
 
@@ -65,6 +68,7 @@ def read_table(
     optional: Sequence[str] = (),
     *,
     numbers: Sequence[str] = (),
+    as_number: Callable[[str], str] = as_count,
     named: str,
     code: str,
 ) -> ReadTable:
@@ -77,14 +81,16 @@ def read_table(
             compressed by gzip if its name ends in .gz.
         needed, optional: names of columns that the table must have, and of those that are read if it has them.
         numbers: columns whose text is converted to numbers. Text that is not a number becomes NaN.
+        as_number: returns the SQL that converts them, given that of a column of text: counts, or ``AS_DOUBLE``.
         named: name of a table in memory for messages, a plural such as ``the records``.
         code: code of the error for a column that is missing or occurs twice.
 
     Raises:
         OdError: the object is not a table, the file cannot be read, or a column is missing or occurs twice.
     """
+    parsed = {IN_PERIOD: _AS_TRUTH} | dict.fromkeys(numbers, as_number)
     if isinstance(table, (str, Path)):
-        return _read_file(Path(table), needed, optional, numbers, code)
+        return _read_file(Path(table), needed, optional, parsed, code)
     frame = data_frame(table)
     names = [str(name) for name in frame.columns]
     frame = frame.set_axis(names, axis="columns")
@@ -94,9 +100,9 @@ def read_table(
     for name in needed:
         if name not in names:
             raise _missing(name, needed, names, named, code)
-    present = [name for name in (*numbers, IN_PERIOD) if name in names and name in (*numbers, *needed, *optional)]
+    present = [name for name in parsed if name in names and name in (*numbers, *needed, *optional)]
     of_text = [name for name in present if pd.api.types.infer_dtype(frame[name], skipna=True) == "string"]
-    read = {name: _as_read(frame[name], is_number=name in numbers) for name in of_text}
+    read = {name: _as_read(frame[name], parsed[name]) for name in of_text}
     return ReadTable(frame.assign(**read), names, named)
 
 
@@ -248,16 +254,13 @@ def whole_numbers(column: pd.Series, fault: Callable[[str, int | None], OdError]
     return counts
 
 
-def _as_read(column: pd.Series, *, is_number: bool) -> pd.Series:
-    """Return the numbers or truth values of a column of text as a file is read.
-
-    It is the column itself if it must have numbers, and also has another text.
-    """
-    query = f"SELECT {_parsed('value', is_number=is_number)} AS value FROM given"  # noqa: S608  # names of our own
+def _as_read(column: pd.Series, parsed: Callable[[str], str]) -> pd.Series:
+    """Return the numbers or truth values of a column of text as a file is read."""
+    query = f"SELECT {parsed('value')} AS value FROM given"  # noqa: S608  # names of our own
     with memory_database() as connection:
         connection.register("given", pa.table({"value": texts(column)}))
-        read = pd.Series(connection.sql(query).to_arrow_table()["value"].to_numpy(), column.index, name=column.name)
-    return column if is_number and (read.isna() & column.notna()).any() else read
+        read = connection.sql(query).to_arrow_table()["value"].to_numpy()
+    return pd.Series(read, column.index, name=column.name)
 
 
 def _missing(name: str, needed: Sequence[str], names: list[str], named: str, code: str) -> OdError:
@@ -275,7 +278,7 @@ def _missing(name: str, needed: Sequence[str], names: list[str], named: str, cod
 
 
 def _read_file(
-    source: Path, needed: Sequence[str], optional: Sequence[str], numbers: Sequence[str], code: str
+    source: Path, needed: Sequence[str], optional: Sequence[str], parsed: Mapping[str, Callable[[str], str]], code: str
 ) -> ReadTable:
     """Read a file with the pipeline's reader of tables. Its faults get a next step that a caller can take."""
     if (absent := absence(source)) is not None:
@@ -290,21 +293,14 @@ def _read_file(
                 if name not in types and (repeated := file.repeated(name)) is not None:
                     raise repeated.changed(code=code)
             columns = [name for name in dict.fromkeys((*needed, *optional)) if name in types]
-            fields = ", ".join(_field(name, types[name], name in numbers) for name in columns)
+            fields = ", ".join(_field(name, types[name], parsed.get(name)) for name in columns)
             frame = data_frame(file.relation.select(fields).to_arrow_reader().read_all())
     except InputError as fault:
         raise_alone(fault if fault.code == "OD-FILE-INCOMPLETE" else fault.changed(next_step=_CORRECT))
     return ReadTable(frame, list(types), source.name)
 
 
-def _field(name: str, kind: str, is_number: bool) -> str:
-    """Return the SQL that selects a column, read as a number or a truth value if it is text that must be one."""
+def _field(name: str, kind: str, parsed: Callable[[str], str] | None) -> str:
+    """Return the SQL that selects a column. ``parsed`` is for text that must be a number or a truth value."""
     column = quoted_name(name)
-    if kind != "VARCHAR" or not (is_number or name == IN_PERIOD):
-        return column
-    return f"{_parsed(column, is_number=is_number)} AS {column}"
-
-
-def _parsed(column: str, *, is_number: bool) -> str:
-    """Return the SQL of the number, or else of the truth value, in a column of text."""
-    return as_count(column) if is_number else f"TRY_CAST({column} AS BOOLEAN)"
+    return column if kind != "VARCHAR" or parsed is None else f"{parsed(column)} AS {column}"

@@ -116,6 +116,9 @@ GOOD = {
     "decimal128(18, 0)": decimals("77", "2", kind=pa.decimal128(18, 0)),
     "decimal128(38, 20)": decimals("77", "2"),
     "text": pa.array(["77", "2"]),
+    "text with a point": pa.array(["77.0", "+2."]),
+    "text with exponents": pa.array(["770e-1", "0.02E+2"]),
+    "text with zeros after its digits": pa.array([" 77.00", "2.00000"]),
 }
 BAD = {
     "a decimal fraction": decimals("77", "1.5"),
@@ -130,6 +133,15 @@ BAD = {
     "NaN": pa.array([77.0, float("nan")]),
     "a fraction": pa.array([77.0, 1.5]),
     "a fraction as text": pa.array(["77", "1.00000000000000000001"]),
+    "a fraction by its exponent": pa.array(["77", "99999999999999999e-17"]),
+    "a fraction by a large exponent": pa.array(["77", "1e-99999999999999999999"]),
+    "a text of a decimal above 2^53": pa.array(["77", "900719925474099.3e1"]),
+    "a text above every double": pa.array(["77", "1e400"]),
+    "a point between thousands": pa.array(["77", "12.000"]),
+    "a sign and a point between thousands": pa.array(["77", " +12.000 "]),
+    "a point before three zeros": pa.array(["77", "0.000"]),
+    "points between thousands": pa.array(["77", "1.000.000"]),
+    "a sign alone": pa.array(["77", "-"]),
     "no number": pa.array(["77", "*"]),
     "Booleans": pa.array([True, False]),
 }
@@ -189,6 +201,17 @@ def test_decimals_are_weights_sizes_cells_and_coordinates_too(tmp_path, containe
     assert Trajectories.from_cells(cells, grid, columns=columns).points.tolist() == [[3, 1], [2, 0]]
     bounds = [(0, 4), (0, 4)]
     assert Trajectories.from_coordinates(cells, grid, bounds, columns=columns).points.tolist() == [[3, 1], [2, 0]]
+
+
+@pytest.mark.parametrize("container", LIBRARY)
+@pytest.mark.parametrize("kind", [pa.float64(), pa.string()])
+def test_coordinates_are_no_counts(tmp_path, container, kind):
+    """As text or as numbers, they are fractions, also with three digits after a point."""
+    places = pa.table({"x": pa.array(["1.75", "3.000"]), "y": pa.array(["0.25", "2.9"])})
+    given = LIBRARY[container](places.cast(pa.schema([("x", kind), ("y", kind)])), tmp_path)
+    bounds = [(0, 4), (0, 4)]
+    placed = Trajectories.from_coordinates(given, Grid((8, 8)), bounds, columns=["x", "y"])
+    assert placed.points.tolist() == [[3, 0], [6, 5]]
 
 
 @pytest.mark.parametrize("container", LIBRARY)
