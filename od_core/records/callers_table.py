@@ -10,20 +10,22 @@ from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
+from uuid import UUID
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from od_core.errors import InputError, OdError, base_name, nearest_only, raise_alone
+from od_core.errors import InputError, OdError, nearest_only, raise_alone
 from od_core.files.data_frame import (
+    Table,
     TableOrFile,
     column_names,
     data_frame,
     exact_numbers,
     holds_numbers,
-    may_hold_text,
+    other_type,
     shown_columns,
     texts,
 )
@@ -103,7 +105,7 @@ def read_table(
     present = [name for name in parsed if name in names and name in (*numbers, *needed, *optional)]
     of_text = [name for name in present if pd.api.types.infer_dtype(frame[name], skipna=True) == "string"]
     read = {name: _as_read(frame[name], parsed[name]) for name in of_text}
-    return ReadTable(frame.assign(**read), names, named)
+    return ReadTable(_with_uuids(frame.assign(**read), table, (*needed, *optional)), names, named)
 
 
 ROLES = {"origin": "origin", "destination": "destination", "trips": "trips", "weight": "weight"}
@@ -187,15 +189,15 @@ def _refuse_shared(names: Mapping[str, str], segments: Sequence[str], unit: Priv
 
 
 def _refuse_no_text(column: pd.Series, *, is_zone: bool) -> None:
-    """Raise OdError if a column of codes holds numbers, or a column of categories holds no text."""
-    if not column.notna().any() or (not pd.api.types.is_numeric_dtype(column) if is_zone else may_hold_text(column)):
+    """Raise OdError if a column of codes or of categories holds another type than text."""
+    if (kind := other_type(column)) is None:
         return
-    message = f"{base_name(column.dtype)}; the categories of a breakdown must be text"
+    must_be = "the categories of a breakdown must be text"
     step = f"give column {column.name!r} the listed categories as text: {READ_AS_TEXT}"
     if is_zone:
-        message = "numbers; zone codes must be text, because numbers lose leading zeros"
+        must_be = "zone codes must be text, because numbers lose leading zeros"
         step = f"read column {column.name!r} as text: {READ_AS_TEXT}"
-    raise OdError("OD-TRIPS-NOT-TEXT", f"column {column.name!r} holds {message}", next_step=step)
+    raise OdError("OD-TRIPS-NOT-TEXT", f"column {column.name!r} holds {kind}; {must_be}", next_step=step)
 
 
 def _whole_counts(column: pd.Series) -> NDArray[np.int64]:
@@ -208,20 +210,21 @@ def _whole_counts(column: pd.Series) -> NDArray[np.int64]:
 
 
 def _weights(column: pd.Series) -> pa.Array:
-    """Return weights as numbers, or as text, as in a file of records. Raises OdError for a column of neither."""
+    """Return weights as numbers, or as text, as in a file of records. Raises OdError for a column of other types."""
     if column.dtype != object and holds_numbers(column):
         return pa.array(column.to_numpy(dtype=np.float64, na_value=np.nan))
-    if not (pd.api.types.is_object_dtype(column.dtype) or pd.api.types.is_string_dtype(column.dtype)):
-        raise no_weights(f"column {column.name!r} holds {base_name(column.dtype)}")
-    return texts(column, (int, float, np.number, Decimal))
+    numbers = (int, float, np.number, Decimal)
+    if (kind := other_type(column, *numbers)) is not None:
+        raise no_weights(f"column {column.name!r} holds {kind}")
+    return texts(column, numbers)
 
 
 def _user_ids(column: pd.Series) -> pa.Array:
-    """Return user ids as text, and None for other values. Raises OdError if the type of the column can hold no ids."""
+    """Return user ids as text. Raises OdError if the column holds other types than text and whole numbers."""
     if pd.api.types.is_integer_dtype(column.dtype):
         return pa.array(column).cast(pa.large_string())
-    if column.notna().any() and not may_hold_text(column):
-        raise no_user_ids(f"column {column.name!r} holds {base_name(column.dtype)}")
+    if (kind := other_type(column, int, np.integer)) is not None:
+        raise no_user_ids(f"column {column.name!r} holds {kind}")
     return texts(column, (int, np.integer))
 
 
@@ -254,13 +257,24 @@ def whole_numbers(column: pd.Series, fault: Callable[[str, int | None], OdError]
     return counts
 
 
+def _with_uuids(frame: pd.DataFrame, table: Table, asked: Sequence[str]) -> pd.DataFrame:
+    """Return a data frame with the type of those columns of a DuckDB relation that DuckDB passes on as text."""
+    kinds = [] if isinstance(table, pd.DataFrame) else getattr(table, "types", [])
+    named = zip(getattr(table, "columns", []), kinds, strict=False)
+    uuids = [name for name, kind in named if kind == "UUID" and name in asked]
+    return frame.assign(**{name: frame[name].map(UUID, na_action="ignore") for name in uuids})
+
+
 def _as_read(column: pd.Series, parsed: Callable[[str], str]) -> pd.Series:
-    """Return the numbers or truth values of a column of text as a file is read."""
+    """Return the numbers or truth values of a column of text as a file is read.
+
+    It is the column itself if it must have numbers, and also has another text.
+    """
     query = f"SELECT {parsed('value')} AS value FROM given"  # noqa: S608  # names of our own
     with memory_database() as connection:
         connection.register("given", pa.table({"value": texts(column)}))
-        read = connection.sql(query).to_arrow_table()["value"].to_numpy()
-    return pd.Series(read, column.index, name=column.name)
+        read = pd.Series(connection.sql(query).to_arrow_table()["value"].to_numpy(), column.index, name=column.name)
+    return column if parsed is not _AS_TRUTH and (read.isna() & column.notna()).any() else read
 
 
 def _missing(name: str, needed: Sequence[str], names: list[str], named: str, code: str) -> OdError:
@@ -295,6 +309,7 @@ def _read_file(
             columns = [name for name in dict.fromkeys((*needed, *optional)) if name in types]
             fields = ", ".join(_field(name, types[name], parsed.get(name)) for name in columns)
             frame = data_frame(file.relation.select(fields).to_arrow_reader().read_all())
+            frame = _with_uuids(frame, file.relation, columns)
     except InputError as fault:
         raise_alone(fault if fault.code == "OD-FILE-INCOMPLETE" else fault.changed(next_step=_CORRECT))
     return ReadTable(frame, list(types), source.name)

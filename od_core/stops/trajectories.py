@@ -18,7 +18,7 @@ import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
 from od_core.errors import OdError
-from od_core.files.data_frame import Table, TableOrFile, data_frame, exact_numbers, holds_numbers
+from od_core.files.data_frame import Table, TableOrFile, data_frame, exact_numbers, holds_numbers, other_type
 from od_core.geography.codes import check_case, lost_to_pandas, text_codes
 from od_core.notebook import Confidential
 from od_core.privacy.neighbours import FAULT_THRESHOLD
@@ -175,6 +175,9 @@ class Trajectories(Confidential):
         places = _given(trips, columns, as_number=None, one_row_a_trip=one_row_a_trip)
         if not isinstance(places, pd.DataFrame) or not len(places.columns):
             raise _fault("OD-STOPS-DIMENSIONS", "trips need one column per place")
+        for name, column in places.items():
+            if (kind := other_type(column)) is not None:
+                raise _fault("OD-STOPS-ZONE", f"column {name!r} holds {kind}; zone codes must be text")
         numbered = places.astype(object).map(lambda code: number.get(code, -1) if isinstance(code, str) else -1)
         cells = numbered.to_numpy(dtype=np.int64)
         if (cells < 0).any():

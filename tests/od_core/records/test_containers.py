@@ -6,10 +6,12 @@ import csv
 import re
 from collections import Counter
 from collections.abc import Callable
+from datetime import date, datetime, time
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import duckdb
 import numpy as np
@@ -25,6 +27,7 @@ from od_core.group_sizes.groups import GroupSizes
 from od_core.records.counting import count_trips, trip_counts_of
 from od_core.records.formats import TABLE, RecordColumns
 from od_core.records.load import load_records
+from od_core.records.segments import Breakdown, SegmentSource
 from od_core.stops.geometry import Grid
 from od_core.stops.trajectories import Trajectories
 from tests.od_core.truth import pairs_of
@@ -222,6 +225,76 @@ def test_whole_user_ids_stay_whole_if_one_is_missing(tmp_path, container):
     unit = PrivacyUnit("user", column="who", max_trips=1)
     found = outcome(partial(counted, table, container, tmp_path, trips=None, unit=unit, key=bytes(32)))
     assert found == ("OD-TRIPS-USER-ID" if container == "pandas" else {("01", "02"): 3})
+
+
+OTHER_TYPES = {
+    "binary": pa.array([b"01", b"02"]),
+    "list": pa.array([["01"], ["02"]]),
+    "struct": pa.array([{"zone": "01"}, {"zone": "02"}]),
+    "map": pa.array([[("zone", "01")], [("zone", "02")]], pa.map_(pa.string(), pa.string())),
+    "timestamp": pa.array([datetime(2026, 1, 1), datetime(2026, 1, 2)]),
+    "date": pa.array([date(2026, 1, 1), date(2026, 1, 2)]),
+    "time": pa.array([time(7), time(8)]),
+    "Boolean": pa.array([True, False]),
+    "decimal": decimals("1", "2", kind=pa.decimal128(9, 0)),
+    "double": pa.array([1.0, 2.0]),
+    "UUID": pa.array([UUID(int=1).bytes, UUID(int=2).bytes], pa.uuid()),
+}
+MIXED = {
+    "bytes": ["01", b"02"],
+    "list": ["01", ["02"]],
+    "dict": [{"zone": "01"}, "02"],
+    "UUID": ["01", UUID(int=2)],
+    "Decimal": [Decimal(1), "02"],
+    "Timestamp": [pd.Timestamp(2026, 1, 1), None],
+    "Timedelta": [pd.Timedelta(1), None],
+    "bool": [np.nan, True],
+    "float": ["01", 2.0],
+}
+
+
+CODES = ["OD-TRIPS-NOT-TEXT", "OD-TRIPS-USER-ID", "OD-TRIPS-NOT-TEXT"]
+
+
+def refused_types(flows: Any) -> list[str]:
+    """What is said of column x as that of zone codes, of user ids and of categories."""
+    said = []
+    for columns, unit, breakdowns in (
+        ({"origin": "x"}, PrivacyUnit("trip"), []),
+        ({}, PrivacyUnit("user", column="x", max_trips=1), []),
+        ({"kind": "x"}, PrivacyUnit("trip"), [Breakdown("kind", ("01", "02"), unknown="02")]),
+    ):
+        options = {"unit": unit, "breakdowns": breakdowns, "key": bytes(32), "fault_threshold": 1}
+        with pytest.raises(OdError) as refused:
+            count_trips(flows, TREE, one_row_a_trip=True, columns=columns, **options)
+        said.append(f"{refused.value.code}: {refused.value.message}")
+    return said
+
+
+@pytest.mark.representatives("binary", "struct", "UUID")
+@pytest.mark.parametrize("kind", OTHER_TYPES)
+def test_a_column_of_another_type_than_text_is_refused_by_its_type_in_every_container(tmp_path, kind):
+    table = pa.table({"origin": ["01", "02"], "destination": ["02", "NA"], "x": OTHER_TYPES[kind]})
+    for container in set(LIBRARY) - {"csv"}:
+        for said, code in zip(refused_types(LIBRARY[container](table, tmp_path)), CODES, strict=True):
+            assert re.fullmatch(rf"{code}: column 'x' holds [\w.]+; .*text.*", said), (container, said)
+    for container in ("parquet", "duckdb"):
+        columns = [RecordColumns(origin="x"), RecordColumns(user="x")]
+        columns.append(RecordColumns(segments=(SegmentSource("kind", "x"),)))
+        found = [outcome(partial(piped, table, container, tmp_path, one, one_row_a_trip=True)) for one in columns]
+        assert found == CODES, container
+
+
+@pytest.mark.parametrize("kind", MIXED)
+def test_objects_of_another_type_among_text_are_refused_by_it(kind):
+    frame = pd.DataFrame({"origin": ["01", "02"], "destination": "NA", "x": pd.Series(MIXED[kind], dtype=object)})
+    for given_ in (frame, frame.astype({"x": "category"})) if kind not in ("list", "dict") else (frame,):
+        assert all(f"column 'x' holds {kind};" in said for said in refused_types(given_))
+    groups = frame.rename(columns={"x": "area"}).assign(group=["g", "h"], size=1)
+    with pytest.raises(OdError, match=f"OD-GROUPS-AREA: column 'area' holds {kind};"):
+        GroupSizes.from_frame(groups, GEOGRAPHY)
+    with pytest.raises(OdError, match=f"OD-STOPS-ZONE: column 'x' holds {kind};"):
+        Trajectories.from_zones(frame[["x"]], ZONES)
 
 
 def test_a_code_that_pandas_reads_as_missing_is_kept_as_the_messages_say(tmp_path):
