@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 from pyarrow import feather, orc
 
 from od_core import FlowTree, Geography, OdError, PrivacyUnit
-from od_core.records.counting import trip_counts_of
+from od_core.records.counting import count_trips, trip_counts_of
 from od_core.records.formats import FORMATS
 from od_core.records.load import RecordColumns, load_records
 from od_core.records.segments import SegmentSource
@@ -174,6 +174,40 @@ def test_a_file_that_is_not_what_is_stated(tmp_path, name):
     assert said in str(error)
     assert file in str(error)
     assert name != "no header" or CANARY in error.confidential_detail
+
+
+ABOVE = {
+    "a title": ("Trips of June\n", {}, "but line 2 contains them", "remove what is above line 2"),
+    "titles and a blank line": ("Trips\nof June\n\n", {}, "but line 4 contains them", "remove what is above line 4"),
+    "a title of as many fields": ("Trips,June\n", {}, "but line 2 contains them", "remove what is above line 2"),
+    "a title in quotes": ('"Trips, of\nJune"\n', {}, "contains them", "remove what is above"),
+    "a title of another delimiter": (
+        "Trips\n",
+        {"delimiter": ";"},
+        "but line 2 contains them if ',' separates the fields",
+        'remove what is above line 2, and write delimiter: ","',
+    ),
+    "sep= of the delimiter": ("sep=,\r\n", {}, "its first line is 'sep=,', which is for Excel alone", "above line 2"),
+    "sep= of another": ("sep=,\n", {"delimiter": ";"}, "its first line is 'sep=,'", 'and write delimiter: ","'),
+    "sep= in quotes": ('"SEP=,"\n', {}, "its first line is 'SEP=,'", "remove what is above line 2"),
+    "a blank line": ("\n", {}, "begins with an empty line, in place of its header", "correct the file"),
+}
+
+
+@pytest.mark.parametrize("name", ABOVE)
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
+def test_what_stands_above_the_header_is_named(tmp_path, name, encoding):
+    above, options, cause, step = ABOVE[name]
+    (tmp_path / "t.csv").write_bytes((above + GOOD).encode(encoding))
+    error = refused(tmp_path / "t.csv", TABLE.declared(**options))
+    assert cause in error.message
+    assert step in error.next_step
+    assert "June" not in str(error)
+    assert CANARY not in str(error)
+    if not options:
+        with pytest.raises(OdError) as by_library:
+            count_trips(tmp_path / "t.csv", TREE)
+        assert cause in by_library.value.message
 
 
 @pytest.mark.usefixtures("own_scratch_databases")
