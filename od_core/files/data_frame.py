@@ -15,7 +15,7 @@ import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from od_core.errors import OdError, nearest_known, raise_alone
+from od_core.errors import OdError, base_name, nearest_known, raise_alone
 from od_core.files.duckdb_session import of_machine
 
 
@@ -40,25 +40,35 @@ _SHOWN_COLUMNS = 10
 
 
 def data_frame(table: Table) -> pd.DataFrame:
-    """Return a table as a pandas data frame. A data frame is returned unchanged.
+    """Return a table as a pandas data frame. A data frame is returned unchanged, but for views of text.
 
     Whole numbers and decimals keep their Arrow type. pandas' own types would make floats of whole numbers if one is
-    missing, and objects of decimals.
+    missing, and objects of decimals. An index that pandas wrote stays a column.
 
     Raises OdError if the object is not such a table, its rows cannot be read, as those of a query that fails, memory
     does not suffice, or pandas cannot represent its values. The message quotes none of them.
     """
     if isinstance(table, pd.DataFrame):
-        return table
+        return _without_views(table)
     if not hasattr(table, "__arrow_c_stream__"):
         step = "read the file first, with its codes as text: pandas.read_csv(path, dtype=str, keep_default_na=False)"
         raise _no_table(f"{type(table).__name__} is not a table", step if isinstance(table, (str, Path)) else _GIVE)
     try:
-        frame: pd.DataFrame = pa.table(table).to_pandas(types_mapper=_exact_type)
+        frame: pd.DataFrame = pa.table(table).to_pandas(types_mapper=_exact_type, ignore_metadata=True)
     except Exception as error:  # noqa: BLE001  # a query of the caller may raise anything, with a value in its text
         name = type(table).__name__
         unread = f"pandas cannot represent the values of this {name}, or they cannot be read"
         raise_alone(of_machine(error, f"this {name} cannot be read") or _no_table(unread, detail=str(error)))
+    return frame
+
+
+def _without_views(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return a data frame with text in place of Arrow's views of text, of which pandas cannot even tell the type."""
+    for place, kind in enumerate(frame.dtypes):
+        if isinstance(kind, pd.ArrowDtype) and pa.types.is_string_view(kind.pyarrow_dtype):
+            frame = frame.copy(deep=False)
+            text = pa.array(frame.iloc[:, place]).cast(pa.large_string())
+            frame.isetitem(place, pd.arrays.ArrowExtensionArray(text))
     return frame
 
 
@@ -113,10 +123,27 @@ def texts(column: pd.Series, written_out: tuple[type, ...] = ()) -> pa.Array:
     return pa.array(map(text, column.astype(object)), pa.large_string())
 
 
-def may_hold_text(column: pd.Series) -> bool:
-    """Return whether the type of a column allows text."""
-    kinds = column.cat.categories if isinstance(column.dtype, pd.CategoricalDtype) else column
-    return bool(pd.api.types.is_object_dtype(kinds.dtype) or pd.api.types.is_string_dtype(kinds.dtype))
+def other_type(column: pd.Series, *kinds: type) -> str | None:
+    """Return the name of a type that a column holds besides text, ``kinds`` and missing values; None without one.
+
+    Of objects, it is the type of the first such value. A Boolean is no number.
+    """
+    dtype = column.dtype
+    if isinstance(dtype, pd.CategoricalDtype):
+        column = pd.Series(dtype.categories, dtype=object)
+    elif isinstance(dtype, pd.StringDtype) or not column.notna().any():
+        return None
+    elif isinstance(dtype, pd.ArrowDtype):
+        kind = dtype.pyarrow_dtype.value_type if pa.types.is_dictionary(dtype.pyarrow_dtype) else dtype.pyarrow_dtype
+        is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+        return None if is_text else getattr(kind, "extension_name", base_name(kind))
+    elif not pd.api.types.is_object_dtype(dtype):
+        return base_name(dtype)
+    if pd.api.types.infer_dtype(column, skipna=True) == "string":
+        return None
+    present = column[column.notna()]
+    others = (value for value in present if not isinstance(value, (str, *kinds)) or isinstance(value, bool))
+    return next((type(value).__name__ for value in others), None)
 
 
 def column_names(columns: Mapping[str, str] | None, roles: Sequence[str], hint: str = "") -> dict[str, str]:

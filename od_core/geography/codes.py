@@ -148,7 +148,7 @@ def check_columns(table: pd.DataFrame, of: str, expected: Sequence[str]) -> None
     names = [str(column) for column in table.columns]
     missing = next((name for name in expected if name not in names), None)
     if missing is not None:
-        raise no_column(of, missing, names, expected)
+        raise no_column(of, missing, names, expected, table)
     twice = first_repeated([name for name in names if name.strip()])
     if twice is not None:
         places = " and ".join(str(place) for place, name in enumerate(names, start=1) if name == twice)
@@ -156,16 +156,24 @@ def check_columns(table: pd.DataFrame, of: str, expected: Sequence[str]) -> None
         raise geography_fault("OD-GEOGRAPHY-COLUMN", message, f"column {twice!r}")
 
 
-def no_column(table: str, name: str, columns: Sequence[str], expected: Sequence[str]) -> OdError:
+def no_column(
+    table: str, name: str, columns: Sequence[str], expected: Sequence[str], rows: pd.DataFrame | None = None
+) -> OdError:
     """Return the OdError for a column that a public list lacks, as :func:`check_columns` raises it."""
     if any(column in columns for column in expected):
         near = nearest_known(name, tuple(columns))
         return geography_fault("OD-GEOGRAPHY-COLUMN", f"{table} has no column {name!r} ({near})")
-    return geography_fault(
-        "OD-GEOGRAPHY-COLUMN",
+    message, detail = (
         f"{table} has no column {name!r} and none of the other expected columns",
-        f"its columns: {list(columns)!r}",
+        f"its columns: {columns!r}",
     )
+    first = [] if rows is None else rows.head(50).itertuples(index=False)
+    for line, row in enumerate(first, start=2):
+        if any(isinstance(value, str) and value in expected for value in row):
+            step = f"remove what is above line {line}, such as a title"
+            message += f", which are in line {line}"
+            return geography_fault("OD-GEOGRAPHY-COLUMN", message, detail, next_step=step)
+    return geography_fault("OD-GEOGRAPHY-COLUMN", message, detail)
 
 
 def geography_fault(

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -70,7 +72,12 @@ Boundaries = tuple[bytes | None, ...]
 BOUNDARY = "boundary"
 """Column of the boundaries of zones in :meth:`od_core.Geography.to_frame`, as WKB in hexadecimal digits."""
 
-_WGS84 = ("EPSG:4326", "OGC:CRS84")
+_WGS84 = re.compile(
+    r'(EPSG:(4326|4979|9518|9705|9707)|OGC:CRS84h?|(COMPD_CS|COMPOUNDCRS)\["WGS 84 \+ .*'
+    r'|GEOGCRS\["(WGS_1984_3D|(GCS_)?WGS[ _]84[ _]longitude-latitude-height)".*)',
+    re.DOTALL,
+)
+"""WGS 84, without or with heights, by its code or in WKT as GDAL writes it."""
 _POLYGON, _MULTIPOLYGON = 3, 6
 _HALF_AROUND, _POLE = 180, 90
 
@@ -84,7 +91,7 @@ def read_boundaries(path: Path, column: str) -> dict[str, bytes]:
     """Return the boundaries in a file by the codes of their areas, which are texts in the property ``column``.
 
     The file is GeoJSON, GeoPackage, GeoParquet (``.parquet``, shapes as WKB), or another file with one layer that GDAL
-    reads, in WGS 84 (EPSG:4326).
+    reads, in WGS 84 (EPSG:4326). Heights and measures of points are dropped.
 
     Raises:
         OdError: the extra ``boundaries`` is not installed; the file is missing or unreadable, is in another coordinate
@@ -95,7 +102,7 @@ def read_boundaries(path: Path, column: str) -> dict[str, bytes]:
     if (absent := absence(path)) is not None:
         raise _boundaries_fault(absent, code="OD-FILE-MISSING")
     system, codes, shapes = (_geoparquet if path.suffix == ".parquet" else _layer)(path, column)
-    if system not in _WGS84:
+    if not _WGS84.fullmatch(str(system)):
         raise _boundaries_fault(f"{path.name} is in {system}, not in WGS 84 (EPSG:4326)")
     boundaries: dict[str, bytes] = {}
     for code, shape in zip(codes, shapes, strict=True):
@@ -132,10 +139,12 @@ _Read = tuple[str | None, Sequence[Any], Sequence[bytes | None]]
 def _layer(path: Path, column: str) -> _Read:
     """Read a file of boundaries with GDAL."""
     try:
-        fields = list(map(str, pyogrio.read_info(path)["fields"]))
-        if column not in fields:
-            raise no_column("the file of boundaries", column, fields, (column,))
-        facts, _, shapes, (codes,) = pyogrio.raw.read(path, columns=[column])
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Measured", UserWarning)  # the measures are dropped
+            fields = list(map(str, pyogrio.read_info(path)["fields"]))
+            if column not in fields:
+                raise no_column("the file of boundaries", column, fields, (column,))
+            facts, _, shapes, (codes,) = pyogrio.raw.read(path, columns=[column], force_2d=True)
     except (pyogrio.errors.DataSourceError, pyogrio.errors.DataLayerError, ValueError) as error:
         raise_alone(_boundaries_fault(f"{path.name} cannot be read as a layer of boundaries", str(error)))
     return facts["crs"], codes, shapes
@@ -156,7 +165,7 @@ def _geoparquet(path: Path, column: str) -> _Read:
     names = [name for name in table.column_names if name != shape_column]
     if column not in names:
         raise no_column("the file of boundaries", column, names, (column,))
-    identity = (system or {}).get("id", {})
+    identity = (system or {}).get("id") or next(iter((system or {}).get("components", [])), {}).get("id", {})
     name = ":".join(str(identity.get(part)) for part in ("authority", "code")) if identity else None
     return name, table[column].to_pylist(), shapes.to_pylist()
 

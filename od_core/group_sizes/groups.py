@@ -15,7 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from od_core.errors import OdError
-from od_core.files.data_frame import TableOrFile, column_names
+from od_core.files.data_frame import TableOrFile, column_names, other_type
 from od_core.geography.codes import check_case, lost_to_pandas, text_codes
 from od_core.geography.geography import Geography, Numbers
 from od_core.notebook import Confidential
@@ -227,9 +227,9 @@ _NUMBER = "OD-GROUPS-COUNT", "a number of groups"
 
 def _leaf_areas(areas: pd.Series, geography: Geography) -> Numbers:
     """Return the leaf area number of each code. Raises OdError if one is not that of a leaf area, or not text."""
-    if not (pd.api.types.is_string_dtype(areas.dtype) or areas.dtype == object):
-        numbers_fault = f"column {areas.name!r} holds numbers; codes must be text, because numbers lose leading zeros"
-        raise _fault("OD-GROUPS-AREA", numbers_fault)
+    if (kind := other_type(areas)) is not None:
+        message = f"column {areas.name!r} holds {kind}; codes must be text, because numbers lose leading zeros"
+        raise _fault("OD-GROUPS-AREA", message)
     area = geography.zone_numbers(areas)
     if (area < 0).any():
         unlisted = areas[area < 0].iloc[0]

@@ -77,6 +77,11 @@ class ConfidentialFolder:
                 return self.path / name
             folder = folder.parent
 
+    def close(self, folder: Path) -> None:
+        """Allow only the owner to access a subfolder and its content, which was written with other modes."""
+        for path in (folder, *folder.rglob("*")):
+            path.chmod(CONFIDENTIAL_FOLDER_MODE if path.is_dir() else CONFIDENTIAL_FILE_MODE)
+
     @property
     def _key(self) -> Path:
         return self.path / "hmac.key"

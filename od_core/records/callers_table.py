@@ -10,20 +10,22 @@ from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
+from uuid import UUID
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from od_core.errors import InputError, OdError, base_name, nearest_only, raise_alone
+from od_core.errors import InputError, OdError, nearest_only, raise_alone
 from od_core.files.data_frame import (
+    Table,
     TableOrFile,
     column_names,
     data_frame,
     exact_numbers,
     holds_numbers,
-    may_hold_text,
+    other_type,
     shown_columns,
     texts,
 )
@@ -40,6 +42,9 @@ from od_core.records.segments import Breakdown, loaded_column
 
 IN_PERIOD = "in_period"
 """Name of a column of true and false, which marks the records of the period."""
+
+AS_DOUBLE = "TRY_CAST({} AS DOUBLE)".format
+_AS_TRUTH = "TRY_CAST({} AS BOOLEAN)".format
 
 _CORRECT = "correct the file or the names in columns, or read the file yourself and pass the table"
 """Next step of a fault of a file. Those of the pipeline's readers speak of a declaration, which a caller lacks."""
@@ -65,6 +70,7 @@ def read_table(
     optional: Sequence[str] = (),
     *,
     numbers: Sequence[str] = (),
+    as_number: Callable[[str], str] = as_count,
     named: str,
     code: str,
 ) -> ReadTable:
@@ -77,14 +83,16 @@ def read_table(
             compressed by gzip if its name ends in .gz.
         needed, optional: names of columns that the table must have, and of those that are read if it has them.
         numbers: columns whose text is converted to numbers. Text that is not a number becomes NaN.
+        as_number: returns the SQL that converts them, given that of a column of text: counts, or ``AS_DOUBLE``.
         named: name of a table in memory for messages, a plural such as ``the records``.
         code: code of the error for a column that is missing or occurs twice.
 
     Raises:
         OdError: the object is not a table, the file cannot be read, or a column is missing or occurs twice.
     """
+    parsed = {IN_PERIOD: _AS_TRUTH} | dict.fromkeys(numbers, as_number)
     if isinstance(table, (str, Path)):
-        return _read_file(Path(table), needed, optional, numbers, code)
+        return _read_file(Path(table), needed, optional, parsed, code)
     frame = data_frame(table)
     names = [str(name) for name in frame.columns]
     frame = frame.set_axis(names, axis="columns")
@@ -94,10 +102,10 @@ def read_table(
     for name in needed:
         if name not in names:
             raise _missing(name, needed, names, named, code)
-    present = [name for name in (*numbers, IN_PERIOD) if name in names and name in (*numbers, *needed, *optional)]
+    present = [name for name in parsed if name in names and name in (*numbers, *needed, *optional)]
     of_text = [name for name in present if pd.api.types.infer_dtype(frame[name], skipna=True) == "string"]
-    read = {name: _as_read(frame[name], is_number=name in numbers) for name in of_text}
-    return ReadTable(frame.assign(**read), names, named)
+    read = {name: _as_read(frame[name], parsed[name]) for name in of_text}
+    return ReadTable(_with_uuids(frame.assign(**read), table, (*needed, *optional)), names, named)
 
 
 ROLES = {"origin": "origin", "destination": "destination", "trips": "trips", "weight": "weight"}
@@ -181,15 +189,15 @@ def _refuse_shared(names: Mapping[str, str], segments: Sequence[str], unit: Priv
 
 
 def _refuse_no_text(column: pd.Series, *, is_zone: bool) -> None:
-    """Raise OdError if a column of codes holds numbers, or a column of categories holds no text."""
-    if not column.notna().any() or (not pd.api.types.is_numeric_dtype(column) if is_zone else may_hold_text(column)):
+    """Raise OdError if a column of codes or of categories holds another type than text."""
+    if (kind := other_type(column)) is None:
         return
-    message = f"{base_name(column.dtype)}; the categories of a breakdown must be text"
+    must_be = "the categories of a breakdown must be text"
     step = f"give column {column.name!r} the listed categories as text: {READ_AS_TEXT}"
     if is_zone:
-        message = "numbers; zone codes must be text, because numbers lose leading zeros"
+        must_be = "zone codes must be text, because numbers lose leading zeros"
         step = f"read column {column.name!r} as text: {READ_AS_TEXT}"
-    raise OdError("OD-TRIPS-NOT-TEXT", f"column {column.name!r} holds {message}", next_step=step)
+    raise OdError("OD-TRIPS-NOT-TEXT", f"column {column.name!r} holds {kind}; {must_be}", next_step=step)
 
 
 def _whole_counts(column: pd.Series) -> NDArray[np.int64]:
@@ -202,20 +210,21 @@ def _whole_counts(column: pd.Series) -> NDArray[np.int64]:
 
 
 def _weights(column: pd.Series) -> pa.Array:
-    """Return weights as numbers, or as text, as in a file of records. Raises OdError for a column of neither."""
+    """Return weights as numbers, or as text, as in a file of records. Raises OdError for a column of other types."""
     if column.dtype != object and holds_numbers(column):
         return pa.array(column.to_numpy(dtype=np.float64, na_value=np.nan))
-    if not (pd.api.types.is_object_dtype(column.dtype) or pd.api.types.is_string_dtype(column.dtype)):
-        raise no_weights(f"column {column.name!r} holds {base_name(column.dtype)}")
-    return texts(column, (int, float, np.number, Decimal))
+    numbers = (int, float, np.number, Decimal)
+    if (kind := other_type(column, *numbers)) is not None:
+        raise no_weights(f"column {column.name!r} holds {kind}")
+    return texts(column, numbers)
 
 
 def _user_ids(column: pd.Series) -> pa.Array:
-    """Return user ids as text, and None for other values. Raises OdError if the type of the column can hold no ids."""
+    """Return user ids as text. Raises OdError if the column holds other types than text and whole numbers."""
     if pd.api.types.is_integer_dtype(column.dtype):
         return pa.array(column).cast(pa.large_string())
-    if column.notna().any() and not may_hold_text(column):
-        raise no_user_ids(f"column {column.name!r} holds {base_name(column.dtype)}")
+    if (kind := other_type(column, int, np.integer)) is not None:
+        raise no_user_ids(f"column {column.name!r} holds {kind}")
     return texts(column, (int, np.integer))
 
 
@@ -248,16 +257,24 @@ def whole_numbers(column: pd.Series, fault: Callable[[str, int | None], OdError]
     return counts
 
 
-def _as_read(column: pd.Series, *, is_number: bool) -> pd.Series:
+def _with_uuids(frame: pd.DataFrame, table: Table, asked: Sequence[str]) -> pd.DataFrame:
+    """Return a data frame with the type of those columns of a DuckDB relation that DuckDB passes on as text."""
+    kinds = [] if isinstance(table, pd.DataFrame) else getattr(table, "types", [])
+    named = zip(getattr(table, "columns", []), kinds, strict=False)
+    uuids = [name for name, kind in named if kind == "UUID" and name in asked]
+    return frame.assign(**{name: frame[name].map(UUID, na_action="ignore") for name in uuids})
+
+
+def _as_read(column: pd.Series, parsed: Callable[[str], str]) -> pd.Series:
     """Return the numbers or truth values of a column of text as a file is read.
 
     It is the column itself if it must have numbers, and also has another text.
     """
-    query = f"SELECT {_parsed('value', is_number=is_number)} AS value FROM given"  # noqa: S608  # names of our own
+    query = f"SELECT {parsed('value')} AS value FROM given"  # noqa: S608  # names of our own
     with memory_database() as connection:
         connection.register("given", pa.table({"value": texts(column)}))
         read = pd.Series(connection.sql(query).to_arrow_table()["value"].to_numpy(), column.index, name=column.name)
-    return column if is_number and (read.isna() & column.notna()).any() else read
+    return column if parsed is not _AS_TRUTH and (read.isna() & column.notna()).any() else read
 
 
 def _missing(name: str, needed: Sequence[str], names: list[str], named: str, code: str) -> OdError:
@@ -275,7 +292,7 @@ def _missing(name: str, needed: Sequence[str], names: list[str], named: str, cod
 
 
 def _read_file(
-    source: Path, needed: Sequence[str], optional: Sequence[str], numbers: Sequence[str], code: str
+    source: Path, needed: Sequence[str], optional: Sequence[str], parsed: Mapping[str, Callable[[str], str]], code: str
 ) -> ReadTable:
     """Read a file with the pipeline's reader of tables. Its faults get a next step that a caller can take."""
     if (absent := absence(source)) is not None:
@@ -290,22 +307,16 @@ def _read_file(
                 if name not in types and (repeated := file.repeated(name)) is not None:
                     raise repeated.changed(code=code)
             columns = [name for name in dict.fromkeys((*needed, *optional)) if name in types]
-            fields = ", ".join(_field(name, types[name], name in numbers) for name in columns)
+            fields = ", ".join(_field(name, types[name], parsed.get(name)) for name in columns)
             frame = data_frame(file.relation.select(fields).to_arrow_reader().read_all())
+            frame = _with_uuids(frame, file.relation, columns)
     except InputError as fault:
         is_declared = any(word in fault.next_step for word in ("declaration", "configuration", "next to the path"))
         raise_alone(fault.changed(next_step=_CORRECT) if is_declared else fault)
     return ReadTable(frame, list(types), source.name)
 
 
-def _field(name: str, kind: str, is_number: bool) -> str:
-    """Return the SQL that selects a column, read as a number or a truth value if it is text that must be one."""
+def _field(name: str, kind: str, parsed: Callable[[str], str] | None) -> str:
+    """Return the SQL that selects a column. ``parsed`` is for text that must be a number or a truth value."""
     column = quoted_name(name)
-    if kind != "VARCHAR" or not (is_number or name == IN_PERIOD):
-        return column
-    return f"{_parsed(column, is_number=is_number)} AS {column}"
-
-
-def _parsed(column: str, *, is_number: bool) -> str:
-    """Return the SQL of the number, or else of the truth value, in a column of text."""
-    return as_count(column) if is_number else f"TRY_CAST({column} AS BOOLEAN)"
+    return column if kind != "VARCHAR" or parsed is None else f"{parsed(column)} AS {column}"

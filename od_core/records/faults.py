@@ -18,8 +18,9 @@ from od_core.privacy.unit import PrivacyUnit, whole_match
 
 MAX_COUNT = 1 << 53
 
-NOT_NUMBERS = "values that are not numbers"
-MISSING = "a missing value, NaN or a text that is not a plain number (1234 is one, 1,234 and 1.234,5 are not)"
+_PLAIN = "(1234 is one, 1,234, 1.234,5 and 12.000 are not)"
+NOT_NUMBERS = f"values that are not numbers {_PLAIN}"
+MISSING = f"a missing value, NaN or a text that is not a plain number {_PLAIN}"
 NEGATIVE = "a negative number"
 TOO_LARGE = "a number above 2^53 or infinite"
 FRACTION = "a fraction"

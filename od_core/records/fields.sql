@@ -24,14 +24,22 @@ END END
 
 {# A count in a column of text or numbers as DOUBLE, NULL if it is not a number. A number above 2^53 becomes infinity, and
    a fraction never becomes a whole number: as DOUBLE, 2^53 + 1 would be 2^53, and the decimal 2.00000000000000000001
-   would be 2. The pattern is that of a text that is a decimal fraction. #}
+   would be 2. A text that ends with a point and three zeros is not a number: 12.000 may mean twelve thousand. A number
+   with an exponent is a fraction if its digits, without zeros at their end, reach beyond the point that it moves. #}
 {% macro as_count(column, kind="VARCHAR") -%}
 CASE
     WHEN TRY_CAST({{ column }} AS HUGEINT) > {{ MAX_COUNT }} THEN 'inf'::DOUBLE
     {% if kind == "DECIMAL" -%}
     WHEN {{ column }} <> trunc({{ column }}) THEN 0.5::DOUBLE
     {%- elif kind == "VARCHAR" -%}
-    WHEN regexp_full_match({{ column }}, '\s*[+-]?[0-9_]*\.[0-9_]*[1-9][0-9_]*\s*') THEN 0.5::DOUBLE
+    WHEN contains({{ column }}, '.')
+    AND regexp_full_match({{ column }}, '[\s\v]*[-+]?[0-9_]*\.(0_?0_?0|[0-9_]*[1-9][0-9_]*)[\s\v]*')
+    THEN CASE WHEN regexp_matches({{ column }}, '\.[0_]*[1-9]') THEN 0.5::DOUBLE END
+    WHEN (contains({{ column }}, 'e') OR contains({{ column }}, 'E')) AND list_transform(
+        [regexp_extract(replace({{ column }}, '_', ''), '([0-9]*)\.?([0-9]*)[eE]([-+]?[0-9]+)', ['whole', 'part', 'power'])],
+        lambda text: length(rtrim(text.whole || text.part, '0'))
+            > greatest(length(text.whole) + TRY_CAST(text.power AS DOUBLE), 0)
+    )[1] THEN 0.5::DOUBLE
     {%- endif %}
     ELSE TRY_CAST({{ column }} AS DOUBLE)
 END

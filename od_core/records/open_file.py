@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import IO, TYPE_CHECKING, Any, cast
@@ -48,6 +49,11 @@ GZIP_ERRORS = (EOFError, gzip.BadGzipFile, zlib.error)
 _LONGEST_LINE = 2_000_000  # bytes: DuckDB's limit, which is far above any record
 
 _PIECE = 1 << 20
+
+_MOST_TITLE_LINES = 50
+
+FOR_EXCEL = re.compile("(?i)sep=.?")
+"""First line of a CSV file that tells Excel the delimiter, which no other program reads."""
 
 
 def in_records(error: OdError, file: str, columns: RecordColumns) -> OdError:
@@ -257,19 +263,23 @@ class RecordFile:
         """
         if self.container == "parquet":
             return list(pq.read_schema(self.source).names)
-        return self.first_line(self.form.delimiter or ",") if self.container == "csv" else []
+        return next(iter(self.first_lines(self.form.delimiter or ",")), []) if self.container == "csv" else []
 
-    def first_line(self, delimiter: str) -> list[str]:
-        """Return the fields of the first line of a CSV file."""
+    def first_lines(self, delimiter: str) -> list[list[str]]:
+        """Return the fields of the first lines of a CSV file."""
         opened = gzip.open if is_compressed(self.source) else open
         with opened(self.source, "rt", encoding=_CODECS[self.form.text_encoding], newline="") as file:
-            return next(csv.reader(file, delimiter=delimiter), [])
+            return list(islice(csv.reader(file, delimiter=delimiter), _MOST_TITLE_LINES))
 
     def csv_query(self) -> str:
         """Return a query for the columns of a CSV file. Raises OdError if it has no header."""
         names = self.header()
         if not names:
-            raise self.fault("OD-FILE-UNREADABLE", "is empty and has no header line")
+            is_blank = bool(self.first_lines(","))
+            message = (
+                "begins with an empty line, in place of its header" if is_blank else "is empty and has no header line"
+            )
+            raise self.fault("OD-FILE-UNREADABLE", message)
         return _SQL["csv"](self, own_names(names))
 
     def rows_of_parquet(self, connection: duckdb.DuckDBPyConnection) -> tuple[duckdb.DuckDBPyRelation, tuple[str, ...]]:
@@ -291,7 +301,10 @@ class RecordFile:
         return relation, ()
 
     def rows_of_table(self, connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyRelation:
-        """Return the table or view of a DuckDB file that the format names. A view cannot read another file."""
+        """Return the table or view of a DuckDB file that the format names. A view cannot read another file.
+
+        Text has no collation: it is compared by its bytes, as that of other files and of the geography.
+        """
         connection.execute(f"ATTACH {quoted_text(str(self.source))} AS source (TYPE duckdb, READ_ONLY)")
         tables_found = connection.sql(
             "SELECT table_schema, table_name FROM information_schema.tables WHERE table_catalog = 'source' ORDER BY ALL"
@@ -301,7 +314,10 @@ class RecordFile:
             tables_named = nearest_known(self.form.table, tuple(tables)) if tables else "it has no tables"
             raise self.fault("OD-TRIPS-TABLE", f"has no table {self.form.table!r} ({tables_named})", next_step=CORRECT)
         schema, name = tables[self.form.table]
-        return connection.sql(f"SELECT * FROM source.{quoted_name(schema)}.{quoted_name(name)}")  # noqa: S608  # quoted
+        table = connection.sql(f"SELECT * FROM source.{quoted_name(schema)}.{quoted_name(name)}")  # noqa: S608  # quoted
+        of_text = (name for name, kind in zip(table.columns, table.types, strict=True) if kind.id == "varchar")
+        texts = ", ".join(f"CAST({name} AS VARCHAR) COLLATE C AS {name}" for name in map(quoted_name, of_text))
+        return table.project(f"* REPLACE ({texts})") if texts else table
 
 
 @dataclass(frozen=True)
@@ -350,14 +366,23 @@ class OpenFile(RecordFile):
                 step = "write the column into the files (in DuckDB: WRITE_PARTITION_COLUMNS)"
             return self.fault("OD-TRIPS-COLUMN", message, next_step=step)
         message = f"has no column {shown(name)}: its first line contains none of the expected columns"
-        next_step = "add a header line with the column names, or correct the columns named in the configuration"
-        other = next((sign for sign in ",;\t|:" if _has_any(expected, self.first_line(sign))), None)
-        if other is not None:
-            message += f", but it does if {other!r} separates the fields"
-            next_step = f"write delimiter: {json.dumps(other)}"  # JSON text, which is valid YAML, also for a tab
-            next_step += " next to the path of the files" if "delimiter" in self.form.takes else " with reader: table"
+        own = self.form.delimiter or ","
+        lines = {sign: self.first_lines(sign) for sign in (own, *",;\t|:")}
+        places = ((k, sign) for k in range(_MOST_TITLE_LINES) for sign, rows in lines.items() if k < len(rows))
+        place, other = next((at for at in places if _has_any(expected, lines[at[1]][at[0]])), (0, own))
+        steps = []
+        if (for_excel := FOR_EXCEL.fullmatch(own.join(lines[own][0]))) is not None:
+            message = f"has no column {shown(name)}: its first line is {for_excel[0]!r}, which is for Excel alone"
+        if place:
+            message += f", but line {place + 1} contains them"
+            steps.append(f"remove what is above line {place + 1}")
+        if other != own:
+            message += f"{' if' if place else ', but it does if'} {other!r} separates the fields"
+            where = "next to the path of the files" if "delimiter" in self.form.takes else "with reader: table"
+            steps.append(f"write delimiter: {json.dumps(other)} {where}")  # JSON is valid YAML, also for a tab
+        add = "add a header line with the column names, or correct the columns named in the configuration"
         detail = f"first line: {self.header()!r}"
-        return self.fault("OD-TRIPS-COLUMN", message, next_step=next_step, detail=detail)
+        return self.fault("OD-TRIPS-COLUMN", message, next_step=", and ".join(steps) or add, detail=detail)
 
     def repeated(self, name: ColumnName) -> OdError | None:
         """Return the OdError for a column whose name two columns of the file have; None if it occurs at most once."""

@@ -10,6 +10,7 @@ from types import MappingProxyType
 
 import pandas as pd
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from od_core.errors import OdError, nearest_known, raise_alone
 from od_core.files.duckdb_session import of_machine
@@ -26,6 +27,7 @@ from od_core.geography.codes import (
 )
 from od_core.geography.geography import Geography, boundary_column, read_boundaries, with_boundaries, with_unknown_area
 from od_core.records.open_file import (
+    FOR_EXCEL,
     GZIP_ERRORS,
     PARQUET,
     has_nul,
@@ -199,7 +201,7 @@ def _codes(zones: pd.DataFrame, column: str, expected: Sequence[str]) -> list[st
     """Return the codes of a column. Raises OdError if it is missing or occurs twice, or a code is not valid."""
     names = [str(name) for name in zones.columns]
     if column not in names:
-        raise no_column("the zone list", column, names, expected)
+        raise no_column("the zone list", column, names, expected, zones)
     if names.count(column) > 1:
         raise geography_fault("OD-GEOGRAPHY-COLUMN", f"the list has column {column!r} more than once")
     return text_codes(zones[column], column)
@@ -271,9 +273,9 @@ def _geography(listed: ZoneList, paths: tuple[Path, ...], digests: tuple[str | N
 def read_zones(path: Path) -> pd.DataFrame:
     """Return the table in a public file: .csv (commas, UTF-8), .csv.gz (the same, compressed by gzip) or .parquet.
 
-    CSV columns are text, and blank fields stay blank. Parquet columns keep types. Raises OdError if the file is
-    missing, may not be read, is not UTF-8, uses a delimiter other than the comma, is not a table, or is of a table
-    whose log is not read.
+    CSV columns are text, and blank fields stay blank. Parquet columns keep types, and an index that pandas wrote is one
+    of them. Raises OdError if the file is missing, may not be read, is not UTF-8, uses a delimiter other than the
+    comma, is not a table, or is of a table whose log is not read.
     """
     if (absent := absence(path)) is not None:
         raise _fault("OD-FILE-MISSING", absent)
@@ -283,7 +285,8 @@ def read_zones(path: Path) -> pd.DataFrame:
         if container is not None and not is_compressed(path) and not (is_parquet and container == PARQUET):
             raise _fault("OD-FILE-UNREADABLE", f"{path.name} is {container}", next_step=what_to_do(container))
         if is_parquet:
-            return pd.read_parquet(path)
+            with pq.ParquetFile(path) as file:
+                return file.read().to_pandas(ignore_metadata=True)
         _refuse_other_text(path)
         table = pd.read_csv(path, dtype=str, keep_default_na=False, header=None, index_col=False)
         if len(table) == 0:
@@ -296,8 +299,14 @@ def read_zones(path: Path) -> pd.DataFrame:
     except GZIP_ERRORS:
         raise_alone(_fault("OD-FILE-UNREADABLE", f"{path.name} is not a complete gzip file"))
     except (OSError, MemoryError, ValueError, pa.ArrowException) as error:
-        encrypted = ": it is encrypted, so decrypt it" if "crypt" in str(error) else ""
-        unreadable = _fault("OD-FILE-UNREADABLE", f"{path.name} cannot be read as a table{encrypted}", str(error))
+        message = f"{path.name} cannot be read as a table"
+        if "crypt" in str(error):
+            message += ": it is encrypted, so decrypt it"
+        if "fields in line" in str(error):
+            message += (
+                ": a line has more fields than the first line, which must be the header, without a title above it"
+            )
+        unreadable = _fault("OD-FILE-UNREADABLE", message, str(error))
         raise_alone(of_machine(error, f"{path.name} cannot be read") or unreadable)
 
 
@@ -311,7 +320,10 @@ def _refuse_other_text(path: Path) -> None:
         raise incomplete(f"{path.name} contains NUL characters")
     if first.startswith(_UTF16):
         raise _fault("OD-FILE-NOT-UTF8", f"{path.name} is UTF-16, not UTF-8 text")
-    header = first.decode().rstrip()
+    header = first.decode("utf-8-sig").rstrip()
+    if FOR_EXCEL.fullmatch(header):
+        message = f"{path.name} begins with {header!r}, which is for Excel alone"
+        raise _fault("OD-FILE-DELIMITER", message, next_step="remove this line, and save the file with commas")
     for sign, name in _OTHER_DELIMITERS.items():
         if sign in header and "," not in header:
             raise _fault(

@@ -6,7 +6,7 @@ The places of records are on a public list, with their cells on the map.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -18,13 +18,13 @@ import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
 from od_core.errors import OdError
-from od_core.files.data_frame import Table, TableOrFile, data_frame, exact_numbers, holds_numbers
+from od_core.files.data_frame import Table, TableOrFile, data_frame, exact_numbers, holds_numbers, other_type
 from od_core.geography.codes import check_case, lost_to_pandas, text_codes
 from od_core.notebook import Confidential
 from od_core.privacy.neighbours import FAULT_THRESHOLD
-from od_core.records.callers_table import read_table
+from od_core.records.callers_table import AS_DOUBLE, read_table
 from od_core.records.counting import sound_records
-from od_core.records.load import refuse_unused
+from od_core.records.load import as_count, refuse_unused
 from od_core.stops.geometry import Counts, Grid, MapGrid, Points, cells_of, keys
 
 MAX_TRIPS = (1 << 31) - 1
@@ -135,7 +135,8 @@ class Trajectories(Confidential):
         limits = np.array(bounds, dtype=np.float64)
         if limits.shape != (grid.dimensions, 2) or not (np.isfinite(limits).all() and (np.diff(limits) > 0).all()):
             raise _fault("OD-STOPS-BOUNDS", "the bounds must be one ascending pair for each dimension")
-        table = _table(_given(coordinates, columns, one_row_a_trip=one_row_a_trip), grid)
+        given = _given(coordinates, columns, as_number=AS_DOUBLE, one_row_a_trip=one_row_a_trip)
+        table = _table(given, grid)
         if not (np.issubdtype(table.dtype, np.floating) or np.issubdtype(table.dtype, np.integer)):
             raise _fault("OD-STOPS-COORDINATE", "a coordinate is not a number")
         values = table.astype(np.float64)
@@ -171,9 +172,12 @@ class Trajectories(Confidential):
         if not number or len(number) < len(zones):
             message = "the list of zones is empty, lists a zone twice, or has a zone that is not text"
             raise _fault("OD-STOPS-ZONES", message)
-        places = _given(trips, columns, numbers=False, one_row_a_trip=one_row_a_trip)
+        places = _given(trips, columns, as_number=None, one_row_a_trip=one_row_a_trip)
         if not isinstance(places, pd.DataFrame) or not len(places.columns):
             raise _fault("OD-STOPS-DIMENSIONS", "trips need one column per place")
+        for name, column in places.items():
+            if (kind := other_type(column)) is not None:
+                raise _fault("OD-STOPS-ZONE", f"column {name!r} holds {kind}; zone codes must be text")
         numbered = places.astype(object).map(lambda code: number.get(code, -1) if isinstance(code, str) else -1)
         cells = numbered.to_numpy(dtype=np.int64)
         if (cells < 0).any():
@@ -183,12 +187,16 @@ class Trajectories(Confidential):
 
 
 def _given(
-    values: ArrayLike | TableOrFile, columns: Sequence[str] | None, *, numbers: bool = True, one_row_a_trip: bool
+    values: ArrayLike | TableOrFile,
+    columns: Sequence[str] | None,
+    *,
+    as_number: Callable[[str], str] | None = as_count,
+    one_row_a_trip: bool,
 ) -> ArrayLike | pd.DataFrame:
     """Return the named columns of a table or a file as a data frame; an array is returned unchanged.
 
-    ``numbers`` says whether columns of a CSV file are numbers instead of text. Raises OdError if the columns cannot be
-    read, or if a row might be several trips.
+    ``as_number`` is how text becomes numbers, None for codes; see :func:`read_table`. Raises OdError if the columns
+    cannot be read, or if a row might be several trips.
     """
     if isinstance(columns, str):
         raise _fault("OD-STOPS-DIMENSIONS", f"columns is the single text {columns!r}, not a list of names")
@@ -203,9 +211,15 @@ def _given(
         return data_frame(cast("Table", values))
     if len(set(columns)) < len(columns):
         raise _fault("OD-STOPS-DIMENSIONS", "columns names a column twice")
-    needed = list(columns) if numbers else ()
     given = cast("TableOrFile", values)
-    table = read_table(given, columns, numbers=needed, named="the trips", code="OD-STOPS-DIMENSIONS")
+    table = read_table(
+        given,
+        columns,
+        numbers=() if as_number is None else columns,
+        as_number=as_number or as_count,
+        named="the trips",
+        code="OD-STOPS-DIMENSIONS",
+    )
     if not one_row_a_trip:
         unused = [name for name in table.columns if name not in columns]
         refuse_unused(unused, table.named, "give one_row_a_trip=True if each row is one trip; else repeat the rows")

@@ -258,7 +258,7 @@ BAD = [
         detail="1 of 2 trips",
     ),
     flows("NULL code", {"origin": [None, "01"]}, *EACH_A_FAULT, detail="1 of 2 trips"),
-    flows("a list for a code", {"origin": [[CANARY], "01"]}, *EACH_A_FAULT, detail="1 of 2 trips"),
+    flows("a list for a code", {"origin": [[CANARY], "01"]}, "OD-TRIPS-NOT-TEXT", "'origin' holds list; zone codes"),
     # Numeric codes that lost their leading zeros.
     Bad(
         "zone list: numbers",

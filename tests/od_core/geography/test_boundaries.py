@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -99,23 +101,92 @@ def test_a_geopackage_is_read_and_zones_without_boundaries_stay_without(tmp_path
     assert (region["?"], region["s"]) == (None, None)
 
 
-def geoparquet(folder: Path, **changes: object) -> Path:
-    """The squares as GeoParquet, as its specification has it; ``changes`` are of the column's description."""
+def geoparquet(folder: Path, shapes_of: dict[str, shapely.Geometry] | None = None, **changes: object) -> Path:
+    """Shapes, or the squares, as GeoParquet specifies it; ``changes`` are of the column's description."""
+    shapes_of = shapes_of or {code: square(*corner) for code, corner in SQUARES.items()}
     described = {"encoding": "WKB", "geometry_types": ["Polygon"], **changes}
     facts = {"version": "1.1.0", "primary_column": "shape", "columns": {"shape": described}}
-    shapes = [shapely.to_wkb(square(*corner)) for corner in SQUARES.values()]
-    table = pa.table({"code": list(SQUARES), "shape": shapes}).replace_schema_metadata({"geo": json.dumps(facts)})
+    shapes = shapely.to_wkb([*shapes_of.values()], output_dimension=4, flavor="iso").tolist()
+    table = pa.table({"code": [*shapes_of], "shape": shapes}).replace_schema_metadata({"geo": json.dumps(facts)})
     pq.write_table(table, folder / "shapes.parquet")
     return folder / "shapes.parquet"
+
+
+def geopackage(folder: Path, shapes: dict[str, shapely.Geometry], system: str = "EPSG:4326") -> Path:
+    """Shapes as a layer of polygons with measures, if they have any, which GDAL's reader here cannot write."""
+    path = folder / "shapes.gpkg"
+    written = [
+        shapely.force_3d(shape) if shapely.has_z(shape) else shapely.force_2d(shape) for shape in shapes.values()
+    ]
+    kind = "Polygon Z" if shapely.has_z(written[0]) else "Polygon"
+    codes = [np.array([*shapes], dtype=object)]
+    pyogrio.raw.write(
+        path, shapely.to_wkb(written), codes, ["code"], geometry_type=kind, crs=system, SPATIAL_INDEX="NO"
+    )
+    if any(map(shapely.has_m, shapes.values())):
+        with closing(sqlite3.connect(path)) as database, database:
+            for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
+                database.execute(f'DROP TRIGGER "{name}"')
+            database.execute("UPDATE gpkg_geometry_columns SET m = 1")
+            for code, shape in shapes.items():
+                measured = shapely.to_wkb(shape, output_dimension=4, flavor="iso", byte_order=1)
+                blob = b"GP\0\1" + (4326).to_bytes(4, "little") + measured
+                database.execute("UPDATE shapes SET geom = ? WHERE code = ?", [blob, code])
+    return path
+
+
+COMPOUND = {
+    "type": "CompoundCRS",
+    "components": [{"id": {"authority": "EPSG", "code": 4326}}, {"id": {"authority": "EPSG", "code": 5773}}],
+}
+
+
+@pytest.mark.parametrize("system", ["EPSG:4326", "EPSG:4979", "OGC:CRS84h", "EPSG:9707", "EPSG:4326+5773"])
+def test_heights_are_dropped(tmp_path, system):
+    """Each kind of file, in each system that is WGS 84 with heights."""
+    flat = {code: square(*corner) for code, corner in SQUARES.items()}
+    high = {code: shapely.force_3d(shape, 5.0) for code, shape in flat.items()}
+    crs = {"EPSG:4326+5773": COMPOUND}.get(
+        system, {"id": dict(zip(("authority", "code"), system.split(":"), strict=True))}
+    )
+    expected = read_boundaries(geojson(tmp_path, flat, "flat.geojson"), "code")
+    in_parquet = geoparquet(tmp_path, high, geometry_types=["Polygon Z"], crs=crs)
+    for path in (geojson(tmp_path, high), geopackage(tmp_path, high, system), in_parquet):
+        assert_same(read_boundaries(path, "code"), expected)
+
+
+@pytest.mark.parametrize("kind", ["M", "ZM"])
+def test_measures_are_dropped(tmp_path, kind):
+    text = (
+        f"POLYGON {kind} ((0 0{' 5' * len(kind)}, 1 0{' 5' * len(kind)}, 1 1{' 6' * len(kind)}, 0 0{' 5' * len(kind)}))"
+    )
+    measured = {"a": shapely.from_wkt(text)}
+    expected = read_boundaries(geojson(tmp_path, {"a": shapely.Polygon([(0, 0), (1, 0), (1, 1)])}), "code")
+    for path in (geopackage(tmp_path, measured), geoparquet(tmp_path, measured)):
+        assert_same(read_boundaries(path, "code"), expected)
+
+
+@pytest.mark.parametrize("system", ["EPSG:3857", "EPSG:4269", "EPSG:32633+5773"])
+def test_heights_in_another_system_are_refused(tmp_path, system):
+    high = {"a": shapely.force_3d(square(0, 0), 5.0)}
+    with pytest.raises(OdError, match=r"not in WGS 84 \(EPSG:4326\)"):
+        read_boundaries(geopackage(tmp_path, high, system), "code")
 
 
 @pytest.mark.parametrize("system", [{}, {"crs": {"type": "x", "id": {"authority": "EPSG", "code": 4326}}}])
 def test_geoparquet_is_read(tmp_path, system):
     """Without a coordinate system, it is OGC:CRS84."""
-    found = read_boundaries(geoparquet(tmp_path, **system), "code")
     expected = read_boundaries(geojson(tmp_path, {code: square(*corner) for code, corner in SQUARES.items()}), "code")
+    assert_same(read_boundaries(geoparquet(tmp_path, **system), "code"), expected)
+
+
+def assert_same(found: dict[str, bytes], expected: dict[str, bytes]) -> None:
     assert found.keys() == expected.keys()
-    assert all(shapely.from_wkb(found[code]).equals(shapely.from_wkb(expected[code])) for code in found)
+    for code, shape in found.items():
+        read = shapely.from_wkb(shape)
+        assert read.equals(shapely.from_wkb(expected[code]))
+        assert not shapely.has_z(read)
+        assert not shapely.has_m(read)
 
 
 @pytest.mark.parametrize(

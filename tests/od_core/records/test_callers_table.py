@@ -124,7 +124,7 @@ def test_faults_of_the_unit_name_the_column_of_the_caller():
         (weighted, both, records, "the records have columns 'n \"x\"' and 'w'"),
         (weighted, SIDES | {"weight": "w"}, records.assign(w=True), "column 'w' holds bool, not weights"),
         (PrivacyUnit("trip"), SIDES, records, "unused columns might hold the number of trips: 'n \"x\"'"),
-        (PrivacyUnit("trip"), OWN, records.assign(start=7), "column 'start' holds numbers"),
+        (PrivacyUnit("trip"), OWN, records.assign(start=7), "column 'start' holds int64; zone codes must be text"),
         (PrivacyUnit("trip"), OWN, pd.concat([records, START], axis=1), "column 'start' more than once"),
     ):
         with pytest.raises(OdError) as refused:

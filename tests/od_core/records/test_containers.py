@@ -6,10 +6,12 @@ import csv
 import re
 from collections import Counter
 from collections.abc import Callable
+from datetime import date, datetime, time
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import duckdb
 import numpy as np
@@ -25,6 +27,7 @@ from od_core.group_sizes.groups import GroupSizes
 from od_core.records.counting import count_trips, trip_counts_of
 from od_core.records.formats import TABLE, RecordColumns
 from od_core.records.load import load_records
+from od_core.records.segments import Breakdown, SegmentSource
 from od_core.stops.geometry import Grid
 from od_core.stops.trajectories import Trajectories
 from tests.od_core.truth import pairs_of
@@ -116,6 +119,9 @@ GOOD = {
     "decimal128(18, 0)": decimals("77", "2", kind=pa.decimal128(18, 0)),
     "decimal128(38, 20)": decimals("77", "2"),
     "text": pa.array(["77", "2"]),
+    "text with a point": pa.array(["77.0", "+2."]),
+    "text with exponents": pa.array(["770e-1", "0.02E+2"]),
+    "text with zeros after its digits": pa.array([" 77.00", "2.00000"]),
 }
 BAD = {
     "a decimal fraction": decimals("77", "1.5"),
@@ -130,6 +136,15 @@ BAD = {
     "NaN": pa.array([77.0, float("nan")]),
     "a fraction": pa.array([77.0, 1.5]),
     "a fraction as text": pa.array(["77", "1.00000000000000000001"]),
+    "a fraction by its exponent": pa.array(["77", "99999999999999999e-17"]),
+    "a fraction by a large exponent": pa.array(["77", "1e-99999999999999999999"]),
+    "a text of a decimal above 2^53": pa.array(["77", "900719925474099.3e1"]),
+    "a text above every double": pa.array(["77", "1e400"]),
+    "a point between thousands": pa.array(["77", "12.000"]),
+    "a sign and a point between thousands": pa.array(["77", " +12.000 "]),
+    "a point before three zeros": pa.array(["77", "0.000"]),
+    "points between thousands": pa.array(["77", "1.000.000"]),
+    "a sign alone": pa.array(["77", "-"]),
     "no number": pa.array(["77", "*"]),
     "Booleans": pa.array([True, False]),
 }
@@ -192,6 +207,17 @@ def test_decimals_are_weights_sizes_cells_and_coordinates_too(tmp_path, containe
 
 
 @pytest.mark.parametrize("container", LIBRARY)
+@pytest.mark.parametrize("kind", [pa.float64(), pa.string()])
+def test_coordinates_are_no_counts(tmp_path, container, kind):
+    """As text or as numbers, they are fractions, also with three digits after a point."""
+    places = pa.table({"x": pa.array(["1.75", "3.000"]), "y": pa.array(["0.25", "2.9"])})
+    given = LIBRARY[container](places.cast(pa.schema([("x", kind), ("y", kind)])), tmp_path)
+    bounds = [(0, 4), (0, 4)]
+    placed = Trajectories.from_coordinates(given, Grid((8, 8)), bounds, columns=["x", "y"])
+    assert placed.points.tolist() == [[3, 0], [6, 5]]
+
+
+@pytest.mark.parametrize("container", LIBRARY)
 def test_whole_user_ids_stay_whole_if_one_is_missing(tmp_path, container):
     """As floats, ids above 2^53 would be those of other users."""
     ids = pa.array([2**53, 2**53 + 1, 2**53 + 1, *[7] * 2_000, None])
@@ -199,6 +225,76 @@ def test_whole_user_ids_stay_whole_if_one_is_missing(tmp_path, container):
     unit = PrivacyUnit("user", column="who", max_trips=1)
     found = outcome(partial(counted, table, container, tmp_path, trips=None, unit=unit, key=bytes(32)))
     assert found == ("OD-TRIPS-USER-ID" if container == "pandas" else {("01", "02"): 3})
+
+
+OTHER_TYPES = {
+    "binary": pa.array([b"01", b"02"]),
+    "list": pa.array([["01"], ["02"]]),
+    "struct": pa.array([{"zone": "01"}, {"zone": "02"}]),
+    "map": pa.array([[("zone", "01")], [("zone", "02")]], pa.map_(pa.string(), pa.string())),
+    "timestamp": pa.array([datetime(2026, 1, 1), datetime(2026, 1, 2)]),
+    "date": pa.array([date(2026, 1, 1), date(2026, 1, 2)]),
+    "time": pa.array([time(7), time(8)]),
+    "Boolean": pa.array([True, False]),
+    "decimal": decimals("1", "2", kind=pa.decimal128(9, 0)),
+    "double": pa.array([1.0, 2.0]),
+    "UUID": pa.array([UUID(int=1).bytes, UUID(int=2).bytes], pa.uuid()),
+}
+MIXED = {
+    "bytes": ["01", b"02"],
+    "list": ["01", ["02"]],
+    "dict": [{"zone": "01"}, "02"],
+    "UUID": ["01", UUID(int=2)],
+    "Decimal": [Decimal(1), "02"],
+    "Timestamp": [pd.Timestamp(2026, 1, 1), None],
+    "Timedelta": [pd.Timedelta(1), None],
+    "bool": [np.nan, True],
+    "float": ["01", 2.0],
+}
+
+
+CODES = ["OD-TRIPS-NOT-TEXT", "OD-TRIPS-USER-ID", "OD-TRIPS-NOT-TEXT"]
+
+
+def refused_types(flows: Any) -> list[str]:
+    """What is said of column x as that of zone codes, of user ids and of categories."""
+    said = []
+    for columns, unit, breakdowns in (
+        ({"origin": "x"}, PrivacyUnit("trip"), []),
+        ({}, PrivacyUnit("user", column="x", max_trips=1), []),
+        ({"kind": "x"}, PrivacyUnit("trip"), [Breakdown("kind", ("01", "02"), unknown="02")]),
+    ):
+        options = {"unit": unit, "breakdowns": breakdowns, "key": bytes(32), "fault_threshold": 1}
+        with pytest.raises(OdError) as refused:
+            count_trips(flows, TREE, one_row_a_trip=True, columns=columns, **options)
+        said.append(f"{refused.value.code}: {refused.value.message}")
+    return said
+
+
+@pytest.mark.representatives("binary", "struct", "UUID")
+@pytest.mark.parametrize("kind", OTHER_TYPES)
+def test_a_column_of_another_type_than_text_is_refused_by_its_type_in_every_container(tmp_path, kind):
+    table = pa.table({"origin": ["01", "02"], "destination": ["02", "NA"], "x": OTHER_TYPES[kind]})
+    for container in set(LIBRARY) - {"csv"}:
+        for said, code in zip(refused_types(LIBRARY[container](table, tmp_path)), CODES, strict=True):
+            assert re.fullmatch(rf"{code}: column 'x' holds [\w.]+; .*text.*", said), (container, said)
+    for container in ("parquet", "duckdb"):
+        columns = [RecordColumns(origin="x"), RecordColumns(user="x")]
+        columns.append(RecordColumns(segments=(SegmentSource("kind", "x"),)))
+        found = [outcome(partial(piped, table, container, tmp_path, one, one_row_a_trip=True)) for one in columns]
+        assert found == CODES, container
+
+
+@pytest.mark.parametrize("kind", MIXED)
+def test_objects_of_another_type_among_text_are_refused_by_it(kind):
+    frame = pd.DataFrame({"origin": ["01", "02"], "destination": "NA", "x": pd.Series(MIXED[kind], dtype=object)})
+    for given_ in (frame, frame.astype({"x": "category"})) if kind not in ("list", "dict") else (frame,):
+        assert all(f"column 'x' holds {kind};" in said for said in refused_types(given_))
+    groups = frame.rename(columns={"x": "area"}).assign(group=["g", "h"], size=1)
+    with pytest.raises(OdError, match=f"OD-GROUPS-AREA: column 'area' holds {kind};"):
+        GroupSizes.from_frame(groups, GEOGRAPHY)
+    with pytest.raises(OdError, match=f"OD-STOPS-ZONE: column 'x' holds {kind};"):
+        Trajectories.from_zones(frame[["x"]], ZONES)
 
 
 def test_a_code_that_pandas_reads_as_missing_is_kept_as_the_messages_say(tmp_path):

@@ -481,7 +481,7 @@ def test_the_kind_of_a_fault_is_named_and_its_line_is_confidential(tmp_path, loa
 
 
 def test_a_count_with_separators_is_called_no_plain_number(tmp_path, loaded, target, written):
-    for count in ("1,234", "1.234,5", "1 234"):
+    for count in ("1,234", "1.234,5", "1 234", "12.000", "1.000.000"):
         loaded(written([("origin", "destination", "n"), ("aa", "ba", count)]), RecordColumns(trips="n"))
         with pytest.raises(OdError, match=r"OD-TRIPS-COUNT: .* not a plain number \(1234 is one, 1,234"):
             trip_counts_of(target, TREE)

@@ -26,10 +26,11 @@ from hypothesis import strategies as st
 from pyarrow import feather, orc
 from pyarrow.parquet.encryption import CryptoFactory, EncryptionConfiguration, KmsClient, KmsConnectionConfig
 
-from od_core import FlowTree, Geography, OdError
+from od_core import FlowTree, Geography, OdError, PrivacyUnit
 from od_core.records.counting import count_trips, trip_counts_of
 from od_core.records.formats import FORMATS
 from od_core.records.load import RecordColumns, load_records
+from od_core.records.segments import SegmentSource
 from od_core.records.zone_lists import read_zones
 from od_core.stops.trajectories import Trajectories
 from tests.od_core.files.workbooks import WORKBOOKS, zipped
@@ -177,6 +178,40 @@ def test_a_file_that_is_not_what_is_stated(tmp_path, name):
     assert name != "no header" or CANARY in error.confidential_detail
 
 
+ABOVE = {
+    "a title": ("Trips of June\n", {}, "but line 2 contains them", "remove what is above line 2"),
+    "titles and a blank line": ("Trips\nof June\n\n", {}, "but line 4 contains them", "remove what is above line 4"),
+    "a title of as many fields": ("Trips,June\n", {}, "but line 2 contains them", "remove what is above line 2"),
+    "a title in quotes": ('"Trips, of\nJune"\n', {}, "contains them", "remove what is above"),
+    "a title of another delimiter": (
+        "Trips\n",
+        {"delimiter": ";"},
+        "but line 2 contains them if ',' separates the fields",
+        'remove what is above line 2, and write delimiter: ","',
+    ),
+    "sep= of the delimiter": ("sep=,\r\n", {}, "its first line is 'sep=,', which is for Excel alone", "above line 2"),
+    "sep= of another": ("sep=,\n", {"delimiter": ";"}, "its first line is 'sep=,'", 'and write delimiter: ","'),
+    "sep= in quotes": ('"SEP=,"\n', {}, "its first line is 'SEP=,'", "remove what is above line 2"),
+    "a blank line": ("\n", {}, "begins with an empty line, in place of its header", "correct the file"),
+}
+
+
+@pytest.mark.parametrize("name", ABOVE)
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
+def test_what_stands_above_the_header_is_named(tmp_path, name, encoding):
+    above, options, cause, step = ABOVE[name]
+    (tmp_path / "t.csv").write_bytes((above + GOOD).encode(encoding))
+    error = refused(tmp_path / "t.csv", TABLE.declared(**options))
+    assert cause in error.message
+    assert step in error.next_step
+    assert "June" not in str(error)
+    assert CANARY not in str(error)
+    if not options:
+        with pytest.raises(OdError) as by_library:
+            count_trips(tmp_path / "t.csv", TREE)
+        assert cause in by_library.value.message
+
+
 @pytest.mark.usefixtures("own_scratch_databases")
 def test_a_table_of_a_duckdb_file(tmp_path, loaded):
     """By its name, with its schema where it has one; a view reads what stands in the file, and nothing beside it."""
@@ -210,6 +245,46 @@ def test_a_table_of_a_duckdb_file(tmp_path, loaded):
         "refused",
         "here",
     }
+
+
+ALIKE = ["\u00c9vora", "E\u0301vora", "Evora", "evora"]
+"""Texts of which each collation takes some for equal."""
+
+RELATIONS = {
+    "table": "TABLE t AS FROM texts",
+    "view": "VIEW t AS FROM texts",
+    "expression": "VIEW t AS SELECT kind || '' AS kind, user || '' AS user, origin || '' AS origin FROM texts",
+    "union": "VIEW t AS FROM texts UNION ALL FROM texts WHERE origin = 'none'",
+    "generated": "TABLE t (kind TEXT, user TEXT, code TEXT COLLATE {0}, origin AS (code || ''));"
+    " INSERT INTO t FROM texts",
+}
+
+
+@pytest.mark.usefixtures("own_scratch_databases")
+@pytest.mark.representatives("NOACCENT-table", "DE-generated")
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("collation", ["NOCASE", "NOACCENT", "NOCASE.NOACCENT", "DE"])
+def test_a_collation_of_a_duckdb_column_has_no_effect(tmp_path, loaded, target, collation, relation):
+    """Codes that are nowhere, selected rows, lookups and users are told apart by the bytes of their texts."""
+    with duckdb.connect(tmp_path / "trips.duckdb") as connection:
+        kinds = ", ".join(f"{name} TEXT COLLATE {collation}" for name in ("kind", '"user"', "origin"))
+        connection.execute(f"CREATE TABLE texts ({kinds})")
+        connection.executemany("INSERT INTO texts VALUES (?, ?, ?)", [[text] * 3 for text in ALIKE])
+        connection.execute("CREATE " + RELATIONS[relation].format(collation))
+    form = TABLE.declared(table="t", one_row_a_trip=True)
+    chosen = ALIKE[0 if collation == "DE" else 2]
+    segment = SegmentSource("purpose", "kind", lookup=((chosen, "this"),))
+    columns = RecordColumns(destination="origin", user="user", segments=(segment,))
+    selected = form.declared(categories=(("kind", (chosen,)),))
+    read = loaded(tmp_path / "trips.duckdb", columns, record_format=selected)
+    assert pairs_of(read, "user") == [(chosen,)]
+    there = form.declared(nowhere=(chosen,))
+    read = loaded(tmp_path / "trips.duckdb", columns, record_format=there, geography=GEOGRAPHY)
+    assert pairs_of(read, "origin", "segment_purpose", "user") == [
+        ("unknown", "this", one) if one == chosen else (one, None, one) for one in ALIKE
+    ]
+    options = {"unit": PrivacyUnit("user", column="user", max_trips=1), "key": bytes(32), "fault_threshold": 1}
+    assert trip_counts_of(target, TREE, **options).total == len(ALIKE)
 
 
 @pytest.mark.parametrize("form", ["csv", "parquet"])

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 
 from od_core import Geography, OdError
@@ -48,6 +49,47 @@ def test_a_parquet_file_keeps_its_types(tmp_path):
     assert zones["region"].isna().tolist() == [False, True]
     with pytest.raises(OdError, match="OD-GEOGRAPHY-NOT-TEXT"):
         Geography.from_frame(zones.dropna(), ["region", "zone"])
+
+
+INDEXED = pd.DataFrame({"region": ["N", "S"], "zone": ["01", "02"], "area": [2.5, 3.5]})
+
+
+@pytest.mark.parametrize("index", [["zone"], ["region", "zone"], ["area"], []])
+@pytest.mark.parametrize("folder", ["", "zone=9"])
+def test_an_index_that_pandas_wrote_is_a_column(tmp_path, index, folder):
+    """And the positions of rows, of which only the metadata tells, and names of folders are none."""
+    (tmp_path / folder).mkdir(exist_ok=True)
+    path = tmp_path / folder / "zones.parquet"
+    (INDEXED.set_index(index) if index else INDEXED).to_parquet(path)
+    zones = read_zones(path)
+    assert set(zones.columns) == set(INDEXED.columns)
+    pd.testing.assert_frame_equal(zones[list(INDEXED.columns)], INDEXED)
+    whole = [read_zones(path), pq.ParquetFile(path).read()]
+    assert [Geography.from_frame(one, ["region", "zone"]).zones for one in whole] == [("01", "02")] * 2
+
+
+ABOVE = {
+    "a title": ("Zones of Italy\n", "OD-FILE-UNREADABLE", "the first line, which must be the header, without a title"),
+    "a title of as many fields": ("Zones,\n", "OD-GEOGRAPHY-COLUMN", "which are in line 2"),
+    "a title of more fields": ("Zones, of Italy, in 2018\n", "OD-GEOGRAPHY-COLUMN", "which are in line 2"),
+    "two titles": ("Zones,\nof Italy,\n", "OD-GEOGRAPHY-COLUMN", "which are in line 3"),
+    "sep= of commas": ("sep=,\n", "OD-FILE-DELIMITER", "begins with 'sep=,', which is for Excel alone"),
+    "sep= of semicolons": ("sep=;\r\n", "OD-FILE-DELIMITER", "begins with 'sep=;', which is for Excel alone"),
+}
+
+
+@pytest.mark.parametrize("name", ABOVE)
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
+def test_what_stands_above_the_header_is_named(tmp_path, name, encoding):
+    above, code, cause = ABOVE[name]
+    text = above + "region,zone\nN,01\nS,02\n"
+    (tmp_path / "zones.csv").write_bytes((text.replace(",", ";") if ";" in above else text).encode(encoding))
+    for listed in (ZoneList("zones.csv", ("region", "zone")), ZoneList("zones.csv", ("r", "zone"), prefixes={"r": 1})):
+        with pytest.raises(OdError, match=code) as refused:
+            listed.geography(tmp_path)
+        assert cause in refused.value.message
+        assert "Italy" not in str(refused.value)
+        assert "public geography" not in refused.value.next_step or code == "OD-FILE-UNREADABLE"
 
 
 UNREADABLE = {
