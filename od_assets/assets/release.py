@@ -55,8 +55,7 @@ from od_core.publication.certify import certificate, context_of
 from od_core.publication.columns import PERIOD, Column
 from od_core.publication.kind import Kind
 from od_core.published.verification import repair_release
-from od_core.records.load import has_rows, load_records, refuse_absent
-from od_core.records.sources import refuse_repeated
+from od_core.records.load import load_records, refuse_absent, refuse_repeated
 
 
 def load_period(
@@ -79,7 +78,7 @@ def load_period(
         for source, _ in files:
             refuse_absent(source)  # before its marker, as doctor does
             hold_to_marker(source, series.marker_path(period))
-        refuse_repeated(files, lambda file, table: has_rows(file, series.record_format.declared(table=table)))
+        refuse_repeated(files, series.record_format)
         for (source, table), part in zip(files, parts, strict=True):
             load_records(
                 source,

@@ -18,7 +18,7 @@ from od_core import OdError, ReleaseKey
 from od_core.files.durable import absence, file_digest, file_state, write_durably
 from od_core.periods import Period
 from od_core.publication.bundle import CERTIFICATE
-from od_core.records.sources import refuse_table_log
+from od_core.records.open_file import refuse_table_log
 
 _DIGEST_LENGTH = 64
 """Number of hexadecimal digits of a SHA-256 digest."""

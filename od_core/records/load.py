@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from string import Template
@@ -31,7 +32,7 @@ import yaml
 from od_core.errors import OdError
 from od_core.files.data_frame import shown_columns
 from od_core.files.duckdb_session import SqlMacros, quoted_name, quoted_text, spill_folder
-from od_core.files.durable import absence, write_durably
+from od_core.files.durable import absence, file_digest, write_durably
 from od_core.geography.codes import WHOLE_SPACE
 from od_core.geography.geography import Geography
 from od_core.periods import Period, check_time_zone
@@ -370,12 +371,6 @@ def _of_first_rows(file: OpenFile, *aggregates: str) -> tuple[int, ...]:
     return tuple(file.relation.limit(FIRST_ROWS).aggregate(", ".join(aggregates)).fetchall()[0])
 
 
-def has_rows(source: Path, form: RecordFormat) -> bool:
-    """Confidential: return whether a file has a row. Raises OdError if it cannot be read."""
-    with opened(source, form) as file:
-        return bool(file.relation.limit(1).fetchall())
-
-
 def has_dates(source: Path, column: str, form: RecordFormat) -> bool:
     """Return whether one of the first records of a file has a date in a column, or whether there is no record.
 
@@ -434,6 +429,37 @@ def load_records(
         file.connection.register("records", file.relation)
         file.connection.sql(query).write_parquet(str(temporary))
         write_durably(target, temporary.replace)
+
+
+_CONTAINER = re.compile(r"(\.(csv|tsv|txt|parquet))?(\.gz)?$", re.IGNORECASE)
+
+
+def refuse_repeated(files: Sequence[tuple[Path, str | None]], form: RecordFormat) -> None:
+    """Raise OdError if two files of a period hold the same table, whose records would be counted twice.
+
+    The files exist, each with the name of a table in it, since a file may have several. A table without rows may occur
+    again.
+    """
+    sizes, seen = Counter(file.stat().st_size for file, _ in files), dict[tuple[object, ...], Path]()
+    for file, table in files:
+        state = file.stat()
+        alike: dict[str, tuple[object, ...]] = {
+            "are two names of one file": (state.st_dev, state.st_ino, table),
+            "hold one table in two containers": (file.parent, _CONTAINER.sub("", file.name), table),
+        }
+        if sizes[state.st_size] > 1:  # no other file is read here
+            alike["have the same content"] = (file_digest(file), table)
+        for why, key in alike.items():
+            other = seen.setdefault(key, file)
+            if other != file and all(_has_rows(one, form.declared(table=table)) for one in (other, file)):
+                message = f"{other.name} and {file.name} {why}, so records would be counted twice"
+                step = "keep one of them; if their records differ, write them to one file"
+                raise OdError("OD-FILE-REPEATED", message, next_step=step, confidential_detail=f"{other}, {file}")
+
+
+def _has_rows(source: Path, form: RecordFormat) -> bool:
+    with opened(source, form) as file:
+        return bool(file.relation.limit(1).fetchall())
 
 
 def refuse_absent(source: Path) -> None:

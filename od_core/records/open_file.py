@@ -5,10 +5,11 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+import os
 import re
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -35,7 +36,6 @@ from od_core.files.duckdb_session import (
 from od_core.files.durable import absence
 from od_core.records.faults import reading_errors
 from od_core.records.formats import ColumnName, RecordColumns, RecordFormat, column_in, own_names, shown
-from od_core.records.sources import refuse_table_log
 
 if TYPE_CHECKING:
     import duckdb
@@ -72,11 +72,33 @@ def in_records(error: OdError, file: str, columns: RecordColumns) -> OdError:
     return error.changed(message=f"{file}: {message}")
 
 
-_KINDS, _KINDS_OF_FAULT = yaml.safe_load_all(Path(__file__).with_name("kinds.yaml").read_text(encoding="utf-8"))
+_KINDS, _KINDS_OF_FAULT, _TABLE_LOGS = yaml.safe_load_all(
+    Path(__file__).with_name("kinds.yaml").read_text(encoding="utf-8")
+)
 PARQUET, WORKBOOK, _DUCKDB = "a Parquet file", "an Excel workbook", "a DuckDB file"
 _GZIP, _ZIP = "compressed with gzip", "a zip archive"
 
 _TEXT_MARKS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "big-endian utf-16", b"\xef\xbb\xbf": "utf-8"}
+
+
+def refuse_table_log(path: Path, *inner: Path) -> None:
+    """Raise OdError if a file or folder is in a table whose log says which of its files and rows are valid.
+
+    The path is taken as it is given, and as its links lead. ``inner`` are folders from which files are read, too.
+    """
+    ends = [Path(to(place)) for place in (path, *inner) for to in (os.path.abspath, os.path.realpath)]
+    folders = {folder for end in ends for folder in (end, *end.parents)}
+    refuse_logs(path.name, folders, lambda folder, logs: any(any(folder.glob(log)) for log in logs))
+
+
+def refuse_logs(named: str, folders: Iterable[Any], finds: Callable[[Any, Sequence[str]], bool]) -> None:
+    """Raise OdError if ``finds`` finds a file of one of some patterns, those of a table's log, in a folder."""
+    for folder in folders:
+        for table, logs in _TABLE_LOGS.items():
+            if finds(folder, logs):
+                message = f"{named} is in a table of {table}, whose log is not read: some files or rows may be invalid"
+                step = "let the asset, or an export, write plain Parquet files outside that table, and name these"
+                raise OdError("OD-FILE-INCOMPLETE", message, next_step=step)
 
 
 def what_to_do(kind: str) -> str:

@@ -35,9 +35,9 @@ from od_core.records.open_file import (
     is_compressed,
     kind_of,
     open_bytes,
+    refuse_table_log,
     what_to_do,
 )
-from od_core.records.sources import refuse_table_log
 
 _OTHER_DELIMITERS = {";": "semicolons", "\t": "tabs", "|": "bars"}
 

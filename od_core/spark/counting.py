@@ -40,8 +40,8 @@ from od_core.records.counting import CountOptions, CountQuery, Tally, refuse_bad
 from od_core.records.counts import CountFile, CountFiles, finish_count_files, write_count_files
 from od_core.records.formats import TABLE, ColumnName, RecordColumns, RecordFormat, shown
 from od_core.records.load import RecordQuery
+from od_core.records.open_file import refuse_logs, refuse_table_log
 from od_core.records.segments import check_sources
-from od_core.records.sources import refuse_logs, refuse_table_log
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -164,10 +164,9 @@ def count_in_spark(
         with _spark_errors_stay_inside():
             is_file = "/" in source
             frame = session.read.parquet(source) if is_file else session.table(source)
-            _refuse_unstable(frame)
             query = SparkQuery(frame, columns, record_format, time_zone, is_file=is_file)
             records = query.records(Period(period), tree.origin, tree.destination)
-            _refuse_table_log(session, records)
+            _refuse_unfit(session, records)
             if has_users:
                 is_id = " AND ".join(query.matches("`user`", pattern) for pattern in faults.id_patterns(count.unit))
                 records = records.selectExpr("*", f"CASE WHEN {is_id} THEN `user` END AS person")
@@ -295,37 +294,26 @@ _UNSTABLE = re.compile(
 """Operator of an analyzed plan that may select other rows in each query: a sample without a seed, which Spark draws
 then, or a limit without an order."""
 
-_PLAIN = re.compile(r"Location: (?:InMemory|PrunedInMemory|Catalog)FileIndex\b")
-"""Part of a physical plan that reads files by their names, not by the log of a table."""
 
+def _refuse_unfit(session: SparkSession, records: DataFrame) -> None:
+    """Raise OdError if each query may read other records, or if files of a table are read without its log.
 
-def _refuse_unstable(source: DataFrame) -> None:
-    """Raise OdError if a source is a stream, or its definition shows that each query may read other records.
-
-    Spark Connect shows no random values in the definition of a view.
+    The plans show it, but Spark Connect shows no random values. A reader of a log has its own index of files.
+    If plain files are read, too, the files of both are looked at.
     """
-    plan = getattr(source, "_jdf", None)
+    plan = getattr(records, "_jdf", None)
     is_random = plan is not None and not plan.queryExecution().analyzed().deterministic()
-    if source.isStreaming or is_random or _UNSTABLE.search(_plans(source).partition("== Optimized")[0]):
+    with redirect_stdout(StringIO()) as printed:
+        records.explain(extended=True)
+    plans = printed.getvalue()
+    if records.isStreaming or is_random or _UNSTABLE.search(plans.partition("== Optimized")[0]):
         raise OdError(
             "OD-SPARK-SOURCE",
             "the source of the records may give other records whenever it is read: it is a stream, or a view with"
             " random values, with a sample without a seed, or with a limit without an order",
             next_step="write the records to a table or to files, and name these; or state the seed (REPEATABLE)",
         )
-
-
-def _plans(frame: DataFrame) -> str:
-    """Confidential: return the plans of a data frame, from the parsed one to the physical one, as Spark prints them."""
-    with redirect_stdout(StringIO()) as printed:
-        frame.explain(extended=True)
-    return printed.getvalue()
-
-
-def _refuse_table_log(session: SparkSession, records: DataFrame) -> None:
-    """Raise OdError if records are in files of a table whose log is not read, if only beside one that is read by it."""
-    plans = _plans(records)
-    if "Location: " in plans and not _PLAIN.search(plans):
+    if "Location: " in plans and not re.search(r"Location: (Pruned)?(InMemory|Catalog)FileIndex\b", plans):
         return
     nearest = sorted({file.rpartition("/")[0] for file in records.inputFiles()})
     for folder in nearest:

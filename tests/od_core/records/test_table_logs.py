@@ -15,9 +15,8 @@ import pytest
 from od_core import FlowTree, Geography, OdError
 from od_core.records.counting import count_trips
 from od_core.records.formats import TABLE
-from od_core.records.load import has_rows
-from od_core.records.open_file import record_schema
-from od_core.records.sources import refuse_repeated, refuse_table_log
+from od_core.records.load import refuse_repeated
+from od_core.records.open_file import record_schema, refuse_table_log
 from od_core.records.zone_lists import read_zones
 
 pytestmark = pytest.mark.usefixtures("one_scratch_database")
@@ -92,9 +91,9 @@ def test_a_duckdb_file_is_no_way_around_a_log(tmp_path):
         with duckdb.connect(str(place)) as database:
             database.execute(f"CREATE VIEW trips AS FROM read_parquet('{file}')")
     with pytest.raises(OdError, match=r"OD-FILE-UNREADABLE: trips\.duckdb"):
-        has_rows(tmp_path / "trips.duckdb", form)
+        record_schema(tmp_path / "trips.duckdb", form)
     with pytest.raises(OdError, match="a table of Delta"):
-        has_rows(tmp_path / "lake" / "trips.duckdb", form)
+        record_schema(tmp_path / "lake" / "trips.duckdb", form)
 
 
 NONE, ONE = b"origin,destination\n", b"origin,destination\n01,02\n"
@@ -125,10 +124,10 @@ def test_a_table_that_is_there_twice_is_refused_unless_it_has_no_rows(tmp_path, 
         )
     files = [(tmp_path / name, None) for name in contents]
     if why is None:
-        refuse_repeated(files, lambda file, _: has_rows(file, TABLE))
+        refuse_repeated(files, TABLE)
         return
     with pytest.raises(OdError, match=f"OD-FILE-REPEATED: {why}, so records would be counted twice"):
-        refuse_repeated(files, lambda file, _: has_rows(file, TABLE))
+        refuse_repeated(files, TABLE)
 
 
 def test_tables_of_one_duckdb_file_are_no_copies(tmp_path):
@@ -136,7 +135,7 @@ def test_tables_of_one_duckdb_file_are_no_copies(tmp_path):
     with duckdb.connect(str(file)) as database:
         database.execute("CREATE TABLE one AS SELECT 1 AS a; CREATE TABLE two AS SELECT 2 AS a")
     files = [(file, "one"), (file, "two")]
-    refuse_repeated(files, lambda file, table: has_rows(file, TABLE.declared(table=table)))
+    refuse_repeated(files, TABLE)
     os.link(file, tmp_path / "other.duckdb")
     with pytest.raises(OdError, match="OD-FILE-REPEATED"):
-        refuse_repeated([*files, (tmp_path / "other.duckdb", "two")], lambda *_: True)
+        refuse_repeated([*files, (tmp_path / "other.duckdb", "two")], TABLE)
