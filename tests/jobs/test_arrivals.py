@@ -6,6 +6,7 @@ import datetime
 import hashlib
 import json
 import os
+from dataclasses import replace
 from typing import Any
 
 import dagster as dg
@@ -13,24 +14,29 @@ import pytest
 
 from od_assets.assets import release, steps
 from od_assets.resources.arrivals import arrival, hold_to_marker
-from od_core import OdError
+from od_core import Ledger, OdError
 from od_core.periods import Period
-from tests.od_assets.conftest import Project, failure_text, records
+from tests.od_assets.conftest import SILENT, Project, draw_by_hand, failure_text, records
 
 NOW = {"settled_seconds": 0}
 JANUARY = "trips/2001-01/r1"
 
 
-def look(project: Project, cursor: str | None = None, **changes: Any) -> dg.SensorResult:
-    """One look of the sensor at the files."""
+def look(project: Project, cursor: str | None = None, is_known: bool = True, **changes: Any) -> dg.SensorResult:
+    """One look of the sensor at the files, of a data set of which something was released, if it ``is_known``."""
     component = project.component(**({"arrivals": NOW} | changes))
+    if is_known and not (project.var / "ledger.sqlite").exists():
+        draw_by_hand(component, project.var)
     repository = project.definitions(component).get_repository_def()
     with dg.build_sensor_context(instance=project.instance, cursor=cursor, repository_def=repository) as context:
         return repository.get_sensor_def("trips_arrivals").evaluate_tick(context)
 
 
-def tick(project: Project, day: datetime.datetime, **changes: Any) -> Any:
-    repository = project.definitions(project.component(**changes)).get_repository_def()
+def tick(project: Project, day: datetime.datetime, is_known: bool = True) -> Any:
+    component = project.component()
+    if is_known and not (project.var / "ledger.sqlite").exists():
+        draw_by_hand(component, project.var)
+    repository = project.definitions(component).get_repository_def()
     with dg.build_schedule_context(scheduled_execution_time=day, repository_def=repository) as context:
         return repository.get_schedule_def("trips_schedule").evaluate_tick(context)
 
@@ -159,6 +165,44 @@ def test_a_tick_releases_waits_and_leaves_what_is_published(project: Project) ->
     assert arrived.run_requests[0].run_key != again.run_requests[0].run_key  # a run that failed is tried again
     assert run_of(project, arrived).success
     assert tick(project, morning + datetime.timedelta(days=3)).skip_message == "trips/2001-02/r1 is published."
+
+
+UNATTENDED = [
+    {"dagster/schedule_name": "trips_schedule"},
+    {"dagster/sensor_name": "of_the_team"},
+    {"dagster/from_automation_condition": "true", "dagster/backfill": "abc"},
+]
+
+
+@pytest.mark.parametrize("tags", UNATTENDED, ids=["schedule", "sensor", "condition"])
+def test_the_first_release_of_a_data_set_in_a_ledger_is_run_by_hand(project: Project, tags: dict[str, str]) -> None:
+    """Also where another data set was released before; afterwards, whatever requests a run is served."""
+    project.write_records(records().assign(date="2001-02-03"), "2001-02")
+    other = project.group_sizes()
+    job = project.definitions(project.component(arrivals=NOW)).resolve_job_def("trips_release")
+
+    def run(tags: dict[str, str], period: str = "2001-01") -> dg.ExecuteInProcessResult:
+        options: dict[str, Any] = {"instance": project.instance, "raise_on_error": False, "run_config": SILENT}
+        return job.execute_in_process(partition_key=period, tags=tags, **options)
+
+    why = "this ledger has no release of data set 'trips' yet, so run the first by hand: od-release run trips --period"
+    (project.var / "confidential").mkdir(parents=True)
+    Ledger(project.var / "ledger.sqlite").declare(replace(other.domain, name="others"))
+    refused = run(tags)
+    assert not refused.success
+    assert f"OD-LEDGER-UNATTENDED: {JANUARY}: {why} 2001-01 [nothing was spent" in failure_text(refused)
+    assert not [*project.var.glob("confidential/trips/*/*/raw_trips.parquet")]
+    assert Ledger(project.var / "ledger.sqlite").balances()[0].charged == {}
+    looked = look(project, is_known=False)
+    assert asked(looked) == []
+    assert f"{JANUARY} is waiting: {why} 2001-01" in looked.skip_message
+    morning = datetime.datetime(2001, 3, 1, 6, tzinfo=datetime.UTC)
+    assert tick(project, morning, is_known=False).skip_message == f"trips/2001-02/r1 is waiting: {why} 2001-02."
+
+    assert run({}).success
+    assert asked(look(project)) == ["2001-02"]
+    assert asked(tick(project, morning)) == ["2001-02"]
+    assert run(tags, "2001-02").success
 
 
 def test_the_second_release_of_a_data_set_is_refused_when_the_cap_is_used_up(project: Project) -> None:

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import stat
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
+from unittest.mock import ANY
 
+import jsonschema
 import pandas as pd
 import pytest
 import yaml
 
+from od_assets.assets import release as assets
 from od_assets.project import CHECKOUT
 from od_assets.series.reading import RELEASES, WAREHOUSE, declaration
 from od_assets.testing import dry_run
-from od_core import Ledger, OdError, Plan
+from od_core import OdError, Plan, explain_release, open_release
 from tests.od_assets.conftest import (
     ATTRIBUTES,
     COUNT_ATTRIBUTES,
@@ -30,6 +36,8 @@ from tests.od_assets.conftest import (
 )
 from tests.od_assets.test_code_location import DEFINED
 from tests.od_assets.test_key_prefix import set_prefix
+
+TEXTS = (".html", ".md", ".txt", ".json")
 
 FLOWS, COUNTS, GROUP_SIZES, STOPS = RELEASES
 
@@ -150,29 +158,56 @@ def test_any_declaration_is_run_on_made_up_records(
     assert release.plan.charge == plan_of(name).charge
     assert release.spent.rho == release.plan.charge.as_rho
     assert [path.name for path in elsewhere.iterdir()] == ["dry_run"]
-    assert [*(elsewhere / "dry_run" / "releases").glob("*/*/*/certificate.json")]
+    assert [path.name for path in (elsewhere / "dry_run").iterdir()] == ["releases"]
+    [certificate] = (elsewhere / "dry_run" / "releases").glob("*/*/*/certificate.json")
+    facts = json.loads(certificate.read_text(encoding="utf-8"))
+    assert (facts["noise"], release.noise) == ("dry_run", "dry_run")
+    assert facts["guarantee"]["protected"].startswith("This is a dry run: nothing is protected.")
+    schema = json.loads((certificate.parent / "certificate.schema.json").read_text(encoding="utf-8"))
+    jsonschema.validate(facts, schema)
+    texts = [page.read_text(encoding="utf-8") for page in certificate.parent.iterdir() if page.suffix in TEXTS]
+    assert sum("Dry run of invented records, without a guarantee" in text for text in texts) >= 4
+    promises = (
+        r"learns almost nothing|-differentially private|eleased with differential privacy|right at most|is the promise"
+    )
+    assert not [text for text in texts if re.search(promises, text)]
+    for read in (open_release, explain_release):
+        with pytest.raises(OdError, match="OD-CERTIFICATE-DRY-RUN"):
+            read(certificate.parent)
     if case in ("flows of an asset", "bands", "area totals and arrivals"):
         assert release.flows["trips"].sum() == 1000  # exact, because any of the made-up trips may be replaced alone
 
 
-def test_given_records_are_run_and_a_period_is_charged_once(
-    project: Project, tmp_path_factory: pytest.TempPathFactory
+def test_given_records_are_run_again_and_nothing_confidential_is_left(
+    project: Project, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """While steps run, only their owner can reach their files; whether they succeed or fail, the files are removed."""
     name, elsewhere = declare(project, "bands"), tmp_path_factory.mktemp("elsewhere")
-    rows = records()
-    with pytest.raises(OdError, match=r"OD-TESTING: .*trips/raw_trips: check meets_expectations failed") as refused:
-        dry_run(name, elsewhere, "2001-01", rows.assign(origin="Zurich"))
+    rows, modes, load = records(), list[tuple[str, int]](), assets.load_period
+
+    def look(series: Any, period: str, target: Path, *given: Any) -> None:
+        [folder] = elsewhere.glob(".dry_run-*")
+        modes.extend((path.relative_to(folder).parts[0], path.stat().st_mode) for path in folder.rglob("*.csv"))
+        modes.append((".", folder.stat().st_mode))
+        load(series, period, target, *given)
+
+    monkeypatch.setattr(assets, "load_period", look)
+    old = os.umask(0)
+    try:
+        with pytest.raises(OdError, match=r"OD-TESTING: .*trips/raw_trips: check meets_expectations failed") as refused:
+            dry_run(name, elsewhere, "2001-01", rows.assign(origin="Zurich"))
+    finally:
+        os.umask(old)
     assert "Zurich" not in str(refused.value)
+    assert [*elsewhere.iterdir()] == []
+    assert modes == [("confidential", stat.S_IFREG | 0o600), ("geographies", ANY), (".", stat.S_IFDIR | 0o700)]
     rows.to_csv(project.root / "given.csv", index=False)
     first = dry_run(name, elsewhere, records=project.root / "given.csv")
     assert first.flows["trips"].sum() == len(rows)
-    again = dry_run(name, elsewhere, records=rows)
-    assert again.flows.equals(first.flows)
-    assert Ledger(elsewhere / "dry_run" / "ledger.sqlite").balance("trips", "2001-01").charged == {
-        "trips/2001-01/r3": first.spent.rho
-    }
-    with pytest.raises(OdError, match=r"OD-TESTING: trips/trip_counts: OD-REPLAY"):
-        dry_run(name, elsewhere, records=rows.iloc[1:])
+    assert dry_run(name, elsewhere, records=rows).flows.equals(first.flows)  # the noise is the same
+    assert dry_run(name, elsewhere, records=rows.iloc[1:]).flows["trips"].sum() == len(rows) - 1
+    assert [path.name for path in elsewhere.rglob("*") if path.stat().st_mode & 0o077 == 0] == []
+    assert {path.name for path in elsewhere.iterdir()} == {"dry_run"}
 
 
 def test_the_example_of_the_documentation_passes_in_another_teams_project(project: Project) -> None:

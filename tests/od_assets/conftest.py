@@ -33,6 +33,7 @@ from od_assets.components import OdCounts, OdGroupSizes, OdRelease, OdStops
 from od_assets.components import project as components
 from od_assets.components.series import series_definitions
 from od_assets.series.series import Series
+from od_core import Ledger, ReleaseKey
 from od_core.files.durable import make_folder
 from tests.projects import make_dg_project, with_warehouse
 
@@ -275,6 +276,15 @@ class Project:
             run_config=SILENT,
             asset_selection=[dg.AssetKey([component.name, *key.split("/")]) for key in keys],
         )
+
+
+def draw_by_hand(series: Series, var: Path) -> None:
+    """Enter a draw of the data set of a series in a new ledger: as after its first release, whatever requests runs."""
+    key, plan = ReleaseKey("by_hand", "2000-01", 1), series.plan(series.read_geography(), "2001-01")
+    ledger = Ledger(var / "ledger.sqlite")
+    ledger.declare(series.domain)
+    ledger.reserve(key, series.domain.name, plan)
+    ledger.start_draw(key, plan.charged_steps[0].number, series.noise)
 
 
 def records(number: int = 2000) -> pd.DataFrame:

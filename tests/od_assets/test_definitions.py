@@ -15,7 +15,7 @@ import pytest
 import yaml
 from dagster._core.utils import make_new_run_id
 
-from od_assets.components import OdWarehouse
+from od_assets.components import OdSite, OdWarehouse
 from od_assets.components.series import series_definitions
 from od_assets.definitions import defs
 from od_assets.resources.dead_runs import (
@@ -26,8 +26,9 @@ from od_assets.resources.dead_runs import (
     mark_process,
     sweep_dead_runs,
 )
+from od_assets.series.reading import declaration
 
-from .conftest import Project
+from .conftest import Project, draw_by_hand
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -228,12 +229,39 @@ def test_every_check_blocks_and_no_step_retries(project_definitions: dg.Definiti
 
 
 @pytest.mark.parametrize(
+    ("declared", "status"),
+    [({}, "STOPPED"), ({"automation": "stopped"}, "STOPPED"), ({"automation": "running"}, "RUNNING")],
+)
+def test_what_starts_by_itself_is_declared(project: Project, declared: dict[str, str], status: str) -> None:
+    """Of a series its schedule and its sensor of arrivals; of the site its sensor."""
+    found = project.definitions(project.component(arrivals={}, **declared)).get_repository_def()
+    site = OdSite.model_validate({"owners": ["team:statistics"]} | declared).build_defs()
+    [of_site] = site.sensors
+    schedule, sensor = found.get_schedule_def("trips_schedule"), found.get_sensor_def("trips_arrivals")
+    assert {one.default_status.value for one in (schedule, sensor, of_site)} == {status}
+
+
+def test_this_project_starts_by_itself(project_definitions: dg.Definitions) -> None:
+    repository = project_definitions.get_repository_def()
+    statuses = {one.name: one.default_status.value for one in (*repository.schedule_defs, *repository.sensor_defs)}
+    assert {name for name, status in statuses.items() if status == "STOPPED"} == {
+        f"{name}_daily_verification" for name in SERIES
+    }
+
+
+@pytest.mark.parametrize(
     ("tick", "month"),
     [("2001-07-02", "2001-06"), ("2001-02-02", "2001-01"), ("2001-01-02", None), ("2026-11-02", None)],
 )
 def test_each_tick_releases_the_month_before_it(
-    project_definitions: dg.Definitions, tick: str, month: str | None
+    project_definitions: dg.Definitions,
+    tick: str,
+    month: str | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setenv("OD_VAR", str(tmp_path))
+    draw_by_hand(declaration("us_flights"), tmp_path)
     repository = project_definitions.get_repository_def()
     schedule = repository.get_schedule_def("us_flights_schedule")
     time = datetime.datetime.fromisoformat(f"{tick}T06:00:00+00:00")

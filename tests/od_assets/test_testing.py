@@ -100,3 +100,30 @@ def test_a_dry_run_is_refused_by_name_before_any_step(
         dry_run(**{"name": "trips", "folder": folder} | options)
     assert [*folder.iterdir()] == []
     assert not Path(project.var).exists()
+
+
+@pytest.mark.parametrize("how", ["itself", "folder", "link", "hard link", "in a linked folder", "of another series"])
+def test_a_dry_run_takes_no_declared_file(project: Project, how: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Whatever its period, and by whatever name: also of a folder of files, which may be behind a link."""
+    elsewhere, given = tmp_path_factory.mktemp("elsewhere"), tmp_path_factory.mktemp("given")
+    with_changes(project, {"trips": ATTRIBUTES["trips"] | {"files": "lake/{period}"}})
+    if how == "of another series":
+        other = ATTRIBUTES | {"name": "other", "trips": ATTRIBUTES["trips"] | {"files": "lake/{period}/part.csv"}}
+        (project.defs / "other").mkdir()
+        text = yaml.dump({"type": RELEASES[0], "attributes": other})
+        (project.defs / "other" / "defs.yaml").write_text(text, encoding="utf-8")
+        with_changes(project, {})
+    real = project.root / "lake" / "2099-12" / "part.csv"
+    real.parent.mkdir(parents=True)
+    (project.root / "2001-01.csv").rename(real)
+    records = {"itself": real, "of another series": real, "folder": project.root / "lake"}.get(how, given / "a.csv")
+    if how == "link":
+        records.symlink_to(real)
+    elif how == "hard link":
+        records.hardlink_to(real)
+    elif how == "in a linked folder":
+        (given / "linked").symlink_to(real.parent)
+        records = given
+    with pytest.raises(OdError, match="OD-TESTING: the records are those of a declared series"):
+        dry_run("trips", elsewhere, records=records)
+    assert [*elsewhere.iterdir()] == []

@@ -325,10 +325,10 @@ def test_a_title_is_a_line_of_any_signs(empty: Project, typed: Callable[..., str
 def test_the_hardest_questions_come_with_advice(empty: Project, typed: Callable[..., str]) -> None:
     """At the terminal, before the question; not where all is said by flags."""
     advice = {question.asks: question.advice for question in QUESTIONS if question.advice}
-    assert len(advice) == 14
+    assert len(advice) == 15
     empty.write_records(records().assign(rider="r1"))
     of_year = {"unit": "user_year", "max_trips_year": "6", "id_pattern": ".+"}
-    said = " ".join(typed(**of_year, max_trips="2", neighbours="unbounded").split())
+    said = " ".join(typed(**of_year, max_trips="2", neighbours="unbounded", settled_seconds="60").split())
     for asks, text in advice.items():
         assert said.index(" ".join(text.split())) < said.index(asks)
     start_again(empty)
