@@ -3,7 +3,8 @@
 import os
 import uuid
 import warnings
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from od_assets.code_location import VALIDATION, load_definitions, unloadable
 from od_assets.components.project import OdWarehouse, refuse_broken_declarations
 from od_assets.components.series import series_definitions
 from od_assets.failures import failure_lines
+from od_assets.project import INSTEAD, load_variables
 from od_assets.resources.warehouse import Warehouse
 from od_assets.runs.jobs import execute
 from od_assets.series.partitions import SINGLE
@@ -80,7 +82,8 @@ def dry_run(
         declared = declaration(name)
         if var == declared.project.var.resolve():
             raise _fault(f"{var} is where the project releases", "name another folder, such as tmp_path of pytest")
-    with _environment(root, OD_VAR=str(var), OD_LEDGER=""), warnings.catch_warnings():
+    places = patch.dict(INSTEAD, OD_VAR=str(var), OD_LEDGER="")  # whatever the project's .env states
+    with _environment(root), places, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about beta and preview parts of Dagster
         asked = replace(declared.periods, first=Period(period) if period else declared.periods.first, last=None).first
         trips: dict[str, Any] = {"asset": None, "outside_period": declared.record_format.outside_period}
@@ -147,9 +150,12 @@ def _ids(pattern: str, numbers: Any) -> list[str]:
     raise _fault(f"no digits match id_pattern {pattern!r}, so no user ids are made up", "give records")
 
 
-def _environment(root: Path | None, **changed: str) -> AbstractContextManager[Any]:
-    """Return a context in which variables of the environment are changed; a root of a project is ``OD_PROJECT``."""
-    return patch.dict(os.environ, changed if root is None else changed | {"OD_PROJECT": str(root.resolve())})
+@contextmanager
+def _environment(root: Path | None, **changed: str) -> Iterator[None]:
+    """Change variables of the environment in this context, as ``.env`` of the project says, too."""
+    with patch.dict(os.environ, changed if root is None else changed | {"OD_PROJECT": str(root.resolve())}):
+        load_variables()
+        yield
 
 
 def _fault(message: str, step: str) -> OdError:
