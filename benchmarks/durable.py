@@ -36,10 +36,10 @@ class TimedLedger(Ledger):
     seconds = 0.0
 
     @contextmanager
-    def _transaction(self) -> Iterator[Entries]:
+    def _transaction(self, *, whole: bool = False) -> Iterator[Entries]:
         start = time.perf_counter()
         try:
-            with super()._transaction() as entries:
+            with super()._transaction(whole=whole) as entries:
                 yield entries
         finally:
             self.seconds += time.perf_counter() - start

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tomllib
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.util import find_spec
@@ -48,16 +49,24 @@ class Project:
         """
         if context is None:
             return current_project()
-        root, folder = context.project_root, os.environ.get("OD_PROJECT")
-        if folder and project_at(Path(folder).resolve()) is None:
-            root = Path(folder).resolve()
-        return cls(root, context.defs_module_path, f"{context.defs_module_name.rpartition('.')[0]}.definitions")
+        module = f"{context.defs_module_name.rpartition('.')[0]}.definitions"
+        return cls(context.project_root, context.defs_module_path, module)._with_root(os.environ.get("OD_PROJECT"))
+
+    def _with_root(self, stated_root: str | None) -> Project:
+        """Return the project with another root: that in its ``.env``, or ``stated_root``. Neither may be a project."""
+        stated_root = variables_of(self.folder).get("OD_PROJECT", stated_root)
+        root = self.folder / stated_root if stated_root else self.root
+        return self if project_at(root.resolve()) else replace(self, root=root.resolve())
+
+    @property
+    def folder(self) -> Path:
+        """Folder with the settings of ``dg``, and with ``.env``."""
+        return next((place for place in self.defs.parents if "project" in _dg_settings(place)), self.root)
 
     @property
     def location(self) -> str:
         """Name of the code location in Dagster: what ``dg`` reads as ``code_location_name``, or that of the folder."""
-        root = next((place for place in self.defs.parents if "project" in _dg_settings(place)), self.root)
-        return str(_dg_settings(root).get("project", {}).get("code_location_name") or root.name)
+        return str(_dg_settings(self.folder).get("project", {}).get("code_location_name") or self.folder.name)
 
     @property
     def domains(self) -> Path:
@@ -66,9 +75,17 @@ class Project:
 
     @property
     def var(self) -> Path:
-        """Folder of everything that releases write: ``OD_VAR``, or ``var`` in the project."""
-        folder = os.environ.get("OD_VAR")
-        return Path(folder).resolve() if folder else self.root / "var"
+        """Folder of everything that releases write: ``OD_VAR``, or ``var`` in the project.
+
+        Raises OdError as :func:`variable` does, or if ``OD_VAR`` of the environment is not the path of one folder.
+        """
+        stated = variable("OD_VAR", self.folder)
+        if not stated:
+            return self.root / "var"
+        if "OD_VAR" not in variables_of(self.folder) and not Path(stated).is_absolute():
+            message = "OD_VAR in the environment is a relative path, so that it is another folder in every folder"
+            raise OdError("OD-PROJECT-ENV", message, next_step=f"write it as {Path(stated).resolve()}")
+        return (self.folder / stated).resolve()
 
 
 def current_project() -> Project:
@@ -81,7 +98,7 @@ def current_project() -> Project:
     """
     folder = os.environ.get("OD_PROJECT")
     if folder and (found := project_at(Path(folder).resolve())) is not None:
-        return found
+        return found._with_root(None)
     here = Path.cwd().resolve()
     nearest = project_above(here) or (project_at(CHECKOUT) if IS_CHECKOUT else None)
     if nearest is None:
@@ -91,7 +108,7 @@ def current_project() -> Project:
             " [tool.dg.project]",
             next_step="change to the folder of a project, name it in OD_PROJECT, or make one: create-dagster project",
         )
-    return replace(nearest, root=Path(folder).resolve()) if folder else nearest
+    return nearest._with_root(str(Path(folder).resolve()) if folder else None)
 
 
 def project_above(place: Path) -> Project | None:
@@ -129,6 +146,75 @@ def _dg_settings(root: Path) -> dict[str, Any]:
 def _parsed(file: Path, _changed_at: int) -> dict[str, Any]:
     """Return the content of a TOML file, which is read once as long as it is not changed."""
     return tomllib.loads(file.read_text(encoding="utf-8"))
+
+
+PLACES = ("OD_PROJECT", "OD_VAR", "OD_LEDGER")
+"""Variables that say where a project writes and charges. The file ``.env`` may state them; see :func:`variable`."""
+
+INSTEAD: dict[str, str] = {}
+"""Values that :func:`variable` returns in this process, whatever the environment and ``.env`` state: of a test."""
+
+
+def variable(name: str, folder: Path) -> str | None:
+    """Return a variable of the ``.env`` of a project's folder or, if that does not state it, of the environment.
+
+    Dagster's commands read ``.env`` from the folder in which they start, and let it replace the environment. Other
+    processes do not read it. So that all of them use one ledger, this function reads the file whatever the door.
+
+    Raises:
+        OdError: the environment states another value than the file, or the working directory, which is not that of the
+            project, has a ``.env`` that states another one.
+    """
+    if name in INSTEAD:
+        return INSTEAD[name]
+    given, here, folders = os.environ.get(name), Path.cwd(), _folders_of_variables(folder)
+    values = [found[name] for place in folders if name in (found := _variables_in(place))]
+    value = values[-1] if values else given
+    if values and given not in (None, *values):
+        message, step = f"{name} in the environment differs from {folders[-1] / '.env'}", "state it in one of them only"
+    elif here not in folders and name in (found := _variables_in(here)) and found[name] not in values:
+        message, step = f"{here / '.env'} states {name}, but {folders[-1]} is the project", "state it in the .env there"
+    else:
+        return value
+    message += ", so that one project would have two ledgers"
+    raise OdError("OD-PROJECT-ENV", message, next_step=f"{step}; od-release doctor says which var is used")
+
+
+def variables_of(folder: Path) -> dict[str, str]:
+    """Return all variables of the ``.env`` of a project's folder, and of the ``dg`` workspace above it, as Dagster."""
+    return {name: value for place in _folders_of_variables(folder) for name, value in _variables_in(place).items()}
+
+
+def load_variables() -> None:
+    """Set the variables of ``.env`` of the current project, if there is one, in the environment, as ``dg`` does."""
+    with suppress(OdError):  # a command that needs a project says that there is none
+        stated = variables_of(current_project().folder)
+        os.environ.update({name: value for name, value in stated.items() if name not in PLACES})
+
+
+@cache
+def _folders_of_variables(folder: Path) -> list[Path]:
+    """Return the folders whose ``.env`` belong to a project. The last one counts first."""
+    return [*[place for place in folder.parents if "workspace" in _dg_settings(place)][:1], folder]
+
+
+def _variables_in(folder: Path) -> dict[str, str]:
+    """Return the variables of the file ``.env`` in a folder; none if there is no such file."""
+    file = folder / ".env"
+    try:
+        return _parsed_variables(file, file.stat().st_mtime_ns)
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        message = f"{file} cannot be read: {type(error).__name__}"
+        raise OdError("OD-PROJECT-ENV", message, next_step="write it in UTF-8, readable for this user") from None
+
+
+@cache
+def _parsed_variables(file: Path, _changed_at: int) -> dict[str, str]:
+    from dotenv import dotenv_values  # as Dagster does
+
+    return {name: value for name, value in dotenv_values(file).items() if value is not None}
 
 
 def _module_folder(root: Path, module: str) -> Path:

@@ -5,8 +5,8 @@ import os
 import shutil
 import uuid
 import warnings
-from collections.abc import Iterable
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -24,6 +24,7 @@ from od_assets.code_location import VALIDATION, load_definitions, unloadable
 from od_assets.components.project import OdWarehouse, refuse_broken_declarations
 from od_assets.components.series import series_definitions
 from od_assets.failures import failure_lines
+from od_assets.project import INSTEAD, load_variables
 from od_assets.resources.warehouse import Warehouse
 from od_assets.runs.jobs import execute
 from od_assets.series.partitions import SINGLE
@@ -96,7 +97,8 @@ def dry_run(
     make_folder(folder)
     with (
         TemporaryDirectory(prefix=".dry_run-", dir=folder) as work,
-        _environment(root, OD_VAR=str(Path(work).resolve()), OD_LEDGER=""),
+        _environment(root),
+        patch.dict(INSTEAD, OD_VAR=str(Path(work).resolve()), OD_LEDGER=""),  # whatever the project's .env states
         patch.dict(BACKENDS, {DRY_RUN: RepeatableNoise}),
         warnings.catch_warnings(),
     ):
@@ -185,9 +187,12 @@ def _ids(pattern: str, numbers: Any) -> list[str]:
     raise _fault(f"no digits match id_pattern {pattern!r}, so no user ids are made up", "give records")
 
 
-def _environment(root: Path | None, **changed: str) -> AbstractContextManager[Any]:
-    """Return a context in which variables of the environment are changed; a root of a project is ``OD_PROJECT``."""
-    return patch.dict(os.environ, changed if root is None else changed | {"OD_PROJECT": str(root.resolve())})
+@contextmanager
+def _environment(root: Path | None, **changed: str) -> Iterator[None]:
+    """Change variables of the environment in this context, as ``.env`` of the project says, too."""
+    with patch.dict(os.environ, changed if root is None else changed | {"OD_PROJECT": str(root.resolve())}):
+        load_variables()
+        yield
 
 
 def _fault(message: str, step: str) -> OdError:

@@ -16,6 +16,7 @@ import typer
 from od_assets.cli import operations, published, releases
 from od_assets.cli.declare import QUESTIONS
 from od_assets.interrupts import Interrupted, interruptible, received
+from od_assets.project import load_variables
 from od_assets.terminal import keep_detail_of, printable
 from od_core.errors import OdError
 from od_core.files.durable import of_system
@@ -120,6 +121,7 @@ def main() -> None:
     """
     with interruptible():
         try:
+            load_variables()
             app(standalone_mode=True)
         except (Interrupted, Exception) as error:
             number = received()  # DuckDB, for one, raises an error of its own for an interrupted query

@@ -42,7 +42,16 @@ from od_assets.checks.release_checks import RECORDS_CHECK, RECORDS_REQUIREMENT
 from od_assets.code_location import BROKEN, load_definitions, unloadable
 from od_assets.components.project import refuse_broken_declarations, refuse_unloadable
 from od_assets.failures import storage_fault
-from od_assets.project import CHECKOUT, DAGSTER_SETTINGS, IS_CHECKOUT, current_project, dagster_home, stated_home
+from od_assets.project import (
+    CHECKOUT,
+    DAGSTER_SETTINGS,
+    IS_CHECKOUT,
+    current_project,
+    dagster_home,
+    stated_home,
+    variable,
+    variables_of,
+)
 from od_assets.resources.arrivals import arrival, hold_to_marker, parts_of
 from od_assets.resources.dead_runs import PATIENCE, dead_runs
 from od_assets.resources.release_work import ReleaseWork
@@ -325,6 +334,16 @@ def _is_open(path: Path) -> bool:
     return bool(stat.S_IMODE(state.st_mode) & ~allowed)
 
 
+def place_of_releases() -> Finding:
+    """Say where releases are written, which ledger is charged, and what states it: a file, a variable or nothing."""
+    project, said = current_project(), []
+    for name, place in (("OD_VAR", str(project.var)), ("OD_LEDGER", "the ledger")):
+        source = f"{project.folder}/.env" if name in variables_of(project.folder) else "the environment"
+        is_stated = variable(name, project.folder)
+        said.append(f"{place} as {name} in {source} says" if is_stated else f"{place} without {name}")
+    return Finding(f"releases are written to {said[0]}, {said[1]}")
+
+
 def free_disk(var: Path, least: int = LEAST_FREE) -> Finding:
     """Check that the disk of the ``var`` folder has at least ``least`` bytes of free space."""
     existing = next(folder for folder in (var, *var.parents) if folder.exists())
@@ -586,8 +605,9 @@ def diagnosis(name: str | None = None, period: str | None = None) -> list[Findin
 
 def of_installation() -> list[Finding]:
     """Return the findings that do not depend on a declaration."""
-    var = current_project().var
+    place, var = place_of_releases(), current_project().var
     return [
+        place,
         python_version(),
         *packages(),
         compiled_kernels(cache_folder()),

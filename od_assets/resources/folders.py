@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import os
 import re
 from collections.abc import Container, Iterator
 from contextlib import contextmanager
@@ -12,7 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from od_assets.project import current_project
+from od_assets.project import current_project, variable
 from od_core import Ledger, OdError, PrivacyDomain, ReleaseKey
 from od_core.errors import STAYS_CHARGED
 from od_core.files.durable import sync
@@ -34,12 +33,17 @@ class Folders:
         return current_project().var
 
     @property
+    def home(self) -> Path:
+        """Folder of the project, whose ``.env`` may name the ledger."""
+        return current_project().folder
+
+    @property
     def ledger_place(self) -> tuple[Path, str | None]:
         """Arguments of :class:`Ledger`: its SQLite file, and the address of its PostgreSQL database if it is in one.
 
         The address is not a setting of the warehouse, because Dagster's UI shows settings, and it may have a password.
         """
-        return self.var / "ledger.sqlite", os.environ.get("OD_LEDGER") or None
+        return self.var / "ledger.sqlite", variable("OD_LEDGER", self.home) or None
 
     @property
     def ledger_chain(self) -> Chain:

@@ -36,6 +36,9 @@ class Warehouse(dg.ConfigurableResource, Folders):  # type: ignore[misc]  # Dags
     folder: str = ""
     """Folder of everything that releases write; by default, ``var`` of the current project."""
 
+    project: str = ""
+    """Folder of the project, as :attr:`Folders.home`; by default, that of the current one."""
+
     lock_seconds: float = LOCK_SECONDS
 
     keep_records_days: int | None = None
@@ -51,12 +54,17 @@ class Warehouse(dg.ConfigurableResource, Folders):  # type: ignore[misc]  # Dags
     @classmethod
     def of(cls, project: Project, **settings: Any) -> Self:
         """Return the warehouse of a project, with other fields as given."""
-        return cls(folder=str(project.var), **settings)
+        return cls(folder=str(project.var), project=str(project.folder), **settings)
 
     @property
     def var(self) -> Path:
         """Folder of everything that releases write."""
         return Path(self.folder) if self.folder else current_project().var
+
+    @property
+    def home(self) -> Path:
+        """Folder of the project, whose ``.env`` may name the ledger."""
+        return Path(self.project) if self.project else super().home
 
     @cached_property
     def ledger(self) -> Ledger:

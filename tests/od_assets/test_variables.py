@@ -1,0 +1,198 @@
+"""A project has one ``var`` and one ledger, whichever command or process asks, with a ``.env`` and without."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from od_assets.cli import app
+from od_assets.cli.diagnosis import place_of_releases
+from od_assets.project import current_project, load_variables
+from od_assets.resources.folders import Folders
+from od_assets.resources.warehouse import Warehouse
+from od_core.errors import OdError
+from tests.projects import make_dg_project
+
+ADDRESS = "postgresql://role:hunter-22@host/data"
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project in a workspace of ``dg``, which is the working directory, without variables."""
+    folder = tmp_path / "workspace" / "project"
+    make_dg_project(folder)
+    (tmp_path / "workspace" / "dg.toml").write_text('directory_type = "workspace"\n[workspace]\n', encoding="utf-8")
+    for name in ("OD_VAR", "OD_LEDGER", "OD_PROJECT"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def write(folder: Path, text: str) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / ".env").write_text(text, encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("text", "var"),
+    [
+        ("", "var"),
+        ("OD_VAR=", "var"),
+        ("OD_VAR", "var"),
+        ("# a comment\nexport OD_VAR='from file' # another\n", "from file"),
+        ("OD_VAR=one\nOD_VAR=two", "two"),
+        ("BASE=../data\nOD_VAR=${BASE}/var", "../data/var"),
+        ("OD_VAR=${ABSENT:-out}", "out"),
+        ("OD_VAR=/srv/var", "/srv/var"),
+        ("OD_PROJECT=../data", "../data/var"),
+        ("OD_PROJECT=../data\nOD_VAR=out", "out"),
+    ],
+)
+def test_the_file_of_the_project_says_where_it_writes_in_every_working_directory(
+    project: Path, monkeypatch: pytest.MonkeyPatch, text: str, var: str
+) -> None:
+    """A relative path begins in the folder of the file."""
+    write(project, text)
+    for folder in (project, project / "declared", project.parent, project.parent.parent):
+        monkeypatch.chdir(folder)
+        if not folder.is_relative_to(project):
+            monkeypatch.setenv("OD_PROJECT", str(project))
+        assert current_project().var == (project / var).resolve()
+        assert Warehouse().ledger_place == ((project / var).resolve() / "ledger.sqlite", None)
+
+
+def test_the_project_counts_before_its_workspace_and_a_change_of_the_file_at_once(project: Path) -> None:
+    write(project.parent, f"OD_VAR=/srv/all\nOD_LEDGER={ADDRESS}")
+    assert Folders().ledger_place == (Path("/srv/all/ledger.sqlite"), ADDRESS)
+    write(project, "OD_VAR=/srv/own")
+    assert current_project().var == Path("/srv/own")
+    write(project, "OD_VAR=/srv/moved\nOD_LEDGER=")
+    assert Folders().ledger_place == (Path("/srv/moved/ledger.sqlite"), None)
+
+
+@pytest.mark.parametrize("name", ["OD_VAR", "OD_LEDGER"])
+@pytest.mark.parametrize(
+    ("given", "of_project", "here", "refused"),
+    [
+        ("/srv/a", None, None, False),
+        ("/srv/a", "/srv/a", None, False),
+        ("/srv/a", "/srv/b", None, True),
+        ("/srv/a", "", None, True),
+        ("", "/srv/b", None, True),
+        (None, "/srv/b", "/srv/b", False),
+        (None, "/srv/b", "/srv/c", True),
+        (None, None, "/srv/c", True),
+        ("/srv/c", None, "/srv/c", True),  # a command of Dagster has read it
+    ],
+)
+def test_where_two_doors_would_disagree_both_are_refused(
+    project: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    given: str | None,
+    of_project: str | None,
+    here: str | None,
+    refused: bool,
+) -> None:
+    """The environment and the file, or the file and one of the working directory that Dagster's commands read."""
+    for folder, value in ((project, of_project), (project.parent.parent / "elsewhere", here)):
+        write(folder, "" if value is None else f"{name}={value}")
+    if given is not None:
+        monkeypatch.setenv(name, given)
+    monkeypatch.setenv("OD_PROJECT", str(project))
+    monkeypatch.chdir(project.parent.parent / "elsewhere")
+    if not refused:
+        assert any("/srv/" in str(place) for place in Folders().ledger_place)
+        return
+    with pytest.raises(OdError, match=f"OD-PROJECT-ENV: .*{name}.*two ledgers") as error:
+        assert Folders().ledger_place
+    assert "nothing was spent" in str(error.value)
+    assert "/srv/" not in str(error.value)
+
+
+def test_a_relative_folder_of_the_environment_is_refused(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OD_VAR", "var")
+    with pytest.raises(OdError, match=f"OD-PROJECT-ENV: .* relative .* write it as {project}/var"):
+        assert current_project().var
+
+
+def test_a_file_that_is_no_text_is_named(project: Path) -> None:
+    (project / ".env").write_bytes(b"OD_VAR=\xff\n")
+    with pytest.raises(OdError, match=r"OD-PROJECT-ENV: .*/\.env cannot be read: UnicodeDecodeError"):
+        assert current_project().var
+
+
+def test_other_variables_are_those_of_the_file_as_with_dg(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also in a command; the ledger is in the file alone, and its address is not shown."""
+    write(project, f"LAKE=/lake\nPGPASSWORD=of-file\nOD_LEDGER={ADDRESS}\nOD_VAR=out")
+    monkeypatch.setenv("LAKE", "/given")
+    monkeypatch.setenv("PGPASSWORD", "given")
+    with pytest.MonkeyPatch.context() as within:
+        within.setenv("OD_THREADS", "1")
+        load_variables()
+        assert (os.environ["LAKE"], os.environ["PGPASSWORD"]) == ("/lake", "of-file")
+        assert "OD_LEDGER" not in os.environ
+    said = place_of_releases().what
+    assert said.startswith(f"releases are written to {project}/out as OD_VAR in {project}/.env says")
+    assert said.endswith(f"the ledger as OD_LEDGER in {project}/.env says")
+    monkeypatch.setenv("OD_VAR", "/srv/other")
+    monkeypatch.setattr(sys, "argv", ["od-release", "status"])
+    with pytest.raises(SystemExit) as ended:
+        app.main()
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.startswith("OD-PROJECT-ENV: OD_VAR in the environment differs from")
+
+
+PRINTS = """\
+import dagster as dg
+from od_assets.code_location import load_from_defs_folder
+from od_assets.project import Project, current_project
+from od_assets.resources.warehouse import Warehouse
+
+print("USES", *Warehouse.of(current_project()).ledger_place)
+defs = dg.Definitions()
+"""
+
+DOORS = {
+    "dg in the project": ("dg check defs --no-check-yaml --use-active-venv", "."),
+    "dagster in the project": ("dagster definitions validate -m declared.places", "."),
+    "dagster below it": ("dagster definitions validate -m declared.places", "declared"),
+    "python": ("python -c 'import declared.places'", "declared"),
+    "dagster in the workspace": ("dagster definitions validate -m declared.places", ".."),
+    "dagster elsewhere": ("dagster definitions validate -m declared.places", "../../elsewhere"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("given", [None, "/srv/given"])
+def test_every_door_uses_one_ledger_or_is_refused(project: Path, given: str | None) -> None:
+    """Commands of Dagster read a file in the working directory, which replaces the environment; others read none."""
+    write(project, "OD_VAR=out")
+    write(project.parent.parent / "elsewhere", "OD_VAR=/srv/elsewhere")
+    (project / "declared" / "__init__.py").touch()
+    (project / "declared" / "places.py").write_text(PRINTS, encoding="utf-8")
+    settings = (project / "pyproject.toml").read_text(encoding="utf-8")
+    settings = settings.replace("od_assets.definitions", "declared.places")
+    (project / "pyproject.toml").write_text(settings, encoding="utf-8")
+    paths = os.pathsep.join([str(project), *filter(None, sys.path)])
+    environment = os.environ | {"PYTHONPATH": paths, "OD_PROJECT": str(project), "DAGSTER_HOME": str(project.parent)}
+    environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
+    if given is not None:
+        environment["OD_VAR"] = given
+    used = {}
+    for door, (command, folder) in DOORS.items():
+        place = project / folder
+        done = subprocess.run(command, shell=True, cwd=place, env=environment, capture_output=True, text=True)  # noqa: S602
+        said = done.stdout + done.stderr
+        lines = {line for line in said.splitlines() if line.startswith("USES")}
+        used[door] = lines or ({"refused"} if "OD-PROJECT-ENV" in said else {said})
+    own = {f"USES {project}/out/ledger.sqlite None"}
+    for door, found in used.items():
+        expected = own if given is None or door.endswith("in the project") else {"refused"}
+        assert found == ({"refused"} if door == "dagster elsewhere" else expected), door
