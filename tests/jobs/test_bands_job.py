@@ -84,9 +84,10 @@ def test_a_release_that_learns_from_whole_levels_is_resumed_after_its_parts(
 
 
 def test_other_bands_are_another_plan(project: Project) -> None:
+    """What is published stays; a step of its own does not go on with them."""
     assert project.run(banded(project, 2)).success
-    again = project.run(banded(project, 3))
-    assert not again.success
+    assert [event for event in project.run(banded(project, 3)).all_events if event.is_step_skipped]
+    again = project.materialize("trip_counts", component=banded(project, 3))
     assert "OD-REPLAY-PLAN-CHANGED" in failure_text(again)
     assert "bands" in failure_text(again)
 

@@ -100,7 +100,7 @@ def write_project(root: Path, *, is_first: bool) -> list[str]:
     (root / "declared" / "__init__.py").touch()
     (root / "declared" / "definitions.py").write_text(DEFINITIONS, encoding="utf-8")
     domain = {"name": "trips", "cap": {"rho": "1", "reason": "first declaration"}}
-    (defs / "domains" / "trips.yaml").write_text(json.dumps(domain), encoding="utf-8")  # JSON is YAML
+    (defs / "domains" / "trips.yaml").write_text(json.dumps(domain), encoding="utf-8")
     lines = ["region,zone,latitude,longitude", *(",".join(map(str, zone)) for zone in ZONES)]
     (root / "zones.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
     names = [name for name in SERIES if not is_first or SINCE_2026.get(name, "") is not None]
@@ -109,10 +109,10 @@ def write_project(root: Path, *, is_first: bool) -> list[str]:
         fields = {field: fact for field, fact in fields.items() if not is_first or field != SINCE_2026.get(name)}
         attributes = SHARED | {"name": name, "periods": MONTHS} | fields
         (defs / name).mkdir()
-        text = json.dumps({"type": f"od_assets.components.{kind}", "attributes": attributes})
+        text = f"type: od_assets.components.{kind}\n\nattributes: {json.dumps(attributes)}\n"  # JSON is YAML
         (defs / name / "defs.yaml").write_text(text, encoding="utf-8")
     (defs / "warehouse").mkdir()
-    text = json.dumps({"type": "od_assets.components.OdWarehouse"})
+    text = "type: od_assets.components.OdWarehouse\n\nattributes: {}\n"
     (defs / "warehouse" / "defs.yaml").write_text(text, encoding="utf-8")
     for month in ("2001-01", "2001-02", "2001-03"):
         pairs = [*itertools.product(zones, zones)]
