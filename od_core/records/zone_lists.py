@@ -284,7 +284,7 @@ def read_zones(path: Path) -> pd.DataFrame:
             raise _fault("OD-FILE-UNREADABLE", f"{path.name} is {container}", next_step=what_to_do(container))
         if is_parquet:
             with pq.ParquetFile(path) as file:
-                return file.read().to_pandas(ignore_metadata=True)
+                return pd.DataFrame(file.read().to_pandas(ignore_metadata=True))
         _refuse_other_text(path)
         table = pd.read_csv(path, dtype=str, keep_default_na=False, header=None, index_col=False)
         if len(table) == 0:
