@@ -272,11 +272,8 @@ class RecordFile:
         """Return a query for the columns of a CSV file. Raises OdError if it has no header."""
         names = self.header()
         if not names:
-            is_blank = bool(self.first_lines(",", 1))
-            message = (
-                "begins with an empty line, in place of its header" if is_blank else "is empty and has no header line"
-            )
-            raise self.fault("OD-FILE-UNREADABLE", message)
+            fault = "begins with an empty line, and not with its" if self.first_lines(",", 1) else "is empty and has no"
+            raise self.fault("OD-FILE-UNREADABLE", f"{fault} header line")
         return _SQL["csv"](self, own_names(names))
 
     def rows_of_parquet(self, connection: duckdb.DuckDBPyConnection) -> tuple[duckdb.DuckDBPyRelation, tuple[str, ...]]:

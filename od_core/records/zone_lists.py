@@ -299,9 +299,7 @@ def read_zones(path: Path) -> pd.DataFrame:
     except (OSError, MemoryError, ValueError, pa.ArrowException) as error:
         message = f"{path.name} cannot be read as a table"
         if "fields in line" in str(error):
-            message += (
-                ": a line has more fields than the first line, which must be the header, without a title above it"
-            )
+            message += ": a line has more fields than the first, which must be the header, and no title"
         unreadable = _fault("OD-FILE-UNREADABLE", message, str(error))
         raise_alone(of_machine(error, f"{path.name} cannot be read") or unreadable)
 
