@@ -167,13 +167,12 @@ def no_column(
         f"{table} has no column {name!r} and none of the other expected columns",
         f"its columns: {columns!r}",
     )
-    first = [] if rows is None else rows.head(50).itertuples(index=False)
-    for line, row in enumerate(first, start=2):
-        if any(isinstance(value, str) and value in expected for value in row):
-            step = f"remove what is above line {line}, such as a title"
-            message += f", which are in line {line}"
-            return geography_fault("OD-GEOGRAPHY-COLUMN", message, detail, next_step=step)
-    return geography_fault("OD-GEOGRAPHY-COLUMN", message, detail)
+    first = enumerate(() if rows is None else rows.head(50).itertuples(index=False), start=2)
+    line = next((line for line, row in first if not {*expected}.isdisjoint(map(str, row))), None)
+    if line is None:
+        return geography_fault("OD-GEOGRAPHY-COLUMN", message, detail)
+    step = f"remove what is above line {line}, such as a title"
+    return geography_fault("OD-GEOGRAPHY-COLUMN", f"{message}, which are in line {line}", detail, next_step=step)
 
 
 def geography_fault(

@@ -165,7 +165,8 @@ def _geoparquet(path: Path, column: str) -> _Read:
     names = [name for name in table.column_names if name != shape_column]
     if column not in names:
         raise no_column("the file of boundaries", column, names, (column,))
-    identity = (system or {}).get("id") or next(iter((system or {}).get("components", [])), {}).get("id", {})
+    horizontal: dict[str, Any] = (system or {}).get("components", [system or {}])[0]  # of a system with heights
+    identity = horizontal.get("id", {})
     name = ":".join(str(identity.get(part)) for part in ("authority", "code")) if identity else None
     return name, table[column].to_pylist(), shapes.to_pylist()
 

@@ -180,13 +180,15 @@ FROM {{ ranked }}
 GROUP BY {{ query.grouped_by }}
 {% endmacro %}
 
-{# Whether most unlisted zone codes have probably lost their leading zeros: they are listed once they are padded with
-   zeros to the usual length of the codes. One row with the column `lost`. #}
-{% macro lost_zeros(query) %}
-SELECT 2 * count(listed) > count(*) AS lost FROM (
+{# What is probably wrong with most unlisted zone codes. One row, with the columns `lost`, whether they have lost their
+   leading zeros: they are listed once they are padded with zeros to the usual length of the codes; and `encoded`, whether
+   they are listed but for the encoding of their accents. #}
+{% macro most_unlisted(query) %}
+SELECT 2 * count(listed) > count(*) AS lost, 2 * count(CASE WHEN encoded THEN 1 END) > count(*) AS encoded FROM (
     {% for side, geography, _ in query.sides %}
-    SELECT listed.code AS listed FROM (
-        SELECT {{ filled_with_zeros("records." ~ side, geography.zones) }} AS filled
+    SELECT listed.code AS listed, encoded FROM (
+        SELECT {{ filled_with_zeros("records." ~ side, geography.zones) }} AS filled,
+            {{ encoded_otherwise("records." ~ side, geography.zones) }} AS encoded
         FROM records LEFT JOIN {{ side }}_zones AS zones ON records.{{ side }} = zones.code
         WHERE records.{{ side }} IS NOT NULL AND zones.code IS NULL
     ) AS unlisted LEFT JOIN {{ side }}_zones AS listed ON unlisted.filled = listed.code

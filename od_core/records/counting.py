@@ -50,6 +50,7 @@ T = TypeVar("T")
 
 _SQL = SqlMacros(
     Path(__file__).with_name("count.sql"),
+    encoded_otherwise=faults.encoded_otherwise,
     filled_with_zeros=faults.filled_with_zeros,
     id_patterns=faults.id_patterns,
     quoted_text=quoted_text,
@@ -253,7 +254,7 @@ def _counted(
         tally.faulty,
         tally.counted,
         query.fault_threshold,
-        lost_zeros=lambda: bool(connection.execute(query.sql("lost_zeros")).fetchall()[0][0]),
+        most_unlisted=lambda: connection.execute(query.sql("most_unlisted")).fetchall()[0],
         advice=advice,
     )
     if query.counters is not None:

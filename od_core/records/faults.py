@@ -10,6 +10,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+from unicodedata import normalize
 
 import pyarrow as pa
 
@@ -60,29 +61,38 @@ def filled_with_zeros(column: str, codes: Sequence[str]) -> str:
     return f"CASE WHEN length({column}) < {length} THEN lpad({column}, {length}, '0') END"
 
 
+def encoded_otherwise(column: str, codes: Sequence[str]) -> str:
+    """Return SQL for whether a code is none of ``codes``, but one of them but for the encoding of its accents."""
+    forms = {normalize(form, code) for form in ("NFC", "NFD") for code in codes if not code.isascii()} - {*codes}
+    listed = ", ".join(f"'{form.encode().hex().upper()}'" for form in sorted(forms))
+    return f"hex({column}) IN ({listed or 'NULL'})"
+
+
 def refuse_too_many_faults(
     faulty: int,
     trips: int,
     fault_threshold: Fraction,
     *,
-    lost_zeros: Callable[[], bool] = lambda: False,
+    most_unlisted: Callable[[], Sequence[bool]] = lambda: (False, False),
     advice: str = "",
 ) -> None:
     """Raise OdError if more than the allowed share of the trips is faulty (``docs/how-to/zones-and-records.md``).
 
-    ``faulty`` and ``trips`` are numbers of records if these have weights. ``lost_zeros`` returns whether most unlisted
-    codes have probably lost their leading zeros; it is called only if the error is raised. ``advice`` ends the next
-    step, and follows from public facts alone.
+    ``faulty`` and ``trips`` are numbers of records if these have weights. ``most_unlisted`` returns whether
+    most unlisted codes have probably lost their leading zeros, and whether their accents are encoded otherwise; it is
+    called only if the error is raised. ``advice`` ends the next step, and follows from public facts alone.
     """
     if faulty <= fault_threshold * trips:
         return
+    lost_zeros, are_encoded_otherwise = most_unlisted()
     raise OdError(
         "OD-TRIPS-FAULTS",
         f"more than {float(fault_threshold):.3%} of the trips are of another period, lack a valid user id (one that"
         " matches id_pattern, if declared), weight or listed category that is needed, or have an origin or destination"
-        " that is not in the zone list (missing, misspelt, different case, spaces, lost leading"
+        " that is not in the zone list (missing, misspelt, different case or encoding, spaces, lost leading"
         " zeros, or 1E+05 from a spreadsheet)"
-        + ("; most such codes have lost their leading zeros" if lost_zeros() else ""),
+        + ("; most such codes have lost their leading zeros" if lost_zeros else "")
+        + ("; most such codes are listed but for how accents are encoded (NFC, NFD)" if are_encoded_otherwise else ""),
         next_step=f"correct the records or the zone list, or raise the operator's fault threshold{advice}",
         confidential_detail=f"{faulty} of {trips} trips",
     )

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import IO, TYPE_CHECKING, Any, cast
@@ -285,23 +285,20 @@ class RecordFile:
         """
         if self.container == "parquet":
             return list(pq.read_schema(self.source).names)
-        return next(iter(self.first_lines(self.form.delimiter or ",")), []) if self.container == "csv" else []
+        return [*chain(*self.first_lines(self.form.delimiter or ",", 1))] if self.container == "csv" else []
 
-    def first_lines(self, delimiter: str) -> list[list[str]]:
-        """Return the fields of the first lines of a CSV file."""
+    def first_lines(self, delimiter: str, most: int) -> list[list[str]]:
+        """Return the fields of the first lines of a CSV file, at most ``most`` lines."""
         opened = gzip.open if is_compressed(self.source) else open
         with opened(self.source, "rt", encoding=_CODECS[self.form.text_encoding], newline="") as file:
-            return list(islice(csv.reader(file, delimiter=delimiter), _MOST_TITLE_LINES))
+            return list(islice(csv.reader(file, delimiter=delimiter), most))
 
     def csv_query(self) -> str:
         """Return a query for the columns of a CSV file. Raises OdError if it has no header."""
         names = self.header()
         if not names:
-            is_blank = bool(self.first_lines(","))
-            message = (
-                "begins with an empty line, in place of its header" if is_blank else "is empty and has no header line"
-            )
-            raise self.fault("OD-FILE-UNREADABLE", message)
+            fault = "begins with an empty line, and not with its" if self.first_lines(",", 1) else "is empty and has no"
+            raise self.fault("OD-FILE-UNREADABLE", f"{fault} header line")
         return _SQL["csv"](self, own_names(names))
 
     def rows_of_parquet(self, connection: duckdb.DuckDBPyConnection) -> tuple[duckdb.DuckDBPyRelation, tuple[str, ...]]:
@@ -389,7 +386,7 @@ class OpenFile(RecordFile):
             return self.fault("OD-TRIPS-COLUMN", message, next_step=step)
         message = f"has no column {shown(name)}: its first line contains none of the expected columns"
         own = self.form.delimiter or ","
-        lines = {sign: self.first_lines(sign) for sign in (own, *",;\t|:")}
+        lines = {sign: self.first_lines(sign, _MOST_TITLE_LINES) for sign in (own, *",;\t|:")}
         places = ((k, sign) for k in range(_MOST_TITLE_LINES) for sign, rows in lines.items() if k < len(rows))
         place, other = next((at for at in places if _has_any(expected, lines[at[1]][at[0]])), (0, own))
         steps = []

@@ -286,7 +286,7 @@ def read_zones(path: Path) -> pd.DataFrame:
             raise _fault("OD-FILE-UNREADABLE", f"{path.name} is {container}", next_step=what_to_do(container))
         if is_parquet:
             with pq.ParquetFile(path) as file:
-                return file.read().to_pandas(ignore_metadata=True)
+                return pd.DataFrame(file.read().to_pandas(ignore_metadata=True))
         _refuse_other_text(path)
         table = pd.read_csv(path, dtype=str, keep_default_na=False, header=None, index_col=False)
         if len(table) == 0:
@@ -303,9 +303,7 @@ def read_zones(path: Path) -> pd.DataFrame:
         if "crypt" in str(error):
             message += ": it is encrypted, so decrypt it"
         if "fields in line" in str(error):
-            message += (
-                ": a line has more fields than the first line, which must be the header, without a title above it"
-            )
+            message += ": a line has more fields than the first, which must be the header, and no title"
         unreadable = _fault("OD-FILE-UNREADABLE", message, str(error))
         raise_alone(of_machine(error, f"{path.name} cannot be read") or unreadable)
 

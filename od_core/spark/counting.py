@@ -188,7 +188,7 @@ def count_in_spark(
                 tally.faulty,
                 tally.counted,
                 count.fault_threshold,
-                lost_zeros=lambda: bool(_asked(session, relations, count.sql("lost_zeros")).collect()[0].lost),
+                most_unlisted=lambda: _asked(session, relations, count.sql("most_unlisted")).collect()[0],
             )
             if counters is not None:
                 counters_of_users = _asked(session, relations, count.sql("counters"))

@@ -9,6 +9,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, cast
 
@@ -135,8 +136,7 @@ class Trajectories(Confidential):
         limits = np.array(bounds, dtype=np.float64)
         if limits.shape != (grid.dimensions, 2) or not (np.isfinite(limits).all() and (np.diff(limits) > 0).all()):
             raise _fault("OD-STOPS-BOUNDS", "the bounds must be one ascending pair for each dimension")
-        given = _given(coordinates, columns, as_number=AS_DOUBLE, one_row_a_trip=one_row_a_trip)
-        table = _table(given, grid)
+        table = _table(_given(coordinates, columns, as_number=AS_DOUBLE, one_row_a_trip=one_row_a_trip), grid)
         if not (np.issubdtype(table.dtype, np.floating) or np.issubdtype(table.dtype, np.integer)):
             raise _fault("OD-STOPS-COORDINATE", "a coordinate is not a number")
         values = table.astype(np.float64)
@@ -211,15 +211,8 @@ def _given(
         return data_frame(cast("Table", values))
     if len(set(columns)) < len(columns):
         raise _fault("OD-STOPS-DIMENSIONS", "columns names a column twice")
-    given = cast("TableOrFile", values)
-    table = read_table(
-        given,
-        columns,
-        numbers=() if as_number is None else columns,
-        as_number=as_number or as_count,
-        named="the trips",
-        code="OD-STOPS-DIMENSIONS",
-    )
+    read = partial(read_table, cast("TableOrFile", values), columns, named="the trips", code="OD-STOPS-DIMENSIONS")
+    table = read() if as_number is None else read(numbers=columns, as_number=as_number)
     if not one_row_a_trip:
         unused = [name for name in table.columns if name not in columns]
         refuse_unused(unused, table.named, "give one_row_a_trip=True if each row is one trip; else repeat the rows")

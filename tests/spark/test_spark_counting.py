@@ -515,6 +515,14 @@ def test_too_many_faults_are_the_same_refusal(session, tmp_path):
         with pytest.raises(OdError, match="OD-TRIPS-FAULTS") as refused:
             count_in_spark(session, *given_)
         assert ("lost their leading zeros" in refused.value.message) == is_lost
+    listed = Geography.from_frame(pd.DataFrame({"zone": ["\u00c9vora", "A"]}), ["zone"])
+    for code, is_said in (("E\u0301vora", True), ("Evora", False)):
+        rows = pa.table({"home": [code] * 2, "work": ["A"] * 2, "day": [datetime.date(2001, 6, 1)] * 2})
+        pq.write_table(rows, tmp_path / "zeros.parquet")
+        given_ = (f"{tmp_path}/zeros.parquet", COLUMNS, PERIOD, FlowTree(listed, listed), LocalStore(tmp_path), "zeros")
+        with pytest.raises(OdError, match="OD-TRIPS-FAULTS") as refused:
+            count_in_spark(session, *given_)
+        assert ("listed but for how accents are encoded" in refused.value.message) == is_said
     assert not list(tmp_path.glob("counts-*"))
     assert not (tmp_path / "zeros").exists()
     assert not [view.name for view in session.catalog.listTables() if view.name.startswith("od_")]

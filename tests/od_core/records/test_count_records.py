@@ -6,6 +6,7 @@ import tempfile
 import traceback
 from fractions import Fraction
 from pathlib import Path
+from unicodedata import normalize
 
 import numpy as np
 import pandas as pd
@@ -232,6 +233,24 @@ def test_trips_sum_to_no_more_than_2_to_the_53(tmp_path, kind, counts):
         return
     with pytest.raises(OdError, match=r"OD-TRIPS-COUNT.*sum to more than"):
         trip_counts_of(records, FlowTree(zones, zones))
+
+
+@pytest.mark.parametrize("listed_as", ["NFC", "NFD"])
+@pytest.mark.parametrize(
+    ("unlisted", "is_said"), [("Évora x y", False), ("Évora Málaga x", True), ("evora malaga", False), ("x", False)]
+)
+def test_accents_in_another_encoding_are_spoken_of(tmp_path, listed_as, unlisted, is_said):
+    """In a file as in memory, whichever encoding the list has, where most unlisted codes are listed but for it."""
+    codes = [normalize(listed_as, code) for code in ("Évora", "Málaga", "Åre", "it's")]
+    zones = Geography.from_frame(pd.DataFrame({"zone": codes}), ["zone"])
+    other = {"NFC": "NFD", "NFD": "NFC"}[listed_as]
+    origins = [*(normalize(other, code) for code in unlisted.split()), None, codes[2]]
+    table = pa.table({"origin": origins, "destination": ["it's"] * len(origins), "in_period": [True] * len(origins)})
+    tree = FlowTree(zones, zones)
+    refused = outcome(trip_counts_of, written(tmp_path, table), tree, Fraction(0))
+    assert refused == outcome(count_trips, in_memory(table), tree, Fraction(0))
+    assert ("listed but for how accents are encoded" in refused[2]) == is_said
+    assert "vora" not in refused[2]
 
 
 @pytest.mark.parametrize(("unlisted", "is_lost"), [("1 x y", False), ("1 2 x y", False), ("1 2 x", True), ("x", False)])

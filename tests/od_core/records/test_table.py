@@ -192,7 +192,7 @@ ABOVE = {
     "sep= of the delimiter": ("sep=,\r\n", {}, "its first line is 'sep=,', which is for Excel alone", "above line 2"),
     "sep= of another": ("sep=,\n", {"delimiter": ";"}, "its first line is 'sep=,'", 'and write delimiter: ","'),
     "sep= in quotes": ('"SEP=,"\n', {}, "its first line is 'SEP=,'", "remove what is above line 2"),
-    "a blank line": ("\n", {}, "begins with an empty line, in place of its header", "correct the file"),
+    "a blank line": ("\n", {}, "begins with an empty line, and not with its header line", "correct the file"),
 }
 
 

@@ -69,7 +69,7 @@ def test_an_index_that_pandas_wrote_is_a_column(tmp_path, index, folder):
 
 
 ABOVE = {
-    "a title": ("Zones of Italy\n", "OD-FILE-UNREADABLE", "the first line, which must be the header, without a title"),
+    "a title": ("Zones of Italy\n", "OD-FILE-UNREADABLE", "the first, which must be the header, and no title"),
     "a title of as many fields": ("Zones,\n", "OD-GEOGRAPHY-COLUMN", "which are in line 2"),
     "a title of more fields": ("Zones, of Italy, in 2018\n", "OD-GEOGRAPHY-COLUMN", "which are in line 2"),
     "two titles": ("Zones,\nof Italy,\n", "OD-GEOGRAPHY-COLUMN", "which are in line 3"),
