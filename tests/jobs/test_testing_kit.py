@@ -10,7 +10,6 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
-from unittest.mock import ANY
 
 import jsonschema
 import pandas as pd
@@ -187,8 +186,8 @@ def test_given_records_are_run_again_and_nothing_confidential_is_left(
 
     def look(series: Any, period: str, target: Path, *given: Any) -> None:
         [folder] = elsewhere.glob(".dry_run-*")
-        modes.extend((path.relative_to(folder).parts[0], path.stat().st_mode) for path in folder.rglob("*.csv"))
-        modes.append((".", folder.stat().st_mode))
+        held = [*folder.rglob("given/*"), *(folder / "confidential").parents]
+        modes.extend((path.parent.name, path.stat().st_mode) for path in held[:2])
         load(series, period, target, *given)
 
     monkeypatch.setattr(assets, "load_period", look)
@@ -200,7 +199,7 @@ def test_given_records_are_run_again_and_nothing_confidential_is_left(
         os.umask(old)
     assert "Zurich" not in str(refused.value)
     assert [*elsewhere.iterdir()] == []
-    assert modes == [("confidential", stat.S_IFREG | 0o600), ("geographies", ANY), (".", stat.S_IFDIR | 0o700)]
+    assert modes == [("given", stat.S_IFREG | 0o600), (elsewhere.name, stat.S_IFDIR | 0o700)]
     rows.to_csv(project.root / "given.csv", index=False)
     first = dry_run(name, elsewhere, records=project.root / "given.csv")
     assert first.flows["trips"].sum() == len(rows)
