@@ -158,26 +158,23 @@ INSTEAD: dict[str, str] = {}
 def variable(name: str, folder: Path) -> str | None:
     """Return a variable of the ``.env`` of a project's folder or, if that does not state it, of the environment.
 
-    Dagster's commands read ``.env`` from the folder in which they start, and let it replace the environment. Other
-    processes do not read it. So that all of them use one ledger, this function reads the file whatever the door.
-
-    Raises:
-        OdError: the environment states another value than the file, or the working directory, which is not that of the
-            project, has a ``.env`` that states another one.
+    Dagster's commands let the ``.env`` of their working directory replace the environment; other processes do not read
+    it. So that all use one ledger, it is read here. Raises OdError if the environment states another value than the
+    file, or a working directory that is not the project's has a ``.env`` with another value.
     """
     if name in INSTEAD:
         return INSTEAD[name]
     given, here, folders = os.environ.get(name), Path.cwd(), _folders_of_variables(folder)
-    values = [found[name] for place in folders if name in (found := _variables_in(place))]
-    value = values[-1] if values else given
-    if values and given not in (None, *values):
-        message, step = f"{name} in the environment differs from {folders[-1] / '.env'}", "state it in one of them only"
-    elif here not in folders and name in (found := _variables_in(here)) and found[name] not in values:
-        message, step = f"{here / '.env'} states {name}, but {folders[-1]} is the project", "state it in the .env there"
+    values = [stated[name] for place in folders if name in (stated := _variables_in(place))]
+    other = None if here in folders else _variables_in(here).get(name)
+    if other is not None and other not in values:
+        source, step = str(here / ".env"), f"state it in {folder / '.env'} instead"
+    elif values and given not in (None, *values):
+        source, step = "the environment", "state it in one of them only"
     else:
-        return value
-    message += ", so that one project would have two ledgers"
-    raise OdError("OD-PROJECT-ENV", message, next_step=f"{step}; od-release doctor says which var is used")
+        return values[-1] if values else given
+    message = f"{name} in {source} differs from {folder / '.env'}, so that one project would have two ledgers"
+    raise OdError("OD-PROJECT-ENV", message, next_step=step)
 
 
 def variables_of(folder: Path) -> dict[str, str]:
@@ -194,7 +191,6 @@ def load_variables() -> None:
 
 @cache
 def _folders_of_variables(folder: Path) -> list[Path]:
-    """Return the folders whose ``.env`` belong to a project. The last one counts first."""
     return [*[place for place in folder.parents if "workspace" in _dg_settings(place)][:1], folder]
 
 

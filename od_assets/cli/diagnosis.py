@@ -335,13 +335,12 @@ def _is_open(path: Path) -> bool:
 
 
 def place_of_releases() -> Finding:
-    """Say where releases are written, which ledger is charged, and what states it: a file, a variable or nothing."""
-    project, said = current_project(), []
-    for name, place in (("OD_VAR", str(project.var)), ("OD_LEDGER", "the ledger")):
-        source = f"{project.folder}/.env" if name in variables_of(project.folder) else "the environment"
-        is_stated = variable(name, project.folder)
-        said.append(f"{place} as {name} in {source} says" if is_stated else f"{place} without {name}")
-    return Finding(f"releases are written to {said[0]}, {said[1]}")
+    """Say where releases are written, and whether the environment or ``.env`` states this and the ledger."""
+    project = current_project()
+    files, names = variables_of(project.folder), ("OD_VAR", "OD_LEDGER")
+    stated = [name for name in names if variable(name, project.folder)]
+    said = [f"{name} is stated in {'.env' if name in files else 'the environment'}" for name in stated]
+    return Finding(f"releases are written to {project.var}: {' and '.join(said) or 'no variable is stated'}")
 
 
 def free_disk(var: Path, least: int = LEAST_FREE) -> Finding:
@@ -372,16 +371,15 @@ def ledger(warehouse: Warehouse) -> Finding:
 
 
 def fingerprint_key(warehouse: Warehouse) -> Finding:
-    """Check that the key of all fingerprints is there. Say how many releases began with another one."""
+    """Check that the key of all fingerprints is not lost. Count the releases that began with another one."""
 
     def look() -> str:
-        if not (warehouse.var / "confidential" / "hmac.key").exists() and warehouse.is_new:
-            return "the first release makes it"
-        confidential = warehouse.confidential
-        confidential.refuse_lost_key()
-        stored = (json.loads(path.read_bytes()) for path in confidential.path.glob(f"*/*/*/{IDENTITY}"))
-        others = sum(identity.get("key") != confidential.key_name() for identity in stored)
-        return f"{others} releases began with another one, and are repaired with that one only" if others else "one"
+        if warehouse.is_new:
+            return "nothing was released yet"
+        confidential = InspectedFolder(warehouse.confidential.path, warehouse.has_drawn)
+        name, stored = confidential.key_name(), confidential.path.glob(f"*/*/*/{IDENTITY}")
+        others = sum(json.loads(path.read_bytes()).get("key") != name for path in stored)
+        return f"releases that began with another one: {others}"
 
     return found("key of fingerprints", look)
 

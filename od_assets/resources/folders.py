@@ -153,27 +153,24 @@ class Folders:
         """Raise OdError if a series that the project no longer declares has drawn the period from the same input.
 
         A renamed series would be charged for the same records again. A higher revision states that this is meant. Of
-        projects with one ledger, only those with one ``var`` and one key prefix see the series of each other.
+        other projects, only those with the same ``var`` and key prefix are taken for this one.
         """
-        drawn = self.ledger.drawn(series.domain.name)
-        own = "".join(f"{part}_" for part in series.prefix)
-        others = [other for other in drawn if other.period == key.period and other.revision >= key.revision]
-        others = [other for other in others if other.release.startswith(own) and other.release != key.release]
-        if key in drawn or not others:
+        own, drawn = "".join(f"{part}_" for part in series.prefix), self.ledger.drawn(series.domain.name)
+        others = [other for other in drawn if other.period == key.period and other.release.startswith(own)]
+        others = [other for other in others if stored_identity(self.confidential, other)]
+        if key in drawn or {other.release for other in others} <= {key.release}:
             return
         from od_assets.series.reading import RELEASES, declarations_of  # with pandas, which most commands do not need
 
         declared = {own + path.parent.name for path in declarations_of(*RELEASES, project=series.project)}
+        now = identity_of(self.confidential, counted, None)
         for other in others:
-            then = stored_identity(self.confidential, other)
-            if other.release in declared or not then:
-                continue
-            now = identity_of(self.confidential, counted, None)
-            if (now["input"], now["key"]) == (then.get("input"), then.get("key")):
-                message = f"{other} was drawn from the same input, and its series is not declared any more"
+            is_same = now.items() <= stored_identity(self.confidential, other).items()
+            if is_same and other.release not in declared and other.revision >= key.revision:
+                message = f"{key}: {other} was drawn from the same input, and its series is not declared any more"
                 step = f"give the series the name {other.release} again, and release only other periods under a new one"
-                charged = f"; revision {other.revision + 1} of {key.release} is charged again"
-                raise OdError("OD-SERIES-RENAMED", f"{key}: {message}", next_step=step + charged)
+                step += f"; revision {other.revision + 1} of {key.release} is charged again"
+                raise OdError("OD-SERIES-RENAMED", message, next_step=step)
 
     def verify_ledger(self) -> int:
         """Verify the ledger, and return the number of its entries.
@@ -190,9 +187,10 @@ class Folders:
     @property
     def confidential(self) -> ConfidentialFolder:
         """The confidential folder."""
-        return ConfidentialFolder(self.var / "confidential", self._has_drawn)
+        return ConfidentialFolder(self.var / "confidential", self.has_drawn)
 
-    def _has_drawn(self) -> bool:
+    def has_drawn(self) -> bool:
+        """Return whether there is a ledger of this project alone, with a draw; see :meth:`Ledger.has_drawn`."""
         return self.ledger_chain.exists() and self.ledger.has_drawn()
 
     def kept_records(self, days: int = 0) -> dict[ReleaseKey, Path]:

@@ -72,39 +72,28 @@ def write_durably(path: Path, write: Callable[[Path], T], *, mode: int = CONFIDE
     OdError if the temporary file is removed meanwhile.
     """
     temporary = path.with_name(f".{path.name[:200]}.{os.getpid()}.tmp")  # file systems allow 255 characters
+    descriptor = os.open(temporary, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, mode)
     try:
-        descriptor = os.open(temporary, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, mode)
-        with not_overtaken(temporary, path.name):
-            try:
-                written = write(temporary)
-                temporary.chmod(mode)
-                if os.path.samestat(os.fstat(descriptor), temporary.stat()):
-                    os.fsync(descriptor)
-                else:  # some writers replace the file by a new one
-                    sync(temporary)
-            finally:
-                os.close(descriptor)
-            temporary.replace(path)
-            sync(path.parent)
-    finally:
-        temporary.unlink(missing_ok=True)
-    return written
-
-
-@contextmanager
-def not_overtaken(temporary: Path, name: str) -> Iterator[None]:
-    """Raise OdError if an open temporary file is gone: a run of a release removes those of a run that ended."""
-    try:
-        yield
+        try:
+            written = write(temporary)
+            temporary.chmod(mode)
+            if os.path.samestat(os.fstat(descriptor), temporary.stat()):
+                os.fsync(descriptor)
+            else:  # some writers replace the file by a new one
+                sync(temporary)
+        finally:
+            os.close(descriptor)
+        temporary.replace(path)
+        sync(path.parent)
     except FileNotFoundError:
         if temporary.exists():
             raise
-        raise OdError(
-            "OD-LEDGER-STATE",
-            f"{name} was removed while it was written, as a second run of the same release does",
-            next_step="run the release again, on a file system with locks (docs/how-to/deploy.md)",
-            spent=STAYS_CHARGED,
-        ) from None
+        message = f"{path.name} was removed while it was written, as a second run of the same release does"
+        step = "run the release again, on a file system with locks (docs/how-to/deploy.md)"
+        raise OdError("OD-LEDGER-STATE", message, next_step=step, spent=STAYS_CHARGED) from None
+    finally:
+        temporary.unlink(missing_ok=True)
+    return written
 
 
 def replace_folder(folder: Path, by: Path, aside: Path) -> None:

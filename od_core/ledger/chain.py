@@ -261,9 +261,6 @@ class Chain(ABC):
     _error: type[Exception]
     """Class of the errors of the database."""
 
-    is_shared: ClassVar[bool] = False
-    """Whether other folders may charge releases to the ledger, too."""
-
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._head = folder / "confidential" / "ledger.head"
@@ -626,7 +623,6 @@ class PostgresChain(Chain):
     """
 
     _begin, _begin_to_read = _BEGIN, _SNAPSHOT
-    is_shared = True
 
     def __init__(self, server: str, folder: Path) -> None:
         super().__init__(folder)

@@ -60,8 +60,7 @@ class ConfidentialFolder:
     """
 
     def __init__(self, path: Path, is_drawn: Callable[[], bool] = lambda: False) -> None:
-        self.path = path
-        self._is_drawn = is_drawn
+        self.path, self._is_drawn, self._key = path, is_drawn, path / "hmac.key"
         if not path.exists():  # an existing one may be one that may only be read
             self.subfolder(".")
 
@@ -82,25 +81,17 @@ class ConfidentialFolder:
         for path in (folder, *folder.rglob("*")):
             path.chmod(CONFIDENTIAL_FOLDER_MODE if path.is_dir() else CONFIDENTIAL_FILE_MODE)
 
-    @property
-    def _key(self) -> Path:
-        return self.path / "hmac.key"
-
     def refuse_lost_key(self) -> None:
         """Raise OdError if the key is damaged, or is missing although a release began with it. Make no key."""
-        fault = "damaged" if self._key.exists() else "missing"
-        if fault == "damaged" and self._key.stat().st_size == _KEY_BYTES:
+        is_there = self._key.exists()
+        if is_there and self._key.stat().st_size == _KEY_BYTES:
             return
         is_needed = self._is_drawn() or any(self.path.glob(f"*/*/*/{IDENTITY}"))
-        if not is_needed and fault == "missing":
-            return
-        restore = "restore it from a backup; if there is none, see Replace a lost key in docs/how-to/operate.md"
-        raise OdError(
-            "OD-KEY-LOST",
-            f"confidential/{self._key.name}, the key of all fingerprints, is {fault}",
-            next_step=restore if is_needed else "remove it, and a new one is made",
-            spent=STAYS_CHARGED,
-        )
+        if is_there or is_needed:
+            message = f"confidential/hmac.key, the key of all fingerprints, is {'damaged' if is_there else 'missing'}"
+            step = "restore it from a backup; if there is none, see Replace a lost key in docs/how-to/operate.md"
+            step = step if is_needed else "remove it, and a new one is made"
+            raise OdError("OD-KEY-LOST", message, next_step=step, spent=STAYS_CHARGED)
 
     def key(self) -> bytes:
         """Return the 32-byte key of all fingerprints, drawn by the first call. Raises OdError if it is lost."""

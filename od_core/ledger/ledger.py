@@ -36,6 +36,7 @@ from od_core.ledger.chain import (
     WITHDRAWN,
     Entries,
     EntryName,
+    SqliteChain,
     broken,
     chain_of,
     newer,
@@ -322,8 +323,10 @@ class Ledger:
             OdError: the domain was declared with another unit, neighbour relation, user column, elementary period or
                 time zone. Or the cap has changed and its reason was given before.
         """
-        with self._read() as entries:
-            if _is_declared(entries, domain):
+        with self._read() as entries:  # a transaction would verify the whole chain, as `reserve` does
+            newest, cap = (entries.newest(kind, domain=domain.name) for kind in (DOMAIN, CAP))
+            is_same = newest is not None and newest["content"] == domain.facts()
+            if is_same and cap is not None and Cap.from_facts(cap["content"]) == domain.cap:
                 return
         with self._transaction() as entries:
             declared = entries.newest(DOMAIN, domain=domain.name)
@@ -343,10 +346,10 @@ class Ledger:
                     f"data set {domain.name!r} is declared with {declared['content']}, not with {domain.facts()}",
                     next_step="use the declared unit and neighbours; a data set has only one kind of promise",
                 )
-            if _is_declared(entries, domain):  # by another process in the meantime
-                return
             caps = entries.select("kind = ? AND domain = ?", CAP, domain.name)
             cap = {**domain.cap.facts(), "reason": domain.cap_reason.strip()}
+            if caps and Cap.from_facts(caps[-1]["content"]) == domain.cap:
+                return
             if any(earlier["content"]["reason"] == cap["reason"] for earlier in caps):
                 raise OdError(
                     "OD-LEDGER-CAP-REASON",
@@ -579,10 +582,8 @@ class Ledger:
 
     def has_drawn(self) -> bool:
         """Return whether a draw of any release began with this file; False on a server, which other folders share."""
-        if self._chain.is_shared:
-            return False
         with self._read() as entries:
-            return entries.newest(DRAWING) is not None
+            return isinstance(self._chain, SqliteChain) and entries.newest(DRAWING) is not None
 
     def hold_to_domain(self, series: str, domain: str) -> None:
         """Raise OdError if a release of a series was charged to another data set."""
@@ -738,13 +739,6 @@ class Ledger:
         with self._read() as entries:
             domains = sorted(entry["domain"] for entry in entries.select("kind = ?", DOMAIN))
             return [balance for domain in domains for balance in balances(entries, domain)]
-
-
-def _is_declared(entries: Entries, domain: PrivacyDomain) -> bool:
-    """Return whether a data set was declared with these facts, and this is its newest cap."""
-    facts, cap = (entries.newest(kind, domain=domain.name) for kind in (DOMAIN, CAP))
-    same = facts is not None and facts["content"] == domain.facts()
-    return same and cap is not None and Cap.from_facts(cap["content"]) == domain.cap
 
 
 def _wrong_state(message: str, next_step: str = "run the release again") -> OdError:

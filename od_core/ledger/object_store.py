@@ -20,14 +20,7 @@ from typing import Any
 import pyarrow as pa
 
 from od_core.errors import STAYS_CHARGED, OdError
-from od_core.files.durable import (
-    CONFIDENTIAL_FILE_MODE,
-    CONFIDENTIAL_FOLDER_MODE,
-    make_folder,
-    not_overtaken,
-    sync,
-    write_checked,
-)
+from od_core.files.durable import CONFIDENTIAL_FILE_MODE, CONFIDENTIAL_FOLDER_MODE, make_folder, sync, write_checked
 from od_core.parallel import in_order
 
 _CREATE_EXCLUSIVELY = ("s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "memory")
@@ -94,8 +87,7 @@ class LocalStore:
                 with os.fdopen(descriptor, "wb") as file:
                     file.write(content)
             try:
-                with not_overtaken(temporary, path.name):
-                    path.hardlink_to(temporary)
+                path.hardlink_to(temporary)
             except FileExistsError:
                 return False
             if durable:

@@ -111,7 +111,7 @@ def test_where_two_doors_would_disagree_both_are_refused(
     with pytest.raises(OdError, match=f"OD-PROJECT-ENV: .*{name}.*two ledgers") as error:
         assert Folders().ledger_place
     assert "nothing was spent" in str(error.value)
-    assert "/srv/" not in str(error.value)
+    assert "/srv/" not in str(error.value).replace(str(project), "")
 
 
 def test_a_relative_folder_of_the_environment_is_refused(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,8 +139,7 @@ def test_other_variables_are_those_of_the_file_as_with_dg(
         assert (os.environ["LAKE"], os.environ["PGPASSWORD"]) == ("/lake", "of-file")
         assert "OD_LEDGER" not in os.environ
     said = place_of_releases().what
-    assert said.startswith(f"releases are written to {project}/out as OD_VAR in {project}/.env says")
-    assert said.endswith(f"the ledger as OD_LEDGER in {project}/.env says")
+    assert said == (f"releases are written to {project}/out: OD_VAR is stated in .env and OD_LEDGER is stated in .env")
     monkeypatch.setenv("OD_VAR", "/srv/other")
     monkeypatch.setattr(sys, "argv", ["od-release", "status"])
     with pytest.raises(SystemExit) as ended:
@@ -164,7 +163,6 @@ DOORS = {
     "dagster in the project": ("dagster definitions validate -m declared.places", "."),
     "dagster below it": ("dagster definitions validate -m declared.places", "declared"),
     "python": ("python -c 'import declared.places'", "declared"),
-    "dagster in the workspace": ("dagster definitions validate -m declared.places", ".."),
     "dagster elsewhere": ("dagster definitions validate -m declared.places", "../../elsewhere"),
 }
 
