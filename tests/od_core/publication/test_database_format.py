@@ -104,6 +104,7 @@ def test_the_lowest_allowed_duckdb_reads_the_storage(tmp_path, july, earlier):
     for key in (LATER, ReleaseKey("commuters", "2001-08")):
         FLOWS.store(database, july, key, facts(july, key))
         assert struct.unpack("<Q", database.read_bytes()[12:20]) == (64,)
+        assert query(database, "SELECT block_size FROM pragma_database_size()") == [(1 << 16,)]
     assert stored_releases(database) == [*([KEY] if earlier else []), LATER, key]
     assert {path.name for path in tmp_path.iterdir()} == {"release.duckdb", ".release.duckdb.lock"}
     [(tables, described)] = query(database, "SELECT count(*), count(comment) FROM duckdb_tables()")
