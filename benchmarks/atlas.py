@@ -29,10 +29,10 @@ from od_core.evaluation.known_flows import KnownFlows
 from od_core.flows.publishing.atlas import write_atlas
 from od_core.flows.publishing.flow_tables import FlowTables
 from od_core.flows.release import run_plan
+from od_core.ledger.chain import BUNDLE_FORMAT
 from od_core.ledger.measurements import MemoryMeasurements
 from od_core.noise.backends import noise_named
 from od_core.privacy.neighbours import NO_FAULTS
-from od_core.publication.bundle import BUNDLE_FORMAT
 
 SELECTED = 200
 _OPENINGS = 5

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from od_core.errors import STAYS_CHARGED, OdError
+from od_core.ledger.chain import BUNDLE_FORMAT
 from od_core.ledger.ledger import Ledger, ReleaseRecord
 from od_core.ledger.release_key import ReleaseKey, before
 from od_core.periods import Period
@@ -23,7 +24,7 @@ from od_core.privacy.neighbours import Acceptance, Neighbours
 from od_core.privacy.plan import Plan
 from od_core.privacy.posterior import Guarantee
 from od_core.privacy.unit import PrivacyUnit
-from od_core.publication.bundle import BUNDLE_FORMAT, CERTIFICATE, USUAL_FORMATS
+from od_core.publication.bundle import CERTIFICATE, USUAL_FORMATS
 from od_core.publication.certificate import Certificate, CheckResult
 from od_core.publication.kind import Kind, R, ReleaseContext
 from od_core.publication.read_back import REPAIR

@@ -27,9 +27,10 @@ from od_core.flows.publishing.derived_kind import (
     published_source,
 )
 from od_core.flows.publishing.read_bundle import ReleaseRequest
+from od_core.ledger.chain import BUNDLE_FORMAT
 from od_core.ledger.release_key import ReleaseKey, before
 from od_core.periods import Period
-from od_core.publication.bundle import BUNDLE_FORMAT, as_published, restore_folder, staged_folder, write_bundle
+from od_core.publication.bundle import as_published, restore_folder, staged_folder, write_bundle
 from od_core.publication.certificate import Certificate, certificate_digest
 from od_core.publication.read_back import absent, certificate_of, lost
 from od_core.published.opening import bundle_folder, published_bundles, zipped_bundles

@@ -15,8 +15,8 @@ from od_core import Budget, MapGrid, PrivacyUnit, release_counts, release_flows,
 from od_core.flows.publishing.derived_kind import ASSISTED, SUMS, Source, by_name, derived_certificate
 from od_core.flows.publishing.kind import FLOWS
 from od_core.group_sizes.publishing import GROUP_SIZES
+from od_core.ledger.chain import BUNDLE_FORMAT
 from od_core.ledger.release_key import ReleaseKey
-from od_core.publication.bundle import BUNDLE_FORMAT
 from od_core.publication.certify import certificate
 from od_core.stops.publishing import STOPS
 from tests.od_core.group_sizes.test_release import released
