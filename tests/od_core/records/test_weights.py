@@ -74,8 +74,12 @@ def test_a_weight_is_rounded_to_the_nearest_and_cut_exactly(numbers: list[float]
 
 
 def test_objects_that_are_no_numbers_are_no_weights() -> None:
-    column = pd.Series([True, None, pd.NA, b"2", "\ud800", [2], 2, np.float32(2.5), "3"], dtype=object)
-    assert weighed(column, 5) == [None] * 6 + [2, 3, 3]
+    """Those of another type are refused by it, and a missing or broken text is a fault."""
+    column = pd.Series([None, pd.NA, "\ud800", 2, np.float32(2.5), "3"], dtype=object)
+    assert weighed(column, 5) == [None] * 3 + [2, 3, 3]
+    for value, kind in ((True, "bool"), (b"2", "bytes"), ([2], "list")):
+        with pytest.raises(OdError, match=f"OD-TRIPS-WEIGHTS: column 'weight' holds {kind}, not weights"):
+            weighed(pd.Series([2, value], dtype=object), 5)
 
 
 def counted(records: pd.DataFrame, folder: Path, unit: PrivacyUnit, threshold: Fraction) -> list[TripCounts]:
