@@ -162,10 +162,7 @@ class ReleaseWork(Generic[P, G]):
         return None
 
     def is_kept(self) -> bool:
-        """Return whether the release was published with other settings than are declared now; it is repaired then.
-
-        Raises OdError as :func:`od_core.published.verification.repair_release` does, or if that cannot read its bundle.
-        """
+        """Return whether the release was published with other settings than are declared now; it is repaired then."""
         ledger = self.warehouse.ledger
         if not ledger.is_published(self.key):
             return False

@@ -467,10 +467,7 @@ def refuse_newer(certificate: Mapping[str, Any]) -> None:
 
 
 def ledger_entries(releases: Path) -> dict[str, EntryName]:
-    """Return the ledger entries that the readable certificates of public bundles name, by key of the release.
-
-    Raises OdError as :func:`refuse_newer`.
-    """
+    """Return the ledger entries that readable certificates name, by release. Raises OdError as :func:`refuse_newer`."""
     entries = {}
     for path in sorted(releases.glob(f"*/*/r*/{CERTIFICATE}")):
         with suppress(OSError, ValueError, KeyError, TypeError):  # verification reports faults of bundles

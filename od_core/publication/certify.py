@@ -141,18 +141,12 @@ def software_versions() -> Mapping[str, str]:
     versions = {}
     for name in SOFTWARE:
         with suppress(PackageNotFoundError):  # a library alone has no Dagster
-            versions[name] = version(name) + (f"+{state_of(_LIBRARY)}" if name == "od-release" else "")
+            versions[name] = version(name) + (f"+{state_of(Path(__file__).parents[1])}" if name == "od-release" else "")
     return versions
 
 
-_LIBRARY = Path(__file__).parents[1]
-
-
 def state_of(package: Path) -> str:
-    """Return 12 hexadecimal digits that identify the names and bytes of a package's files, compiled ones excluded.
-
-    A version number is the same for many states of a checkout. Two states may word the same facts differently.
-    """
+    """Return 12 hexadecimal digits that identify the names and bytes of a package's files, compiled ones excluded."""
     digest, begin = sha256(), len(str(package)) + 1
     walked = ((folder, names) for folder, _, names in os.walk(package) if "__pycache__" not in folder)
     for path in sorted(f"{folder}/{name}" for folder, names in walked for name in names):

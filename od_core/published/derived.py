@@ -84,7 +84,8 @@ def publish_derived(kind: DerivedKind[Any], releases: Path, keys: Sequence[Relea
         folder = releases / key.folder
         restore_folder(folder, str(key))
         stated = certificate_of(folder) if folder.exists() else None
-        flows = kind.derived(by_name(sources), stated)
+        named = by_name(sources)
+        flows = kind.derived(named) if stated is None else kind.as_stated(named, stated)
         facts = [source.certificate for source in sources if source.release in flows.parts]
         counts = [counted(certificate) | {"columns.segments": categorised(certificate)} for certificate in facts]
         if differing := [fact for fact, value in counts[0].items() if any(other[fact] != value for other in counts)]:
@@ -92,8 +93,7 @@ def publish_derived(kind: DerivedKind[Any], releases: Path, keys: Sequence[Relea
                 "OD-DERIVED-OTHER",
                 "the releases do not count the same, as their certificates state:"
                 f" {', '.join(f'records.{fact}' for fact in differing)}",
-                next_step="name releases that count one column and one selection of records, in categories defined"
-                " alike",
+                next_step="name releases that count one column and one selection of records, in the same categories",
             )
         bundle_format = BUNDLE_FORMAT if stated is None else stated.get("bundle_format", 1)
         certificate = derived_certificate(kind, key, flows, sources, bundle_format)

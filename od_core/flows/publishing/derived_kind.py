@@ -24,7 +24,8 @@ from od_core.flows.derived_flows import (
     not_of_flows,
     sum_releases,
 )
-from od_core.flows.estimation.shrinkage import Rule
+from od_core.flows.estimation.held_out import RULES
+from od_core.flows.estimation.shrinkage import LEAST_SQUARES
 from od_core.flows.publishing.flow_files import flow_files, flow_notes
 from od_core.flows.publishing.kind import FLOWS, uncounted_facts
 from od_core.flows.publishing.report import LISTED, estimation_text, flow_facts
@@ -248,11 +249,12 @@ class DerivedKind(BundleKind[D]):
     name: ClassVar[str]
 
     @abstractmethod
-    def derived(self, named: Mapping[str, Release], stated: Certificate | None = None, /) -> D:
-        """Return the flows that follow from releases, given by the names that messages use.
+    def derived(self, named: Mapping[str, Release], /) -> D:
+        """Return the flows that follow from releases, given by the names that messages use."""
 
-        A version may choose another rule than an earlier one; that of published flows is the one that ``stated`` has.
-        """
+    def as_stated(self, named: Mapping[str, Release], _certificate: Certificate, /) -> D:
+        """Return these flows by the rule that their certificate states: an earlier version may have chosen another."""
+        return self.derived(named)
 
     @abstractmethod
     def in_sequence(self, keys: Sequence[ReleaseKey], period: str | None) -> list[ReleaseKey]:
@@ -281,7 +283,7 @@ class DerivedKind(BundleKind[D]):
     def open(self, bundle: Path) -> D:
         """Return the flows in a bundle's folder, derived from the bundles of their releases, below the same folder."""
         certificate = certificate_of(bundle)
-        flows = self.derived(by_name(sources_of(bundle, certificate)), certificate)
+        flows = self.as_stated(by_name(sources_of(bundle, certificate)), certificate)
         if certificate["contents"] != {"flows": len(flows.leaves), "trips": int(flows.leaves.trips.sum())}:
             raise changed("flows")
         return flows
@@ -317,10 +319,7 @@ class SumKind(DerivedKind[FlowSum]):
     format = "od-release sum certificate 1"
     name = "sum"
     what = "sums of"
-
-    def derived(self, named: Mapping[str, Release], _stated: Certificate | None = None, /) -> FlowSum:
-        """Return the sum of releases."""
-        return sum_releases(named)
+    derived = staticmethod(sum_releases)
 
     def in_sequence(self, keys: Sequence[ReleaseKey], period: str | None) -> list[ReleaseKey]:
         """Return keys in the order of their periods, which must follow each other and fill a given ``period``."""
@@ -362,10 +361,12 @@ class AssistedKind(DerivedKind[AssistedFlows]):
     format = "od-release assisted certificate 1"
     name = "assisted"
     what = "estimates from"
+    derived = staticmethod(assist_release)
 
-    def derived(self, named: Mapping[str, Release], stated: Certificate | None = None, /) -> AssistedFlows:
-        """Return the estimates of the last of some releases, by the rule that ``stated`` has."""
-        return assist_release(named, None if stated is None else Rule.from_facts(stated["estimation"]))
+    def as_stated(self, named: Mapping[str, Release], certificate: Certificate, /) -> AssistedFlows:
+        """Return the estimates by the rule that their certificate states."""
+        rules = (rule for rule in (LEAST_SQUARES, *RULES) if rule.facts() == certificate.get("estimation"))
+        return assist_release(named, next(rules, None))
 
     def in_sequence(self, keys: Sequence[ReleaseKey], period: str | None) -> list[ReleaseKey]:
         """Return keys in the order of their periods, which must not overlap, may have gaps, and end with ``period``."""
