@@ -88,8 +88,8 @@ def _is(event: dg.DagsterEvent, kind: str) -> bool:
     return event.event_type == dg.DagsterEventType[kind]
 
 
-NEEDED = 2 << 20
-"""Bytes that Dagster's storage needs for the first run; later ones need less than half of that."""
+NEEDED = 16 << 20
+"""Bytes that Dagster's storage needs for a run: SQLite keeps up to 4 MiB of log beside each of its four databases."""
 
 
 @contextmanager

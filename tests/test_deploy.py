@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import fnmatch
+import os
 import re
 import shlex
 import shutil
@@ -125,7 +126,7 @@ def test_a_command_and_its_options_exist(where: str) -> None:
 
 def test_other_programs_that_are_started_are_known() -> None:
     others = {Path(line[0]).name: line for where, line in commands().items() if where not in OURS}
-    assert sorted(others) == ["backup", "flock", "pg_isready", "python"]
+    assert sorted(others) == ["backup", "flock", "pg_isready", "python", "systemd-cat"]
     modules = {line[2] for line in commands().values() if line[1:2] == ["-m"]}
     assert modules == {"od_core.warmup"}
     assert (ROOT / "od_core" / "warmup.py").exists()
@@ -253,6 +254,20 @@ def test_a_unit_has_no_rights_and_dumps_no_core(path: Path) -> None:
         assert ("InaccessiblePaths", "-/var/lib/od-release/var") in stated
 
 
+@pytest.mark.parametrize("path", UNITS, ids=lambda path: path.name)
+def test_a_unit_that_fails_says_so(path: Path) -> None:
+    told = ("OnFailure", "od-release-failed@%n.service")
+    assert (told in unit(path)) == (path.name != "od-release-failed@.service")
+    assert (ONE_HOST / "od-release-failed@.service").is_file()
+
+
+def test_one_host_installs_what_its_settings_offer() -> None:
+    """The environment file names a ledger in PostgreSQL, for which psycopg is needed."""
+    (extras,) = re.findall(r"pip install [^\n]*'od-release\[([a-z,]+)\]'", GUIDE)
+    assert "OD_LEDGER" in environment_file(ONE_HOST / "environment")
+    assert {"dagster", "postgres"} <= {*extras.split(",")}
+
+
 def test_files_of_the_guide_exist_and_every_file_is_in_the_guide() -> None:
     named = set(re.findall(r"deploy/[\w./*-]*[\w*]", GUIDE))
     missing = [name for name in named if not list(ROOT.glob(name.rstrip("/")))]
@@ -269,7 +284,7 @@ NOT_HERE = re.compile(r"Command /opt/od-release/\S+ is not executable: No such f
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
 def test_systemd_accepts_the_units() -> None:
     files = sorted(ONE_HOST.glob("od-release*"))
-    assert len(files) == 6
+    assert len(files) == 7
     command = [str(shutil.which("systemd-analyze")), "verify", *map(str, files)]
     checked = subprocess.run(command, capture_output=True, text=True, check=False)
     assert [line for line in checked.stderr.splitlines() if not NOT_HERE.search(line)] == []
@@ -299,3 +314,19 @@ def test_the_backup_has_every_file_and_the_newest_entries(tmp_path: Path) -> Non
         copy.extractall(tmp_path / "restored", filter="data")
     with closing(sqlite3.connect(tmp_path / "restored" / "ledger.sqlite")) as restored:
         assert restored.execute("SELECT * FROM entries").fetchall() == [(7,)]
+
+
+@pytest.mark.skipif(shutil.which("sqlite3") is None, reason="sqlite3 is not installed")
+@pytest.mark.parametrize(("status", "is_kept"), [(1, True), (2, False)])
+def test_a_file_that_changes_while_it_is_copied_does_not_stop_the_backup(
+    status: int, is_kept: bool, tmp_path: Path
+) -> None:
+    """GNU tar ends with 1 for it, as while a site is written; with 2, the archive is not whole."""
+    var, backups, programs = (tmp_path / name for name in ("var", "backups", "programs"))
+    for folder in (var, backups, programs):
+        folder.mkdir()
+    (programs / "tar").write_text(f'#!/bin/sh\n{shutil.which("tar")} "$@" && [ $1 != --create ] || exit {status}\n')
+    (programs / "tar").chmod(0o755)
+    environment = os.environ | {"PATH": f"{programs}:{os.environ['PATH']}"}
+    ended = subprocess.run([str(ONE_HOST / "backup"), str(var), str(backups)], env=environment, check=False)
+    assert (ended.returncode == 0, len([*backups.glob("*.tar")])) == (is_kept, is_kept)

@@ -58,7 +58,7 @@ def test_a_full_disk_of_dagsters_storage_ends_in_one_line(
             talking.execute_in_process(instance=instance, run_config=SILENT)
     error = failed.value
     assert error.code == "OD-DISK-WRITE"
-    assert f"MiB are free for {home}, and a run needs about 2 MiB" in error.message
+    assert f"MiB are free for {home}, and a run needs about 16 MiB" in error.message
     assert error.__cause__ is error.__context__ is None
     assert "\n" not in str(error)
     assert "Exception while writing" not in capfd.readouterr().err
