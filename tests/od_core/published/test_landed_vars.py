@@ -15,13 +15,14 @@ from pathlib import Path
 import pytest
 
 from od_core import Budget, OdError, PrivacyUnit
+from od_core.files.durable import file_digest
 from od_core.flows.plan import plan_release
 from od_core.ledger import ledger as ledger_module
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.budget import Cap
 from od_core.privacy.domain import PrivacyDomain
-from od_core.publication.bundle import contents, ledger_entries, write_zip, zip_beside
+from od_core.publication.bundle import CHECKSUMS, checksum_lines, contents, ledger_entries, write_zip, zip_beside
 from od_core.publication.certify import software_versions, state_of
 from od_core.published.derived import publish_sum
 from od_core.published.opening import published_bundles
@@ -77,6 +78,7 @@ def test_every_release_of_an_earlier_state_is_verified(var: Path) -> None:
     assert len(keys(var)) >= 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lost", ["nothing", "zip file", "tables"])
 def test_a_published_release_is_repaired_from_its_own_certificate(var: Path, lost: str) -> None:
     """No declaration is there. Nothing is charged; what was sound or is made again has the certificate of before."""
@@ -121,7 +123,8 @@ def test_words_of_another_state_are_held_to_the_checksums_and_these_to_the_zip_f
     report = (folder / "report.html").read_text(encoding="utf-8")
     (folder / "report.html").write_text(report.replace("trips", "trlps"), encoding="utf-8")
     assert "report.html does not match its checksum" in faults(var, FIRST)["files"]
-    sealed_again(folder)
+    digests = {name: file_digest(path) for name, path in contents(folder).items() if name != CHECKSUMS}
+    (folder / CHECKSUMS).write_text(checksum_lines(digests), encoding="utf-8")
     assert "r1.zip: report.html differs from the file in the folder" in faults(var, FIRST)["files"]
     with pytest.raises(OdError, match=r"OD-BUNDLE-CHANGED: .*r1\.zip"):
         repair_release(locations(var, FIRST))
@@ -133,7 +136,6 @@ def test_numbers_of_another_state_are_compared_whatever_the_checksums_say(var: P
     rows = file.read_bytes().split(b"\r\n")
     file.write_bytes(b"\r\n".join([rows[0], *rows[2:], rows[1]]))
     sealed_again(folder)
-    write_zip(folder, str(FIRST), zip_beside(folder))
     assert "flows_zone_zone.csv differs from the file that" in faults(var, FIRST)["bundle"]
 
 
