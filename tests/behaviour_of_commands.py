@@ -85,6 +85,7 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ("verify",),
     ("site", "--title", "Trips"),
     ("site", "--title", "Trips"),
+    ("withdraw", LATER, "--reason", "a file was counted twice"),
     ("purge", "--dry-run"),
     ("purge", "--yes"),
     ("doctor",),
