@@ -335,7 +335,7 @@ def suspended(file: Path) -> OdError | None:
         for process, locked_inode in re.findall(r": FLOCK .* (\d+) [0-9a-f]+:[0-9a-f]+:(\d+) ", listed):
             state = Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()[0]
             if int(locked_inode) == inode and state in "Tt":
-                message = f"process {process} holds {file} but is suspended, so no other release can begin"
+                message = f"{file}: process {process} holds it but is suspended, so no other release can begin"
                 step = f"resume the process (kill -CONT {process}), or end it; then run this again"
                 return OdError("OD-RELEASE-SUSPENDED", message, next_step=step)
     return None

@@ -216,7 +216,7 @@ def test_one_flipped_bit_anywhere_is_found(tmp_path):
         flipped = bytearray(content)
         flipped[block + 4321] ^= 4
         copy.write_bytes(flipped)
-        with pytest.raises(OdError, match="OD-DATABASE-BROKEN: copy.duckdb is (damaged|not a release database)"):
+        with pytest.raises(OdError, match=r"OD-DATABASE-BROKEN: copy\.duckdb is (damaged|not a release database)"):
             store_module.read_whole(copy)
         with pytest.raises(OdError, match="OD-DATABASE-BROKEN"):
             FLOWS.store(copy, release(), KEY, facts(release()))
