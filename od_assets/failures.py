@@ -17,7 +17,7 @@ from sqlalchemy.exc import DBAPIError
 
 from od_assets.interrupts import refuse_if_received
 from od_core.errors import STAYS_CHARGED, OdError, raise_alone
-from od_core.files.durable import may_write, rights
+from od_core.files.durable import may_write, rights, step_to_write
 from od_core.ledger.confidential import ConfidentialFolder, exclusive
 
 _STEP = re.compile(r"(.+?)(__levels)?__([a-z0-9]+(?:_[a-z0-9]+)*)(__checks)?")
@@ -120,7 +120,7 @@ def storage_fault(error: DBAPIError, home: Path) -> OdError:
     closed = next((place for place in [*sorted(home.rglob("*.db")), home] if not may_write(place)), None)
     free = shutil.disk_usage(home).free
     if closed is not None:
-        code, cause, step = "OD-SYSTEM", f"cannot be used: {rights(closed)}", "run it as the owner"
+        code, cause, step = "OD-SYSTEM", f"cannot be used: {rights(closed)}", step_to_write(closed)
     elif name is not None and (name == "SQLITE_FULL" or free < NEEDED):  # some calls report a full disk otherwise
         code, step = "OD-DISK-WRITE", "free space on its disk, then run again, which draws nothing twice"
         cause = f"is full: {free / (1 << 20):.1f} MiB are free for {home}, and a run needs about {NEEDED >> 20} MiB"

@@ -88,6 +88,7 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ("prune",),
     ("prune", "--older-than", "0", "--remove"),
     ("verify",),
+    ("withdraw", LATER, "--reason", "a file was counted twice"),
     ("purge", "--dry-run"),
     ("purge", "--yes"),
     ("doctor",),

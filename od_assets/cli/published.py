@@ -291,11 +291,11 @@ def withdraw(release: str, reason: str, as_json: bool = False) -> None:
         if has_site:
             write_site(folders.releases, declared.place, declared.described(), folders.database)
     if as_json:
-        facts = [{"release": str(each), "withdrawn_at": one.at, "reason": one.reason} for each, one in gone.items()]
+        facts = [{"release": str(each), "withdrawn_at": one.at, "reason": one.why} for each, one in gone.items()]
         print_json({"withdrawn": facts, "site": str(declared.place) if has_site else None})
         return
     for each, withdrawal in gone.items():
-        console.print(f"Withdrawn: {each} ({withdrawal.reason})", soft_wrap=True)
+        console.print(f"Withdrawn: {each} ({withdrawal.why})", soft_wrap=True)
     console.print(text("withdraw.next", site=declared.place if has_site else None), soft_wrap=True)
 
 

@@ -37,7 +37,7 @@ def withdraw(folders: Folders, key: ReleaseKey, reason: str) -> dict[ReleaseKey,
     for other in published_derived(folders.releases):
         certificate = certificate_of(folders.bundle(other))
         if any(source["release"] == str(key) for source in certificate["sources"]):
-            why = f"it is derived from {key}, which was withdrawn: {gone[key].reason}"
+            why = f"it is derived from {key}, which was withdrawn: {gone[key].why}"
             gone[other] = ledger.withdraw(other, why, certificate["data_set"])
     for each, withdrawal in (gone | withdrawals(folders.releases)).items():
         _remove(folders, each, withdrawal)
@@ -69,7 +69,7 @@ def _remove(folders: Folders, key: ReleaseKey, withdrawal: Withdrawal) -> None:
         folders.confidential.close(staged)
         staged.rename(kept)
         sync(kept.parent)
-    facts = {"release": str(key), "withdrawn_at": withdrawal.at, "reason": withdrawal.reason}
+    facts = {"release": str(key), "withdrawn_at": withdrawal.at, "reason": withdrawal.why}
     write_if_other(notice, json_text(facts))
     remove(folders.database, key)
     zip_beside(folder).unlink(missing_ok=True)

@@ -198,6 +198,12 @@ def rights(path: Path) -> str:
     )
 
 
+def step_to_write(place: Path) -> str:
+    """Return the next step where a process may not write a file or folder that exists."""
+    is_read_only = os.statvfs(place).f_flag & os.ST_RDONLY
+    return "mount its file system to be written" if is_read_only else "run it as the owner"
+
+
 def _user(number: int) -> str:
     with suppress(KeyError):
         return pwd.getpwuid(number).pw_name
@@ -206,15 +212,17 @@ def _user(number: int) -> str:
 
 def of_system(error: OSError) -> OdError:
     """Return the OdError for a file or folder that the system refuses, with owner and mode if rights are lacking."""
-    fault, step = error.strerror or type(error).__name__, "check the path, the rights and the space on the disk"
+    step = "check the path, the rights and the space on the disk"
     if error.errno in LOST:
         step = "check the disk or the connection to the file server, then run it again"
     refused = error.errno in (errno.EACCES, errno.EPERM, errno.EROFS) and isinstance(error.filename, (str, os.PathLike))
     lacks = f": {rights(Path(error.filename))}" if refused else ""
+    if refused:
+        step = "mount its file system to be written" if error.errno == errno.EROFS else "run it as the owner"
     return OdError(
         "OD-SYSTEM",
-        f"{error.filename or 'the system'}: {fault}{lacks}",
-        next_step="run it as the owner" if refused else step,
+        f"{error.filename or 'the system'}: {error.strerror or type(error).__name__}{lacks}",
+        next_step=step,
         spent=STAYS_CHARGED,
     )
 
@@ -345,7 +353,7 @@ def suspended(file: Path) -> OdError | None:
         for process, locked_inode in re.findall(r": FLOCK .* (\d+) [0-9a-f]+:[0-9a-f]+:(\d+) ", listed):
             state = Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()[0]
             if int(locked_inode) == inode and state in "Tt":
-                message = f"process {process} holds {file} but is suspended, so no other release can begin"
+                message = f"{file}: process {process} holds it but is suspended, so no other release can begin"
                 step = f"resume the process (kill -CONT {process}), or end it; then run this again"
                 return OdError("OD-RELEASE-SUSPENDED", message, next_step=step)
     return None

@@ -39,6 +39,7 @@ from od_core.files.durable import (
     make_folder,
     may_write,
     rights,
+    step_to_write,
     write_durably,
 )
 from od_core.ledger.confidential import LOCK_SECONDS, exclusive
@@ -559,7 +560,7 @@ class SqliteChain(Chain):
         closed = [place for place in (self._path, self._path.parent) if not may_write(place)]
         if closed:
             message = f"{message}; {rights(closed[0])}"
-            step = "run it as the owner"
+            step = step_to_write(closed[0])
             if self._log.exists():
                 step = f"{step}, or read a copy of {self._path.name} and {self._log.name} in a folder of your own"
         return OdError("OD-LEDGER-UNAVAILABLE", message, next_step=step, spent=STAYS_CHARGED)

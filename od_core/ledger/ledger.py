@@ -91,13 +91,13 @@ class Withdrawal:
     """The UTC time at which a public release was withdrawn, and why."""
 
     at: str
-    reason: str
+    why: str
 
     def refusal(self, key: ReleaseKey) -> OdError:
         """Return the OdError for a use of the release."""
         return OdError(
             "OD-RELEASE-WITHDRAWN",
-            f"{key} was withdrawn on {self.at[:10]}: {self.reason}",
+            f"{key} was withdrawn on {self.at[:10]}: {self.why}",
             next_step="use another release; to release the period again, raise `revision`, which is charged anew",
             spent=STAYS_CHARGED,
         )

@@ -12,7 +12,7 @@ import operator
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cached_property, partial
 from importlib.resources import files
@@ -94,7 +94,7 @@ class SiteDescription:
     publisher: str | None = None
     licence: str | None = None
     contact: str | None = None
-    withdrawn: Mapping[ReleaseKey, Withdrawal] = MappingProxyType({})
+    withdrawn: Mapping[ReleaseKey, Withdrawal] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name, text in (("title", self.title), ("publisher", self.publisher)):

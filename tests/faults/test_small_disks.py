@@ -75,5 +75,5 @@ def test_a_ledger_on_a_disk_that_is_mounted_read_only_is_read_and_not_charged(tm
         reader = Ledger(folder / "ledger.sqlite", whole=False)
         assert reader.verify() == 2
         for add in (lambda: reader.declare(domain(2, "more")), lambda: Ledger(folder / "ledger.sqlite")):
-            with pytest.raises(OdError, match=r"OD-LEDGER-UNAVAILABLE: .* on a file system that is mounted read-only"):
+            with pytest.raises(OdError, match=r"OD-LEDGER-UNAVAILABLE: .* mounted read-only.*mount its file"):
                 add()

@@ -29,7 +29,9 @@ from od_assets.cli.diagnosis import Finding
 from od_assets.project import DAGSTER_SETTINGS
 from od_assets.resources.dead_runs import HOST_TAG, PROCESS_TAG, mark_process
 from od_assets.resources.warehouse import Warehouse
+from od_core import OdError
 from od_core.kernels import cache_folder
+from od_core.ledger.confidential import exclusive
 from od_core.ledger.ledger import Ledger
 from od_core.noise import backends as noise
 from od_core.privacy.budget import Cap
@@ -252,12 +254,17 @@ def test_a_lock_of_a_stopped_process_is_found(tmp_path: Path) -> None:
         try:
             assert holder.stdout is not None
             holder.stdout.readline()
-            until(lambda: installation._state(holder.pid) == "T")
+            until(lambda: " T " in Path(f"/proc/{holder.pid}/stat").read_text())
             finding = installation.release_lock(tmp_path)
             assert f"process {holder.pid} holds it but is suspended" in str(finding.fault)
             assert installation.release_lock(other) == Finding("release lock")
+            with (
+                pytest.raises(OdError, match=f"process {holder.pid} holds it but is suspended"),
+                exclusive(tmp_path, seconds=0),
+            ):
+                pass
             os.kill(holder.pid, signal.SIGCONT)
-            until(lambda: installation._state(holder.pid) != "T")
+            until(lambda: " T " not in Path(f"/proc/{holder.pid}/stat").read_text())
             assert installation.release_lock(tmp_path).what == "release lock: a release is running now"
         finally:
             holder.kill()  # a stopped process, too

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pickle
 import stat
@@ -187,6 +188,32 @@ def test_the_text_of_any_error_stays_inside(tmp_path, fail):
     assert (outside.code, outside.spent) == ("OD-CONFIDENTIAL-ERROR", "a level's charge stands")
     [detail] = (tmp_path / "confidential" / "errors").iterdir()
     assert f"read {detail}" in str(outside)
+    assert CANARY in detail.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("fault", "code", "words"),
+    [
+        (OSError(errno.EIO, os.strerror(errno.EIO), CANARY), "OD-SYSTEM", "Input/output error"),
+        (OSError(errno.ESTALE, os.strerror(errno.ESTALE), CANARY), "OD-SYSTEM", "Stale file handle"),
+        (OSError(errno.EROFS, os.strerror(errno.EROFS), CANARY), "OD-SYSTEM", "Read-only file system"),
+        (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), CANARY), "OD-DISK-WRITE", "is full"),
+        (MemoryError(CANARY), "OD-SYSTEM-MEMORY", "the memory does not suffice"),
+        (duckdb.OutOfMemoryException(f"Out of Memory Error: {CANARY}"), "OD-SYSTEM-MEMORY", "does not suffice"),
+    ],
+    ids=lambda given: type(given).__name__,
+)
+def test_a_fault_of_the_machine_is_named(tmp_path, fault, code, words):
+    """What happened, what is charged and what to do; the text stays inside all the same."""
+
+    def fail():
+        raise fault
+
+    outside = error_from(ConfidentialFolder(tmp_path / "confidential"), fail)
+    assert (outside.code, outside.spent) == (code, "a level's charge stands")
+    assert words in outside.message
+    [detail] = (tmp_path / "confidential" / "errors").iterdir()
+    assert outside.next_step.endswith(f"; read {detail}")
     assert CANARY in detail.read_text(encoding="utf-8")
 
 

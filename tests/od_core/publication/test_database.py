@@ -206,6 +206,35 @@ def test_a_damaged_database_is_called_broken_where_its_rows_are_met(tmp_path):
         store_module.stored_releases(database)
 
 
+def test_one_flipped_bit_anywhere_is_found(tmp_path):
+    """In what is met when the file is opened, in rows, and in an index; nothing is stored in such a database."""
+    database, copy = tmp_path / "release.duckdb", tmp_path / "copy.duckdb"
+    FLOWS.store(database, release(), KEY, facts(release()))
+    store_module.read_whole(database)
+    content = database.read_bytes()
+    for block in range(12_288, len(content), 262_144):
+        flipped = bytearray(content)
+        flipped[block + 4321] ^= 4
+        copy.write_bytes(flipped)
+        with pytest.raises(OdError, match=r"OD-DATABASE-BROKEN: copy\.duckdb is (damaged|not a release database)"):
+            store_module.read_whole(copy)
+        with pytest.raises(OdError, match="OD-DATABASE-BROKEN"):
+            FLOWS.store(copy, release(), KEY, facts(release()))
+
+
+def test_a_removed_release_leaves_no_trace_in_the_file(tmp_path):
+    database, second = tmp_path / "release.duckdb", ReleaseKey("commuters", "2001-06", 2)
+    for key in (KEY, second):
+        FLOWS.store(database, release(), key, facts(release(), key))
+    before = contents(database)
+    store_module.remove(database, second)
+    after = contents(database)
+    assert str(second).encode() not in database.read_bytes()
+    assert after == {table: [row for row in rows if str(second) not in row] for table, rows in before.items()}
+    FLOWS.store(database, release(), second, facts(release(), second))
+    assert store_module.stored_releases(database) == [KEY, second]
+
+
 def test_a_release_without_intervals_has_none_in_the_database(tmp_path):
     """They were switched off, or it was certified before there were any; later ones have theirs beside it."""
     database, second = tmp_path / "release.duckdb", ReleaseKey("commuters", "2001-06", 2)
