@@ -132,6 +132,7 @@ def test_words_of_another_state_are_held_to_the_checksums_and_these_to_the_zip_f
     assert "trlps" not in (folder / "report.html").read_text(encoding="utf-8") or "files" in faults(var, FIRST)
 
 
+@pytest.mark.slow
 def test_numbers_of_another_state_are_compared_whatever_the_checksums_say(var: Path) -> None:
     folder = var / "releases" / FIRST.folder
     (file,) = folder.rglob("flows_zone_zone.csv")
