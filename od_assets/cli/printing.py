@@ -259,7 +259,7 @@ def print_outcome(outcome: Outcome, *, explain: bool = False) -> None:
         )
         print_table("checks", facts["checks"])
     say("run.published", **facts)
-    if facts["settings_changed"]:
+    if facts.get("settings_changed"):
         say("run.stays", **facts)
     of_levels = levels.to_dict("records")
     last = of_levels[plan.tree.depth if kind.contents == "flows" else -1]  # area totals follow the levels of flows

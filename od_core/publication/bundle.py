@@ -456,7 +456,7 @@ def bundle_faults(folder: Path) -> Iterator[str]:
 
 def refuse_newer(certificate: Mapping[str, Any]) -> None:
     """Raise OdError if a later version of this software published the bundle of a certificate in another format."""
-    is_known = str(certificate["format"]).endswith(" certificate 1")
+    is_known = str(certificate.get("format", " certificate 1")).endswith(" certificate 1")
     if not is_known or certificate.get("bundle_format", 1) > BUNDLE_FORMAT:
         raise OdError(
             "OD-BUNDLE-NEWER",
