@@ -199,9 +199,8 @@ def rights(path: Path) -> str:
 
 
 def step_to_write(place: Path) -> str:
-    """Return the next step where a process may not write a file or folder that exists."""
-    is_read_only = os.statvfs(place).f_flag & os.ST_RDONLY
-    return "mount its file system to be written" if is_read_only else "run it as the owner"
+    """Return the next step where a process may not write a file or folder, which need not exist."""
+    return "mount its file system to be written" if "mounted read-only" in rights(place) else "run it as the owner"
 
 
 def _user(number: int) -> str:
@@ -218,7 +217,7 @@ def of_system(error: OSError) -> OdError:
     refused = error.errno in (errno.EACCES, errno.EPERM, errno.EROFS) and isinstance(error.filename, (str, os.PathLike))
     lacks = f": {rights(Path(error.filename))}" if refused else ""
     if refused:
-        step = "mount its file system to be written" if error.errno == errno.EROFS else "run it as the owner"
+        step = step_to_write(Path(error.filename))
     return OdError(
         "OD-SYSTEM",
         f"{error.filename or 'the system'}: {error.strerror or type(error).__name__}{lacks}",

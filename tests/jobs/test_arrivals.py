@@ -164,7 +164,7 @@ def test_a_tick_releases_waits_and_leaves_what_is_published(project: Project) ->
     again = tick(project, morning + datetime.timedelta(days=2))
     assert arrived.run_requests[0].run_key != again.run_requests[0].run_key  # a run that failed is tried again
     assert run_of(project, arrived).success
-    assert tick(project, morning + datetime.timedelta(days=3)).skip_message == "trips/2001-02/r1 is published."
+    assert tick(project, morning + datetime.timedelta(days=3)).skip_message == "trips/2001-02/r1 was published."
 
 
 UNATTENDED = [

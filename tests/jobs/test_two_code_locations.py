@@ -178,7 +178,7 @@ def test_both_release_and_verify_and_no_asset_has_two_locations(
     waits = "south_commuting/2001-01/r1 is waiting: this ledger has no release of data set 'people_south' yet"
     assert south.tick().skip_message.startswith(waits)
     assert south.release(capsys, "2001-01")["published"]
-    assert north.tick().skip_message == "north_commuting/2001-01/r1 is published."
+    assert north.tick().skip_message == "north_commuting/2001-01/r1 was published."
     for one, name in ((north, "north"), (south, "south")):
         [said] = one.run(capsys, "verify")
         assert (said["release"], said["verified"]) == (f"{name}_commuting/2001-01/r1", True)
