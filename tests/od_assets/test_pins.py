@@ -77,9 +77,10 @@ def test_nothing_is_installed_but_what_is_pinned() -> None:
         " -r $(word 2,$^)",
         "$(@D)/bin/python -m pip --quiet --disable-pip-version-check install $(PINNED) --only-binary :all:"
         " --no-binary $(BUILT) --no-build-isolation -r $<",
-        "# bin/pip install --no-index --find-links wheels --upgrade setuptools",  # of a server: what was
-        "# /opt/od-release/venv/bin/pip install --no-index --find-links wheels 'od-release[dagster]'",  # checked before
-        "$ pip install --editable . 'dist/od_release-0.2.0.dev0-py3-none-any.whl[dagster]'",  # into a team's project
+        "# bin/pip install --no-index --find-links wheels --upgrade setuptools",
+        # of a server: what was checked before
+        "# /opt/od-release/venv/bin/pip install --no-index --find-links wheels 'od-release[dagster,postgres]'",
+        "$ pip install --editable . 'dist/od_release-0.2.0.dev0-py3-none-any.whl[dagster]'",  # of a team's project
         "$ pip install create-dagster 'dist/od_release-0.2.0.dev0-py3-none-any.whl[dagster]'",  # of the tutorial
         "$ pip install --editable .",
     ]

@@ -49,6 +49,7 @@ ALLOWED = {
     ("od_core/ledger/chain.py", "str(error)"): "compared with known texts of libpq",
     ("od_core/publication/database.py", "str(error)"): "compared with known texts of DuckDB",
     ("od_core/files/duckdb_session.py", "str(error)"): "compared with words of DuckDB; else the confidential detail",
+    ("od_core/spark/counting.py", "str(error)"): "compared with words of Spark",
     ("od_core/records/open_file.py", "str(error)"): "compared with words of DuckDB; else the confidential detail",
     # Confidential details, given by position, and files of the confidential folder.
     ("od_core/records/zone_lists.py", "str(error)"): "a confidential detail",
