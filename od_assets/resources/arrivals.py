@@ -41,21 +41,22 @@ class Arrival:
 def parts_of(path: Path) -> list[Path]:
     """Return the files in a folder of records, each once; of what is no folder, itself. Hidden files are left out.
 
-    Raises OdError if they are of a table whose log is not read (:func:`od_core.records.sources.refuse_table_log`), or
+    Raises OdError if they are of a table whose log is not read (:func:`od_core.records.open_file.refuse_table_log`), or
     a name begins with an underscore, as in a folder that Spark is writing. Files that describe a Parquet data set are
     left out.
     """
     parts = dict[Path, Path]()
-    found = [path / name for name in sorted(glob.glob("**/*", root_dir=path, recursive=True))]  # noqa: PTH207  # it follows links
+    names = sorted(glob.glob("**/*", root_dir=path, recursive=True))  # noqa: PTH207  # it follows links
+    found = {path / name: (path / name).resolve() for name in names}
     if os.path.lexists(path):
-        refuse_table_log(path, *{place.parent for part in found for place in (part, part.resolve())})
-    for part in found:
+        refuse_table_log(path, *{place.parent for places in found.items() for place in places})
+    for part, real in found.items():
         if part.name.startswith("_") and part.name not in ("_SUCCESS", "_metadata", "_common_metadata"):
             message = f"{path.name} has {part.name}, so some of its files may be no records, or be incomplete"
             step = "wait until it is written, or move what is no record elsewhere"
             raise OdError("OD-FILE-INCOMPLETE", message, next_step=step)
         if not part.name.startswith("_") and not part.is_dir():
-            parts.setdefault(part.resolve(), part)
+            parts.setdefault(real, part)
     return [*parts.values()] or [path]
 
 

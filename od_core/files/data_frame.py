@@ -118,7 +118,7 @@ def texts(column: pd.Series, written_out: tuple[type, ...] = ()) -> pa.Array:
         if isinstance(value, written_out) and not isinstance(value, bool):
             return str(value)
         is_text = isinstance(value, str) and (value.isascii() or not _SURROGATE.search(value))
-        return str(value) if is_text else None
+        return str.__str__(value) if is_text else None  # the value of an Enum of text, not its name
 
     return pa.array(map(text, column.astype(object)), pa.large_string())
 

@@ -23,6 +23,7 @@ import re
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from string import Template
 from typing import ClassVar, Literal
@@ -440,6 +441,7 @@ def refuse_repeated(files: Sequence[tuple[Path, str | None]], form: RecordFormat
     The files exist, each with the name of a table in it, since a file may have several. A table without rows may occur
     again.
     """
+    has_rows = cache(lambda source, table: _has_rows(source, form.declared(table=table)))  # of thousands without rows
     sizes, seen = Counter(file.stat().st_size for file, _ in files), dict[tuple[object, ...], Path]()
     for file, table in files:
         state = file.stat()
@@ -451,7 +453,7 @@ def refuse_repeated(files: Sequence[tuple[Path, str | None]], form: RecordFormat
             alike["have the same content"] = (file_digest(file), table)
         for why, key in alike.items():
             other = seen.setdefault(key, file)
-            if other != file and all(_has_rows(one, form.declared(table=table)) for one in (other, file)):
+            if other != file and all(has_rows(one, table) for one in (other, file)):
                 message = f"{other.name} and {file.name} {why}, so records would be counted twice"
                 step = "keep one of them; if their records differ, write them to one file"
                 raise OdError("OD-FILE-REPEATED", message, next_step=step, confidential_detail=f"{other}, {file}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import glob
 import gzip
 import json
 import os
@@ -88,7 +89,11 @@ def refuse_table_log(path: Path, *inner: Path) -> None:
     """
     ends = [Path(to(place)) for place in (path, *inner) for to in (os.path.abspath, os.path.realpath)]
     folders = {folder for end in ends for folder in (end, *end.parents)}
-    refuse_logs(path.name, folders, lambda folder, logs: any(any(folder.glob(log)) for log in logs))
+
+    def finds(folder: Path, logs: Sequence[str]) -> bool:
+        return any(any(glob.iglob(log, root_dir=folder)) for log in logs)  # noqa: PTH207  # it takes half the time
+
+    refuse_logs(path.name, folders, finds)
 
 
 def refuse_logs(named: str, folders: Iterable[Any], finds: Callable[[Any, Sequence[str]], bool]) -> None:

@@ -288,11 +288,12 @@ def _counters(users: DataFrame, store: Store, folder: str) -> pa.Table:
 _UNSTABLE = re.compile(
     r"""(?mx)^[ :+|-]*(?:
         Sample\ (?!.*\ -?\d+,\ \w+$)  # its last but one argument is the seed
-        | LocalLimit\ .*\n (?:[ :+|-]*(?:Project|SubqueryAlias|View|Offset)\ .*\n)*+ (?![ :+|-]*Sort\ )
+        | (?:LocalLimit|Offset)\ .*\n (?:[ :+|-]*(?:Project|SubqueryAlias|View|Offset)\ .*\n)*+
+          (?![ :+|-]*Sort\ .*\ true$)  # false orders each partition alone
     )"""
 )
 """Operator of an analyzed plan that may select other rows in each query: a sample without a seed, which Spark draws
-then, or a limit without an order."""
+then, or a limit or an offset without an order of all rows."""
 
 
 def _refuse_unfit(session: SparkSession, records: DataFrame) -> None:
@@ -310,7 +311,7 @@ def _refuse_unfit(session: SparkSession, records: DataFrame) -> None:
         raise OdError(
             "OD-SPARK-SOURCE",
             "the source of the records may give other records whenever it is read: it is a stream, or a view with"
-            " random values, with a sample without a seed, or with a limit without an order",
+            " random values, with a sample without a seed, or with a limit or an offset without an order",
             next_step="write the records to a table or to files, and name these; or state the seed (REPEATABLE)",
         )
     if "Location: " in plans and not re.search(r"Location: (Pruned)?(InMemory|Catalog)FileIndex\b", plans):

@@ -13,10 +13,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from od_core import FlowTree, Geography, OdError
+from od_core.records import load
 from od_core.records.counting import count_trips
 from od_core.records.formats import TABLE
 from od_core.records.load import refuse_repeated
-from od_core.records.open_file import record_schema, refuse_table_log
+from od_core.records.open_file import opened, record_schema, refuse_table_log
 from od_core.records.zone_lists import read_zones
 
 pytestmark = pytest.mark.usefixtures("one_scratch_database")
@@ -47,6 +48,8 @@ LOGS = {
     "data of Iceberg": ("lake/metadata/00001-0c6f.metadata.json", "Iceberg"),
     "data of a Hadoop catalog": ("lake/metadata/version-hint.text", "Iceberg"),
     "packed metadata": ("lake/metadata/v3.gz.metadata.json", "Iceberg"),
+    "metadata of Iceberg, packed by PyIceberg": ("lake/metadata/00002-7be0.gz.metadata.json", "Iceberg"),
+    "a partition of DuckLake": ("lake/month=2026-01/ducklake-0198d2f3-7c1a-delete.parquet", "DuckLake"),
     "a partition of a stream": ("lake/_spark_metadata/", "Spark Structured Streaming"),
 }
 
@@ -77,7 +80,15 @@ def test_a_log_above_a_link_counts_and_relative_paths_are_followed_to_the_root(t
 
 
 @pytest.mark.parametrize(
-    "name", ["lake/metadata/trips.json", "lake/metadata/", "lake/other/_delta_log/", "lake/.hoodie.txt", "lake/data/"]
+    "name",
+    [
+        "lake/metadata/trips.json",
+        "lake/metadata/trips.metadata.json",
+        "lake/metadata/",
+        "lake/other/_delta_log/",
+        "lake/.hoodie.txt",
+        "lake/data/",
+    ],
 )
 def test_what_is_no_log_of_the_table_refuses_nothing(tmp_path, name):
     assert count_trips(lake(tmp_path, name), TREE).total == 520
@@ -128,6 +139,15 @@ def test_a_table_that_is_there_twice_is_refused_unless_it_has_no_rows(tmp_path, 
         return
     with pytest.raises(OdError, match=f"OD-FILE-REPEATED: {why}, so records would be counted twice"):
         refuse_repeated(files, TABLE)
+
+
+def test_of_many_files_without_rows_one_is_opened(tmp_path, monkeypatch):
+    names, opens = [tmp_path / f"{place}.csv" for place in range(9)], list[Path]()
+    for name in names:
+        name.write_bytes(NONE)
+    monkeypatch.setattr(load, "opened", lambda file, *rest: opens.append(file) or opened(file, *rest))
+    refuse_repeated([(name, None) for name in names], TABLE)
+    assert opens == names[:1]
 
 
 def test_tables_of_one_duckdb_file_are_no_copies(tmp_path):

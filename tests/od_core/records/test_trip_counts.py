@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections import Counter
+from enum import Enum
 from fractions import Fraction
 from functools import partial
 
@@ -230,6 +231,9 @@ def test_text_of_any_kind_is_text():
         trips = pd.Series(pa.array(["3", "4", "0"]), dtype=pd.ArrowDtype(pa.string_view()))
         counts = count_trips(arrow.assign(trips=trips), TREE)
         assert pairs_of(TREE, counts) == expected
+    named = Enum("Zone", {"FIRST": "01", "SECOND": "02", "OTHER": "10"}, type=str)
+    codes = {name: pd.Series([*map(named, frame[name])], dtype=object) for name in ("origin", "destination")}
+    assert pairs_of(TREE, count_trips(frame.assign(**codes), TREE)) == expected
 
 
 def test_no_trips_and_a_single_zone_are_valid():
