@@ -167,14 +167,20 @@ def variable(name: str, folder: Path) -> str | None:
     given, here, folders = os.environ.get(name), Path.cwd(), _folders_of_variables(folder)
     values = [stated[name] for place in folders if name in (stated := _variables_in(place))]
     other = None if here in folders else _variables_in(here).get(name)
-    if other is not None and other not in values:
+    meant = {None, *(_meant(name, value, folder) for value in values)}
+    if other is not None and _meant(name, other, folder) not in meant:
         source, step = str(here / ".env"), f"state it in {folder / '.env'} instead"
-    elif values and given not in (None, *values):
+    elif values and _meant(name, given, folder) not in meant:
         source, step = "the environment", "state it in one of them only"
     else:
         return values[-1] if values else given
     message = f"{name} in {source} differs from {folder / '.env'}, so that one project would have two ledgers"
     raise OdError("OD-PROJECT-ENV", message, next_step=step)
+
+
+def _meant(name: str, value: str | None, folder: Path) -> str | Path | None:
+    """Return what a value stands for, to compare it with others: a folder has several paths, as links have."""
+    return (folder / value).resolve() if name == "OD_VAR" and value else value
 
 
 def variables_of(folder: Path) -> dict[str, str]:

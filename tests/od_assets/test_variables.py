@@ -114,6 +114,18 @@ def test_where_two_doors_would_disagree_both_are_refused(
     assert "/srv/" not in str(error.value).replace(str(project), "")
 
 
+@pytest.mark.parametrize("stated", ["out", "../project/out/", "link", "{project}/out"])
+@pytest.mark.parametrize("given", ["{project}/out", "{project}/out/", "{project}/link", "{project}/../project/out"])
+def test_one_folder_by_two_paths_is_no_disagreement(
+    project: Path, monkeypatch: pytest.MonkeyPatch, stated: str, given: str
+) -> None:
+    (project / "out").mkdir()
+    (project / "link").symlink_to(project / "out")
+    write(project, "OD_VAR=" + stated.format(project=project))
+    monkeypatch.setenv("OD_VAR", given.format(project=project))
+    assert current_project().var == project / "out"
+
+
 def test_a_relative_folder_of_the_environment_is_refused(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OD_VAR", "var")
     with pytest.raises(OdError, match=f"OD-PROJECT-ENV: .* relative .* write it as {project}/var"):
