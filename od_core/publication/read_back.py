@@ -69,21 +69,27 @@ def as_described(geography: Geography, bundle: Path, published: str | None) -> G
         The geography of the bundle; ``geography`` if there is no such bundle, it has other areas, or its certificate or
         one of its tables of areas is lost or damaged.
     """
-    if published is None or not geography.levels or not bundle.exists():
+    if published is None or not geography.levels or not stated_digests(bundle):
         return geography
-    digests = stated_digests(bundle)
-    tables = [name for name in digests if PurePath(name).name in (PARQUET["areas"], BOUNDARIES)]
     try:
         certificate = certificate_of(bundle)
         sides = [side for side, digest in certificate.get("geographies", {}).items() if digest == geography.digest]
-        if certificate_digest(certificate) != published or not tables or not sides:
-            return geography
-        if any(file_digest(bundle / name) != digests[name] for name in tables):
+        if certificate_digest(certificate) != published or not sides or areas_are_lost(bundle):
             return geography
         version = certificate.get("geography_versions", {}).get(sides[0])
         return published_geography(published_areas(bundle), geography.digest, geography.unknown, version)
     except (OdError, OSError, ValueError):  # the files that cannot be read are made again
         return geography
+
+
+def areas_are_lost(bundle: Path) -> bool:
+    """Return whether a table of areas that the checksums of a bundle state is missing or damaged.
+
+    Without that of boundaries, a release would be read as one that has none.
+    """
+    digests = stated_digests(bundle)
+    tables = [name for name in digests if PurePath(name).name in (PARQUET["areas"], BOUNDARIES)]
+    return any(not (bundle / name).is_file() or file_digest(bundle / name) != digests[name] for name in tables)
 
 
 def certificate_of(bundle: Path) -> Certificate:

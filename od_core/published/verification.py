@@ -39,7 +39,7 @@ from od_core.publication.certificate import Certificate, CheckResult, certificat
 from od_core.publication.certify import certificate, context_of
 from od_core.publication.file_formats import faulty_files
 from od_core.publication.kind import BundleKind, Examination, Kind
-from od_core.publication.read_back import REPAIR, certificate_of
+from od_core.publication.read_back import REPAIR, areas_are_lost, certificate_of
 from od_core.published.opening import KINDS, bundle_folder, bundle_kind_of
 
 INCOMPLETE = "OD-BUNDLE-INCOMPLETE"
@@ -221,6 +221,8 @@ def _recomputed(published: Published, folder: Path) -> tuple[Kind[Any], Any, Cer
         if certificate_digest(stated) != published.ledger.publication(published.key).get("certificate"):
             return None
         kind = next(kind for kind in KINDS if kind.format == stated["format"])
+        if areas_are_lost(folder):
+            return None
         public = kind.open(folder)
         rebuilt, _ = kind.recomputed(public, stated)
     except Exception:  # noqa: BLE001  # any error that a damaged file causes
