@@ -204,18 +204,22 @@ def _variables_in(folder: Path) -> dict[str, str]:
     """Return the variables of the file ``.env`` in a folder; none if there is no such file."""
     file = folder / ".env"
     try:
-        return _parsed_variables(file, file.stat().st_mtime_ns)
-    except FileNotFoundError:
-        return {}
+        return _parsed_variables(file, file.stat().st_mtime_ns) if os.path.lexists(file) else {}
     except (OSError, ValueError) as error:
         message = f"{file} cannot be read: {type(error).__name__}"
-        raise OdError("OD-PROJECT-ENV", message, next_step="write it in UTF-8, readable for this user") from None
+        step = "write it in UTF-8, readable for this user, each line as NAME=value"
+        raise OdError("OD-PROJECT-ENV", message, next_step=step) from None
 
 
 @cache
 def _parsed_variables(file: Path, _changed_at: int) -> dict[str, str]:
     from dotenv import dotenv_values  # as Dagster does
+    from dotenv.parser import parse_stream
 
+    with file.open(encoding="utf-8") as lines:
+        faulty = "".join(line.original.string for line in parse_stream(lines) if line.error)
+    if any(name in faulty for name in PLACES):  # such as a quote that is not closed
+        raise ValueError(file)
     return {name: value for name, value in dotenv_values(file).items() if value is not None}
 
 

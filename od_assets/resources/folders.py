@@ -164,7 +164,7 @@ class Folders:
 
         declared = {own + path.parent.name for path in declarations_of(*RELEASES, project=series.project)}
         now = identity_of(self.confidential, counted, None)
-        for other in others:
+        for other in sorted(others, reverse=True):  # the newest revision first
             is_same = now.items() <= stored_identity(self.confidential, other).items()
             if is_same and other.release not in declared and other.revision >= key.revision:
                 message = f"{key}: {other} was drawn from the same input, and its series is not declared any more"

@@ -132,10 +132,20 @@ def test_a_relative_folder_of_the_environment_is_refused(project: Path, monkeypa
         assert current_project().var
 
 
-def test_a_file_that_is_no_text_is_named(project: Path) -> None:
-    (project / ".env").write_bytes(b"OD_VAR=\xff\n")
-    with pytest.raises(OdError, match=r"OD-PROJECT-ENV: .*/\.env cannot be read: UnicodeDecodeError"):
+@pytest.mark.parametrize("stated", [b"OD_VAR=\xff\n", b'OD_VAR="out\n', b"OTHER=1\nOD_LEDGER='", None])
+def test_a_file_that_cannot_be_read_is_named(project: Path, stated: bytes | None) -> None:
+    """Without it, the project would write elsewhere: a file that is no text, an open quote, and a lost link."""
+    if stated is None:
+        (project / ".env").symlink_to(project / "secrets")
+    else:
+        (project / ".env").write_bytes(stated)
+    with pytest.raises(OdError, match=r"OD-PROJECT-ENV: .*/\.env cannot be read: (Unicode|Value|FileNotFound)"):
         assert current_project().var
+
+
+def test_a_faulty_line_of_another_variable_is_left_to_others(project: Path) -> None:
+    (project / ".env").write_text("OD_VAR=out\nOTHER='\n", encoding="utf-8")
+    assert current_project().var == project / "out"
 
 
 def test_other_variables_are_those_of_the_file_as_with_dg(
