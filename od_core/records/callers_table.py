@@ -182,7 +182,7 @@ def _refuse_shared(names: Mapping[str, str], segments: Sequence[str], unit: Priv
 
 def _refuse_no_text(column: pd.Series, *, is_zone: bool) -> None:
     """Raise OdError if a column of codes holds numbers, or a column of categories holds no text."""
-    if not column.notna().any() or (not pd.api.types.is_numeric_dtype(column) if is_zone else may_hold_text(column)):
+    if (not pd.api.types.is_numeric_dtype(column) if is_zone else may_hold_text(column)) or not column.notna().any():
         return
     message = f"{base_name(column.dtype)}; the categories of a breakdown must be text"
     step = f"give column {column.name!r} the listed categories as text: {READ_AS_TEXT}"
