@@ -113,6 +113,12 @@ def texts(column: pd.Series, written_out: tuple[type, ...] = ()) -> pa.Array:
     """
     if isinstance(column.dtype, pd.StringDtype) and column.dtype.storage == "pyarrow":
         return pa.array(column)
+    if isinstance(column.dtype, pd.CategoricalDtype):
+        numbers = column.cat.codes.to_numpy()
+        return texts(column.cat.categories.to_series(), written_out).take(pa.array(numbers, mask=numbers < 0))
+    if pd.api.types.infer_dtype(column, skipna=True) == "string":
+        with suppress(UnicodeEncodeError):
+            return pa.array(column, pa.large_string(), from_pandas=True)
 
     def text(value: object) -> str | None:
         if isinstance(value, written_out) and not isinstance(value, bool):

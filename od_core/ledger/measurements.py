@@ -428,7 +428,7 @@ class NoisyVector:
                 continue
             with _opened(source) as file:
                 for group in range(file.num_row_groups):
-                    yield file.read_row_group(group, use_threads=False)["noisy"].combine_chunks().to_numpy()
+                    yield file.read_row_group(group, use_threads=False).combine_chunks()["noisy"].chunk(0).to_numpy()
 
 
 def _opened(source: Source) -> pq.ParquetFile:

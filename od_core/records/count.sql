@@ -77,8 +77,10 @@ SELECT /*+ BROADCAST(origins, destinations{% for one in query.breakdowns %}, seg
     {{ " AS INTEGER) AS segment" if loop.last }}
     {% endfor %}
 FROM {% if query.unit.max_weight is not none %}(SELECT *, {{ counted_trips(query) }} AS trips FROM records) AS {% endif %} records
+{% if not query.is_located %}
 LEFT JOIN origin_zones AS origins ON records.origin = origins.code
 LEFT JOIN destination_zones AS destinations ON records.destination = destinations.code
+{% endif %}
 {% for one in query.breakdowns %}
 LEFT JOIN segment_{{ one.name }}_list AS segment_{{ one.name }} ON records.segment_{{ one.name }} = segment_{{ one.name }}.category
 {% endfor %}
@@ -160,23 +162,23 @@ LEFT JOIN allowances ON hashed.user_high = allowances.user_high AND hashed.user_
 SELECT user_high, user_low, counted, trips FROM users
 {% endmacro %}
 
-{# One row per rank, and segment if there are breakdowns, in any order: both, the trips, and the number of faulty trips.
-   If the unit bounds weights, `faulty` is the number of faulty records, and a further column `counted` is the number of
-   all records. `ranked` is the SQL of that name in brackets, or the name of a relation with its result. #}
-{% macro by_rank(query, ranked) %}
+{# One row per record: its rank, its segment if there are breakdowns, its trips, and the number of faulty trips. If the
+   unit bounds weights, `faulty` is the number of faulty records, and a further column `counted` is the number of all
+   records. `ranked` is the SQL of that name in brackets, or the name of a relation with its result. #}
+{% macro by_row(query, ranked) %}
+{% set has_trips = query.is_flows or query.unit.max_weight is not none %}
 SELECT {{ query.grouped_by }},
-    {% if query.is_flows or query.unit.max_weight is not none %}
-    CAST(coalesce(sum(CAST(trips AS BIGINT)), 0) AS BIGINT) AS trips,
-    {% else %}
-    count(*) AS trips,
-    {% endif %}
-    {% if query.is_flows %}
-    CAST(coalesce(sum(CASE WHEN faulty THEN CAST(trips AS BIGINT) END), 0) AS BIGINT) AS faulty
-    {% else %}
-    count(CASE WHEN faulty THEN 1 END) AS faulty
-    {% endif %}
-    {{ ", count(*) AS counted" if query.unit.max_weight is not none }}
+    {{ "coalesce(CAST(trips AS BIGINT), 0)" if has_trips else "CAST(1 AS BIGINT)" }} AS trips,
+    CASE WHEN faulty THEN {{ "coalesce(CAST(trips AS BIGINT), 0)" if query.is_flows else "CAST(1 AS BIGINT)" }} ELSE 0 END AS faulty
+    {{ ", CAST(1 AS BIGINT) AS counted" if query.unit.max_weight is not none }}
 FROM {{ ranked }}
+{% endmacro %}
+
+{# The sums of `by_row` for each rank, and segment if there are breakdowns, in any order. #}
+{% macro by_rank(query, ranked) %}
+SELECT {{ query.grouped_by }}, CAST(sum(trips) AS BIGINT) AS trips, CAST(sum(faulty) AS BIGINT) AS faulty
+    {{ ", CAST(sum(counted) AS BIGINT) AS counted" if query.unit.max_weight is not none }}
+FROM ({{ by_row(query, ranked) }}) AS each_row
 GROUP BY {{ query.grouped_by }}
 {% endmacro %}
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, TypedDict, TypeVar, Unpack
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from od_core.errors import OdError, raise_alone
 from od_core.files.data_frame import TableOrFile
@@ -32,7 +33,7 @@ from od_core.files.duckdb_session import (
     scratch_database,
 )
 from od_core.geography.codes import lost_to_pandas
-from od_core.geography.flow_tree import FlowTree
+from od_core.geography.flow_tree import FlowTree, Pairs
 from od_core.geography.geography import Geography, Numbers
 from od_core.ledger.object_store import LocalStore, Store
 from od_core.ledger.user_counters import UserCounters
@@ -92,6 +93,7 @@ class CountQuery:
         fault_threshold: largest share of the trips that may be faulty.
         counters: for unit ``user_year``, the counters of users, by which M is kept, and which a count stores.
         is_flows: whether the records have a column ``trips``. Its values must be whole numbers from 0 to 2^53.
+        is_located: whether the records have the columns of :meth:`located`. Then the SQL joins no zones.
     """
 
     tree: FlowTree
@@ -102,6 +104,7 @@ class CountQuery:
     fault_threshold: Fraction = FAULT_THRESHOLD
     counters: UserCounters | None = field(default=None, repr=False)
     is_flows: bool = False
+    is_located: bool = False
 
     @property
     def secret(self) -> pa.Table:
@@ -144,6 +147,21 @@ class CountQuery:
             for breakdown, size in self.factors
         }
 
+    def located(self, records: pa.Table) -> pa.Table:
+        """Return loaded records with what the SQL otherwise joins, for records in memory in a fifth of the time.
+
+        The structs ``origins`` and ``destinations`` have the number of a zone as its code, or NULL if the zone is not
+        listed. The column ``pair`` has the rank of the leaf pair.
+        """
+        sides, numbers = {}, []
+        for side, geography, _ in self.sides:
+            found = pc.index_in(records[side], geography.code_arrays[geography.depth]).combine_chunks()
+            sides[f"{side}s"] = pa.StructArray.from_arrays([found], ["code"])
+            unlisted = 0 if geography.unknown is None else geography.zones.index(geography.unknown)
+            numbers.append(found.fill_null(unlisted).to_numpy())
+        ranks = self.tree.first_rank(Pairs(self.tree.depth, *numbers))
+        return pa.table(dict(zip(records.column_names, records.columns, strict=True)) | sides | {"pair": ranks})
+
     def sql(self, name: str, *arguments: object) -> str:
         """Return the SQL of a macro of ``count.sql``, which gets the query and further arguments."""
         return _SQL[name](self, *arguments)
@@ -166,6 +184,8 @@ class CountQuery:
         It has those factors of :attr:`relations` that are equal for all zones as numbers. An unlisted zone has the
         factors of the ``unknown`` zone.
         """
+        if self.is_located:
+            return "pair"
         factors = []
         for side, geography, terms in self.sides:
             unknown = None if geography.unknown is None else geography.zones.index(geography.unknown)
@@ -246,9 +266,12 @@ def _counted(
         allowances = query.counters.allowances()
         connection.register("allowances", allowances.table)
         connection.execute(f"CREATE TEMP TABLE users AS {query.sql('users', allowances.others)}")
-    by_rank, tally = query.sql("by_rank", f"({query.sql('ranked')})"), Tally()
-    pairs = connection.sql(f"{by_rank} ORDER BY {query.grouped_by}")
-    counts = take(tally.take(pairs.to_arrow_reader(_BATCH)))
+    ranked, tally = f"({query.sql('ranked')})", Tally()
+    if query.is_located and query.is_flows:  # mostly one row a pair: a sort in NumPy is faster than sums in SQL
+        rows = query.sql("by_row", ranked)
+    else:
+        rows = f"{query.sql('by_rank', ranked)} ORDER BY {query.grouped_by}"
+    counts = take(tally.take(connection.sql(rows).to_arrow_reader(_BATCH)))
 
     faults.refuse_too_many_faults(
         tally.faulty,
@@ -317,14 +340,11 @@ def count_trips(
     )
     categories = [category for breakdown in query.breakdowns for category in breakdown.categories]
     with _errors_quote_nothing(), memory_database() as connection:
-        connection.register("loaded", records)
-        return _counted(
-            connection,
-            "loaded",
-            replace(query, is_flows="trips" in records.column_names),
-            partial(TripCounts.of_rows, breakdowns=query.breakdowns),
-            advice=lost_to_pandas([*tree.origin.zones, *tree.destination.zones, *categories]),
-        )
+        connection.register("loaded", query.located(records))
+        query = replace(query, is_flows="trips" in records.column_names, is_located=True)
+        advice = lost_to_pandas([*tree.origin.zones, *tree.destination.zones, *categories])
+        take = partial(TripCounts.of_rows, breakdowns=query.breakdowns)
+        return _counted(connection, "loaded", query, take, advice=advice)
 
 
 def count_records(

@@ -153,14 +153,16 @@ class TripCounts(Confidential):
     @classmethod
     def from_ranks(cls, rank: NDArray[np.int64], trips: NDArray[np.int64]) -> TripCounts:
         """Return the counts as :meth:`from_pairs` does, from the ranks of leaf pairs."""
-        order = np.argsort(rank, kind="stable")
-        return cls._merged(rank[order], trips[order])
+        return cls.of_rows([(rank, trips)])
 
     @classmethod
     def of_rows(cls, pieces: Iterable[Ranked], breakdowns: Sequence[Breakdown] = ()) -> TripCounts:
-        """Return the counts of pieces whose ranks ascend from piece to piece. Rows of equal rank are summed."""
+        """Return the counts of pieces with rows in any order. Rows of equal rank are summed."""
         none = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int32)
         rank, trips, *code = map(np.concatenate, zip(none if breakdowns else none[:2], *pieces, strict=True))
+        if (rank[1:] < rank[:-1]).any():
+            rank, order = _sorted(rank, np.arange(len(rank)) if breakdowns else trips)
+            trips, code = (trips[order], [code[0][order]]) if breakdowns else (order, code)
         by_segment = {
             breakdown.name: tuple(
                 cls._merged(rank[pairs], trips[pairs]) for pairs in by_category(code[0], at, breakdowns)
@@ -177,10 +179,46 @@ class TripCounts(Confidential):
         by_segment: Mapping[str, tuple[TripCounts, ...]] | None = None,
     ) -> TripCounts:
         """Return the counts of ascending ranks. Equal ranks are summed, and those without trips left out."""
-        rank, trips = rank[trips != 0], trips[trips != 0]
-        starts = np.flatnonzero(np.diff(rank, prepend=-1))
-        before = np.concatenate(([0], np.cumsum(trips)))
-        return cls(rank[starts], before[np.append(starts, len(rank))], by_segment or {})
+        before = np.empty(len(rank) + 1, dtype=np.int64)
+        if (pairs := _merge(rank, trips, before)) < len(rank):
+            rank, before = rank[:pairs].copy(), before[: pairs + 1].copy()
+        return cls(rank, before, by_segment or {})
+
+
+@kernel
+def _sorted(rank, values):  # type: ignore[no-untyped-def]  # compiled
+    """Return ranks in ascending order, with the value of each. Overwrites both arrays.
+
+    They are sorted by their digits to the base 2^13, the last digit first.
+    """
+    next_rank, next_values = np.empty_like(rank), np.empty_like(values)
+    shift, largest = 0, rank.max()
+    while shift < 63 and largest >> shift:
+        starts = np.zeros((1 << 13) + 1, dtype=np.int64)
+        for one in rank:
+            starts[((one >> shift) & 8191) + 1] += 1
+        starts = np.cumsum(starts)
+        for at in range(len(rank)):
+            digit = (rank[at] >> shift) & 8191
+            next_rank[starts[digit]], next_values[starts[digit]] = rank[at], values[at]
+            starts[digit] += 1
+        rank, next_rank = next_rank, rank
+        values, next_values = next_values, values
+        shift += 13
+    return rank, values
+
+
+@kernel
+def _merge(rank, trips, before):  # type: ignore[no-untyped-def]  # compiled
+    """Move each rank with trips to the front, once, and write the sums of trips before it. Return their number."""
+    pairs, before[0] = 0, 0
+    for at in range(len(rank)):
+        if trips[at] != 0:
+            if pairs == 0 or rank[pairs - 1] != rank[at]:
+                rank[pairs], before[pairs + 1] = rank[at], before[pairs]
+                pairs += 1
+            before[pairs] += trips[at]
+    return pairs
 
 
 @kernel

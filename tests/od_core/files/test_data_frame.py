@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from od_core import Budget, Geography, OdError, PrivacyUnit, release_flows
-from od_core.files.data_frame import data_frame
+from od_core.files.data_frame import data_frame, texts
 from od_core.group_sizes.groups import GroupSizes
 from tests.od_core.doubles import no_noise
 
@@ -68,3 +68,14 @@ def test_values_that_pandas_cannot_hold_are_refused_and_not_quoted():
         data_frame(Broken())
     assert "QX-CANARY" not in str(refused.value)
     assert refused.value.__cause__ is None
+
+
+@pytest.mark.parametrize("values", [["a", None, "é", "a", float("nan")], ["\ud800", "a"], ["a", b"b", 1, pd.NA]])
+def test_text_is_the_same_in_every_kind_of_column(values):
+    """Values that are not text, or that UTF-8 cannot encode, are NULL."""
+    expected = [value if isinstance(value, str) and value != "\ud800" else None for value in values]
+    column = pd.Series(values, dtype=object)
+    assert texts(column).to_pylist() == expected
+    if values[0] != "\ud800":  # of which pandas makes no categories
+        assert texts(column.astype("category")).to_pylist() == expected
+        assert texts(column.astype("category"), (int,)).to_pylist() == texts(column, (int,)).to_pylist()
