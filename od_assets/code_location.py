@@ -22,7 +22,7 @@ from od_assets.project import Project, current_project, project_above, project_a
 from od_assets.resources.upstream import refuse_wrong_upstream
 from od_assets.resources.warehouse import Warehouse
 from od_assets.series.reading import RELEASES, declarations_of, declared_in
-from od_assets.series.section import declaration_files, key_prefix, yaml_documents
+from od_assets.series.section import content, declaration_files, key_prefix, yaml_documents
 from od_core.errors import OdError, nearest_only
 
 _LOG = logging.getLogger(__name__)
@@ -113,7 +113,7 @@ def _without_broken(load: Callable[[], dg.Definitions]) -> dg.Definitions:
     try:
         for path in declaration_files():
             is_left_out = glob.escape(path.parent.name) in EXPLICITLY_IGNORED_GLOB_PATTERNS
-            if not is_left_out and "&" in path.read_text(encoding="utf-8", errors="replace"):
+            if not is_left_out and b"&" in content(path):
                 yaml_documents(path, path.parent.name)  # Dagster would write out all aliases, however many
         definitions = load()
     except Exception:
@@ -146,7 +146,7 @@ def _wrong_upstream(definitions: dg.Definitions) -> dict[Path, OdError]:
     faults, prefix = {}, key_prefix(current_project())
     for path in declarations_of(*RELEASES):
         bundle = dg.AssetKey([*prefix, path.parent.name, "bundle"])
-        graph = definitions.resolve_asset_graph() if "asset:" in path.read_text(encoding="utf-8") else None
+        graph = definitions.resolve_asset_graph() if b"asset:" in content(path) else None
         if graph is not None and graph.has(bundle):  # unless it is left out already
             try:
                 refuse_wrong_upstream(declared_in(path), graph)

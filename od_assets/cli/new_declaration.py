@@ -403,7 +403,7 @@ def may_be_prefixes(answers: Answers, fields: Fields) -> bool:
 
 def refuse_unfit_zones(answers: Answers, fields: Fields) -> None:
     """Raise OdError if the list of zones has no geography as the answers so far declare it."""
-    _declared(answers, fields).zone_list().geography(current_project().root)
+    _declared(answers, fields).zone_list.geography(current_project().root)
 
 
 def _declared(answers: Answers, fields: Fields) -> Zones:

@@ -70,16 +70,17 @@ class ReleaseWork(Generic[P, G]):
         """
         with failures_without_values(warehouse.confidential):
             work = cls.of(warehouse, series, series.release_of(context.partition_key))
-            if (withdrawn := warehouse.ledger.withdrawn(work.key)) is not None:
-                raise withdrawn.refusal(work.key)
-            waits = warehouse.waits_for_first(series, Period(work.key.period))
+            with warehouse.ledger.one_look():
+                if (withdrawn := warehouse.ledger.withdrawn(work.key)) is not None:
+                    raise withdrawn.refusal(work.key)
+                waits = warehouse.waits_for_first(series, Period(work.key.period))
+                published, before = work.published, len(warehouse.ledger.charges(work.key))
             if waits is not None and UNATTENDED & context.run.tags.keys():
                 raise OdError("OD-LEDGER-UNATTENDED", f"{work.key}: {waits}", next_step="run it by hand")
             if not (tags := tags_of(series)).items() <= context.run.tags.items():
                 context.instance.add_run_tags(context.run.run_id, tags | {PERIOD_TAG: work.key.period})
-            if (published := work.published) is not None:
+            if published is not None:
                 restore_folder(warehouse.bundle(work.key), str(work.key), published)
-            before = len(warehouse.ledger.charges(work.key))
             try:
                 yield work
             finally:
@@ -116,9 +117,9 @@ class ReleaseWork(Generic[P, G]):
         """
         ledger = self.warehouse.ledger
         published: str | None = ledger.publication(self.key).get("certificate")
-        if published is None:
-            with suppress(OdError):  # there is no such bundle, or nothing is measured
-                certificate, entry = certificate_of(self.warehouse.bundle(self.key)), ledger.record(self.key).entry
+        if published is None and (bundle := self.warehouse.bundle(self.key)).exists():
+            with suppress(OdError):  # it is damaged, or nothing is measured
+                certificate, entry = certificate_of(bundle), ledger.record(self.key).entry
                 if certificate.get("ledger") == {"entry": entry.number, "hash": entry.hash}:
                     return certificate_digest(certificate)
         return published

@@ -473,7 +473,7 @@ class TripSeries(FlowSeries):
     def zone_lists(self) -> dict[str, ZoneList]:
         """See :attr:`Series.zone_lists`. File names cannot clash, because names of series have no dot."""
         others = self.destination_geography
-        lists = {} if others is None else {f"{self.name}.destinations.csv": others.zone_list()}
+        lists = {} if others is None else {f"{self.name}.destinations.csv": others.zone_list}
         return super().zone_lists | lists
 
     def _geography(self, lists: Sequence[ZoneList], folder: Path) -> Sides:

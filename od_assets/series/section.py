@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError,
 
 from od_assets.project import Project, current_project
 from od_core.errors import OdError, hide, nearest_known
+from od_core.files.durable import file_state
 
 _MOST_NODES = 100_000
 """Largest number of values, names included, in a document. A large declaration has some hundred."""
@@ -58,7 +59,7 @@ def yaml_documents(path: Path, where: str) -> list[Any]:
     Raises OdError if the file cannot be opened, is not UTF-8 text or is not valid YAML; the message names the line.
     """
     try:
-        return deepcopy(_documents(path.read_text(encoding="utf-8")))
+        return deepcopy(_documents(content(path).decode()))
     except yaml.MarkedYAMLError as error:
         line = "" if error.problem_mark is None else f" (line {error.problem_mark.line + 1})"
         raise _fault(where, f"is not valid YAML{line}: {error.problem}") from None
@@ -70,6 +71,16 @@ def yaml_documents(path: Path, where: str) -> list[Any]:
         raise _fault(where, "is not valid YAML: it is nested too deeply") from None
     except (yaml.YAMLError, ValueError):  # a character, a number or a date
         raise _fault(where, "is not valid YAML: it has a character, a number or a date that cannot be read") from None
+
+
+def content(path: Path) -> bytes:
+    """Return the content of a declaration, which is read again once the file has changed. Raises OSError."""
+    return _content(path, *file_state(path))
+
+
+@lru_cache(maxsize=64)
+def _content(path: Path, *_state: int) -> bytes:
+    return path.read_bytes()
 
 
 @lru_cache(maxsize=64)
@@ -183,7 +194,7 @@ def declaration_files(project: Project | None = None) -> list[Path]:
 
 def component_type(path: Path) -> str:
     """Return the component type that a declaration names; that of flows if it names none."""
-    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    lines = content(path).decode(errors="replace").splitlines()
     type_line = next((line for line in lines if line.startswith("type:")), "type: od_assets.components.OdRelease")
     return type_line.removeprefix("type:").partition(" #")[0].strip().strip("'\"")
 

@@ -173,8 +173,9 @@ class Zones(Section):
             value = {levels[-1]: value}  # of the zones
         return {name: {"file": part, "code": name} if isinstance(part, str) else part for name, part in value.items()}
 
+    @cached_property
     def zone_list(self) -> ZoneList:
-        """Return the zone list in the terms of od_core. Raises OdError if its levels do not fit together."""
+        """The zone list in the terms of od_core. Raises OdError if its levels do not fit together."""
         return ZoneList(
             self.file,
             tuple(self.levels),
@@ -649,7 +650,7 @@ class TreeSeries(Series[P, G]):
     @property
     def zone_lists(self) -> dict[str, ZoneList]:
         """See :attr:`Series.zone_lists`."""
-        return {f"{self.name}.csv": self.geography.zone_list()}
+        return {f"{self.name}.csv": self.geography.zone_list}
 
     @property
     def listed_columns(self) -> tuple[Column, ...]:

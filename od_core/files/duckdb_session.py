@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -97,7 +98,7 @@ def _names(sources: Iterable[Path]) -> str:
 
 def file_name(path: Path) -> str:
     """Return a path as DuckDB reads it, with wildcards escaped so that they match only themselves."""
-    return "".join(f"[{sign}]" if sign in "[*?" else sign for sign in str(path))
+    return re.sub(r"[\[*?]", r"[\g<0>]", str(path))
 
 
 def parquet_rows(path: Path, *, numbered: bool = False) -> str:

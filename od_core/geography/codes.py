@@ -94,7 +94,7 @@ def check_codes(codes: Sequence[Any], name: str, what: str = "code") -> None:
                 " read or entered",
                 confidential_detail=f"{what} {value!r}",
             )
-        if may_be_formula(value) or not value.isprintable():
+        if _FORMULA.search(value) or not value.isprintable():
             raise geography_fault(
                 "OD-GEOGRAPHY-FORMULA",
                 f"column {name!r} contains a {what} that a spreadsheet could run as a formula or that is unprintable",
@@ -118,7 +118,8 @@ def caseless(code: str) -> str:
 
 def check_case(codes: Sequence[str], name: str) -> None:
     """Raise OdError if two codes of column ``name`` are :func:`caseless` equal."""
-    if (two := first_conflict((caseless(code), code) for code in codes)) is not None:
+    is_ascii = all(map(str.isascii, codes))
+    if (two := first_conflict(zip(map(str.casefold if is_ascii else caseless, codes), codes, strict=True))) is not None:
         message = f"column {name!r} contains codes that differ only in case, or in how accents are encoded"
         raise geography_fault("OD-GEOGRAPHY-CASE", message, f"codes {two[1]!r} and {two[2]!r}")
 
@@ -337,7 +338,7 @@ def check_named_levels(levels: Sequence[str], named: Iterable[str]) -> None:
     strange = [level for level in named if level not in levels]
     if strange:
         raise geography_fault("OD-GEOGRAPHY-NAMES", f"names are declared for {strange[0]!r}, which is not a level")
-    if {name_column(level) for level in levels} & {*levels}:
+    if {*map(name_column, levels)} & {*levels}:
         message = "a level has the name of another level followed by ': name', so it cannot have names"
         raise geography_fault("OD-GEOGRAPHY-NAMES", message)
 

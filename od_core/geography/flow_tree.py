@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import pairwise
 from typing import Literal
 
@@ -236,7 +236,7 @@ class FlowTree:
         """Number of levels below the root: the sum of the numbers of levels of both geographies."""
         return self.origin.depth + self.destination.depth
 
-    @property
+    @cached_property
     def has_one_side(self) -> bool:
         """Whether the destinations have no levels, so that the tree is the hierarchy of a table of counts."""
         return not self.destination.levels

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cache
 from importlib.resources import files
 from typing import Any, Literal
 
@@ -124,6 +125,7 @@ def _column(given: str | Mapping[str, Any], **facts: str) -> Column:
     return Column(**{"type": "string", "name": given} | fields)
 
 
+@cache
 def public_table(key: str, *, interval: bool = False, distance: bool = False, **facts: str) -> Table:
     """Return a table by its key in ``tables.yaml``, with or without the interval of each number, and distances.
 

@@ -68,14 +68,15 @@ def _open_parquet(path: Path) -> None:
 
 
 def _open_csv(path: Path) -> None:
-    with path.open(encoding="utf-8", newline="") as file:
-        names = next(csv.reader(file))
-    options = pyarrow.csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()))
-    with pyarrow.csv.open_csv(
-        path, parse_options=pyarrow.csv.ParseOptions(newlines_in_values=True), convert_options=options
-    ) as rows:
-        for _ in rows:
-            pass
+    with path.open("rb") as file:
+        names = next(csv.reader(line.decode() for line in file))
+        file.seek(0)
+        options = pyarrow.csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()))
+        with pyarrow.csv.open_csv(
+            file, parse_options=pyarrow.csv.ParseOptions(newlines_in_values=True), convert_options=options
+        ) as rows:
+            for _ in rows:
+                pass
 
 
 def _open_html(path: Path) -> None:

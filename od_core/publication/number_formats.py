@@ -112,7 +112,7 @@ class Scale:
 
     def shade(self, value: float) -> int:
         """Return the index of a number's shade in :data:`SHADES`, with a tolerance for rounding errors of floats."""
-        reached = sum(value * (1 + 1e-9) >= step for step in self.steps)
+        reached = sum([value * (1 + 1e-9) >= step for step in self.steps])
         return reached * (len(SHADES) - 1) // len(self.steps)
 
     def colour(self, value: float) -> str:

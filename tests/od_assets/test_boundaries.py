@@ -113,8 +113,8 @@ def test_a_file_without_these_zones_is_refused_before_anything_is_charged(bounde
 )
 def test_boundaries_are_declared_for_zones_or_by_level(declared, read) -> None:
     zones = Zones(file="zones.csv", levels=["region", "zone"], boundaries=declared)
-    assert zones.zone_list().boundaries == read
-    assert Zones.model_validate(zones.model_dump()).zone_list().boundaries == read
+    assert zones.zone_list.boundaries == read
+    assert Zones.model_validate(zones.model_dump()).zone_list.boundaries == read
 
 
 @pytest.mark.parametrize(

@@ -437,3 +437,17 @@ def test_the_asset_of_the_estimates_is_described_by_the_rule_of_estimation(
     description = str(graph.get(dg.AssetKey(["trips", "refined_flows"])).description)
     assert said in description
     assert description.startswith("Estimates that use all levels. ")
+
+
+def test_each_declaration_is_opened_twice_at_most_when_definitions_are_loaded() -> None:
+    # Once by Dagster and once by this project, however many series ask for the prefix and the types of all others.
+    script = (
+        "import collections, sys\n"
+        "opened = collections.Counter()\n"
+        "sys.addaudithook(lambda event, given: opened.update([str(given[0])]) if event == 'open' else None)\n"
+        "from od_assets.code_location import load_definitions\n"
+        "load_definitions()\n"
+        "print(max(count for path, count in opened.items() if path.endswith('defs.yaml')))\n"
+    )
+    found = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert found.stdout.split() == ["2"]

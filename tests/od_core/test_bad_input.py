@@ -89,7 +89,7 @@ def zone_file(name: str, content: str | bytes | pd.DataFrame | None) -> Callable
             content.to_parquet(folder / name)
         elif content is not None:
             (folder / name).write_bytes(content.encode() if isinstance(content, str) else content)
-        return replace(settings(folder).geography.zone_list(), file=name).geography(folder)
+        return replace(settings(folder).geography.zone_list, file=name).geography(folder)
 
     return read
 
@@ -639,4 +639,4 @@ def test_what_looks_bad_in_a_file_and_is_valid(tmp_path, text, pairs):
 )
 def test_codes_that_are_no_formulas_are_taken(tmp_path, code):
     pd.DataFrame({"region": ["a"], "zone": [code]}).to_csv(tmp_path / "zones.csv", index=False)
-    assert settings(tmp_path).geography.zone_list().geography(tmp_path).zones == (code,)
+    assert settings(tmp_path).geography.zone_list.geography(tmp_path).zones == (code,)

@@ -74,8 +74,8 @@ class Estimates:
     def at(self, place: Integers) -> Estimates:
         """Return the estimates at some places; all values are 0 where the place is -1."""
         present = place >= 0
-        columns = (values if len(values) else np.zeros(1) for values in vars(self).values())
-        return Estimates(*(np.where(present, values[place], 0.0) for values in columns))
+        columns = [values if len(values) else np.zeros(1) for values in vars(self).values()]
+        return Estimates(*[np.where(present, values[place], 0.0) for values in columns])
 
     def where(self, chosen: NDArray[np.bool_], other: Estimates) -> Estimates:
         """Return these estimates where they are chosen, and those of ``other`` elsewhere."""
@@ -418,8 +418,8 @@ class FittedTree:
         it, because its nodes have the same trips.
         """
         pairs = [self.tree.level_pair(level) for level in range(self.tree.depth + 1)]
-        above = max(k for k, (o, d) in enumerate(pairs) if o <= origin_level and d <= destination_level)
-        below = min(k for k, (o, d) in enumerate(pairs) if o >= origin_level and d >= destination_level)
+        above = max([k for k, (o, d) in enumerate(pairs) if o <= origin_level and d <= destination_level])
+        below = min([k for k, (o, d) in enumerate(pairs) if o >= origin_level and d >= destination_level])
         numbers = [level.nodes.level for level in self.levels]
         return bisect_left(numbers, above), bisect_left(numbers, below)
 

@@ -198,7 +198,7 @@ class FlowTables:
         levels = None if tree.cells(tree.depth) <= MOST_LISTED else [tree.origin.level_names[0]]
         return _arrow(distance_bands(self.release, levels, interval=self.interval))
 
-    @property
+    @cached_property
     def tree(self) -> FlowTree:
         """The flow tree of the release."""
         return self.release.tree

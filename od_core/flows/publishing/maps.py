@@ -14,7 +14,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
-from itertools import islice, pairwise
+from itertools import islice
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -148,7 +148,7 @@ class DesireLines:
                 extents = np.stack([least_x, most_x, least_y, most_y], axis=1).tolist()
                 connection.executemany(
                     f"INSERT INTO {_INDEX} VALUES (?, ?, ?, ?, ?)",  # noqa: S608  # a constant
-                    ((number, *extent) for number, extent in enumerate(extents, start=1)),
+                    [(number, *extent) for number, extent in enumerate(extents, start=1)],
                 )
             connection.commit()
             file.write(connection.serialize())
@@ -233,21 +233,20 @@ class _Frame:
         left_of_places, top_of_places = left + (width - across * scale) / 2, top + (height - down * scale) / 2
         return cls(west, north, shrink, scale, left_of_places, top_of_places, (left, top, width, height))
 
-    def place(self, degrees: Sequence[float]) -> tuple[float, float]:
-        """Return the position (x, y) on the picture of a place, given by latitude and longitude."""
+    def places(self, degrees: Degrees) -> NDArray[np.float64]:
+        """Return the positions (x, y) on the picture of places, given by latitude and longitude; shape (places, 2)."""
         degree = self.shrink * self.scale
-        x = self.left + (degrees[1] % 360 - self.west) % 360 * degree
-        if x > self.box[0] + (self.box[2] + 360 * degree) / 2:
-            x -= 360 * degree  # a place west of `west` is drawn to the left of it
-        return x, self.top + (self.north - degrees[0]) * self.scale
+        x = self.left + (degrees[:, 1] % 360 - self.west) % 360 * degree
+        is_west = x > self.box[0] + (self.box[2] + 360 * degree) / 2  # of `west`, and drawn to the left of it
+        x[is_west] -= 360 * degree
+        return np.stack([x, self.top + (self.north - degrees[:, 0]) * self.scale], axis=1)
 
-    def shows(self, places: Sequence[tuple[float, float]]) -> bool:
+    def shows(self, places: NDArray[np.float64]) -> bool:
         """Return whether a ring of positions (x, y) overlaps the box, and has no side of half a turn or more."""
-        (across, down), half_turn = zip(*places, strict=True), 180 * self.shrink * self.scale
-        is_whole = all(abs(u - x) < half_turn for x, u in pairwise(across))  # a longer one joins left and right edges
+        sides, half_turn = np.abs(np.diff(places[:, 0])), 180 * self.shrink * self.scale
         left, top, width, height = self.box
-        overlaps = max(across) > left and min(across) < left + width and max(down) > top and min(down) < top + height
-        return is_whole and overlaps
+        overlaps = (places.max(axis=0) > (left, top)) & (places.min(axis=0) < (left + width, top + height))
+        return bool((sides < half_turn).all() and overlaps.all())  # a longer one joins left and right edges
 
 
 @dataclass(frozen=True)
@@ -299,9 +298,12 @@ class _Map:
         nearest: NDArray[np.int64] = np.argmax(unit_vectors(degrees) @ self.ends.T, axis=1)
         return np.take(self.frame_of_end, nearest)
 
-    def place(self, degrees: Sequence[float]) -> tuple[float, float]:
-        """Return the position (x, y) on the picture of a place, given by latitude and longitude."""
-        return self.frames[int(self.frame(np.array([degrees]))[0])].place(degrees)
+    def places(self, degrees: Degrees) -> list[tuple[float, float]]:
+        """Return the positions (x, y) on the picture of places, given by latitude and longitude; shape (places, 2)."""
+        positions, of_place = np.empty_like(degrees), self.frame(degrees)
+        for number, frame in enumerate(self.frames):
+            positions[of_place == number] = frame.places(degrees[of_place == number])
+        return [(x, y) for x, y in positions.tolist()]
 
 
 def flow_map(
@@ -327,10 +329,11 @@ def flow_map(
     height = drawn.frames[0].box[3]
     busiest = sorted(trips, key=lambda place: (-trips[place], names[place]))
     places = pd.concat([located(side)[["latitude", "longitude"]] for side in sides])
-    others = {drawn.place(place) for place in {*places.itertuples(index=False, name=None)} - trips.keys()}
-    placed = [
-        (drawn.place(place), names[place], drawn.frames[drawn.frame(np.array([place]))[0]].box) for place in busiest
-    ]
+    without_trips = {*places.itertuples(index=False, name=None)} - trips.keys()
+    others = {*drawn.places(np.array([*without_trips]).reshape(-1, 2))}
+    frames = [drawn.frames[number].box for number in drawn.frame(np.array(busiest))]
+    placed = list(zip(drawn.places(np.array(busiest)), map(names.__getitem__, busiest), frames, strict=True))
+    starts, tips = (drawn.places(ends[:, side, ::-1]) for side in (0, 1))
     return filled_markup(
         "flow_map.svg",
         title=title,
@@ -342,8 +345,8 @@ def flow_map(
         outlines=[_outlines(drawn, levels, _MOST_OUTLINES // len(bounded)) for levels in shapes],
         others=[(x, y) for x, y in sorted(others) if 0 <= x <= _WIDTH and 0 <= y <= height],
         lines=[
-            flow | _line(drawn.place(start), drawn.place(end), flow["trips"] / most)
-            for flow, (start, end) in zip(labels, lines_on_earth, strict=True)
+            flow | _line(start, tip, flow["trips"] / most)
+            for flow, start, tip in zip(labels, starts, tips, strict=True)
         ][::-1],  # the largest flow lies on top
         busiest=[position for position, _, _ in placed],
         labels=list(islice(_labels(placed), _LABELS)),
@@ -359,10 +362,10 @@ def _outlines(drawn: _Map, levels: Sequence[NDArray[Any]], most: int) -> list[st
             ring[:, ::-1] for shape in simplified(shapes, _TOLERANCE / drawn.frames[0].scale) for ring in rings(shape)
         ):
             number = drawn.frame(ring[:1])[0]
-            places = [drawn.frames[number].place(place) for place in ring.tolist()]
+            places = drawn.frames[number].places(ring)
             is_seen = np.ptp(places, axis=0).max() > _TOLERANCE  # and not an island as small as a dot
             if is_seen and drawn.frames[number].shows(places):
-                parts[number].append("M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in places) + "Z")
+                parts[number].append("M" + "L".join([f"{x:.1f} {y:.1f}" for x, y in places.tolist()]) + "Z")
         paths = ["".join(of_frame) for of_frame in parts]
         if sum(map(len, paths)) <= most:
             return paths
@@ -379,16 +382,16 @@ def _line(start: tuple[float, float], end: tuple[float, float], part: float) -> 
     width = max(_THINNEST_LINE, _WIDEST_LINE * part)
     bend_x, bend_y = (x + u) / 2 + (v - y) * 0.16, (y + v) / 2 - (u - x) * 0.16
     last = max(math.hypot(u - bend_x, v - bend_y), 1e-6)  # the curve ends in this direction, at twice this speed
-    (tip_x, tip_y), (neck_x, neck_y) = (
+    (tip_x, tip_y), (neck_x, neck_y) = [
         (u - (u - bend_x) * back / last, v - (v - bend_y) * back / last)
         for back in (3.5, min(3.5 + max(5, 2 * width), last))
-    )
+    ]
     half = max(2.5, width)
     side_x, side_y = (v - bend_y) / last * half, (bend_x - u) / last * half
     ends = ((tip_x, tip_y), (neck_x + side_x, neck_y + side_y), (neck_x - side_x, neck_y - side_y))
     return {
         "path": f"M{x:.1f} {y:.1f}Q{bend_x:.1f} {bend_y:.1f} {neck_x:.1f} {neck_y:.1f}",
-        "head": "M" + "L".join(f"{a:.1f} {b:.1f}" for a, b in ends) + "Z",
+        "head": "M" + "L".join([f"{a:.1f} {b:.1f}" for a, b in ends]) + "Z",
         "width": width,
     }
 

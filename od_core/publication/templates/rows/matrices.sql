@@ -2,6 +2,7 @@
    Values: pair, categories (name, breakdown and category of each further matrix). #}
 {% from "rows/parts.sql" import at %}
 {% set names = pair.tables.defined("pair_flows").columns[2:] | map(attribute="name") | list %}
+{% filter string %}
 SELECT matrix, origin, destination, value FROM (UNPIVOT (
     SELECT origin, destination
     {% for name in names %}
@@ -17,3 +18,4 @@ UNION ALL SELECT {{ name }}, '', '', {{ pair.cells }}::DOUBLE
 UNION ALL SELECT {{ name }}, origin, destination, trips::DOUBLE FROM segments
 WHERE breakdown = {{ breakdown }} AND category = {{ category }} AND {{ at(pair) }} AND trips <> 0
 {% endfor %}
+{% endfilter %}
