@@ -299,8 +299,7 @@ class _Solution:
     @property
     def binds(self) -> NDArray[np.bool_]:
         """Whether each target binds; shape (targets,)."""
-        binds: NDArray[np.bool_] = self.needed >= BINDING * self.rho
-        return binds
+        return self.needed >= BINDING * self.rho
 
 
 @dataclass(frozen=True, eq=False)
@@ -386,8 +385,7 @@ def variance_limit(one: TargetClass, variances: Reals, chance: float) -> Reals:
     rho = math.exp(float(scipy.optimize.brentq(excess, low, high, xtol=1e-9)))
     scaled = limits * math.sqrt(rho)
     effects = scaled * np.exp(-(scaled**2)) / variances * _pivotal(scipy.special.erf(scaled), one.needed)
-    weights: Reals = effects * rho / (effects @ variances)
-    return weights
+    return effects * rho / (effects @ variances)
 
 
 def _pivotal(probabilities: Reals, least: int) -> Reals:
