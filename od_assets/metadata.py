@@ -85,31 +85,23 @@ def records_schema(columns: RecordColumns) -> dg.TableSchema:
     described = dict.fromkeys(columns.codes, "cell" if columns.axes else "code")
     described |= {segment.loaded: "category" for segment in columns.segments}
     schema = []
-    for name, source in _sources_of_records(columns).items():
+    for name, source in sources_of_records(columns).items():
         kind, text = _COLUMNS["raw_trips"][described.get(name, name)]
         schema.append(dg.TableColumn(name, kind, description=text.format(source=source)))
     return dg.TableSchema(schema)
 
 
-def source_columns(columns: RecordColumns) -> dict[str, list[str]]:
-    """Return the columns of a file of records that each column of the copied records is read from."""
-    sources = _sources_of_records(columns).items()
-    return {name: [source] if isinstance(source, str) else [] for name, source in sources}
+def sources_of_records(columns: RecordColumns) -> dict[str, Any]:
+    """Return what each column of the copied records is read from, in the order of the columns.
 
-
-def _sources_of_records(columns: RecordColumns) -> dict[str, Any]:
-    """Return what each column of the copied records is read from, in the order of the columns."""
+    It is the name of a column, several published names, or None.
+    """
     further = {name: getattr(columns, name) for name in ("trips", "size", "weight", "user")}
     return {
         **{"date": columns.date, **columns.codes, "in_period": columns.date},
         **{name: source for name, source in further.items() if source is not None},
         **{segment.loaded: segment.column for segment in columns.segments},
     }
-
-
-def record_columns(columns: RecordColumns) -> list[str]:
-    """Return the names of all columns of the copied records."""
-    return list(_sources_of_records(columns))
 
 
 ALLOWED = frozenset(

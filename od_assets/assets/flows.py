@@ -16,9 +16,9 @@ from od_assets.metadata import (
     columns_of,
     made,
     published_metadata,
-    record_columns,
     release_metadata,
     same_columns,
+    sources_of_records,
     step_metadata,
     with_columns,
 )
@@ -62,7 +62,7 @@ def _input_assets(series: FlowSeries) -> list[dg.AssetsDefinition]:
     zones = columns_of(geography.key, series.placing_columns)
     sources = {
         "rank": [*columns_of(raw_trips.key, series.columns.codes), *zones],
-        "trips": columns_of(raw_trips.key, record_columns(series.columns)),
+        "trips": columns_of(raw_trips.key, sources_of_records(series.columns)),
     }
     columns = with_columns(*TRIP_COUNTS, sources=sources)
 

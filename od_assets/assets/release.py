@@ -23,8 +23,8 @@ from od_assets.metadata import (
     release_metadata,
     report_metadata,
     same_columns,
-    source_columns,
     source_metadata,
+    sources_of_records,
     with_columns,
     with_schema,
 )
@@ -199,7 +199,8 @@ def source_assets(series: Series[Any, Any]) -> list[dg.AssetsDefinition]:
     zones = columns_of(geography.key, series.placing_columns)
     replaced = dict.fromkeys(series.columns.codes, zones) if has_nowhere else None
     if trips is not None:
-        own = {name: columns_of(trips, sources) for name, sources in source_columns(series.columns).items()}
+        sources = sources_of_records(series.columns).items()
+        own = {name: columns_of(trips, [source] if isinstance(source, str) else []) for name, source in sources}
         replaced = own | {code: [*own[code], *zones] for code in replaced or ()}
     declared = source_metadata([series.records_address("{period}")])
     records = declared | with_schema(records_schema(series.columns), replaced)

@@ -13,9 +13,9 @@ from od_assets.metadata import (
     Sources,
     columns_of,
     made,
-    record_columns,
     release_metadata,
     same_columns,
+    sources_of_records,
     table,
     with_columns,
 )
@@ -76,7 +76,7 @@ def _table_assets(
 def group_size_assets(series: GroupSizeSeries) -> list[dg.AssetsDefinition]:
     """Return all assets of a series of group sizes."""
     zones = columns_of([*series.path, "geography"], series.placing_columns)
-    records = columns_of([*series.path, "raw_trips"], record_columns(series.columns))
+    records = columns_of([*series.path, "raw_trips"], sources_of_records(series.columns))
     measured = dg.AssetKey([*series.path, "noisy_measurements"])
     noisy = columns_of([*series.path, "group_sizes"], ["area", "size", "groups"])
     histogram = {

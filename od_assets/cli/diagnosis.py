@@ -74,7 +74,6 @@ from od_core.files.durable import (
 )
 from od_core.kernels import cache_folder
 from od_core.ledger.confidential import IDENTITY, LOCK_NAME, ConfidentialFolder
-from od_core.ledger.ledger import Ledger
 from od_core.ledger.staged_files import Counted, hold_to_input
 from od_core.ledger.user_counters import Allowances, UserCounters
 from od_core.noise.backends import BACKENDS, noise_named
@@ -355,16 +354,9 @@ def free_disk(var: Path, least: int = LEAST_FREE) -> Finding:
 
 def ledger(warehouse: Warehouse) -> Finding:
     """Check that the ledger is unchanged, and has all entries that its head file and the public certificates name."""
-    path, server = warehouse.ledger_place
     if warehouse.ledger_chain.exists():
-
-        def entries() -> str:
-            opened = Ledger(path, server, whole=False)
-            opened.hold_to(ledger_entries(warehouse.releases))
-            return f"{opened.verify()} entries"
-
-        return found("ledger", entries)
-    if not ledger_entries(warehouse.releases) and not (warehouse.var / "confidential" / "ledger.head").exists():
+        return found("ledger", lambda: f"{warehouse.verify_ledger()} entries")
+    if warehouse.is_new and not ledger_entries(warehouse.releases):
         return Finding("ledger: it does not exist yet, because nothing was released here")
     fault = "it is missing, although something was released here"
     return Finding("ledger", fault, "restore ledger.sqlite from its newest backup")

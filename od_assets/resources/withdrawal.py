@@ -6,7 +6,7 @@ from contextlib import suppress
 from od_assets.resources.folders import Folders
 from od_core.errors import STAYS_CHARGED, OdError
 from od_core.files.durable import sync, write_if_other
-from od_core.ledger.ledger import ReleaseState, Withdrawal
+from od_core.ledger.ledger import Withdrawal
 from od_core.ledger.release_key import ReleaseKey
 from od_core.publication.bundle import KEPT, NOTICE, json_text, restore_folder, zip_beside
 from od_core.publication.database import remove
@@ -46,12 +46,11 @@ def withdraw(folders: Folders, key: ReleaseKey, reason: str) -> dict[ReleaseKey,
 
 def _refuse_unfit(folders: Folders, key: ReleaseKey) -> None:
     """Raise OdError for a release that is not public, or of a series whose last publication was not entered."""
-    states, public = folders.ledger.states(), published_bundles(folders.releases).keys()
-    if key not in public and not states.get(str(key), ReleaseState()).is_published:
+    ledger, public = folders.ledger, published_bundles(folders.releases).keys()
+    if key not in public and not ledger.is_published(key):
         raise absent(f"{key} is not published here")
     for other in public - {key}:
-        state = states.get(str(other), ReleaseState(is_published=True))  # the ledger does not know derived flows
-        if other.release == key.release and not (state.is_published or state.is_withdrawn):
+        if other.release == key.release and ledger.charges(other) and not ledger.publication(other):
             message, step = f"{other} is public, but not in the ledger yet", f"run {other} again, then withdraw {key}"
             raise OdError("OD-RELEASE-UNFINISHED", message, next_step=step, spent=STAYS_CHARGED)
 

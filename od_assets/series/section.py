@@ -301,12 +301,6 @@ def _variable(template: re.Match[str]) -> str:
     return os.environ[name]
 
 
-def annotations_of(section: Any) -> dict[str, Any]:
-    """Return the annotation of every field of a section, by the name of the field in declarations."""
-    fields = getattr(section, "model_fields", {})
-    return {field.alias or name: field.annotation for name, field in fields.items()}
-
-
 def _has_sections(annotation: Any) -> bool:
     """Return whether a field is a section, or has sections, whose own fields are read one by one."""
     return hasattr(annotation, "model_fields") or any(map(_has_sections, get_args(annotation)))
@@ -340,7 +334,8 @@ def first_fault(error: ValidationError, section: Any, line: Callable[[list[str]]
         if name == getattr(section, "__name__", None) or _COLLECTION.fullmatch(name):
             continue
         path.append(name)
-        known = annotations_of(section)
+        declared = getattr(section, "model_fields", {}).items()
+        known = {field.alias or field_name: field.annotation for field_name, field in declared}
         fields = tuple(known)
         section = _section_of(get_args(section)[1] if get_origin(section) is dict else known.get(name))
     message = first["msg"].removeprefix("Value error, ")

@@ -352,8 +352,7 @@ class UserTrips:
         if max_trips_pair is not None:
             counted = self._places(counted, "pair") < max_trips_pair
         allowed = max_trips if left is None else np.minimum(left, max_trips)[self.user]
-        found: Mask = counted & (self._places(counted, "user") < allowed)
-        return found
+        return counted & (self._places(counted, "user") < allowed)
 
     def counted_by(self, unit: PrivacyUnit, periods: int = 1) -> Mask:
         """Return which trips the bounds of a unit leave; shape (trips,).

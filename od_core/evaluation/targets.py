@@ -36,6 +36,7 @@ from od_core.flows.release import Release
 from od_core.flows.step import Segments
 from od_core.geography.flow_tree import FlowTree, Nodes
 from od_core.privacy.budget import Budget
+from od_core.privacy.plan import share_of_table
 from od_core.records.counts import TripCounts
 from od_core.records.segments import Breakdown
 
@@ -299,8 +300,7 @@ class _Solution:
     @property
     def binds(self) -> NDArray[np.bool_]:
         """Whether each target binds; shape (targets,)."""
-        binds: NDArray[np.bool_] = self.needed >= BINDING * self.rho
-        return binds
+        return self.needed >= BINDING * self.rho
 
 
 @dataclass(frozen=True, eq=False)
@@ -386,8 +386,7 @@ def variance_limit(one: TargetClass, variances: Reals, chance: float) -> Reals:
     rho = math.exp(float(scipy.optimize.brentq(excess, low, high, xtol=1e-9)))
     scaled = limits * math.sqrt(rho)
     effects = scaled * np.exp(-(scaled**2)) / variances * _pivotal(scipy.special.erf(scaled), one.needed)
-    weights: Reals = effects * rho / (effects @ variances)
-    return weights
+    return effects * rho / (effects @ variances)
 
 
 def _pivotal(probabilities: Reals, least: int) -> Reals:
@@ -455,10 +454,10 @@ def target_budget(plan: ReleasePlan, targets: Sequence[Target], table: KnownFlow
     problem = _Problem.of(plan, segments, classes)
     model = problem.model
     generator = np.random.Generator(np.random.PCG64(SEED))  # of what rounding removed, not of noise
-    of_table = float(plan.share_of_tree)
+    of_tree = float(share_of_table(plan.uncounted) * (1 - (plan.area_totals or 0)))  # the others have the rest
 
     def simulated(found: _Solution, number: int) -> Reals:
-        budget = Budget(rho=found.rho / of_table, delta=plan.budget.delta, shares=model.of_levels(found.optimum.shares))
+        budget = Budget(rho=found.rho / of_tree, delta=plan.budget.delta, shares=model.of_levels(found.optimum.shares))
         releases = simulated_releases(with_budget(plan, budget, segments), trips, runs, number)
         try:
             return np.array([ratios_of(classes, release, generator) for release in releases])
@@ -484,10 +483,10 @@ def target_budget(plan: ReleasePlan, targets: Sequence[Target], table: KnownFlow
             found = problem.solved(range(len(classes)))
         factor = float(np.quantile(simulated(found, _CORRECTIONS).max(axis=1), CHANCE)) ** 2
     return TargetBudget(
-        rho=found.rho * factor / of_table,
+        rho=found.rho * factor / of_tree,
         shares=model.of_levels(found.optimum.shares),
         gap=found.optimum.gap,
-        costs=_costs(problem, found, factor / of_table),
+        costs=_costs(problem, found, factor / of_tree),
         chance=found.chance,
         segment_share=None if segments is None else segments.share,
         factor=factor,

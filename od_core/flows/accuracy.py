@@ -79,8 +79,7 @@ class Step:
 
     def over_whole(self, values: Reals) -> Reals:
         """Return, for each shape above of the divided side, the mean of ``values`` over the areas of the whole side."""
-        mean: Reals = values @ self.whole if self.splits_origin else self.whole @ values
-        return mean
+        return values @ self.whole if self.splits_origin else self.whole @ values
 
 
 @dataclass(frozen=True, eq=False)

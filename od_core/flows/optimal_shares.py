@@ -154,8 +154,7 @@ def _solved(losses: Callable[[Reals], Reals], start: Reals) -> Reals:
 def _differences(function: Callable[[Reals], Reals], at: Reals) -> Reals:
     """Return the derivatives of a vector of functions by central differences; shape (functions, variables)."""
     steps = _STEP * np.eye(len(at))
-    slopes: Reals = np.array([(function(at + step) - function(at - step)) / (2 * _STEP) for step in steps]).T
-    return slopes
+    return np.array([(function(at + step) - function(at - step)) / (2 * _STEP) for step in steps]).T
 
 
 def _rounded(shares: Reals, grain: int) -> Integers:

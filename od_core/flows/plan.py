@@ -186,11 +186,6 @@ class ReleasePlan(Plan):
         """The steps that measure the trips from or to each zone; empty if these are not measured."""
         return tuple(step for step in self._of_table if isinstance(step, AreaTotalStep))
 
-    @property
-    def share_of_tree(self) -> Fraction:
-        """Share of the budget that the steps of the flow tree have; area totals and uncounted trips have the rest."""
-        return share_of_table(self.uncounted) * (1 - (self.area_totals or 0))
-
     @cached_property
     def _of_table(self) -> tuple[GaussianStep, ...]:
         """Return the steps that measure the table: all but that of the number of uncounted trips."""

@@ -76,8 +76,7 @@ class Frame:
         ``of_leaves`` has the values of the leaf areas; shape (leaf areas, ...).
         """
         first = self.geography.first_zone[level][:-1]
-        summed: Counts = np.add.reduceat(of_leaves, first, axis=0)
-        return summed
+        return np.add.reduceat(of_leaves, first, axis=0)
 
     def widths(self, query: Query, level: int) -> Counts:
         """Return the number of query values of every area of a level; shape (areas,).

@@ -167,8 +167,7 @@ class GroupSizeRelease(PlannedRelease):
         if level == geography.depth:
             return None
         children = self.histograms[level]  # the next level, because ``histograms[0]`` is level 1
-        summed: Counts = np.add.reduceat(children, geography.first_child[level][:-1], axis=0)
-        return summed
+        return np.add.reduceat(children, geography.first_child[level][:-1], axis=0)
 
     def cells_of(self, level: int) -> tuple[Counts, Counts, Counts]:
         """Return the area number, the size and the number of groups of every histogram entry above 0 of a level."""

@@ -50,8 +50,7 @@ def _nearest(frame: Frame, level: int, noisy: Counts, above: Counts) -> Reals:
     nothing = np.zeros((1, noisy.shape[1]))
 
     def adding_up(values: Reals) -> Reals:
-        moved: Reals = values + ((above - np.add.reduceat(values, first[:-1])) / children)[parents]
-        return moved
+        return values + ((above - np.add.reduceat(values, first[:-1])) / children)[parents]
 
     def with_totals(rows: slice, values: Reals) -> Reals:
         prices = np.zeros(len(values))

@@ -117,8 +117,7 @@ class Facts:
     @property
     def plan(self) -> dict[str, Any]:
         """The plan; empty for a derived release."""
-        plan: dict[str, Any] = self.certificate.get("plan", {})
-        return plan
+        return self.certificate.get("plan", {})
 
     @property
     def units(self) -> int | None:

@@ -125,8 +125,7 @@ def check_session(session: SparkSession) -> None:
 
     def setting(name: str) -> str | None:
         with suppress(PySparkException):  # some platforms hide the cluster's settings
-            value: str | None = session.conf.get(name, None)
-            return value
+            return session.conf.get(name, None)
         return None
 
     _refuse_repetition(setting)

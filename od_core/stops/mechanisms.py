@@ -174,14 +174,12 @@ def fan_out(noisy: Counts, epsilon: Fraction, dimensions: int, length: int, roun
         rounded = np.floor(exact)
     else:
         rounded = np.floor(exact * (1.5 if rounding == "times_1.5" else 1) + 0.5)
-    parts: Counts = np.where(noisy > 1, np.clip(rounded, 1, length), 1).astype(np.int64)
-    return parts
+    return np.where(noisy > 1, np.clip(rounded, 1, length), 1).astype(np.int64)
 
 
 def parts_of(noisy: Counts, epsilon: float, dimensions: int) -> NDArray[Any]:
     """Return m, the unrounded number of parts in a dimension; for the formula and arguments, see :func:`fan_out`."""
-    exact: NDArray[Any] = (noisy * (epsilon / math.sqrt(2))) ** (2 / (3 * dimensions))
-    return exact
+    return (noisy * (epsilon / math.sqrt(2))) ** (2 / (3 * dimensions))
 
 
 TOTAL_SHARE = Fraction(1, 100)
@@ -763,8 +761,7 @@ class DAFHomogeneity(DAFEntropy):
         scores = heterogeneity(rows, nodes, depth, parts, candidates)
         chosen, is_cut = np.zeros(len(parts), dtype=np.int64), parts > 1
         chosen[is_cut] = noisy_minimum(scores[is_cut], choosing, path)
-        begins: NDArray[np.int32] = candidates[np.repeat(chosen, parts), np.arange(parts.sum())]
-        return begins
+        return candidates[np.repeat(chosen, parts), np.arange(parts.sum())]
 
 
 _LN_2 = Fraction(6931471806, 10**10)

@@ -382,8 +382,7 @@ def true_answers(rows: Rows, ranges: Ranges) -> Counts:
     if not len(rows):
         return np.zeros(len(ranges), dtype=np.int64)
     cells = np.ascontiguousarray(rows[:, :-1])
-    inside: Counts = BoxIndex.of(cells, cells).answers(rows[:, -1].astype(np.int64), ranges).astype(np.int64)
-    return inside
+    return BoxIndex.of(cells, cells).answers(rows[:, -1].astype(np.int64), ranges).astype(np.int64)
 
 
 def _fault(message: str) -> OdError:

@@ -98,8 +98,7 @@ def exchange_covariances(fit: FittedTree, level: int) -> Reals:
         sides = [sums.carried(fitted, fit.areas_of(fitted, side, level)[0]) for side, sums in enumerate(sides)]
         node, product = _common_nodes(fit, k - 1, level, sides)
         shared -= product * fitted.siblings[node]
-    covariances: Reals = shared + product * fit.levels[0].variance[node]
-    return covariances
+    return shared + product * fit.levels[0].variance[node]
 
 
 def _common_nodes(fit: FittedTree, k: int, level: int, sides: Sequence[NodeSums]) -> tuple[Integers, Reals]:
