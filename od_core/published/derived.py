@@ -27,11 +27,10 @@ from od_core.flows.publishing.derived_kind import (
     published_source,
 )
 from od_core.flows.publishing.read_bundle import ReleaseRequest
-from od_core.ledger.chain import BUNDLE_FORMAT
 from od_core.ledger.release_key import ReleaseKey, before
 from od_core.periods import Period
-from od_core.publication.bundle import as_published, restore_folder, staged_folder, write_bundle
-from od_core.publication.certificate import Certificate, certificate_digest
+from od_core.publication.bundle import restore_folder, staged_folder, write_bundle
+from od_core.publication.certificate import Certificate
 from od_core.publication.read_back import absent, certificate_of, lost, refuse_withdrawn, withdrawals
 from od_core.published.opening import bundle_folder, published_bundles, zipped_bundles
 
@@ -95,10 +94,7 @@ def publish_derived(kind: DerivedKind[Any], releases: Path, keys: Sequence[Relea
                 f" {', '.join(f'records.{fact}' for fact in differing)}",
                 next_step="name releases that count one column and one selection of records, in the same categories",
             )
-        bundle_format = BUNDLE_FORMAT if stated is None else stated.get("bundle_format", 1)
-        certificate = derived_certificate(kind, key, flows, sources, bundle_format)
-        if stated is not None:
-            certificate = as_published(certificate, folder, certificate_digest(stated))
+        certificate = derived_certificate(kind, key, flows, sources, None if stated is None else folder)
         report = kind.report(flows, certificate)
         with staged_folder(lambda place: write_bundle(kind, flows, certificate, report, place), folder):
             refuse_withdrawn(releases, *keys)  # in the meantime

@@ -513,8 +513,26 @@ def test_a_changed_certificate_of_a_sum_is_found(root: Path, field: str) -> None
         text = text.replace(digit, "1") if field != "interval" else '"1/2"'
     (bundle / "certificate.json").write_text(json.dumps(stated | {field: json.loads(text)}), encoding="utf-8")
     sealed_again(bundle)
-    # Sentences are those of the certificate, as after an update; then the files that repeat them differ.
-    assert ("README.txt" if field == "guarantee" else "certificate.json") in faults(root)["bundle"]
+    assert "certificate.json differs from the file that" in faults(root)["bundle"]
+
+
+@pytest.mark.parametrize("lost", ["nothing", "README.txt", "certificate.html"])
+def test_a_sum_of_another_state_keeps_its_sentences_and_what_repeats_them_is_compared(root: Path, lost: str) -> None:
+    """Also after this state has written its bundle again, in the words of now but for the sentences of then."""
+    bundle, stated = root / "releases" / SUM.folder, certificate_of(root, SUM)
+    stated["software"]["od-release"], stated["known_limitations"] = "0.0.1", ["In the words of then."]
+    (bundle / "certificate.json").write_text(json.dumps(stated), encoding="utf-8")
+    sealed_again(bundle)
+    (bundle / lost).unlink(missing_ok=True)
+    for _ in range(2):
+        assert publish_sum(root / "releases", KEYS).key == SUM
+        assert faults(root) == {}
+        assert certificate_of(root, SUM) | {"software": None} == stated | {"software": None}
+    if lost != "nothing":
+        assert "In the words of then." in (bundle / "certificate.html").read_text(encoding="utf-8")
+        (bundle / "certificate.html").write_text("In other words.", encoding="utf-8")
+        sealed_again(bundle)
+        assert "certificate.html differs from the file that" in faults(root)["bundle"]
 
 
 def test_a_changed_or_absent_release_is_found(root: Path) -> None:
