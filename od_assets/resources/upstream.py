@@ -8,11 +8,9 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import dagster as dg
-import sqlalchemy
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus as Status
-from dagster._core.storage.event_log import SqlEventLogStorage
-from dagster._core.storage.event_log.schema import AssetCheckExecutionsTable
 
+from od_assets.compatibility import recorded_checks
 from od_assets.resources.arrivals import parts_of
 from od_assets.series.partitions import CRON
 from od_assets.series.series import Series
@@ -156,12 +154,10 @@ def refuse_unchecked(
     """
     storage, graph = context.instance.event_log_storage, context.job_def.asset_layer.asset_graph
     graph = getattr(graph, "source_asset_graph", graph)  # that of a job lacks the checks that the job does not run
-    node, stored = graph.get(key), AssetCheckExecutionsTable.c
+    node = graph.get(key)
     here, known = {check for check in node.check_keys if graph.get(check).blocking}, {*node.check_keys}
-    if not node.is_materializable and isinstance(storage, SqlEventLogStorage):
-        with storage.index_connection() as connection:
-            names = sqlalchemy.select(stored.check_name).where(stored.asset_key == key.to_string()).distinct()
-            known |= {dg.AssetCheckKey(key, name) for (name,) in connection.execute(names)}
+    if not node.is_materializable:
+        known |= recorded_checks(context.instance, key)
     for check in sorted(here | (known - node.check_keys)):
         history = storage.get_asset_check_execution_history(check, limit=2**31 - 1)  # all of it
         blocks = next((one.evaluation.blocking for one in history if one.status != Status.PLANNED), None)
