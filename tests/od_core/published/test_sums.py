@@ -27,6 +27,7 @@ from od_core import (
     sum_releases,
 )
 from od_core.files.durable import file_digest
+from od_core.flows.publishing import derived_kind
 from od_core.flows.publishing.derived_kind import SUMS
 from od_core.flows.publishing.kind import FLOWS
 from od_core.ledger.ledger import Ledger
@@ -38,7 +39,6 @@ from od_core.privacy.domain import PrivacyDomain
 from od_core.publication.bundle import zip_beside
 from od_core.publication.certificate import certificate_digest
 from od_core.publication.certify import certificate
-from od_core.published import derived
 from od_core.published.derived import newest_releases, publish_assisted, publish_sum
 from od_core.published.verification import verify_release
 from tests.od_core.ledger import ledger_rows
@@ -415,7 +415,8 @@ def test_a_sum_of_an_earlier_bundle_format_stays(tmp_path: Path, monkeypatch: py
     for key in KEYS[:2]:
         release(tmp_path, key)
     with monkeypatch.context() as earlier:
-        earlier.setattr(derived, "BUNDLE_FORMAT", 7)
+        earlier.setattr(derived_kind, "BUNDLE_FORMAT", 7)
+        earlier.setattr(derived_kind, "software_versions", lambda: {"od-release": "0.0.1"})
         first = publish_sum(tmp_path / "releases", KEYS[:2])
     again = publish_sum(tmp_path / "releases", KEYS[:2])
     assert (again.key, again.is_new, again.certificate["bundle_format"]) == (first.key, False, 7)
