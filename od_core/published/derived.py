@@ -7,7 +7,7 @@ Derived flows of the series ``us_flights`` are published as releases of a series
 from __future__ import annotations
 
 import datetime
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
@@ -175,9 +175,18 @@ def _revision(kind: DerivedKind[Any], releases: Path, first: ReleaseKey, sources
 
 def newest_releases(releases: Path, series: str, period: Period) -> list[ReleaseKey]:
     """Return the newest revisions of a series within a period, by period. Raises OdError if they do not fill it."""
-    spans = {key: Period(key.period) for key in newest_revisions(releases, series)}
-    inside = [key for key, span in spans.items() if period.first <= span.first and span.end <= period.end]
-    return SUMS.in_sequence(inside, period.text)
+
+    def inside(keys: Iterable[ReleaseKey]) -> list[ReleaseKey]:
+        spans = {key: Period(key.period) for key in keys if key.release == series}
+        return [key for key, span in spans.items() if period.first <= span.first and span.end <= period.end]
+
+    chosen = inside(newest_revisions(releases, series))
+    try:
+        return SUMS.in_sequence(chosen, period.text)
+    except OdError:
+        there = {key.period for key in chosen}
+        refuse_withdrawn(releases, *(key for key in inside(withdrawals(releases)) if key.period not in there))
+        raise
 
 
 def publish_sum(releases: Path, keys: Sequence[ReleaseKey], period: str | None = None) -> PublishedFlows:

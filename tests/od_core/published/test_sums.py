@@ -36,7 +36,7 @@ from od_core.periods import Period
 from od_core.privacy.accounting import epsilon_tight, float_above, text_above
 from od_core.privacy.budget import Budget, Cap
 from od_core.privacy.domain import PrivacyDomain
-from od_core.publication.bundle import zip_beside
+from od_core.publication.bundle import NOTICE, zip_beside
 from od_core.publication.certificate import certificate_digest
 from od_core.publication.certify import certificate
 from od_core.published.derived import newest_releases, publish_assisted, publish_sum
@@ -291,6 +291,20 @@ def test_a_new_revision_of_a_release_gives_a_new_revision_of_the_sum(root: Path)
     assert publish_sum(root / "releases", keys, QUARTER.text).key == found.key
     assert not any(finding.fault for finding in verify_release(locations(root, found.key)))
     assert not any(finding.fault for finding in verify_release(locations(root, SUM)))
+
+
+def test_a_sum_over_a_withdrawn_period_says_why_it_was_withdrawn(root: Path) -> None:
+    releases, gone = root / "releases", KEYS[1]
+    shutil.rmtree(releases / gone.folder)
+    zip_beside(releases / gone.folder).unlink(missing_ok=True)
+    with pytest.raises(OdError, match="OD-SUM-PERIOD: no release is published for 2001-02"):
+        newest_releases(releases, SERIES, QUARTER)
+    notice = {"release": str(gone), "withdrawn_at": "2001-05-01T09:00:00+00:00", "reason": "counted twice"}
+    (releases / f"{gone}{NOTICE}").write_text(json.dumps(notice), encoding="utf-8")
+    with pytest.raises(OdError, match=f"OD-RELEASE-WITHDRAWN: .*{gone}.*counted twice"):
+        newest_releases(releases, SERIES, QUARTER)
+    with pytest.raises(OdError, match="OD-SUM-PERIOD: no release is published for 2001-04"):
+        newest_releases(releases, SERIES, Period("2001-03--2001-04"))
 
 
 @pytest.mark.slow
