@@ -111,18 +111,19 @@ def exact_numbers(column: pd.Series) -> NDArray[Any]:
     return column.to_numpy()
 
 
-def texts(column: pd.Series, written_out: tuple[type, ...] = ()) -> pa.Array:
+def texts(column: pd.Series, written_out: tuple[type, ...] = (), *, no_other: bool = False) -> pa.Array:
     """Return a column as text. A value that is not text, or that UTF-8 cannot encode, becomes NULL.
 
-    Values of the types ``written_out``, but no Booleans, are written as text.
+    Values of the types ``written_out``, but no Booleans, are written as text. ``no_other`` states that
+    :func:`other_type` has found no type besides these, so that the values are not looked at again.
     """
     if isinstance(column.dtype, pd.StringDtype) and column.dtype.storage == "pyarrow":
         return pa.array(column)
     if isinstance(column.dtype, pd.CategoricalDtype):
         numbers = column.cat.codes.to_numpy()
         return texts(column.cat.categories.to_series(), written_out).take(pa.array(numbers, mask=numbers < 0))
-    if pd.api.types.infer_dtype(column, skipna=True) == "string":
-        with suppress(UnicodeEncodeError):
+    if (no_other and column.dtype.kind == "O") or pd.api.types.infer_dtype(column, skipna=True) == "string":
+        with suppress(UnicodeEncodeError, pa.ArrowException):  # it may hold numbers, or lists that are all missing
             return pa.array(column, pa.large_string(), from_pandas=True)
 
     def text(value: object) -> str | None:
