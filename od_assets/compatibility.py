@@ -1,4 +1,4 @@
-"""Use what Dagster 1.13 has and Dagster 1.12 lacks, and what it calls beta, without a warning of each use."""
+"""Use what differs between versions of Dagster, what it calls beta, without a warning of each use, and its tables."""
 
 import warnings
 from collections.abc import Iterator, Sequence
@@ -6,7 +6,10 @@ from contextlib import contextmanager
 from typing import Any
 
 import dagster as dg
+import sqlalchemy
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
+from dagster._core.storage.event_log import SqlEventLogStorage
+from dagster._core.storage.event_log.schema import AssetCheckExecutionsTable
 from dagster_shared.record import as_dict
 from packaging.version import Version
 
@@ -47,3 +50,16 @@ def owned_job(name: str, owners: Sequence[str], **options: Any) -> UnresolvedAss
 def group_name(*parts: str) -> str:
     """Return the name of a group of assets of a series: ``us_flights/inputs``, or ``us_flights_inputs`` in 1.12."""
     return ("_" if _IS_1_12 else "/").join(parts)
+
+
+def recorded_checks(instance: dg.DagsterInstance, key: dg.AssetKey) -> set[dg.AssetCheckKey]:
+    """Return the checks of an asset with records in an instance, for whose names Dagster has no public function.
+
+    Without a storage in SQL, it is empty.
+    """
+    storage, stored = instance.event_log_storage, AssetCheckExecutionsTable.c
+    if not isinstance(storage, SqlEventLogStorage):
+        return set()
+    with storage.index_connection() as connection:
+        names = sqlalchemy.select(stored.check_name).where(stored.asset_key == key.to_string()).distinct()
+        return {dg.AssetCheckKey(key, name) for (name,) in connection.execute(names)}

@@ -48,6 +48,7 @@ from od_assets.cli.declare import (
 from od_assets.cli.printing import say
 from od_assets.components.project import refuse_unloadable
 from od_assets.project import current_project
+from od_assets.resources.arrivals import parts_of
 from od_assets.resources.folders import Folders
 from od_assets.runs.period_status import planned_period
 from od_assets.series.flows import CountedRecords, SegmentSection, Trips
@@ -237,9 +238,13 @@ def _number(answers: Answers) -> str:
 
 
 def newest_file(records: str) -> Path | None:
-    """Return the file of the latest period that has one, or the one file for all periods; None if there is none."""
+    """Return the file of the latest period that has one, or the one file for all periods; None if there is none.
+
+    In a folder of a period, it is the first one. Raises OdError if that folder is not read.
+    """
     files = _files(records)
-    return files[max(files)][1] if files else None
+    newest = files[max(files)][1] if files else None
+    return parts_of(newest)[0] if newest and "{period}" in records else newest
 
 
 def _files(records: str) -> dict[datetime.date, tuple[str, Path]]:

@@ -54,6 +54,8 @@ def parts_of(path: Path) -> list[Path]:
         if part.name.startswith("_") and part.name not in ("_SUCCESS", "_metadata", "_common_metadata"):
             message = f"{path.name} has {part.name}, so some of its files may be no records, or be incomplete"
             step = "wait until it is written, or move what is no record elsewhere"
+            if part.name.startswith(("_committed_", "_started_")):  # other files of the folder may be replaced ones
+                step = "read the folder with Databricks, and write the records elsewhere with another writer as files"
             raise OdError("OD-FILE-INCOMPLETE", message, next_step=step)
         if not part.name.startswith("_") and not part.is_dir():
             parts.setdefault(real, part)

@@ -8,11 +8,9 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import dagster as dg
-import sqlalchemy
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus as Status
-from dagster._core.storage.event_log import SqlEventLogStorage
-from dagster._core.storage.event_log.schema import AssetCheckExecutionsTable
 
+from od_assets.compatibility import recorded_checks
 from od_assets.resources.arrivals import parts_of
 from od_assets.series.partitions import CRON
 from od_assets.series.series import Series
@@ -156,12 +154,10 @@ def refuse_unchecked(
     """
     storage, graph = context.instance.event_log_storage, context.job_def.asset_layer.asset_graph
     graph = getattr(graph, "source_asset_graph", graph)  # that of a job lacks the checks that the job does not run
-    node, stored = graph.get(key), AssetCheckExecutionsTable.c
+    node = graph.get(key)
     here, known = {check for check in node.check_keys if graph.get(check).blocking}, {*node.check_keys}
-    if not node.is_materializable and isinstance(storage, SqlEventLogStorage):
-        with storage.index_connection() as connection:
-            names = sqlalchemy.select(stored.check_name).where(stored.asset_key == key.to_string()).distinct()
-            known |= {dg.AssetCheckKey(key, name) for (name,) in connection.execute(names)}
+    if not node.is_materializable:
+        known |= recorded_checks(context.instance, key)
     for check in sorted(here | (known - node.check_keys)):
         history = storage.get_asset_check_execution_history(check, limit=2**31 - 1)  # all of it
         blocks = next((one.evaluation.blocking for one in history if one.status != Status.PLANNED), None)
@@ -201,6 +197,16 @@ def _target(record: Any) -> int | None:
     return getattr(getattr(record.evaluation, "target_materialization_data", None), "storage_id", None)
 
 
+_SCHEME = re.compile(r"([a-z][a-z0-9+.-]+):(?=/|[^/]*$)(//(?!localhost/|/)[^/])?", re.IGNORECASE)
+"""Beginning of an address. A drive of Windows has one letter, and the name of a folder may have a colon."""
+
+_PLACE = re.compile("path|ur[il]|location", re.IGNORECASE)
+"""Part of names of metadata that say where something is."""
+
+_ELSEWHERE = re.compile("(?!https?:|file:)[a-z][a-z0-9+.-]+://", re.IGNORECASE)
+"""Beginning of an address of records on another machine. Others, under any name, may be of pages for readers."""
+
+
 def _stated(materialization: Any, series: Series[Any, Any]) -> tuple[Path | None, str | None]:
     """Return the file on this machine, and the table in it, that a materialization states; None for what it does not.
 
@@ -211,9 +217,10 @@ def _stated(materialization: Any, series: Series[Any, Any]) -> tuple[Path | None
     table = texts.get("dagster/table_name") or texts.get("dagster/relation_identifier")
     if table is not None:  # it may begin with the name of the database
         table = None if series.trips.table is None else ".".join(table.split(".")[-2:]).removeprefix("main.")
-    for name in ("dagster/uri", "path", "uri"):
+    elsewhere = (name for name in texts if _PLACE.search(name) and _ELSEWHERE.match(texts[name].strip()))
+    for name in ("dagster/uri", "path", "uri", *sorted(elsewhere)):
         text = texts.get(name, "").strip()
-        scheme = re.match(r"([a-z][a-z0-9+.-]*):(//(?!localhost/|/)[^/])?", text, re.IGNORECASE)
+        scheme = _SCHEME.match(text)
         if scheme and (scheme[1].lower() != "file" or scheme[2]):
             message = f"{series.trips.asset} states as {name} an address of {scheme[1]}://, not a file of this machine"
             raise _fault(series, message, "let the asset write the records to a file, too, and state its path")

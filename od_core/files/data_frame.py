@@ -63,12 +63,17 @@ def data_frame(table: Table) -> pd.DataFrame:
 
 
 def _without_views(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return a data frame with text in place of Arrow's views of text, of which pandas cannot even tell the type."""
+    """Return a data frame with text in place of Arrow's views of text, of which pandas cannot even tell the type.
+
+    Arrow's dictionaries, whose numbers pandas does not take for numbers, become columns of their values.
+    """
     for place, kind in enumerate(frame.dtypes):
-        if isinstance(kind, pd.ArrowDtype) and pa.types.is_string_view(kind.pyarrow_dtype):
+        held = kind.pyarrow_dtype if isinstance(kind, pd.ArrowDtype) else None
+        plain = held.value_type if isinstance(held, pa.DictionaryType) else held
+        plain = pa.large_string() if plain is not None and pa.types.is_string_view(plain) else plain
+        if plain != held:
             frame = frame.copy(deep=False)
-            text = pa.array(frame.iloc[:, place]).cast(pa.large_string())
-            frame.isetitem(place, pd.arrays.ArrowExtensionArray(text))
+            frame.isetitem(place, pd.arrays.ArrowExtensionArray(pa.array(frame.iloc[:, place]).cast(plain)))
     return frame
 
 
@@ -106,18 +111,19 @@ def exact_numbers(column: pd.Series) -> NDArray[Any]:
     return column.to_numpy()
 
 
-def texts(column: pd.Series, written_out: tuple[type, ...] = ()) -> pa.Array:
+def texts(column: pd.Series, written_out: tuple[type, ...] = (), *, no_other: bool = False) -> pa.Array:
     """Return a column as text. A value that is not text, or that UTF-8 cannot encode, becomes NULL.
 
-    Values of the types ``written_out``, but no Booleans, are written as text.
+    Values of the types ``written_out``, but no Booleans, are written as text. ``no_other`` states that
+    :func:`other_type` has found no type besides these, so that the values are not looked at again.
     """
     if isinstance(column.dtype, pd.StringDtype) and column.dtype.storage == "pyarrow":
         return pa.array(column)
     if isinstance(column.dtype, pd.CategoricalDtype):
         numbers = column.cat.codes.to_numpy()
         return texts(column.cat.categories.to_series(), written_out).take(pa.array(numbers, mask=numbers < 0))
-    if pd.api.types.infer_dtype(column, skipna=True) == "string":
-        with suppress(UnicodeEncodeError):
+    if (no_other and column.dtype.kind == "O") or pd.api.types.infer_dtype(column, skipna=True) == "string":
+        with suppress(UnicodeEncodeError, pa.ArrowException):  # it may hold numbers, or lists that are all missing
             return pa.array(column, pa.large_string(), from_pandas=True)
 
     def text(value: object) -> str | None:
@@ -137,14 +143,12 @@ def other_type(column: pd.Series, *kinds: type) -> str | None:
     dtype = column.dtype
     if isinstance(dtype, pd.CategoricalDtype):
         column = pd.Series(dtype.categories, dtype=object)
-    elif isinstance(dtype, pd.StringDtype) or not column.notna().any():
-        return None
-    elif isinstance(dtype, pd.ArrowDtype):
-        kind = dtype.pyarrow_dtype.value_type if pa.types.is_dictionary(dtype.pyarrow_dtype) else dtype.pyarrow_dtype
-        is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
-        return None if is_text else getattr(kind, "extension_name", base_name(kind))
     elif not pd.api.types.is_object_dtype(dtype):
-        return base_name(dtype)
+        if isinstance(dtype, pd.StringDtype) or not column.notna().any():
+            return None
+        kind = dtype.pyarrow_dtype if isinstance(dtype, pd.ArrowDtype) else dtype
+        is_text = kind in (pa.string(), pa.large_string())
+        return None if is_text else getattr(kind, "extension_name", base_name(kind))
     if pd.api.types.infer_dtype(column, skipna=True) == "string":
         return None
     present = column[column.notna()]

@@ -7,7 +7,7 @@ Derived flows of the series ``us_flights`` are published as releases of a series
 from __future__ import annotations
 
 import datetime
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
@@ -27,11 +27,10 @@ from od_core.flows.publishing.derived_kind import (
     published_source,
 )
 from od_core.flows.publishing.read_bundle import ReleaseRequest
-from od_core.ledger.chain import BUNDLE_FORMAT
 from od_core.ledger.release_key import ReleaseKey, before
 from od_core.periods import Period
-from od_core.publication.bundle import as_published, restore_folder, staged_folder, write_bundle
-from od_core.publication.certificate import Certificate, certificate_digest
+from od_core.publication.bundle import restore_folder, staged_folder, write_bundle
+from od_core.publication.certificate import Certificate
 from od_core.publication.read_back import absent, certificate_of, lost, refuse_withdrawn, withdrawals
 from od_core.published.opening import bundle_folder, published_bundles, zipped_bundles
 
@@ -95,10 +94,7 @@ def publish_derived(kind: DerivedKind[Any], releases: Path, keys: Sequence[Relea
                 f" {', '.join(f'records.{fact}' for fact in differing)}",
                 next_step="name releases that count one column and one selection of records, in the same categories",
             )
-        bundle_format = BUNDLE_FORMAT if stated is None else stated.get("bundle_format", 1)
-        certificate = derived_certificate(kind, key, flows, sources, bundle_format)
-        if stated is not None:
-            certificate = as_published(certificate, folder, certificate_digest(stated))
+        certificate = derived_certificate(kind, key, flows, sources, None if stated is None else folder)
         report = kind.report(flows, certificate)
         with staged_folder(lambda place: write_bundle(kind, flows, certificate, report, place), folder):
             refuse_withdrawn(releases, *keys)  # in the meantime
@@ -179,9 +175,18 @@ def _revision(kind: DerivedKind[Any], releases: Path, first: ReleaseKey, sources
 
 def newest_releases(releases: Path, series: str, period: Period) -> list[ReleaseKey]:
     """Return the newest revisions of a series within a period, by period. Raises OdError if they do not fill it."""
-    spans = {key: Period(key.period) for key in newest_revisions(releases, series)}
-    inside = [key for key, span in spans.items() if period.first <= span.first and span.end <= period.end]
-    return SUMS.in_sequence(inside, period.text)
+
+    def inside(keys: Iterable[ReleaseKey]) -> list[ReleaseKey]:
+        spans = {key: Period(key.period) for key in keys if key.release == series}
+        return [key for key, span in spans.items() if period.first <= span.first and span.end <= period.end]
+
+    chosen = inside(newest_revisions(releases, series))
+    try:
+        return SUMS.in_sequence(chosen, period.text)
+    except OdError:
+        there = {key.period for key in chosen}
+        refuse_withdrawn(releases, *(key for key in inside(withdrawals(releases)) if key.period not in there))
+        raise
 
 
 def publish_sum(releases: Path, keys: Sequence[ReleaseKey], period: str | None = None) -> PublishedFlows:

@@ -135,8 +135,7 @@ def _derived_bundle(
     if kind.in_sequence([source.key for source in sources], published.key.period) != [source.key for source in sources]:
         yield "its releases are not in the order of their periods"
     flows = kind.as_stated(by_name(sources), stated)
-    facts = derived_certificate(kind, published.key, flows, sources, stated.get("bundle_format", 1))
-    facts = as_published(facts, published.bundle, certificate_digest(stated))
+    facts = derived_certificate(kind, published.key, flows, sources, published.bundle)
     yield from _differences(
         published, kind, flows, facts, kind.report(flows, facts), "the bundles of the releases give"
     )

@@ -160,7 +160,7 @@ def loaded_trips(
             other = "expand the records to one row a trip"
         step = f"give one_row_a_trip=True if each row is one trip; else {other}"
         refuse_unused([name for name in present if name not in used], described, step)
-    loaded = {loaded_column(role) if role in segments else role: texts(column) for role, column in codes.items()}
+    loaded = {loaded_column(role) if role in segments else role: texts(c, no_other=True) for role, c in codes.items()}
     if has_one_side:
         loaded["destination"] = pa.array([WHOLE_SPACE] * len(frame), pa.large_string())
     inside = frame[IN_PERIOD].eq(True).fillna(False) if IN_PERIOD in present else pd.Series(True, frame.index)
@@ -216,7 +216,7 @@ def _weights(column: pd.Series) -> pa.Array:
     numbers = (int, float, np.number, Decimal)
     if (kind := other_type(column, *numbers)) is not None:
         raise no_weights(f"column {column.name!r} holds {kind}")
-    return texts(column, numbers)
+    return texts(column, numbers, no_other=True)
 
 
 def _user_ids(column: pd.Series) -> pa.Array:
@@ -225,7 +225,7 @@ def _user_ids(column: pd.Series) -> pa.Array:
         return pa.array(column).cast(pa.large_string())
     if (kind := other_type(column, int, np.integer)) is not None:
         raise no_user_ids(f"column {column.name!r} holds {kind}")
-    return texts(column, (int, np.integer))
+    return texts(column, (int, np.integer), no_other=True)
 
 
 def whole_numbers(column: pd.Series, fault: Callable[[str, int | None], OdError]) -> NDArray[np.int64]:

@@ -288,12 +288,13 @@ def _counters(users: DataFrame, store: Store, folder: str) -> pa.Table:
 _UNSTABLE = re.compile(
     r"""(?mx)^[ :+|-]*(?:
         Sample\ (?!.*\ -?\d+,\ \w+$)  # its last but one argument is the seed
-        | (?:LocalLimit|Offset)\ .*\n (?:[ :+|-]*(?:Project|SubqueryAlias|View|Offset)\ .*\n)*+
-          (?![ :+|-]*Sort\ .*\ true$)  # false orders each partition alone
+        | (?:LocalLimit|Offset|Deduplicate)\b
+        | (?:Aggregate|Window)\ .*\b
+          (?:first|last|any_value|nth_value|collect_(?:list|set)|listagg|string_agg|(?:max|min)_by|mode)\(
     )"""
 )
 """Operator of an analyzed plan that may select other rows in each query: a sample without a seed, which Spark draws
-then, or a limit or an offset without an order of all rows."""
+then; a limit, an offset or a row of each group, since rows may tie in any order; or an aggregate that depends on it."""
 
 
 def _refuse_unfit(session: SparkSession, records: DataFrame) -> None:
@@ -311,7 +312,7 @@ def _refuse_unfit(session: SparkSession, records: DataFrame) -> None:
         raise OdError(
             "OD-SPARK-SOURCE",
             "the source of the records may give other records whenever it is read: it is a stream, or a view with"
-            " random values, with a sample without a seed, or with a limit or an offset without an order",
+            " random values, with a sample without a seed, with a limit, or with the first or any of several values",
             next_step="write the records to a table or to files, and name these; or state the seed (REPEATABLE)",
         )
     if "Location: " in plans and not re.search(r"Location: (Pruned)?(InMemory|Catalog)FileIndex\b", plans):

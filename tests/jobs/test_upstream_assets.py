@@ -303,6 +303,7 @@ def test_a_parquet_data_set_is_read_as_one_file(project: Project) -> None:
     assert arrival(declared, Period("2001-01")).waits is None
     for place, why in (
         (folder / "_temporary", "2001-01 has _temporary, so some of its files may be no records"),
+        (folder / "base_0000001", "2001-01 is in a table of Hive with transactions, whose log is not read"),
         (folder / "_delta_log", "2001-01 is in a table of Delta, whose log is not read"),
         (folder.parent / ".hoodie", "2001-01 is in a table of Hudi, whose log is not read"),
         (folder / "mode=car" / ".hoodie_partition_metadata", "2001-01 is in a table of Hudi, whose log is not read"),
@@ -314,6 +315,9 @@ def test_a_parquet_data_set_is_read_as_one_file(project: Project) -> None:
         said = failure_text(read_stated(project, {"path": str(folder)}))
         assert f"OD-FILE-INCOMPLETE: {why}" in said
         place.rmdir()
+    (folder / "_committed_1f").touch()
+    said = failure_text(read_stated(project, {"path": str(folder)}))
+    assert "next: read the folder with Databricks, and write the records elsewhere with another writer as files" in said
 
 
 @pytest.mark.parametrize(
@@ -329,6 +333,13 @@ def test_a_parquet_data_set_is_read_as_one_file(project: Project) -> None:
         ({"path": dg.MetadataValue.url("gs://lake/2001-01.csv")}, "states as path an address of gs://"),
         ({"path": "file://server/2001-01.csv"}, "states as path an address of file://"),
         ({"path": "postgresql:role:hunter22"}, "states as path an address of postgresql://"),
+        ({"table_uri": "s3a://key:hunter22@lake/january"}, "states as table_uri an address of s3a://, not a file of"),
+        ({"s3_path": "s3://lake/january"}, "states as s3_path an address of s3://"),
+        ({"storageLocation": "ABFSS://lake@host/january"}, "states as storageLocation an address of ABFSS://"),
+        (
+            {"location": dg.MetadataValue.path("gs://lake/january"), "path": ""},
+            "states as location an address of gs://",
+        ),
         ({"path": "~/2001-01.csv"}, "OD-FILE-MISSING: ~ does not stand for the home folder: write the whole path"),
         ({"path": "*.csv"}, "OD-FILE-MISSING: wildcards such as * are not replaced"),
     ],
@@ -345,12 +356,32 @@ def test_an_address_that_is_no_file_of_this_machine_is_not_ignored(
 
 @pytest.mark.parametrize(
     "stated",
-    [{"path": "2001-01.csv", "uri": "s3://lake/a"}, {"path": ""}, {"uri": "file://localhost{root}/2001-01.csv"}],
+    [
+        {"path": "2001-01.csv", "uri": "s3://lake/a", "s3_path": "s3://lake/a"},
+        {"path": ""},
+        {"uri": "file://localhost{root}/2001-01.csv"},
+        {
+            "docs_url": "https://wiki/lake",
+            "source": "s3://lake/a",
+            "location": "D://2001-01.csv",
+            "dbt/path": "a:b/c.csv",
+        },
+    ],
 )
 def test_the_first_of_several_addresses_counts(project: Project, stated: dict[str, Any]) -> None:
     """They may be relative to the project, or name this machine. An empty one states nothing."""
     given = {name: text.format(root=project.root) for name, text in stated.items()}
     ran = read_stated(project, given, trips__files="{period}.csv")
+    assert ran.success, failure_text(ran)
+    assert loaded(project) == expected()
+
+
+@pytest.mark.parametrize("name", ["a:b/c.csv", "trips:2001/01.csv", "C:/data.csv"])
+def test_a_path_with_a_colon_is_no_address(project: Project, name: str) -> None:
+    (project.root / name).parent.mkdir(parents=True)
+    project.write_records(records())
+    (project.root / "2001-01.csv").rename(project.root / name)
+    ran = read_stated(project, {"path": name})
     assert ran.success, failure_text(ran)
     assert loaded(project) == expected()
 
@@ -416,7 +447,7 @@ def test_an_io_manager_of_the_team_is_not_asked_for_records(project: Project) ->
 
     class OnlyStores(dg.IOManager):
         def handle_output(self, context: dg.OutputContext, obj: Any) -> None:
-            context.add_output_metadata({"dagster/table_name": "warehouse.trips", "dagster/uri": "s3://bucket/trips"})
+            context.add_output_metadata({"dagster/table_name": "warehouse.trips"})
 
         def load_input(self, context: dg.InputContext) -> Any:
             raise AssertionError("records would be in the memory of this step")

@@ -30,13 +30,14 @@ from od_core.flows.publishing.flow_files import flow_files, flow_notes
 from od_core.flows.publishing.kind import FLOWS, uncounted_facts
 from od_core.flows.publishing.report import LISTED, estimation_text, flow_facts
 from od_core.flows.release import Release
+from od_core.ledger.chain import BUNDLE_FORMAT
 from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import Length, Period, following
 from od_core.privacy.accounting import float_above, text_above
 from od_core.privacy.budget import Cap
 from od_core.privacy.domain import Charged, rho_of_year
 from od_core.privacy.posterior import Guarantee
-from od_core.publication.bundle import USUAL_FORMATS, faulty_files
+from od_core.publication.bundle import USUAL_FORMATS, as_published, faulty_files
 from od_core.publication.certificate import Certificate, certificate_digest, has_intervals
 from od_core.publication.certify import change_of, software_versions
 from od_core.publication.kind import BundleKind
@@ -124,12 +125,14 @@ def derived_certificate(
     key: ReleaseKey,
     flows: DerivedFlows,
     sources: Sequence[Source],
-    bundle_format: int,
+    published: Path | None = None,
 ) -> Certificate:
     """Return the certificate of derived flows, JSON-ready and of public values alone.
 
     It states intervals if all releases state some. It follows from the bundles of the releases alone. Facts such as how
-    records were read are those of the first release whose trips the flows are.
+    records were read are those of the first release whose trips the flows are. If the flows are ``published`` already,
+    in this folder, and another state of this library wrote the sentences of the certificate there, it has these
+    sentences and that bundle format.
     """
     releases = [source.release for source in sources]
     main, plan = sources[releases.index(flows.parts[0])].certificate, flows.parts[0].plan
@@ -156,9 +159,9 @@ def derived_certificate(
         about["title"] = f"{about['title']} ({kind.name})"
     stated = FLOWS.guarantee(plan, flows.parts[0].spent)
     copied = {name: text for name, text in stated.items() if name in _COPIED_SENTENCES}
-    certificate = {
+    facts = {
         "format": kind.format,
-        "bundle_format": bundle_format,
+        "bundle_format": BUNDLE_FORMAT,
         "formats": main.get("formats", sorted(USUAL_FORMATS)),
         "release": str(key),
         "period": key.period,
@@ -187,7 +190,18 @@ def derived_certificate(
         "software": dict(software_versions()),
         "known_limitations": filled_data("limitations.yaml"),
     }
-    return cast("Certificate", certificate)
+    made = cast("Certificate", facts)
+    if published is not None:
+        before, now = certificate_of(published), made["software"]
+        worded_by = before["software"].get(_WORDED_BY, before["software"].get("od-release", ""))
+        if worded_by != now.get("od-release", ""):  # otherwise, the sentences are made again and compared
+            made = as_published(made, published, certificate_digest(before))
+            made["software"] = now | {_WORDED_BY: worded_by}
+    return made
+
+
+_WORDED_BY = "od-release of the sentences"
+"""Name in ``software`` of the state of this library whose sentences a certificate has, if it is another one."""
 
 
 def _promise_text(guarantee: Guarantee) -> str:

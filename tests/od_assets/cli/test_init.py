@@ -623,6 +623,22 @@ def test_parquet_shows_its_types_and_a_file_may_come_later(empty: Project) -> No
     assert "There is no file later/{period}.csv yet." in init(records="later/{period}.csv").stdout
 
 
+def test_a_folder_of_each_period_is_shown_by_its_first_file(empty: Project) -> None:
+    for period, ending in (("2001-01", "csv"), ("2001-02", "parquet")):
+        folder = empty.root / "data" / period / "part"
+        folder.mkdir(parents=True)
+        (folder.parent / "_SUCCESS").touch()
+        made = records().assign(date=f"{period}-03")
+        made.to_csv(folder / "a.csv", index=False) if ending == "csv" else made.to_parquet(folder / "a.parquet")
+        result = init(records="data/{period}")
+        assert result.exit_code == 0, result.exception
+        assert f"Used columns of a.{ending}: date (VARCHAR), origin (VARCHAR), destination" in result.stdout
+        attributes = yaml.safe_load(written(empty)["mine/defs.yaml"])["attributes"]
+        assert (attributes["trips"]["files"], attributes["periods"]) == ("data/{period}", {"first": "2001-01"})
+        shutil.rmtree(empty.defs / "mine")
+        (empty.defs / "domains" / "mine.yaml").unlink()
+
+
 def test_a_column_of_a_breakdown_is_used(empty: Project) -> None:
     """The declaration accepts rows whose other columns are used, so these are not asked about."""
     empty.write_records(records().assign(mode="car"))

@@ -27,6 +27,7 @@ from od_core import (
     sum_releases,
 )
 from od_core.files.durable import file_digest
+from od_core.flows.publishing import derived_kind
 from od_core.flows.publishing.derived_kind import SUMS
 from od_core.flows.publishing.kind import FLOWS
 from od_core.ledger.ledger import Ledger
@@ -35,10 +36,9 @@ from od_core.periods import Period
 from od_core.privacy.accounting import epsilon_tight, float_above, text_above
 from od_core.privacy.budget import Budget, Cap
 from od_core.privacy.domain import PrivacyDomain
-from od_core.publication.bundle import zip_beside
+from od_core.publication.bundle import NOTICE, zip_beside
 from od_core.publication.certificate import certificate_digest
 from od_core.publication.certify import certificate
-from od_core.published import derived
 from od_core.published.derived import newest_releases, publish_assisted, publish_sum
 from od_core.published.verification import verify_release
 from tests.od_core.ledger import ledger_rows
@@ -293,6 +293,20 @@ def test_a_new_revision_of_a_release_gives_a_new_revision_of_the_sum(root: Path)
     assert not any(finding.fault for finding in verify_release(locations(root, SUM)))
 
 
+def test_a_sum_over_a_withdrawn_period_says_why_it_was_withdrawn(root: Path) -> None:
+    releases, gone = root / "releases", KEYS[1]
+    shutil.rmtree(releases / gone.folder)
+    zip_beside(releases / gone.folder).unlink(missing_ok=True)
+    with pytest.raises(OdError, match="OD-SUM-PERIOD: no release is published for 2001-02"):
+        newest_releases(releases, SERIES, QUARTER)
+    notice = {"release": str(gone), "withdrawn_at": "2001-05-01T09:00:00+00:00", "reason": "counted twice"}
+    (releases / f"{gone}{NOTICE}").write_text(json.dumps(notice), encoding="utf-8")
+    with pytest.raises(OdError, match=f"OD-RELEASE-WITHDRAWN: .*{gone}.*counted twice"):
+        newest_releases(releases, SERIES, QUARTER)
+    with pytest.raises(OdError, match="OD-SUM-PERIOD: no release is published for 2001-04"):
+        newest_releases(releases, SERIES, Period("2001-03--2001-04"))
+
+
 @pytest.mark.slow
 def test_a_revision_of_which_only_the_zip_file_is_left_is_never_given_to_other_sums(root: Path) -> None:
     release(root, ReleaseKey(SERIES, MONTHS[1], 2))
@@ -415,7 +429,8 @@ def test_a_sum_of_an_earlier_bundle_format_stays(tmp_path: Path, monkeypatch: py
     for key in KEYS[:2]:
         release(tmp_path, key)
     with monkeypatch.context() as earlier:
-        earlier.setattr(derived, "BUNDLE_FORMAT", 7)
+        earlier.setattr(derived_kind, "BUNDLE_FORMAT", 7)
+        earlier.setattr(derived_kind, "software_versions", lambda: {"od-release": "0.0.1"})
         first = publish_sum(tmp_path / "releases", KEYS[:2])
     again = publish_sum(tmp_path / "releases", KEYS[:2])
     assert (again.key, again.is_new, again.certificate["bundle_format"]) == (first.key, False, 7)
@@ -513,8 +528,26 @@ def test_a_changed_certificate_of_a_sum_is_found(root: Path, field: str) -> None
         text = text.replace(digit, "1") if field != "interval" else '"1/2"'
     (bundle / "certificate.json").write_text(json.dumps(stated | {field: json.loads(text)}), encoding="utf-8")
     sealed_again(bundle)
-    # Sentences are those of the certificate, as after an update; then the files that repeat them differ.
-    assert ("README.txt" if field == "guarantee" else "certificate.json") in faults(root)["bundle"]
+    assert "certificate.json differs from the file that" in faults(root)["bundle"]
+
+
+@pytest.mark.parametrize("lost", ["nothing", "README.txt", "certificate.html"])
+def test_a_sum_of_another_state_keeps_its_sentences_and_what_repeats_them_is_compared(root: Path, lost: str) -> None:
+    """Also after this state has written its bundle again, in the words of now but for the sentences of then."""
+    bundle, stated = root / "releases" / SUM.folder, certificate_of(root, SUM)
+    stated["software"]["od-release"], stated["known_limitations"] = "0.0.1", ["In the words of then."]
+    (bundle / "certificate.json").write_text(json.dumps(stated), encoding="utf-8")
+    sealed_again(bundle)
+    (bundle / lost).unlink(missing_ok=True)
+    for _ in range(2):
+        assert publish_sum(root / "releases", KEYS).key == SUM
+        assert faults(root) == {}
+        assert certificate_of(root, SUM) | {"software": None} == stated | {"software": None}
+    if lost != "nothing":
+        assert "In the words of then." in (bundle / "certificate.html").read_text(encoding="utf-8")
+        (bundle / "certificate.html").write_text("In other words.", encoding="utf-8")
+        sealed_again(bundle)
+        assert "certificate.html differs from the file that" in faults(root)["bundle"]
 
 
 def test_a_changed_or_absent_release_is_found(root: Path) -> None:

@@ -297,6 +297,19 @@ def test_objects_of_another_type_among_text_are_refused_by_it(kind):
         Trajectories.from_zones(frame[["x"]], ZONES)
 
 
+def test_dictionaries_of_arrow_in_pandas_are_columns_of_their_values():
+    def encoded(values: list[Any]) -> pd.Series:
+        return pd.Series(pd.arrays.ArrowExtensionArray(pa.chunked_array([pa.array(values).dictionary_encode()])))
+
+    frame = pd.DataFrame({"origin": encoded(["01", "02", "02"]), "destination": encoded(["NA"] * 3)})
+    counted = count_trips(frame.assign(trips=encoded([5, 7, 7])), TREE)
+    assert pairs_of(TREE, counted) == {("01", "NA"): 5, ("02", "NA"): 14}
+    unit, options = PrivacyUnit("user", column="x", max_trips=1), {"key": bytes(32), "one_row_a_trip": True}
+    assert count_trips(frame.assign(x=encoded([8, 9, 9])), TREE, unit=unit, **options).total == 2
+    with pytest.raises(OdError, match="OD-TRIPS-NOT-TEXT: column 'origin' holds int64; zone codes must be text"):
+        count_trips(frame.assign(origin=encoded([1, 2, 2])), TREE, one_row_a_trip=True)
+
+
 def test_a_code_that_pandas_reads_as_missing_is_kept_as_the_messages_say(tmp_path):
     """Every way by which a list, records, groups or places lose the code NA names the cause."""
     table = text(pa.table({"origin": ["NA", "01"], "destination": ["01", "01"]}), tmp_path)

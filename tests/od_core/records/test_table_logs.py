@@ -50,6 +50,10 @@ LOGS = {
     "packed metadata": ("lake/metadata/v3.gz.metadata.json", "Iceberg"),
     "metadata of Iceberg, packed by PyIceberg": ("lake/metadata/00002-7be0.gz.metadata.json", "Iceberg"),
     "a partition of DuckLake": ("lake/month=2026-01/ducklake-0198d2f3-7c1a-delete.parquet", "DuckLake"),
+    "a base of Hive": ("lake/month=2026-01/base_0000001/", "Hive with transactions"),
+    "a compacted base of Hive": ("lake/base_0000004_v0000017/", "Hive with transactions"),
+    "inserts of Hive": ("lake/month=2026-01/delta_0000002_0000002_0000/", "Hive with transactions"),
+    "deletions of Hive": ("lake/month=2026-01/delete_delta_0000003_0000003/", "Hive with transactions"),
     "a partition of a stream": ("lake/_spark_metadata/", "Spark Structured Streaming"),
 }
 
@@ -66,6 +70,11 @@ def test_a_file_of_a_table_with_a_log_is_refused_by_every_reader(tmp_path, log):
             with pytest.raises(OdError, match=f"OD-FILE-INCOMPLETE: {path.name} is in a table of {table}, ") as refused:
                 read(path)
             assert "write plain Parquet files outside that table" in refused.value.next_step
+
+
+def test_a_file_in_a_folder_of_hive_is_refused_by_its_own_name(tmp_path):
+    with pytest.raises(OdError, match="OD-FILE-INCOMPLETE: a is in a table of Hive with transactions, "):
+        refuse_table_log(lake(tmp_path, "lake/notes/", "lake/delta_0000002_0000002/a"))
 
 
 def test_a_log_above_a_link_counts_and_relative_paths_are_followed_to_the_root(tmp_path, monkeypatch):
@@ -87,6 +96,9 @@ def test_a_log_above_a_link_counts_and_relative_paths_are_followed_to_the_root(t
         "lake/metadata/",
         "lake/other/_delta_log/",
         "lake/.hoodie.txt",
+        "lake/base_0000001",
+        "lake/base_20010101/",
+        "lake/delta_1_2/",
         "lake/data/",
     ],
 )
