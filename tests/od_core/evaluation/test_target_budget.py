@@ -311,9 +311,13 @@ def test_simulated_releases_meet_targets_by_category_as_often_as_planned():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("within", ["1 trip", "2 trips"])
-def test_tolerances_of_a_trip_or_two_leave_no_slack(within):
-    """Two binomial shares of 2,000 and of 3,000 releases differ by less than 5 standard deviations (6e-7): by 3.6 %."""
+@pytest.mark.parametrize(("within", "less"), [("1 trip", 0.7), ("2 trips", 0.8)])
+def test_tolerances_of_a_trip_or_two_are_met_and_leave_little_slack(within, less):
+    """Two binomial shares of 2,000 and of 3,000 releases differ by less than 5 standard deviations (6e-7): by 3.6 %.
+
+    Trips are whole, so the share that meets a tolerance of one trip falls in jumps as rho does: 96 % of the releases
+    meet it with the rho that is found and with 0.94 of it, 93 % with 0.9 and 90 % with 0.8.
+    """
     plan, _, _ = problem(6, depth=2)
     count = len(plan.tree.origin.zones)
     origin, destination = (part.ravel().astype(np.int32) for part in np.indices((count, count)))
@@ -322,11 +326,16 @@ def test_tolerances_of_a_trip_or_two_leave_no_slack(within):
     zone = plan.tree.origin.levels[-1]
     targets = [Target.of(f"{zone} x {zone}: flows >= 20 within {within} in 90 %", plan.tree)]
     found = target_budget(plan, targets, table, runs=2000)
-    tried = with_budget(plan, Budget(rho=found.rho, delta="1e-8", shares=found.shares))
-    counts = on_plan(table, tried)
-    classes = classes_of(tried, targets, counts)
-    met = np.mean([max(ratios_of(classes, release)) <= 1 for release in simulated_releases(tried, counts, 3000)])
-    assert abs(met - CHANCE) < 5 * math.sqrt(CHANCE * (1 - CHANCE) * (1 / 2000 + 1 / 3000))
+    by_chance = 5 * math.sqrt(CHANCE * (1 - CHANCE) * (1 / 2000 + 1 / 3000))
+
+    def met(rho):
+        tried = with_budget(plan, Budget(rho=rho, delta="1e-8", shares=found.shares))
+        counts = on_plan(table, tried)
+        classes = classes_of(tried, targets, counts)
+        return np.mean([max(ratios_of(classes, release)) <= 1 for release in simulated_releases(tried, counts, 3000)])
+
+    assert met(found.rho) > CHANCE - by_chance
+    assert met(found.rho * less) < CHANCE - by_chance
 
 
 def test_a_target_that_is_stated_twice_is_refused():
