@@ -4,7 +4,7 @@
     make performance AGAINST=COMMIT ONLY=month
     python -m benchmarks.performance --against COMMIT --only month --pairs 5
 
-Each case runs in a process of its own, in both states in turn, so that a busy machine slows both down; a figure is the
+Each case runs in a process of its own, in both states in turn, so that a busy machine slows both down. A figure is the
 median of its runs. The other state is unpacked below ``build/performance``, and uses the packages and the benchmarks of
 this one. A case that it cannot run has no second figure. The table is ``docs/reference/tables/performance.csv``. The
 exit code is 1 if something got slower.
@@ -27,7 +27,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from benchmarks.cases import CASES, DATA, ONCE
-from benchmarks.measuring import machine, printed, steps
+from benchmarks.measuring import machine, printed
 from benchmarks.tables import write_csv
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -90,27 +90,28 @@ def measured(
     name: str, this: State, other: State | None, data: Path, *, pairs: int, small: bool = False
 ) -> list[dict[str, Any]]:
     """Return a row for each figure of a case: of this state, of the other, and their ratio."""
-    arguments = [name, *(["--small"] if small else [])]
-    states: list[State] = [this] if other is None else [this, other]
-    found: dict[State, list[dict[str, float]]] = {state: [] for state in states}
+    found: dict[State, list[dict[str, float]]] = {this: []} if other is None else {this: [], other: []}
     for _ in range(1 if name in ONCE else pairs):
-        for state in list(states):
-            figures = run_case(state, arguments, data)
-            if not isinstance(figures, str):
-                found[state].append(figures)
-            elif state is this:
-                raise SystemExit(f"{name}: {figures}")
-            else:
-                states.remove(state)
-                print(f"{state.name} cannot run {name}: {figures}", file=sys.stderr)
-    rows = []
-    for quantity in found[this][0]:
-        medians = [
-            statistics.median(run[quantity] for run in found[state]) if state and found[state] else None
-            for state in (this, other)
-        ]
-        rows.append({"case": name, "quantity": quantity} | compared(*medians))
-    return rows
+        _run_in_turn(name, found, data, small)
+    runs = [found.get(state, []) if state else [] for state in (this, other)]
+    return [
+        {"case": name, "quantity": quantity}
+        | compared(*(statistics.median(run[quantity] for run in own) if own else None for own in runs))
+        for quantity in runs[0][0]
+    ]
+
+
+def _run_in_turn(name: str, found: dict[State, list[dict[str, float]]], data: Path, small: bool) -> None:
+    """Run a case once in each state, of which the first is this one; leave out another that cannot run it."""
+    for position, state in enumerate(list(found)):
+        figures = run_case(state, [name, *(["--small"] if small else [])], data)
+        if not isinstance(figures, str):
+            found[state].append(figures)
+        elif position == 0:
+            raise SystemExit(f"{name}: {figures}")
+        else:
+            del found[state]
+            print(f"{state.name} cannot run {name}: {figures}", file=sys.stderr)
 
 
 def compared(this: float | None, other: float | None) -> dict[str, Any]:
@@ -139,12 +140,17 @@ def main() -> None:
     options = parser.parse_args()
     begun, before = datetime.now(UTC), machine()
     this = State(_git(ROOT, "describe", "--always", "--tags", "--dirty"), ROOT)
+    if not (options.small or options.against or _git(ROOT, "tag", "--merged")):
+        parser.error("no commit is tagged; name one with --against")
     other = None if options.small else state_at(options.against or _git(ROOT, "describe", "--tags", "--abbrev=0"))
     rows: list[dict[str, Any]] = []
     with TemporaryDirectory(prefix="od-benchmark-data-") as data:
-        for name in steps([name for name in CASES if options.only in name], "performance"):
+        for name in (name for name in CASES if options.only in name):
             pairs = 1 if options.small else options.pairs
-            rows += measured(name, this, other, Path(data), pairs=pairs, small=options.small)
+            of_case = measured(name, this, other, Path(data), pairs=pairs, small=options.small)
+            for row in of_case:
+                print(*row.values(), sep=" | ", file=sys.stderr)
+            rows += of_case
     minutes = (datetime.now(UTC) - begun).total_seconds() / 60
     if not (options.only or options.small):
         of = {"state": this.name, "tag": other.name if other else None, "date": f"{begun.date()}"}

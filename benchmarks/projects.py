@@ -24,13 +24,13 @@ def defs() -> dg.Definitions:
 
 def write_project(root: Path, domain: Mapping[str, Any], series: list[dict[str, Any]]) -> None:
     """Declare a data set, series of it by their attributes, and the database, in a new project."""
-    declared: dict[str, Any] = {f"domains/{domain['name']}": domain, "warehouse/defs": _component("OdWarehouse", {})}
+    declared = {f"domains/{domain['name']}": json.dumps(domain), "warehouse/defs": _component("OdWarehouse", {})}
     declared |= {f"{one['name']}/defs": _component("OdRelease", one) for one in series}
-    texts = {f"declared/defs/{name}.yaml": json.dumps(facts) for name, facts in declared.items()}  # JSON is YAML, too
+    texts = {f"declared/defs/{name}.yaml": text for name, text in declared.items()}
     for name, text in {**FILES, **texts}.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(text, encoding="utf-8")
 
 
-def _component(name: str, attributes: Mapping[str, Any]) -> dict[str, Any]:
-    return {"type": f"od_assets.components.{name}", "attributes": attributes}
+def _component(name: str, attributes: Mapping[str, Any]) -> str:
+    return f"type: od_assets.components.{name}\nattributes: {json.dumps(attributes)}\n"  # JSON is YAML, too
