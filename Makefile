@@ -1,4 +1,4 @@
-# make install | test | test-some | test-all | mutants | lint | docs | comparison | atlas, with tools for development; release | ui without; compatibility
+# make install | test | test-some | test-all | mutants | lint | docs | comparison | performance | atlas, with tools for development; release | ui without; compatibility
 PYTHON ?= python3.11
 BIN := .venv/bin
 PIP := $(BIN)/pip --quiet --disable-pip-version-check
@@ -15,7 +15,7 @@ IN_FOLDER = folder=$$(mktemp -d $(MEMORY)) && chmod 711 $$folder && trap "rm -rf
 # A dot every two seconds, at a terminal, while pip is silent.
 DOTS = if [ -t 1 ]; then while sleep 2; do printf .; done & trap "kill $$!; echo" EXIT; fi;
 
-.PHONY: install release ui test test-some test-all mutants lint docs comparison peers charts compatibility atlas
+.PHONY: install release ui test test-some test-all mutants lint docs comparison performance peers charts compatibility atlas
 
 install: .venv/installed
 
@@ -95,6 +95,12 @@ comparison: install # about 45 processor minutes, in which it goes on where it e
 	cp build/comparison/comparison.parquet docs/reference/tables/
 	$(BIN)/python -m benchmarks.published_group_sizes --seconds 400 \
 		--csv docs/reference/tables --figures docs/figures/group-sizes
+
+# Beside the last tag, or make performance AGAINST=COMMIT; for some cases only: ONLY=TEXT. 15 minutes on two idle cores.
+AGAINST ?=
+ONLY ?=
+performance: install
+	$(BIN)/python -m benchmarks.performance $(AGAINST:%=--against %) --only "$(ONLY)"
 
 # The same flows by other software, each in an environment of its own. These packages have no wheels.
 BUILT := pyspark,antlr4-python3-runtime,dp-mobility-report,pandarallel

@@ -24,8 +24,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from benchmarks.estimator import DELTA, EPSILONS, METRICS, NOISE, PAPER, VARIANTS, planned
+from benchmarks.flights import FLIGHTS
 from benchmarks.measuring import case_parser, machine, printed, steps
-from benchmarks.release import FLIGHTS
 from od_core import FlowTree, Geography
 from od_core.evaluation.known_flows import KnownFlows
 from od_core.flows.derived_flows import MOST, learned, rule_of

@@ -17,10 +17,9 @@ import numpy as np
 import pandas as pd
 
 from benchmarks.estimator import DELTA, NOISE
-from benchmarks.flights import read_flights
+from benchmarks.flights import FLIGHTS, read_flights
 from benchmarks.intervals import LEAST_CELLS
 from benchmarks.measuring import machine, printed, steps
-from benchmarks.release import FLIGHTS
 from od_core import Budget, PrivacyUnit, plan_release
 from od_core.evaluation.known_flows import KnownFlows
 from od_core.flows.publishing.changes import changes

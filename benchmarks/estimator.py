@@ -27,10 +27,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from benchmarks.flights import us_flights
+from benchmarks.flights import FLIGHTS, us_flights
 from benchmarks.measuring import machine, peak_memory_gigabytes, printed, steps
 from benchmarks.ratios import ABOVE, NOT_ABOVE, ratios_of_means
-from benchmarks.release import FLIGHTS
 from benchmarks.rivals import RIVALS
 from benchmarks.tables import csv_figure, markdown_table, write_csv
 from od_core import Budget, Geography, PrivacyUnit, ReleasePlan, plan_release

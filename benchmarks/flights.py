@@ -9,6 +9,7 @@ import pandas as pd
 from od_core import Geography
 from od_core.evaluation.known_flows import KnownFlows
 
+FLIGHTS = Path(__file__).resolve().parent.parent / "data" / "us_flights"
 FLIGHTS_MONTH = "2001-06"
 
 

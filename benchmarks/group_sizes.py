@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from benchmarks.flights import FLIGHTS
 from benchmarks.group_size_figures import draw_figures
 from benchmarks.measuring import (
     fresh_process,
@@ -34,7 +35,6 @@ from benchmarks.measuring import (
     reset_peak_memory,
     steps,
 )
-from benchmarks.release import FLIGHTS
 from benchmarks.synthetic_groups import KnownGroups, census, departures, households, taxis
 from benchmarks.tables import csv_figure, csv_flag, figure, write_tables
 from od_core import Budget, PrivacyUnit

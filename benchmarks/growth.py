@@ -34,6 +34,7 @@ from matplotlib.figure import Figure
 
 from benchmarks.durable import check_invariants, durable_release, figures
 from benchmarks.measuring import fresh_process, machine, peak_memory_gigabytes, printed, steps
+from benchmarks.projects import write_project
 from benchmarks.sections import italy_sections
 from benchmarks.tables import write_csv
 from od_core import Budget, Geography, PrivacyUnit, ReleasePlan, plan_release
@@ -195,26 +196,8 @@ def draw(points: list[Point], path: Path) -> None:
         figure.savefig(path.with_suffix(".png"), dpi=200)
 
 
-DEFINITIONS = """\
-from pathlib import Path
-
-import dagster as dg
-
-
-@dg.definitions
-def defs() -> dg.Definitions:
-    return dg.load_from_defs_folder(path_within_project=Path(__file__).parent)
-"""
-
-
 def daily_project(root: Path, days: int, trips: int = 2000) -> None:
     """Declare a series of days of invented trips between 20 zones in 3 levels, and write its files of records."""
-    defs = root / "declared" / "defs"
-    for folder in ("domains", "trips", "warehouse"):
-        (defs / folder).mkdir(parents=True)
-    project = '[tool.dg]\ndirectory_type = "project"\n[tool.dg.project]\nroot_module = "declared"\n'
-    (root / "pyproject.toml").write_text(project, encoding="utf-8")
-    (root / "declared" / "definitions.py").write_text(DEFINITIONS, encoding="utf-8")
     zones = [(f"R{zone // 10}", f"D{zone // 5}", f"Z{zone:02d}") for zone in range(20)]
     listed = pd.DataFrame(zones, columns=["region", "district", "zone"])
     listed.to_csv(root / "zones.csv", index=False)
@@ -228,17 +211,8 @@ def daily_project(root: Path, days: int, trips: int = 2000) -> None:
         "domain": "trips",
         "privacy": {"epsilon": "1", "delta": "1e-8"},
     }
-    declared = {
-        "domains/trips.yaml": {
-            "name": "trips",
-            "elementary_period": "day",
-            "cap": {"rho": "1", "reason": "a benchmark"},
-        },
-        "trips/defs.yaml": {"type": "od_assets.components.OdRelease", "attributes": attributes},
-        "warehouse/defs.yaml": {"type": "od_assets.components.OdWarehouse", "attributes": {}},
-    }
-    for name, facts in declared.items():  # JSON is YAML, too
-        (defs / name).write_text(json.dumps(facts), encoding="utf-8")
+    domain = {"name": "trips", "elementary_period": "day", "cap": {"rho": "1", "reason": "a benchmark"}}
+    write_project(root, domain, [attributes])
     generator = np.random.default_rng(SEED)
     for period in periods:
         ends = {side: generator.choice(listed["zone"], trips) for side in ("origin", "destination")}

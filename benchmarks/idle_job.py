@@ -1,7 +1,7 @@
 """Run a job with the assets and checks of a release, whose steps do nothing. Import Dagster alone.
 
-:mod:`benchmarks.startup` runs it, with the file of what :func:`benchmarks.startup.graph_of` returns and a period as
-arguments. The Dagster instance is that of ``DAGSTER_HOME``.
+:mod:`benchmarks.cases` runs it, with the file that :func:`write_graph` wrote and a period as arguments. The Dagster
+instance is that of ``DAGSTER_HOME``.
 """
 
 from __future__ import annotations
@@ -36,6 +36,40 @@ def main() -> None:
             partition_key=partition, instance=instance, run_config=silent
         )
     sys.exit(not done.success)
+
+
+def write_graph() -> None:
+    """Write what :func:`graph_of` returns of a series to a file."""
+    Path(sys.argv[1]).write_text(json.dumps(graph_of(sys.argv[2])), encoding="utf-8")
+
+
+def graph_of(series: str) -> dict[str, Any]:
+    """Return the assets and checks of the release job of a series in JSON-ready form."""
+    from od_assets.definitions import defs
+
+    with warnings.catch_warnings(action="ignore"):
+        definitions: Any = defs()
+        job = definitions.resolve_job_def(f"{series}_release")
+    layer = job.asset_layer
+    assets = [
+        {
+            "key": list(key.path),
+            "deps": [list(parent.path) for parent in layer.asset_graph.get(key).parent_keys],
+            "partitioned": layer.asset_graph.get(key).partitions_def is not None,
+        }
+        for key in sorted(layer.executable_asset_keys, key=str)
+    ]
+    nodes = {node.name for node in job.nodes}
+    checks = [
+        {
+            "asset": list(next(iter(definition.check_keys)).asset_key.path),
+            "names": sorted(key.name for key in definition.check_keys),
+            "partitioned": next(iter(definition.check_specs)).partitions_def is not None,
+        }
+        for definition in definitions.asset_checks or []
+        if definition.node_def.name in nodes
+    ]
+    return {"assets": assets, "checks": checks}
 
 
 def _asset(asset: dict[str, Any], partitions: dg.PartitionsDefinition) -> dg.AssetsDefinition:

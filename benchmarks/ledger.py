@@ -1,87 +1,51 @@
-"""Measure the processor time that a ledger of many releases takes: status, one more release, and a tick of sensors.
+"""Measure the processor time that a ledger of many releases takes: a release, a verification, a tick, a status.
 
-    python -m benchmarks.ledger --releases 100 1000 --series 1 100
-
-Every release is of one day, in a project of six zones whose series share one data set, and is entered as a run enters
+Every release is of one day, in a project of four zones whose series share one data set, and is entered as a run enters
 it. Nothing is drawn. Each file of records is a line, which the sensors compare with what was read. Everything is
 written to a temporary folder.
 """
 
 from __future__ import annotations
 
-import argparse
 import datetime
 import os
-import resource
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
-from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from benchmarks.measuring import machine, printed
+from benchmarks.cases import used
+from benchmarks.projects import write_project
 
 FIRST = datetime.date(2001, 1, 1)
 
-FILES = {
-    "pyproject.toml": '[tool.dg]\ndirectory_type = "project"\n\n[tool.dg.project]\nroot_module = "declared"\n',
-    "zones.csv": "region,zone\nR0,Z00\nR0,Z01\nR1,Z10\nR1,Z11\nR2,Z20\nR2,Z21\n",
-    "declared/defs/domains/trips.yaml": """\
-name: trips
-unit: trip
-neighbours: bounded
-elementary_period: day
-cap: {rho: "100", reason: a benchmark}
-""",
-}
-"""The project without its series, by path."""
 
-SERIES = """\
-type: od_assets.components.OdRelease
-attributes:
-  name: NAME
-  owners: ["team:statistics"]
-  trips: {files: "records/{period}.csv", columns: {date: date}}
-  geography: {file: zones.csv, levels: [region, zone]}
-  periods: {every: day, first: "2001-01-01", last: "LAST"}
-  domain: trips
-  privacy: {epsilon: "1", delta: "1e-8"}
-"""
-
-
-def main() -> None:
-    """Fill a ledger for each number of releases and of series, and print the processor times."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--small", action="store_true", help="few releases, to see that it runs")
-    parser.add_argument("--releases", type=int, nargs="+", default=[100, 1000])
-    parser.add_argument("--series", type=int, nargs="+", default=[1, 100])
-    options = parser.parse_args()
-    cases = [(4, 2)] if options.small else list(product(options.releases, options.series))
-    printed({"machine": machine(), "processor_seconds": [measured(*case) for case in cases]}, as_json=options.json)
-
-
-def measured(releases: int, series: int) -> dict[str, Any]:
+def measured(releases: int, series: int) -> dict[str, float]:
     """Return the processor seconds with a ledger of some releases, of which the last was made after all others."""
     with TemporaryDirectory(prefix="od-benchmark-") as folder:
         root = Path(folder)
         days = [(FIRST + datetime.timedelta(days=day)).isoformat() for day in range(releases // series)]
         names = [f"trips_{number}" for number in range(series)]
-        written = {f"declared/defs/{name}/defs.yaml": SERIES.replace("NAME", name) for name in names}
-        for name, text in {**FILES, **written}.items():
-            (root / name).parent.mkdir(parents=True, exist_ok=True)
-            (root / name).write_text(text.replace("LAST", days[-1]), encoding="utf-8")
+        attributes = {
+            "owners": ["team:statistics"],
+            "trips": {"files": "records/{period}.csv", "columns": {"date": "date"}},
+            "geography": {"file": "zones.csv", "levels": ["region", "zone"]},
+            "periods": {"every": "day", "first": days[0], "last": days[-1]},
+            "domain": "trips",
+            "privacy": {"epsilon": "1", "delta": "1e-8"},
+        }
+        domain = {"name": "trips", "elementary_period": "day", "cap": {"rho": "100", "reason": "a benchmark"}}
+        write_project(root, domain, [{"name": name, **attributes} for name in names])
+        (root / "zones.csv").write_text("region,zone\nR0,Z00\nR0,Z01\nR1,Z10\nR1,Z11\n", encoding="utf-8")
         (root / "records").mkdir()
         for day in days:
             (root / "records" / f"{day}.csv").write_text("origin,destination,date\n", encoding="utf-8")
         os.environ.update(OD_PROJECT=folder, OD_VAR=f"{folder}/var")
-        return {"releases": releases, "series": series, **_in_project(names, days)}
+        return _in_project(names, days)
 
 
-def _in_project(names: Sequence[str], days: Sequence[str]) -> dict[str, Any]:
+def _in_project(names: Sequence[str], days: Sequence[str]) -> dict[str, float]:
     import dagster as dg
 
     from od_assets.compatibility import without_beta_warnings
@@ -131,29 +95,14 @@ def _in_project(names: Sequence[str], days: Sequence[str]) -> dict[str, Any]:
             sensor(dg.build_sensor_context())
 
     return {
-        "entries": ledger.verify(),
-        "whole verification": _seconds(ledger.verify),
-        "calls of one release": calls,
+        "calls of a release": calls,
+        "verification": _seconds(ledger.verify),
         "tick of all sensors": _seconds(tick),
-        "status": _of_command([sys.executable, "-m", "od_assets.cli", "status", "--json"]),
-        "--version": _of_command([sys.executable, "-m", "od_assets.cli", "--version"]),
-        "import dagster": _of_command([sys.executable, "-c", "import dagster"]),
+        "status": used(["-m", "od_assets.cli", "status"])[0],
     }
 
 
 def _seconds(work: Callable[[], object]) -> float:
     begun = time.process_time()
     work()
-    return round(time.process_time() - begun, 4)
-
-
-def _of_command(command: Sequence[str]) -> float:
-    """Return the processor seconds of a command."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)  # noqa: S603  # our own command
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return round(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, 2)
-
-
-if __name__ == "__main__":
-    main()
+    return time.process_time() - begun

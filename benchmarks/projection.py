@@ -1,29 +1,21 @@
-"""Measure the children per second of IntOpt, in each order, and of the Euclidean projection.
-
-They are measured by fan-out and by the share of children with trips.
-
-python -m benchmarks.projection --json
-"""
+"""Measure the processor time of a child in IntOpt, in each order, and in the Euclidean projection."""
 
 from __future__ import annotations
 
-import argparse
+import statistics
+import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.measuring import machine, peak_memory_gigabytes, printed, steps, timed
 from od_core.flows.projection.onto_parents import ORDERS, project_children, project_children_euclidean
 
 PROJECTIONS: dict[str, Callable[..., NDArray[np.int64]]] = {
     **{order: partial(project_children, order=order) for order in ORDERS},  # IntOpt
     "euclidean": project_children_euclidean,
 }
-FAN_OUTS = (2, 6, 20, 35, 62, 110, 190, 2000)
-FILLED = (0.02, 0.3, 1.0)
 CHUNK = 1 << 18
 """Number of children that a release processes at a time."""
 
@@ -44,37 +36,12 @@ def noisy_level(fan_out: int, filled: float, children: int) -> Level:
     return noisy.ravel(), totals, np.arange(parents + 1) * fan_out
 
 
-def main() -> None:
-    """Measure and print the figures."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--small", action="store_true", help="small levels, to see that it runs")
-    options = parser.parse_args()
-    children, repeats = (20_000, 1) if options.small else (CHUNK, 15)
-    cases = [(name, filled, fan_out) for name in PROJECTIONS for filled in FILLED for fan_out in FAN_OUTS]
-    rates: list[dict[str, Any]] = []
-    for projection, filled, fan_out in steps(cases, "Projections"):
-        noisy, totals, offsets = noisy_level(fan_out, filled, children)
-        project = partial(PROJECTIONS[projection], noisy, totals, offsets)
-        seconds = timed(project, repeats=repeats)
-        millions = {name: len(noisy) / seconds[of] / 1e6 for name, of in (("median", "median"), ("most", "least"))}
-        rates.append(
-            {"projection": projection, "filled": filled, "fan_out": fan_out, "million_children_a_second": millions}
-        )
-    results = {"machine": machine(), "threads": 1, "sigma": SIGMA, "peak_memory_gigabytes": peak_memory_gigabytes()}
-    figures = {"projections": rates} if options.json else {"million_children_a_second_by_fan_out": _by_fan_out(rates)}
-    printed(results | figures, as_json=options.json)
-
-
-def _by_fan_out(rates: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return one row per projection and share, with one column per fan-out."""
-    rows: dict[tuple[str, float], dict[str, Any]] = {}
-    for rate in rates:
-        of = {"projection": rate["projection"], "filled": rate["filled"]}
-        row = rows.setdefault((rate["projection"], rate["filled"]), of)
-        row[str(rate["fan_out"])] = rate["million_children_a_second"]["median"]
-    return list(rows.values())
-
-
-if __name__ == "__main__":
-    main()
+def nanoseconds_of_a_child(projection: str, fan_out: int, filled: float, children: int = CHUNK) -> float:
+    """Return the processor time of a projection, the median of five after one that does not count."""
+    level = noisy_level(fan_out, filled, children)
+    project, seconds = PROJECTIONS[projection], []
+    for _ in range(6):
+        start = time.process_time()
+        project(*level)
+        seconds.append(time.process_time() - start)
+    return statistics.median(seconds[1:]) / len(level[0]) * 1e9

@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.cities import CITIES
-from benchmarks.flights import FLIGHTS_MONTH
+from benchmarks.flights import FLIGHTS, FLIGHTS_MONTH
 from benchmarks.measuring import (
     fresh_process,
     machine,
@@ -41,7 +41,6 @@ from benchmarks.measuring import (
     steps,
 )
 from benchmarks.range_queries import covering_ranges, filled_ranges, random_ranges, ranges_about, sized_ranges
-from benchmarks.release import FLIGHTS
 from benchmarks.stops_tables import ANSWER_ZERO, COUNTS, FLOORS, KINDS, REFERENCE, csv_tables, in_short
 from benchmarks.synthetic_stops import KnownPoints, connections, flights, gaussian, zipf
 from benchmarks.tables import write_tables

@@ -18,9 +18,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from benchmarks.estimator import DELTA, NOISE
-from benchmarks.flights import read_flights
+from benchmarks.flights import FLIGHTS, read_flights
 from benchmarks.measuring import machine, printed, steps
-from benchmarks.release import FLIGHTS
 from od_core import Budget, Geography, PrivacyUnit, plan_release
 from od_core.evaluation.known_flows import KnownFlows
 from od_core.flows.release import run_plan

@@ -229,6 +229,19 @@ def _escaped(text: str) -> str:
     return _cell(text.replace("<", "&lt;").replace(">", "&gt;"))
 
 
+def performance() -> Iterator[str]:
+    """Yield the rows of ``performance.csv``, and below them which states they are of."""
+    file = Path(__file__).parent / "reference" / "tables" / "performance.csv"
+    shown = ("case", "quantity", "this_state", "tagged_state", "ratio")
+    with file.open(encoding="utf-8", newline="") as lines:
+        rows = list(csv.DictReader(lines))
+    yield f"| {' | '.join(shown).replace('_', ' ')} |"
+    yield "|---|---|---|---|---|"
+    for row in rows:
+        yield f"| {' | '.join(row[name] or '-' for name in shown)} |"
+    yield f"\nThis state is {rows[0]['state']}, and the tagged one {rows[0]['tag']}; measured on {rows[0]['date']}."
+
+
 MADE: dict[str, Callable[[], Iterator[str]]] = {
     "commands": commands,
     "components": components,
@@ -237,5 +250,6 @@ MADE: dict[str, Callable[[], Iterator[str]]] = {
     "estimators": estimators,
     "fioretto": published_group_sizes,
     "notebook": notebook_cells.page,
+    "performance": performance,
     "sources": sources,
 }
