@@ -17,10 +17,8 @@ from rich.text import Text
 
 from od_assets.terminal import WRONG, console, print_json
 from od_core.flows.estimators import ESTIMATORS
-from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import Period
 from od_core.privacy.accounting import epsilon_tight, promise_text, text_above, text_below
-from od_core.publication.certificate import word_for_trips
 from od_core.publication.number_formats import rounded, trips_above
 
 if TYPE_CHECKING:  # importing Dagster or pandas takes half a second
@@ -66,6 +64,8 @@ def print_status(rows: list[dict[str, Any]], *, may_run: bool = True, every: boo
 
 def _in_ranges(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return rows of releases. One row stands for those of a series and revision, without a gap, in the same state."""
+    from od_core.ledger.release_key import ReleaseKey  # imports NumPy
+
     ranges, before = list[dict[str, Any]](), None
     for row in rows:
         key = ReleaseKey.parse(row["release"])
@@ -88,6 +88,8 @@ def sentences() -> Environment:
     texts = {f"{group}.{name}": text for group, in_group in groups for name, text in in_group.items()}
     environment = Environment(loader=DictLoader(texts), undefined=StrictUndefined, trim_blocks=True)  # noqa: S701  # text for a terminal
     roundings = {"at_most": ROUND_CEILING, "at_least": ROUND_FLOOR, "about": ROUND_HALF_EVEN}
+    from od_core.publication.certificate import word_for_trips  # imports NumPy
+
     filters: dict[str, Callable[..., str]] = {"above": text_above, "below": text_below, "rounded": rounded}
     filters["trips"] = trips_above
     filters |= {f"percent_{name}": partial(_percent, rounding=rounding) for name, rounding in roundings.items()}

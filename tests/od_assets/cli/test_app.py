@@ -151,6 +151,13 @@ except OdError as error:
     assert said.stdout == "OD-RELEASE-UNKNOWN True set()\n"
 
 
+def test_the_command_line_is_imported_without_large_libraries() -> None:
+    """Each command imports them when it runs, so that version, help and completion do not wait for them."""
+    code = "import sys, od_assets.cli.app; print({'dagster', 'duckdb', 'numba', 'numpy', 'pandas'} & {*sys.modules})"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert said.stdout == "set()\n"
+
+
 def test_where_nothing_is_waited_for_a_table_has_a_dash(capsys: pytest.CaptureFixture[str]) -> None:
     """A column without any value is left out."""
     names = ["a/2001-01/r1", "a/2001-02/r1"]
