@@ -10,15 +10,17 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr
 from pathlib import Path
-from typing import Any, TextIO, cast
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 import dagster as dg
-from sqlalchemy.exc import DBAPIError
 
 from od_assets.interrupts import refuse_if_received
 from od_core.errors import STAYS_CHARGED, OdError, raise_alone
 from od_core.files.durable import may_write, rights, step_to_write
 from od_core.ledger.confidential import ConfidentialFolder, exclusive
+
+if TYPE_CHECKING:  # the definitions of a project do not need it
+    from sqlalchemy.exc import DBAPIError
 
 _STEP = re.compile(r"(.+?)(__levels)?__([a-z0-9]+(?:_[a-z0-9]+)*)(__checks)?")
 """Pattern of a step of an asset: its series, whose name may have two underscores, perhaps ``levels``, and its name."""
@@ -95,6 +97,8 @@ NEEDED = 16 << 20
 @contextmanager
 def dagster_instance() -> Iterator[dg.DagsterInstance]:
     """Open the instance of ``DAGSTER_HOME``. Raises OdError if its storage cannot be used, now or in the context."""
+    from sqlalchemy.exc import DBAPIError
+
     home = Path(os.environ["DAGSTER_HOME"])
     if os.geteuid() == 0 and (owner := home.parent.stat().st_uid) != 0:
         print(f"Files that root makes in {home.parent} cannot be changed by its owner, user {owner}.", file=sys.stderr)
@@ -110,7 +114,7 @@ def dagster_instance() -> Iterator[dg.DagsterInstance]:
         os.umask(before)
 
 
-def storage_fault(error: DBAPIError, home: Path) -> OdError:
+def storage_fault(error: "DBAPIError", home: Path) -> OdError:
     """Return the OdError for a fault of the database of Dagster's runs and events, without its text.
 
     Dagster's home has the database unless it is on a server.
