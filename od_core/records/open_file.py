@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from itertools import chain, islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -34,7 +34,7 @@ from od_core.files.duckdb_session import (
     quoted_text,
     scratch_database,
 )
-from od_core.files.durable import absence
+from od_core.files.durable import absence, file_state
 from od_core.records.faults import reading_errors
 from od_core.records.formats import ColumnName, RecordColumns, RecordFormat, column_in, own_names, shown
 
@@ -91,9 +91,24 @@ def refuse_table_log(path: Path, *inner: Path) -> None:
     folders = {folder for end in ends for folder in (end, *end.parents)}
 
     def finds(folder: Path, logs: Sequence[str]) -> bool:
-        return any(any(glob.iglob(log, root_dir=folder)) for log in logs)  # noqa: PTH207  # it takes half the time
+        return os.path.isdir(folder) and any(_has(folder, log) for log in logs)  # noqa: PTH112  # it raises nothing
 
     refuse_logs(path.name, folders, finds)
+
+
+def _has(folder: Path, log: str) -> bool:
+    """Return whether a folder has a file of a pattern. If its list tells, that is read once until the folder changes.
+
+    All files of a large folder are looked for in the same list.
+    """
+    if glob.has_magic(log.partition("/")[0]):
+        return _lists(folder, log, *file_state(folder))
+    return any(glob.iglob(log, root_dir=folder))  # noqa: PTH207  # it takes half the time
+
+
+@lru_cache(maxsize=4096)
+def _lists(folder: Path, log: str, *_state: int) -> bool:
+    return any(glob.iglob(log, root_dir=folder))  # noqa: PTH207
 
 
 def refuse_logs(named: str, folders: Iterable[Any], finds: Callable[[Any, Sequence[str]], bool]) -> None:

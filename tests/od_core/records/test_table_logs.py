@@ -171,3 +171,25 @@ def test_tables_of_one_duckdb_file_are_no_copies(tmp_path):
     os.link(file, tmp_path / "other.duckdb")
     with pytest.raises(OdError, match="OD-FILE-REPEATED"):
         refuse_repeated([*files, (tmp_path / "other.duckdb", "two")], TABLE)
+
+
+@pytest.mark.parametrize("log", ["ducklake-1.parquet", "delta_0000002_0000002/", "base_0000001/", "_delta_log/"])
+def test_a_log_that_appears_after_a_first_look_is_found(tmp_path, log):
+    """A folder of many files is listed once for all of them, until it changes."""
+    path = lake(tmp_path, "lake/other.txt", "lake/a.parquet")
+    refuse_table_log(path)
+    lake(tmp_path, f"lake/{log}", "lake/b.parquet")
+    with pytest.raises(OdError, match="OD-FILE-INCOMPLETE"):
+        refuse_table_log(path)
+
+
+def test_the_list_of_a_folder_is_read_once_for_all_its_files(tmp_path, monkeypatch):
+    paths, listed = [lake(tmp_path, f"lake/{name}.txt", f"lake/{name}.parquet") for name in "abc"], []
+    scandir = os.scandir
+    monkeypatch.setattr(os, "scandir", lambda place=".": listed.append(os.fspath(place)) or scandir(place))
+    folder = str(paths[0].parent)
+    refuse_table_log(paths[0])
+    first = listed.count(folder)
+    for path in paths[1:]:
+        refuse_table_log(path)
+    assert 0 < first == listed.count(folder)
