@@ -1,11 +1,12 @@
 """Test the declarations of a project in its own continuous integration, without records, and with nothing charged."""
 
+import glob
 import os
 import shutil
 import uuid
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -24,11 +25,10 @@ from od_assets.components.project import OdWarehouse, refuse_broken_declarations
 from od_assets.components.series import series_definitions
 from od_assets.failures import failure_lines
 from od_assets.project import INSTEAD, load_variables
-from od_assets.resources.arrivals import parts_of
 from od_assets.resources.warehouse import Warehouse
 from od_assets.runs.jobs import execute
 from od_assets.series.partitions import SINGLE
-from od_assets.series.reading import declaration, declared_releases, series_with_records
+from od_assets.series.reading import declaration, declared_releases
 from od_assets.series.series import About, Periods
 from od_core import OdError, Plan
 from od_core.evaluation.forecast import RepeatableNoise
@@ -92,7 +92,7 @@ def dry_run(
         declared = declaration(name)
         if var == declared.project.var.resolve():
             raise _fault(f"{var} is where the project releases", "name another folder, such as tmp_path of pytest")
-        if isinstance(records, Path) and any(map(series_with_records, parts_of(records))):
+        if isinstance(records, Path) and _files([records]) & _declared_files():
             raise _fault("the records are those of a declared series", "invent records, or give none")
     make_folder(folder)
     with (
@@ -130,6 +130,22 @@ def dry_run(
         shutil.rmtree(var / "releases" / key.folder, ignore_errors=True)  # of an earlier dry run
         shutil.copytree(Warehouse().releases, var / "releases", dirs_exist_ok=True)
         return series.kind.open(var / "releases" / key.folder)
+
+
+def _declared_files() -> set[tuple[int, int]]:
+    """Return the files of records of all declared series, whatever their period, as :func:`_files` does."""
+    found = set[tuple[int, int]]()
+    for name in declared_releases():
+        with suppress(OdError):  # check_project reports a broken declaration
+            stated = glob.escape(str(declaration(name).records_path("\0"))).replace("\0", "[0-9][0-9][0-9][0-9]*")
+            found |= _files(map(Path, glob.glob(stated)))  # noqa: PTH207  # it follows links
+    return found
+
+
+def _files(places: Iterable[Path]) -> set[tuple[int, int]]:
+    """Return the device and the number of each file at some places or below them, which its links have, too."""
+    parts = [place / part for place in places for part in ("", *glob.glob("**/*", root_dir=place, recursive=True))]  # noqa: PTH207
+    return {(state.st_dev, state.st_ino) for part in parts if part.is_file() for state in [part.stat()]}
 
 
 def _made_up(series: Any, period: Period) -> pd.DataFrame:

@@ -1,8 +1,11 @@
 """Plan from public tables: forecasts, the least budget for targets, and what bounds of a user's trips would cut."""
 
+import glob
 import json
 import math
-from collections.abc import Container, Iterator, Mapping, Sequence
+import os
+import re
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
@@ -15,7 +18,8 @@ from od_assets.cli.declare import as_mapping, as_number, write_text, written_as,
 from od_assets.cli.printing import level_names, print_frame, print_table, say, text
 from od_assets.project import current_project
 from od_assets.resources.folders import Folders
-from od_assets.series.reading import declaration_file, is_another_name, series_with_records
+from od_assets.series.reading import RELEASES, declaration_file, declarations_of
+from od_assets.series.section import with_environment, yaml_documents
 from od_assets.series.series import Series
 from od_assets.terminal import WRONG, console, print_json
 from od_core import OdError, Plan, PrivacyUnit, ReleaseKey, ReleasePlan
@@ -107,11 +111,20 @@ def public_table(series: Series[Any, Any], plan: ReleasePlan, stated: str | None
 
 def refuse_records(path: Path) -> None:
     """Raise OdError if a path is a file of records of any declared release, or is in the confidential folder."""
-    folder = (current_project().var / "confidential").resolve()
-    if folder in path.resolve().parents or is_another_name(path, folder.rglob("*")):
+    project = current_project()
+    real = path.resolve()
+    folder = (project.var / "confidential").resolve()
+    if folder in real.parents or _is_another_name(real, folder.rglob("*")):
         raise _confidential(path, "it is in the confidential folder")
-    if (name := series_with_records(path)) is not None:
-        raise _confidential(path, f"{name} declares it as records")
+    for declaration in declarations_of(*RELEASES):
+        for pattern in _files_of(declaration):
+            # Both a field in braces and * stand for any part of a name. A folder is read with its subfolders.
+            parts = re.split(r"\{.*?\}|\*", os.path.realpath(project.root / Path(pattern)))
+            declared, place = "[^/]*".join(map(re.escape, parts)), "*".join(map(glob.escape, parts))
+            files = [*glob.glob(place), *glob.glob(f"{place}/**", recursive=True)]  # noqa: PTH207  # absolute; follows links
+            is_below = any(re.fullmatch(declared, str(each)) for each in (real, *real.parents))
+            if is_below or _is_another_name(real, map(Path, files)):
+                raise _confidential(path, f"{declaration.parent.name} declares it as records")
 
 
 def _published(plan: ReleasePlan) -> Iterator[tuple[ReleaseKey, Path, Certificate]]:
@@ -124,6 +137,31 @@ def _published(plan: ReleasePlan) -> Iterator[tuple[ReleaseKey, Path, Certificat
             continue  # verification reports faults of bundles
         if certificate.get("format") == FLOWS.format and certificate["geographies"] == areas:
             yield key, folder, certificate
+
+
+def _files_of(declaration: Path) -> Iterator[str]:
+    """Yield the paths of the files of records in a declaration, also if the declaration has faults."""
+    try:
+        documents = yaml_documents(declaration, declaration.parent.name)
+    except OdError:
+        return  # od-release doctor states the fault
+    pending = list(documents)
+    while pending:
+        value = pending.pop()
+        if isinstance(value, list):
+            pending += value
+        elif isinstance(value, dict):
+            pending += value.values()
+            if isinstance(value.get("files"), str):
+                try:
+                    yield with_environment(value["files"])
+                except ValueError:
+                    continue  # without its variable, no file is named
+
+
+def _is_another_name(path: Path, files: Iterable[Path]) -> bool:
+    """Return whether a file is one of some files, to which links may lead, or of which it may be another hard link."""
+    return path.is_file() and any(file.is_file() and file.samefile(path) for file in files)
 
 
 def _confidential(path: Path, why: str) -> OdError:

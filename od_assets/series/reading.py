@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import glob
-import os
-import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
@@ -23,7 +20,6 @@ from od_assets.series.section import (
     declaration_files,
     first_fault,
     line_of,
-    with_environment,
     yaml_documents,
 )
 from od_assets.series.series import Series
@@ -70,46 +66,6 @@ def declarations_of(*components: str, project: Project | None = None, named: str
     """
     files = (path for path in declaration_files(project) if named in (None, path.parent.name))
     return [path for path in files if component_type(path) in components]
-
-
-def series_with_records(file: Path) -> str | None:
-    """Return the name of a declared series that has a file, by whatever name, among its records; None if none has."""
-    real, root = file.resolve(), current_project().root
-    for declaration in declarations_of(*RELEASES):
-        for pattern in _files_of(declaration):
-            # Both a field in braces and * stand for any part of a name. A folder is read with its subfolders.
-            parts = re.split(r"\{.*?\}|\*", os.path.realpath(root / pattern))
-            declared, place = "[^/]*".join(map(re.escape, parts)), "*".join(map(glob.escape, parts))
-            files = [*glob.glob(place), *glob.glob(f"{place}/**", recursive=True)]  # noqa: PTH207  # absolute; follows links
-            is_below = any(re.fullmatch(declared, str(each)) for each in (real, *real.parents))
-            if is_below or is_another_name(real, map(Path, files)):
-                return declaration.parent.name
-    return None
-
-
-def _files_of(declaration: Path) -> Iterator[str]:
-    """Yield the paths of the files of records in a declaration, also if the declaration has faults."""
-    try:
-        documents = yaml_documents(declaration, declaration.parent.name)
-    except OdError:
-        return  # od-release doctor states the fault
-    pending = list(documents)
-    while pending:
-        value = pending.pop()
-        if isinstance(value, list):
-            pending += value
-        elif isinstance(value, dict):
-            pending += value.values()
-            if isinstance(value.get("files"), str):
-                try:
-                    yield with_environment(value["files"])
-                except ValueError:
-                    continue  # without its variable, no file is named
-
-
-def is_another_name(path: Path, files: Iterable[Path]) -> bool:
-    """Return whether a file is one of some files, to which links may lead, or of which it may be another hard link."""
-    return path.is_file() and any(file.is_file() and file.samefile(path) for file in files)
 
 
 def missing_warehouse(project: Project) -> dict[Path, str]:

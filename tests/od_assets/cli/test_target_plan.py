@@ -19,7 +19,7 @@ from od_assets.cli.app import app
 from od_assets.cli.target_plan import target_plan, with_fields
 from od_assets.resources.folders import Folders
 from od_assets.runs.period_status import planned_period
-from od_assets.series.reading import _files_of, declaration
+from od_assets.series.reading import declaration
 from od_core import OdError
 from od_core.ledger.release_key import ReleaseKey
 from tests.published_flights import KEYS
@@ -359,6 +359,6 @@ def test_other_kinds_have_no_targets(empty):
 def test_records_of_a_broken_declaration_with_a_variable_are_left_alone(tmp_path):
     path = tmp_path / "defs.yaml"
     path.write_text("attributes:\n  trips: {files: '{{ env.NOT_SET_ANYWHERE }}/x.csv'}\n")
-    assert list(_files_of(path)) == []
+    assert list(planning._files_of(path)) == []
     path.write_text("attributes: [\n")
-    assert list(_files_of(path)) == []
+    assert list(planning._files_of(path)) == []
