@@ -209,6 +209,7 @@ def test_the_second_release_of_a_data_set_is_refused_when_the_cap_is_used_up(pro
     """Whatever asks for the run: the cap is that of the data set."""
     flows = project.component(domain__cap={"rho": "0.02", "reason": "for one release"})
     assert project.run(flows).success
+    project.write_records(records(1000))  # the same would be those of a renamed series
     refused = project.run(project.component(name="others", domain__cap={"rho": "0.02", "reason": "for one release"}))
     assert not refused.success
     assert "OD-LEDGER-CAP" in failure_text(refused)

@@ -35,6 +35,7 @@ from od_assets.components.series import series_definitions
 from od_assets.series.series import Series
 from od_core import Ledger, ReleaseKey
 from od_core.files.durable import make_folder
+from od_core.ledger.confidential import ConfidentialFolder
 from tests.projects import make_dg_project, with_warehouse
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -280,6 +281,7 @@ class Project:
 
 def draw_by_hand(series: Series, var: Path) -> None:
     """Enter a draw of the data set of a series in a new ledger: as after its first release, whatever requests runs."""
+    ConfidentialFolder(var / "confidential").key()
     key, plan = ReleaseKey("by_hand", "2000-01", 1), series.plan(series.read_geography(), "2001-01")
     ledger = Ledger(var / "ledger.sqlite")
     ledger.declare(series.domain)
