@@ -15,7 +15,9 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 BENCHMARKS = sorted(
-    path.stem for path in (ROOT / "benchmarks").glob("*.py") if "__main__" in path.read_text(encoding="utf-8")
+    path.stem
+    for path in (ROOT / "benchmarks").glob("*.py")
+    if 'if __name__ == "__main__":' in path.read_text(encoding="utf-8")
 ) + sorted(path.parent.name for path in (ROOT / "benchmarks").glob("*/__main__.py"))
 ERRORS = ("max_abs_error", "mean_abs_error", "false_discovery_rate", "false_negative_rate", "ratio", "lower", "upper")
 GROUP_SIZES = tuple(f"{metric}{end}" for metric in ("distance", "l1", "violations") for end in ("", "_least", "_most"))

@@ -105,23 +105,22 @@ def kinds(var: Path, period: str) -> set[str]:
 
 
 @pytest.mark.parametrize("archive", VARS, ids=lambda archive: archive.name.partition(".")[0])
-def test_the_next_month_of_an_earlier_state_is_released(
-    project: Project, archive: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_next_month_of_an_earlier_state_is_released(project: Project, archive: Path) -> None:
     """Its report compares it with the month before, which the earlier state published."""
     with tarfile.open(archive) as packed:
         packed.extractall(project.root, filter="data")
     root = project.root / "project"
-    monkeypatch.setenv("OD_PROJECT", str(root))
-    monkeypatch.setenv("OD_VAR", str(root / "var"))
-    for key, folder in published_bundles(root / "var" / "releases").items():
-        write_zip(folder, str(key), zip_beside(folder))
-    before = [row["release"] for row in verified()]
-    for month in ("2001-02", "2001-03"):
-        result = project.run(declaration("trips"), period=month)
-        assert result.success, failure_text(result)
-    rows = {row["release"]: row["faults"] for row in verified()}
-    assert {*rows} == {*before, "trips/2001-03/r1"}
-    assert rows["trips/2001-02/r1"] == rows["trips/2001-03/r1"] == {}
-    report = (root / "var/releases/trips/2001-03/r1/report.html").read_text(encoding="utf-8")
-    assert "February 2001" in report or "2001-02" in report
+    with pytest.MonkeyPatch.context() as patch:  # ends before that of the project
+        patch.setenv("OD_PROJECT", str(root))
+        patch.setenv("OD_VAR", str(root / "var"))
+        for key, folder in published_bundles(root / "var" / "releases").items():
+            write_zip(folder, str(key), zip_beside(folder))
+        before = [row["release"] for row in verified()]
+        for month in ("2001-02", "2001-03"):
+            result = project.run(declaration("trips"), period=month)
+            assert result.success, failure_text(result)
+        rows = {row["release"]: row["faults"] for row in verified()}
+        assert {*rows} == {*before, "trips/2001-03/r1"}
+        assert rows["trips/2001-02/r1"] == rows["trips/2001-03/r1"] == {}
+        report = (root / "var/releases/trips/2001-03/r1/report.html").read_text(encoding="utf-8")
+        assert "February 2001" in report or "2001-02" in report
