@@ -3,6 +3,8 @@
 Errors of assets and checks become Dagster failures without a retry.
 """
 
+from __future__ import annotations
+
 import os
 import re
 import shutil
@@ -114,7 +116,7 @@ def dagster_instance() -> Iterator[dg.DagsterInstance]:
         os.umask(before)
 
 
-def storage_fault(error: "DBAPIError", home: Path) -> OdError:
+def storage_fault(error: DBAPIError, home: Path) -> OdError:
     """Return the OdError for a fault of the database of Dagster's runs and events, without its text.
 
     Dagster's home has the database unless it is on a server.
