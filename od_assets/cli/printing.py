@@ -84,12 +84,12 @@ def _in_ranges(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 @cache
 def sentences() -> Environment:
     """Return the sentences of ``texts.toml`` as templates by their names, such as ``plan.spends``."""
+    from od_core.publication.certificate import word_for_trips  # imports NumPy
+
     groups = _TEXTS["sentences"].items()
     texts = {f"{group}.{name}": text for group, in_group in groups for name, text in in_group.items()}
     environment = Environment(loader=DictLoader(texts), undefined=StrictUndefined, trim_blocks=True)  # noqa: S701  # text for a terminal
     roundings = {"at_most": ROUND_CEILING, "at_least": ROUND_FLOOR, "about": ROUND_HALF_EVEN}
-    from od_core.publication.certificate import word_for_trips  # imports NumPy
-
     filters: dict[str, Callable[..., str]] = {"above": text_above, "below": text_below, "rounded": rounded}
     filters["trips"] = trips_above
     filters |= {f"percent_{name}": partial(_percent, rounding=rounding) for name, rounding in roundings.items()}

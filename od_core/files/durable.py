@@ -302,8 +302,7 @@ class _Sink(io.RawIOBase):
 
     def write(self, content: Any) -> int:
         """Write all bytes, and return their number. Later calls repeat a failure."""
-        if self._failure is not None:
-            raise self._failure
+        self.raise_failure()
         remaining = memoryview(content).cast("B")
         size = len(remaining)
         self.digest.update(remaining)

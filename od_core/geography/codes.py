@@ -94,7 +94,7 @@ def check_codes(codes: Sequence[Any], name: str, what: str = "code") -> None:
                 " read or entered",
                 confidential_detail=f"{what} {value!r}",
             )
-        if _FORMULA.search(value) or not value.isprintable():
+        if may_be_formula(value) or not value.isprintable():
             raise geography_fault(
                 "OD-GEOGRAPHY-FORMULA",
                 f"column {name!r} contains a {what} that a spreadsheet could run as a formula or that is unprintable",

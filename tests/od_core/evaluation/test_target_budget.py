@@ -311,8 +311,8 @@ def test_simulated_releases_meet_targets_by_category_as_often_as_planned():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("within", "less"), [("1 trip", 0.7), ("2 trips", 0.8)])
-def test_tolerances_of_a_trip_or_two_are_met_and_leave_little_slack(within, less):
+@pytest.mark.parametrize(("within", "most", "less"), [("1 trip", 0.97, 0.7), ("2 trips", CHANCE, 0.8)])
+def test_tolerances_of_a_trip_or_two_are_met_and_leave_little_slack(within, most, less):
     """Two binomial shares of 2,000 and of 3,000 releases differ by less than 5 standard deviations (6e-7): by 3.6 %.
 
     Trips are whole, so the share that meets a tolerance of one trip falls in jumps as rho does: 96 % of the releases
@@ -334,7 +334,7 @@ def test_tolerances_of_a_trip_or_two_are_met_and_leave_little_slack(within, less
         classes = classes_of(tried, targets, counts)
         return np.mean([max(ratios_of(classes, release)) <= 1 for release in simulated_releases(tried, counts, 3000)])
 
-    assert met(found.rho) > CHANCE - by_chance
+    assert CHANCE - by_chance < met(found.rho) < most + by_chance
     assert met(found.rho * less) < CHANCE - by_chance
 
 
