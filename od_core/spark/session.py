@@ -125,7 +125,8 @@ def check_session(session: SparkSession) -> None:
 
     def setting(name: str) -> str | None:
         with suppress(PySparkException):  # some platforms hide the cluster's settings
-            return session.conf.get(name, None)
+            value: str | None = session.conf.get(name, None)  # make lint also runs where PySpark is not installed
+            return value
         return None
 
     _refuse_repetition(setting)
