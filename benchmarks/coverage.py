@@ -22,8 +22,8 @@ MOST_ZEROS = 5_000_000
 def coverage(releases: Iterable[Release], truth: Nodes) -> pd.DataFrame:
     """Return the share of cells whose interval contains the true count, by pair of levels and class of TRUE size.
 
-    NOT private: the result depends on the true counts. A cell is a pair of areas. Its interval is extended to the
-    released number if necessary.
+    NOT private: the result depends on the true counts. A cell is a pair of areas. Its interval is that of a cell that
+    was chosen before the release (``selected=False``), extended to the released number if necessary.
 
     Args:
         releases: releases of one plan, each with its own noise.

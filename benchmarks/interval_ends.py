@@ -1,5 +1,7 @@
 """Measure released flows that lie outside the interval of the least-squares estimate, to which the interval is widened.
 
+The interval is the usual one, of flows that were chosen before the release.
+
     python -m benchmarks.interval_ends --markdown
     python -m benchmarks.interval_ends --epsilon 1 --runs 20 --json
 

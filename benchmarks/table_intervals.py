@@ -2,11 +2,13 @@
 
     python -m benchmarks.table_intervals --markdown
     python -m benchmarks.table_intervals --case households --epsilon 1 --runs 20 --json
+    python -m benchmarks.table_intervals --case flights gaussian --csv docs/reference/tables
 
 Every run is an independent release with certified noise. The true numbers are public or synthetic. Of group sizes, a
 row has one level: the coverage of the numbers of groups of at most each size (apart from each other, the true numbers
 that are 0 or all groups of the area) and of the numbers of members, with the mean widths of the intervals. Of boxes, a
-row has one class of true numbers of trips.
+row has one class of true numbers of trips, or those that were published above 0; ``before`` are intervals of boxes that
+were chosen before the release.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -27,7 +30,7 @@ from benchmarks.measuring import machine, printed, read_again, steps
 from benchmarks.stops import CASES as POINTS
 from benchmarks.synthetic_groups import KnownGroups
 from benchmarks.synthetic_stops import KnownPoints
-from benchmarks.tables import markdown_table
+from benchmarks.tables import csv_figure, markdown_table, write_csv
 from od_core import Budget, PrivacyUnit
 from od_core.group_sizes import release as group_sizes
 from od_core.group_sizes.groups import Counts, Frame
@@ -56,6 +59,11 @@ MEASURED = {
 TREES = ("privtree", "daf_entropy", "daf_homogeneity", "eug")
 CLASSES = (0, 1, 10, 100)
 """Least true number of trips of each class of boxes."""
+
+PUBLISHED = -1
+"""In place of a class: boxes of any, whose published counts are above 0."""
+
+CLASS_NAMES = {0: "0", 1: "1 to 9", 10: "10 to 99", 100: "100 or more", PUBLISHED: "published above 0"}
 
 LEAST_NUMBERS = 1_000
 """Least number of areas in all runs together for which the Markdown table has the coverage of members."""
@@ -112,16 +120,25 @@ def group_size_coverage(data: KnownGroups, measured: str, epsilon: str, runs: in
 
 
 def covered_boxes(release: StopsRelease, data: KnownPoints) -> pd.DataFrame:
-    """Return, for each box of a release, its true number of trips, whether its interval holds it, and its width."""
+    """Return, for each box of a release, its true number of trips, whether its interval holds it, and its width.
+
+    ``published`` says whether its count is above 0. ``before`` are intervals that do not allow for this selection.
+    """
     boxes = release.measured
     cells, ranges = filled_cells(data.points, data.grid), np.stack([boxes.lower, boxes.upper], axis=2).astype(np.int64)
     true = true_answers(cells, ranges)
-    lower, upper = release.intervals
-    return pd.DataFrame({"true": true, "held": (lower <= true) & (true <= upper), "width": upper - lower})
+    columns = {"true": true, "published": release.counts > 0}
+    for name, of in (("_before", replace(release, selected=False)), ("", release)):
+        lower, upper = of.intervals
+        columns |= {f"held{name}": (lower <= true) & (true <= upper), f"width{name}": upper - lower}
+    return pd.DataFrame(columns)
 
 
 def box_coverage(data: KnownPoints, mechanism: str, epsilon: str, runs: int) -> pd.DataFrame:
-    """Return the mean coverage and widths over several releases, one row per class of true numbers of trips."""
+    """Return the mean coverage and widths over several releases, one row per class of true numbers of trips.
+
+    A further row has the boxes of all classes that were published above 0.
+    """
     plan = plan_stops(
         data.grid, unit=PrivacyUnit("trip", "unbounded"), budget=Budget(epsilon=epsilon), mechanism=mechanism
     )
@@ -132,7 +149,9 @@ def box_coverage(data: KnownPoints, mechanism: str, epsilon: str, runs: int) -> 
         tables.append(covered_boxes(release, data))
     table = pd.concat(tables)
     table["least_trips"] = np.array(CLASSES)[np.searchsorted(CLASSES, table["true"], side="right") - 1]
-    by_class = table.groupby("least_trips")[["held", "width"]]
+    published = table[table["published"]].assign(least_trips=PUBLISHED)
+    names = ["held_before", "held", "width_before", "width"]
+    by_class = pd.concat([table, published]).groupby("least_trips")[names]
     return by_class.mean().join(by_class.size().rename("boxes")).reset_index()
 
 
@@ -192,13 +211,30 @@ def markdown(results: dict[str, list[dict[str, Any]]]) -> str:
                 "width of members": _widths(levels, "width_of_members", "of_members"),
             }
         )
-    names = {0: "0", 1: "1 to 9", 10: "10 to 99", 100: "100 or more"}
     cases: dict[tuple[str, ...], dict[str, str]] = {}
     for row in results["boxes"]:
         of = {"data": row["case"], "epsilon": row["epsilon"], "mechanism": row["mechanism"]}
-        line = cases.setdefault(tuple(of.values()), of | dict.fromkeys(names.values(), "-"))
-        line[names[row["least_trips"]]] = f"{row['held']:.1%} ({row['width']:,.0f})"
+        line = cases.setdefault(tuple(of.values()), of | dict.fromkeys(CLASS_NAMES.values(), "-"))
+        before = f"{row['held_before']:.1%} → " if row["least_trips"] == PUBLISHED else ""
+        line[CLASS_NAMES[row["least_trips"]]] = f"{before}{row['held']:.1%} ({row['width']:,.0f})"
     return "\n".join(line for rows in (group_rows, [*cases.values()]) if rows for line in markdown_table(rows))
+
+
+def csv_rows(boxes: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the figures of boxes as in ``uncertainty-boxes.csv``."""
+    return [
+        {
+            "data": row["case"],
+            "epsilon": row["epsilon"],
+            "mechanism": row["mechanism"],
+            "trips": ("true " if row["least_trips"] != PUBLISHED else "") + CLASS_NAMES[row["least_trips"]],
+            "before_percent": f"{100 * row['held_before']:.1f}",
+            "percent": f"{100 * row['held']:.1f}",
+            "mean_width_before": csv_figure(row["width_before"]),
+            "mean_width": csv_figure(row["width"]),
+        }
+        for row in boxes
+    ]
 
 
 def main() -> None:
@@ -207,12 +243,15 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--read", nargs="+", type=Path, help="JSON results to read again, for --markdown")
     parser.add_argument("--markdown", action="store_true", help="print Markdown tables")
+    parser.add_argument("--csv", type=Path, metavar="FOLDER", help="write uncertainty-boxes.csv in this folder")
     parser.add_argument("--small", action="store_true", help="small data and one run, to see that it runs")
     parser.add_argument("--case", nargs="+", choices=(*GROUPS, *BOXES), default=(*GROUPS, *BOXES), metavar="NAME")
     parser.add_argument("--epsilon", nargs="+", default=["0.1", "1"])
     parser.add_argument("--runs", type=int, default=20)
     options = parser.parse_args()
     results = read_again(options.read, ("group_sizes", "boxes")) if options.read else measured(options)
+    if options.csv:
+        write_csv(options.csv / "uncertainty-boxes.csv", csv_rows(results["boxes"]))
     if options.markdown:
         print(markdown(results))
         return

@@ -1,5 +1,6 @@
 /** Changes between two releases of the same areas, as `od_core/flows/publishing/changes.py` computes them. */
 
+import { DEVIATIONS } from "./confidence";
 import type { Areas, Direction, Flow, Flows, Totals, Trips } from "./flows";
 
 /** The change of some trips since an earlier release. */
@@ -12,12 +13,19 @@ export interface Change {
   certain: boolean;
 }
 
-export function changeBetween(before: Trips, after: Trips): Change {
+/** The change between two numbers; `deviations` are those of numbers that were selected. */
+export function changeBetween(before: Trips, after: Trips, deviations = DEVIATIONS): Change {
   const change = after.trips - before.trips;
   if (!before.interval || !after.interval) return { before: before.trips, change, interval: null, certain: false };
   const [x, y] = [distances(before.trips, before.interval), distances(after.trips, after.interval)];
-  const lower = change - Math.min(rootOfSquares(y.reachDown, x.up), y.down + x.up);
-  const upper = change + Math.min(rootOfSquares(y.up, x.reachDown), y.up + x.down);
+  const k = deviations / DEVIATIONS;
+  const [isMore, isLess] = [k > 1 && change > 0, k > 1 && change < 0];
+  const lower = isMore
+    ? change - root(Math.max(y.down, k * y.up), k * x.up)
+    : change - Math.min(root(y.reachDown, x.up), y.down + x.up);
+  const upper = isLess
+    ? change + root(k * y.up, Math.max(x.down, k * x.up))
+    : change + Math.min(root(y.up, x.reachDown), y.up + x.down);
   return { before: before.trips, change, interval: [lower, upper], certain: lower > 0 || upper < 0 };
 }
 
@@ -27,7 +35,7 @@ function distances(trips: number, [lower, upper]: [number, number]): { down: num
   return { down, up, reachDown: lower === 0 ? Math.max(down, up) : down };
 }
 
-function rootOfSquares(one: number, other: number): number {
+function root(one: number, other: number): number {
   return Math.ceil(Math.sqrt(one * one + other * other));
 }
 
@@ -40,16 +48,21 @@ export class Comparison {
 
   between(origins: Areas, destinations: Areas): Trips & { change: Change } {
     const [then, now] = [this.before, this.after].map((flows) => flows.between(origins, destinations));
-    return { ...now, change: changeBetween(then, now) };
+    return { ...now, change: changeBetween(then, now, this.deviations(origins, destinations)) };
+  }
+
+  private deviations(origins: Areas, destinations: Areas): number {
+    return Math.min(...[this.before, this.after].map((flows) => flows.selection(origins, destinations).changes));
   }
 
   totals(selected: Areas): Totals {
     const [before, after] = [this.before.totals(selected), this.after.totals(selected)];
-    const changed = (name: "outflow" | "inflow" | "within"): Trips => ({
+    const changed = (name: "outflow" | "inflow" | "within", deviations?: number): Trips => ({
       ...after[name],
-      change: changeBetween(before[name], after[name]),
+      change: changeBetween(before[name], after[name], deviations),
     });
-    return { ...after, outflow: changed("outflow"), inflow: changed("inflow"), within: changed("within") };
+    const within = changed("within", this.deviations(selected, selected));
+    return { ...after, outflow: changed("outflow"), inflow: changed("inflow"), within };
   }
 
   /** Flows of the selection, changes that are larger than their uncertainty first. Only `most` are compared. */

@@ -70,11 +70,19 @@ export interface SegmentLevelData {
   variance: Column | null;
 }
 
+/** See `Selection` in `confidence.ts`; by the levels of origins and destinations. */
+export interface SelectionData {
+  deviations: number[][];
+  leastListed: number[][];
+  changes: number[][];
+}
+
 export interface BreakdownData {
   name: string;
   categories: string[];
   /** For each category, the released trips of each pair of areas. */
   trips: Column[];
+  selection?: SelectionData | null;
   /** For each release, its levels. */
   fits: SegmentLevelData[][];
 }
@@ -111,6 +119,8 @@ export interface Header {
   /** Totals are null for a side without, and absent in the pages of earlier versions. */
   fits: { byNoise: boolean; nothingDropped: boolean; levels: LevelData[]; totals?: (TotalsData | null)[] }[];
   leaves: PairsData;
+  /** Null without intervals of what people read, and absent in the pages of earlier versions. */
+  selection?: SelectionData | null;
   /** Null if places are unknown, or the page has no zones. */
   distances: DistanceData | null;
   /** Null if there are no breakdowns. */

@@ -1,21 +1,46 @@
-/** The ends of 90 % intervals, as `od_core/flows/confidence.py` computes them, bit for bit. */
+/** The ends of 90 % intervals, as `od_core/flows/interval_ends.py` computes them, bit for bit. */
 
 export const DEVIATIONS = 1.6448536269514722;
 const TOLERANCE = 1e-9;
 const MOST_TOLERANCE = 0.25;
 
-export function halfWidth(estimate: number, variance: number): number {
-  const width = DEVIATIONS * Math.sqrt(variance);
+const FAR = 5;
+
+export function halfWidth(estimate: number, variance: number, deviations = DEVIATIONS): number {
+  const width = deviations * Math.sqrt(variance);
   const rounding = Math.min(TOLERANCE * (1 + Math.abs(estimate)), MOST_TOLERANCE);
   return Math.max(Math.max(width + 0.25, 0.5), Math.ceil(width - 0.5)) + rounding;
 }
 
-export function lowerBound(estimate: number, variance: number): number {
-  return Math.max(Math.ceil(estimate - halfWidth(estimate, variance)), 0);
+/** Which numbers of a table people read, as `Selection` in `od_core/flows/interval_ends.py`: deviations of the lower ends
+ * of those above 0, the least of the largest, and the deviations of changes. */
+export interface Selection {
+  deviations: number;
+  leastListed: number;
+  changes: number;
+}
+
+/** Of numbers that were not chosen by what was released. */
+export const CHOSEN_BEFORE: Selection = { deviations: DEVIATIONS, leastListed: Infinity, changes: DEVIATIONS };
+
+/** The lower end; other `deviations` are those of numbers that were released above 0. */
+export function lowerBound(estimate: number, variance: number, deviations = DEVIATIONS, isListed = false): number {
+  const own = isListed || estimate < FAR * Math.sqrt(variance) ? deviations : DEVIATIONS;
+  return Math.max(Math.ceil(estimate - halfWidth(estimate, variance, own)), 0);
 }
 
 export function upperBound(estimate: number, variance: number): number {
   return Math.max(Math.floor(estimate + halfWidth(estimate, variance)), 0);
+}
+
+/** What an interval says of its number; "" of one that was released as 0, or has no interval. */
+export type Reliability = "solid" | "rough" | "may be none" | "";
+
+/** The word on trips with their interval, as `reliability` in `interval_ends.py`. */
+export function reliability(trips: number, interval: [lower: number, upper: number] | null): Reliability {
+  if (!interval || trips === 0) return "";
+  if (interval[0] <= 0) return "may be none";
+  return 4 * (interval[1] - interval[0]) <= trips ? "solid" : "rough";
 }
 
 /** Estimates of a sum of nodes; see `Estimates` in `od_core/flows/estimation/fitted_tree.py`. */
@@ -40,10 +65,10 @@ export function added(one: Estimate, other: Estimate): Estimate {
 }
 
 /** The interval of a sum; see `bounds_of` in `od_core/flows/estimation/intervals.py`. */
-export function bounds(sum: Estimate): [lower: number, upper: number] {
+export function bounds(sum: Estimate, deviations = DEVIATIONS, isListed = false): [lower: number, upper: number] {
   const alone = upperBound(sum.estimate, sum.variance) + Math.trunc(sum.most);
   const together = upperBound(sum.estimate + Math.max(sum.unseen, 0), sum.variance + sum.doubt);
-  return [lowerBound(sum.estimate, sum.variance), sum.most > 0 ? Math.min(alone, together) : alone];
+  return [lowerBound(sum.estimate, sum.variance, deviations, isListed), sum.most > 0 ? Math.min(alone, together) : alone];
 }
 
 /** The side on which the true trips probably are if the released ones lie at an end of their interval, and the unbiased

@@ -1,6 +1,7 @@
 /** Write the numbers of a selection as CSV (RFC 4180), with what a reader must know in every row. */
 
 import type { Change } from "./changes";
+import { reliability, type Reliability } from "./confidence";
 import { make } from "./dom";
 import type { Flow, Totals, Trips } from "./flows";
 
@@ -11,6 +12,8 @@ export interface Row {
   name: string;
   value: number | null;
   interval: [lower: number, upper: number] | null;
+  /** Of trips alone. */
+  word?: Reliability;
   /** Since another release, if the reader compares with one. */
   change?: Change;
 }
@@ -45,11 +48,11 @@ export function rowsOf(totals: Totals | null, flows: Flow[], measure: string, of
 
 /** A row of the trips of one category, or of one band of distance. */
 export function partRow(measure: string, name: string, of: Trips): Row {
-  return { measure, level: "", area: "", name, value: of.trips, interval: of.interval };
+  return { measure, level: "", area: "", name, ...numbers(of) };
 }
 
-function numbers({ trips, interval, change }: Trips): Pick<Row, "value" | "interval" | "change"> {
-  return { value: trips, interval, change };
+function numbers({ trips, interval, change }: Trips): Pick<Row, "value" | "interval" | "word" | "change"> {
+  return { value: trips, interval, word: reliability(trips, interval), change };
 }
 
 /** What a row is of: what is selected, in which release, and what a reader must know. */
@@ -61,8 +64,8 @@ interface Stated {
 
 export function csv(rows: (Row & Stated)[]): string {
   const changes = rows.some(({ change }) => change) ? ["before", "change", "change_lower", "change_upper"] : [];
-  const heads = ["measure", "level", "area", "name", "value", "lower", "upper", ...changes, "selection", "release", "note"];
-  const lines = rows.map(({ measure, level, area, name, value, interval, change, selection, release, note }) => [
+  const heads = ["measure", "level", "area", "name", "value", "lower", "upper", "reliability", ...changes, "selection", "release", "note"];
+  const lines = rows.map(({ measure, level, area, name, value, interval, word, change, selection, release, note }) => [
     measure,
     level,
     area,
@@ -70,6 +73,7 @@ export function csv(rows: (Row & Stated)[]): string {
     value ?? "",
     interval?.[0] ?? "",
     interval?.[1] ?? "",
+    word ?? "",
     ...[change?.before, change?.change, change?.interval?.[0], change?.interval?.[1]]
       .slice(0, changes.length)
       .map((number) => number ?? ""),

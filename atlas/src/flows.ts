@@ -3,7 +3,18 @@
 import { AreaTotals, addedAreas, type AreaEstimates } from "./area_totals";
 import type { Change } from "./changes";
 import { Data } from "./columns";
-import { added, bounds, likely, meanBounds, shareBounds, type Estimate, type Likely } from "./confidence";
+import {
+  CHOSEN_BEFORE,
+  DEVIATIONS,
+  added,
+  bounds,
+  likely,
+  meanBounds,
+  shareBounds,
+  type Estimate,
+  type Likely,
+  type Selection,
+} from "./confidence";
 import { Distances, type Band } from "./distances";
 import { FittedTree, FlowTree } from "./fitted_tree";
 import { Geography } from "./geography";
@@ -91,9 +102,10 @@ export class Flows {
     if (part && !this.category) throw new Error("The other page does not have this category.");
   }
 
-  /** Trips from some areas to others; see `ReleasedFlows.trips_between`. */
+  /** Trips from some areas to others: a row of the tables if both are one area, otherwise `ReleasedFlows.trips_between`. */
   between(origins: Areas, destinations: Areas): Trips {
-    return this.betweenZones(this.originZones(origins), this.destinationZones(destinations));
+    const selection = this.selection(origins, destinations);
+    return this.betweenZones(this.originZones(origins), this.destinationZones(destinations), selection);
   }
 
   /** Trips from and to some areas of both sides, taken together as one area. */
@@ -105,7 +117,8 @@ export class Flows {
     const estimates = this.areaEstimates(here, elsewhere, all);
     const outflow = this.marked(0, this.sum(inside, outside), estimates && estimates.outflow);
     const inflow = this.marked(1, this.sum(outside, inside), estimates && estimates.inflow);
-    const within = this.withInterval(this.sum(inside, inside), estimates && estimates.within);
+    const own = this.selection(selected, selected);
+    const within = this.withInterval(this.sum(inside, inside), estimates && estimates.within, own);
     const begun = within.trips + outflow.trips;
     const share = begun > 0 && !this.category ? Math.round(1e6 * Math.min(Math.max(within.trips / begun, 0), 1)) / 1e6 : null;
     const rest = { outflow, inflow, within, meanDistance: this.meanDistance(inside, here, all) };
@@ -168,7 +181,9 @@ export class Flows {
       if (rank >= most) return { ...ends, trips: trips[area], interval: null };
       const partner = other.parts(other.zonesIn(level, [area]));
       const estimate = direction === "from" ? this.estimate(selection, partner) : this.estimate(partner, selection);
-      return { ...ends, ...this.withInterval(trips[area], estimate) };
+      const one = { level, areas: [area] };
+      const own = direction === "from" ? this.selection(selected, one) : this.selection(one, selected);
+      return { ...ends, ...this.withInterval(trips[area], estimate, own) };
     });
   }
 
@@ -188,7 +203,8 @@ export class Flows {
       if (rank >= known) return { origin: o, destination: d, trips: count, interval: null };
       const [one, other] = [origin.zonesIn(level, [o]), destination.zonesIn(level, [d])];
       const estimate = this.estimate(origin.parts(one), destination.parts(other));
-      return { origin: o, destination: d, ...this.withInterval(count, estimate) };
+      const selection = this.selection({ level, areas: [o] }, { level, areas: [d] });
+      return { origin: o, destination: d, ...this.withInterval(count, estimate, selection) };
     });
   }
 
@@ -198,10 +214,11 @@ export class Flows {
     const to = this.tree.destination.parts(this.destinationZones(destinations));
     const found = this.segments?.between(from, to);
     if (!found) return null;
-    return found.map(({ name, categories, trips, estimates }) => ({
-      name,
-      rows: categories.map((category, k) => ({ category, ...this.withInterval(trips[k], estimates && estimates[k]) })),
-    }));
+    return found.map(({ name, categories, trips, estimates, selection }) => {
+      const own = this.selection(origins, destinations, selection);
+      const row = (k: number): Trips => this.withInterval(trips[k], estimates && estimates[k], own);
+      return { name, rows: categories.map((category, k) => ({ category, ...row(k) })) };
+    });
   }
 
   /** Trips from some areas to others by bands of their distance; null if the page has no distances. */
@@ -262,9 +279,17 @@ export class Flows {
     return this.tree.destination.zonesIn(level, areas);
   }
 
-  private betweenZones(origins: Uint8Array, destinations: Uint8Array): Trips {
+  private betweenZones(origins: Uint8Array, destinations: Uint8Array, selection?: Selection): Trips {
     const [from, to] = [this.tree.origin.parts(origins), this.tree.destination.parts(destinations)];
-    return this.withInterval(this.sum(origins, destinations), this.estimate(from, to));
+    return this.withInterval(this.sum(origins, destinations), this.estimate(from, to), selection);
+  }
+
+  /** The selection of the trips from one area to another, whose intervals the tables have, too. Areas that a reader takes
+   * together were not chosen by their trips. */
+  selection(origins: Areas, destinations: Areas, given = (this.category ?? this.data.header).selection): Selection {
+    if (!given || origins.areas.length !== 1 || destinations.areas.length !== 1) return CHOSEN_BEFORE;
+    const at = (of: number[][]): number => of[origins.level][destinations.level];
+    return { deviations: at(given.deviations), leastListed: at(given.leastListed), changes: at(given.changes) };
   }
 
   /** Released trips from some zones to others. */
@@ -276,9 +301,10 @@ export class Flows {
   }
 
   /** Trips with the interval of their estimate, which is widened to contain them. */
-  private withInterval(trips: number, estimate: Estimate | null): Trips {
+  private withInterval(trips: number, estimate: Estimate | null, selection = CHOSEN_BEFORE): Trips {
     if (!estimate) return { trips, interval: null };
-    const [lower, upper] = bounds(estimate);
+    const deviations = trips > 0 ? selection.deviations : DEVIATIONS;
+    const [lower, upper] = bounds(estimate, deviations, trips >= selection.leastListed);
     return { trips, interval: [Math.min(lower, trips), Math.max(upper, trips)] };
   }
 

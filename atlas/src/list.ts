@@ -4,7 +4,7 @@ import type { Client } from "./client";
 import { byId, isolated, make, number } from "./dom";
 import type { Areas, Trips } from "./flows";
 import type { Side } from "./messages";
-import { changeText, interval } from "./panel";
+import { changeText, intervalAndWord, isFaint } from "./panel";
 import { folded } from "./search";
 
 /** Number of areas that are listed at first, and that a click adds. */
@@ -63,8 +63,8 @@ export class AreaList {
     if (asked !== this.latest) return;
     const intervals = trips.flat().some((one) => one.interval);
     const cell = (of: Trips): HTMLElement =>
-      make("td", { class: of.change && !of.change.certain ? "number faint" : "number" }, number(of.trips), " ", ...small(of));
-    const small = (of: Trips): HTMLElement[] => (of.change || of.interval ? [make("small", {}, of.change ? changeText(of) : interval(of))] : []);
+      make("td", { class: isFaint(of) ? "number faint" : "number" }, number(of.trips), " ", ...small(of));
+    const small = (of: Trips): HTMLElement[] => (of.change || of.interval ? [make("small", {}, of.change ? changeText(of) : intervalAndWord(of))] : []);
     const rows = areas.map((area, k) => {
       const box = make("input", {
         type: "checkbox",
@@ -83,7 +83,7 @@ export class AreaList {
     });
     const heads = [isolated(side.levels[level]), ...columns.map(({ measure }) => measure)];
     const changes = trips.flat().some((one) => one.change);
-    const note = changes ? " Beside each number is its change with the 90 % interval; pale ones may not have changed." : intervals ? " Beside each number is its 90 % interval." : "";
+    const note = changes ? " Beside each number is its change with the 90 % interval; pale ones may not have changed." : intervals ? " Beside each number is its 90 % interval and the word on it." : "";
     const focused = document.activeElement instanceof HTMLInputElement ? document.activeElement.value : "";
     const table = byId("areas");
     const held = table.contains(document.activeElement);

@@ -8,7 +8,7 @@ import { AreaList, type Column } from "./list";
 import { viewOf } from "./frames";
 import { FlowMap, type Circle, type Scene } from "./map";
 import type { Opened, Side } from "./messages";
-import { changeText, chips, flowTable, interval, matrixTable, tiles, type Named } from "./panel";
+import { changeText, chips, flowTable, intervalAndWord, matrixTable, tiles, type Named } from "./panel";
 import { divided, profileTables, type Profile } from "./profile";
 import { partner, sceneOfAll, sceneOfSelection } from "./scene";
 import { Search } from "./search";
@@ -78,6 +78,7 @@ class Atlas {
     document.querySelector("main")!.hidden = false;
     this.map = this.makeMap();
     byId("under").textContent = opened.header.notes[0];
+    byId("words").hidden = !opened.hasIntervals;
     byId("notes").replaceChildren(...opened.header.notes.slice(1).map((note) => make("p", {}, note)), citation(opened));
     this.show();
   }
@@ -374,7 +375,7 @@ class Atlas {
     if (!this.map) return;
     const hasShapes = (this.showsOther ? this.other : this.side).shapes !== null;
     const plain = hasShapes ? "Darker areas have more trips." : "Larger circles have more trips.";
-    const sizes = !this.comparing ? plain : "Blue: more trips than before. Red: fewer. Pale: may not have changed.";
+    const sizes = !this.comparing ? plain : "Blue: more trips than before. Red: fewer. Dotted or striped: may not have changed.";
     byId("map").setAttribute("aria-label", `Map. ${shown} Move with the arrow keys, zoom with + and -. The list has the same areas as a table.`);
     byId("hint").textContent = `${shown} ${sizes}`;
   }
@@ -382,7 +383,7 @@ class Atlas {
   private hint(circle: Circle | null): void {
     if (!circle) return;
     const { trips, interval: known, change, label } = circle;
-    const range = known ? ` (${interval({ interval: known })})` : "";
+    const range = known ? ` (${intervalAndWord({ trips, interval: known })})` : "";
     const changed = change ? `, change ${changeText({ trips, interval: known, change })}` : "";
     const numbers = circle.selected ? [] : [`: ${number(trips)} trips${range}${changed}`];
     byId("hint").replaceChildren(make("bdi", {}, label), ...numbers);

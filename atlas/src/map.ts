@@ -5,6 +5,7 @@ import { select } from "d3-selection";
 import { zoom, zoomIdentity, type ZoomBehavior, type ZoomTransform } from "d3-zoom";
 
 import type { Change } from "./changes";
+import type { Reliability } from "./confidence";
 import { byId, isolated, make, number } from "./dom";
 import { frameOf, type Point, type View } from "./frames";
 
@@ -14,7 +15,7 @@ export interface Circle {
   label: string;
   trips: number;
   selected: boolean;
-  /** Whether the trips may be 0. */
+  /** Whether the trips may be none or, if the reader compares, may not have changed. */
   faint: boolean;
   interval: [lower: number, upper: number] | null;
   /** Since another release, if the reader compares with one; its size is drawn instead of the trips. */
@@ -26,7 +27,8 @@ export interface Line {
   from: number;
   to: number;
   trips: number;
-  faint: boolean;
+  /** Of changes, "solid" or "may be none". */
+  word: Reliability;
 }
 
 export interface Scene {
@@ -61,6 +63,8 @@ const WIDEST = 7;
 const THINNEST = 0.4;
 const REACH = 12;
 const COLOURS = ["ink", "paper", "raised", "muted", "line", "border", "flow", "route", "less", "selected"];
+/** Pixels of the dashes and gaps of lines, by what their intervals say. */
+const DASHES: Record<Reliability, number[]> = { solid: [], rough: [9, 3], "may be none": [2, 4], "": [] };
 /** Largest scale to which the map zooms by itself. */
 const FOCUS = 24;
 /** Pixels of the map for each label, and the most and the fewest labels. */
@@ -83,6 +87,8 @@ export class FlowMap {
   /** Largest extent of a circle. */
   private most = 1;
   private mostOfLines = 1;
+  /** By colour. */
+  private readonly stripes = new Map<string, CanvasPattern>();
   private width = 0;
   private height = 0;
 
@@ -225,8 +231,8 @@ export class FlowMap {
       const radius = this.radius(circle);
       context.beginPath();
       context.arc(...point, radius, 0, 2 * Math.PI);
-      context.globalAlpha = circle.selected ? 0.9 : circle.faint ? 0.25 : 0.6;
-      context.fillStyle = colour(fillOf(circle));
+      context.globalAlpha = circle.selected ? 0.9 : 0.6;
+      context.fillStyle = this.fill(context, circle, colour(fillOf(circle)), 1);
       context.fill();
       context.globalAlpha = 1;
       context.lineWidth = circle.selected ? 2 : 0.75;
@@ -294,13 +300,22 @@ export class FlowMap {
       context.fillStyle = colour("paper");
       context.fill(path, "evenodd");
       const share = Math.sqrt(extent(circle) / this.most);
-      context.globalAlpha = circle.selected ? 0.75 : extent(circle) ? shade(share) * (circle.faint ? 0.4 : 1) : 0;
-      context.fillStyle = colour(fillOf(circle));
+      context.globalAlpha = circle.selected ? 0.75 : extent(circle) ? shade(share) : 0;
+      context.fillStyle = this.fill(context, circle, colour(fillOf(circle)), k);
       context.fill(path, "evenodd");
       context.globalAlpha = 1;
       context.stroke(path);
     }
     context.restore();
+  }
+
+  /** A colour, or stripes of it for areas whose trips may be none; `scale` is that of the drawing. */
+  private fill(context: CanvasRenderingContext2D, circle: Circle, colour: string, scale: number): string | CanvasPattern {
+    if (!circle.faint || circle.selected) return colour;
+    const stripes = this.stripes.get(colour) ?? striped(context, colour);
+    this.stripes.set(colour, stripes);
+    stripes.setTransform(new DOMMatrix().scale(1 / scale));
+    return stripes;
   }
 
   /** Make the outlines of the areas in each frame. */
@@ -333,16 +348,18 @@ export class FlowMap {
     const neck = onCurve(from, bend, to, gap + head);
     const [x, y] = [(tip[0] - neck[0]) / head, (tip[1] - neck[1]) / head];
     const half = Math.max(3, 1.1 * width);
-    for (const [name, wider, alpha] of [["paper", Math.min(1.6, width), 0.8], [line.trips < 0 ? "less" : "route", 0, line.faint ? 0.35 : 0.85]] as const) {
+    for (const [name, wider, alpha] of [["paper", Math.min(1.6, width), 0.8], [line.trips < 0 ? "less" : "route", 0, 0.85]] as const) {
       context.globalAlpha = alpha;
       context.strokeStyle = context.fillStyle = colour(name);
       context.lineWidth = width + wider;
       context.lineCap = "butt";
+      context.setLineDash(name === "paper" ? [] : DASHES[line.word]);
       context.beginPath();
       context.moveTo(...from);
       const part = along(from, bend, to, gap + head);
       context.quadraticCurveTo(from[0] + part * (bend[0] - from[0]), from[1] + part * (bend[1] - from[1]), ...neck);
       context.stroke();
+      context.setLineDash([]);
       context.beginPath();
       context.moveTo(...tip);
       context.lineTo(neck[0] - half * y, neck[1] + half * x);
@@ -360,7 +377,9 @@ export class FlowMap {
   /** State what widths of lines and sizes or shades of areas mean. */
   private showKey(): void {
     this.mostOfLines = Math.max(1, ...this.scene.lines.map((line) => Math.abs(line.trips)));
-    const [noun, sign] = this.scene.circles.some(({ change }) => change) ? ["change of trips", "\u00b1"] : ["trips", ""];
+    const compares = this.scene.circles.some(({ change }) => change);
+    const [noun, sign] = compares ? ["change of trips", "\u00b1"] : ["trips", ""];
+    const said = (word: Reliability): string => (!compares ? word : word === "solid" ? "changed" : "may not have changed");
     const text = (value: number): string => `${sign}${number(value)}`;
     const sample = (size: number, shape: string): HTMLElement => {
       const drawn = make("i");
@@ -375,6 +394,11 @@ export class FlowMap {
       const width = this.widthOf(value);
       items.push(make("span", {}, sample(20, `<path d="M0 10H20" stroke="var(--route)" stroke-width="${width}"/>`), text(value)));
     }
+    const words = new Set(this.scene.lines.map(({ word }) => word));
+    for (const word of (["solid", "rough", "may be none"] as const).filter((one) => words.has(one))) {
+      const line = `<line x2="32" y1="10" y2="10" stroke="var(--route)" stroke-width="3" stroke-dasharray="${DASHES[word].join(" ")}"/>`;
+      items.push(make("span", {}, sample(32, line), said(word)));
+    }
     const sizes = this.scene.circles.some((circle) => !circle.selected && extent(circle)) ? steps(this.most) : [];
     if (sizes.length) items.push(make("span", {}, `Areas, ${noun}:`));
     for (const value of sizes) {
@@ -384,6 +408,8 @@ export class FlowMap {
         : `<circle cx="${r}" cy="10" r="${r}" fill="var(--flow)" fill-opacity="0.6"/>`;
       items.push(make("span", {}, sample(this.scene.shapes ? 20 : 2 * r, shape), text(value)));
     }
+    const striped = this.scene.circles.some((circle) => circle.faint && !circle.selected && extent(circle));
+    if (striped) items.push(make("span", {}, `Striped areas: ${said("may be none")}`));
     if (this.frames.length > 1) items.push(make("span", {}, "Areas far away are in boxes, at other scales."));
     byId("key").replaceChildren(...items);
   }
@@ -565,6 +591,15 @@ function at(from: Point, bend: Point, to: Point, part: number): Point {
 
 function minus([x, y]: Point, [u, v]: Point): Point {
   return [x - u, y - v];
+}
+
+/** Diagonal stripes of a colour. */
+function striped(context: CanvasRenderingContext2D, colour: string): CanvasPattern {
+  const tile = new OffscreenCanvas(6, 6);
+  const stripes = tile.getContext("2d")!;
+  stripes.fillStyle = colour;
+  for (let k = 0; k < 6; k++) for (const x of [k, (k + 1) % 6]) stripes.fillRect(x, 5 - k, 1, 1);
+  return context.createPattern(tile, "repeat")!;
 }
 
 /** Opacity of an area whose trips are the square of a share of the most. */

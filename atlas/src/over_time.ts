@@ -3,7 +3,7 @@
 import { changeBetween } from "./changes";
 import { byId, isolated, make, number } from "./dom";
 import type { Trips } from "./flows";
-import { changeText, interval } from "./panel";
+import { changeText, intervalAndWord } from "./panel";
 import { rankOf } from "./search";
 
 interface Level {
@@ -23,11 +23,14 @@ interface Given {
   values: Columns;
   totals: [Columns, Columns];
   sizes: [number, number];
+  /** Of the ends towards 0 of changes, by period and by the levels of origins and destinations. */
+  deviations: number[][][];
 }
 
 /** An area of a side: its place among those of all levels, its names and those of the areas that contain it. */
 interface Place {
   place: number;
+  level: number;
   key: string;
   name: string;
   shown: string;
@@ -48,7 +51,7 @@ function placesOf(levels: Level[]): Place[] {
       const label = labels[area];
       const name = depth === 0 ? "all areas" : label.includes(code) ? label : `${label} (${code})`;
       const shown = [name, ...above[depth][area]].join(", ") + (depth === 0 ? "" : ` – ${level}`);
-      return { place: place++, key: depth === 0 ? "all" : `${level}:${code}`, name, shown, names: [label, code], above: above[depth][area] };
+      return { place: place++, level: depth, key: depth === 0 ? "all" : `${level}:${code}`, name, shown, names: [label, code], above: above[depth][area] };
     });
   });
 }
@@ -96,35 +99,39 @@ function show(): void {
     return;
   }
   const title = given.sides[1].length > 1 ? `From ${isolated(origin.name)} to ${isolated(destination.name)}` : isolated(origin.name);
-  result.replaceChildren(make("h3", {}, title), ...verdicts(trips).map((text) => make("p", { class: "verdict" }, text)), chart(trips, title), table(trips, title));
+  const change: Changed = (before, after) => changed(trips, before, after, [origin, destination]);
+  const said = verdicts(trips.length - 1, change).map((text) => make("p", { class: "verdict" }, text));
+  result.replaceChildren(make("h3", {}, title), ...said, chart(trips, title), table(trips, title, change));
 }
 
+type Changed = (before: number, after: number) => Trips | undefined;
+
 /** The change between two periods; undefined if it is not known, or their areas differ. */
-function changed(trips: (Trips | null)[], before: number, after: number): Trips | undefined {
+function changed(trips: (Trips | null)[], before: number, after: number, [from, to]: [Place, Place]): Trips | undefined {
   const [old, now] = [trips[before], trips[after]];
   const same = given.comparable.slice(before, after).every(Boolean);
-  return old && now && same ? { ...now, change: changeBetween(old, now) } : undefined;
+  const deviations = Math.min(...[before, after].map((period) => given.deviations[period][from.level][to.level]));
+  return old && now && same ? { ...now, change: changeBetween(old, now, deviations) } : undefined;
 }
 
 /** What can be said of the change between the last two periods, and between the first and the last. */
-function verdicts(trips: (Trips | null)[]): string[] {
-  const last = trips.length - 1;
+function verdicts(last: number, change: Changed): string[] {
   if (!last) return ["Only one period is published, so no change can be told."];
   const pairs = last > 1 ? [[last - 1, last], [0, last]] : [[0, last]];
   return pairs.map(([before, after]) => {
     const when = `From ${given.periods[before]} to ${given.periods[after]}: `;
-    const of = changed(trips, before, after);
+    const of = change(before, after);
     if (!of?.change) return `${when}no change can be computed.`;
-    const { certain, change } = of.change;
-    return `${when}${certain ? `${change > 0 ? "more" : "fewer"} ${ofTrips}:` : "may not have changed:"} ${changeText(of)}.`;
+    const { certain, change: size } = of.change;
+    return `${when}${certain ? `${size > 0 ? "more" : "fewer"} ${ofTrips}:` : "may not have changed:"} ${changeText(of)}.`;
   });
 }
 
-function table(trips: (Trips | null)[], title: string): HTMLElement {
+function table(trips: (Trips | null)[], title: string, changeOf: Changed): HTMLElement {
   const rows = trips.map((of, k) => {
-    const change = k ? changed(trips, k - 1, k) : undefined;
+    const change = k ? changeOf(k - 1, k) : undefined;
     const said = change ? (change.change?.certain ? "changed" : "may not have changed") : "";
-    const cells = [of ? number(of.trips) : "not listed", of ? interval(of) : "", change ? changeText(change) : ""];
+    const cells = [of ? number(of.trips) : "not listed", of ? intervalAndWord(of) : "", change ? changeText(change) : ""];
     return make("tr", {}, make("th", { scope: "row" }, given.periods[k]), ...cells.map((text) => make("td", { class: "n" }, text)), make("td", {}, said));
   });
   const heads = ["period", ofTrips, "90 % interval", "change since the period before", "verdict"];

@@ -1,5 +1,6 @@
 /** Show numbers of the selection beside the map: totals and the largest flows, each with its interval. */
 
+import { reliability } from "./confidence";
 import { isolated, kilometres, make, number, percent } from "./dom";
 import type { Flow, Mean, Totals, Trips } from "./flows";
 
@@ -17,8 +18,14 @@ export function interval(of: { interval: Trips["interval"] }, shown: (value: num
   return of.interval ? `${shown(of.interval[0])} to ${shown(of.interval[1])}` : "";
 }
 
-export function mayBeZero(of: Trips): boolean {
-  return of.interval !== null && of.interval[0] <= 0 && of.interval[1] >= 0;
+/** The interval of trips, and the word on what it says of them. */
+export function intervalAndWord(of: Trips): string {
+  return [interval(of), reliability(of.trips, of.interval)].filter((text) => text).join(", ");
+}
+
+/** Whether trips may be none or, if releases are compared, may not have changed. */
+export function isFaint({ trips, interval: known, change }: Trips): boolean {
+  return change ? !change.certain : reliability(trips, known) === "may be none";
 }
 
 /** The selected areas, each with a button that removes it. */
@@ -51,9 +58,9 @@ export function tiles(totals: Totals): HTMLElement {
   return make(
     "dl",
     { class: "tiles" },
-    tile("from here to elsewhere", number(outflow.trips), interval(outflow), likely(outflow), changed(outflow)),
-    tile("from elsewhere to here", number(inflow.trips), interval(inflow), likely(inflow), changed(inflow)),
-    tile("within", number(within.trips), interval(within), changed(within)),
+    tile("from here to elsewhere", number(outflow.trips), intervalAndWord(outflow), likely(outflow), changed(outflow)),
+    tile("from elsewhere to here", number(inflow.trips), intervalAndWord(inflow), likely(inflow), changed(inflow)),
+    tile("within", number(within.trips), intervalAndWord(within), changed(within)),
     tile("share of trips from here that stay", share === null ? "–" : percent(share), interval(selfContainment, percent)),
     ...(meanDistance ? [tile("mean distance of trips from here", ...meanTexts(meanDistance))] : []),
   );
@@ -89,7 +96,13 @@ export function flowTable(title: string, first: string, flows: Flow[], ends: (fl
   const listed = flows.slice(0, LISTED);
   const left = flows.length - listed.length;
   const more = left > 0 ? [`${number(left)} smaller flows are in the download.`] : [];
-  return barTable(title, first, listed.map((flow) => ({ head: named(ends(flow)), of: flow })), more);
+  return barTable(titleOf(title, listed), first, listed.map((flow) => ({ head: named(ends(flow)), of: flow })), more);
+}
+
+/** The title of a list of the largest numbers, which says how many of them may be none. */
+function titleOf(title: string, listed: Trips[]): string {
+  const faint = listed.filter(isFaint).length;
+  return faint ? `${title} (${number(faint)} of these ${number(listed.length)} may be none)` : title;
 }
 
 /** A table of trips with a bar for the trips and a line for the interval. Notes are written below it. */
@@ -107,15 +120,15 @@ export function barTable(
     if (of.interval) bar.append(mark("range", of.interval[0] / most, of.interval[1] / most));
     return make(
       "tr",
-      { class: mayBeZero(of) ? "faint" : "" },
+      { class: isFaint(of) ? "faint" : "" },
       head,
       make("td", { class: "number" }, number(of.trips)),
-      ...(intervals ? [make("td", { class: "number" }, interval(of))] : []),
+      ...(intervals ? [make("td", { class: "number" }, interval(of)), make("td", { class: "word" }, reliability(of.trips, of.interval))] : []),
       make("td", { class: "bars" }, bar),
     );
   });
-  const heads = [first, "trips", ...(intervals ? ["90 % interval"] : [])];
-  const faint = rows.some(({ of }) => mayBeZero(of)) ? ["Pale rows may be 0."] : [];
+  const heads = [first, "trips", ...(intervals ? ["90 % interval"] : [])].map((head) => make("th", { scope: "col" }, head));
+  if (intervals) heads.push(make("th", { scope: "col", class: "word" }, "reliability"));
   return make(
     "div",
     {},
@@ -123,10 +136,10 @@ export function barTable(
       "table",
       {},
       make("caption", {}, title),
-      make("thead", {}, make("tr", {}, ...heads.map((head) => make("th", { scope: "col" }, head)), make("td"))),
+      make("thead", {}, make("tr", {}, ...heads, make("td"))),
       make("tbody", {}, ...body),
     ),
-    ...[...faint, ...notes].map((note) => make("p", { class: "note" }, note)),
+    ...notes.map((note) => make("p", { class: "note" }, note)),
   );
 }
 
@@ -138,7 +151,7 @@ function changeTable(title: string, first: string, flows: Flow[], ends: (flow: F
   const rows = listed.map((flow) => {
     return make(
       "tr",
-      { class: flow.change?.certain ? "" : "faint" },
+      { class: isFaint(flow) ? "faint" : "" },
       named(ends(flow)),
       make("td", { class: "number" }, number(flow.change?.before ?? 0)),
       make("td", { class: "number" }, number(flow.trips)),
@@ -152,7 +165,7 @@ function changeTable(title: string, first: string, flows: Flow[], ends: (flow: F
     make(
       "table",
       {},
-      make("caption", {}, title),
+      make("caption", {}, titleOf(title, listed)),
       make("thead", {}, make("tr", {}, ...heads.map((head) => make("th", { scope: "col" }, head)))),
       make("tbody", {}, ...rows),
     ),
@@ -189,7 +202,6 @@ function mark(name: string, from: number, to: number): HTMLElement {
  */
 export function matrixTable(title: string, origins: string[], destinations: string[], cells: Trips[][], same: boolean, chosen: number): HTMLElement {
   const size = ({ trips, change }: Trips): number => (change ? Math.abs(change.change) : Math.max(0, trips));
-  const pale = (cell: Trips): boolean => (cell.change ? !cell.change.certain : mayBeZero(cell));
   const most = Math.max(1, ...cells.flatMap((row, o) => row.filter((_, d) => !same || o !== d).map(size)));
   const body = cells.map((row, o) =>
     make(
@@ -197,9 +209,9 @@ export function matrixTable(title: string, origins: string[], destinations: stri
       { class: o < chosen ? "chosen" : "" },
       make("th", { scope: "row" }, make("bdi", {}, origins[o])),
       ...row.map((cell) => {
-        const shown = make("td", { class: pale(cell) ? "number faint" : "number" }, number(cell.trips));
+        const shown = make("td", { class: isFaint(cell) ? "number faint" : "number" }, number(cell.trips));
         if (cell.change) shown.append(make("small", {}, changeText(cell)));
-        else if (cell.interval) shown.append(make("small", {}, interval(cell)));
+        else if (cell.interval) shown.append(make("small", {}, interval(cell)), make("small", {}, reliability(cell.trips, cell.interval)));
         if ((cell.change?.change ?? 0) < 0) shown.classList.add("less");
         shown.style.setProperty("--share", String(Math.sqrt(Math.min(1, size(cell) / most))));
         return shown;
@@ -209,7 +221,7 @@ export function matrixTable(title: string, origins: string[], destinations: stri
   return make(
     "table",
     { class: "matrix" },
-    make("caption", {}, make("span", {}, `${title}.${cells.flat().some(pale) ? ` Pale numbers may ${cells[0][0].change ? "not have changed" : "be 0"}.` : ""}`)),
+    make("caption", {}, make("span", {}, `${title}.${cells[0][0].change && cells.flat().some(isFaint) ? " Pale numbers may not have changed." : ""}`)),
     make("thead", {}, make("tr", {}, make("td"), ...destinations.map((name) => make("th", { scope: "col" }, make("bdi", {}, name))))),
     make("tbody", {}, ...body),
   );

@@ -1,9 +1,10 @@
 /** Make what the map shows: all areas with the largest flows, or the flows of a selection. */
 
+import { reliability } from "./confidence";
 import type { Direction, Flow } from "./flows";
 import { extent, type Circle, type Line, type Scene } from "./map";
 import type { Opened, Side } from "./messages";
-import { mayBeZero } from "./panel";
+import { isFaint } from "./panel";
 import { otherSide, selectedSide, type State } from "./state";
 
 const LINES = 40;
@@ -54,10 +55,6 @@ function circlesOf(side: Side, level: number, trips: Float64Array): Circle[] {
 }
 
 function lineOf(from: number, to: number, flow: Flow): Line {
-  return { from, to, trips: flow.change?.change ?? Math.max(0, flow.trips), faint: isFaint(flow) };
-}
-
-/** Whether trips may be 0 or, if releases are compared, may not have changed. */
-function isFaint(flow: Flow): boolean {
-  return flow.change ? !flow.change.certain : mayBeZero(flow);
+  const word = isFaint(flow) ? "may be none" : flow.change ? "solid" : reliability(flow.trips, flow.interval);
+  return { from, to, trips: flow.change?.change ?? Math.max(0, flow.trips), word };
 }

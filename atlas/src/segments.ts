@@ -1,6 +1,6 @@
 /** Trips by category, with their intervals, as `od_core/flows/estimation/intervals.py` computes them. */
 
-import type { BreakdownData, Data, SegmentData, SegmentLevelData } from "./columns";
+import type { BreakdownData, Data, SegmentData, SegmentLevelData, SelectionData } from "./columns";
 import { added, upperBound, type Estimate } from "./confidence";
 import { estimatesOf, spreadsOf, type FittedTree, type Nodes, type Spread } from "./fitted_tree";
 import { Part as Share } from "./geography";
@@ -12,6 +12,7 @@ export interface Breakdown {
   categories: string[];
   trips: number[];
   estimates: Estimate[] | null;
+  selection?: SelectionData | null;
 }
 
 /** A category of a breakdown, by their names. */
@@ -25,6 +26,7 @@ export interface Category {
   depth: number;
   pairs: Pairs;
   trips: Float64Array;
+  selection?: SelectionData | null;
   estimate(from: Uint8Array[], to: Uint8Array[]): Estimate | null;
 }
 
@@ -50,14 +52,14 @@ export class Segments {
     if (origins[depth].includes(Share.Some) || destinations[depth].includes(Share.Some)) return null;
     this.fits ??= breakdowns.map((one) => this.fitted(one));
     const fits = this.fits;
-    return breakdowns.map(({ name, categories }, k) => {
+    return breakdowns.map(({ name, categories, selection }, k) => {
       const trips = categories.map(() => 0);
       this.pairs.each(origins[depth], destinations[depth], (_, __, pair) => {
         for (let category = 0; category < trips.length; category++) trips[category] += this.trips[k][category][pair];
       });
       const each = fits[k].map((fit) => fit.sumBetween(origins, destinations));
       const sums = each.length ? categories.map((_, c) => each.map((estimates) => estimates[c]).reduce(added)) : null;
-      return { name, categories, trips, estimates: sums };
+      return { name, categories, trips, estimates: sums, selection };
     });
   }
 
@@ -70,7 +72,7 @@ export class Segments {
     const fits = (this.fits ??= breakdowns.map((one) => this.fitted(one)))[k];
     const estimate = (from: Uint8Array[], to: Uint8Array[]): Estimate | null =>
       fits.length ? fits.map((fit) => fit.sumBetween(from, to)[c]).reduce(added) : null;
-    return { depth, pairs: this.pairs, trips: this.trips[k][c], estimate };
+    return { depth, pairs: this.pairs, trips: this.trips[k][c], selection: breakdowns[k].selection, estimate };
   }
 
   private fitted({ fits }: BreakdownData): SegmentFit[] {

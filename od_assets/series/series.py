@@ -375,6 +375,7 @@ class About(Section):
     source: str | None = None
     licence: str | None = None
     counted: str | None = None
+    coverage: str | None = None
     groups: str | None = None
 
     def checked(self) -> dict[str, str]:

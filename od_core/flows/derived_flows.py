@@ -102,6 +102,7 @@ class FlowSum(DerivedFlows):
     releases: tuple[Release, ...]
     leaves: Nodes
     segments: Mapping[str, Integers]
+    selected: bool = True
 
     @property
     def parts(self) -> tuple[Release, ...]:
@@ -175,7 +176,8 @@ MOST = 12
 class AssistedFlows(DerivedFlows):
     """Model-assisted estimates of the flows of a release, which also learn from earlier releases.
 
-    The intervals are those of the release, widened to contain the estimate. Categories are not estimated.
+    The intervals follow from the measurements of the release, and are widened to contain the estimate. Their lower ends
+    allow for what these flows have above 0. Categories are not estimated.
 
     Attributes:
         releases: the earlier releases and, last, the one whose flows are estimated.
@@ -187,6 +189,7 @@ class AssistedFlows(DerivedFlows):
     leaves: Nodes
     rule: Rule
     segments: Mapping[str, Integers] = field(default_factory=dict)
+    selected: bool = True
 
     @property
     def parts(self) -> tuple[Release, ...]:

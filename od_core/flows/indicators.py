@@ -36,13 +36,17 @@ _METRE = 3
 """Number of decimal places of a distance in kilometres."""
 
 
-def indicators(flows: ReleasedFlows, levels: Sequence[str] | None = None, *, interval: bool = True) -> pd.DataFrame:
+def indicators(
+    flows: ReleasedFlows, levels: Sequence[str] | None = None, *, interval: bool = True, selected: bool | None = None
+) -> pd.DataFrame:
     """Return the indicators of all areas of some levels.
 
     Args:
         flows: released flows.
         levels: names of the levels; by default, all levels below the whole space.
         interval: whether to add the 90 % interval of each indicator.
+        selected: whether the intervals of trips within are those of flows that are read because they were released, as
+            in :meth:`od_core.flows.released_flows.ReleasedFlows.flows_at`. Nearly all outflows and inflows are.
 
     Returns:
         One row for each area: level and area (text); outflow, inflow, within and balance (trips, int64; balance is the
@@ -64,7 +68,7 @@ def indicators(flows: ReleasedFlows, levels: Sequence[str] | None = None, *, int
             "origins and destinations have different areas, so there are no trips within an area",
             next_step="read the flows at the levels of both sides",
         )
-    geography = flows.tree.origin
+    geography, is_selected = flows.tree.origin, flows.selected if selected is None else selected
     distances = ZoneDistances.of(flows.tree) if has_distances(flows.tree) else None
     return pd.concat(
         [
@@ -72,7 +76,7 @@ def indicators(flows: ReleasedFlows, levels: Sequence[str] | None = None, *, int
                 {
                     "level": geography.level_names[level],
                     "area": geography.codes_of(level, np.arange(geography.size(level), dtype=np.int32)),
-                    **_of_level(flows, level, distances, interval=interval),
+                    **_of_level(flows, level, distances, interval=interval, selected=is_selected),
                 }
             )
             for level in map(geography.level_number, geography.levels if levels is None else levels)
@@ -82,7 +86,7 @@ def indicators(flows: ReleasedFlows, levels: Sequence[str] | None = None, *, int
 
 
 def _of_level(
-    flows: ReleasedFlows, level: int, distances: ZoneDistances | None, *, interval: bool
+    flows: ReleasedFlows, level: int, distances: ZoneDistances | None, *, interval: bool, selected: bool
 ) -> dict[str, NDArray[Any]]:
     """Return the indicators of the areas of one level, and the marks of totals, column by column."""
     within, begun, ended = _released(flows, level)
@@ -100,10 +104,11 @@ def _of_level(
     if not interval:
         return columns
     areas = flows.intervals.by_area(level)
+    ends_within = flows.selection((level, level)).lower_ends(within) if selected else ()
     bounds: dict[str, tuple[Integers, Integers] | tuple[Reals, Reals]] = {
         "outflow": bounds_of(areas.outflow),
         "inflow": bounds_of(areas.inflow),
-        "within": bounds_of(areas.within),
+        "within": bounds_of(areas.within, *ends_within),
         "balance": _balance_bounds(areas),
         "self_containment": _share_bounds(areas, nothing_dropped=flows.intervals.nothing_dropped),
     }

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from statistics import NormalDist
+
 import numpy as np
+from numpy.typing import NDArray
 
 from od_core.flows.arrays import Integers, Reals
 
@@ -15,13 +19,77 @@ ROUNDING = 1e-9
 _MOST_TOLERANCE = 0.25
 """Largest widening, in trips, so that the interval of a number that is known exactly contains only that number."""
 
+FIRST_WITH_SELECTION = 9
+"""Format of the first bundles whose intervals hold for numbers that are read because they were released above 0."""
 
-def lower_bound(estimate: Reals, variance: Reals) -> Integers:
+LISTED = 100
+"""Most numbers of a table that are read as the list of the largest."""
+
+_FAR = 5.0
+"""Standard deviations above 0 from which the selection of an estimate by its sign matters little."""
+
+
+def selected_deviations(published: int, public: int) -> float:
+    """Return how many standard deviations below the estimates the lower ends of published numbers lie.
+
+    A number is published above 0 because its noise was. So, of ``public`` numbers of which ``published`` are above 0,
+    the lower end is that of a one-sided interval with the error 0.05 ``published / public``
+    [benjamini2005false, Theorem 1]. It is at least :data:`DEVIATIONS`.
+    """
+    if published >= public:
+        return DEVIATIONS
+    return max(DEVIATIONS, -NormalDist().inv_cdf(max(published, 1) / (20 * public)))
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which numbers of a table people read: those that were published above 0, and the largest as a list.
+
+    Attributes:
+        published, public: numbers of published numbers above 0 and of public ones.
+        least_listed: the least of the :data:`LISTED` largest; 1 if fewer are above 0.
+    """
+
+    published: int
+    public: int
+    least_listed: int
+
+    @classmethod
+    def of(cls, numbers: Integers | Reals, public: int) -> Selection:
+        """Return the selection of a table of ``public`` numbers, of which those above 0 are among ``numbers``."""
+        above = numbers[numbers > 0]
+        least = int(np.sort(above)[-LISTED]) if len(above) >= LISTED else 1  # np.partition is slow for equal numbers
+        return cls(len(above), public, least)
+
+    @property
+    def deviations(self) -> float:
+        """Deviations of the lower ends of published numbers; see :func:`selected_deviations`."""
+        return selected_deviations(self.published, self.public)
+
+    @property
+    def deviations_of_changes(self) -> float:
+        """Deviations of the ends towards 0 of changes, of which the largest are read."""
+        return selected_deviations(min(self.published, LISTED), self.public)
+
+    def lower_ends(self, numbers: Integers | Reals) -> tuple[Reals, NDArray[np.bool_]]:
+        """Return ``deviations`` and ``listed`` of numbers for :func:`lower_bound`; their shape each."""
+        return np.where(numbers > 0, self.deviations, DEVIATIONS), numbers >= self.least_listed
+
+
+def lower_bound(
+    estimate: Reals, variance: Reals, deviations: Reals | float = DEVIATIONS, listed: NDArray[np.bool_] | bool = False
+) -> Integers:
     """Return the lower ends of the 90 % intervals of unbiased estimates with the given variances.
 
-    The ends are whole numbers of at least 0. All three arrays have the same shape.
+    The ends are whole numbers of at least 0. All three arrays have the same shape. ``deviations`` is that of
+    :func:`selected_deviations` for the numbers of a table that were published above 0. Estimates of at least five
+    standard deviations have the usual lower end, since they were hardly selected by their noise, unless they are
+    ``listed``: read because they are among the :data:`LISTED` largest.
     """
-    return np.maximum(np.ceil(estimate - half_width(estimate, variance)), 0).astype(np.int64)
+    near = listed | (estimate < _FAR * np.sqrt(variance))
+    return np.maximum(
+        np.ceil(estimate - half_width(estimate, variance, np.where(near, deviations, DEVIATIONS))), 0
+    ).astype(np.int64)
 
 
 def upper_bound(estimate: Reals, variance: Reals) -> Integers:
@@ -34,12 +102,27 @@ def highest(estimate: Reals, variance: Reals) -> Integers:
     return np.floor(estimate + half_width(estimate, variance)).astype(np.int64)
 
 
-def half_width(estimate: Reals, variance: Reals) -> Reals:
+def half_width(estimate: Reals, variance: Reals, deviations: Reals | float = DEVIATIONS) -> Reals:
     """Return the half-widths of the intervals of estimates with the given variances; shape of ``estimate``.
 
     An estimate is a multiple of 1 or, if the sum of two areas is known exactly, of 1/2. A quarter is added to the
     half-width, so that the ends lie between two multiples. The interval is at least 1 wide.
     """
-    width = DEVIATIONS * np.sqrt(variance)
+    width = deviations * np.sqrt(variance)
     rounding = np.minimum(ROUNDING * (1 + np.abs(estimate)), _MOST_TOLERANCE)
     return np.maximum(np.maximum(width + 0.25, 0.5), np.ceil(width - 0.5)) + rounding
+
+
+RELIABILITY = ("may be none", "rough", "solid")
+"""Words on how much a number says, given its interval; see :func:`reliability`."""
+
+
+def reliability(numbers: Integers, lower: Integers, upper: Integers) -> NDArray[np.object_]:
+    """Return a word of :data:`RELIABILITY` for each number, from the ends of its interval; shape (numbers,).
+
+    A number may be none if its lower end is 0 or below. It is solid if its interval is at most a quarter of it wide. A
+    number that was released as 0 has no word.
+    """
+    is_solid = 4 * (upper - lower) <= numbers
+    words = np.array(RELIABILITY, dtype=object)[np.where(lower > 0, 1 + is_solid, 0)]
+    return np.where(numbers == 0, "", words)

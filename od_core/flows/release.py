@@ -30,6 +30,7 @@ from od_core.flows.estimation.levels import (
 )
 from od_core.flows.estimation.refinement import refine, refuse_large_levels
 from od_core.flows.estimation.replicates import Replicates
+from od_core.flows.interval_ends import DEVIATIONS
 from od_core.flows.measuring import measure_level, measure_levels, measure_present
 from od_core.flows.mechanisms import Mechanism
 from od_core.flows.plan import ReleasePlan, plan_release
@@ -92,7 +93,7 @@ class Release(ReleasedFlows, PlannedRelease):
 
     Attributes:
         plan, spent, noise: see :class:`od_core.privacy.plan.PlannedRelease`.
-        leaves, segments: see :class:`od_core.flows.released_flows.ReleasedFlows`.
+        leaves, segments, selected: see :class:`od_core.flows.released_flows.ReleasedFlows`.
         measured: the noisy measurements that the leaves were estimated from, in the order of the plan's steps.
     """
 
@@ -100,6 +101,7 @@ class Release(ReleasedFlows, PlannedRelease):
     leaves: Nodes
     measured: tuple[Measurement, ...]
     segments: Mapping[str, Integers] = field(default_factory=dict)
+    selected: bool = True
 
     def _picture(self) -> str:
         """Return a heat map of the flows between the busiest areas of a coarse level, with intervals if they are quick.
@@ -121,6 +123,17 @@ class Release(ReleasedFlows, PlannedRelease):
         rows = [(labels[0][a], [found.get((a, b), [0]) for b in busiest[1]]) for a in busiest[0]]
         columns, most = [labels[1][b] for b in busiest[1]], max((cell[0] for _, row in rows for cell in row), default=0)
         return filled("release_map.html", levels=names, columns=columns, rows=rows, scale=Scale.up_to(most))
+
+    @property
+    def reaches(self) -> tuple[float, float]:
+        """How far the 90 % interval of a flow between zones above 0 reaches down, at most, and up.
+
+        See :meth:`selection`. Both are NaN if the mechanism has a threshold.
+        """
+        tree, up = self.plan.tree, self.plan.half_widths[self.plan.tree.depth]
+        if not self.selected:
+            return up, up
+        return up * self.selection((tree.origin.depth, tree.destination.depth)).deviations / DEVIATIONS, up
 
     def _described(self) -> tuple[str, str, str]:
         tree = self.plan.tree

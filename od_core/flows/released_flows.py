@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from itertools import product
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar, cast
 
 import numpy as np
 import pandas as pd
@@ -27,6 +28,7 @@ from od_core.flows.estimation.intervals import (
     every_pair,
     fieller,
 )
+from od_core.flows.interval_ends import DEVIATIONS, FIRST_WITH_SELECTION, Selection
 from od_core.geography.codes import WHOLE_SPACE, positions
 from od_core.geography.flow_tree import FlowTree, Nodes
 from od_core.geography.geography import Numbers
@@ -169,6 +171,22 @@ def _finite(values: NDArray[Any]) -> Reals:
     return weights
 
 
+_IMPROBABLE = 1e-6
+"""Probability below which pairs of zones are probably listed because they were released above 0."""
+
+
+def _warn_if_selected(weights: pd.DataFrame, weight: ZoneFunction, leaves: Nodes, public: int) -> None:
+    """Warn if the pairs with a weight were probably chosen by what was released; ``public`` is the number of pairs."""
+    positive, listed = leaves.trips > 0, np.count_nonzero(weights["weight"])
+    released = np.count_nonzero(weight(leaves.origin[positive], leaves.destination[positive]))
+    if released == listed and (np.count_nonzero(positive) / public) ** listed < _IMPROBABLE:
+        warnings.warn(
+            f"all {listed:,} pairs of zones with a weight were released above 0: if they were chosen from this release,"
+            " the interval of their sum holds less often than it says",
+            stacklevel=3,
+        )
+
+
 def _fault(message: str, next_step: str = "") -> OdError:
     step = (
         "give weights as a table with the columns origin, destination and weight (finite numbers, each pair once), as a"
@@ -195,10 +213,13 @@ class ReleasedFlows(ABC):
         leaves: released leaf nodes, in tree order.
         segments: for each breakdown, by name, the trips of the leaf nodes in its categories, which sum to the trips of
             the node; shape (leaf nodes, categories).
+        selected: whether the intervals of flows above 0 hold for those that are read because they were released;
+            earlier bundles keep their intervals.
     """
 
     leaves: Nodes
     segments: Mapping[str, NDArray[np.int64]]
+    selected: bool
 
     @property
     @abstractmethod
@@ -251,6 +272,11 @@ class ReleasedFlows(ABC):
     def _computed(self) -> dict[Hashable, Any]:
         return {}
 
+    def in_format(self, bundle_format: int) -> Self:
+        """Return the flows with the intervals that bundles of a format have."""
+        selected = bundle_format >= FIRST_WITH_SELECTION
+        return self if self.selected == selected else replace(cast("Any", self), selected=selected)
+
     @property
     def levels(self) -> list[tuple[str, str]]:
         """Names of the origin level and the destination level of every level of the flow tree, root first."""
@@ -272,6 +298,7 @@ class ReleasedFlows(ABC):
         segment: str | None = None,
         interval: bool = False,
         distance: bool = False,
+        selected: bool | None = None,
     ) -> pd.DataFrame:
         """Return the flows at any pair of levels, summed from the leaves.
 
@@ -280,6 +307,8 @@ class ReleasedFlows(ABC):
             segment: name of a breakdown, to return the flows in each of its categories.
             interval: whether to add the 90 % interval of each flow.
             distance: whether to add the distance between the two areas, for all trips (not by ``segment``).
+            selected: whether the intervals of flows above 0 hold for those that are read because they were released, by
+                default :attr:`selected`; False for flows that were chosen before, whose lower ends are nearer.
 
         Returns:
             Columns: origin, destination (area codes), trips (int64); with ``interval``, also lower and upper (int64);
@@ -310,12 +339,31 @@ class ReleasedFlows(ABC):
         columns["trips"] = trips.ravel()
         if interval:
             intervals = self.intervals if segment is None else self.segment_intervals(segment)
-            lower, upper = intervals.of_cells(*levels, origin, destination)
+            is_selected = self.selected if selected is None else selected
+            ends = self.selection(levels, segment).lower_ends(trips) if is_selected else (DEVIATIONS, False)
+            lower, upper = intervals.of_cells(*levels, origin, destination, *ends)
             columns |= {"lower": np.minimum(lower, trips).ravel(), "upper": np.maximum(upper, trips).ravel()}
         if distance and segment is None:
             columns["distance_km"] = distances_at(tree, levels, origin, destination)
         flows = pd.DataFrame(columns)
         return flows if interval or segment is None else flows[flows["trips"] > 0].reset_index(drop=True)
+
+    def selection(self, levels: tuple[int, int], segment: str | None = None) -> Selection:
+        """Return which flows between two levels, given by their numbers, people read.
+
+        With ``segment``, the flows are those in all categories of a breakdown.
+        """
+
+        def compute() -> Selection:
+            tree, leaves = self.tree, self.leaves
+            public = tree.origin.size(levels[0]) * tree.destination.size(levels[1])
+            if segment is None:
+                trips = tree.sums_at(leaves, *levels)[2]
+            else:
+                trips = tree.values_at(leaves, self.segments[segment], *levels)[2]
+            return Selection.of(trips, public * math.prod(trips.shape[1:]))
+
+        return self.once(("selection", levels, segment), compute)
 
     @property
     def counts(self) -> pd.DataFrame:
@@ -399,7 +447,8 @@ class ReleasedFlows(ABC):
 
         For example, ``weighted_sum("distance")`` estimates the kilometres of all trips, and ``weighted_sum("distance",
         per="has_distance")`` the mean distance. The interval holds whatever the table is, since the estimate is linear
-        in the measurements; that of a ratio is Fieller's. Weights must not depend on the trips of this release.
+        in the measurements; that of a ratio is Fieller's. Weights must not depend on the trips of this release: if all
+        pairs in a table of weights were released above 0, and that is very improbable by chance, a warning says so.
 
         Args:
             weights: weight of the trips of each pair of zones: a table with the columns origin, destination (zone
@@ -433,6 +482,8 @@ class ReleasedFlows(ABC):
 
         deviations = NormalDist().inv_cdf((1 + confidence) / 2)
         of_part = zone_function(self.tree, weights)
+        if isinstance(weights, pd.DataFrame):
+            _warn_if_selected(weights, of_part, leaves, self.tree.cells(self.tree.depth))
         part, released = estimate(of_part, deviations), released_sum(of_part)
         unmeasured = part.unmeasured(deviations)
         if per is None:

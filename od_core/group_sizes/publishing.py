@@ -203,7 +203,7 @@ def _by_area(release: GroupSizeRelease) -> dict[str, Any]:
     most_members = places_of_largest(members[0], MOST_AREAS)
     most_groups = places_of_largest(histograms.sum(axis=1), MOST_AREAS)
     class_names, _, by_class = _classes(histograms[most_groups])
-    cells = [[(number, False) for number in row] for row in by_class.tolist()]  # no number is marked
+    cells = [[(number, "") for number in row] for row in by_class.tolist()]  # no number is marked
     listed_members = np.stack(members, axis=1)[most_members].tolist()
     return {
         "name": geography.level_names[level],

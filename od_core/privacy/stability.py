@@ -43,12 +43,13 @@ def laplace_variance(scale: Fraction) -> Fraction:
     return Fraction(1 / (2 * math.sinh(half) ** 2)) if half < _NO_NOISE else Fraction(1, 1 << 1000)
 
 
-def laplace_reach(scale: Fraction) -> int:
-    """Return the least h such that discrete Laplace noise lies in [-h, h] with probability at least 0.9.
+def laplace_reach(scale: Fraction, beyond: Fraction = Fraction(1, 20)) -> int:
+    """Return the least h such that discrete Laplace noise is above h with probability at most ``beyond``.
 
-    This holds for every scale with which a backend may draw; see :func:`least_reach`.
+    So it lies in [-h, h] with probability at least 0.9 by default. This holds for every scale with which a backend may
+    draw; see :func:`least_reach`.
     """
-    return max(least_reach(scale, 1, Fraction(1, 20)) - 1, 0)
+    return max(least_reach(scale, 1, beyond) - 1, 0)
 
 
 def stability_threshold(unit: PrivacyUnit, epsilon: Fraction, delta: Fraction, rule: str = "least") -> int:

@@ -156,6 +156,7 @@ def public_table(key: str, *, interval: bool = False, distance: bool = False, **
 
 ORIGIN, DESTINATION, TRIPS, LOWER, UPPER = map(_column, ("origin", "destination", "trips", "lower", "upper"))
 DISTANCE, PERIOD, NOISY, AREA, AREA_LEVEL = map(_column, ("distance_km", "period", "noisy", "area", "area_level"))
+RELIABILITY = _column("reliability")
 COUNT_ENDS = _column("count_lower"), _column("count_upper")
 
 FLOWS, FLOWS_WITH_INTERVALS, AREAS = public_table("flows"), public_table("flows", interval=True), public_table("areas")

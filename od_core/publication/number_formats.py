@@ -61,6 +61,21 @@ def between(lower: int, upper: int) -> str:
     return f"{number(lower)} to {number(upper)}"
 
 
+def reliability(value: int, lower: int, upper: int) -> str:
+    """Return the word on a number and its interval, as :func:`od_core.flows.interval_ends.reliability` does for arrays.
+
+    It is empty for a number that is released as 0.
+    """
+    if value == 0:
+        return ""
+    return "may be none" if lower <= 0 else "solid" if 4 * (upper - lower) <= value else "rough"
+
+
+def interval_and_word(value: int, lower: int, upper: int) -> str:
+    """Return the text of the interval of a number, with its :func:`reliability`, such as ``20 to 54, rough``."""
+    return ", ".join(filter(None, [between(lower, upper), reliability(value, lower, upper)]))
+
+
 def part_of(value: float, most: float) -> float:
     """Return a number as a percentage of the largest one, at most 100, with two decimal places; 0 if that one is 0."""
     return round(min(100 * value / most, 100), 2) if most > 0 else 0.0

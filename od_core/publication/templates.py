@@ -125,6 +125,8 @@ def _environment(ending: str) -> Environment:
     environment.filters |= {"md": in_markdown, "quoted": lambda name: Markup(quoted_name(name))}  # noqa: S704 - no markup
     environment.filters["trips"] = formats.trips_above
     environment.filters["between"] = lambda ends: formats.between(*ends)
+    environment.filters["interval_and_word"] = lambda number_and_ends: formats.interval_and_word(*number_and_ends)
+    environment.filters["reliability"] = lambda number_and_ends: formats.reliability(*number_and_ends)
     environment.globals |= {"shades": formats.SHADES, "ink": formats.INK}
     environment.globals |= {"paper": formats.PAPER, "accent": formats.ACCENT, "muted": formats.MUTED}
     return environment

@@ -38,6 +38,7 @@ from od_core.files.durable import (
     write_if_other,
 )
 from od_core.flows.arrays import Integers, Reals
+from od_core.flows.interval_ends import DEVIATIONS, FIRST_WITH_SELECTION, Selection
 from od_core.flows.publishing.changes import cautions, changes_of_tables, counts_alike
 from od_core.flows.publishing.kind import FLOWS
 from od_core.geography.codes import COORDINATES, WHOLE_SPACE
@@ -289,6 +290,7 @@ class OverTime:
         listed: the same of the areas of each side whose trips from, or to, all areas of the other the page has.
         values: flows down to the levels of ``depths``; shape (3, periods, origins, destinations).
         totals: trips of each area down to the level of ``listed``, by side; shape (3, periods, areas).
+        selected: for each period, whether its intervals hold for flows that are read because they were released.
     """
 
     periods: tuple[str, ...]
@@ -299,6 +301,7 @@ class OverTime:
     listed: tuple[int, int]
     values: Reals
     totals: tuple[Reals, ...]
+    selected: tuple[bool, ...]
 
     @classmethod
     def of(cls, newest: Sequence[SiteRelease]) -> OverTime:
@@ -331,6 +334,7 @@ class OverTime:
             listed,
             values,
             totals,
+            tuple(certificate.get("bundle_format", 1) >= FIRST_WITH_SELECTION for certificate in certificates),
         )
 
     @cached_property
@@ -349,9 +353,33 @@ class OverTime:
                 for side, level in zip(self.sides, self.listed, strict=True)
             ],
             "sizes": self.values.shape[2:],
+            "deviations": self.deviations,
             "values": _distances(self.values),
             "totals": [_distances(total) for total in self.totals],
         }
+
+    @cached_property
+    def deviations(self) -> list[list[list[float]]]:
+        """Deviations of the ends towards 0 of changes, by period and by the levels of origins and destinations."""
+        starts = [np.cumsum([0, *(side.size(level) for level in range(side.depth + 1))]) for side in self.sides]
+        return [
+            [
+                [self._deviations(period, (one, other), starts) for other in range(self.listed[1] + 1)]
+                for one in range(self.listed[0] + 1)
+            ]
+            for period in range(len(self.periods))
+        ]
+
+    def _deviations(self, period: int, levels: tuple[int, int], starts: Sequence[Integers]) -> float:
+        areas = [slice(*starts[side][level : level + 2]) for side, level in enumerate(levels)]
+        if levels[0] <= self.depths[0] and levels[1] <= self.depths[1]:
+            trips = self.values[0, period, areas[0], areas[1]]
+        elif 0 in levels:
+            side = int(levels[0] == 0)
+            trips = self.totals[side][0, period, areas[side]]
+        else:  # the page has no such flows
+            return DEVIATIONS
+        return Selection.of(trips, trips.size).deviations_of_changes if self.selected[period] else DEVIATIONS
 
     def rows(self, level: int, end: int = 0) -> list[dict[str, Any]]:
         """Return the areas of a level of a side, 0 for origins, with the most trips, each with its name and its trips.
@@ -364,15 +392,20 @@ class OverTime:
         totals = self.totals if side.digest == other.digest else self.totals[end : end + 1]
         own = [total[..., first : first + side.size(level)] for total in totals]
         order = np.argsort(-np.nan_to_num(own[0][0, -1]), kind="stable")[:MOST_ROWS].tolist()
-        described = [self._described(values) for values in own]
+        levels = [(level, 0), (0, level)] if side.digest == other.digest else [(level, 0) if end == 0 else (0, level)]
+        described = [self._described(values, pair) for values, pair in zip(own, levels, strict=True)]
         return [{"name": side.labels[level][area], "ways": [way[area] for way in described]} for area in order]
 
-    def _described(self, values: Reals) -> list[dict[str, Any]]:
-        """Return the numbers of each area, given in an array of the shape (3, periods, areas), and its last change."""
+    def _described(self, values: Reals, levels: tuple[int, int]) -> list[dict[str, Any]]:
+        """Return the numbers of each area, given in an array of the shape (3, periods, areas), and its last change.
+
+        They are flows between areas of two ``levels``.
+        """
         described = [{"numbers": numbers} for numbers in _whole(values.T).tolist()]
         if self.comparable[-1:] == (True,):
             old, new = (pd.DataFrame(one.T, columns=[*_VALUES]).reset_index() for one in values[:, -2:].swapaxes(0, 1))
-            for row in changes_of_tables(old, new, ["index"]).dropna().to_dict("records"):
+            deviations = min(of_period[levels[0]][levels[1]] for of_period in self.deviations[-2:])
+            for row in changes_of_tables(old, new, ["index"], deviations).dropna().to_dict("records"):
                 described[row["index"]]["change"] = row
         return described
 

@@ -10,7 +10,16 @@ from typing import Any
 import matplotlib
 import pytest
 
-from benchmarks import count_of_counts, estimator, group_sizes, intervals, published_group_sizes, stops
+from benchmarks import (
+    count_of_counts,
+    estimator,
+    group_sizes,
+    intervals,
+    published_group_sizes,
+    selected,
+    stops,
+    table_intervals,
+)
 from benchmarks.stops_tables import REFERENCE, csv_tables
 from benchmarks.tables import write_csv
 from od_core.evaluation.known_flows import KnownFlows, binary
@@ -55,6 +64,18 @@ def made_by_intervals() -> dict[str, list[dict[str, Any]]]:
     return {"intervals.csv": intervals.by_level(intervals.measured(intervals.VARIANTS[0], "binary", "1", data, 1))}
 
 
+def made_by_selected() -> dict[str, list[dict[str, Any]]]:
+    data = KnownFlows.synthetic(binary(1, levels=2, trips=500))
+    rows = selected.measured("binary", "least_squares", "1", selected.Known(data.tree, data.trips), 1)
+    return {"uncertainty-selected.csv": selected.csv_rows(rows)}
+
+
+def made_by_table_intervals() -> dict[str, list[dict[str, Any]]]:
+    points = table_intervals.POINTS[table_intervals.BOXES["gaussian"]](small=True)
+    table = table_intervals.box_coverage(points, "eug", "1", 1).assign(case="gaussian", mechanism="eug", epsilon="1")
+    return {"uncertainty-boxes.csv": table_intervals.csv_rows(table_intervals.records(table))}
+
+
 def made_by_group_sizes() -> dict[str, list[dict[str, Any]]]:
     contenders = group_sizes.CONTENDERS[1:2]
     return group_sizes.csv_tables(group_sizes.measured("all", ["taxis"], ["1"], 1, contenders, small=True))
@@ -80,6 +101,8 @@ def made_by_stops() -> dict[str, list[dict[str, Any]]]:
 MAKERS = [
     made_by_estimator,
     made_by_intervals,
+    made_by_selected,
+    made_by_table_intervals,
     made_by_group_sizes,
     made_by_count_of_counts,
     made_by_published_group_sizes,

@@ -32,7 +32,10 @@ CHANGES = tuple(
     for table in ("refined", "auto")
     for figure in ("_two_standard_errors", f"_from_{table}_percent", f"_from_{table}_two_standard_errors")
 )
-OF_TABLES = ("groups", "before_widening", "none_or_all", "members", "held", "within_zones", "mean_distance", "smooth")
+OF_TABLES = (
+    *("groups", "before_widening", "none_or_all", "members", "within_zones", "mean_distance", "smooth"),
+    *("held", "held_before", "width_before"),
+)
 """Shares of intervals that hold, of which a single release has few."""
 MAY_BE_ZERO = (
     *("files_written", "from_size", "deviation"),

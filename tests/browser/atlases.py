@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from od_core import Budget, Geography, PrivacyUnit, Release, release_flows
+from od_core.flows.interval_ends import reliability
 from od_core.flows.publishing.atlas import write_atlas
 from od_core.flows.publishing.flow_tables import FlowTables
 from od_core.flows.released_flows import ReleasedFlows
@@ -35,6 +36,20 @@ def compare_with(page, path: Path) -> None:
     with page.expect_file_chooser() as chooser:
         page.click("#compare")
     chooser.value.set_files(path)
+
+
+def word_of(trips: int, lower: int, upper: int) -> str:
+    """The word on a number by the library; pages have none on one that was released as 0."""
+    (word,) = reliability(*(np.array([number]) for number in (trips, lower, upper)))
+    return str(word) if trips else ""
+
+
+def with_word(text: str) -> list[int]:
+    """A number and the ends of its interval, as in ``37 20 to 54, rough``; the word must be the one of these."""
+    numbers, _, word = " ".join(text.split()).partition(", ")
+    found = [int(part.replace(",", "")) for part in numbers.replace(" to ", " ").split()]
+    assert word == word_of(*found)
+    return found
 
 
 def downloaded(page) -> tuple[str, list[dict[str, str]]]:

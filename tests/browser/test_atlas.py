@@ -10,7 +10,16 @@ from axe_playwright_python.sync_playwright import Axe
 from od_core import Budget, Geography, Release, open_release
 from od_core.flows.indicators import indicators
 from od_core.flows.publishing import atlas
-from tests.browser.atlases import compare_with, downloaded, in_folder, of_all_pairs, random_release, released, written
+from tests.browser.atlases import (
+    compare_with,
+    downloaded,
+    in_folder,
+    of_all_pairs,
+    random_release,
+    released,
+    word_of,
+    written,
+)
 from tests.browser.conftest import show
 from tests.browser.test_pages import DESK, PAPER, PHONE, too_wide
 from tests.od_core.publication.examples import facts
@@ -114,6 +123,10 @@ def test_the_download_has_the_numbers_of_the_selection(opened, bundle):
     assert sum(int(row["value"]) for row in bands) == begun[0]
     assert all(int(row["lower"]) <= int(row["value"]) <= int(row["upper"]) for row in bands)
     assert bands[0]["name"].startswith("below ")
+    for row in rows:
+        is_count = row["measure"].startswith("trips")  # and not a share or a mean
+        known = [int(row[name]) for name in ("value", "lower", "upper")] if is_count else [0] * 3
+        assert row["reliability"] == word_of(*known)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -7,7 +7,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 
 from od_core import Geography, open_release
-from tests.browser.atlases import released, written
+from tests.browser.atlases import released, with_word, written
 from tests.browser.conftest import show
 from tests.browser.test_pages import DESK, PHONE, too_wide
 from tests.od_core.publication.examples import facts
@@ -21,10 +21,6 @@ def listed(page) -> list[list[str]]:
     )
 
 
-def numbers(text: str) -> list[int]:
-    return [int(part.replace(",", "")) for part in text.replace(" to ", " ").split()]
-
-
 def test_the_list_has_the_numbers_of_all_areas(opened, bundle):
     release = open_release(bundle)
     codes = release.tree.origin.codes[release.tree.origin.level_number("state")]
@@ -34,9 +30,9 @@ def test_the_list_has_the_numbers_of_all_areas(opened, bundle):
     assert len(rows) == len(codes)
     for label, all_trips, from_selected in rows:
         code = label.split()[-1]
-        assert numbers(all_trips) == list(release.trips_between("state", [code], "all", ["all"]))
-        assert numbers(from_selected) == list(release.trips_between("state", ["IL", "NY"], "state", [code]))
-    trips = [numbers(row[1])[0] for row in rows]
+        assert with_word(all_trips) == list(release.trips_between("state", [code], "all", ["all"]))
+        assert with_word(from_selected) == list(release.trips_between("state", ["IL", "NY"], "state", [code]))
+    trips = [with_word(row[1])[0] for row in rows]
     assert trips == sorted(trips, reverse=True)
     assert seen.errors == []
 
@@ -93,7 +89,7 @@ def test_a_list_of_two_sides_has_the_areas_that_can_be_selected(opened, two_side
     page.locator("input[value=to]").check()
     page.wait_for_selector("#areas label:has-text('work8')")
     for label, trips in listed(page):
-        assert numbers(trips) == list(release.trips_between("all", ["all"], "work", [label]))
+        assert with_word(trips) == list(release.trips_between("all", ["all"], "work", [label]))
 
 
 NAMES = {

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import reduce
+from operator import add
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,16 @@ from od_core.flows.indicators import _likely, indicators
 from od_core.flows.publishing import atlas
 from od_core.flows.publishing.changes import changes
 from od_core.flows.released_flows import ReleasedFlows, zone_function
-from tests.browser.atlases import compare_with, downloaded, in_folder, random_release, released, written
+from tests.browser.atlases import (
+    compare_with,
+    downloaded,
+    in_folder,
+    random_release,
+    released,
+    with_word,
+    word_of,
+    written,
+)
 from tests.od_core.publication.examples import facts
 
 ENDS = ("", "_lower", "_upper")
@@ -39,11 +50,44 @@ def selections(flows: ReleasedFlows, number: int, finest: int | None = None) -> 
 
 def expected(flows: ReleasedFlows, ask: dict) -> list[int]:
     """The same by the library."""
+    return by_library(flows, ask)
+
+
+def by_library(flows: ReleasedFlows, ask: dict, **part: str) -> list[int]:
+    """The trips of a selection and their interval: a row of the tables if it is one area on each side, or else a sum.
+
+    If nodes were dropped, the estimate of such a row is also that of the sum, with the deviations of the table.
+    ``part`` is a breakdown and a category, if it is that of one category.
+    """
     named = []
     for side, geography in (("origins", flows.tree.origin), ("destinations", flows.tree.destination)):
         level = ask[side]["level"]
         named += [geography.level_names[level], [geography.codes[level][area] for area in ask[side]["areas"]]]
-    return list(flows.trips_between(*named))
+    if len(named[1]) == len(named[3]) == 1:
+        table = flows.flows_at(named[0], named[2], segment=part.get("segment"), interval=True)
+        is_row = (table["origin"] == named[1][0]) & (table["destination"] == named[3][0])
+        row = table[is_row & (table[part["segment"]] == part["category"]) if part else is_row]
+        if len(row) and flows.intervals.nothing_dropped:  # a large table lists no flows of 0
+            return row[["trips", "lower", "upper"]].iloc[0].tolist()
+        return dropped_row(flows, named, **part)
+    return list(flows.trips_between(*named, **part))
+
+
+def dropped_row(
+    flows: ReleasedFlows, named: list, segment: str | None = None, category: str | None = None
+) -> list[int]:
+    trips = flows.trips_between(*named, **{"segment": segment, "category": category} if segment else {}).trips
+    sides = (flows.tree.origin, flows.tree.destination)
+    levels = tuple(side.level_number(name) for side, name in zip(sides, named[::2], strict=True))
+    inside = [side.zones_in(level, areas) for side, level, areas in zip(sides, levels, named[1::2], strict=True)]
+    if segment is None:
+        sums = [fit.sum_between(*inside) for fit in flows.intervals.fits]
+    else:
+        (k,) = (one.position(category) for one in flows.breakdowns if one.name == segment)
+        sums = [fit.sum_between(*inside)[k] for fit in flows.segment_intervals(segment)._fits]
+    ends = flows.selection(levels, segment).lower_ends(np.array([trips]))
+    (lower,), (upper,) = bounds_of(reduce(add, sums), *ends)
+    return [trips, min(lower, trips), max(upper, trips)]
 
 
 def compared(opened, address: str, flows: ReleasedFlows, number: int = 60, finest: int | None = None) -> None:
@@ -220,8 +264,7 @@ def test_totals_below_dropped_nodes_are_the_measured_ones_where_these_are_more_e
         for side, (name, ends) in enumerate((("outflow", (here, ~here)), ("inflow", (~here, here)))):
             measured = fit.measured_totals(side, 3).at(np.array([zone]))
             sums, chosen = _without_trips_within(measured, within, fit.sum_between(*ends))
-            (lower,), (upper,) = bounds_of(sums)
-            trips = got[name]["trips"]
+            trips, ((lower,), (upper,)) = got[name]["trips"], bounds_of(sums)
             assert got[name]["interval"] == [min(lower, trips), max(upper, trips)]
             of_measured += int(chosen[0])
     assert 0 < of_measured < 80
@@ -266,6 +309,73 @@ def test_the_mean_distance_of_several_areas_is_a_ratio_of_weighted_sums(opened, 
     mean = page.evaluate("(selected) => atlas.client.ask('totals', { selected })", ask)["meanDistance"]
     lower, upper = min(expected.lower, expected.released), max(expected.upper, expected.released)
     assert [mean["mean"], *mean["interval"]] == pytest.approx([expected.released, lower, upper], abs=2e-3)
+
+
+SCENE = """() => {
+    const { lines, circles } = atlas.map.scene;
+    const known = circles.filter(({ interval }) => interval);
+    const circle = ({ trips, interval, faint }) => [trips, ...interval, faint];
+    return [lines.map(({ trips, word }) => [trips, word]), known.map(circle)];
+}"""
+
+
+DRAWN = """() => {
+    const drawn = new Set(), { prototype } = CanvasRenderingContext2D, { setLineDash } = prototype;
+    prototype.setLineDash = function (dashes) { drawn.add(dashes.join()); setLineDash.call(this, dashes); };
+    atlas.map.paint();
+    prototype.setLineDash = setLineDash;
+    return [drawn.size, atlas.map.stripes.size];
+}"""
+"""How many kinds of lines are drawn, and of stripes."""
+
+
+def test_flows_have_the_words_of_the_table(opened, bundle):
+    """In the file that the page makes, beside the map and on it: of the largest flows, and from one airport."""
+    table = pd.read_parquet(bundle / "tables/flows.parquet")
+    table = table[
+        (table["origin_level"] == "airport") & (table["destination_level"] == "airport") & (table["trips"] > 0)
+    ]
+    table = table[table["origin"] != table["destination"]]
+    numbers, said = ["trips", "lower", "upper", "reliability"], set()
+    doubtful = (table["reliability"] == "may be none").groupby(table["origin"]).mean().idxmax()
+    for areas in ("", doubtful):
+        page, seen = opened(f"{(bundle / 'atlas.html').as_uri()}#level=airport&areas={areas}")
+        page.wait_for_selector("#profile[aria-busy=false] table")
+        own = table[table["origin"] == areas] if areas else table
+        flows = own.set_index("destination" if areas else own["origin"] + " to " + own["destination"])[numbers]
+        rows = [
+            row for row in downloaded(page)[1] if row["measure"] == ("trips from the selection" if areas else "trips")
+        ]
+        assert len(rows) == min(len(flows), 1000)
+        for row in rows:
+            assert [int(row[name]) for name in ("value", "lower", "upper")] == flows.loc[
+                row["area"], numbers[:3]
+            ].tolist()
+            assert row["reliability"] == flows.loc[row["area"], "reliability"]
+        cells = page.locator("#panel > div:not(#profile) tbody tr").evaluate_all(
+            "(all) => all.map((row) => [...row.cells].map((cell) => cell.innerText))"
+        )
+        assert [with_word(f"{trips} {interval}, {word}") for _, trips, interval, word, _ in cells] == [
+            [int(row[name]) for name in ("value", "lower", "upper")] for row in rows[:15]
+        ]
+        marked = sum(row["reliability"] == "may be none" for row in rows[:15])
+        caption = page.inner_text("#panel > div:not(#profile) caption")
+        assert caption.endswith(
+            f" ({marked} of these {min(len(rows), 15)} may be none)" if marked else ("(airport)", "go")[bool(areas)]
+        )
+        lines, circles = page.evaluate(SCENE)
+        assert lines == [[int(row["value"]), row["reliability"]] for row in rows[: 40 if areas else 15]]
+        assert [faint for *_, faint in circles] == [word_of(*known) == "may be none" for *known, _ in circles]
+        keys = page.locator("#key span").all_inner_texts()
+        words = {"solid", "rough", "may be none"}
+        assert words & {*keys} == {word for _, word in lines}
+        assert ("Striped areas: may be none" in keys) == any(faint for *_, faint in circles)
+        kinds = len({word for _, word in lines} | {"solid"})  # outlines are whole, too
+        assert page.evaluate(DRAWN) == [kinds, any(faint for *_, faint in circles)]
+        assert page.is_visible("#words")
+        said |= {row["reliability"] for row in rows}
+        assert seen.errors == []
+    assert said == words
 
 
 @pytest.mark.parametrize("own", ["01", "02"])

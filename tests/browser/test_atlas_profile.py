@@ -16,8 +16,8 @@ from od_core.flows.mechanisms import InfTDARefined
 from od_core.flows.publishing import atlas
 from od_core.flows.released_flows import ReleasedFlows
 from od_core.geography.places import ZoneDistances
-from tests.browser.atlases import downloaded, released, written
-from tests.browser.test_atlas_numbers import selections
+from tests.browser.atlases import downloaded, released, with_word, written
+from tests.browser.test_atlas_numbers import by_library, selections
 from tests.od_core.publication.examples import facts
 
 MODES, DAYS = ("car", "bus", "train <b>"), ("week", "weekend")
@@ -69,15 +69,8 @@ def ends_of(row: dict) -> list[int]:
 
 def by_category(flows: ReleasedFlows, ask: dict) -> dict[str, dict[str, list[int]]]:
     """The trips of a selection by category and their intervals, by the library."""
-    named = []
-    for side, geography in (("origins", flows.tree.origin), ("destinations", flows.tree.destination)):
-        level = ask[side]["level"]
-        named += [geography.level_names[level], [geography.codes[level][area] for area in ask[side]["areas"]]]
     return {
-        one.name: {
-            category: list(flows.trips_between(*named, segment=one.name, category=category))
-            for category in one.categories
-        }
+        one.name: {category: by_library(flows, ask, segment=one.name, category=category) for category in one.categories}
         for one in flows.breakdowns
     }
 
@@ -129,6 +122,22 @@ def test_a_page_may_have_the_categories_of_its_coarser_areas_alone(opened, tmp_p
     assert "Trips by mode and day are known for areas down to town." in page.inner_text("#profile")
     (got,) = asked_of(opened, address, "categories", [dict.fromkeys(("origins", "destinations"), area(3, [zone]))])
     assert got is None
+
+
+def test_trips_by_category_and_by_distance_have_words(opened, tmp_path):
+    page, seen = opened(written(release := made(5), facts(release), tmp_path))
+    page.wait_for_selector("#profile[aria-busy=false] table")
+    rows = page.locator("#profile tbody tr").evaluate_all(
+        "(rows) => rows.map((row) => [...row.cells].map((cell) => cell.innerText))"
+    )
+    by_mode = [
+        with_word(f"{trips} {interval}, {word}" if word else f"{trips} {interval}")
+        for _, trips, interval, word, _ in rows
+    ]
+    assert by_mode[: len(MODES)] == [
+        list(release.trips_between("all", ["all"], "all", ["all"], segment="mode", category=mode)) for mode in MODES
+    ]
+    assert seen.errors == []
 
 
 CHOSEN = """async ([part, level, asks]) => {

@@ -15,7 +15,7 @@ from od_core.flows.publishing.changes import changes
 from od_core.publication import number_formats
 from od_core.published.documents import CHECKLIST_PAGE, NOTICE, disclosure_documents
 from od_core.published.site import SiteDescription, write_site
-from tests.browser.atlases import in_folder, random_release
+from tests.browser.atlases import in_folder, random_release, with_word
 from tests.browser.conftest import PERIOD, show
 from tests.browser.test_pages import DESK, PAPER, PHONE, too_wide
 
@@ -89,6 +89,8 @@ def test_a_reader_finds_an_area_and_what_changed(opened, site):
     page, seen = opened((site / PAGES["over-time"]).as_uri() + "#from=state:TX&to=state:CA")
     assert page.locator("#flow h3").inner_text() == "From Texas (TX) to California (CA)"
     assert "Only one period is published" in page.locator(".verdict").inner_text()
+    _, trips, interval, *_ = page.locator("#flow tbody tr").locator("th, td").all_inner_texts()
+    assert with_word(f"{trips} {interval}")[0] > 0
     page.fill("#from", "JFK")
     page.fill("#to", "new york")
     page.keyboard.press("Enter")

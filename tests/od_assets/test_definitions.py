@@ -195,7 +195,7 @@ def test_what_a_team_downstream_reads_of_a_bundle_is_its_columns(project: Projec
             if spec.key.path[-1] == "bundle":
                 names.setdefault("bundles", []).append([column.name for column in columns])
     ends = ["origin_level", "destination_level", "origin", "destination", "trips"]
-    assert names["bundles"] == [[*ends, "lower", "upper"], ["area", "level", "size", "groups"], ends]
+    assert names["bundles"] == [[*ends, "lower", "upper", "reliability"], ["area", "level", "size", "groups"], ends]
     assert names["trips/geography, trips"] == ["region", "zone"]
     assert names["trips/raw_trips, trips"] == ["date", "origin", "destination", "in_period"]
 

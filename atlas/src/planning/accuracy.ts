@@ -6,7 +6,7 @@ import type { Accuracy, Planned } from "./plan";
 import { seen } from "./privacy";
 import type { State } from "./state";
 import { table } from "./table";
-import { chanceAtLeast, exact, inWords, plusMinus, rounded, shareOf, trips, worded } from "./words";
+import { chanceAtMost, exact, inWords, plusMinus, rounded, shareOf, trips, worded } from "./words";
 
 const FLOWS = [10, 100, 1_000, 10_000];
 
@@ -99,16 +99,17 @@ export function smallFlows(state: State, planned: Planned): Node[] {
       "tr",
       { "data-level": level },
       make("th", { scope: "row" }, levelName(planned, level)),
-      make("td", { class: "number", "data-name": "seen" }, exact(chance, chanceAtLeast(chance))),
+      make("td", { class: "number", "data-name": "seen" }, exact(chance, chanceAtMost(chance))),
       make("td", { class: "bars", "aria-hidden": "true" }, bar),
     );
   });
-  const heads = [inWords("A flow between"), "Told from 0, at least about", "0 to 100 %"];
+  const heads = [inWords("A flow between"), "Told from 0, at most about", "0 to 100 %"];
   const notes = [
     `Told from 0: the 90 % interval of the flow does not contain 0. The chance is computed for the pair of areas with the` +
-      ` widest interval of the level, and with normal noise.`,
-    "This is not the chance that the published number is above 0. Of the pairs of areas without any trip, about one in" +
-      " twenty, or fewer, has an interval that does not contain 0.",
+      ` widest interval of the level, and with normal noise. Where few pairs of areas are published above 0, the intervals` +
+      ` of these reach further down, and fewer are told from 0.`,
+    "This is not the chance that the published number is above 0. Of the pairs of areas without any trip, at most about one" +
+      " in twenty has an interval that does not contain 0.",
   ];
   return [
     table(worded`The chance that a flow of ${trips(state.small)} is told from 0`, heads, rows),

@@ -11,7 +11,7 @@ import { areasOf, isOfDeclaredUnit, plan, type Planned } from "./plan";
 import { promise } from "./promise";
 import { seen } from "./privacy";
 import { declaredState, fragment, stated, type State } from "./state";
-import { chanceAtLeast, exact, inWords, oneIn, plusMinus, shareOf, speakOf, trips, trusted, up, worded } from "./words";
+import { chanceAtMost, exact, inWords, oneIn, plusMinus, shareOf, speakOf, trips, trusted, up, worded } from "./words";
 
 const facts = readFacts();
 speakOf(facts);
@@ -68,8 +68,8 @@ function short(planned: Planned): HTMLElement {
     ],
     [
       worded`A flow of ${number(state.small)} (${levelName(planned, finest)}) is told from 0`,
-      make("span", {}, chanceAtLeast(chance)),
-      "of cases, at least about",
+      make("span", {}, chanceAtMost(chance)),
+      "of cases, at most about",
     ],
   ];
   return make(

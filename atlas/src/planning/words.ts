@@ -87,12 +87,6 @@ export function shareOf(width: number, flow: number): string {
   return `${(share >= 10 ? ceiling(share) : ceiling(10 * share) / 10).toLocaleString("en")} %`;
 }
 
-/** A chance of which it is said that it is at least this. */
-export function chanceAtLeast(chance: number): string {
-  if (chance < 0.01) return "under 1 %";
-  return `${Math.floor(100 * chance)} %`;
-}
-
 /** A chance of which it is said that it is at most this. */
 export function chanceAtMost(chance: number): string {
   const share = ceiling(1000 * chance) / 10;

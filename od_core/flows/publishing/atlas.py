@@ -90,6 +90,7 @@ def atlas_data(tables: FlowTables, certificate: Certificate, title: str) -> byte
         "measured": [not fits or tables.release.intervals.measured_totals(side) for side in (0, 1)],
         "fits": [_fit(fit, depth, columns) for fit in fits],
         "leaves": _flows_at(tables, depth, columns),
+        "selection": _selection(tables, depth),
         # Distances are those between zones, so that a page without zones has none.
         "distances": _distances(tables, columns) if tables.distance and depth == tree.origin.depth else None,
         "segments": _segments(tables, fits, depth, columns),
@@ -259,6 +260,19 @@ def _flows_at(tables: FlowTables, depth: int, columns: _Columns) -> dict[str, An
     }
 
 
+def _selection(tables: FlowTables, depth: int, segment: str | None = None) -> dict[str, list[list[float]]] | None:
+    """Return which flows people read at each pair of levels down to ``depth``, by origin level and destination.
+
+    None if the intervals are not those of what was released above 0, or there are none.
+    """
+    if not tables.has_reliability:
+        return None
+    levels = range(depth + 1)
+    found = [[tables.release.selection((one, other), segment) for other in levels] for one in levels]
+    names = {"deviations": "deviations", "leastListed": "least_listed", "changes": "deviations_of_changes"}
+    return {name: [[getattr(one, of) for one in row] for row in found] for name, of in names.items()}
+
+
 def _distances(tables: FlowTables, columns: _Columns) -> dict[str, Any]:
     """Return the places of the zones, as unit vectors, and the ends of the bands of distance.
 
@@ -294,6 +308,7 @@ def _segments(
                 "name": name,
                 "categories": list(breakdown.categories),
                 "trips": [columns.add(of_category) for of_category in trips.T],
+                "selection": _selection(tables, depth, name),
                 "fits": [_segment_fit(release.segment_fit(name), 2 * depth, columns) for release in fitted],
             }
         )

@@ -12,6 +12,7 @@ import pandas as pd
 from od_core.errors import OdError
 from od_core.flows.arrays import Integers, Reals
 from od_core.flows.estimators import ESTIMATORS, declared_estimator
+from od_core.flows.interval_ends import DEVIATIONS
 from od_core.flows.release import Release
 from od_core.geography.geography import Geography
 from od_core.periods import Period
@@ -116,6 +117,16 @@ def changes(
     contain the true change in only 82 % of cases if one release has five times the noise of the other. So if l is 0,
     the larger of x - l and u - x replaces x - l in the formula. The same applies to l', x' and u'. Finally, the
     interval is cut to [l' - u, u' - l], which contains the true change whenever both intervals contain the true counts.
+
+    A change is read because it is large, and noise made it so. So, of an increase, the lower end is instead, uncut,
+
+        c - sqrt(max(x' - l', k (u' - x'))^2 + (k (u - x))^2),
+
+    where k is the ratio of the deviations of changes (:class:`od_core.flows.interval_ends.Selection`) to the deviations
+    of an interval of what was not selected; and the upper end of a decrease accordingly. Most flows that are above 0 in
+    either release differ, so the release with more of them tells how many were selected, of which the largest hundred
+    are read. If at most a hundred flows are public, and all are above 0, or if one of the releases is of a bundle whose
+    intervals do not allow for it, k is 1.
     ``docs/how-to/read-a-release.md`` reports how often the intervals contained the true change.
 
     Args:
@@ -144,28 +155,44 @@ def changes(
                 f"the two releases have different categories of {segment!r}: {_named(differing)} only in one of them",
                 next_step="compare releases with the same categories, or compare the totals",
             )
+    tree = before.tree
+    levels = tree.origin.level_number(origin_level), tree.destination.level_number(destination_level)
     old, new = (
         release.flows_at(origin_level, destination_level, segment=segment, interval=True) for release in (before, after)
     )
-    return changes_of_tables(old, new, _PAIR if segment is None else [*_PAIR, segment])
+    deviations = min(
+        release.selection(levels, segment).deviations_of_changes if release.selected else DEVIATIONS
+        for release in (before, after)
+    )
+    return changes_of_tables(old, new, _PAIR if segment is None else [*_PAIR, segment], deviations)
 
 
-def changes_of_tables(old: pd.DataFrame, new: pd.DataFrame, cell: list[str] = _PAIR) -> pd.DataFrame:
+def changes_of_tables(
+    old: pd.DataFrame, new: pd.DataFrame, cell: list[str] = _PAIR, deviations: float = DEVIATIONS
+) -> pd.DataFrame:
     """Return the :func:`changes` between two tables of flows with intervals; ``cell`` names their keys.
 
-    The noise of the tables must be independent.
+    The noise of the tables must be independent. ``deviations`` are those of the flows that were selected.
     """
     merged = old.merge(new, how="outer", on=cell, suffixes=(" old", " new"))  # a space, as in no breakdown's name
     trips, down, up, reach_down = _ends(merged, "old")
     new_trips, new_down, new_up, new_reach_down = _ends(merged, "new")
     change = new_trips - trips
-    lower = change - np.minimum(np.ceil(np.sqrt(new_reach_down**2 + up**2)), new_down + up)
-    upper = change + np.minimum(np.ceil(np.sqrt(new_up**2 + reach_down**2)), new_up + down)
+    lower = change - np.minimum(_root(new_reach_down, up), new_down + up)
+    upper = change + np.minimum(_root(new_up, reach_down), new_up + down)
+    if (k := deviations / DEVIATIONS) > 1:
+        lower = np.where(change > 0, change - _root(np.maximum(new_down, k * new_up), k * up), lower)
+        upper = np.where(change < 0, change + _root(k * new_up, np.maximum(down, k * up)), upper)
     table = merged[cell].rename(columns={name: f"{name}_category" for name in _COMPUTED})
     table = table.assign(before=trips, after=new_trips, change=change)
     table["lower"], table["upper"] = (pd.Series(bound).astype("Int64") for bound in (lower, upper))
     table["significant"] = ((table["lower"] > 0) | (table["upper"] < 0)).fillna(value=False).astype(bool)
     return table.sort_values("change", key=lambda column: -column.abs(), kind="stable", ignore_index=True)
+
+
+def _root(one: Reals, other: Reals) -> Reals:
+    """Return the roots of the sums of two squares, rounded up to whole numbers."""
+    return np.ceil(np.sqrt(one**2 + other**2))
 
 
 def _ends(both: pd.DataFrame, which: str) -> tuple[Integers, Reals, Reals, Reals]:

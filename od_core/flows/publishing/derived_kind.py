@@ -300,7 +300,7 @@ class DerivedKind(BundleKind[D]):
         flows = self.as_stated(by_name(sources_of(bundle, certificate)), certificate)
         if certificate["contents"] != {"flows": len(flows.leaves), "trips": int(flows.leaves.trips.sum())}:
             raise changed("flows")
-        return flows
+        return flows.in_format(certificate.get("bundle_format", 1))
 
 
 def _sentences(flows: DerivedFlows, certificate: Certificate) -> dict[str, str]:
@@ -430,5 +430,7 @@ def _differences(flows: AssistedFlows, *, intervals: bool) -> dict[str, Any]:
     for side, geography, end in zip(("origin", "destination"), (tree.origin, tree.destination), ends, strict=True):
         rows[side] = np.array(geography.labels[-1], dtype=object)[end]
     if intervals and len(rows):
-        rows["lower"], rows["upper"] = flows.intervals.of_cells(tree.origin.depth, tree.destination.depth, *ends)
+        levels, estimates = (tree.origin.depth, tree.destination.depth), largest["trips_estimated"].to_numpy()
+        lower_ends = flows.selection(levels).lower_ends(estimates) if flows.selected else ()
+        rows["lower"], rows["upper"] = flows.intervals.of_cells(*levels, *ends, *lower_ends)
     return {"compared": len(merged), "changed": int((difference > 0).sum()), "rows": rows.to_dict("records")}

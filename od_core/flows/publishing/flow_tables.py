@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from od_core.files.table_writers import write_rows
 from od_core.flows.indicators import distance_bands, indicators
+from od_core.flows.interval_ends import reliability
 from od_core.flows.release import MEASUREMENT_SCHEMA, SEGMENT_MEASUREMENT_SCHEMA, Release, measured_cells
 from od_core.flows.released_flows import ReleasedFlows
 from od_core.geography.flow_tree import FlowTree
@@ -25,7 +26,7 @@ from od_core.geography.geography import Geography
 from od_core.geography.places import has_distances
 from od_core.privacy.plan import GaussianStep
 from od_core.publication.certificate import Certificate
-from od_core.publication.columns import MOST_LISTED, Table, public_table
+from od_core.publication.columns import MOST_LISTED, RELIABILITY, Table, public_table
 from od_core.publication.tables import schema_of
 from od_core.records.segments import Breakdown
 
@@ -112,10 +113,13 @@ class LevelPair:
     @cached_property
     def flows(self) -> pd.DataFrame:
         """The flows with the columns of :meth:`od_core.flows.release.Release.flows_at`, computed once."""
-        tables, names = self.tables, self.level_names
-        if self.breakdown is None:
-            return tables.release.flows_at(*names, interval=tables.interval, distance=tables.distance)
-        return tables.release.flows_at(*names, interval=tables.interval, segment=self.breakdown.name)
+        tables, segment = self.tables, None if self.breakdown is None else self.breakdown.name
+        return tables.release.flows_at(
+            *self.level_names,
+            segment=segment,
+            interval=tables.interval,
+            distance=tables.distance,
+        )
 
     @cached_property
     def columns(self) -> dict[str, pa.ChunkedArray]:
@@ -135,6 +139,9 @@ class LevelPair:
             constants["breakdown"] = self.breakdown.name
             columns = {"category" if name == self.breakdown.name else name: column for name, column in columns.items()}
         columns = {name: repeated(text, len(self.flows)) for name, text in constants.items()} | columns
+        if RELIABILITY.name in schema.names and self.tables.has_reliability:
+            words = reliability(*(self.flows[name].to_numpy() for name in ("trips", "lower", "upper")))
+            columns[RELIABILITY.name] = pa.chunked_array([pa.array(words, pa.string())])
         fields = pa.schema([field for field in schema if field.name in columns])
         return pa.table(columns).select(fields.names).cast(fields)
 
@@ -161,12 +168,17 @@ class FlowTables:
         Every call returns the same object, so that files, report and database share what is computed.
         """
         facts = certificate.get("interval") is not None, certificate.get("bundle_format", 1)
-        return release.once((cls, *facts), lambda: cls(release, *facts))
+        return release.once((cls, *facts), lambda: cls(release.in_format(facts[1]), *facts))
 
     @property
     def distance(self) -> bool:
         """Whether the tables have distances: if zones have coordinates, since ``FIRST_WITH_DISTANCES``."""
         return self.format >= FIRST_WITH_DISTANCES and has_distances(self.tree)
+
+    @property
+    def has_reliability(self) -> bool:
+        """Whether flows have a word on what their intervals say, in formats with such intervals."""
+        return self.interval and self.release.selected
 
     @property
     def has_indicators(self) -> bool:
@@ -244,6 +256,8 @@ class FlowTables:
         columns = table.columns
         if self.format < FIRST_WITH_DISTANCES:
             columns = tuple(column for column in columns if not column.name.startswith("balance"))
+        if not self.has_reliability:
+            columns = tuple(column for column in columns if column.name != RELIABILITY.name)
         if self.release.may_be_negative:
             columns = tuple(replace(column, minimum=None) for column in columns)
         return replace(table, columns=columns)

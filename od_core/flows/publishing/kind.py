@@ -41,7 +41,7 @@ from od_core.privacy.budget import Spent
 from od_core.privacy.plan import Step
 from od_core.publication.certificate import Certificate
 from od_core.publication.certify import guarantee_sentences
-from od_core.publication.columns import CONFIDENCE, DISTANCE, unlisted
+from od_core.publication.columns import CONFIDENCE, DISTANCE, RELIABILITY, unlisted
 from od_core.publication.database import Rows
 from od_core.publication.kind import Examination, Kind
 from od_core.publication.tables import schema_of
@@ -224,7 +224,7 @@ class FlowKind(Kind[Release]):
             "measurements": measurement_rows(release, by_segment=False),
         }
         if intervals:
-            schema = FLOWS_SCHEMA.remove(FLOWS_SCHEMA.get_field_index(DISTANCE.name))
+            schema = pa.schema([field for field in FLOWS_SCHEMA if field.name not in (DISTANCE.name, RELIABILITY.name)])
             stored["flow_intervals"] = _small_pairs(tables.pairs, schema)
         if tables.breakdowns:
             schema = pa.schema(map(SEGMENTS_SCHEMA.field, ("breakdown", "origin", "destination", "category", "trips")))

@@ -268,7 +268,7 @@ def _release(certificate: Certificate, tables: Tables) -> Release:
     leaves = Nodes(plan.tree.depth, pairs.origin[order], pairs.destination[order], trips[order])
     if certificate["contents"] != {"flows": len(leaves), "trips": int(leaves.trips.sum())}:
         raise changed("flows")
-    return Release(
+    release = Release(
         plan,
         leaves=leaves,
         measured=tuple(_measurements(plan, tables, certificate["levels"])),
@@ -277,6 +277,7 @@ def _release(certificate: Certificate, tables: Tables) -> Release:
         segments=_segments(plan, leaves, tables),
         uncounted=certificate["uncounted"]["trips"] if "uncounted" in certificate else None,
     )
+    return release.in_format(certificate.get("bundle_format", 1))
 
 
 def _plan(facts: dict[str, Any], areas: pd.DataFrame, versions: dict[str, str | None]) -> ReleasePlan:

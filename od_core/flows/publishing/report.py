@@ -7,7 +7,7 @@ share, and ``flows_report.html`` has what only releases have.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -17,6 +17,7 @@ from od_core.errors import OdError
 from od_core.flows.arrays import Integers, Reals
 from od_core.flows.estimators import ESTIMATORS
 from od_core.flows.indicators import distance_bands
+from od_core.flows.interval_ends import reliability
 from od_core.flows.publishing.atlas import FIRST_WITH_ATLAS
 from od_core.flows.publishing.changes import cautions, changes, counts_alike
 from od_core.flows.publishing.flow_tables import FlowTables, labelled, level_rows
@@ -59,13 +60,16 @@ _MOST_SEGMENTED, _MOST_ROWS, _MOST_CHARTED = 12, 150, 12
 
 def flows_report(release: Release, certificate: Certificate, context: ReleaseContext[Release]) -> str:
     """Return the HTML text of the report of a release of flows."""
+    release = cast("Release", FlowTables.of(release, certificate).release)  # with the intervals of the bundle
     plan, tree, facts = release.plan, release.plan.tree, flow_facts(release, certificate)
     interval, zones = facts["interval"], tree.level_names[-1]
     return filled(
         "flows_report.html",
         **facts,
         sizes_of_sides=list({side.digest: len(side.zones) for side in tree.listed_sides}.values()),
-        within=None if plan.has_threshold or interval is None else trips_above(plan.half_widths[-1]),
+        within=list(map(trips_above, release.reaches))
+        if interval and facts["pairs"] and not plan.has_threshold
+        else None,
         zero_bound=release.zero_bound(*zones) if interval and len(release.leaves) < tree.cells(tree.depth) else None,
         atlas=ATLAS if certificate.get("bundle_format", 1) >= FIRST_WITH_ATLAS else None,
         segments=[_segments(release, breakdown, intervals=interval is not None) for breakdown in plan.breakdowns],
@@ -80,6 +84,7 @@ def flows_report(release: Release, certificate: Certificate, context: ReleaseCon
 
 def flow_facts(flows: ReleasedFlows, certificate: Certificate) -> dict[str, Any]:
     """Return the facts that ``flows_page.html`` shows of a release or of derived flows, by name."""
+    flows = FlowTables.of(flows, certificate).release
     leaves, interval, tree = leaf_flows(flows, certificate), confidence(certificate), flows.tree
     apart = between_zones(flows, leaves)
     at_lower, at_upper = (leaves["trips"] == leaves.get(end) for end in ("lower", "upper"))
@@ -119,7 +124,9 @@ def estimation_text(certificate: Certificate) -> str:
 def leaf_flows(release: ReleasedFlows, certificate: Certificate) -> pd.DataFrame:
     """Return the released flows between zones above 0, as the tables of the bundle have them, computed once."""
     tables = FlowTables.of(release, certificate)
-    return release.once(("leaf_flows", tables.interval), lambda: tables.pairs[-1].flows.query("trips > 0"))
+    return release.once(
+        ("leaf_flows", tables.interval, tables.format), lambda: tables.pairs[-1].flows.query("trips > 0")
+    )
 
 
 def between_zones(release: ReleasedFlows, leaves: pd.DataFrame) -> pd.DataFrame:
@@ -136,16 +143,29 @@ def flow_pictures(release: Release, certificate: Certificate) -> dict[str, Marku
 
 
 def _largest(release: ReleasedFlows, flows: pd.DataFrame, most: int) -> dict[str, Any]:
-    """Return the largest of some flows, their number, and the end of the longest bar."""
+    """Return the largest of some flows, their number, how many may be none, and the end of the longest bar.
+
+    With intervals, each has a word on what its interval says, and flows that may be none are left out.
+    """
+    of = len(flows)
+    if "lower" in flows:
+        words = reliability(*(flows[name].to_numpy() for name in ("trips", "lower", "upper")))
+        flows = _certain(flows.assign(reliability=words))
     largest = labelled(release.tree, flows.nlargest(most, "trips"))
     ends = largest.get("upper", largest["trips"])
-    return {"flows": largest.to_dict("records"), "of": len(flows), "most": float(ends.max()) if len(largest) else 0.0}
+    most_shown = float(ends.max()) if len(largest) else 0.0
+    return {"flows": largest.to_dict("records"), "of": of, "may_be_none": of - len(flows), "most": most_shown}
+
+
+def _certain(flows: pd.DataFrame) -> pd.DataFrame:
+    """Return flows without those that may be none; all flows if they have no intervals."""
+    return flows[flows["lower"] > 0] if "lower" in flows else flows
 
 
 def _heat(release: ReleasedFlows, *, intervals: bool) -> dict[str, Any]:
     """Return the trips between the large areas with the most trips.
 
-    With intervals, numbers that may be 0 are marked, and ``reach`` is how far the intervals reach.
+    With intervals, numbers above 0 have words on these, and ``reach`` is how far the intervals reach.
     """
     tree = release.tree
     sides = [(side, level_up_to(side, _MOST_HEATED)) for side in (tree.origin, tree.destination)]
@@ -159,12 +179,13 @@ def _heat(release: ReleasedFlows, *, intervals: bool) -> dict[str, Any]:
         [side.labels[level][area] for area in areas] for (side, level), areas in zip(sides, busiest, strict=True)
     )
     shown_trips = trips_by_pair[np.ix_(*busiest)]
-    may_be_zero, reach = np.zeros(shown_trips.shape, dtype=bool), None
+    words, reach = np.full(shown_trips.shape, "", dtype=object), None
     if intervals and trips_by_pair.size <= _MOST_BOUNDED:
         flows = release.flows_at(*names, interval=True)  # all pairs are listed, because the levels have few areas
         lower, upper = (_matrix(flows, codes, end)[np.ix_(*busiest)] for end in ("lower", "upper"))
-        may_be_zero, reach = lower == 0, max(int(np.max(shown_trips - lower)), int(np.max(upper - shown_trips)))
-    cells = [list(zip(*row, strict=True)) for row in zip(shown_trips.tolist(), may_be_zero.tolist(), strict=True)]
+        words = np.where(shown_trips == 0, "", reliability(shown_trips, lower, upper))
+        reach = max(int(np.max(shown_trips - lower)), int(np.max(upper - shown_trips)))
+    cells = [list(zip(*row, strict=True)) for row in zip(shown_trips.tolist(), words.tolist(), strict=True)]
     return {
         "names": names,
         "columns": columns,
@@ -215,19 +236,20 @@ def _distances(release: ReleasedFlows, certificate: Certificate) -> dict[str, An
 def _map(release: ReleasedFlows, certificate: Certificate) -> dict[str, Any] | None:
     """Return the map of at most ``_MOST_DRAWN`` of the largest flows, and the largest of them; None if there are none.
 
+    Flows that may be none are left out.
     ``same`` says whether these are those that :func:`between_zones` has.
     """
     lines, ends = DesireLines(FlowTables.of(release, certificate), certificate, 2 * _MOST_DRAWN).lines
-    flows, pair = lines.slice(0, _MOST_DRAWN).to_pandas(), ["origin", "destination"]
+    flows, pair = _certain(lines.to_pandas()).head(_MOST_DRAWN), ["origin", "destination"]
     if flows.empty:
         return None
     largest, listed = "largest flow" if len(flows) == 1 else f"{len(flows)} largest flows", flows.head(LISTED)
     title, leaves = f"Map of the {largest} between two different zones", leaf_flows(release, certificate)
     return {
         "title": title,
-        "picture": flow_map(release.tree, flows, ends[:_MOST_DRAWN], certificate, title),
+        "picture": flow_map(release.tree, flows, ends[flows.index], certificate, title),
         "bounded": any(side.given_boundaries for side in (release.tree.origin, release.tree.destination)),
-        "same": np.array_equal(listed[pair], between_zones(release, leaves).nlargest(LISTED, "trips")[pair]),
+        "same": np.array_equal(listed[pair], between_zones(release, _certain(leaves)).nlargest(LISTED, "trips")[pair]),
         "flows": labelled(release.tree, listed).to_dict("records"),
     }
 

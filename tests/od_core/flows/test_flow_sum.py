@@ -15,6 +15,7 @@ import pytest
 from hypothesis import event, example, given
 from hypothesis import strategies as st
 from scipy.linalg import null_space
+from scipy.stats import norm
 
 from od_core import Budget, FlowSum, OdError, PrivacyUnit, Release, sum_releases
 from od_core.flows.estimation import intervals
@@ -129,6 +130,12 @@ def test_at_every_pair_of_levels_the_trips_are_the_sums_of_the_released_trips(ra
         assert listed["trips"].sum() == found.sum()
         assert (listed["lower"] <= listed["trips"]).all()
         assert (listed["trips"] <= listed["upper"]).all()
+        levels = tree.origin.level_number(origin_level), tree.destination.level_number(destination_level)
+        pairs = np.indices((tree.origin.size(levels[0]), tree.destination.size(levels[1])), np.int32).reshape(2, -1)
+        above = listed["trips"] > 0
+        z = norm.isf(0.05 * max(above.mean(), 1e-9))
+        ends = [total.intervals.of_cells(*levels, *pairs, *of_all)[0] for of_all in ((z, True), (DEVIATIONS, False))]
+        assert (listed["lower"] == np.minimum(np.where(above, *ends), listed["trips"])).all()
 
 
 def test_leaves_that_cancel_are_left_out() -> None:

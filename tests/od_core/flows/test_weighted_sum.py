@@ -255,3 +255,25 @@ def test_what_has_no_answer_is_refused(trips):
     )
     with pytest.raises(OdError, match="OD-INTERVAL-MECHANISM"):
         without.weighted_sum("trips")
+
+
+def test_weights_that_were_chosen_from_the_release_are_warned_of():
+    """A fifth of 144 pairs have trips: that 30 listed pairs are all released above 0 is no chance."""
+    zones = pd.DataFrame([(f"s{k // 4}", f"s{k // 4}z{k}") for k in range(12)], columns=["state", "zone"])
+    pairs = list(product(zones["zone"], repeat=2))
+    flows = pd.DataFrame(pairs[::5], columns=["origin", "destination"]).assign(trips=500)
+    release = release_flows(
+        flows,
+        Geography.from_frame(zones, ["state", "zone"]),
+        unit=PrivacyUnit("trip"),
+        budget=Budget(epsilon=10, delta="1e-6"),
+        fault_threshold=0,
+        noise=SeededNoise(1),
+    )
+    chosen = release.flows.nlargest(25, "trips").assign(weight=1.0)
+    with pytest.warns(UserWarning, match="all 25 pairs of zones with a weight were released above 0"):
+        release.weighted_sum(chosen)
+    release.weighted_sum(chosen.head(2))  # may well be chance
+    released = set(release.flows[["origin", "destination"]].itertuples(index=False, name=None))
+    absent = pd.DataFrame([pair for pair in pairs if pair not in released][:1], columns=["origin", "destination"])
+    release.weighted_sum(pd.concat([chosen, absent.assign(weight=1.0)]))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import calendar
 import datetime
+import html
 import json
+import zipfile
 from html.parser import HTMLParser
 from typing import Any
 
@@ -13,7 +15,7 @@ import pytest
 from od_core.periods import Period
 from od_core.publication.bundle import as_published, bundle_faults, differing_files
 from od_core.publication.certificate import certificate_digest
-from tests.od_core.publication.examples import facts, release, staged_bundle
+from tests.od_core.publication.examples import atlas_header, facts, release, staged_bundle
 
 ABOUT = {
     "title": "Trips <b>& more</b>, {{ '7' * 7 }}",
@@ -21,6 +23,7 @@ ABOUT = {
     "source": "The agency, 'table 5'",
     "licence": "CC BY 4.0",
     "counted": "ferry <i>trips</i>",
+    "coverage": "a tenth of <b>all</b> riders",
 }
 
 
@@ -84,6 +87,25 @@ def test_the_words_of_a_certificate_that_was_read_back_make_the_same_files(tmp_p
             pass
     for name in ("read", "last"):
         assert not list(differing_files(tmp_path / "declared", tmp_path / name))
+
+
+def test_pages_that_state_intervals_say_what_these_do_not_cover(tmp_path):
+    """The words of the publisher as text: in HTML escaped, in the atlas as data, in the workbook as a cell."""
+    made, words = release(), "Records: A tenth of <b>all</b> riders. The intervals cover the noise of the release, not"
+    for name, about in (("stated", ABOUT), ("silent", {"title": "T"})):
+        with staged_bundle(made, facts(made, about=about), tmp_path / name):
+            pass
+        with zipfile.ZipFile(tmp_path / name / "spreadsheet" / "flows.xlsx") as book:
+            first = html.unescape(" ".join(book.read(part).decode() for part in book.namelist()))
+        texts = {
+            page: (tmp_path / name / page).read_text("utf-8") for page in ("report.html", "codebook.md", "README.txt")
+        }
+        texts = {page: " ".join(html.unescape(text).split()) for page, text in texts.items()} | {"flows.xlsx": first}
+        for page, text in texts.items():
+            assert text.count(words) == (name == "stated"), page
+        atlas = tmp_path / name / "atlas.html"
+        assert (words in atlas_header(atlas)["notes"][0]) == (name == "stated")
+        assert "<b>all</b>" not in atlas.read_text("utf-8")
 
 
 @pytest.mark.parametrize("later", [None, {"title": "Another title"}])

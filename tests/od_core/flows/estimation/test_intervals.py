@@ -271,7 +271,10 @@ def test_estimates_between_whole_numbers_are_covered_by_the_exact_law(name):
 @pytest.mark.parametrize("deviations", [0.8 * DEVIATIONS, 1.05 * DEVIATIONS])
 def test_the_enumeration_tells_other_widths(monkeypatch, deviations):
     """Narrower intervals miss; wider ones hold more than nine tenths and a half percent where sigma is large."""
-    monkeypatch.setattr(interval_ends, "DEVIATIONS", deviations)
+    half_width = interval_ends.half_width
+    monkeypatch.setattr(
+        interval_ends, "half_width", lambda estimate, variance, _=0: half_width(estimate, variance, deviations)
+    )
     errors, chances = law_of([1], 50.0)
     share = covered(10**6, errors, chances, 2500.0)[0]
     assert share < 0.85 if deviations < DEVIATIONS else share > 0.91

@@ -10,8 +10,11 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import norm
 
 from od_core import Budget, Geography, OdError, PrivacyUnit, Release, release_flows
+from od_core.flows import interval_ends
+from od_core.flows.interval_ends import DEVIATIONS
 from od_core.flows.plan import plan_release
 from od_core.flows.publishing.changes import categorised, cautions, changes, changes_of_tables, counts_alike
 from od_core.flows.release import run_plan
@@ -125,6 +128,39 @@ def test_intervals_of_normal_noise_that_are_cut_at_zero_hold_the_change(deviatio
         sides.append(side.assign(origin=np.arange(10_000).astype(str), destination="a"))
     found, change = changes_of_tables(*sides), truth[1] - truth[0]
     assert ((found["lower"] <= change) & (change <= found["upper"])).mean() >= 0.885
+
+
+def test_the_end_towards_no_change_is_that_of_numbers_that_were_selected():
+    """130 - sqrt((2 * 40)^2 + (2 * 20)^2), and the larger of 50 and 2 * 20 where the lower end is further off."""
+    old, new, double = bounds(5, 20, 40), bounds(100, 150, 190), 2 * DEVIATIONS
+    usual, selected, wide = (
+        changes_of_tables(old, one, deviations=deviations).loc[0]
+        for one, deviations in ((new, DEVIATIONS), (new, double), (bounds(50, 150, 170), double))
+    )
+    assert (selected["lower"], wide["lower"]) == (130 - 90, 130 - 108)
+    assert selected["upper"] == usual["upper"] == 130 + 43
+    back = changes_of_tables(new, old, deviations=double).loc[0]
+    assert (back["lower"], back["upper"]) == (-selected["upper"], -selected["lower"])
+
+
+@pytest.mark.parametrize("rho", ["0.001", "0.4"])
+def test_changes_have_the_deviations_of_the_release_that_has_more_flows(rho, monkeypatch):
+    monkeypatch.setattr(interval_ends, "LISTED", 10**9)
+    sides, level = (released(1), released(2, rho=rho)), "zone"
+    tables = [side.flows_at(level, level, interval=True) for side in sides]
+    shares = [(one["trips"] > 0).mean() for one in tables]
+    expected = changes_of_tables(*tables, deviations=norm.isf(0.05 * max(shares)))
+    assert changes(*sides, level, level).equals(expected)
+    for share in shares:
+        other = changes_of_tables(*tables, deviations=norm.isf(0.05 * share))
+        assert other.equals(expected) == (share == max(shares))
+
+
+def test_of_many_changes_a_hundred_are_read():
+    sides, level = (released(1), released(2)), "zone"
+    tables = [side.flows_at(level, level, interval=True) for side in sides]
+    assert min((one["trips"] > 0).sum() for one in tables) > 100
+    assert changes(*sides, level, level).equals(changes_of_tables(*tables, deviations=norm.isf(0.05 * 100 / 324)))
 
 
 def test_a_pair_that_one_side_does_not_list_has_no_interval():

@@ -73,7 +73,8 @@ def expected(bundle: Path) -> pd.DataFrame:
     flows = pd.read_parquet(bundle / "tables/flows.parquet")
     flows = flows[(flows["origin_level"] == "zone") & (flows["destination_level"] == "zone") & (flows["trips"] > 0)]
     known = flows[flows["origin"].isin(list(PLACES)) & flows["destination"].isin(list(PLACES))]
-    return known.sort_values("trips", ascending=False, kind="stable").iloc[:, 2:].reset_index(drop=True)
+    largest = known.sort_values("trips", ascending=False, kind="stable").iloc[:, 2:].reset_index(drop=True)
+    return largest.drop(columns="reliability")
 
 
 def apart(flows: pd.DataFrame) -> pd.DataFrame:
