@@ -708,6 +708,7 @@ def test_group_sizes_that_were_published_with_wilsons_intervals_stay_as_they_are
     assert example.kind.pictures(release, old.facts) != example.kind.pictures(release, now)
 
 
+@pytest.mark.representatives("flows-8", "boxes-8")
 @pytest.mark.parametrize("bundle_format", [8, 9])
 @pytest.mark.parametrize("name", ["flows", "boxes"])
 def test_bundles_have_the_intervals_of_their_format(tmp_path, monkeypatch, name, bundle_format):

@@ -401,7 +401,7 @@ def test_a_number_of_the_heat_map_that_may_be_none_is_in_italics_and_a_rough_one
     text = one_line(example.text)
     heat = re.search('<table class="heat">.*?</table>', text)[0]
     words = reliability(*(found[name].to_numpy() for name in ("trips", "lower", "upper")))
-    for tag, word in (("em", "may be none"), ("u", "rough")):
+    for tag, word in (("em", "may be none"), ("dfn", "rough")):
         shown = [int(text.replace(",", "")) for text in re.findall(f"<{tag}>([0-9,]+)</{tag}>", heat)]
         assert sorted(shown) == sorted(found.loc[(words == word) & (found["trips"] > 0), "trips"])
     assert set(words[found["trips"] > 0]) == {"may be none", "rough", "solid"}
