@@ -48,7 +48,7 @@ ui: .venv/installed-release
 	$(BIN)/od-release ui
 
 test: install
-	$(IN_FOLDER) $(BIN)/python -m pytest -q -n auto --dist worksteal -m "not slow" od_core tests
+	$(IN_FOLDER) $(BIN)/python -m pytest -q -n $(ONE_MORE) --dist worksteal -m "not slow" od_core tests
 
 # Of each slow kind: a job of each kind of release, a project of others, the distribution of each noise, a search for leaks, a soak, a page, a count;
 # and all slow tests beside the fast ones.
