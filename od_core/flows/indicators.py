@@ -68,7 +68,7 @@ def indicators(
             "origins and destinations have different areas, so there are no trips within an area",
             next_step="read the flows at the levels of both sides",
         )
-    geography, is_selected = flows.tree.origin, flows.selected if selected is None else selected
+    geography = flows.tree.origin
     distances = ZoneDistances.of(flows.tree) if has_distances(flows.tree) else None
     return pd.concat(
         [
@@ -76,7 +76,7 @@ def indicators(
                 {
                     "level": geography.level_names[level],
                     "area": geography.codes_of(level, np.arange(geography.size(level), dtype=np.int32)),
-                    **_of_level(flows, level, distances, interval=interval, selected=is_selected),
+                    **_of_level(flows, level, distances, interval=interval, selected=selected),
                 }
             )
             for level in map(geography.level_number, geography.levels if levels is None else levels)
@@ -86,7 +86,7 @@ def indicators(
 
 
 def _of_level(
-    flows: ReleasedFlows, level: int, distances: ZoneDistances | None, *, interval: bool, selected: bool
+    flows: ReleasedFlows, level: int, distances: ZoneDistances | None, *, interval: bool, selected: bool | None
 ) -> dict[str, NDArray[Any]]:
     """Return the indicators of the areas of one level, and the marks of totals, column by column."""
     within, begun, ended = _released(flows, level)
@@ -104,11 +104,11 @@ def _of_level(
     if not interval:
         return columns
     areas = flows.intervals.by_area(level)
-    ends_within = flows.selection((level, level)).lower_ends(within) if selected else ()
+    ends_within = flows.selection((level, level), selected=selected).lower_ends(within)
     bounds: dict[str, tuple[Integers, Integers] | tuple[Reals, Reals]] = {
         "outflow": bounds_of(areas.outflow),
         "inflow": bounds_of(areas.inflow),
-        "within": bounds_of(areas.within, *ends_within),
+        "within": bounds_of(areas.within, ends_within),
         "balance": _balance_bounds(areas),
         "self_containment": _share_bounds(areas, nothing_dropped=flows.intervals.nothing_dropped),
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from statistics import NormalDist
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +19,6 @@ ROUNDING = 1e-9
 
 _MOST_TOLERANCE = 0.25
 """Largest widening, in trips, so that the interval of a number that is known exactly contains only that number."""
-
-FIRST_WITH_SELECTION = 9
-"""Format of the first bundles whose intervals hold for numbers that are read because they were released above 0."""
 
 LISTED = 100
 """Most numbers of a table that are read as the list of the largest."""
@@ -39,6 +37,22 @@ def selected_deviations(published: int, public: int) -> float:
     if published >= public:
         return DEVIATIONS
     return max(DEVIATIONS, -NormalDist().inv_cdf(max(published, 1) / (20 * public)))
+
+
+class LowerEnds(NamedTuple):
+    """How far the lower ends of numbers lie below their estimates.
+
+    Attributes:
+        deviations: standard deviations, as of :func:`selected_deviations`; shape (numbers,) or ().
+        listed: whether a number is read because it is among the :data:`LISTED` largest; shape (numbers,) or ().
+    """
+
+    deviations: Reals | float = DEVIATIONS
+    listed: NDArray[np.bool_] | bool = False
+
+
+USUAL = LowerEnds()
+"""The lower ends of numbers that were not chosen by what was released."""
 
 
 @dataclass(frozen=True)
@@ -71,25 +85,24 @@ class Selection:
         """Deviations of the ends towards 0 of changes, of which the largest are read."""
         return selected_deviations(min(self.published, LISTED), self.public)
 
-    def lower_ends(self, numbers: Integers | Reals) -> tuple[Reals, NDArray[np.bool_]]:
-        """Return ``deviations`` and ``listed`` of numbers for :func:`lower_bound`; their shape each."""
-        return np.where(numbers > 0, self.deviations, DEVIATIONS), numbers >= self.least_listed
+    def lower_ends(self, numbers: Integers | Reals) -> LowerEnds:
+        """Return the lower ends of some of the numbers."""
+        return LowerEnds(np.where(numbers > 0, self.deviations, DEVIATIONS), numbers >= self.least_listed)
 
 
-def lower_bound(
-    estimate: Reals, variance: Reals, deviations: Reals | float = DEVIATIONS, listed: NDArray[np.bool_] | bool = False
-) -> Integers:
+CHOSEN_BEFORE = Selection(0, 0, 1)
+"""Of numbers that were not chosen by what was released."""
+
+
+def lower_bound(estimate: Reals, variance: Reals, ends: LowerEnds = USUAL) -> Integers:
     """Return the lower ends of the 90 % intervals of unbiased estimates with the given variances.
 
-    The ends are whole numbers of at least 0. All three arrays have the same shape. ``deviations`` is that of
-    :func:`selected_deviations` for the numbers of a table that were published above 0. Estimates of at least five
-    standard deviations have the usual lower end, since they were hardly selected by their noise, unless they are
-    ``listed``: read because they are among the :data:`LISTED` largest.
+    The ends are whole numbers of at least 0, of the shape of the estimates. Estimates of at least five standard
+    deviations that are not listed have the usual lower end, since they were hardly selected by their noise.
     """
-    near = listed | (estimate < _FAR * np.sqrt(variance))
-    return np.maximum(
-        np.ceil(estimate - half_width(estimate, variance, np.where(near, deviations, DEVIATIONS))), 0
-    ).astype(np.int64)
+    near = ends.listed | (estimate < _FAR * np.sqrt(variance))
+    width = half_width(estimate, variance, np.where(near, ends.deviations, DEVIATIONS))
+    return np.maximum(np.ceil(estimate - width), 0).astype(np.int64)
 
 
 def upper_bound(estimate: Reals, variance: Reals) -> Integers:
@@ -113,16 +126,11 @@ def half_width(estimate: Reals, variance: Reals, deviations: Reals | float = DEV
     return np.maximum(np.maximum(width + 0.25, 0.5), np.ceil(width - 0.5)) + rounding
 
 
-RELIABILITY = ("may be none", "rough", "solid")
-"""Words on how much a number says, given its interval; see :func:`reliability`."""
-
-
-def reliability(numbers: Integers, lower: Integers, upper: Integers) -> NDArray[np.object_]:
-    """Return a word of :data:`RELIABILITY` for each number, from the ends of its interval; shape (numbers,).
+def reliability(numbers: Integers, lower: Integers, upper: Integers) -> NDArray[np.str_]:
+    """Return a word on how much each number says, from the ends of its interval; shape (numbers,).
 
     A number may be none if its lower end is 0 or below. It is solid if its interval is at most a quarter of it wide. A
     number that was released as 0 has no word.
     """
     is_solid = 4 * (upper - lower) <= numbers
-    words = np.array(RELIABILITY, dtype=object)[np.where(lower > 0, 1 + is_solid, 0)]
-    return np.where(numbers == 0, "", words)
+    return np.select([numbers == 0, lower <= 0, is_solid], ["", "may be none", "solid"], "rough")

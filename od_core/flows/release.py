@@ -131,8 +131,6 @@ class Release(ReleasedFlows, PlannedRelease):
         See :meth:`selection`. Both are NaN if the mechanism has a threshold.
         """
         tree, up = self.plan.tree, self.plan.half_widths[self.plan.tree.depth]
-        if not self.selected:
-            return up, up
         return up * self.selection((tree.origin.depth, tree.destination.depth)).deviations / DEVIATIONS, up
 
     def _described(self) -> tuple[str, str, str]:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import cached_property, partial
 from itertools import product
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -28,7 +28,7 @@ from od_core.flows.estimation.intervals import (
     every_pair,
     fieller,
 )
-from od_core.flows.interval_ends import DEVIATIONS, FIRST_WITH_SELECTION, Selection
+from od_core.flows.interval_ends import CHOSEN_BEFORE, Selection
 from od_core.geography.codes import WHOLE_SPACE, positions
 from od_core.geography.flow_tree import FlowTree, Nodes
 from od_core.geography.geography import Numbers
@@ -272,11 +272,6 @@ class ReleasedFlows(ABC):
     def _computed(self) -> dict[Hashable, Any]:
         return {}
 
-    def in_format(self, bundle_format: int) -> Self:
-        """Return the flows with the intervals that bundles of a format have."""
-        selected = bundle_format >= FIRST_WITH_SELECTION
-        return self if self.selected == selected else replace(cast("Any", self), selected=selected)
-
     @property
     def levels(self) -> list[tuple[str, str]]:
         """Names of the origin level and the destination level of every level of the flow tree, root first."""
@@ -323,10 +318,7 @@ class ReleasedFlows(ABC):
         """
         tree, breakdown = self.tree, None if segment is None else find(self.breakdowns, segment)
         levels = self._levels(origin_level, destination_level)
-        if segment is None:
-            origin, destination, trips = tree.sums_at(self.leaves, *levels)
-        else:
-            origin, destination, trips = tree.values_at(self.leaves, self.segments[segment], *levels)
+        origin, destination, trips = self._trips_at(levels, segment)
         if interval:
             origin, destination, trips = every_pair(tree, *levels, origin, destination, trips)
         columns: dict[str, Any] = {
@@ -339,31 +331,41 @@ class ReleasedFlows(ABC):
         columns["trips"] = trips.ravel()
         if interval:
             intervals = self.intervals if segment is None else self.segment_intervals(segment)
-            is_selected = self.selected if selected is None else selected
-            ends = self.selection(levels, segment).lower_ends(trips) if is_selected else (DEVIATIONS, False)
-            lower, upper = intervals.of_cells(*levels, origin, destination, *ends)
+            ends = self.selection(levels, segment, selected=selected, trips=trips).lower_ends(trips)
+            lower, upper = intervals.of_cells(*levels, origin, destination, ends)
             columns |= {"lower": np.minimum(lower, trips).ravel(), "upper": np.maximum(upper, trips).ravel()}
         if distance and segment is None:
             columns["distance_km"] = distances_at(tree, levels, origin, destination)
         flows = pd.DataFrame(columns)
         return flows if interval or segment is None else flows[flows["trips"] > 0].reset_index(drop=True)
 
-    def selection(self, levels: tuple[int, int], segment: str | None = None) -> Selection:
+    def selection(
+        self,
+        levels: tuple[int, int],
+        segment: str | None = None,
+        *,
+        selected: bool | None = None,
+        trips: NDArray[np.int64] | None = None,
+    ) -> Selection:
         """Return which flows between two levels, given by their numbers, people read.
 
-        With ``segment``, the flows are those in all categories of a breakdown.
+        With ``segment``, the flows are those in all categories of a breakdown. For ``selected``, see :meth:`flows_at`.
+        ``trips`` are those of all flows above 0, if they are at hand.
         """
 
         def compute() -> Selection:
-            tree, leaves = self.tree, self.leaves
-            public = tree.origin.size(levels[0]) * tree.destination.size(levels[1])
-            if segment is None:
-                trips = tree.sums_at(leaves, *levels)[2]
-            else:
-                trips = tree.values_at(leaves, self.segments[segment], *levels)[2]
-            return Selection.of(trips, public * math.prod(trips.shape[1:]))
+            known = self._trips_at(levels, segment)[2] if trips is None else trips
+            public = self.tree.origin.size(levels[0]) * self.tree.destination.size(levels[1])
+            return Selection.of(known, public * math.prod(known.shape[1:]))
 
-        return self.once(("selection", levels, segment), compute)
+        is_selected = self.selected if selected is None else selected
+        return self.once(("selection", levels, segment), compute) if is_selected else CHOSEN_BEFORE
+
+    def _trips_at(self, levels: tuple[int, int], segment: str | None) -> tuple[Numbers, Numbers, NDArray[np.int64]]:
+        """Return the pairs of areas of two levels with trips, and their trips, in each category of a ``segment``."""
+        if segment is None:
+            return self.tree.sums_at(self.leaves, *levels)
+        return self.tree.values_at(self.leaves, self.segments[segment], *levels)
 
     @property
     def counts(self) -> pd.DataFrame:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import chain, takewhile, zip_longest
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,7 @@ from od_core.ledger.measurements import NoisyVector
 from od_core.ledger.staged_files import StagedTable
 from od_core.privacy.accounting import float_above
 from od_core.privacy.budget import Spent
-from od_core.privacy.plan import LaplaceStep, Step
+from od_core.privacy.plan import LaplaceStep, Step, with_fields
 from od_core.privacy.stability import laplace_reach
 from od_core.publication.certificate import Certificate, confidence, has_intervals
 from od_core.publication.certify import pure_sentences
@@ -79,7 +78,7 @@ FIRST_WITH_EXACT_ENDS = 7
 
 def _as_stated(release: GroupSizeRelease, certificate: Certificate) -> GroupSizeRelease:
     """Return a release with the intervals of the bundle format that its certificate states."""
-    return replace(release, exact=certificate.get("bundle_format", 1) >= FIRST_WITH_EXACT_ENDS)
+    return with_fields(release, exact=certificate.get("bundle_format", 1) >= FIRST_WITH_EXACT_ENDS)
 
 
 def open_group_sizes(bundle: str | Path) -> GroupSizeRelease:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from od_core.errors import OdError
 from od_core.files.durable import facts_digest
@@ -31,6 +31,7 @@ from od_core.privacy.unit import PrivacyUnit
 if TYPE_CHECKING:
     import pandas as pd
 
+R = TypeVar("R")
 
 EARLIER = "earlier"
 """Name of a plan's fact on earlier releases of the series. It is no setting: it is fixed when a release is reserved."""
@@ -300,6 +301,14 @@ class Plan(Shown, ABC):
     def counts_digest(self) -> str:
         """The same without the fact on earlier releases, which decides no count and is fixed when it is reserved."""
         return facts_digest({name: fact for name, fact in self.facts().items() if name != EARLIER})
+
+
+def with_fields(result: R, **stated: object) -> R:
+    """Return a dataclass with stated values of fields; itself, with what it has computed, if it has these values."""
+    if all(getattr(result, name) == value for name, value in stated.items()):
+        return result
+    changed: R = replace(cast("Any", result), **stated)
+    return changed
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -125,6 +125,15 @@ def has_intervals(certificate: Certificate) -> bool:
     return certificate.get("interval") is not None
 
 
+FIRST_WITH_SELECTION = 9
+"""Format of the first bundles whose intervals hold for numbers that are read because they were released above 0."""
+
+
+def is_selected(certificate: Certificate) -> bool:  # a filter
+    """Return whether the intervals of a bundle hold for numbers that are read because they were released above 0."""
+    return certificate.get("bundle_format", 1) >= FIRST_WITH_SELECTION
+
+
 def word_for_trips(about: Mapping[str, str], one_side: bool = False, weighted: bool = False) -> str:  # a filter
     """Return the publisher's word for what a release counts or, without one, the usual word.
 

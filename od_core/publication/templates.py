@@ -35,7 +35,14 @@ from markupsafe import Markup
 from od_core.files.duckdb_session import quoted_name, quoted_text
 from od_core.privacy.accounting import float_above, promise_text, text_above, text_below
 from od_core.publication import number_formats as formats
-from od_core.publication.certificate import certificate_digest, guarantee_of, right_of_100, titled, word_for_trips
+from od_core.publication.certificate import (
+    certificate_digest,
+    guarantee_of,
+    is_selected,
+    right_of_100,
+    titled,
+    word_for_trips,
+)
 
 
 class _Absent(StrictUndefined):
@@ -119,6 +126,7 @@ def _environment(ending: str) -> Environment:
         "digest": certificate_digest,
         "titled": titled,
         "word_for_trips": word_for_trips,
+        "is_selected": is_selected,
         "right_of_100": right_of_100,
         "best_guess": lambda certificate: right_of_100(guarantee_of(certificate)),
     }

@@ -38,7 +38,7 @@ from od_core.files.durable import (
     write_if_other,
 )
 from od_core.flows.arrays import Integers, Reals
-from od_core.flows.interval_ends import DEVIATIONS, FIRST_WITH_SELECTION, Selection
+from od_core.flows.interval_ends import CHOSEN_BEFORE, Selection
 from od_core.flows.publishing.changes import cautions, changes_of_tables, counts_alike
 from od_core.flows.publishing.kind import FLOWS
 from od_core.geography.codes import COORDINATES, WHOLE_SPACE
@@ -60,7 +60,7 @@ from od_core.publication.bundle import (
     zip_beside,
     zip_faults,
 )
-from od_core.publication.certificate import Certificate, has_intervals, titled
+from od_core.publication.certificate import Certificate, has_intervals, is_selected, titled
 from od_core.publication.certify import promise
 from od_core.publication.read_back import REPAIR, certificate_of, withdrawals
 from od_core.publication.tables import published_geography
@@ -334,7 +334,7 @@ class OverTime:
             listed,
             values,
             totals,
-            tuple(certificate.get("bundle_format", 1) >= FIRST_WITH_SELECTION for certificate in certificates),
+            tuple(is_selected(certificate) for certificate in certificates),
         )
 
     @cached_property
@@ -361,25 +361,27 @@ class OverTime:
     @cached_property
     def deviations(self) -> list[list[list[float]]]:
         """Deviations of the ends towards 0 of changes, by period and by the levels of origins and destinations."""
-        starts = [np.cumsum([0, *(side.size(level) for level in range(side.depth + 1))]) for side in self.sides]
+        origins, destinations = (range(level + 1) for level in self.listed)
         return [
-            [
-                [self._deviations(period, (one, other), starts) for other in range(self.listed[1] + 1)]
-                for one in range(self.listed[0] + 1)
-            ]
+            [[self._selection(period, (one, other)).deviations_of_changes for other in destinations] for one in origins]
             for period in range(len(self.periods))
         ]
 
-    def _deviations(self, period: int, levels: tuple[int, int], starts: Sequence[Integers]) -> float:
-        areas = [slice(*starts[side][level : level + 2]) for side, level in enumerate(levels)]
+    def _selection(self, period: int, levels: tuple[int, int]) -> Selection:
+        """Return which flows between two levels people read in a period; of those that the page lacks, none."""
+        origins, destinations = (self._areas(side, level) for side, level in enumerate(levels))
         if levels[0] <= self.depths[0] and levels[1] <= self.depths[1]:
-            trips = self.values[0, period, areas[0], areas[1]]
+            trips = self.values[0, period, origins, destinations]
         elif 0 in levels:
-            side = int(levels[0] == 0)
-            trips = self.totals[side][0, period, areas[side]]
-        else:  # the page has no such flows
-            return DEVIATIONS
-        return Selection.of(trips, trips.size).deviations_of_changes if self.selected[period] else DEVIATIONS
+            trips = self.totals[0][0, period, origins] if levels[0] else self.totals[1][0, period, destinations]
+        else:
+            return CHOSEN_BEFORE
+        return Selection.of(trips, trips.size) if self.selected[period] else CHOSEN_BEFORE
+
+    def _areas(self, side: int, level: int) -> slice:
+        """Return the places of the areas of a level among those of a side."""
+        first = sum(self.sides[side].size(above) for above in range(level))
+        return slice(first, first + self.sides[side].size(level))
 
     def rows(self, level: int, end: int = 0) -> list[dict[str, Any]]:
         """Return the areas of a level of a side, 0 for origins, with the most trips, each with its name and its trips.
@@ -388,9 +390,8 @@ class OverTime:
         all periods, and the change between the last two periods if it is known.
         """
         side, other = self.sides[end], self.sides[1 - end]
-        first = sum(side.size(above) for above in range(level))
         totals = self.totals if side.digest == other.digest else self.totals[end : end + 1]
-        own = [total[..., first : first + side.size(level)] for total in totals]
+        own = [total[..., self._areas(end, level)] for total in totals]
         order = np.argsort(-np.nan_to_num(own[0][0, -1]), kind="stable")[:MOST_ROWS].tolist()
         levels = [(level, 0), (0, level)] if side.digest == other.digest else [(level, 0) if end == 0 else (0, level)]
         described = [self._described(values, pair) for values, pair in zip(own, levels, strict=True)]

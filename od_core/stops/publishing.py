@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -18,13 +17,12 @@ import pyarrow.parquet as pq
 from markupsafe import Markup
 from numpy.typing import NDArray
 
-from od_core.flows.interval_ends import FIRST_WITH_SELECTION
 from od_core.ledger.measurements import NoisyVector
 from od_core.ledger.staged_files import StagedTable
 from od_core.privacy.accounting import float_above
 from od_core.privacy.budget import Spent
-from od_core.privacy.plan import Step
-from od_core.publication.certificate import Certificate, confidence, has_intervals
+from od_core.privacy.plan import Step, with_fields
+from od_core.publication.certificate import Certificate, confidence, has_intervals, is_selected
 from od_core.publication.certify import pure_sentences
 from od_core.publication.columns import CONFIDENCE, COUNT_ENDS, boxes_table
 from od_core.publication.kind import ReleaseContext, TableKind
@@ -90,11 +88,6 @@ def _write_geojson(release: StopsRelease, on_map: MapGrid, interval: bool, file:
     file.write(b"]}\n")
 
 
-def _as_stated(release: StopsRelease, certificate: Certificate) -> StopsRelease:
-    """Return a release with the intervals of the bundle format that its certificate states."""
-    return replace(release, selected=certificate.get("bundle_format", 1) >= FIRST_WITH_SELECTION)
-
-
 def open_stops(bundle: str | Path) -> StopsRelease:
     """Read a published bundle of trips with stops, and return its release.
 
@@ -113,7 +106,8 @@ def open_stops(bundle: str | Path) -> StopsRelease:
         raise changed("boxes")
     flat = boxes[[*ends, "noisy"]].to_numpy(dtype=np.int64).ravel()
     spent, measured = stated_spent(plan, certificate), [(plan.step, NoisyVector.in_memory([flat]))]
-    release = _as_stated(estimated(plan, measured, spent=spent, noise=certificate["noise"]), certificate)
+    release = estimated(plan, measured, spent=spent, noise=certificate["noise"])
+    release = with_fields(release, selected=is_selected(certificate))
     if not release.boxes[list(boxes.columns)].equals(boxes) or certificate["contents"]["boxes"] != len(boxes):
         raise changed("boxes")
     return release
@@ -277,7 +271,7 @@ class StopsKind(TableKind[StopsPlan, Trajectories, StopsRelease]):
 
     def files(self, release: StopsRelease, certificate: Certificate) -> list[BundleFile]:
         """Return the files with the table of boxes, and a GeoJSON file of the boxes if the plan has a map."""
-        release = _as_stated(release, certificate)
+        release = with_fields(release, selected=is_selected(certificate))
         on_map, interval = release.plan.map, has_intervals(certificate)
         table = boxes_table(release.plan.grid.dimensions, () if on_map is None else on_map.places, interval=interval)
         boxes = release.boxes[[column.name for column in table.columns]]
@@ -289,14 +283,14 @@ class StopsKind(TableKind[StopsPlan, Trajectories, StopsRelease]):
 
     def notes(self, release: StopsRelease, certificate: Certificate) -> list[str]:
         """Return the codebook's notes on the intervals and on the map, if the release has them."""
-        own = {"interval": has_intervals(certificate), "selected": _as_stated(release, certificate).selected}
-        texts = filled_data("stops_notes.yaml", **own, map=release.plan.map)
+        stated = {"interval": has_intervals(certificate), "certificate": certificate}
+        texts = filled_data("stops_notes.yaml", **stated, map=release.plan.map)
         notes: list[str] = texts["notes"].splitlines()
         return notes
 
     def report(self, release: StopsRelease, certificate: Certificate, context: ReleaseContext[StopsRelease]) -> str:
         """Return the report of a release as HTML; see :meth:`od_core.publication.kind.Kind.report`."""
-        release = _as_stated(release, certificate)
+        release = with_fields(release, selected=is_selected(certificate))
         interval, on_map = confidence(certificate), release.plan.map
         zeros = release.counts == 0
         cell = 1.0 if on_map is None else min(on_map.east - on_map.west, on_map.north - on_map.south) / on_map.side
@@ -349,7 +343,7 @@ class StopsKind(TableKind[StopsPlan, Trajectories, StopsRelease]):
 
     def tables(self, release: StopsRelease, certificate: Certificate) -> Mapping[str, pa.Table]:
         """Return the rows for the table ``stops_boxes`` of the release database, without the column ``release``."""
-        release = _as_stated(release, certificate)
+        release = with_fields(release, selected=is_selected(certificate))
         boxes = release.measured
         ends = dict(zip(_ENDS, release.intervals, strict=True)) if has_intervals(certificate) else {}
         lists = {"lower": list(boxes.lower), "upper": list(boxes.upper)}

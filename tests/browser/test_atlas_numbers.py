@@ -86,7 +86,7 @@ def dropped_row(
         (k,) = (one.position(category) for one in flows.breakdowns if one.name == segment)
         sums = [fit.sum_between(*inside)[k] for fit in flows.segment_intervals(segment)._fits]
     ends = flows.selection(levels, segment).lower_ends(np.array([trips]))
-    (lower,), (upper,) = bounds_of(reduce(add, sums), *ends)
+    (lower,), (upper,) = bounds_of(reduce(add, sums), ends)
     return [trips, min(lower, trips), max(upper, trips)]
 
 

@@ -71,7 +71,7 @@ from od_core.flows.estimation.fitted_tree import (
 )
 from od_core.flows.estimation.least_squares import FittedLevel, least_squares
 from od_core.flows.estimation.levels import Measurement, segment_counts
-from od_core.flows.interval_ends import DEVIATIONS, ROUNDING, lower_bound, upper_bound
+from od_core.flows.interval_ends import DEVIATIONS, ROUNDING, USUAL, LowerEnds, lower_bound, upper_bound
 from od_core.flows.plan import ReleasePlan
 from od_core.geography.flow_tree import FlowTree, Pairs
 from od_core.geography.geography import Numbers
@@ -174,23 +174,15 @@ class Intervals:
         return int(max(upper.max(initial=0), of_other_cells))
 
     def of_cells(
-        self,
-        origin_level: int,
-        destination_level: int,
-        origin: Numbers,
-        destination: Numbers,
-        deviations: Reals | float = DEVIATIONS,
-        listed: NDArray[np.bool_] | bool = False,
+        self, origin_level: int, destination_level: int, origin: Numbers, destination: Numbers, ends: LowerEnds = USUAL
     ) -> tuple[Integers, Integers]:
         """Return the lower and upper bounds of the given cells of a pair of levels; shape (cells,) each.
 
-        They are those of cells that were chosen before the release. With other ``deviations`` and with those that are
-        ``listed``, shape (cells,) or (), they have the lower bounds of
-        :func:`od_core.flows.interval_ends.lower_bound`.
+        By default, they are those of cells that were chosen before the release.
         """
         levels = origin_level, destination_level
         sums = self._estimates(levels, [fit.best_cells(*levels) for fit in self.fits], origin, destination)
-        return bounds_of(sums, deviations, listed)
+        return bounds_of(sums, ends)
 
     def by_area(self, level: int) -> AreaEstimates:
         """Return estimates of the trips within, from and to each area of a level. Both geographies are the same."""
@@ -348,17 +340,14 @@ def added(each: Sequence[Estimates]) -> Estimates:
     return reduce(add, each)
 
 
-def bounds_of(
-    sums: Estimates, deviations: Reals | float = DEVIATIONS, listed: NDArray[np.bool_] | bool = False
-) -> tuple[Integers, Integers]:
+def bounds_of(sums: Estimates, ends: LowerEnds = USUAL) -> tuple[Integers, Integers]:
     """Return the lower and upper bounds of sums; shape (sums,) each.
 
     The lower bound assumes no trips of dropped nodes. The upper bound is the smaller of two bounds: the upper bound of
     the sum without dropped nodes, plus the upper bound of each dropped node; and the upper bound of the sum plus the
     estimated trips of all dropped nodes together. The upper bounds of cells of which nothing was measured are added.
-    ``deviations`` and ``listed`` are those of :func:`od_core.flows.interval_ends.lower_bound`.
     """
-    return lower_bound(sums.estimate, sums.variance, deviations, listed), upper_end(sums, upper_bound)
+    return lower_bound(sums.estimate, sums.variance, ends), upper_end(sums, upper_bound)
 
 
 def dropped_bound(sums: Estimates) -> Integers:
@@ -442,17 +431,11 @@ class SegmentIntervals:
         self._fits = fits
 
     def of_cells(
-        self,
-        origin_level: int,
-        destination_level: int,
-        origin: Numbers,
-        destination: Numbers,
-        deviations: Reals | float = DEVIATIONS,
-        listed: NDArray[np.bool_] | bool = False,
+        self, origin_level: int, destination_level: int, origin: Numbers, destination: Numbers, ends: LowerEnds = USUAL
     ) -> tuple[Integers, Integers]:
         """Return the bounds that :meth:`Intervals.of_cells` does, of each category; shape (cells, categories) each."""
         of_releases = [fit.of_cells(origin_level, destination_level, origin, destination) for fit in self._fits]
-        return _bounds(of_releases, deviations, listed)
+        return _bounds(of_releases, ends)
 
     def of_sum(self, origins: NDArray[np.bool_], destinations: NDArray[np.bool_]) -> tuple[Integers, Integers]:
         """Return the bounds that :meth:`Intervals.of_sum` does, of each category; shape (categories,) each."""
@@ -464,19 +447,12 @@ class SegmentIntervals:
         return reduce(add, [fit.weighted(weight, deviations, category) for fit in self._fits])
 
 
-def _bounds(
-    of_releases: Sequence[Sequence[Estimates]],
-    deviations: Reals | float = DEVIATIONS,
-    listed: NDArray[np.bool_] | bool = False,
-) -> tuple[Integers, Integers]:
-    """Return bounds from the estimates of each release in each category; shape (sums, categories) each.
-
-    ``deviations`` and ``listed``, of the same shape or (), are those of :func:`bounds_of`.
-    """
+def _bounds(of_releases: Sequence[Sequence[Estimates]], ends: LowerEnds = USUAL) -> tuple[Integers, Integers]:
+    """Return bounds from the estimates of each release in each category; shape (sums, categories) each."""
     of_categories = [added(of_category) for of_category in zip(*of_releases, strict=True)]
     shape = len(of_categories[0].estimate), len(of_categories)
-    each = zip(of_categories, *(np.broadcast_to(values, shape).T for values in (deviations, listed)), strict=True)
-    lower, upper = zip(*(bounds_of(*of_category) for of_category in each), strict=True)
+    each = map(LowerEnds, *(np.broadcast_to(values, shape).T for values in ends))
+    lower, upper = zip(*map(bounds_of, of_categories, each), strict=True)
     return np.stack(lower, axis=1), np.stack(upper, axis=1)
 
 

@@ -160,10 +160,7 @@ def changes(
     old, new = (
         release.flows_at(origin_level, destination_level, segment=segment, interval=True) for release in (before, after)
     )
-    deviations = min(
-        release.selection(levels, segment).deviations_of_changes if release.selected else DEVIATIONS
-        for release in (before, after)
-    )
+    deviations = min(release.selection(levels, segment).deviations_of_changes for release in (before, after))
     return changes_of_tables(old, new, _PAIR if segment is None else [*_PAIR, segment], deviations)
 
 

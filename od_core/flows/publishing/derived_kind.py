@@ -36,9 +36,10 @@ from od_core.periods import Length, Period, following
 from od_core.privacy.accounting import float_above, text_above
 from od_core.privacy.budget import Cap
 from od_core.privacy.domain import Charged, rho_of_year
+from od_core.privacy.plan import with_fields
 from od_core.privacy.posterior import Guarantee
 from od_core.publication.bundle import USUAL_FORMATS, as_published, faulty_files
-from od_core.publication.certificate import Certificate, certificate_digest, has_intervals
+from od_core.publication.certificate import Certificate, certificate_digest, has_intervals, is_selected
 from od_core.publication.certify import change_of, software_versions
 from od_core.publication.kind import BundleKind
 from od_core.publication.read_back import REPAIR, certificate_of, changed, named, refuse_incomplete
@@ -300,7 +301,7 @@ class DerivedKind(BundleKind[D]):
         flows = self.as_stated(by_name(sources_of(bundle, certificate)), certificate)
         if certificate["contents"] != {"flows": len(flows.leaves), "trips": int(flows.leaves.trips.sum())}:
             raise changed("flows")
-        return flows.in_format(certificate.get("bundle_format", 1))
+        return with_fields(flows, selected=is_selected(certificate))
 
 
 def _sentences(flows: DerivedFlows, certificate: Certificate) -> dict[str, str]:
@@ -431,6 +432,6 @@ def _differences(flows: AssistedFlows, *, intervals: bool) -> dict[str, Any]:
         rows[side] = np.array(geography.labels[-1], dtype=object)[end]
     if intervals and len(rows):
         levels, estimates = (tree.origin.depth, tree.destination.depth), largest["trips_estimated"].to_numpy()
-        lower_ends = flows.selection(levels).lower_ends(estimates) if flows.selected else ()
-        rows["lower"], rows["upper"] = flows.intervals.of_cells(*levels, *ends, *lower_ends)
+        lower_ends = flows.selection(levels).lower_ends(estimates)
+        rows["lower"], rows["upper"] = flows.intervals.of_cells(*levels, ends[0], ends[1], lower_ends)
     return {"compared": len(merged), "changed": int((difference > 0).sum()), "rows": rows.to_dict("records")}

@@ -24,8 +24,8 @@ from od_core.flows.released_flows import ReleasedFlows
 from od_core.geography.flow_tree import FlowTree
 from od_core.geography.geography import Geography
 from od_core.geography.places import has_distances
-from od_core.privacy.plan import GaussianStep
-from od_core.publication.certificate import Certificate
+from od_core.privacy.plan import GaussianStep, with_fields
+from od_core.publication.certificate import Certificate, is_selected
 from od_core.publication.columns import MOST_LISTED, RELIABILITY, Table, public_table
 from od_core.publication.tables import schema_of
 from od_core.records.segments import Breakdown
@@ -114,11 +114,9 @@ class LevelPair:
     def flows(self) -> pd.DataFrame:
         """The flows with the columns of :meth:`od_core.flows.release.Release.flows_at`, computed once."""
         tables, segment = self.tables, None if self.breakdown is None else self.breakdown.name
+        origin, destination = self.level_names
         return tables.release.flows_at(
-            *self.level_names,
-            segment=segment,
-            interval=tables.interval,
-            distance=tables.distance,
+            origin, destination, segment=segment, interval=tables.interval, distance=tables.distance
         )
 
     @cached_property
@@ -168,7 +166,7 @@ class FlowTables:
         Every call returns the same object, so that files, report and database share what is computed.
         """
         facts = certificate.get("interval") is not None, certificate.get("bundle_format", 1)
-        return release.once((cls, *facts), lambda: cls(release.in_format(facts[1]), *facts))
+        return release.once((cls, *facts), lambda: cls(with_fields(release, selected=is_selected(certificate)), *facts))
 
     @property
     def distance(self) -> bool:

@@ -32,7 +32,7 @@ from od_core.privacy.neighbours import Acceptance
 from od_core.privacy.plan import EARLIER, Uncounted
 from od_core.privacy.unit import PrivacyUnit
 from od_core.publication.bundle import CERTIFICATE, PARQUET, table_path
-from od_core.publication.certificate import Certificate
+from od_core.publication.certificate import Certificate, is_selected
 from od_core.publication.database import CLOSED, named_releases, refuse_newer, refuse_newer_duckdb
 from od_core.publication.read_back import (
     absent,
@@ -268,16 +268,16 @@ def _release(certificate: Certificate, tables: Tables) -> Release:
     leaves = Nodes(plan.tree.depth, pairs.origin[order], pairs.destination[order], trips[order])
     if certificate["contents"] != {"flows": len(leaves), "trips": int(leaves.trips.sum())}:
         raise changed("flows")
-    release = Release(
+    return Release(
         plan,
         leaves=leaves,
         measured=tuple(_measurements(plan, tables, certificate["levels"])),
         noise=certificate["noise"],
         spent=stated_spent(plan, certificate),
         segments=_segments(plan, leaves, tables),
+        selected=is_selected(certificate),
         uncounted=certificate["uncounted"]["trips"] if "uncounted" in certificate else None,
     )
-    return release.in_format(certificate.get("bundle_format", 1))
 
 
 def _plan(facts: dict[str, Any], areas: pd.DataFrame, versions: dict[str, str | None]) -> ReleasePlan:

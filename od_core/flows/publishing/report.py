@@ -7,7 +7,7 @@ share, and ``flows_report.html`` has what only releases have.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -26,8 +26,9 @@ from od_core.flows.release import Release
 from od_core.flows.released_flows import ReleasedFlows
 from od_core.geography.codes import positions
 from od_core.geography.geography import level_up_to
+from od_core.privacy.plan import with_fields
 from od_core.publication.bundle import ATLAS
-from od_core.publication.certificate import Certificate, confidence, has_intervals
+from od_core.publication.certificate import Certificate, confidence, has_intervals, is_selected
 from od_core.publication.kind import ReleaseContext
 from od_core.publication.number_formats import Scale, class_text, places_of_largest, size_classes, trips_above
 from od_core.publication.templates import filled, filled_markup
@@ -60,7 +61,7 @@ _MOST_SEGMENTED, _MOST_ROWS, _MOST_CHARTED = 12, 150, 12
 
 def flows_report(release: Release, certificate: Certificate, context: ReleaseContext[Release]) -> str:
     """Return the HTML text of the report of a release of flows."""
-    release = cast("Release", FlowTables.of(release, certificate).release)  # with the intervals of the bundle
+    release = with_fields(release, selected=is_selected(certificate))
     plan, tree, facts = release.plan, release.plan.tree, flow_facts(release, certificate)
     interval, zones = facts["interval"], tree.level_names[-1]
     return filled(
@@ -84,7 +85,7 @@ def flows_report(release: Release, certificate: Certificate, context: ReleaseCon
 
 def flow_facts(flows: ReleasedFlows, certificate: Certificate) -> dict[str, Any]:
     """Return the facts that ``flows_page.html`` shows of a release or of derived flows, by name."""
-    flows = FlowTables.of(flows, certificate).release
+    flows = with_fields(flows, selected=is_selected(certificate))
     leaves, interval, tree = leaf_flows(flows, certificate), confidence(certificate), flows.tree
     apart = between_zones(flows, leaves)
     at_lower, at_upper = (leaves["trips"] == leaves.get(end) for end in ("lower", "upper"))
@@ -145,16 +146,17 @@ def flow_pictures(release: Release, certificate: Certificate) -> dict[str, Marku
 def _largest(release: ReleasedFlows, flows: pd.DataFrame, most: int) -> dict[str, Any]:
     """Return the largest of some flows, their number, how many may be none, and the end of the longest bar.
 
-    With intervals, each has a word on what its interval says, and flows that may be none are left out.
+    Flows that may be none are left out.
     """
-    of = len(flows)
-    if "lower" in flows:
-        words = reliability(*(flows[name].to_numpy() for name in ("trips", "lower", "upper")))
-        flows = _certain(flows.assign(reliability=words))
-    largest = labelled(release.tree, flows.nlargest(most, "trips"))
+    certain = _certain(flows)
+    largest = labelled(release.tree, certain.nlargest(most, "trips"))
     ends = largest.get("upper", largest["trips"])
-    most_shown = float(ends.max()) if len(largest) else 0.0
-    return {"flows": largest.to_dict("records"), "of": of, "may_be_none": of - len(flows), "most": most_shown}
+    return {
+        "flows": largest.to_dict("records"),
+        "of": len(flows),
+        "may_be_none": len(flows) - len(certain),
+        "most": float(ends.max()) if len(largest) else 0.0,
+    }
 
 
 def _certain(flows: pd.DataFrame) -> pd.DataFrame:
@@ -179,11 +181,11 @@ def _heat(release: ReleasedFlows, *, intervals: bool) -> dict[str, Any]:
         [side.labels[level][area] for area in areas] for (side, level), areas in zip(sides, busiest, strict=True)
     )
     shown_trips = trips_by_pair[np.ix_(*busiest)]
-    words, reach = np.full(shown_trips.shape, "", dtype=object), None
+    words, reach = np.full(shown_trips.shape, ""), None
     if intervals and trips_by_pair.size <= _MOST_BOUNDED:
         flows = release.flows_at(*names, interval=True)  # all pairs are listed, because the levels have few areas
         lower, upper = (_matrix(flows, codes, end)[np.ix_(*busiest)] for end in ("lower", "upper"))
-        words = np.where(shown_trips == 0, "", reliability(shown_trips, lower, upper))
+        words = reliability(shown_trips, lower, upper)
         reach = max(int(np.max(shown_trips - lower)), int(np.max(upper - shown_trips)))
     cells = [list(zip(*row, strict=True)) for row in zip(shown_trips.tolist(), words.tolist(), strict=True)]
     return {

@@ -20,7 +20,7 @@ from scipy.stats import norm
 from od_core import Budget, FlowSum, OdError, PrivacyUnit, Release, sum_releases
 from od_core.flows.estimation import intervals
 from od_core.flows.estimation.fitted_tree import Estimates
-from od_core.flows.interval_ends import lower_bound, upper_bound
+from od_core.flows.interval_ends import LowerEnds, lower_bound, upper_bound
 from od_core.flows.mechanisms import MECHANISMS, InfTDARefined
 from tests.od_core.doubles import SeededLaplace, SeededNoise
 from tests.od_core.oracles.intervals import DROPPING, KEEPING, UNITS, Case, inside, made, random_zones, within
@@ -134,7 +134,7 @@ def test_at_every_pair_of_levels_the_trips_are_the_sums_of_the_released_trips(ra
         pairs = np.indices((tree.origin.size(levels[0]), tree.destination.size(levels[1])), np.int32).reshape(2, -1)
         above = listed["trips"] > 0
         z = norm.isf(0.05 * max(above.mean(), 1e-9))
-        ends = [total.intervals.of_cells(*levels, *pairs, *of_all)[0] for of_all in ((z, True), (DEVIATIONS, False))]
+        ends = [total.intervals.of_cells(*levels, *pairs, own)[0] for own in (LowerEnds(z, listed=True), LowerEnds())]
         assert (listed["lower"] == np.minimum(np.where(above, *ends), listed["trips"])).all()
 
 

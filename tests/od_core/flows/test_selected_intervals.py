@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -15,7 +16,7 @@ from od_core import Budget, PrivacyUnit, release_flows, sum_releases
 from od_core.flows import interval_ends
 from od_core.flows.estimation.intervals import bounds_of
 from od_core.flows.indicators import indicators
-from od_core.flows.interval_ends import DEVIATIONS, lower_bound, reliability, selected_deviations
+from od_core.flows.interval_ends import DEVIATIONS, LowerEnds, lower_bound, reliability, selected_deviations
 from od_core.flows.publishing.changes import changes, changes_of_tables
 from od_core.publication import number_formats
 from tests.od_core.doubles import SeededNoise
@@ -39,9 +40,8 @@ def test_deviations_are_the_quantile_of_the_share_that_was_published(public, pub
 )
 def test_lower_ends_move_towards_0_the_fewer_are_published(cells, published):
     estimate, variance = np.array(cells).T
-    few, many = (
-        lower_bound(estimate, variance, selected_deviations(count, 1000)) for count in (min(published), max(published))
-    )
+    ends = [LowerEnds(selected_deviations(count, 1000)) for count in sorted(published)]
+    few, many = (lower_bound(estimate, variance, own) for own in ends)
     assert (few <= many).all()
     assert (many <= lower_bound(estimate, variance)).all()
     far = estimate >= 5 * np.sqrt(variance)
@@ -51,15 +51,9 @@ def test_lower_ends_move_towards_0_the_fewer_are_published(cells, published):
 def test_the_lower_end_is_that_of_the_definition():
     """An estimate of 30 with a standard deviation of 10, where 20 of 1,000 are published: 30 - 3.09 * 10 - 1/4."""
     assert selected_deviations(20, 1000) == pytest.approx(3.0902, abs=1e-4)
-    assert lower_bound(np.array([30.0, 32.0, 50.0]), np.array([100.0] * 3), selected_deviations(20, 1000)).tolist() == [
-        0,
-        1,
-        34,
-    ]
-    assert lower_bound(np.array([30.0, 50.0]), np.array([100.0] * 2), 3.0902, np.array([False, True])).tolist() == [
-        0,
-        19,
-    ]
+    ends, listed = LowerEnds(selected_deviations(20, 1000)), LowerEnds(3.0902, np.array([False, True]))
+    assert lower_bound(np.array([30.0, 32.0, 50.0]), np.array([100.0] * 3), ends).tolist() == [0, 1, 34]
+    assert lower_bound(np.array([30.0, 50.0]), np.array([100.0] * 2), listed).tolist() == [0, 19]
 
 
 @pytest.mark.parametrize(
@@ -118,6 +112,7 @@ def test_flows_above_0_have_the_lower_ends_of_their_pair_of_levels_and_all_other
             release.flows_at(origin, destination, interval=True, segment=segment, selected=selected)
             for selected in (True, False)
         )
+        assert release.selection((o, d), segment) == replace(release).selection((o, d), segment)  # without the table
         public = len(found)
         assert public == geography.size(o) * geography.size(d) * (1 if segment is None else 3)
         z = norm.isf(0.05 * (found["trips"] > 0).sum() / public)
@@ -127,7 +122,7 @@ def test_flows_above_0_have_the_lower_ends_of_their_pair_of_levels_and_all_other
         above, largest = found["trips"] > 0, found["trips"] >= max(found["trips"].nlargest(listed).iloc[-1], 1)
         shape = (geography.size(o) * geography.size(d), -1)
         of_largest = largest.to_numpy().reshape(shape if segment else shape[:1])
-        expected = intervals.of_cells(o, d, *ends, z, of_largest)[0].ravel()
+        expected = intervals.of_cells(o, d, *ends, LowerEnds(z, of_largest))[0].ravel()
         assert (found["lower"] == np.where(above, np.minimum(expected, found["trips"]), before["lower"])).all()
         assert (found["upper"] == before["upper"]).all()
         moved += (found["lower"] < before["lower"]).sum()
@@ -165,14 +160,20 @@ def test_flows_of_earlier_bundles_keep_their_intervals():
         release_flows(frame, geography, unit=unit, budget=budget, noise=SeededNoise(seed), fault_threshold=0)
         for seed in (3, 4)
     )
-    earlier, names = release.in_format(8), geography.level_names[-1:] * 2
+    earlier, names = replace(release, selected=False), geography.level_names[-1:] * 2
     usual = release.flows_at(*names, interval=True, selected=False)
     pd.testing.assert_frame_equal(earlier.flows_at(*names, interval=True), usual)
     assert not usual.equals(release.flows_at(*names, interval=True))
-    assert earlier.in_format(9).flows_at(*names, interval=True).equals(release.flows_at(*names, interval=True))
+    assert (
+        replace(earlier, selected=True).flows_at(*names, interval=True).equals(release.flows_at(*names, interval=True))
+    )
     pd.testing.assert_frame_equal(indicators(earlier), indicators(release, selected=False))
     assert earlier.reaches[0] == earlier.reaches[1] == release.reaches[1] < release.reaches[0]
-    assert sum_releases([release, other]).in_format(8).selected is False
+    total = sum_releases([release, other])
+    pd.testing.assert_frame_equal(
+        replace(total, selected=False).flows_at(*names, interval=True),
+        total.flows_at(*names, interval=True, selected=False),
+    )
     found = changes(earlier, other, *names)
     tables = [one.flows_at(*names, interval=True) for one in (earlier, other)]
     pd.testing.assert_frame_equal(found, changes_of_tables(*tables))
