@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from jinja2 import DictLoader, Environment, StrictUndefined, is_undefined
 from rich.table import Table
@@ -26,7 +26,8 @@ if TYPE_CHECKING:  # importing Dagster or pandas takes half a second
 
     from od_assets.runs.jobs import Outcome
     from od_assets.series.series import Series
-    from od_core import Plan, PrivacyUnit, ReleasePlan, Spent
+    from od_core import Plan, ReleasePlan, Spent
+    from od_core.meaning.subject import Subject
     from od_core.published.derived import PublishedFlows
     from od_core.published.explanation import Explanation
 
@@ -84,8 +85,6 @@ def _in_ranges(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 @cache
 def sentences() -> Environment:
     """Return the sentences of ``texts.toml`` as templates by their names, such as ``plan.spends``."""
-    from od_core.publication.certificate import word_for_trips  # imports NumPy
-
     groups = _TEXTS["sentences"].items()
     texts = {f"{group}.{name}": text for group, in_group in groups for name, text in in_group.items()}
     environment = Environment(loader=DictLoader(texts), undefined=StrictUndefined, trim_blocks=True)  # noqa: S701  # text for a terminal
@@ -96,7 +95,6 @@ def sentences() -> Environment:
     environment.filters |= {name: partial(_if_known, form) for name, form in filters.items()}
     environment.filters |= {
         "quoted": repr,
-        "word_for_trips": word_for_trips,
         "promise": lambda spent: promise_text(spent.epsilon, spent.delta),
     }
     return environment
@@ -112,7 +110,9 @@ def _percent(value: float, rounding: str) -> str:
 
 
 def text(name: str, /, **values: object) -> str:
-    """Return a sentence of ``texts.toml``, filled in with values."""
+    """Return a sentence of ``texts.toml``, filled in with values, and with the nouns of a ``subject`` among them."""
+    if "subject" in values:
+        values["nouns"] = cast("Subject", values["subject"]).nouns
     return " ".join(sentences().get_template(name).render(values).split())
 
 
@@ -178,12 +178,14 @@ def print_plan(series: Series[Any, Any], plan: Plan, *, verbose: bool) -> None:
     rho and epsilon.
     """
     from od_core import ReleasePlan
+    from od_core.meaning.subject import Subject  # imports NumPy
 
+    subject = Subject.of(plan, series.about_facts)
     say("plan.spends", "\n", name=series.name, domain=series.domain, plan=plan)
     if series.domain.unit.kind == "user_year":
-        console.print(f"{year_text(series, plan)}\n", soft_wrap=True)
+        console.print(f"{year_text(series, plan, subject)}\n", soft_wrap=True)
     if isinstance(plan, ReleasePlan):
-        _print_accuracy(plan, verbose=verbose)
+        _print_accuracy(plan, subject, verbose=verbose)
     else:
         console.print("\n".join(plan.verdicts()), "\n", sep="")
     console.print(f"Meaning of a row of the records: {series.columns.row}.\n")
@@ -194,7 +196,7 @@ def print_plan(series: Series[Any, Any], plan: Plan, *, verbose: bool) -> None:
         say("plan.budget", "\n", spent=plan.spent, plan=plan)
 
 
-def year_text(series: Series[Any, Any], plan: Plan) -> str:
+def year_text(series: Series[Any, Any], plan: Plan, subject: Subject) -> str:
     """Return sentences on what a year of releases like this one costs, and what it would cost without its bound.
 
     If the number of uncounted trips is measured, they say how well it is known.
@@ -206,6 +208,7 @@ def year_text(series: Series[Any, Any], plan: Plan) -> str:
     epsilon, without_bound = (epsilon_tight(rho, plan.spent.delta) for rho in (bounded, unbounded))
     width = None if step is None else f"{math.ceil(DEVIATIONS * math.sqrt(step.variance)):,}"
     rhos = {"bounded": bounded, "unbounded": unbounded, "times": f"{math.sqrt(unbounded / bounded):.3g}"}
+    rhos |= {"subject": subject}
     return text("plan.year", periods=periods, plan=plan, epsilon=epsilon, other=without_bound, width=width, **rhos)
 
 
@@ -215,26 +218,27 @@ def level_names(steps: pd.DataFrame) -> pd.Series:
     return steps["origin_level"] + " x " + steps["destination_level"] + by
 
 
-def _print_accuracy(plan: ReleasePlan, *, verbose: bool) -> None:
-    """Print within how many trips a flow of each level is known; if ``verbose``, also noise and expected errors."""
+def _print_accuracy(plan: ReleasePlan, subject: Subject, *, verbose: bool) -> None:
+    """Print how exactly a number of each level is known; if ``verbose``, also noise and expected errors."""
+    nouns = subject.nouns
     exact, widths = plan.to_frame(), plan.known_to_within
     levels = level_names(exact)
-    columns = {"level": levels, "cells" if plan.segments else "pairs of areas": exact["public_cells"]}
+    columns = {"level": levels, "cells" if plan.segments else nouns.pairs: exact["public_cells"]}
     if widths:
         columns["90 % interval, about ±"] = levels.map(widths, "ignore").map(trips_above, "ignore")
     if verbose or not widths:
         columns["noise of one measurement"] = exact["standard_deviation"].map(rounded)
         columns["expected error"] = exact["expected_error"].map(rounded)
-    print_frame("Accuracy of flows, in trips", exact[[]].assign(**columns))
+    print_frame(f"Accuracy of {nouns.cells}, in {nouns.counted}", exact[[]].assign(**columns))
     if widths:
-        say("plan.intervals", "\n")
+        say("plan.intervals", "\n", subject=subject)
     if verbose or not widths:
-        say("plan.errors", "\n")
+        say("plan.errors", "\n", subject=subject)
     if plan.mechanism.shrinks or plan.mechanism.leaf_dial is not None:
         declared = plan.mechanism.estimator.texts["name"]
-        say("plan.learns", "\n", stated=ESTIMATORS["least_squares"].texts["name"], declared=declared)
+        say("plan.learns", "\n", subject=subject, stated=ESTIMATORS["least_squares"].texts["name"], declared=declared)
     elif plan.mechanism.name == "inftda_refined" and plan.tree.cells(plan.tree.depth) <= _FEW_PAIRS:
-        say("plan.auto", "\n")
+        say("plan.auto", "\n", subject=subject)
 
 
 def print_outcome(outcome: Outcome, *, explain: bool = False) -> None:
@@ -242,6 +246,7 @@ def print_outcome(outcome: Outcome, *, explain: bool = False) -> None:
 
     If ``explain``, the whole guarantee, the levels and the checks come first.
     """
+    from od_core.meaning.subject import Subject  # imports NumPy
     from od_core.publication.bundle import REPORT  # imports pandas
 
     facts, kind, release = outcome.facts, outcome.kind, outcome.release
@@ -252,23 +257,26 @@ def print_outcome(outcome: Outcome, *, explain: bool = False) -> None:
             console.print(line, soft_wrap=True)
         return
     levels, plan, spent = kind.summary(release), release.plan, release.spent
+    subject = Subject.of(plan, facts.get("about", {}))
     if explain:
         console.rule(facts["release"])
         print_guarantee(facts["guarantee"])
         console.print()
         print_frame(
-            f"{kind.contents.capitalize()} by level", levels.assign(**levels.select_dtypes("float").map(rounded))
+            f"{subject.nouns.contents.capitalize()} by level",
+            levels.assign(**levels.select_dtypes("float").map(rounded)),
         )
         print_table("checks", facts["checks"])
     say("run.published", **facts)
     if facts.get("settings_changed"):
         say("run.stays", **facts)
     of_levels = levels.to_dict("records")
-    last = of_levels[plan.tree.depth if kind.contents == "flows" else -1]  # area totals follow the levels of flows
-    about = facts.get("about", {})
-    say("run.contents", kind=kind, release=release, plan=plan, row=kind.row(release), last=last, about=about)
+    last = of_levels[
+        plan.tree.depth if plan.table in ("flows", "counts") else -1
+    ]  # area totals follow the levels of flows
+    say("run.contents", subject=subject, release=release, plan=plan, row=kind.row(release), last=last)
     say("run.spent", **facts | {"spent": spent})
-    print_promise(plan.unit, spent, kind.contents)
+    print_promise(subject, spent)
     if facts["lost_draws"]:
         say("run.lost", lost=facts["lost_draws"], spent=spent, planned=plan.spent)
     for other in facts["unpublished"]:
@@ -278,11 +286,11 @@ def print_outcome(outcome: Outcome, *, explain: bool = False) -> None:
         console.print(f"Database: {facts['database']}", soft_wrap=True)
 
 
-def print_promise(unit: PrivacyUnit, spent: Spent, contents: str) -> None:
+def print_promise(subject: Subject, spent: Spent) -> None:
     """Print the promise of a spent budget in one sentence: how well anybody can guess what one unit did."""
     from od_core.privacy.posterior import Guarantee
 
-    say("promise.short", unit=unit, contents=contents, best_guess=Guarantee.of(spent).best_guess())
+    say("promise.short", subject=subject, best_guess=Guarantee.of(spent).best_guess())
 
 
 def print_guarantee(guarantee: dict[str, str]) -> None:
@@ -298,11 +306,13 @@ def print_derived(found: PublishedFlows, table: str, *, as_json: bool) -> None:
         facts = {"release": str(found.key), "bundle": str(found.folder), "published_now": found.is_new}
         print_json(facts | {"certificate": found.certificate})
         return
+    from od_core.publication.certificate import subject_of  # imports NumPy
+
     sources = zip(found.certificate["sources"], found.flows.releases, strict=True)
     print_table(table, [source | {"trips": int(release.leaves.trips.sum())} for source, release in sources])
-    leaves, plan, about = found.flows.leaves, found.flows.releases[-1].plan, found.certificate.get("about", {})
+    leaves = found.flows.leaves
     numbers = {"trips": f"{int(leaves.trips.sum()):,}", "pairs": f"{len(leaves):,}"}
-    say("derived.published", key=found.key, is_new=found.is_new, plan=plan, about=about, **numbers)
+    say("derived.published", key=found.key, is_new=found.is_new, subject=subject_of(found.certificate), **numbers)
     console.print(f"Bundle: {found.folder}\n", soft_wrap=True)
     print_guarantee(found.certificate["guarantee"])
 

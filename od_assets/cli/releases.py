@@ -120,7 +120,9 @@ def plan(
     if explain:
         print_guarantee(_guarantee(series, planned))
     else:
-        print_promise(planned.unit, planned.spent, series.kind.contents)
+        from od_core.meaning.subject import Subject
+
+        print_promise(Subject.of(planned, series.about_facts), planned.spent)
     if page is not None:
         console.print(f"Planning page: {page}", soft_wrap=True)
 
@@ -137,7 +139,9 @@ def _planned(release: str, period: str | None) -> tuple[Series[Any, Any], Privac
 
 def _guarantee(series: Series[Any, Any], plan: PrivacyPlan) -> dict[str, str]:
     """Return the sentences on the guarantee of a plan, with that on the year if a bound of a year is declared."""
-    guarantee = series.kind.guarantee(plan, plan.spent)
+    from od_core.meaning.subject import Subject
+
+    guarantee = series.kind.guarantee(plan, plan.spent, Subject.of(plan, series.about_facts))
     if plan.unit.max_trips_year is not None:
         from od_core.publication.certify import year_sentence
 
@@ -204,12 +208,14 @@ def decide(
     """
     from od_assets.cli.target_plan import SIMULATED, payable_periods, plan_of_flows, public_table, target_plan
     from od_core.evaluation.decision import Option, decision_page, named_flows, options
+    from od_core.meaning.subject import Subject
 
     folders = project_folders()
     series, plan = _planned(release, period)
     folders.hold_to_declared(series.domain)
-    compared, facts = [*options(plan, epsilon or ())], dict[str, Any](runs=runs, flows=[], source="")
-    if target or table is not None or series.kind.contents == "flows":
+    subject = Subject.of(plan, series.about_facts)
+    compared, facts = [*options(plan, epsilon or (), subject)], dict[str, Any](runs=runs, flows=[], source="")
+    if target or table is not None or plan.table in ("flows", "counts"):
         of_flows = plan_of_flows(series, plan, "targets and tables of flows", "leave out --target and --table")
         if target:
             least = target_plan(series, plan, target, table, SIMULATED).plan

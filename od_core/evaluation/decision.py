@@ -22,6 +22,7 @@ from od_core.flows.mechanisms import TDAL2, InfTDA, InfTDARefined, StabilityHist
 from od_core.flows.plan import ReleasePlan
 from od_core.flows.step import sides_of_area_totals
 from od_core.geography.flow_tree import FlowTree, Nodes
+from od_core.meaning.subject import Subject
 from od_core.periods import Period
 from od_core.privacy.accounting import exact_fraction, text_above
 from od_core.privacy.domain import PrivacyDomain
@@ -29,7 +30,7 @@ from od_core.privacy.plan import Plan
 from od_core.privacy.posterior import Guarantee
 from od_core.privacy.stability import laplace_reach
 from od_core.publication.certificate import right_of_100
-from od_core.publication.certify import PERIODS_OF_A_YEAR, TRIPS_OF_A_PERSON
+from od_core.publication.certify import PERIODS_OF_A_YEAR, TRIPS_OF_A_PERSON, clauses
 from od_core.publication.templates import filled
 from od_core.published.explanation import Noise, choices, planned
 
@@ -93,10 +94,10 @@ class Option:
         return replace(self, errors=tuple(map(float, means)))
 
 
-def options(plan: Plan, epsilons: Sequence[str] = ()) -> Iterator[Option]:
+def options(plan: Plan, epsilons: Sequence[str] = (), subject: Subject | None = None) -> Iterator[Option]:
     """Yield a plan as the decision, and then other choices with the same public facts. Nothing is simulated.
 
-    By default, half and twice the epsilon of the plan are compared. Raises OdError if an epsilon is no number above 0.
+    By default, half and twice the epsilon of the plan are compared. ``subject`` has the publisher's words. Raises OdError if an epsilon is no number above 0.
     """
     yield Option("the decision", plan)
     promised = plan.budget.epsilon or plan.spent.epsilon
@@ -105,7 +106,7 @@ def options(plan: Plan, epsilons: Sequence[str] = ()) -> Iterator[Option]:
     for each in compared:
         budget = replace(plan.budget, rho=None, epsilon=each)
         cases.append((f"epsilon {text_above(each)}", partial(planned, plan, plan.unit, budget), ""))
-    for decision, choice, unit, budget, note in choices(plan):
+    for decision, choice, unit, budget, note in choices(plan, subject or Subject.of(plan)):
         if decision in ("unit", "m") and isinstance(plan, ReleasePlan):
             cases.append((choice, partial(planned, plan, unit, budget), note))
     if isinstance(plan, ReleasePlan) and plan.mechanism.refines and sides_of_area_totals(plan.tree):
@@ -189,10 +190,13 @@ def decision_page(series: Any, plan: Plan, compared: Sequence[Option], periods: 
     if isinstance(plan, ReleasePlan):
         sides = (plan.tree.level_names[k][: len(plan.tree.listed_sides)] for k in compared_levels(plan.tree))
         levels = [" x ".join(dict.fromkeys(names)) for names in sides]
+    subject = Subject.of(plan, series.about_facts)
     values = {
         "levels": levels,
         "risks": risks(plan, series.domain, periods[0]),
-        "guarantee": series.kind.guarantee(plan, plan.spent),
+        "subject": subject,
+        "clauses": clauses(subject),
+        "guarantee": series.kind.guarantee(plan, plan.spent, subject),
         "many": {"trips": TRIPS_OF_A_PERSON, "periods": PERIODS_OF_A_YEAR},
     }
     return filled("decision.html", series=series, plan=plan, options=compared, periods=periods, **values, **facts)

@@ -49,6 +49,7 @@ from od_core.privacy.plan import (
     GaussianStep,
     Plan,
     Step,
+    Table,
     Uncounted,
     UncountedStep,
     plan_defect,
@@ -175,6 +176,11 @@ class ReleasePlan(Plan):
                 "a band has no level that is measured, because each of its nodes has one child",
                 next_step="leave out the cut above or below this band",
             )
+
+    @property
+    def table(self) -> Table:
+        """See :attr:`od_core.privacy.plan.Plan.table`."""
+        return "counts" if self.tree.has_one_side else "flows"
 
     @cached_property
     def steps(self) -> tuple[GaussianStep, ...]:

@@ -26,6 +26,7 @@ from od_core.flows.plan import ReleasePlan, node_sizes
 from od_core.flows.step import Segments, level_queries, level_shares, planned_steps, shifted_cells, sides_of_area_totals
 from od_core.geography.flow_tree import FlowTree
 from od_core.geography.geography import Geography
+from od_core.meaning.subject import Subject
 from od_core.parallel import in_order
 from od_core.privacy import privacy_loss
 from od_core.privacy.accounting import epsilon_tight, float_above, rho_for_epsilon, text_above
@@ -35,7 +36,7 @@ from od_core.privacy.plan import Plan
 from od_core.privacy.posterior import Guarantee
 from od_core.privacy.unit import Neighbours as Relation
 from od_core.privacy.unit import PrivacyUnit
-from od_core.publication.certify import change_of
+from od_core.publication.certify import clauses
 from od_core.records.segments import counts_unlisted
 
 EPSILONS = (
@@ -202,7 +203,9 @@ class _Choices:
         without_and_with_segments = [self._neighbours(unit, segments) for segments in (None, self.plan.segments)]
 
         def changes(unit: PrivacyUnit) -> list[str]:
-            found = [change_of(unit, may_leave=each.record_may_leave) for each in without_and_with_segments]
+            subject = Subject.of(self.plan).with_unit(unit)
+            may_leave = (each.record_may_leave for each in without_and_with_segments)
+            found = [clauses(replace(subject, record_may_leave=each))["change"] for each in may_leave]
             for number, name in _STAND_INS.items():
                 found = [change.replace(str(number), name) for change in found]
             return found

@@ -22,7 +22,7 @@ from od_core.group_sizes.merging import refuse_too_many
 from od_core.privacy.accounting import exact_fraction, float_above
 from od_core.privacy.budget import Budget
 from od_core.privacy.neighbours import DEFAULT_ACCEPTANCE, Acceptance
-from od_core.privacy.plan import LaplaceStep, Plan, Step, plan_defect
+from od_core.privacy.plan import LaplaceStep, Plan, Step, Table, plan_defect
 from od_core.privacy.stability import laplace_reach, least_reach
 from od_core.privacy.unit import PrivacyUnit
 
@@ -135,6 +135,11 @@ class GroupSizePlan(Plan):
     def __post_init__(self) -> None:
         if self.top_code_estimate is not None and self.top_code_estimate.most != self.frame.top_code:
             raise plan_defect("the top code of the table is not the upper bound of its estimate")
+
+    @property
+    def table(self) -> Table:
+        """See :attr:`od_core.privacy.plan.Plan.table`."""
+        return "group sizes"
 
     @cached_property
     def steps(self) -> tuple[LaplaceStep, ...]:

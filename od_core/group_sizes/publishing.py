@@ -22,12 +22,13 @@ from od_core.group_sizes.plan import MEASURED, MISSED, GroupSizePlan, TopCodeEst
 from od_core.group_sizes.release import GroupSizeRelease, estimated, frame_of, measure_plan
 from od_core.ledger.measurements import NoisyVector
 from od_core.ledger.staged_files import StagedTable
+from od_core.meaning.subject import Subject
 from od_core.privacy.accounting import float_above
 from od_core.privacy.budget import Spent
 from od_core.privacy.plan import LaplaceStep, Step, with_fields
 from od_core.privacy.stability import laplace_reach
-from od_core.publication.certificate import Certificate, confidence, has_intervals
-from od_core.publication.certify import pure_sentences
+from od_core.publication.certificate import Certificate, confidence, has_intervals, subject_of
+from od_core.publication.certify import guarantee_sentences
 from od_core.publication.columns import CONFIDENCE, public_table
 from od_core.publication.kind import ReleaseContext, TableKind
 from od_core.publication.number_formats import Scale, class_text, one_three_ten, places_of_largest, size_classes
@@ -226,7 +227,7 @@ class GroupSizeKind(TableKind[GroupSizePlan, GroupSizes, GroupSizeRelease]):
     facts_table = "group_size_releases"
     staging = StagedGroupSizes
 
-    def facts(self, release: GroupSizeRelease) -> dict[str, Any]:
+    def facts(self, release: GroupSizeRelease, _subject: Subject) -> dict[str, Any]:
         """Return the facts of a certificate that only group-size tables have, such as levels and invariants."""
         plan, frame = release.plan, release.frame
         return {
@@ -253,10 +254,10 @@ class GroupSizeKind(TableKind[GroupSizePlan, GroupSizes, GroupSizeRelease]):
             "geography_versions": {"areas": frame.geography.version},
         }
 
-    def guarantee(self, plan: GroupSizePlan, spent: Spent) -> dict[str, str]:
+    def guarantee(self, plan: GroupSizePlan, spent: Spent, subject: Subject) -> dict[str, str]:
         """Return the sentences of a plan's guarantee by name; see :meth:`od_core.publication.kind.Kind.guarantee`."""
-        public = "which groups there are, and in which areas"
-        sentences = pure_sentences(plan.unit, spent, plan.acceptance, public=public, members=True)
+        public = ["which groups there are, and in which areas"]
+        sentences = guarantee_sentences(subject, spent, plan.acceptance, public=public)
         return sentences | {"input": f"{sentences['input']} {_texts(plan)['input']}"}
 
     def summary(self, release: GroupSizeRelease) -> pd.DataFrame:
@@ -284,12 +285,13 @@ class GroupSizeKind(TableKind[GroupSizePlan, GroupSizes, GroupSizeRelease]):
     def files(self, release: GroupSizeRelease, certificate: Certificate) -> list[BundleFile]:
         """Return the files of the histograms, the intervals, the numbers of groups, the measurements and the areas."""
         release, frame = _as_stated(release, certificate), release.frame
+        nouns = subject_of(certificate).nouns
         groups = pd.DataFrame({"area": list(frame.geography.zones), "groups": frame.groups})
         tables = {"histogram": release.histogram}
         if has_intervals(certificate):
             tables |= {"cumulative": release.at_most(), "members": release.members}
         tables |= {"groups_by_area": groups, "group_measurements": release.measurements}
-        files = chain.from_iterable(public_files(public_table(key), rows) for key, rows in tables.items())
+        files = chain.from_iterable(public_files(public_table(key, nouns), rows) for key, rows in tables.items())
         return [*files, *areas_files(areas_table(frame.geography))]
 
     def notes(self, release: GroupSizeRelease, certificate: Certificate) -> list[str]:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, cast
 
 from od_core.errors import OdError
 from od_core.files.durable import facts_digest
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 R = TypeVar("R")
+
+Table = Literal["flows", "counts", "group sizes", "boxes"]
+"""What a release has; counts are flows of one hierarchy."""
 
 EARLIER = "earlier"
 """Name of a plan's fact on earlier releases of the series. It is no setting: it is fixed when a release is reserved."""
@@ -200,6 +203,11 @@ class Plan(Shown, ABC):
         """Return the mechanism, the promise, and what each number allows to be read, by name."""
         read = dict(verdict.split(": ", 1) for verdict in self.verdicts())
         return {"Mechanism": self.mechanism.name, "Promise": _promise(self.spent, self.unit), **read}
+
+    @property
+    @abstractmethod
+    def table(self) -> Table:
+        """What the release has."""
 
     @property
     def neighbours(self) -> Neighbours:

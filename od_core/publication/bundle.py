@@ -239,7 +239,7 @@ _WORDED = (".html", ".json", ".md", ".txt", ".xml", ".xlsx", ".gpkg", "lines.geo
 _LAYOUT = ("bundle_format", "formats")
 """Fields of the certificate on which files the bundle has. Each version of the software states its own."""
 
-_SENTENCES = ("about", "guarantee", "known_limitations")
+_SENTENCES = ("about", "guarantee", "invariants", "known_limitations")
 """Fields of the certificate whose values are sentences."""
 
 
@@ -514,7 +514,7 @@ def write_bundle(
         BundleFile(CERTIFICATE, "The same information for programs.", lambda file: file.write(json_text(certificate))),
         _words(SCHEMA, "JSON Schema of certificates.", schema),
     ]
-    values = {"contents": kind.contents, "certificate": certificate, "files": listed}
+    values = {"certificate": certificate, "files": listed}
     codebook = filled("codebook.md", **values, tables=file_names, notes=notes)
     listed.append(_words("codebook.md", "What every file and column means.", codebook))
     listed.append(_words("README.txt", "Overview of the files.", filled("README.txt", **values)))

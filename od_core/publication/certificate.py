@@ -9,11 +9,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from fractions import Fraction
+from types import MappingProxyType
 from typing import Any, Literal, NotRequired, TypedDict
 
 from od_core.files.durable import facts_digest
+from od_core.geography.geography import Geography
+from od_core.meaning.subject import Subject
 from od_core.periods import Period
+from od_core.privacy.plan import Table
 from od_core.privacy.posterior import Guarantee
+from od_core.privacy.unit import Neighbours, UnitKind
 
 
 class Rounded(TypedDict):
@@ -86,8 +91,8 @@ class Certificate(TypedDict):
     measured_at: str
     records: dict[str, Any] | None
     guarantee: dict[str, str]
-    unit: str
-    neighbours: str
+    unit: UnitKind
+    neighbours: Neighbours
     contribution_bound: int
     spent: StatedSpent
     contents: dict[str, int]
@@ -117,6 +122,7 @@ class Certificate(TypedDict):
     promises: NotRequired[dict[str, bool]]
     repeated_levels: NotRequired[dict[str, list[str]]]
     sources: NotRequired[list[StatedSource]]
+    subject: NotRequired[dict[str, Any]]
     uncounted: NotRequired[dict[str, Any]]
 
 
@@ -129,17 +135,39 @@ FIRST_WITH_SELECTION = 9
 """Format of the first bundles whose intervals hold for numbers that are read because they were released above 0."""
 
 
+FIRST_WITH_SUBJECT = 10
+"""Format of the first bundles whose certificate states what they are about, and whose files are named for it."""
+
+
 def is_selected(certificate: Certificate) -> bool:  # a filter
     """Return whether the intervals of a bundle hold for numbers that are read because they were released above 0."""
     return certificate.get("bundle_format", 1) >= FIRST_WITH_SELECTION
 
 
-def word_for_trips(about: Mapping[str, str], one_side: bool = False, weighted: bool = False) -> str:  # a filter
-    """Return the publisher's word for what a release counts or, without one, the usual word.
+def subject_of(certificate: Certificate) -> Subject:  # a filter
+    """Return what a release is about, as its certificate states it.
 
-    ``one_side`` states whether it has counts by one hierarchy; ``weighted``, whether these are sums of weights.
+    Certificates of formats before 10 state it in several facts, but the bounds of derived flows not at all.
     """
-    return about.get("counted") or (("units of weight" if weighted else "records") if one_side else "trips")
+    about, plan = certificate.get("about", {}), certificate.get("plan", {})
+    if "subject" in certificate:
+        return Subject.from_facts(certificate["subject"], about)
+    table = _TABLES.get(certificate.get("format", ""), "flows")
+    if certificate.get("geographies", {}).get("destination") == Geography.whole().digest:
+        table = "counts"
+    bounds: dict[str, Any] = {name: plan.get(name) for name in ("max_trips_pair", "max_trips_year", "max_weight")}
+    if certificate["unit"] != "trip":
+        bounds["max_trips"] = certificate["contribution_bound"]
+    elif "contribution" in certificate["guarantee"]:
+        bounds["max_weight"] = certificate["contribution_bound"]
+    facts = {"table": table, "unit": certificate["unit"], "neighbours": certificate["neighbours"], **bounds}
+    return Subject.from_facts(facts, about)
+
+
+_TABLES: Mapping[str, Table] = MappingProxyType(
+    {"od-release group-size certificate 1": "group sizes", "od-release stops certificate 1": "boxes"}
+)
+"""What releases have by the formats of their certificates, but for flows."""
 
 
 def titled(certificate: Certificate, otherwise: str) -> str:

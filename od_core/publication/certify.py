@@ -16,15 +16,15 @@ from od_core.errors import STAYS_CHARGED, OdError
 from od_core.ledger.chain import BUNDLE_FORMAT
 from od_core.ledger.ledger import Ledger, ReleaseRecord
 from od_core.ledger.release_key import ReleaseKey, before
+from od_core.meaning.subject import Subject
 from od_core.noise.backends import DRY_RUN
 from od_core.periods import Period
 from od_core.privacy.accounting import float_above, text_above
 from od_core.privacy.budget import Spent
 from od_core.privacy.domain import most_in_a_year
-from od_core.privacy.neighbours import Acceptance, Neighbours
+from od_core.privacy.neighbours import Acceptance
 from od_core.privacy.plan import Plan
 from od_core.privacy.posterior import Guarantee
-from od_core.privacy.unit import PrivacyUnit
 from od_core.publication.bundle import CERTIFICATE, KEPT, USUAL_FORMATS
 from od_core.publication.certificate import Certificate, CheckResult
 from od_core.publication.kind import Kind, R, ReleaseContext
@@ -84,7 +84,8 @@ def certificate(
             next_step="use one of the named noise backends",
         )
     plan, spent = release.plan, release.spent
-    planned, of_kind, guarantee = plan.facts(), kind.facts(release), kind.guarantee(plan, spent)
+    planned, subject = plan.facts(), Subject.of(plan, about or {})
+    of_kind, guarantee = kind.facts(release, subject), kind.guarantee(plan, spent, subject)
     if plan.unit.max_trips_year is not None:
         periods = record.account.get("periods_of_year") or most_in_a_year(Period(key.period))
         guarantee["year"] = year_sentence(plan, spent, periods)
@@ -97,6 +98,7 @@ def certificate(
         "bundle_format": BUNDLE_FORMAT,
         "formats": sorted(formats),
         "release": str(key),
+        "subject": subject.facts(),
         **({"about": dict(sorted(about.items()))} if about else {}),  # in the order of the JSON file
         "data_set": data_set,
         "period": key.period,
@@ -189,63 +191,46 @@ PERIODS_OF_A_YEAR = 12
 """Number of periods in the certificate's example of a person with a privacy unit in each month of a year."""
 
 
-def change_of(unit: PrivacyUnit, *, may_leave: bool = False, one_side: bool = False, members: bool = False) -> str:
-    """Return the protected change as a clause of a sentence, such as "one trip record was added or removed".
-
-    ``may_leave`` states whether a record may be replaced by one that the release does not count; ``one_side``, whether
-    there is one hierarchy; and ``members``, whether members of groups are protected.
-    """
-    values = {"may_leave": may_leave, "one_side": one_side, "members": members}
-    return str(filled_data("change.yaml", unit=unit, **values)["change"])
+def clauses(subject: Subject) -> dict[str, str]:
+    """Return clauses on what one privacy unit of a subject is, and on the protected change, by name."""
+    return dict(filled_data("subject.yaml", subject=subject, nouns=subject.nouns))
 
 
 def guarantee_sentences(
-    neighbours: Neighbours, spent: Spent, *, states_total: bool, one_side: bool = False
+    subject: Subject,
+    spent: Spent,
+    acceptance: Acceptance,
+    *,
+    public: Sequence[str] = (),
+    states_total: bool = False,
 ) -> dict[str, str]:
     """Return sentences, by name, on what a release protects and does not protect. Numbers are rounded up.
 
-    ``states_total`` states whether the release publishes the total number of trips exactly, as an invariant; see
-    :func:`change_of` for ``one_side``.
+    Args:
+        public: what is public beforehand, beside the period and the settings, as clauses.
+        states_total: whether the release publishes the total exactly, as an invariant.
     """
-    unit = neighbours.unit
-    return _sentences(
-        unit,
-        spent,
-        change=change_of(unit, may_leave=neighbours.record_may_leave, one_side=one_side),
-        one_side=one_side,
-        public=["the period, the areas and all settings of the release"],
-        unprotected=[],
+    known = [f"{clause}, which was public beforehand" for clause in public]
+    known.append(
+        "the period and all settings of the release"
+        if public
+        else "the period, the areas and all settings of the release"
+    )
+    filled = filled_data(
+        "guarantee.yaml",
+        subject=subject,
+        nouns=subject.nouns,
+        said=clauses(subject),
+        spent=spent,
+        one=Guarantee.of(spent),
+        in_words=partial(_in_words, spent=spent),
+        many=TRIPS_OF_A_PERSON,
+        periods=PERIODS_OF_A_YEAR,
+        public=known,
+        unprotected=[f"{clause}, which is public beforehand" for clause in public],
         states_total=states_total,
-        acceptance=neighbours.acceptance,
-        members=False,
-    )
-
-
-def pure_sentences(
-    unit: PrivacyUnit, spent: Spent, acceptance: Acceptance, *, public: str, with_it: str = "", members: bool = False
-) -> dict[str, str]:
-    """Return the sentences of a release of single trips whose delta is 0; see :func:`guarantee_sentences`.
-
-    ``public`` is a clause on the data that are public beforehand, and ``with_it`` on what is protected with a trip.
-    ``members`` states whether the trips are members of groups.
-    """
-    return _sentences(
-        unit,
-        spent,
-        change=change_of(unit, may_leave=unit.neighbours == "bounded", members=members) + with_it,
-        public=[f"{public}, which was public beforehand", "the period and all settings of the release"],
-        unprotected=[f"{public}, which is public beforehand"],
-        states_total=False,
         acceptance=acceptance,
-        members=members,
-    )
-
-
-def _sentences(unit: PrivacyUnit, spent: Spent, **clauses: object) -> dict[str, str]:
-    """Return the sentences of a guarantee by name, without those that the given clauses leave empty."""
-    values = {"unit": unit, "spent": spent, "one": Guarantee.of(spent), "in_words": partial(_in_words, spent=spent)}
-    example = {"trips": TRIPS_OF_A_PERSON, "periods": PERIODS_OF_A_YEAR}
-    filled = filled_data("guarantee.yaml", **values, **example, **clauses)["sentences"]
+    )["sentences"]
     return {name: text for name, text in filled.items() if text}
 
 

@@ -14,7 +14,11 @@ from typing import Any, Literal
 
 import yaml
 
+from od_core.meaning.subject import Nouns, nouns_of
 from od_core.records.segments import Breakdown
+
+USUAL, BOXES = nouns_of("flows"), nouns_of("boxes")
+"""Nouns of flows and of boxes whose publisher states no other word: those of columns in the database, too."""
 
 CONFIDENCE = Fraction(9, 10)
 """Probability with which an interval contains the true number of counted trips."""
@@ -46,7 +50,7 @@ class Column:
 
     def bound(self, end: Literal["lower", "upper"]) -> Column:
         """Return the column of the lower or the upper bound of these values."""
-        bound, sentences = f"{end.capitalize()} bound of", _SENTENCES["bounded"]
+        bound, sentences = f"{end.capitalize()} bound of", _words(USUAL)["bounded"]
         return replace(
             self,
             name=f"{self.name}_{end}",
@@ -107,47 +111,55 @@ _DATA = yaml.load(  # the loader is safe: CSafeLoader
 )
 _FACTS = {"confidence": f"{100 * CONFIDENCE}", "most_listed": f"{MOST_LISTED:,}"}
 _ENDS: tuple[Literal["lower", "upper"], ...] = ("lower", "upper")
-_SENTENCES = {name: text.format(**_FACTS) for name, text in _DATA["sentences"].items()}
 
 
-def _text(text: str, **facts: str) -> str:
+@cache
+def _words(nouns: Nouns) -> Mapping[str, str]:
+    """Return the values of the names in braces that all tables have: nouns, facts and sentences."""
+    words = nouns.words() | _FACTS
+    return words | {name: text.format(**words) for name, text in _DATA["sentences"].items()}
+
+
+def _text(text: str, nouns: Nouns, **facts: str) -> str:
     """Return a text of ``tables.yaml`` with the values of the names in braces."""
-    return text.format(**_FACTS, **_SENTENCES, **facts)
+    return text.format(**_words(nouns), **facts)
 
 
-def _column(given: str | Mapping[str, Any], **facts: str) -> Column:
+def _column(given: str | Mapping[str, Any], nouns: Nouns = USUAL, **facts: str) -> Column:
     """Return a column: a common one by its key, one that is like a common one, or one that is written out."""
     fields: dict[str, Any] = dict(_DATA["columns"][given] if isinstance(given, str) else given)
     like = fields.pop("like", None)
-    fields |= {name: _text(value, **facts) for name, value in fields.items() if isinstance(value, str)}
+    fields |= {name: _text(value, nouns, **facts) for name, value in fields.items() if isinstance(value, str)}
     if like is not None:
-        return replace(_column(like), **fields)
+        return replace(_column(like, nouns), **fields)
     return Column(**{"type": "string", "name": given} | fields)
 
 
 @cache
-def public_table(key: str, *, interval: bool = False, distance: bool = False, **facts: str) -> Table:
+def public_table(
+    key: str, nouns: Nouns = USUAL, *, interval: bool = False, distance: bool = False, **facts: str
+) -> Table:
     """Return a table by its key in ``tables.yaml``, with or without the interval of each number, and distances.
 
-    ``facts`` are the values of names in braces that only this table has.
+    ``nouns`` are those of the release, and ``facts`` the values of names in braces that only this table has.
     """
     definition = _DATA["tables"][key]
     intervals = definition.get("intervals", {}) if interval else {}
     distances = definition.get("distances", ()) if distance else ()
     listed = (*definition["columns"], *intervals.get("columns", ()), *distances)
-    key_columns = tuple(_text(name, **facts) for name in definition["key"])
+    key_columns = tuple(_text(name, nouns, **facts) for name in definition["key"])
     columns = []
-    for column in (_column(definition_of_column, **facts) for definition_of_column in listed):
+    for column in (_column(definition_of_column, nouns, **facts) for definition_of_column in listed):
         columns.append(column)
         if interval and definition.get("bounds") and column.name not in key_columns:
             columns += map(column.bound, _ENDS)
     code_lists = definition.get("code_lists", ())
     return Table(
-        _text(definition.get("name", key), **facts),
-        _text(definition["title"], **facts),
-        definition.get("file", ""),
-        _text(definition["row"], **facts),
-        _text(intervals.get("absent", definition["absent"]), **facts),
+        _text(definition.get("name", key), nouns, **facts),
+        _text(definition["title"], nouns, **facts),
+        _text(definition.get("file", ""), nouns, **facts),
+        _text(definition["row"], nouns, **facts),
+        _text(intervals.get("absent", definition["absent"]), nouns, **facts),
         tuple(columns),
         key_columns,
         tuple(CodeList(tuple(codes["columns"]), codes["table"], tuple(codes["listed"])) for codes in code_lists),
@@ -164,7 +176,7 @@ NOISY_MEASUREMENTS, SEGMENT_MEASUREMENTS = public_table("noisy_measurements"), p
 HISTOGRAM, GROUP_MEASUREMENTS = public_table("histogram"), public_table("group_measurements")
 
 
-def boxes_table(dimensions: int, places: Sequence[str] = (), *, interval: bool = True) -> Table:
+def boxes_table(dimensions: int, places: Sequence[str] = (), nouns: Nouns = BOXES, *, interval: bool = True) -> Table:
     """Return the definition of the table of boxes of a grid, with or without the intervals of the trips.
 
     ``places`` names the places of a trip if the grid is a map, which has a longitude and a latitude for each.
@@ -177,19 +189,16 @@ def boxes_table(dimensions: int, places: Sequence[str] = (), *, interval: bool =
         for end, title in (("lower", "First"), ("upper", "Last"))
         for number, words in enumerate(along, start=1)
     )
-    boxes, key = public_table("boxes"), tuple(column.name for column in ends)
+    boxes, key = public_table("boxes", nouns), tuple(column.name for column in ends)
     columns = (column for column in boxes.columns if interval or column not in COUNT_ENDS)
     return replace(boxes, columns=(*ends, *columns), key=key)
 
 
-def pair_segments_table(breakdown: Breakdown, *, interval: bool, one_side: bool = False) -> Table:
-    """Return the table of a breakdown at one pair of levels, whose column of categories has the breakdown's name.
-
-    With ``one_side``, it is that of counts by one hierarchy, at one level.
-    """
+def pair_segments_table(breakdown: Breakdown, nouns: Nouns = USUAL, *, interval: bool) -> Table:
+    """Return the table of a breakdown at one pair of levels, whose column of categories has the breakdown's name."""
     categories = f"{listed_categories(breakdown)} {unlisted(breakdown)}"
-    key = "pair_segment_counts" if one_side else "pair_segments"
-    return public_table(key, interval=interval, breakdown=breakdown.name, categories=categories)
+    key = "pair_segments" if nouns.has_pairs else "pair_segment_counts"
+    return public_table(key, nouns, interval=interval, breakdown=breakdown.name, categories=categories)
 
 
 def listed_categories(breakdown: Breakdown) -> str:

@@ -19,6 +19,7 @@ from od_core.ledger.balance import Balance
 from od_core.ledger.measurements import Measured, Measurements, NoisyVector
 from od_core.ledger.release_key import ReleaseKey
 from od_core.ledger.staged_files import Counted, StagedTable
+from od_core.meaning.subject import Subject
 from od_core.noise.backends import NoiseSource
 from od_core.privacy.budget import Spent
 from od_core.privacy.plan import Plan, PlannedRelease, Step
@@ -93,11 +94,11 @@ class Kind(BundleKind[R]):
     facts_table: ClassVar[str]
 
     @abstractmethod
-    def guarantee(self, plan: Any, spent: Spent) -> dict[str, str]:
+    def guarantee(self, plan: Any, spent: Spent, subject: Subject) -> dict[str, str]:
         """Return the sentences on the guarantee of a plan for the spent budget, by name. Numbers are rounded up."""
 
     @abstractmethod
-    def facts(self, release: R) -> dict[str, Any]:
+    def facts(self, release: R, subject: Subject) -> dict[str, Any]:
         """Return the fields of a certificate that only this kind has, such as contents, levels and invariants."""
 
     @abstractmethod

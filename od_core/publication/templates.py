@@ -20,12 +20,12 @@ import base64
 import html
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
 from importlib.resources import files
-from typing import Any
+from typing import Any, cast
 
 import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
@@ -33,15 +33,17 @@ from jinja2.utils import missing
 from markupsafe import Markup
 
 from od_core.files.duckdb_session import quoted_name, quoted_text
+from od_core.meaning.subject import Subject
 from od_core.privacy.accounting import float_above, promise_text, text_above, text_below
 from od_core.publication import number_formats as formats
 from od_core.publication.certificate import (
+    Certificate,
     certificate_digest,
     guarantee_of,
     is_selected,
     right_of_100,
+    subject_of,
     titled,
-    word_for_trips,
 )
 
 
@@ -117,7 +119,9 @@ def _environment(ending: str) -> Environment:
         auto_reload=False,
     )
     functions = (formats.number, formats.signed, formats.rounded, formats.percent, formats.fixed, formats.part_of)
-    environment.filters |= {function.__name__: function for function in (*functions, promise_text, sentence, plain)}
+    environment.filters |= {
+        function.__name__: function for function in (*functions, promise_text, sentence, plain, capital)
+    }
     environment.filters |= {
         "float_above": float_above,
         "above": text_above,
@@ -125,7 +129,7 @@ def _environment(ending: str) -> Environment:
         "fraction": Fraction,
         "digest": certificate_digest,
         "titled": titled,
-        "word_for_trips": word_for_trips,
+        "subject": subject_of,
         "is_selected": is_selected,
         "right_of_100": right_of_100,
         "best_guess": lambda certificate: right_of_100(guarantee_of(certificate)),
@@ -142,7 +146,7 @@ def _environment(ending: str) -> Environment:
 
 def filled(name: str, /, **values: object) -> str:
     """Return the text of a template, filled in with values. The same values give the same bytes."""
-    return _environment(name.rpartition(".")[2]).get_template(name).render(values)
+    return _environment(name.rpartition(".")[2]).get_template(name).render(_with_subject(values))
 
 
 def filled_markup(name: str, /, **values: object) -> Markup:
@@ -156,9 +160,14 @@ def data_address(picture: Markup) -> str:
     return f"data:image/svg+xml;base64,{base64.b64encode(document.encode()).decode()}"
 
 
+def capital(text: str) -> str:
+    """Return a text with a capital letter at its beginning; all other letters stay."""
+    return text[:1].upper() + text[1:]
+
+
 def sentence(text: str) -> str:
     """Return a text with a capital letter and a full stop; an empty text stays empty."""
-    return text[:1].upper() + text[1:] + ("" if not text or text.endswith(".") else ".")
+    return capital(text) + ("" if not text or text.endswith(".") else ".")
 
 
 def filled_data(name: str, /, **values: object) -> Any:
@@ -168,7 +177,18 @@ def filled_data(name: str, /, **values: object) -> Any:
     before it by their names. White space is one space, and lines are kept. A value that is marked as ``!fact`` is an
     expression: its result stands in its place, and if it is None, its name is left out, too.
     """
-    return json.loads(filled(name, **values)) if name.endswith(".json") else _filled_in(_read(name), values)
+    return (
+        json.loads(filled(name, **values)) if name.endswith(".json") else _filled_in(_read(name), _with_subject(values))
+    )
+
+
+def _with_subject(values: dict[str, object]) -> dict[str, object]:
+    """Return values with ``subject``, that of the plan or of the certificate among them, and with its ``nouns``."""
+    if "subject" not in values:
+        if not isinstance(certificate := values.get("certificate"), Mapping):
+            return values
+        values = {"subject": subject_of(cast("Certificate", certificate)), **values}
+    return {"nouns": cast("Subject", values["subject"]).nouns, **values}
 
 
 @dataclass(frozen=True)

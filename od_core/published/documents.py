@@ -26,6 +26,7 @@ import yaml
 from od_core.errors import OdError
 from od_core.files.durable import file_digest, write_if_other
 from od_core.ledger.release_key import ReleaseKey
+from od_core.meaning.subject import Subject
 from od_core.periods import Period
 from od_core.privacy.accounting import promise_text
 from od_core.privacy.budget import Cap
@@ -33,8 +34,8 @@ from od_core.privacy.domain import is_of_uncounted, most_in_a_year, rho_of_year
 from od_core.privacy.posterior import Guarantee
 from od_core.privacy.stability import laplace_reach
 from od_core.publication.bundle import CERTIFICATE, CHECKSUMS, PACKAGE, stated_digests
-from od_core.publication.certificate import Certificate, StatedSource, guarantee_of
-from od_core.publication.certify import TRIPS_OF_A_PERSON
+from od_core.publication.certificate import Certificate, StatedSource, guarantee_of, subject_of
+from od_core.publication.certify import TRIPS_OF_A_PERSON, clauses
 from od_core.publication.kind import BundleKind
 from od_core.publication.read_back import REPAIR, certificate_of, damaged, incomplete, named, refuse_incomplete
 from od_core.publication.templates import filled, filled_data, sentence
@@ -104,6 +105,11 @@ class Facts:
         """True if the release follows from other releases, and nothing was measured for it."""
         return "sources" in self.certificate
 
+    @cached_property
+    def subject(self) -> Subject:
+        """What the release is about."""
+        return subject_of(self.certificate)
+
     @property
     def kind(self) -> BundleKind[Any]:
         """The kind of the bundle, which knows its files and how derived flows follow from others."""
@@ -123,8 +129,7 @@ class Facts:
     def units(self) -> int | None:
         """The number of privacy units if it is published, perhaps with noise; None if not, as for users and weights."""
         trips = self.certificate["contents"].get("trips")
-        are_records = self.certificate["unit"] == "trip" and "contribution" not in self.certificate["guarantee"]
-        return int(trips) if are_records and trips is not None else None
+        return int(trips) if self.subject.counts_all and trips is not None else None
 
     @property
     def rho(self) -> Fraction | None:
@@ -161,6 +166,7 @@ class Facts:
     def said(self) -> dict[str, str]:
         """Sentences that several documents have in common, by name."""
         values = {"facts": self, "certificate": self.certificate, "trips_of_a_person": TRIPS_OF_A_PERSON}
+        values["clauses"] = clauses(self.subject)
         return dict(filled_data("disclosure/sentences.yaml", **values))
 
     def sentence(self, name: str) -> str:
@@ -181,9 +187,6 @@ class Loss:
         return promise_text(float(self.guarantee.epsilon), float(self.guarantee.delta))
 
 
-_TOGETHER = {"user": "of all periods", "user_year": "of a year", "user_period": "of a period", "trip": "of a period"}
-
-
 def losses_of(certificate: Certificate) -> tuple[Loss, ...]:
     """Return the guarantees for a privacy unit: of everything that the cap allows, of a year, and of the release.
 
@@ -191,11 +194,12 @@ def losses_of(certificate: Certificate) -> tuple[Loss, ...]:
     releases of the data set: of all periods under unit ``user``, and otherwise of the period or the year of the unit.
     """
     guarantee, account, losses = guarantee_of(certificate), certificate.get("account"), list[Loss]()
-    unit = certificate["unit"]
+    about = subject_of(certificate)
     if account is not None:
-        subject = f"Everything that may be published {_TOGETHER[unit]} under the cap of the data set"
+        span = "a year" if about.is_of_year else "all periods" if about.spans_periods else "a period"
+        subject = f"Everything that may be published of {span} under the cap of the data set"
         losses.append(Loss(subject, Guarantee.of_cap(Cap.from_facts(account["cap"]), guarantee)))
-    if unit == "user_year" and "plan" in certificate:
+    if about.is_of_year and "plan" in certificate:
         spent, plan = certificate["spent"], certificate["plan"]
         periods = (account or {}).get("periods_of_year") or most_in_a_year(Period(certificate["period"]))
         bound, year = certificate["contribution_bound"], plan["max_trips_year"]

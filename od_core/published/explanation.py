@@ -24,12 +24,14 @@ from od_core.group_sizes.plan import GroupSizePlan, plan_group_sizes
 from od_core.ledger.balance import Balance
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
+from od_core.meaning.subject import Subject
 from od_core.noise.opendp import float_below
 from od_core.privacy.accounting import float_above, text_above
 from od_core.privacy.budget import Budget
 from od_core.privacy.plan import Plan
 from od_core.privacy.posterior import Guarantee
 from od_core.privacy.unit import PrivacyUnit
+from od_core.publication.certify import clauses
 from od_core.publication.templates import filled_data
 from od_core.published.documents import DETAILED, Facts
 from od_core.published.opening import bundle_folder, bundle_kind_of
@@ -63,23 +65,25 @@ class Alternative:
     note: str = ""
 
 
-def present(plan: Plan, lost_draws: int = 0, boxes: Boxes | None = None) -> Alternative:
+def present(plan: Plan, lost_draws: int = 0, boxes: Boxes | None = None, subject: Subject | None = None) -> Alternative:
     """Return the plan itself as an alternative, to compare others with, none of which includes lost draws.
 
-    ``boxes`` are those that were drawn, if the plan is of trips with stops.
+    ``boxes`` are those that were drawn, if the plan is of trips with stops, and ``subject`` has the publisher's words.
     """
     lost = "what lost draws cost is in the promise above, and not in this table" if lost_draws else ""
-    alternative = Alternative("as released", choice_text(plan.unit), float_above(plan.spent.epsilon), note=lost)
+    alternative = Alternative(
+        "as released", choice_text(subject or Subject.of(plan)), float_above(plan.spent.epsilon), note=lost
+    )
     return _costed(plan, plan, alternative, boxes)
 
 
-def alternatives(plan: Plan, boxes: Boxes | None = None) -> list[Alternative]:
+def alternatives(plan: Plan, boxes: Boxes | None = None, subject: Subject | None = None) -> list[Alternative]:
     """Return other choices for each decision of a plan, with their costs. Only public facts are used.
 
-    ``boxes`` are those that were drawn, if the plan is of trips with stops.
+    For ``boxes`` and ``subject``, see :func:`present`.
     """
     others = []
-    for decision, choice, unit, budget, note in choices(plan):
+    for decision, choice, unit, budget, note in choices(plan, subject or Subject.of(plan)):
         try:
             other = planned(plan, unit, budget)
             epsilon = None if decision == "epsilon" else float_above(_same_noise(plan, other))
@@ -89,9 +93,9 @@ def alternatives(plan: Plan, boxes: Boxes | None = None) -> list[Alternative]:
     return others
 
 
-def choice_text(unit: PrivacyUnit) -> str:
-    """Return a privacy unit in a few words."""
-    return str(filled_data("choice.yaml", unit=unit)["choice"])
+def choice_text(subject: Subject) -> str:
+    """Return the privacy unit of a subject in a few words."""
+    return clauses(subject)["choice"]
 
 
 def _costed(plan: Plan, other: Plan, stated: Alternative, boxes: Boxes | None) -> Alternative:
@@ -116,16 +120,16 @@ def _same_noise(plan: Plan, other: Plan) -> Fraction:
     return planned(plan, other.unit, budget).spent.epsilon
 
 
-def choices(plan: Plan) -> Iterator[tuple[str, str, PrivacyUnit, Budget, str]]:
+def choices(plan: Plan, subject: Subject) -> Iterator[tuple[str, str, PrivacyUnit, Budget, str]]:
     """Yield decision, choice, unit, budget and a note of each alternative."""
     unit, budget = plan.unit, plan.budget
     if budget.epsilon is None:  # the epsilon that its rho promises
         budget = replace(budget, rho=None, epsilon=plan.spent.epsilon)
-    for other, note in _units(unit):
-        yield "unit", choice_text(other), other, budget, note
+    for other, note in _units(unit, subject):
+        yield "unit", choice_text(subject.with_unit(other)), other, budget, note
     opposite = replace(unit, neighbours="unbounded" if unit.neighbours == "bounded" else "bounded")
     yield "neighbours", opposite.neighbours, opposite, budget, ""
-    yield from _bounds(unit, budget)
+    yield from _bounds(unit, budget, subject)
     if budget.delta:
         for delta in (100 * budget.delta, budget.delta / 100):
             if delta < 1:
@@ -135,13 +139,15 @@ def choices(plan: Plan) -> Iterator[tuple[str, str, PrivacyUnit, Budget, str]]:
         yield "epsilon", text_above(epsilon), unit, replace(budget, rho=None, epsilon=epsilon), ""
 
 
-def _units(unit: PrivacyUnit) -> Iterator[tuple[PrivacyUnit, str]]:
+def _units(unit: PrivacyUnit, subject: Subject) -> Iterator[tuple[PrivacyUnit, str]]:
     """Yield the units that a release could have instead, with a note on each."""
+    nouns = subject.nouns
     if unit.kind == "trip":
         for most in TRIPS_OF_A_USER if unit.max_weight is None else ():
-            yield PrivacyUnit("user", unit.neighbours, "user", most), "needs a user id; further trips are not counted"
+            note = f"needs a user id; further {nouns.records} are not counted"
+            yield PrivacyUnit("user", unit.neighbours, "user", most), note
         return
-    yield PrivacyUnit("trip", unit.neighbours), "protects each trip, and not the user"
+    yield PrivacyUnit("trip", unit.neighbours), f"protects each {nouns.record}, and not the user"
     if unit.kind == "user_year":
         of_period = replace(unit, kind="user_period", max_trips_year=None, id_pattern=None)
         yield of_period, "a user is then protected period by period, with no bound for the year"
@@ -154,12 +160,14 @@ def _units(unit: PrivacyUnit) -> Iterator[tuple[PrivacyUnit, str]]:
     yield replace(unit, kind=kind), note  # type: ignore[arg-type]  # one of the kinds
 
 
-def _bounds(unit: PrivacyUnit, budget: Budget) -> Iterator[tuple[str, str, PrivacyUnit, Budget, str]]:
+def _bounds(unit: PrivacyUnit, budget: Budget, subject: Subject) -> Iterator[tuple[str, str, PrivacyUnit, Budget, str]]:
     """Yield the alternatives of :func:`choices` with half and double the contribution bound, where there is one."""
     bound = unit.contribution_bound
     for other in sorted({max(bound // 2, 1), 2 * bound} - {bound}):
-        note = "fewer trips are counted" if other < bound else "more trips are counted"
-        choice = f"at most {other} trip{'s' * (other > 1)}"
+        nouns = subject.nouns
+        records = nouns.counted if subject.is_weighted else nouns.record if other == 1 else nouns.records
+        note = f"{'fewer' if other < bound else 'more'} {nouns.records} are counted"
+        choice = f"at most {other} {records}"
         if unit.max_weight is not None:
             yield "m", choice, replace(unit, max_weight=other), budget, note
         elif unit.kind != "trip":
@@ -323,7 +331,8 @@ def explain_release(bundle: str | Path, ledger: Ledger | None = None) -> Explana
         release = bundle_kind_of(facts.certificate).open(folder)
     plan, boxes = release.plan, release.measured if isinstance(release.plan, StopsPlan) else None
     lost = facts.certificate["spent"]["lost_draws"]
-    return Explanation(facts, _balance(facts, ledger), present(plan, lost, boxes), alternatives(plan, boxes))
+    words = boxes, facts.subject
+    return Explanation(facts, _balance(facts, ledger), present(plan, lost, *words), alternatives(plan, *words))
 
 
 def _balance(facts: Facts, ledger: Ledger | None) -> Balance | None:

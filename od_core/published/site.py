@@ -45,6 +45,7 @@ from od_core.geography.codes import COORDINATES, WHOLE_SPACE
 from od_core.geography.geography import Geography
 from od_core.ledger.ledger import Withdrawal
 from od_core.ledger.release_key import ReleaseKey
+from od_core.meaning.subject import Nouns
 from od_core.periods import Period
 from od_core.publication.bundle import (
     ATLAS,
@@ -60,7 +61,7 @@ from od_core.publication.bundle import (
     zip_beside,
     zip_faults,
 )
-from od_core.publication.certificate import Certificate, has_intervals, is_selected, titled
+from od_core.publication.certificate import Certificate, has_intervals, is_selected, subject_of, titled
 from od_core.publication.certify import promise
 from od_core.publication.read_back import REPAIR, certificate_of, withdrawals
 from od_core.publication.tables import published_geography
@@ -178,14 +179,13 @@ class SiteRelease:
     @property
     def contents(self) -> str:
         """What the release has, such as ``flows``, or ``flows (sums of releases)`` if they are derived."""
-        kind = bundle_kind_of(self.certificate)
-        contents = "counts" if self.has_one_side else kind.contents
-        return f"{contents} ({kind.what} releases)" if kind.what else contents
+        what = bundle_kind_of(self.certificate).what
+        return f"{self.nouns.contents} ({what} releases)" if what else self.nouns.contents
 
-    @property
-    def has_one_side(self) -> bool:
-        """Whether it has counts by one hierarchy."""
-        return bool(self.certificate.get("geographies", {}).get("destination") == Geography.whole().digest)
+    @cached_property
+    def nouns(self) -> Nouns:
+        """The nouns with which pages speak of it."""
+        return subject_of(self.certificate).nouns
 
     def counts_as(self, other: SiteRelease) -> bool:
         """Return whether both have the same contents, and count the same trips between the same areas."""

@@ -11,7 +11,7 @@ import pandas as pd
 from od_core.privacy.accounting import float_above
 from od_core.privacy.budget import Budget
 from od_core.privacy.neighbours import DEFAULT_ACCEPTANCE, Acceptance
-from od_core.privacy.plan import LaplaceStep, Plan
+from od_core.privacy.plan import LaplaceStep, Plan, Table
 from od_core.privacy.stability import laplace_reach
 from od_core.privacy.unit import PrivacyUnit
 from od_core.stops.geometry import Grid, MapGrid
@@ -39,6 +39,11 @@ class StopsPlan(Plan):
     mechanism: StopsMechanism
     map: MapGrid | None = None
     acceptance: Acceptance = DEFAULT_ACCEPTANCE
+
+    @property
+    def table(self) -> Table:
+        """See :attr:`od_core.privacy.plan.Plan.table`."""
+        return "boxes"
 
     @cached_property
     def step(self) -> LaplaceStep:

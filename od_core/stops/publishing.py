@@ -19,11 +19,12 @@ from numpy.typing import NDArray
 
 from od_core.ledger.measurements import NoisyVector
 from od_core.ledger.staged_files import StagedTable
+from od_core.meaning.subject import Subject
 from od_core.privacy.accounting import float_above
 from od_core.privacy.budget import Spent
 from od_core.privacy.plan import Step, with_fields
-from od_core.publication.certificate import Certificate, confidence, has_intervals, is_selected
-from od_core.publication.certify import pure_sentences
+from od_core.publication.certificate import Certificate, confidence, has_intervals, is_selected, subject_of
+from od_core.publication.certify import guarantee_sentences
 from od_core.publication.columns import CONFIDENCE, COUNT_ENDS, boxes_table
 from od_core.publication.kind import ReleaseContext, TableKind
 from od_core.publication.number_formats import Scale
@@ -145,7 +146,7 @@ def _largest(release: StopsRelease) -> list[dict[str, Any]]:
     return largest
 
 
-def _maps(release: StopsRelease, on_map: MapGrid) -> dict[str, Any]:
+def _maps(release: StopsRelease, on_map: MapGrid, counted: str) -> dict[str, Any]:
     """Return the map of each place by its title, their common scale, and the fields with the most trips."""
     densities = [_density(release, place) for place in range(len(on_map.places))]
     scale = Scale.up_to(max(float(density.max()) for density in densities))
@@ -155,7 +156,7 @@ def _maps(release: StopsRelease, on_map: MapGrid) -> dict[str, Any]:
     height = _WIDTH / ((on_map.east - on_map.west) * max(math.cos(middle), 0.1) / (on_map.north - on_map.south))
     pictures, fields = {}, []
     for name, density in zip(on_map.places, densities, strict=True):
-        title = f"Map of released trips by their {name}"
+        title = f"Map of released {counted} by their {name}"
         pictures[title] = filled_markup(
             "boxes_map.svg",
             title=title,
@@ -229,7 +230,7 @@ class StopsKind(TableKind[StopsPlan, Trajectories, StopsRelease]):
     facts_table = "stops_releases"
     staging = StagedStops
 
-    def facts(self, release: StopsRelease) -> dict[str, Any]:
+    def facts(self, release: StopsRelease, _subject: Subject) -> dict[str, Any]:
         """Return the facts of a certificate that only trips with stops have, such as the numbers of boxes and trips."""
         step = release.plan.step
         return {
@@ -247,9 +248,9 @@ class StopsKind(TableKind[StopsPlan, Trajectories, StopsRelease]):
             "invariants": ["the grid"],
         }
 
-    def guarantee(self, plan: StopsPlan, spent: Spent) -> dict[str, str]:
+    def guarantee(self, plan: StopsPlan, spent: Spent, subject: Subject) -> dict[str, str]:
         """Return the sentences of a plan's guarantee by name; see :meth:`od_core.publication.kind.Kind.guarantee`."""
-        return pure_sentences(plan.unit, spent, plan.acceptance, public="the grid", with_it=", with all its stops")
+        return guarantee_sentences(subject, spent, plan.acceptance, public=["the grid"])
 
     def summary(self, release: StopsRelease) -> pd.DataFrame:
         """Return a table with one row: numbers of boxes and trips, the median size of a box, and the noise scales."""
@@ -273,12 +274,13 @@ class StopsKind(TableKind[StopsPlan, Trajectories, StopsRelease]):
         """Return the files with the table of boxes, and a GeoJSON file of the boxes if the plan has a map."""
         release = with_fields(release, selected=is_selected(certificate))
         on_map, interval = release.plan.map, has_intervals(certificate)
-        table = boxes_table(release.plan.grid.dimensions, () if on_map is None else on_map.places, interval=interval)
+        places, nouns = () if on_map is None else on_map.places, subject_of(certificate).nouns
+        table = boxes_table(release.plan.grid.dimensions, places, nouns, interval=interval)
         boxes = release.boxes[[column.name for column in table.columns]]
         files = public_files(table, boxes)
         if on_map is None:
             return files
-        name = "The boxes as GeoJSON (RFC 7946): a polygon for each place of a trip."
+        name = "The boxes as GeoJSON (RFC 7946): a polygon for each place."
         return [*files, BundleFile("boxes.geojson", name, partial(_write_geojson, release, on_map, interval))]
 
     def notes(self, release: StopsRelease, certificate: Certificate) -> list[str]:
@@ -306,14 +308,15 @@ class StopsKind(TableKind[StopsPlan, Trajectories, StopsRelease]):
             zero_bound=int(release.intervals[1][zeros].max(initial=0)),
             places=None if on_map is None else on_map.places,
             largest=_largest(release),
-            maps=None if on_map is None else _maps(release, on_map),
+            maps=None if on_map is None else _maps(release, on_map, subject_of(certificate).nouns.counted),
             errors=[(name.replace("_", " "), float(scale)) for name, scale in release.plan.step.scales],
             context=context,
         )
 
     def pictures(self, release: StopsRelease, certificate: Certificate) -> dict[str, Markup]:
         """Return one map of trips per place of a trip, as SVG by title, or none if the plan has no map."""
-        return {} if release.plan.map is None else _maps(release, release.plan.map)["pictures"]
+        counted = subject_of(certificate).nouns.counted
+        return {} if release.plan.map is None else _maps(release, release.plan.map, counted)["pictures"]
 
     open = staticmethod(open_stops)
     measure = staticmethod(measure_plan)

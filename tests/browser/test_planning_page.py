@@ -13,10 +13,11 @@ import yaml
 from axe_playwright_python.sync_playwright import Axe
 
 from od_core import Budget, ReleasePlan
+from od_core.meaning.subject import Subject
 from od_core.privacy.accounting import epsilon_bun_steinke, epsilon_tight, text_above
 from od_core.privacy.domain import largest_rho
 from od_core.privacy.posterior import Guarantee
-from od_core.publication.certify import change_of
+from od_core.publication.certify import clauses
 from tests.browser.conftest import show
 from tests.browser.plannings import CAP, CASES, UNEVEN, Case, Setting
 from tests.browser.test_pages import DESK, PAPER, PHONE, too_wide
@@ -91,7 +92,7 @@ def same_numbers(found: dict, plan: ReleasePlan) -> None:
         exact = not by and plan.publishes_total
         assert [row["shown"] == "exact" for row in rows] == [exact, *[False] * plan.tree.depth]
         assert [float(row["shownError"].replace(",", "")) for row in rows] == [float(f"{e:.3g}") for e in errors]
-    change = change_of(plan.unit, may_leave=plan.neighbours.record_may_leave)
+    change = clauses(Subject.of(plan))["change"]
     if plan.tree.has_one_side:
         unit = "unit" if plan.unit.max_weight else "record"
         change = (

@@ -39,8 +39,8 @@ from od_core.privacy.domain import Charged, rho_of_year
 from od_core.privacy.plan import with_fields
 from od_core.privacy.posterior import Guarantee
 from od_core.publication.bundle import USUAL_FORMATS, as_published, faulty_files
-from od_core.publication.certificate import Certificate, certificate_digest, has_intervals, is_selected
-from od_core.publication.certify import change_of, software_versions
+from od_core.publication.certificate import Certificate, certificate_digest, has_intervals, is_selected, subject_of
+from od_core.publication.certify import clauses, software_versions
 from od_core.publication.kind import BundleKind
 from od_core.publication.read_back import REPAIR, certificate_of, changed, named, refuse_incomplete
 from od_core.publication.templates import filled, filled_data
@@ -143,13 +143,14 @@ def derived_certificate(
     accounts = [source.certificate["account"] for source in sources if "account" in source.certificate]
     account = max(accounts, key=lambda account: Cap.from_facts(account["cap"]).allowed_rho(), default=None)
     confidences = {source.certificate["interval"] for source in sources}
-    uncounted = uncounted_facts(flows.parts, trips)
+    uncounted, subject = uncounted_facts(flows.parts, trips), subject_of(main)
     sentences = filled_data(
         "derived.yaml",
         kind=kind,
-        unit=plan.unit,
+        subject=subject,
+        nouns=subject.nouns,
+        said=clauses(subject),
         sources=[source.key for source in sources],
-        change=change_of(plan.unit, one_side=plan.tree.has_one_side),
         one=_promise_text(guarantees["one_period"]),
         every=_promise_text(guarantees["all_periods"]),
         totals=[source.key for source in sources if source.release.plan.publishes_total],
@@ -158,7 +159,7 @@ def derived_certificate(
     about = {name: words for name, words in main.get("about", {}).items() if name != "description"}
     if about:
         about["title"] = f"{about['title']} ({kind.name})"
-    stated = FLOWS.guarantee(plan, flows.parts[0].spent)
+    stated = FLOWS.guarantee(plan, flows.parts[0].spent, subject)
     copied = {name: text for name, text in stated.items() if name in _COPIED_SENTENCES}
     facts = {
         "format": kind.format,
@@ -169,6 +170,7 @@ def derived_certificate(
         "revision": key.revision,
         "measured_at": max(source.certificate["measured_at"] for source in sources),
         **{name: dict(main)[name] for name in _COPIED},
+        "subject": subject.facts(),
         **({"about": about} if about else {}),
         "sources": [source.facts() for source in sources],
         "guarantee": sentences["guarantee"] | copied | ({"uncounted": sentences["uncounted"]} if uncounted else {}),
@@ -307,7 +309,8 @@ class DerivedKind(BundleKind[D]):
 def _sentences(flows: DerivedFlows, certificate: Certificate) -> dict[str, str]:
     """Return sentences on what derived flows are and what they learn from, by name."""
     learns, sources = isinstance(flows, AssistedFlows) and flows.rule.learns, certificate["sources"]
-    return dict(filled_data("derived_notes.yaml", sources=[source["release"] for source in sources], learns=learns))
+    values = {"certificate": certificate, "learns": learns, "sources": [source["release"] for source in sources]}
+    return dict(filled_data("derived_notes.yaml", **values))
 
 
 def by_period(keys: Iterable[ReleaseKey], code: str, reason: str = "") -> list[ReleaseKey]:

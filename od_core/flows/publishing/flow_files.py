@@ -29,10 +29,18 @@ from od_core.flows.publishing.sdmx import ALL, dimension_identifiers, sdmx_files
 from od_core.flows.release import Release
 from od_core.flows.released_flows import ReleasedFlows
 from od_core.geography.places import has_distances
-from od_core.publication import columns
+from od_core.meaning.subject import Nouns
 from od_core.publication.bundle import ATLAS, BOUNDARIES
-from od_core.publication.certificate import Certificate
-from od_core.publication.columns import CONFIDENCE, MOST_LISTED, Table, pair_segments_table, public_table
+from od_core.publication.certificate import FIRST_WITH_SUBJECT, Certificate
+from od_core.publication.columns import (
+    CONFIDENCE,
+    MOST_LISTED,
+    Table,
+    listed_categories,
+    pair_segments_table,
+    public_table,
+    unlisted,
+)
 from od_core.publication.tables import (
     BundleFile,
     areas_files,
@@ -54,10 +62,10 @@ def flow_files(release: ReleasedFlows, certificate: Certificate) -> list[BundleF
     tables = FlowTables.of(release, certificate)
     files = _formats(tables, certificate)
     if isinstance(release, Release):
-        files.append(_measurements(release, by_segment=False))
+        files.append(_measurements(release, tables.nouns, by_segment=False))
     files += _segments(tables)
     if isinstance(release, Release) and release.breakdowns:
-        files.append(_measurements(release, by_segment=True))
+        files.append(_measurements(release, tables.nouns, by_segment=True))
     return [*files, *_areas(tables)]
 
 
@@ -70,12 +78,12 @@ def _formats(tables: FlowTables, certificate: Certificate) -> list[BundleFile]:
     if tables.format == 1:
         files = [BundleFile("flows.csv", "Flows at every pair of levels.", tables.write_csv, table)]
     files.append(_parquet_file(tables.pairs, FLOWS_SCHEMA, table))
-    one_side = tables.tree.has_one_side  # no matrix, and nothing to choose in the atlas
-    files += [_matrices(pair) for pair in reversed(tables.pairs) if pair.cells <= MOST_CELLS and not one_side]
+    has_pairs = tables.nouns.has_pairs  # without, there is no matrix, and nothing to choose in the atlas
+    files += [_matrices(pair) for pair in reversed(tables.pairs) if pair.cells <= MOST_CELLS and has_pairs]
     if tables.format > 1:
         workbook = BundleFile(
-            "flows.xlsx",
-            f"Excel workbook with a sheet for each pair of levels: its {MOST_ROWS:,} largest flows.",
+            f"{tables.nouns.cells if tables.format >= FIRST_WITH_SUBJECT else 'flows'}.xlsx",
+            f"Excel workbook with a sheet for each pair of levels: its {MOST_ROWS:,} largest {tables.nouns.cells}.",
             partial(write_flow_workbook, tables, certificate),
             rows=filled("rows/sheets.sql", tables=tables, sheets=_sheet_names(tables), most=MOST_ROWS),
         )
@@ -84,8 +92,8 @@ def _formats(tables: FlowTables, certificate: Certificate) -> list[BundleFile]:
         files += public_files(tables.defined("indicators"), lambda: tables.indicators)
     if tables.distance:
         files += public_files(tables.defined("distance_bands"), lambda: tables.distance_bands)
-    if tables.format >= FIRST_WITH_ATLAS and not one_side:
-        described = "A page on which you choose areas, and see their trips with intervals. It needs no network."
+    if tables.format >= FIRST_WITH_ATLAS and has_pairs:
+        described = f"A page on which you choose areas, and see their {tables.nouns.counted} with intervals, offline."
         write, rows = partial(write_atlas, tables, certificate), partial(atlas_rows, tables)
         files.append(BundleFile(ATLAS, described, write, rows=rows))
     return [*files, *sdmx_files(tables, certificate)]
@@ -122,7 +130,8 @@ def _maps(tables: FlowTables, certificate: Certificate) -> list[BundleFile]:
     if not has_distances(tables.tree):
         return []
     lines, rows = DesireLines(tables, certificate), filled("rows/lines.sql", tables=tables, most=MOST_LINES)
-    which = f"the {MOST_LINES:,} largest flows between zones with coordinates"
+    nouns = tables.nouns
+    which = f"the {MOST_LINES:,} largest {nouns.cells} between zones with coordinates"
     again = "The same lines as a GeoPackage, for QGIS and others."
     files = [
         BundleFile("desire_lines.geojson", f"Lines on a map, as GeoJSON: {which}.", lines.write_geojson, rows=rows),
@@ -134,7 +143,7 @@ def _maps(tables: FlowTables, certificate: Certificate) -> list[BundleFile]:
                 "flowmap_flows.csv",
                 f"For flowmap.gl: {which}.",
                 lines.write_flowmap_flows,
-                public_table("flowmap_flows"),
+                public_table("flowmap_flows", nouns),
                 filled("rows/flowmap.sql", tables=tables, most=MOST_LINES),
             ),
             BundleFile(
@@ -154,16 +163,18 @@ def _segments(tables: FlowTables) -> list[BundleFile]:
         return []
     files: list[BundleFile] = []
     for breakdown in tables.breakdowns:
-        table = pair_segments_table(breakdown, interval=tables.interval, one_side=tables.tree.has_one_side)
+        table = pair_segments_table(breakdown, tables.nouns, interval=tables.interval)
         files += _pair_files(tables.segments[breakdown.name], table)
-    table, pairs = public_table("segments", interval=tables.interval), [*chain(*tables.segments.values())]
+    table = public_table("segments", tables.nouns, interval=tables.interval)
+    pairs = [*chain(*tables.segments.values())]
     return [*files, _parquet_file(pairs, SEGMENTS_SCHEMA, table)]
 
 
-def _measurements(release: Release, *, by_segment: bool) -> BundleFile:
-    table = columns.SEGMENT_MEASUREMENTS if by_segment else columns.NOISY_MEASUREMENTS
+def _measurements(release: Release, nouns: Nouns, *, by_segment: bool) -> BundleFile:
+    key = "segment_measurements" if by_segment else "noisy_measurements"
     if not by_segment and release.plan.area_totals is not None:
-        table = public_table("measurements_with_area_totals")
+        key = "measurements_with_area_totals"
+    table = public_table(key, nouns)
 
     def write(file: BinaryIO) -> None:
         measured = measurement_rows(release, by_segment=by_segment)
@@ -221,7 +232,7 @@ def write_flow_workbook(tables: FlowTables, certificate: Certificate, file: Bina
             "rows left out": [
                 len(pair.flows) - len(sheet.table) for pair, sheet in zip(tables.pairs, sheets, strict=True)
             ],
-            "trips in all": [int(pair.flows["trips"].sum()) for pair in tables.pairs],
+            f"{tables.nouns.counted} in all": [int(pair.flows["trips"].sum()) for pair in tables.pairs],
         }
     )
     lines = filled_data("flows_workbook.yaml", **values)["lines"]
@@ -243,6 +254,7 @@ def flow_notes(release: ReleasedFlows, certificate: Certificate) -> list[str]:
     moves = [part.plan.mechanism.segment_profile for part in release.parts]
     notes = filled_data(
         "flow_notes.yaml",
+        subject=tables.subject,
         tables=tables,
         has=lambda form: form in certificate.get("formats", (form,)),  # early bundles have files of all formats
         bounds=[(*names, release.zero_bound(*names)) for names in unlisted_pairs],
@@ -250,10 +262,7 @@ def flow_notes(release: ReleasedFlows, certificate: Certificate) -> list[str]:
         confidence=f"{100 * CONFIDENCE}",
         most_cells=MOST_CELLS,
         most=max(filter(None, moves), default=None),
-        lists=[
-            (breakdown.name, columns.listed_categories(breakdown), columns.unlisted(breakdown))
-            for breakdown in tables.breakdowns
-        ],
+        lists=[(breakdown.name, listed_categories(breakdown), unlisted(breakdown)) for breakdown in tables.breakdowns],
         matrices=[
             (matrix_name(breakdown, place), category)
             for breakdown in tables.breakdowns

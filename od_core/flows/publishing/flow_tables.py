@@ -24,8 +24,9 @@ from od_core.flows.released_flows import ReleasedFlows
 from od_core.geography.flow_tree import FlowTree
 from od_core.geography.geography import Geography
 from od_core.geography.places import has_distances
+from od_core.meaning.subject import Nouns, Subject
 from od_core.privacy.plan import GaussianStep, with_fields
-from od_core.publication.certificate import Certificate, is_selected
+from od_core.publication.certificate import Certificate, has_intervals, is_selected, subject_of
 from od_core.publication.columns import MOST_LISTED, RELIABILITY, Table, public_table
 from od_core.publication.tables import schema_of
 from od_core.records.segments import Breakdown
@@ -95,10 +96,8 @@ class LevelPair:
     @property
     def title(self) -> str:
         """Description of the files of these flows, for people."""
-        by = "" if self.breakdown is None else f" by {self.breakdown.name}"
-        if self.tables.tree.has_one_side:
-            return f"Counts at level {self.level_names[0]}{by}"
-        return f"Flows from {' to '.join(self.level_names)}{by}"
+        by, nouns = "" if self.breakdown is None else f" by {self.breakdown.name}", self.tables.nouns
+        return f"{nouns.cells.capitalize()} {nouns.of_levels(*self.level_names)}{by}"
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -152,12 +151,13 @@ class LevelPair:
 class FlowTables:
     """The flows of a release at every pair of levels, in ascending order, with or without the interval of each flow.
 
-    ``format`` is that of the bundle.
+    ``format`` is that of the bundle, and ``subject`` says what is counted.
     """
 
     release: ReleasedFlows
     interval: bool
     format: int
+    subject: Subject
 
     @classmethod
     def of(cls, release: ReleasedFlows, certificate: Certificate) -> FlowTables:
@@ -165,7 +165,7 @@ class FlowTables:
 
         Every call returns the same object, so that files, report and database share what is computed.
         """
-        facts = certificate.get("interval") is not None, certificate.get("bundle_format", 1)
+        facts = has_intervals(certificate), certificate.get("bundle_format", 1), subject_of(certificate)
         return release.once((cls, *facts), lambda: cls(with_fields(release, selected=is_selected(certificate)), *facts))
 
     @property
@@ -182,6 +182,11 @@ class FlowTables:
     def has_indicators(self) -> bool:
         """Whether there are indicators: if both sides have the same areas, since ``FIRST_WITH_INDICATORS``."""
         return self.format >= FIRST_WITH_INDICATORS and self.release.tree.same_geography
+
+    @property
+    def nouns(self) -> Nouns:
+        """The nouns with which the files speak of these flows."""
+        return self.subject.nouns
 
     @property
     def for_tools(self) -> bool:
@@ -249,8 +254,8 @@ class FlowTables:
 
         The numbers have no minimum if they may be negative, and early formats have no balance.
         """
-        key = "pair_counts" if key == "pair_flows" and self.tree.has_one_side else key
-        table = public_table(key, interval=self.interval, distance=self.distance)
+        key = "pair_counts" if key == "pair_flows" and not self.nouns.has_pairs else key
+        table = public_table(key, self.nouns, interval=self.interval, distance=self.distance)
         columns = table.columns
         if self.format < FIRST_WITH_DISTANCES:
             columns = tuple(column for column in columns if not column.name.startswith("balance"))

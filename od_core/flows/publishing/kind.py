@@ -36,6 +36,7 @@ from od_core.flows.publishing.report import estimation_text, flow_pictures, flow
 from od_core.flows.release import Release
 from od_core.geography.geography import Geography
 from od_core.ledger.measurements import NoisyVector
+from od_core.meaning.subject import Subject
 from od_core.privacy.accounting import float_above
 from od_core.privacy.budget import Spent
 from od_core.privacy.plan import Step
@@ -93,7 +94,7 @@ class FlowKind(Kind[Release]):
     pictures = staticmethod(flow_pictures)
     open = staticmethod(open_flows)
 
-    def facts(self, release: Release) -> dict[str, Any]:
+    def facts(self, release: Release, subject: Subject) -> dict[str, Any]:
         """Return the facts that only certificates of flows have, such as the measured levels and the geographies."""
         plan = release.plan
         sides = {"origin": plan.tree.origin, "destination": plan.tree.destination}
@@ -104,18 +105,17 @@ class FlowKind(Kind[Release]):
             **({} if release.choice is None else release.choice.facts()),
             **uncounted_facts([release], int(release.leaves.trips.sum())),
             "exact": {"trips": int(release.leaves.trips.sum())} if plan.publishes_total else {},
-            "invariants": ["the total number of valid trips, n"] if plan.publishes_total else [],
+            "invariants": [f"the total number of valid {subject.nouns.counted}, n"] if plan.publishes_total else [],
             "geographies": {side: geography.digest for side, geography in sides.items()},
             "geography_versions": {side: geography.version for side, geography in sides.items()},
             "repeated_levels": plan.tree.repeated_levels,
             "mechanism": {"name": plan.mechanism.name, "options": plan.mechanism.options, "tree": plan.tree.order},
         }
 
-    def guarantee(self, plan: ReleasePlan, spent: Spent) -> dict[str, str]:
+    def guarantee(self, plan: ReleasePlan, spent: Spent, subject: Subject) -> dict[str, str]:
         """Return the guarantee in sentences, by name, with further ones about levels, breakdowns and area totals."""
-        options = {"states_total": plan.publishes_total, "one_side": plan.tree.has_one_side}
-        sentences = guarantee_sentences(plan.neighbours, spent, **options)
-        further = filled_data("flow_guarantee.yaml", plan=plan, unlisted=unlisted)
+        sentences = guarantee_sentences(subject, spent, plan.acceptance, states_total=plan.publishes_total)
+        further = filled_data("flow_guarantee.yaml", plan=plan, subject=subject, nouns=subject.nouns, unlisted=unlisted)
         return sentences | {name: text for name, text in further.items() if text}
 
     def summary(self, release: Release) -> pd.DataFrame:

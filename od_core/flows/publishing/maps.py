@@ -103,7 +103,7 @@ class DesireLines:
     @property
     def description(self) -> str:
         """Sentences on what the lines are, which the files contain."""
-        values = {"release": self.certificate["release"], "most": self.most}
+        values = {"certificate": self.certificate, "release": self.certificate["release"], "most": self.most}
         return str(filled_data("desire_lines.yaml", **values)["description"])
 
     def write_geojson(self, file: BinaryIO) -> None:

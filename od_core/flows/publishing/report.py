@@ -28,7 +28,7 @@ from od_core.geography.codes import positions
 from od_core.geography.geography import level_up_to
 from od_core.privacy.plan import with_fields
 from od_core.publication.bundle import ATLAS
-from od_core.publication.certificate import Certificate, confidence, has_intervals, is_selected
+from od_core.publication.certificate import Certificate, confidence, has_intervals, is_selected, subject_of
 from od_core.publication.kind import ReleaseContext
 from od_core.publication.number_formats import Scale, class_text, places_of_largest, size_classes, trips_above
 from od_core.publication.templates import filled, filled_markup
@@ -91,7 +91,6 @@ def flow_facts(flows: ReleasedFlows, certificate: Certificate) -> dict[str, Any]
     at_lower, at_upper = (leaves["trips"] == leaves.get(end) for end in ("lower", "upper"))
     return {
         "certificate": certificate,
-        "one_side": tree.has_one_side,
         "interval": interval,
         "trips": int(flows.leaves.trips.sum()),
         "pairs": len(flows.leaves),
@@ -245,7 +244,8 @@ def _map(release: ReleasedFlows, certificate: Certificate) -> dict[str, Any] | N
     flows, pair = _certain(lines.to_pandas()).head(_MOST_DRAWN), ["origin", "destination"]
     if flows.empty:
         return None
-    largest, listed = "largest flow" if len(flows) == 1 else f"{len(flows)} largest flows", flows.head(LISTED)
+    nouns, listed = subject_of(certificate).nouns, flows.head(LISTED)
+    largest = f"largest {nouns.cell}" if len(flows) == 1 else f"{len(flows)} largest {nouns.cells}"
     title, leaves = f"Map of the {largest} between two different zones", leaf_flows(release, certificate)
     return {
         "title": title,
@@ -291,7 +291,7 @@ def _segments(release: Release, breakdown: Breakdown, *, intervals: bool) -> dic
                 "shares": shares[:, :, k].T.tolist(),
                 "chart": filled_markup(
                     "shares.svg",
-                    title=f"Shares of {breakdown.name} from {area}",
+                    title=f"Shares of {breakdown.name}: {area}",
                     rows=list(zip(names, *shares[:, charted, k].tolist(), strict=True)),
                     most=most,
                 ),

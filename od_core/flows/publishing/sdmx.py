@@ -23,7 +23,7 @@ from od_core.geography.geography import Geography
 from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import Period
 from od_core.publication.certificate import Certificate
-from od_core.publication.columns import FLOWS_WITH_INTERVALS, LOWER, PERIOD, TRIPS, UPPER, pair_segments_table
+from od_core.publication.columns import LOWER, PERIOD, TRIPS, UPPER, pair_segments_table, public_table
 from od_core.publication.tables import BundleFile
 from od_core.publication.templates import filled
 from od_core.records.segments import Breakdown
@@ -95,7 +95,7 @@ def sdmx_files(tables: FlowTables, certificate: Certificate) -> list[BundleFile]
     files = [
         BundleFile(
             "flows.sdmx.csv",
-            "The same flows as SDMX-CSV 2.0, for statistical offices.",
+            f"The same {tables.nouns.cells} as SDMX-CSV 2.0, for statistical offices.",
             partial(write_sdmx_csv, tables, key),
             rows=filled("rows/sdmx.sql", tables=tables, **values),
         ),
@@ -167,10 +167,11 @@ def structure(tables: FlowTables, certificate: Certificate) -> dict[str, Any]:
     series, title = key.release.upper(), tables.defined("flows").title
     lists = {f"CL_{side}_{series}": _area_list(side, geography) for side, geography in _sides(tables).items()}
     coded = dict(zip(tables.sides, [*lists] * 2, strict=False))  # one list may serve both sides
-    columns = {column.name: column for column in (*FLOWS_WITH_INTERVALS.columns, PERIOD)}
+    described = public_table("flows", tables.nouns, interval=True).columns
+    columns = {column.name: column for column in (*described, PERIOD)}
     for breakdown in tables.breakdowns:
         coded[breakdown.name] = _category_list_name(breakdown, series)
-        columns |= {breakdown.name: pair_segments_table(breakdown, interval=False).column(breakdown.name)}
+        columns |= {breakdown.name: pair_segments_table(breakdown, tables.nouns, interval=False).column(breakdown.name)}
         codes = [{"id": category_identifier(category), "name": category} for category in breakdown.categories]
         lists[coded[breakdown.name]] = {
             "name": f"Categories of {breakdown.name}",
@@ -196,7 +197,7 @@ def structure(tables: FlowTables, certificate: Certificate) -> dict[str, Any]:
         "id": certificate["release"].replace("/", "_"),
         "prepared": certificate["measured_at"],
         "lists": [{"id": name, **listed} for name, listed in lists.items()],
-        "scheme": {"id": _CONCEPTS, "name": "Concepts of flows"},
+        "scheme": {"id": _CONCEPTS, "name": f"Concepts of {tables.nouns.cells}"},
         "concepts": list(concepts.values()),
         "components": {
             "Dimension": [concept for name, concept in concepts.items() if name not in (TRIPS.name, *attributes)],

@@ -76,7 +76,7 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any], tuple[str, ...]]] = 
         "OdRelease",
         ATTRIBUTES | SINGLE | {"max_trips": 3},
         USER,
-        ("once, for", "all trips of one user, of which at most 3 are counted", "one trip, bounded"),
+        ("once, for", "all trips of one user, of which at most 3 in each release are counted", "one trip, bounded"),
     ),
     "counts": (
         "OdCounts",

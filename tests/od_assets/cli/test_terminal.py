@@ -22,6 +22,7 @@ from od_assets.runs.jobs import Outcome, by_step, followed, silent
 from od_assets.terminal import PlainConsole, printable
 from od_core import Budget, Geography, PrivacyUnit, release_counts, release_flows, release_stops
 from od_core.flows.publishing.kind import FLOWS
+from od_core.meaning.subject import Subject
 from od_core.stops.plan import plan_stops
 from od_core.stops.publishing import STOPS
 from tests.od_core.doubles import no_noise
@@ -77,10 +78,10 @@ PUBLISHED = {
     [
         (
             1000,
-            "2,000 records (90 % interval about ± 1), in 2 counts above 0, some of which are noise alone, by code."
-            " The 90 % interval of such a count is about ± 1.",
+            "2,000 records (90 % interval about ± 1), in 2 counts above 0, some of which are noise alone, at level"
+            " code. The 90 % interval of such a count is about ± 1.",
         ),
-        (0, "0 records (90 % interval about ± 1), in 0 counts above 0 by code. Spent"),
+        (0, "0 records (90 % interval about ± 1), in 0 counts above 0 at level code. Spent"),
     ],
 )
 def test_a_run_of_counts_speaks_of_counts_by_their_level(
@@ -113,8 +114,8 @@ def test_a_run_of_boxes_says_the_noise_of_a_box(capsys: pytest.CaptureFixture[st
 def test_the_promise_of_group_sizes_is_about_a_member(capsys: pytest.CaptureFixture[str]) -> None:
     """A record may state many groups, of which each has many members."""
     plan = plan_stops((4, 4), unit=PrivacyUnit("trip", neighbours="unbounded"), budget=Budget(epsilon=1))
-    for contents in ("group sizes", "boxes"):
-        print_promise(plan.unit, plan.spent, contents)
+    for subject in (Subject("group sizes", "trip", "unbounded"), Subject.of(plan)):
+        print_promise(subject, plan.spent)
     of_members, of_trips = " ".join(capsys.readouterr().out.split()).split("Nobody can tell")[1:]
     assert "whether one member of a group was in the records" in of_members
     assert "a whole group, or a person who is many members, more may be learned" in of_members
@@ -139,7 +140,9 @@ def test_a_run_with_area_totals_counts_the_flows_between_zones(capsys: pytest.Ca
         said = " ".join(capsys.readouterr().out.split())
         flows = (release.flows["trips"] > 0).sum()
         assert f"in {flows} flows above 0, some of which are noise alone, from zone to zone." in said
-        assert ("counted trips" in said, "at most 1,000 trips are counted" in said) == (2 * (unit.kind != "trip",))
+        assert ("counted trips" in said, "At most 1,000 trips per user are counted" in said) == (
+            2 * (unit.kind != "trip",)
+        )
 
 
 def test_findings_and_frames(capsys: pytest.CaptureFixture[str]) -> None:
@@ -226,7 +229,6 @@ def test_every_sentence_can_be_read_and_is_printed_somewhere() -> None:
         for file in Path(od_assets.__file__).parent.rglob("*.py")
         for name in re.findall(r"""\b(?:say|text)\(\s*["'](\w+\.\w+)""", file.read_text(encoding="utf-8"))
     }
-    used |= {"run.of_trips"}  # other sentences include it
     templates = sentences()
     assert used == {*templates.list_templates()}
     assert all(templates.get_template(name) for name in used)

@@ -14,9 +14,11 @@ import pytest
 from od_core import Budget, Geography, OdError, PrivacyUnit, Uncounted, plan_release
 from od_core.flows import planning_page as module
 from od_core.flows.planning_page import kept_levels, planning_facts, planning_page, with_levels
+from od_core.meaning.subject import Subject
 from od_core.privacy.accounting import float_above
 from od_core.privacy.neighbours import NO_FAULTS, largest_squares
-from od_core.publication.certify import change_of
+from od_core.publication.certify import clauses
+from tests.od_core.publication.examples import of_unit
 from tests.od_core.publication.reports import EVIL
 
 PATHS = [("b", "b2", "b21"), ("b", "b2", "b22"), ("b", "b1", "b11"), ("a", "a1", "a11"), ("a", "a1", "a12")]
@@ -88,7 +90,7 @@ def test_a_year_of_a_user_has_its_periods_and_both_bounds(relation):
     declared = facts["units"][facts["declared"]["unit"]]
     assert [(each["kind"], each["trips"]) for each in facts["units"]] == [("trip", 1)] * 2 + [("user_year", None)] * 2
     assert (declared["relation"], declared["publishesTotal"]) == (relation, [False, False])
-    whole = change_of(unit, may_leave=planned(unit=unit).neighbours.record_may_leave)
+    whole = clauses(Subject.of(planned(unit=unit)))["change"]
     for change in declared["change"]:
         assert change.replace("{trips}", "10").replace("{yearly}", "40") == whole
     assert {rule["rho"] is None for rules in facts["rules"] for one in rules[2:] for rule in one} == {True}
@@ -135,7 +137,7 @@ def test_the_promise_of_a_pair_cap_is_that_of_the_plan(kind):
     facts, may_leave = planning_facts(planned(unit=unit), "flows"), planned(unit=unit).neighbours.record_may_leave
     declared = facts["units"][facts["declared"]["unit"]]
     for texts, cap in ((declared["changeOfPairs"], 3), (declared["change"], None)):
-        whole = change_of(replace(unit, max_trips_pair=cap), may_leave=may_leave)
+        whole = clauses(of_unit(replace(unit, max_trips_pair=cap), may_leave=may_leave))["change"]
         for text in texts:
             assert text.replace("{trips}", "10").replace("{pair}", "3").replace("{yearly}", "40") == whole
     assert {each["changeOfPairs"] for each in facts["units"] if each["kind"] == "trip"} == {None}

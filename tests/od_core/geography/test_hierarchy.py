@@ -16,6 +16,7 @@ from od_core import Budget, Geography, OdError, PrivacyUnit, plan_release, relea
 from od_core.flows.publishing.kind import FLOWS
 from od_core.geography.flow_tree import FlowTree, equally_deep, repeated_levels
 from od_core.geography.geography import with_unknown_area
+from od_core.meaning.subject import Subject
 from od_core.records.zone_lists import ZoneList, with_further_levels
 from tests.od_core.doubles import SeededNoise
 from tests.od_core.strategies import Area, geography_of, level_names, zone_lists
@@ -243,7 +244,7 @@ def test_a_repeated_level_is_said_costs_nothing_and_has_the_flows_of_the_level_a
     tree = release.plan.tree
     assert tree.repeated_levels == {"origin": ["level_1_2"], "destination": []}
     said, of_origin, of_destination = (
-        FLOWS.guarantee(replace(release.plan, tree=one), release.plan.spent)
+        FLOWS.guarantee(replace(release.plan, tree=one), release.plan.spent, Subject.of(release.plan))
         for one in (tree, FlowTree(origin, origin), FlowTree(destination, destination))
     )
     assert "of the origins level_1_2. Flows" in said["levels"]

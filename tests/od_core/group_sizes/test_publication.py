@@ -19,6 +19,7 @@ from od_core.group_sizes.plan import margin
 from od_core.group_sizes.publishing import GROUP_SIZES, open_group_sizes
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
+from od_core.meaning.subject import Subject
 from od_core.privacy.budget import Cap
 from od_core.privacy.domain import PrivacyDomain
 from od_core.publication.bundle import bundle_faults, staged_folder, write_bundle
@@ -123,7 +124,7 @@ def test_the_pages_say_how_often_a_guess_at_even_odds_is_right(tmp_path):
     """At most e to the epsilon of one case to one of the other, without delta."""
     release, stated = published(tmp_path)
     odds = math.exp(stated["spent"]["epsilon"])
-    said = f"right at most {math.ceil(100 * odds / (1 + odds))} times in 100, where a coin is right 50 times"
+    said = f"right at most {math.ceil(100 * odds / (1 + odds))} times in 100, (a coin toss: 50)"
     files = bundle(release, stated, tmp_path / "r1")
     for page in ("report.html", "certificate.html"):
         assert said in " ".join(files[page].decode().split())
@@ -198,7 +199,10 @@ def test_the_certificate_says_what_is_protected_in_numbers(tmp_path):
     protected = "one member of a group (where records are trips: one trip) was"
     assert f"{protected} replaced by a member of any group, or of none, in the same period:" in sentences["protected"]
     unbounded = replace(release.plan, unit=PrivacyUnit("trip", "unbounded"))
-    assert f"{protected} added or removed:" in GROUP_SIZES.guarantee(unbounded, release.spent)["protected"]
+    assert (
+        f"{protected} added or removed:"
+        in GROUP_SIZES.guarantee(unbounded, release.spent, Subject.of(unbounded))["protected"]
+    )
     assert "the release is 1-differentially private" in sentences["protected"]
     assert "a group with many members, or a person who is many members, as a whole" in sentences["not_protected"]
     assert "40 members in the period: epsilon 40;" in sentences["not_protected"]

@@ -8,7 +8,8 @@ import pytest
 
 from od_core import OdError, PrivacyUnit
 from od_core.privacy.neighbours import NO_FAULTS, Acceptance, Neighbours, sensitivity_squared
-from od_core.publication.certify import change_of
+from od_core.publication.certify import clauses
+from tests.od_core.publication.examples import of_unit
 
 # unit, m, relation: squared sensitivity of a measured level, and of the root where a record may leave the release.
 TABLE = [
@@ -82,7 +83,7 @@ def test_a_unit_of_a_year_states_its_bounds_and_its_pattern(most, pattern):
     unit = of_a_year(max_trips_year=most, id_pattern=pattern)
     assert unit.year_facts() == {"max_trips_year": most, "id_pattern": pattern}
     assert unit.spans_periods
-    change = change_of(unit)
+    change = clauses(of_unit(unit, may_leave=False))["change"]
     assert f"of which at most 3 in each period and {most} in the year are counted" in change
     assert "in the same year" in change
 

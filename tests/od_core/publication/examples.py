@@ -23,6 +23,8 @@ from od_core.ledger.balance import Balance
 from od_core.ledger.chain import EntryName
 from od_core.ledger.ledger import ReleaseRecord
 from od_core.ledger.release_key import ReleaseKey
+from od_core.meaning.subject import Subject
+from od_core.privacy.plan import Table
 from od_core.publication.bundle import CHECKSUMS, checksum_lines, staged_folder, write_bundle, write_zip, zip_beside
 from od_core.publication.certificate import CheckResult
 from od_core.publication.certify import certificate
@@ -180,3 +182,8 @@ def atlas_header(page: Path) -> dict[str, Any]:
     data = re.findall('(?<=id="data">)[^<]*', page.read_text(encoding="utf-8"))[0]
     content = gzip.decompress(base64.b64decode(data))
     return json.loads(content[4 : 4 + int.from_bytes(content[:4], "little")])
+
+
+def of_unit(unit: PrivacyUnit, table: Table = "flows", *, may_leave: bool = True) -> Subject:
+    """The subject of a release that protects a unit, without words of a publisher."""
+    return Subject(table, unit.kind, unit.neighbours, record_may_leave=may_leave).with_unit(unit)

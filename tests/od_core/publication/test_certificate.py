@@ -15,10 +15,11 @@ from od_core import Budget, Geography, PrivacyUnit, open_release, plan_release, 
 from od_core.flows.publishing.kind import FLOWS
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
+from od_core.meaning.subject import Subject
 from od_core.noise.opendp import OpenDPNoise
 from od_core.privacy.budget import Cap, Spent
 from od_core.privacy.domain import PrivacyDomain
-from od_core.privacy.neighbours import NO_FAULTS, Neighbours
+from od_core.privacy.neighbours import NO_FAULTS, Acceptance, Neighbours
 from od_core.publication.certificate import (
     Certificate,
     CheckResult,
@@ -43,6 +44,7 @@ from tests.od_core.publication.examples import (
     facts,
     flows,
     geography,
+    of_unit,
     release,
     staged_bundle,
 )
@@ -185,7 +187,7 @@ YEAR = "in each of 12 such periods, all released like this one: epsilon"
 def test_a_year_is_said_in_numbers(kind, rho):
     """Twelve times this release's rho at the same delta; never rounded down."""
     unit = PrivacyUnit(kind, column=None if kind == "trip" else "person", max_trips=None if kind == "trip" else 3)
-    said = guarantee_sentences(Neighbours(unit), Spent((rho / 3, rho * 2 / 3), DELTA), states_total=False)
+    said = guarantee_sentences(of_unit(unit), Spent((rho / 3, rho * 2 / 3), DELTA), Acceptance())
     exact = digits_tight(12 * rho, DELTA)
     assert exact <= stated(said["not_protected"], YEAR) <= exact * Fraction(1001, 1000)
 
@@ -195,7 +197,7 @@ def test_a_year_of_epsilon_1_is_3_75():
     geography_, delta = geography(), Fraction(1, 10**8)
     unit, budget = PrivacyUnit("user_period", column="person", max_trips=4), Budget(epsilon=1, delta=delta)
     spent = plan_release(geography_, unit=unit, budget=budget, acceptance=NO_FAULTS).spent
-    said = stated(guarantee_sentences(Neighbours(unit), spent, states_total=False)["not_protected"], YEAR)
+    said = stated(guarantee_sentences(of_unit(unit), spent, Acceptance())["not_protected"], YEAR)
     assert epsilon_tight(float(spent.rho), 1e-8) == pytest.approx(1, abs=1e-9)
     assert float(said) == pytest.approx(epsilon_tight(12 * float(spent.rho), 1e-8), rel=1e-3)
     assert round(float(said), 2) == 3.75
@@ -219,7 +221,9 @@ def test_the_sentences_are_those_of_the_unit(kind, neighbours):
     of_users = kind != "trip"
     unit = PrivacyUnit(kind, neighbours, "person" if of_users else None, 3 if of_users else None)
     relation = Neighbours(unit, NO_FAULTS)
-    said = guarantee_sentences(relation, Spent((Fraction(1),), DELTA), states_total=relation.have_equal_totals)
+    subject = of_unit(unit, may_leave=relation.record_may_leave)
+    total = relation.have_equal_totals
+    said = guarantee_sentences(subject, Spent((Fraction(1),), DELTA), NO_FAULTS, states_total=total)
     assert CHANGES[kind, neighbours] in said["protected"]
     assert ("several user ids" in said["not_protected"]) == of_users
     assert ("one with 40 trips" in said["not_protected"]) == (not of_users)
@@ -239,10 +243,11 @@ def test_a_pair_cap_is_of_each_release_and_of_a_zone_where_there_is_one_hierarch
     year = (8, "[0-9]+") if kind == "user_year" else (None, None)
     unit, other = PrivacyUnit(kind, "bounded", "who", 3, None, *year, 1), Geography.whole() if whole else None
     plan = plan_release(geography(), unit=unit, budget=BUDGET, destination_geography=other)
-    said = FLOWS.guarantee(plan, plan.spent)
+    said = FLOWS.guarantee(plan, plan.spent, Subject.of(plan))
     each = "period and 8 in the year" if kind == "user_year" else "release"
     assert f"of which at most 3 and at most 1 {cap} in each {each} are counted, were" in said["protected"]
-    assert f"At most 3 trips of each user, and at most 1 {cap}, are counted in a release" in said["contribution"]
+    records, per = "records" if whole else "trips", "period" if kind == "user_year" else "release"
+    assert f"At most 3 {records} of each user, and at most 1 {cap}, are counted in a {per}" in said["contribution"]
 
 
 BUDGET = Budget(rho=2, delta="1e-8")

@@ -400,7 +400,7 @@ def test_the_report_shows_the_share_of_each_category(made):
     flows = made.release.flows_at("region", "all", segment="mode", interval=True)
     whole = flows.groupby("origin")["trips"].transform("sum")
     for row, share in zip(flows.to_dict("records"), 100 * flows["trips"] / whole, strict=True):
-        at = page.words.index(row["mode"], page.words.index("Trips by mode and their share, by region of the origin"))
+        at = page.words.index(row["mode"], page.words.index("Trips by mode and their share, by region"))
         assert at
         word = "solid" if 4 * (row["upper"] - row["lower"]) <= row["trips"] else "rough"
         word = [] if row["trips"] == 0 else [word if row["lower"] else "may be none"]

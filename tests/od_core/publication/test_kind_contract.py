@@ -26,6 +26,7 @@ import pytest
 
 from od_core import Budget, Geography, Grid, OdError, PrivacyUnit, release_stops
 from od_core.ledger.release_key import ReleaseKey
+from od_core.meaning.subject import Subject
 from od_core.publication import certify
 from od_core.publication import database as database_module
 from od_core.publication.bundle import as_published, bundle_faults, staged_folder, write_bundle
@@ -115,9 +116,9 @@ def test_what_is_said_of_a_release_follows_from_its_bundle_alone(made):
     kind, opened = made.kind, made.kind.open(made.place.bundle)
     pd.testing.assert_frame_equal(kind.summary(opened), kind.summary(made.release))
     assert len(kind.summary(opened)) > 0
-    assert kind.facts(opened) == kind.facts(made.release)
+    assert kind.facts(opened, Subject.of(opened.plan)) == kind.facts(made.release, Subject.of(made.release.plan))
     assert kind.row(opened) == kind.row(made.release)
-    assert kind.guarantee(opened.plan, opened.spent) == made.facts["guarantee"]
+    assert kind.guarantee(opened.plan, opened.spent, Subject.of(opened.plan)) == made.facts["guarantee"]
     assert kind.notes(opened, made.facts) == kind.notes(made.release, made.facts)
     assert kind.pictures(opened, made.facts) == kind.pictures(made.release, made.facts)
 

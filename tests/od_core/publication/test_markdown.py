@@ -117,5 +117,5 @@ def test_names_of_places_that_are_html_are_text_in_the_codebook():
     grid = MapGrid(-10, 30, 40, 60, 2, ("<img src=x>", "*b*"))
     points = pd.DataFrame([[0, 0, 1, 1]]).to_numpy()
     release = release_stops(points, grid, unit=PrivacyUnit("trip"), budget=Budget(2), mechanism="privtree")
-    notes = STOPS.notes(release, {})
+    notes = STOPS.notes(release, {"unit": "trip", "neighbours": "bounded", "guarantee": {}})
     assert "Each trip has the places &lt;img src=x&gt;, \\*b\\*:" in notes[0]

@@ -70,7 +70,7 @@ def test_flows_at_an_end_of_their_interval_are_counted_as_in_the_report(var):
     at_end, flows = (int(found.loc[("airport", "airport"), name]) for name in ("at_an_end", "flows"))
     assert 0 < at_end < flows == len(release.flows)
     report = (bundle / "report.html").read_text(encoding="utf-8")
-    assert f"The released number of {at_end:,} of {flows:,} flows\nlies at an end of its interval" in report
+    assert f"{at_end:,} of {flows:,} flows lie at the edge of their interval" in report
     cells = release.plan.tree.sums_at(release.leaves, 4, 4)
     lower, upper = release.intervals.of_cells(4, 4, *cells[:2], release.selection((4, 4)).lower_ends(cells[2]))
     assert ((cells[2] <= lower) | (cells[2] >= upper)).sum() == at_end

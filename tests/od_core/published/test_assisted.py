@@ -105,12 +105,12 @@ def test_the_report_names_what_differs_and_the_codebook_what_to_use(whole: Path)
     codebook = " ".join(codebook.split())
     assert "For changes between periods, compare the releases, not these estimates." in codebook
     assert "so they are the released flows." in codebook
-    assert "less error than its released trips" not in codebook
+    assert "less error than its released commuters" not in codebook
     flows = open_release(bundle)
     assert isinstance(flows, AssistedFlows)
     learnt = replace(flows, rule=Rule())
     stated = certificate_of(whole, ASSISTED)
-    assert "less error than its released trips" in ASSISTED_KIND.notes(learnt, stated)[0]
+    assert "less error than its released commuters" in ASSISTED_KIND.notes(learnt, stated)[0]
     report = ASSISTED_KIND.report(learnt, stated | {"estimation": learnt.rule.facts()})
     assert "which also learn from the other flows and from 2 earlier releases" in report
 

@@ -253,7 +253,8 @@ def test_losses_of_a_user_add_up_over_the_releases(tmp_path: Path) -> None:
 def test_a_sum_says_once_how_much_a_weighted_record_counts(whole: Path) -> None:
     found, once = publish_sum(whole / "releases", KEYS), "A record counts as its weight."
     stated = found.certificate | {"guarantee": found.certificate["guarantee"] | {"contribution": once}}
-    section = SUMS.report(found.flows, stated).partition("<h2>Counted trips")[2].partition("</section>")[0]
+    stated |= {"subject": found.certificate["subject"] | {"max_weight": 5}}
+    section = SUMS.report(found.flows, stated).partition("<h2>Counted records")[2].partition("</section>")[0]
     assert " are counted in 2001-01 to 2001-03." in section
     assert section.count(once) == 1
 

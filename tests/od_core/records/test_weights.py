@@ -20,7 +20,7 @@ from od_core.errors import OdError
 from od_core.geography.flow_tree import FlowTree
 from od_core.group_sizes.plan import plan_group_sizes
 from od_core.privacy.domain import unit_facts
-from od_core.privacy.neighbours import NO_FAULTS, Neighbours
+from od_core.privacy.neighbours import NO_FAULTS, Acceptance, Neighbours
 from od_core.privacy.unit import LARGEST_WEIGHT
 from od_core.publication.certify import guarantee_sentences
 from od_core.published.explanation import choice_text
@@ -29,6 +29,7 @@ from od_core.records.counting import CountQuery, count_trips, trip_counts_of
 from od_core.records.counts import TripCounts
 from od_core.records.load import RecordColumns, load_records
 from od_core.stops.plan import plan_stops
+from tests.od_core.publication.examples import of_unit
 
 pytestmark = pytest.mark.usefixtures("one_scratch_database")
 
@@ -216,24 +217,24 @@ def test_the_unit_says_its_bound_everywhere() -> None:
         "max_weight"
         not in plan_release(GEOGRAPHY, unit=PrivacyUnit("trip"), budget=budget, acceptance=NO_FAULTS).facts()
     )
-    sentences = guarantee_sentences(Neighbours(BOUNDED), plan.spent, states_total=False)
+    sentences = guarantee_sentences(of_unit(BOUNDED), plan.spent, Acceptance())
     assert (
-        "one trip record, which counts at most 5 trips, was replaced by any other record of the same period"
+        "one record, which counts at most 5 trips, was replaced by any other record of the same period"
         in (sentences["protected"])
     )
     assert "rounded to the nearest whole number (halves up), but at most 5" in sentences["contribution"]
     assert "total number" not in sentences["not_protected"]
     assert "(one with 40 records in the period: epsilon" in sentences["not_protected"]
-    assert choice_text(BOUNDED) == "one record of at most 5 trips, bounded"
+    assert choice_text(of_unit(BOUNDED)) == "one record of at most 5 trips, bounded"
     assert "0.1 % of its records are faulty. The promise" in sentences["input"]
     assert (
-        "; a column of trips has values that are no such numbers, a column of weights has another type,"
+        "; a column of numbers or weights contains invalid values,"
         in (
             sentences["input"]  # a weight that is no number, and a date of another period, are faults of a record
         )
     )
     assert "outside the period" not in sentences["input"]
-    assert "contribution" not in guarantee_sentences(Neighbours(PrivacyUnit("trip")), plan.spent, states_total=False)
+    assert "contribution" not in guarantee_sentences(of_unit(PrivacyUnit("trip")), plan.spent, Acceptance())
 
 
 def test_weights_are_released_with_the_library() -> None:

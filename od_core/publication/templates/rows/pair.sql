@@ -3,10 +3,10 @@
 {% if pair.breakdown is none %}
 SELECT {{ columns(pair.tables) }} FROM flows WHERE {{ at(pair) }}
 {% else %}
-{% if pair.tables.tree.has_one_side %}
-SELECT origin AS area, category AS {{ pair.breakdown.name | quoted }}, trips AS count
-{% else %}
+{% if pair.tables.nouns.has_pairs %}
 SELECT origin, destination, category AS {{ pair.breakdown.name | quoted }}, trips
+{% else %}
+SELECT origin AS area, category AS {{ pair.breakdown.name | quoted }}, trips AS count
 {% endif %}
 {% if pair.tables.interval %}, lower, upper{% endif %} FROM segments WHERE breakdown = {{ pair.breakdown.name }} AND {{ at(pair) }}
 {% endif %}

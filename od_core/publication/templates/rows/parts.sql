@@ -11,7 +11,7 @@
 {# The columns of the names of areas, for the sides whose areas have names. #}
 {% macro names(tables, separator) %}
 {% for side, geography in tables.sides.items() if geography.names is not none %}
-, {{ side | safe }}_area.name AS {{ (("area" if tables.tree.has_one_side else side) ~ separator ~ "name") | quoted }}
+, {{ side | safe }}_area.name AS {{ ((side if tables.nouns.has_pairs else "area") ~ separator ~ "name") | quoted }}
 {% endfor %}
 {% endmacro %}
 

@@ -121,7 +121,7 @@ def test_a_number_of_units_is_stated_only_where_it_is_public() -> None:
 @pytest.mark.parametrize(
     ("name", "bounds", "unprotected", "together"),
     [
-        ("trips", None, "a person with several records as a whole (one with a single record in each", "of a period"),
+        ("trips", None, "a person with several trips as a whole (one with a single trip in each", "of a period"),
         ("weights", "but at most 2", "a person with several records as a whole (one with a single", "of a period"),
         ("users", "At most 3 trips of each user are counted in a release", "", "of all periods"),
         (
@@ -143,14 +143,15 @@ def test_a_sum_has_the_bounds_of_each_of_its_releases(
     for said in (facts["guarantee"]["protected"], certified(name).facts["guarantee"]["protected"]):
         assert (f"{facts['contribution_bound']} in each release are counted" in said) == users
     assert unprotected in facts["guarantee"]["not_protected"]
-    assert ("several records as a whole" in facts["guarantee"]["not_protected"]) == (not users)
+    records = "records" if name == "weights" else "trips"
+    assert (f"several {records} as a whole" in facts["guarantee"]["not_protected"]) == (not users)
     assert ("; a person with several user ids as a whole;" in facts["guarantee"]["not_protected"]) == users
     _, texts = disclosure_documents(written(facts, tmp_path / "r1"))
-    assert (bounds or "At most 1 record of one unit is counted.") in texts[made.CHECKLIST]
+    assert (bounds or "At most 1 trip of one unit is counted.") in texts[made.CHECKLIST]
     loss = (entry := yaml.safe_load(texts[made.REGISTRY])["deployment"])["privacy_loss"]
     assert ("number_of_privacy_units" in loss) == (name == "trips")
     assert ("With " in answered(texts, "large-delta")) == (name == "trips")
-    assert ("one trip record, which counts at most 2 trips." in loss["privacy_unit_details"]) == (name == "weights")
+    assert ("one record, which counts at most 2 trips." in loss["privacy_unit_details"]) == (name == "weights")
     assert loss["privacy_parameters"]["rho"] == 5
     assert "with the releases that they follow from: epsilon" in loss["privacy_parameters_details"]
     assert "Nothing was charged for these numbers." in loss["privacy_parameters_details"]
@@ -357,9 +358,9 @@ def test_the_notice_promises_no_more_than_the_release(name: str) -> None:
     notice, assessment = (said(name, document) for document in (made.NOTICE, made.ASSESSMENT))
     facts = certified(name).facts
     series, period, _ = facts["release"].split("/")
-    what = {"counts": "records", "group sizes": "memberships"}.get(name, "trips")
+    what = {"counts": "records", "weights": "records", "group sizes": "memberships"}.get(name, "trips")
     assert f"For people whose {what} may be counted in {series}, {period.replace('--', ' to ')}." in notice
-    assert what == "trips" or "trip" not in notice
+    assert what == "trips" or name == "weights" or "trip" not in notice
     if name not in DERIVED:
         counts = "every other count" if facts["exact"] else "every count"
         assert f"A number drawn by chance was added to {counts} before anyone outside could see it." in notice
@@ -426,7 +427,7 @@ def test_a_damaged_certificate_is_refused(tmp_path: Path) -> None:
         checked_again(bundle)
         with pytest.raises(OdError, match=code):
             disclosure_documents(bundle)
-    for missing in ("spent", "plan", "unit", "guarantee", "data_set", "known_limitations"):
+    for missing in ("spent", "plan", "guarantee", "data_set", "known_limitations"):
         file.write_text(json.dumps({name: fact for name, fact in facts.items() if name != missing}), encoding="utf-8")
         checked_again(bundle)
         with pytest.raises(OdError, match="OD-RELEASE-ABSENT"):

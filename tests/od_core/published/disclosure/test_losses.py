@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from od_core import Budget, PrivacyUnit, plan_release
+from od_core.meaning.subject import Subject
 from od_core.periods import Period
 from od_core.privacy.domain import most_in_a_year
 from od_core.privacy.posterior import Guarantee
@@ -37,7 +38,7 @@ def of_user_year(most: int = 36, periods: int | None = 12, of_pair: int | None =
     unit = PrivacyUnit("user_year", "unbounded", "who", 3, None, most, "[a-z0-9]+", of_pair)
     plan = plan_release(GEOGRAPHY, unit=unit, budget=Budget(rho=RHO, delta=DELTA))
     facts = copy.deepcopy(certified("users").facts)
-    facts |= {"unit": unit.kind, "plan": json.loads(json.dumps(plan.facts()))}
+    facts |= {"unit": unit.kind, "subject": Subject.of(plan).facts(), "plan": json.loads(json.dumps(plan.facts()))}
     facts["spent"] |= {
         "rho_exact": str(plan.spent.rho),
         "rho_planned_exact": str(plan.spent.rho),

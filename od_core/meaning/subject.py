@@ -1,0 +1,206 @@
+"""Say what a release is about: what it counts, of whom, and with which words.
+
+A subject is made from a plan and the words of its publisher, stored in the certificate, and read back. Every page, file
+and message takes its nouns and its bounds from it, and guesses none from a sentence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from functools import cache
+from importlib.resources import files
+from types import MappingProxyType
+from typing import Any
+
+import yaml
+
+from od_core.privacy.plan import Plan, Table
+from od_core.privacy.unit import Neighbours, PrivacyUnit, UnitKind
+
+_NO_WORDS: Mapping[str, str] = MappingProxyType({})
+
+
+@dataclass(frozen=True, eq=False)
+class Nouns:
+    """The nouns with which pages, files and messages speak of a release; ``nouns.yaml`` explains each."""
+
+    contents: str
+    record: str
+    records: str
+    one_record: str
+    counted: str
+    cell: str
+    cells: str
+    pair: str
+    pairs: str
+    a_pair: str
+    zone_pair: str
+    zone_pairs: str
+    a_zone_pair: str
+    same_zones: str
+    by_area: str
+    places: str
+    made: str
+    groups: str
+    ends: Mapping[str, str]
+    heads: Sequence[str]
+    of_ends: str
+    at_levels: str
+    across: str
+    from_origin: str
+    origin_is: str
+    destination_is: str
+
+    @property
+    def has_pairs(self) -> bool:
+        """Whether a number belongs to a pair of areas."""
+        return len(self.ends) > 1
+
+    def words(self) -> dict[str, str]:
+        """Return the nouns by name, for texts with names in braces; a name with a capital has a word with a capital."""
+        texts = {name: value for name, value in vars(self).items() if isinstance(value, str)}
+        texts |= {name: text.replace("{counted}", self.counted) for name, text in texts.items()}
+        return texts | {name.capitalize(): text[:1].upper() + text[1:] for name, text in texts.items()}
+
+    def headers(self, names: Sequence[str]) -> list[str]:
+        """Return the headers of columns of areas, given the names of their levels."""
+        return [head.format(name) for head, name in zip(self.heads, names, strict=False)]
+
+    def of_areas(self, *names: str) -> str:
+        """Return the areas of a number in words; the last of two names is left out if the number has one area."""
+        return self.of_ends.format(*names)
+
+    def of_levels(self, *names: str) -> str:
+        """Return the levels of the areas of a number in words, as :meth:`of_areas`."""
+        return self.at_levels.format(*names)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What a release is about.
+
+    Attributes:
+        table: what it has.
+        unit, neighbours: kind of the privacy unit, and the neighbour relation.
+        max_trips: contribution bound m of a user; None for unit ``trip``, and ``max_trips_pair`` and ``max_trips_year``
+            if there is no such bound.
+        max_weight: largest number of trips that a record counts; None if every record counts 1.
+        record_may_leave: whether a neighbouring input may have a record that the release does not count.
+        counted: the publisher's word for what is counted, in the plural, such as ``commuters``; None if not stated.
+        groups: the publisher's word for groups; None if not stated.
+    """
+
+    table: Table
+    unit: UnitKind
+    neighbours: Neighbours
+    max_trips: int | None = None
+    max_trips_pair: int | None = None
+    max_trips_year: int | None = None
+    max_weight: int | None = None
+    record_may_leave: bool = False
+    counted: str | None = None
+    groups: str | None = None
+
+    @classmethod
+    def of(cls, plan: Plan, about: Mapping[str, str] = _NO_WORDS) -> Subject:
+        """Return the subject of a plan, with the words of the publisher of its series."""
+        may_leave = plan.neighbours.record_may_leave
+        return cls(plan.table, **_facts_of(plan.unit), record_may_leave=may_leave, **_words_of(about))
+
+    def with_unit(self, unit: PrivacyUnit) -> Subject:
+        """Return the subject of a release that protects another unit, but is otherwise the same."""
+        return replace(self, **_facts_of(unit))
+
+    def facts(self) -> dict[str, Any]:
+        """Return the subject as JSON-ready public facts, without what is None and the words of the publisher."""
+        return {name: fact for name, fact in asdict(self).items() if fact is not None and name not in _WORDS}
+
+    @classmethod
+    def from_facts(cls, facts: Mapping[str, Any], about: Mapping[str, str] = _NO_WORDS) -> Subject:
+        """Return the subject whose :meth:`facts` and words are given, without facts of later versions."""
+        known = {field.name for field in fields(cls)}
+        return cls(**{name: fact for name, fact in facts.items() if name in known}, **_words_of(about))
+
+    @property
+    def nouns(self) -> Nouns:
+        """The nouns of this subject."""
+        return nouns_of(self.table, self.counted, self.groups, is_weighted=self.is_weighted)
+
+    @property
+    def is_weighted(self) -> bool:
+        """Whether records count by their weight."""
+        return self.max_weight is not None
+
+    @property
+    def counts_all(self) -> bool:
+        """Whether every valid record is counted, with its whole weight, so that no bound leaves anything out."""
+        return self.unit == "trip" and not self.is_weighted
+
+    @property
+    def is_of_users(self) -> bool:
+        """Whether the privacy unit is a user, whose records are counted up to a bound."""
+        return self.unit != "trip"
+
+    @property
+    def is_of_year(self) -> bool:
+        """Whether the privacy unit is a user in a year."""
+        return self.unit == "user_year"
+
+    @property
+    def spans_periods(self) -> bool:
+        """Whether the losses of several periods add up for one unit."""
+        return self.unit in ("user", "user_year")
+
+    @property
+    def span(self) -> str | None:
+        """The time in which the records of a user are one unit; None if it is all time, or if the unit is a record."""
+        return {"user_period": "elementary period", "user_year": "year"}.get(self.unit)
+
+    @property
+    def is_of_counts(self) -> bool:
+        """Whether the release has counts by one hierarchy, which have no destination."""
+        return self.table == "counts"
+
+
+_WORDS = ("counted", "groups")
+
+
+def _words_of(about: Mapping[str, str]) -> dict[str, Any]:
+    """Return the words of a publisher that a subject has, by name."""
+    return {name: about[name] for name in _WORDS if name in about}
+
+
+def _facts_of(unit: PrivacyUnit) -> dict[str, Any]:
+    """Return what a subject states of a privacy unit, by name."""
+    return {
+        "unit": unit.kind,
+        "neighbours": unit.neighbours,
+        "max_trips": unit.max_trips if unit.kind != "trip" else None,
+        "max_trips_pair": unit.max_trips_pair,
+        "max_trips_year": unit.max_trips_year,
+        "max_weight": unit.max_weight,
+    }
+
+
+@cache
+def nouns_of(
+    table: Table, counted: str | None = None, groups: str | None = None, *, is_weighted: bool = False
+) -> Nouns:
+    """Return the nouns of a table, given the publisher's words, if any, and whether records count by their weight."""
+    words = _read_words()
+    chosen = dict(words[table])
+    not_trips = chosen.pop("not_trips")
+    if counted is not None or is_weighted:
+        chosen |= not_trips
+    if table == "counts" and is_weighted:
+        chosen["counted"] = words["weights"]
+    stated = {"counted": counted, "groups": groups}
+    return Nouns(**chosen | {name: word for name, word in stated.items() if word is not None})
+
+
+@cache
+def _read_words() -> dict[str, Any]:
+    text = files("od_core.meaning").joinpath("nouns.yaml").read_text(encoding="utf-8")
+    words: dict[str, Any] = yaml.load(text, Loader=yaml.CSafeLoader)  # the loader is safe
+    return words
