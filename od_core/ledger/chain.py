@@ -54,7 +54,7 @@ KINDS = frozenset({DOMAIN, CAP, RESERVED, DRAWING, MEASURED, PUBLISHED, WITHDRAW
 """All kinds. A later version that stores other facts must add a kind, so that this version refuses its ledgers."""
 
 
-BUNDLE_FORMAT = 9
+BUNDLE_FORMAT = 10
 """Format of the bundles of this version (:mod:`od_core.publication.bundle`), which each reservation states."""
 
 

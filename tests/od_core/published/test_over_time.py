@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from od_core import Geography, open_release
-from od_core.flows.publishing.changes import changes
+from od_core.flows.publishing.changes import PER_DAY, changes
 from od_core.flows.publishing.kind import FLOWS
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
@@ -94,11 +94,12 @@ def test_the_tables_state_the_change_of_the_library(newest: list[SiteRelease]) -
         trips = [row["ways"][0]["numbers"][-1][0] for row in rows]
         assert trips == sorted(trips, reverse=True)
         for way, levels in enumerate([(level, "all"), ("all", level)]):
-            expected = changes(before, after, *levels).set_index(("origin", "destination")[way])
+            expected = changes(before, after, *levels, days=(31, 30)).set_index(("origin", "destination")[way])
             for row in rows:
                 found, known = row["ways"][way]["change"], expected.loc[row["name"]]
-                for name in ("change", "lower", "upper", "significant"):
-                    assert found[name] == known[name]
+                for name in ("change", "lower", "upper"):
+                    assert found[name] == known[PER_DAY[name]]
+                assert found["significant"] == known["significant"]
 
 
 def test_numbers_have_words_and_the_largest_areas_leave_out_what_may_be_none(
@@ -141,27 +142,36 @@ def test_areas_that_a_period_lacks_have_no_number_and_no_change(newest: list[Sit
     other = {"geographies": dict.fromkeys(("origin", "destination"), "0" * 64)}
     before = altered(newest[1], tmp_path / "r1", lambda rows: rows.filter(pc.field("origin") != gone), **other)
     page = OverTime.of([newest[0], before])
-    assert page.comparable == (False,)
+    assert page.data["comparable"] == [False]
     data, (origins, destinations) = page.data, page.values.shape[2:]
     row = [column[(origins - 1) * destinations : origins * destinations] for column in data["values"]]
     assert row == [[None] * destinations] * 3
     assert not any("change" in way for one in page.rows(2) for way in one["ways"])
-    assert "The areas of some periods, or the bounds" in page_of([newest[0], before])
-    bounds = newest[1].certificate["plan"] | {"max_trips_pair": 1}
-    capped = altered(newest[1], tmp_path / "r3", lambda rows: rows, plan=bounds)
-    assert OverTime.of([newest[0], capped]).comparable == (False,)
-    bikes = altered(newest[1], tmp_path / "r4", lambda rows: rows, records={"categories": {"mode": ["bike"]}})
-    assert OverTime.of([newest[0], bikes]).comparable == (False,)
-    quarter = altered(newest[1], tmp_path / "r5", lambda rows: rows, period="2000-Q4")
-    assert OverTime.of([newest[0], quarter]).comparable == (False,)
-    assert OverTime.of(newest).comparable == (True,)
-    page = page_of([newest[0], capped])
-    assert "The areas of some periods, or the bounds" in page
-    assert "count trips within different bounds" in page
+    assert "No change is told between periods with different areas. The areas are" in page_of([newest[0], before])
+    plan = newest[1].certificate["plan"]
+    others = {
+        "bounds of what is counted": {"plan": plan | {"max_trips_pair": 1}},
+        "selections of records": {"records": {"categories": {"mode": ["bike"]}}},
+    }
+    for number, (differing, facts) in enumerate(others.items(), start=3):
+        other = altered(newest[1], tmp_path / f"r{number}", lambda rows: rows, **facts)
+        assert OverTime.of([newest[0], other]).data["comparable"] == [False]
+        assert f"between periods with different {differing}." in page_of([newest[0], other])
+    assert OverTime.of(newest).data["comparable"] == [True]
+    assert "No change is told" not in page_of(newest)
     missing = altered(newest[1], tmp_path / "r2", lambda rows: rows.filter(pc.field("origin") != gone))
     rows = {row["name"]: row["ways"] for row in OverTime.of([newest[0], missing]).rows(2)}
     assert {name for name, ways in rows.items() if "change" not in ways[0]} == {gone}
     assert "not listed" in page_of([missing])
+
+
+def test_the_lengths_of_periods_are_stated_where_they_differ(newest: list[SiteRelease], tmp_path: Path) -> None:
+    page = page_of(newest)
+    assert "Periods have 30 or 31 days; a change between periods of different\nlengths is one of trips per day." in page
+    assert page.count(" per day<small>") == 2 * (2 + 5)  # from and to each region and zone
+    august = altered(newest[0], tmp_path / "r1", lambda rows: rows, period="2001-08")
+    assert "per day" not in page_of([august, newest[1]]).partition("<script")[0]
+    assert OverTime.of([august, newest[1]]).data["days"] == (31, 31)
 
 
 def test_an_atlas_is_named_only_if_there_is_one(newest: list[SiteRelease]) -> None:
