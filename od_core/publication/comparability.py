@@ -44,17 +44,15 @@ def comparable(before: Mapping[str, Any], after: Mapping[str, Any], breakdowns: 
     """Return whether and how two releases are compared, given their certificates.
 
     Args:
-        before, after: the certificates. Derived flows, which have no plan of their own, are taken to have the same
-            bounds as others.
+        before, after: the certificates. Derived flows, which state no plan, are taken to have the bounds of the other.
         breakdowns: names of the breakdowns whose categories are compared, too.
     """
-    first, second = facts_of_counts(before), facts_of_counts(after)
-    sources = categories_of(before), categories_of(after)
     first, second = (
-        facts | {categories_differ(name): own.get(name) for name in breakdowns}
-        for facts, own in zip((first, second), sources, strict=True)
+        facts_of_counts(one) | {categories_differ(name): categories_of(one).get(name, {}) for name in breakdowns}
+        for one in (before, after)
     )
-    differing = tuple(name for name in first if first[name] != second[name])
+    both_stated = {name: (fact, second[name]) for name, fact in first.items() if name in second}
+    differing = tuple(name for name, (one, other) in both_stated.items() if one != other)
     periods = before.get("period"), after.get("period")
     return Comparability(differing, (days_of(before), days_of(after)) if all(periods) else (1, 1))
 
@@ -70,7 +68,7 @@ def categories_differ(breakdown: str) -> str:
 
 
 def facts_of_counts(certificate: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what must be the same in two releases that are compared, by the words on a difference.
+    """Return what must be the same in two releases that are compared, if both state it, by the words on a difference.
 
     Not compared are other columns and files, whose names may change with each period, and the codes that name no place,
     which only say in which area a record is counted. A breakdown selects records only if it leaves out unlisted ones.
@@ -78,10 +76,15 @@ def facts_of_counts(certificate: Mapping[str, Any]) -> dict[str, Any]:
     """
     plan, records = certificate.get("plan", {}), certificate.get("records") or {}
     selecting = {name: facts for name, facts in categories_of(certificate).items() if facts["unknown"] is None}
+    bounds: dict[str, Any] = {"bounds of what is counted": [plan.get(name) for name in _BOUNDS]} if plan else {}
+    if plan.get("unit", "trip") != "trip":
+        period = Period(certificate["period"])
+        months = len(period.parts("month"))
+        length = f"{months} months" if months else f"{period.days} days"
+        bounds["lengths of the periods in which a user's trips are bounded"] = length
     return {
         "areas": certificate.get("geographies"),
-        "bounds of what is counted": [plan.get(name) for name in _BOUNDS],
-        "lengths of the periods in which a user's trips are bounded": _bounded_time(certificate),
+        **bounds,
         "columns of what is counted": [records.get("columns", {}).get(name) for name in ("trips", "weight")],
         "selections of records": [
             {column: sorted(values) for column, values in records.get("categories", {}).items()},
@@ -98,12 +101,3 @@ def categories_of(certificate: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         one["name"]: one | sources.get(one["name"], {}) | {"column": None, "categories": sorted(one["categories"])}
         for one in declared
     }
-
-
-def _bounded_time(certificate: Mapping[str, Any]) -> str | None:
-    """Return the length of the period if the trips of users are bounded in it: in months, or else in days."""
-    if certificate.get("plan", {}).get("unit", "trip") == "trip":
-        return None
-    period = Period(certificate["period"])
-    months = len(period.parts("month"))
-    return f"{months} months" if months else f"{period.days} days"

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cached_property, partial
 from importlib.resources import files
-from itertools import groupby, pairwise
+from itertools import chain, groupby, pairwise
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -192,6 +192,21 @@ class SiteRelease:
         """Return whether both have the same contents, and count the same trips between the same areas."""
         one, same = ((each.contents, each.certificate["data_set"]) for each in (self, other))
         return one == same and comparable(self.certificate, other.certificate).is_possible
+
+    def exact_in(self, series: Mapping[str, Sequence[SiteRelease]]) -> SiteRelease | None:
+        """Return the release of another series with the exact number of all that this one counts; None if none has.
+
+        It counts the same records of the same data set and days within the same bounds, maybe between other areas.
+        """
+        if "trips" not in self.certificate["contents"] or "trips" in self.certificate["exact"]:
+            return None
+        data_set, areas = self.certificate["data_set"], {"geographies": self.certificate.get("geographies")}
+        for other in chain.from_iterable(series.values()):
+            one = other.certificate
+            same = (one["data_set"], other.days) == (data_set, self.days) and "trips" in one["exact"]
+            if same and comparable(self.certificate, {**one, **areas}).is_possible:
+                return other
+        return None
 
     @property
     def derived(self) -> str | None:

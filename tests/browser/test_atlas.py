@@ -278,7 +278,7 @@ def test_atlases_are_compared_as_the_report_does_it(opened, tmp_path, monkeypatc
         [
             ("2001-Q2", {"plan": plan | {"contribution_bound": 2}}, f"{other} bounds of what is counted."),
             ("2001-Q2", {"records": records}, f"{other} selections of records."),
-            ("2001-02", {"plan": of_users}, f"{other} bounds of what is counted and different lengths of the periods"),
+            ("2001-02", {"plan": of_users}, f"{other} bounds of what is counted."),
             ("2001-Q2", {"plan": plans[1]}, f"{other} categories of 'mode'."),
         ]
     ):

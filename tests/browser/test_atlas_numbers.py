@@ -378,17 +378,16 @@ def test_flows_have_the_words_of_the_table(opened, bundle):
     assert said == words
 
 
-@pytest.mark.parametrize(
-    ("own", "later", "days"), [("01", "03", 31), ("03", "03", 31), ("01", "02", 28), ("02", "02", 28)]
-)
+@pytest.mark.parametrize(("later", "days"), [("03", 31), ("02", 28)])
+@pytest.mark.parametrize("own", ["01", None])
 def test_changes_since_another_atlas_are_those_of_the_library(opened, tmp_path, own, later, days):
     """Whichever of the two pages is open, changes are from the earlier period to the later one; per day to February."""
     before, after = (random_release(seed, areas=1) for seed in (1, 2))
     pages = {name: in_folder(one, tmp_path / name, f"2001-{name}") for name, one in (("01", before), (later, after))}
     names = ["change", "lower", "upper"] if days == 31 else ["change_per_day", "lower_per_day", "upper_per_day"]
-    page, seen = opened(pages[own] + "#level=region")
+    page, seen = opened(pages[own or later] + "#level=region")
     page.wait_for_selector("#panel table")
-    (other,) = pages.keys() - {own}
+    (other,) = pages.keys() - {own or later}
     compare_with(page, tmp_path / other / "atlas.html")
     page.wait_for_selector(f"text=Changes from other/2001-01/r1 to other/2001-{later}/r1.")
     for number, level in enumerate(("region", "town"), start=1):
@@ -411,9 +410,8 @@ def test_changes_since_another_atlas_are_those_of_the_library(opened, tmp_path, 
     later_key = f"other/2001-{later}/r1"
     assert (name, {row["release"] for row in rows}) == (f"other_2001-{later}_r1_selection.csv", {later_key})
     assert (names[0] in rows[0], "per day" in page.inner_text("#panel")) == (True, days == 28)
-    assert ("2001-01 has 31 days and 2001-02 28: changes are told per day." in page.inner_text("#compared")) == (
-        days == 28
-    )
+    lengths = "2001-01 has 31 days and 2001-02 28: changes are told per day."
+    assert (lengths in page.inner_text("#compared")) == (days == 28)
     page.click("#compare")
     page.wait_for_selector("#compared", state="hidden")
     assert "change" not in page.inner_text("#panel")

@@ -178,11 +178,8 @@ def test_the_page_over_time_tells_changes_per_day(opened, tmp_path):
         page.fill("#from", "all" if level == "all" else f"{level}:{row.origin}")
         page.keyboard.press("Enter")
         last, first_and_last = page.locator(".verdict").all_inner_texts()
-        word = (
-            ("more trips:" if row.change_per_day > 0 else "fewer trips:")
-            if row.significant
-            else "may not have changed:"
-        )
+        more = "more trips:" if row.change_per_day > 0 else "fewer trips:"
+        word = more if row.significant else "may not have changed:"
         assert last == f"From 2001-06 (30 days) to 2001-07 (31 days): {word} {signed(row)}."
         value, lower, upper = map(number_formats.signed, (since_may.change, since_may.lower, since_may.upper))
         told = f"{value} (exact)" if lower == upper else f"{value} ({lower} to {upper})"

@@ -158,7 +158,8 @@ def changes_of_tables(
     table["lower"], table["upper"] = (pd.Series(bound).astype("Int64") for bound in (lower, upper))
     told = "change"
     if days[0] != days[1]:
-        common, told = math.lcm(*days), PER_DAY["change"]
+        told = PER_DAY["change"]
+        common = math.lcm(*days)
         for name, of_period in zip(("before", "after"), days, strict=True):
             table[PER_DAY[name]] = (table[name] / of_period).astype("Float64")
         old_scaled, new_scaled = (side * (common // of) for side, of in zip(numbers, days, strict=True))

@@ -195,6 +195,38 @@ def test_for_all_trips_a_series_of_the_same_records_is_advised(newest: list[Site
         assert ("For all trips together, use" in page) == is_advised
 
 
+def test_a_series_without_the_exact_total_names_the_one_that_has_it(newest: list[SiteRelease]) -> None:
+    """Of the same days, data set, selection, column and bounds, maybe between other areas; on the first page, too."""
+    stated = newest[0].certificate
+    total = stated["contents"]["trips"]
+    exact = replace(newest[0], key=ReleaseKey("exact", "2001-06"), certificate=stated | {"exact": {"trips": total}})
+    noisy = replace(newest[0], key=ReleaseKey("noisy", "2001-06"), certificate=stated | {"exact": {}})
+    link = f'{total:,} (exact) in <a href="{{}}exact/index.html">exact</a>'
+
+    def said(one: SiteRelease, other: SiteRelease) -> tuple[bool, bool, int]:
+        series = {one.key.release: [one], other.key.release: [other]}
+        page = series_page(SiteDescription("Trips"), one.key.release, [one], series)
+        both = series_page(SiteDescription("Trips"), one.key.release, [one, newest[1]], series)
+        home = filled("site/home.html", site=SiteDescription("Trips"), series=series, releases=[one], over_time={})
+        return link.format("../") in page, link.format("") in home, both.count("; " + link.format("../"))
+
+    assert said(noisy, exact) == (True, True, 1)
+    assert said(exact, noisy)[0] is False
+    facts = (
+        ({"geographies": dict.fromkeys(("origin", "destination"), "0" * 64)}, True),
+        ({"data_set": "elsewhere"}, False),
+        ({"records": {"categories": {"mode": ["bike"]}}}, False),
+        ({"records": {"columns": {"trips": "heads"}}}, False),
+        ({"plan": stated["plan"] | {"max_weight": 4}}, False),
+        ({"exact": {}}, False),
+    )
+    for own, is_named in facts:
+        assert said(noisy, replace(exact, certificate=exact.certificate | own))[:2] == (is_named, is_named)
+    assert not said(noisy, replace(exact, key=ReleaseKey("exact", "2001-07")))[0]
+    derived = {name: fact for name, fact in noisy.certificate.items() if name != "plan"}
+    assert replace(noisy, certificate=derived).exact_in({"exact": [exact]}) is exact
+
+
 def test_pages_of_other_destinations_and_of_counts_say_what_these_have(tmp_path: Path) -> None:
     """Each side has tables of its own areas, a level that repeats another aside.
 

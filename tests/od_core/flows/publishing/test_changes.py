@@ -226,8 +226,8 @@ def test_periods_of_as_many_days_have_the_changes_of_whole_periods_alone(one, ot
 
 
 def test_an_exact_number_has_an_exact_change_per_day():
-    """16,609 fewer in a month that has a day less: 8 more on each day."""
-    may, june = 522_129, 505_520
+    """Flights of May and June 2001: 16,609 fewer in the month that has a day less, and 4 more on each day."""
+    may, june = 518_831, 502_222
     found = changes_of_tables(bounds(may, may, may), bounds(june, june, june), days=(31, 30)).loc[0]
     assert found["lower_per_day"] == found["upper_per_day"] == found["change_per_day"] == (june * 31 - may * 30) / 930
     assert (found["change"], found["significant"]) == (-16_609, True)
