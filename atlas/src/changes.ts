@@ -3,9 +3,10 @@
 import { DEVIATIONS } from "./confidence";
 import type { Areas, Direction, Flow, Flows, Totals, Trips } from "./flows";
 
-/** The change of some trips since an earlier release. */
+/** The change of some trips since an earlier release; per day if the periods have different numbers of days. */
 export interface Change {
   before: number;
+  days: Days;
   change: number;
   /** The 90 % interval of the change; null if one of the releases has no intervals. */
   interval: [lower: number, upper: number] | null;
@@ -13,10 +14,36 @@ export interface Change {
   certain: boolean;
 }
 
+/** Numbers of days of the periods before and after; equal ones if they are not known. */
+export type Days = [before: number, after: number];
+
+const SAME: Days = [1, 1];
+
+export function isPerDay([before, after]: Days): boolean {
+  return before !== after;
+}
+
+/** Least common multiple of the days: trips in so many days are whole numbers. */
+function common([before, after]: Days): number {
+  const divisor = (one: number, other: number): number => (other ? divisor(other, one % other) : one);
+  return (before / divisor(before, after)) * after;
+}
+
 /** The change between two numbers; `deviations` are those of numbers that were selected. */
-export function changeBetween(before: Trips, after: Trips, deviations = DEVIATIONS): Change {
+export function changeBetween(before: Trips, after: Trips, deviations = DEVIATIONS, days = SAME): Change {
+  if (!isPerDay(days)) return { ...changeOfWhole(before, after, deviations), before: before.trips, days };
+  const span = common(days);
+  const [old, now] = [before, after].map(({ trips, interval }, k): Trips => {
+    const times = span / days[k];
+    return { trips: trips * times, interval: interval && [interval[0] * times, interval[1] * times] };
+  });
+  const { change, interval, certain } = changeOfWhole(old, now, deviations);
+  return { before: before.trips, days, change: change / span, interval: interval && [interval[0] / span, interval[1] / span], certain };
+}
+
+function changeOfWhole(before: Trips, after: Trips, deviations: number): Pick<Change, "change" | "interval" | "certain"> {
   const change = after.trips - before.trips;
-  if (!before.interval || !after.interval) return { before: before.trips, change, interval: null, certain: false };
+  if (!before.interval || !after.interval) return { change, interval: null, certain: false };
   const [x, y] = [distances(before.trips, before.interval), distances(after.trips, after.interval)];
   const k = deviations / DEVIATIONS;
   const [isMore, isLess] = [k > 1 && change > 0, k > 1 && change < 0];
@@ -26,7 +53,7 @@ export function changeBetween(before: Trips, after: Trips, deviations = DEVIATIO
   const upper = isLess
     ? change + root(k * y.up, Math.max(x.down, k * x.up))
     : change + Math.min(root(y.up, x.reachDown), y.up + x.down);
-  return { before: before.trips, change, interval: [lower, upper], certain: lower > 0 || upper < 0 };
+  return { change, interval: [lower, upper], certain: lower > 0 || upper < 0 };
 }
 
 /** Distances from trips to the ends of their interval. `reachDown` is that to the lower end as if it were not cut at 0. */
@@ -39,16 +66,17 @@ function root(one: number, other: number): number {
   return Math.ceil(Math.sqrt(one * one + other * other));
 }
 
-/** Two releases of the same areas. */
+/** Two releases of the same areas, with the days of their periods. */
 export class Comparison {
   constructor(
     private readonly before: Flows,
     private readonly after: Flows,
+    private readonly days: Days,
   ) {}
 
   between(origins: Areas, destinations: Areas): Trips & { change: Change } {
     const [then, now] = [this.before, this.after].map((flows) => flows.between(origins, destinations));
-    return { ...now, change: changeBetween(then, now, this.deviations(origins, destinations)) };
+    return { ...now, change: changeBetween(then, now, this.deviations(origins, destinations), this.days) };
   }
 
   private deviations(origins: Areas, destinations: Areas): number {
@@ -59,7 +87,7 @@ export class Comparison {
     const [before, after] = [this.before.totals(selected), this.after.totals(selected)];
     const changed = (name: "outflow" | "inflow" | "within", deviations?: number): Trips => ({
       ...after[name],
-      change: changeBetween(before[name], after[name], deviations),
+      change: changeBetween(before[name], after[name], deviations, this.days),
     });
     const within = changed("within", this.deviations(selected, selected));
     return { ...after, outflow: changed("outflow"), inflow: changed("inflow"), within };
@@ -93,7 +121,7 @@ export class Comparison {
         both.set(key, { ...pair, [name]: flow.trips });
       }
     }
-    const size = (pair: { before: number; after: number }): number => Math.abs(pair.after - pair.before);
+    const size = (pair: { before: number; after: number }): number => Math.abs(pair.after / this.days[1] - pair.before / this.days[0]);
     const largest = [...both.values()].sort((one, two) => size(two) - size(one)).slice(0, most);
     const compared = largest.map(({ flow }) => ({ ...flow, ...this.between(...ends(flow)) }));
     return compared.sort((one, two) => Number(two.change.certain) - Number(one.change.certain));

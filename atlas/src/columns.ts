@@ -101,10 +101,14 @@ export interface Header {
   /** Whether the release can be compared with another one: whether it has intervals and noise of its own. */
   comparable: boolean;
   period: string;
-  /** Day after the period, digests of what is counted between which areas and of the definition of each breakdown, and
-   * mechanism and rule of estimation; only if `comparable`, and absent in the pages of earlier versions. */
+  /** Day after the period, its number of days, digests of what must be the same in releases that are compared (and of the
+   * definitions of breakdowns) by the words on a difference, and mechanism and rule of estimation; only if `comparable`,
+   * and absent in the pages of earlier versions. */
   end?: string;
-  counts?: string;
+  days?: number;
+  /** Whether trips of users are bounded in each period. */
+  bounded?: boolean;
+  facts?: Record<string, string>;
   categories?: Record<string, string>;
   rules?: string[];
   /** What a reader of changes from or to this release must know; absent if there is nothing. */

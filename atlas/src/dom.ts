@@ -31,6 +31,12 @@ export function number(value: number): string {
   return value.toLocaleString("en");
 }
 
+/** With three significant digits, the whole part in full, and at most three decimal places. */
+export function rounded(value: number): string {
+  const digits = value ? 3 - [1, 10, 100].filter((bound) => Math.abs(value) >= bound).length : 0;
+  return value.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits });
+}
+
 export function kilometres(distance: number): string {
   return `${distance.toLocaleString("en", { maximumFractionDigits: 1 })} km`;
 }

@@ -1,6 +1,6 @@
 /** Write the numbers of a selection as CSV (RFC 4180), with what a reader must know in every row. */
 
-import type { Change } from "./changes";
+import { isPerDay, type Change } from "./changes";
 import { reliability, type Reliability } from "./confidence";
 import { make } from "./dom";
 import type { Flow, Totals, Trips } from "./flows";
@@ -63,7 +63,8 @@ interface Stated {
 }
 
 export function csv(rows: (Row & Stated)[]): string {
-  const changes = rows.some(({ change }) => change) ? ["before", "change", "change_lower", "change_upper"] : [];
+  const perDay = rows.some(({ change }) => change && isPerDay(change.days)) ? "_per_day" : "";
+  const changes = rows.some(({ change }) => change) ? ["before", ...["change", "change_lower", "change_upper"].map((name) => `${name}${perDay}`)] : [];
   const heads = ["measure", "level", "area", "name", "value", "lower", "upper", "reliability", ...changes, "selection", "release", "note"];
   const lines = rows.map(({ measure, level, area, name, value, interval, word, change, selection, release, note }) => [
     measure,

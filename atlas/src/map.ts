@@ -4,7 +4,7 @@ import { geoAzimuthalEqualArea, geoGraticule, geoPath, type GeoProjection } from
 import { select } from "d3-selection";
 import { zoom, zoomIdentity, type ZoomBehavior, type ZoomTransform } from "d3-zoom";
 
-import type { Change } from "./changes";
+import { isPerDay, type Change } from "./changes";
 import type { Reliability } from "./confidence";
 import { byId, isolated, make, number } from "./dom";
 import { frameOf, type Point, type View } from "./frames";
@@ -377,8 +377,8 @@ export class FlowMap {
   /** State what widths of lines and sizes or shades of areas mean. */
   private showKey(): void {
     this.mostOfLines = Math.max(1, ...this.scene.lines.map((line) => Math.abs(line.trips)));
-    const compares = this.scene.circles.some(({ change }) => change);
-    const [noun, sign] = compares ? ["change of trips", "\u00b1"] : ["trips", ""];
+    const compares = this.scene.circles.find(({ change }) => change)?.change;
+    const [noun, sign] = compares ? [`change of trips${isPerDay(compares.days) ? " per day" : ""}`, "\u00b1"] : ["trips", ""];
     const said = (word: Reliability): string => (!compares ? word : word === "solid" ? "changed" : "may not have changed");
     const text = (value: number): string => `${sign}${number(value)}`;
     const sample = (size: number, shape: string): HTMLElement => {

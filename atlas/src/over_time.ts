@@ -19,6 +19,7 @@ type Columns = [trips: (number | null)[], down: (number | null)[], up: (number |
 interface Given {
   periods: string[];
   comparable: boolean[];
+  days: number[];
   sides: [Level[], Level[]];
   values: Columns;
   totals: [Columns, Columns];
@@ -111,7 +112,7 @@ function changed(trips: (Trips | null)[], before: number, after: number, [from, 
   const [old, now] = [trips[before], trips[after]];
   const same = given.comparable.slice(before, after).every(Boolean);
   const deviations = Math.min(...[before, after].map((period) => given.deviations[period][from.level][to.level]));
-  return old && now && same ? { ...now, change: changeBetween(old, now, deviations) } : undefined;
+  return old && now && same ? { ...now, change: changeBetween(old, now, deviations, [given.days[before], given.days[after]]) } : undefined;
 }
 
 /** What can be said of the change between the last two periods, and between the first and the last. */
@@ -119,7 +120,7 @@ function verdicts(last: number, change: Changed): string[] {
   if (!last) return ["Only one period is published, so no change can be told."];
   const pairs = last > 1 ? [[last - 1, last], [0, last]] : [[0, last]];
   return pairs.map(([before, after]) => {
-    const when = `From ${given.periods[before]} to ${given.periods[after]}: `;
+    const when = `From ${periodAndDays(before)} to ${periodAndDays(after)}: `;
     const of = change(before, after);
     if (!of?.change) return `${when}no change can be computed.`;
     const { certain, change: size } = of.change;
@@ -127,12 +128,17 @@ function verdicts(last: number, change: Changed): string[] {
   });
 }
 
+/** A period, with its days if others of the page have more or fewer. */
+function periodAndDays(k: number): string {
+  return given.periods[k] + (new Set(given.days).size > 1 ? ` (${number(given.days[k])} days)` : "");
+}
+
 function table(trips: (Trips | null)[], title: string, changeOf: Changed): HTMLElement {
   const rows = trips.map((of, k) => {
     const change = k ? changeOf(k - 1, k) : undefined;
     const said = change ? (change.change?.certain ? "changed" : "may not have changed") : "";
     const cells = [of ? number(of.trips) : "not listed", of ? intervalAndWord(of) : "", change ? changeText(change) : ""];
-    return make("tr", {}, make("th", { scope: "row" }, given.periods[k]), ...cells.map((text) => make("td", { class: "n" }, text)), make("td", {}, said));
+    return make("tr", {}, make("th", { scope: "row" }, periodAndDays(k)), ...cells.map((text) => make("td", { class: "n" }, text)), make("td", {}, said));
   });
   const heads = ["period", ofTrips, "90 % interval", "change since the period before", "verdict"];
   const head = make("tr", {}, ...heads.map((text, k) => make("th", { scope: "col", class: k && k < 4 ? "n" : "" }, text)));

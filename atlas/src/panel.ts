@@ -1,7 +1,8 @@
 /** Show numbers of the selection beside the map: totals and the largest flows, each with its interval. */
 
 import { reliability } from "./confidence";
-import { isolated, kilometres, make, number, percent } from "./dom";
+import { isPerDay, type Change } from "./changes";
+import { isolated, kilometres, make, number, percent, rounded } from "./dom";
 import type { Flow, Mean, Totals, Trips } from "./flows";
 
 const LISTED = 15;
@@ -153,12 +154,12 @@ function changeTable(title: string, first: string, flows: Flow[], ends: (flow: F
       "tr",
       { class: isFaint(flow) ? "faint" : "" },
       named(ends(flow)),
-      make("td", { class: "number" }, number(flow.change?.before ?? 0)),
-      make("td", { class: "number" }, number(flow.trips)),
+      ...beforeAndAfter(flow).map((text) => make("td", { class: "number" }, text)),
       make("td", { class: "number" }, changeText(flow)),
     );
   });
-  const heads = [first, "before", "after", "change (90 % interval)"];
+  const perDay = flows[0].change && isPerDay(flows[0].change.days) ? " per day" : "";
+  const heads = [first, `before${perDay}`, `after${perDay}`, `change${perDay} (90 % interval)`];
   return make(
     "div",
     {},
@@ -179,13 +180,19 @@ function changeTable(title: string, first: string, flows: Flow[], ends: (flow: F
   );
 }
 
-/** A change with its sign and its interval. */
+function beforeAndAfter({ trips, change }: Flow): string[] {
+  const { before, days }: Pick<Change, "before" | "days"> = change ?? { before: 0, days: [1, 1] };
+  return isPerDay(days) ? [rounded(before / days[0]), rounded(trips / days[1])] : [number(before), number(trips)];
+}
+
+/** A change with its sign and its interval; those per day say so. */
 export function changeText({ change }: Trips): string {
   if (!change) return "";
-  const shown = (value: number): string => `${value > 0 ? "+" : ""}${number(value)}`.replace("-", "−");
+  const perDay = isPerDay(change.days);
+  const shown = (value: number): string => `${value > 0 ? "+" : ""}${perDay ? rounded(value) : number(value)}`.replace("-", "−");
   const [lower, upper] = change.interval ?? [];
   const range = lower === undefined ? "" : lower === upper ? " (exact)" : ` (${shown(lower)} to ${shown(upper!)})`;
-  return `${shown(change.change)}${range}`;
+  return `${shown(change.change)}${perDay ? " per day" : ""}${range}`;
 }
 
 /** Part of a bar from one share of its width to another. */

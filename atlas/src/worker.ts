@@ -1,6 +1,6 @@
 /** Decode the data and answer questions, so that the page itself never waits. */
 
-import { Comparison } from "./changes";
+import { Comparison, isPerDay, type Days } from "./changes";
 import { Data, type Header, type SegmentData } from "./columns";
 import { Flows } from "./flows";
 import type { Geography } from "./geography";
@@ -39,12 +39,21 @@ function namesOf({ breakdowns }: SegmentData): { names: string[]; categories: st
   return { names: breakdowns.map(({ name }) => name), categories: breakdowns.map(({ categories }) => categories) };
 }
 
-const OTHER_TRIPS =
-  "The other page has different areas, or counts trips within other bounds, of another selection of records, from another column or in a period of another length.";
-const OTHER_CATEGORIES = "The other page derives the categories of a breakdown in another way.";
-const UNKNOWN_TRIPS = " A page of an earlier version does not say whether both count the same trips.";
+const UNKNOWN_TRIPS = " A page of an earlier version does not say whether both count the same, in periods of how many days.";
 
-/** The sentence of `changes.yaml` in `od_core/publication/templates`. */
+/** What differs so that two releases are not compared, as `comparability.py` in `od_core/publication` says it. */
+function differing(own: Record<string, string> = {}, other: Record<string, string> = {}): string[] {
+  return Object.keys(own).filter((name) => (other[name] ?? own[name]) !== own[name]);
+}
+
+/** Sentences of `changes.yaml` in `od_core/publication/templates`. */
+function differentLengths(before: Header, after: Header): string {
+  const lengths = ` ${before.period} has ${before.days} days and ${after.period} ${after.days}: changes are told per day.`;
+  const bounded =
+    " A bound of each user's trips holds for a whole period, however many days it has, so a number per day may change for this reason alone.";
+  return before.bounded ? lengths + bounded : lengths;
+}
+
 function differentRules(before: string, after: string): string {
   return ` The two releases were estimated by different rules, ${before} and ${after}, so a flow, above all a small one, may change for this reason alone.`;
 }
@@ -62,18 +71,19 @@ async function compare(base64: string): Promise<Questions["compare"]["answer"]> 
   if (!other.data.header.comparable) throw new Error("Only releases with intervals and noise of their own are compared.");
   if (!flows.hasAreasOf(other)) throw new Error("The other page has different areas.");
   const [{ header: own }, { header: given }] = [flows.data, other.data];
-  const known = own.counts !== undefined && given.counts !== undefined;
-  if (known && own.counts !== given.counts) throw new Error(OTHER_TRIPS);
-  const theirs = given.categories ?? {};
-  if (Object.entries(own.categories ?? {}).some(([name, facts]) => (theirs[name] ?? facts) !== facts)) throw new Error(OTHER_CATEGORIES);
+  const differences = [...differing(own.facts, given.facts), ...differing(own.categories, given.categories)];
+  if (differences.length) throw new Error(`The two pages have different ${differences.join(" and different ")}.`);
   other.choose(part);
   shown = [flows, other];
   const [before, after] = isBefore(given, own) ? [other, flows] : [flows, other];
-  comparison = new Comparison(before, after);
   const [{ header: old }, { header: now }] = [before.data, after.data];
+  const known = old.days !== undefined && now.days !== undefined;
+  const days: Days = known ? [old.days!, now.days!] : [1, 1];
+  comparison = new Comparison(before, after, days);
   const place = old.rules?.findIndex((rule, k) => now.rules && rule !== now.rules[k]) ?? -1;
   const rules = place < 0 ? "" : differentRules(old.rules![place], now.rules![place]);
-  const caution = `${old.caution ?? now.caution ?? ""}${rules}${known ? "" : UNKNOWN_TRIPS}`;
+  const lengths = isPerDay(days) ? differentLengths(old, now) : "";
+  const caution = `${lengths}${old.caution ?? now.caution ?? ""}${rules}${known ? "" : UNKNOWN_TRIPS}`;
   return { before: old.release, after: now.release, caution };
 }
 

@@ -112,39 +112,43 @@ def compare(
     as_json: bool = False,
 ) -> None:
     """Print the largest changes of flows between two releases, and mark those larger than their uncertainty."""
-    from od_core.flows.publishing.changes import categorised, cautions, changes
+    from od_core.flows.publishing.changes import as_told, cautions, changes
     from od_core.flows.publishing.flow_tables import labelled
     from od_core.geography.codes import WHOLE_SPACE
+    from od_core.publication.certificate import subject_of
     from od_core.publication.columns import CONFIDENCE
+    from od_core.publication.comparability import categories_differ, comparable
 
     (first, old, certificate), (second, new, certificate_after) = map(_flows_named, (before, after))
     if first == second:
         message = f"both releases are {first}, so there is nothing to compare"
         raise OdError("OD-COMPARE-SAME", message, next_step="name two releases with different periods or revisions")
-    tree, note = new.plan.tree, cautions(new.plan.unit.kind, certificate, certificate_after)
+    tree, note = new.plan.tree, cautions(subject_of(certificate_after), certificate, certificate_after)
     origin = origin_level or level or old.plan.tree.origin.levels[0]
-    of_one_side = WHOLE_SPACE if old.plan.tree.has_one_side else level
-    destination = destination_level or of_one_side or old.plan.tree.destination.levels[0]
-    changed = changes(old, new, origin, destination, segment)
-    if segment and categorised(certificate)[segment] != categorised(certificate_after)[segment]:
+    other_side = level if subject_of(certificate).nouns.has_pairs else WHOLE_SPACE
+    destination = destination_level or other_side or old.plan.tree.destination.levels[0]
+    found = comparable(certificate, certificate_after, [segment] if segment else [])
+    changed = changes(old, new, origin, destination, segment, found.days)
+    if segment and categories_differ(segment) in found.differing:
         message = (
             f"the two releases derive the categories of {segment!r} in different ways, as their certificates state"
         )
         raise OdError("OD-SEGMENT-OTHER", message, next_step="compare the totals, or releases of one definition")
     numbers = {"pairs": len(changed), "significant": int(changed["significant"].sum())}
     if as_json:
-        facts = {"before": str(first), "after": str(second)}
+        facts = {"before": str(first), "after": str(second), "days": found.days, "per_day": found.per_day}
         levels = {"origin_level": origin, "destination_level": destination, "confidence": str(CONFIDENCE)}
         caution = {"note": note.strip()} if note else {}
         largest = json.loads(changed.head(top).to_json(orient="records"))
         print_json({**facts, **levels, **numbers, **caution, "changes": largest})
         return
     rows = labelled(
-        tree, changed.head(top), (tree.origin.level_number(origin), tree.destination.level_number(destination))
+        tree, as_told(changed).head(top), (tree.origin.level_number(origin), tree.destination.level_number(destination))
     )
     marks = rows["significant"].map({True: "*", False: ""})
     rows = rows.assign(significant=marks).rename(columns={"lower": "at least", "upper": "at most"})
-    print_frame(f"{second} against {first}: {origin} to {destination}", rows)
+    per_day = ", per day" if found.per_day else ""
+    print_frame(f"{second} against {first}: {origin} to {destination}{per_day}", rows)
     console.print(text("compare.significant", note=note.strip(), **numbers), soft_wrap=True)
 
 

@@ -97,7 +97,10 @@ class Option:
 def options(plan: Plan, epsilons: Sequence[str] = (), subject: Subject | None = None) -> Iterator[Option]:
     """Yield a plan as the decision, and then other choices with the same public facts. Nothing is simulated.
 
-    By default, half and twice the epsilon of the plan are compared. ``subject`` has the publisher's words. Raises OdError if an epsilon is no number above 0.
+    By default, half and twice the epsilon of the plan are compared. ``subject`` has the publisher's words.
+
+    Raises:
+        OdError: an epsilon is not a number above 0.
     """
     yield Option("the decision", plan)
     promised = plan.budget.epsilon or plan.spent.epsilon

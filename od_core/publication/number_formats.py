@@ -25,9 +25,10 @@ def number(value: int) -> str:
     return f"{int(value):,}"
 
 
-def signed(value: int) -> str:
-    """Return a change with its sign and thousands separators; 0 without a sign."""
-    return f"{int(value):+,}".replace("-", "\u2212") if value else "0"
+def signed(value: float) -> str:
+    """Return a change with its sign and thousands separators, a float as :func:`rounded` does; 0 without a sign."""
+    text = rounded(value) if isinstance(value, float) else number(int(value))
+    return ("+" if value > 0 else "") + text.replace("-", "\u2212")
 
 
 def rounded(value: float) -> str:

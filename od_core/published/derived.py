@@ -9,14 +9,13 @@ from __future__ import annotations
 import datetime
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import takewhile
+from itertools import chain, takewhile
 from pathlib import Path
 from typing import Any
 
 from od_core.errors import OdError
 from od_core.files.durable import locked
 from od_core.flows.derived_flows import LEAST, MOST, DerivedFlows, too_few
-from od_core.flows.publishing.changes import categorised, counted
 from od_core.flows.publishing.derived_kind import (
     ASSISTED,
     SUMS,
@@ -31,6 +30,7 @@ from od_core.ledger.release_key import ReleaseKey, before
 from od_core.periods import Period
 from od_core.publication.bundle import restore_folder, staged_folder, write_bundle
 from od_core.publication.certificate import Certificate
+from od_core.publication.comparability import comparable
 from od_core.publication.read_back import absent, certificate_of, lost, refuse_withdrawn, withdrawals
 from od_core.published.opening import bundle_folder, published_bundles, zipped_bundles
 
@@ -85,13 +85,14 @@ def publish_derived(kind: DerivedKind[Any], releases: Path, keys: Sequence[Relea
         stated = certificate_of(folder) if folder.exists() else None
         named = by_name(sources)
         flows = kind.derived(named) if stated is None else kind.as_stated(named, stated)
-        facts = [source.certificate for source in sources if source.release in flows.parts]
-        counts = [counted(certificate) | {"columns.segments": categorised(certificate)} for certificate in facts]
-        if differing := [fact for fact, value in counts[0].items() if any(other[fact] != value for other in counts)]:
+        first, *others = (source.certificate for source in sources if source.release in flows.parts)
+        breakdowns = [breakdown.name for breakdown in flows.breakdowns]
+        of_first = {"period": first["period"]}  # the periods of a sum may have any lengths
+        found = [comparable(first, {**other, **of_first}, breakdowns).differing for other in others]
+        if differing := dict.fromkeys(chain.from_iterable(found)):
             raise OdError(
                 "OD-DERIVED-OTHER",
-                "the releases do not count the same, as their certificates state:"
-                f" {', '.join(f'records.{fact}' for fact in differing)}",
+                f"the releases have different {' and different '.join(differing)}, as their certificates state",
                 next_step="name releases that count one column and one selection of records, in the same categories",
             )
         certificate = derived_certificate(kind, key, flows, sources, None if stated is None else folder)

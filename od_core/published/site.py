@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cached_property, partial
 from importlib.resources import files
-from itertools import groupby, pairwise
+from itertools import chain, groupby, pairwise
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -39,7 +39,7 @@ from od_core.files.durable import (
 )
 from od_core.flows.arrays import Integers, Reals
 from od_core.flows.interval_ends import CHOSEN_BEFORE, Selection
-from od_core.flows.publishing.changes import cautions, changes_of_tables, counts_alike
+from od_core.flows.publishing.changes import as_told, cautions, changes_of_tables
 from od_core.flows.publishing.kind import FLOWS
 from od_core.geography.codes import COORDINATES, WHOLE_SPACE
 from od_core.geography.geography import Geography
@@ -63,6 +63,7 @@ from od_core.publication.bundle import (
 )
 from od_core.publication.certificate import Certificate, has_intervals, is_selected, subject_of, titled
 from od_core.publication.certify import promise
+from od_core.publication.comparability import Comparability, comparable, days_of
 from od_core.publication.read_back import REPAIR, certificate_of, withdrawals
 from od_core.publication.tables import published_geography
 from od_core.publication.templates import filled, filled_data
@@ -189,11 +190,23 @@ class SiteRelease:
 
     def counts_as(self, other: SiteRelease) -> bool:
         """Return whether both have the same contents, and count the same trips between the same areas."""
-        one, same = (
-            [each.contents, *(each.certificate.get(name) for name in ("data_set", "geographies"))]
-            for each in (self, other)
-        )
-        return one == same and counts_alike(self.certificate, other.certificate)
+        one, same = ((each.contents, each.certificate["data_set"]) for each in (self, other))
+        return one == same and comparable(self.certificate, other.certificate).is_possible
+
+    def exact_in(self, series: Mapping[str, Sequence[SiteRelease]]) -> SiteRelease | None:
+        """Return the release of another series with the exact number of all that this one counts; None if none has.
+
+        It counts the same records of the same data set and days within the same bounds, maybe between other areas.
+        """
+        if "trips" not in self.certificate["contents"] or "trips" in self.certificate["exact"]:
+            return None
+        data_set, areas = self.certificate["data_set"], {"geographies": self.certificate.get("geographies")}
+        for other in chain.from_iterable(series.values()):
+            one = other.certificate
+            same = (one["data_set"], other.days) == (data_set, self.days) and "trips" in one["exact"]
+            if same and comparable(self.certificate, {**one, **areas}).is_possible:
+                return other
+        return None
 
     @property
     def derived(self) -> str | None:
@@ -282,8 +295,8 @@ class OverTime:
 
     Attributes:
         periods: texts of the periods, oldest first.
-        comparable: for each period but the first, whether it has the same areas as the one before, and counts the same
-            trips.
+        compared: for each period but the first, whether and how it is compared with the one before.
+        days: number of days of each period.
         caution: what else than travel may have changed the flows.
         sides: the areas of origins and of destinations, which are those of the newest period.
         depths: number of the most detailed level of each side between whose areas the page has flows.
@@ -294,7 +307,8 @@ class OverTime:
     """
 
     periods: tuple[str, ...]
-    comparable: tuple[bool, ...]
+    compared: tuple[Comparability, ...]
+    days: tuple[int, ...]
     caution: str
     sides: tuple[Geography, ...]
     depths: tuple[int, int]
@@ -311,8 +325,7 @@ class OverTime:
         """
         certificates = [release.certificate for release in newest][::-1]
         areas = pq.read_table(newest[0].table("areas")).to_pandas()
-        digests = [[certificate["geographies"][side] for side in _SIDES] for certificate in certificates]
-        sides = tuple(published_geography(areas, digest, None) for digest in digests[-1])
+        sides = tuple(published_geography(areas, certificates[-1]["geographies"][side], None) for side in _SIDES)
         sizes = [np.cumsum([side.size(level) for level in range(side.depth + 1)]) for side in sides]
         most = MOST_NUMBERS // len(newest)
         depths, listed = _deepest(sizes, most, operator.mul), _deepest(sizes, most, operator.add)
@@ -321,13 +334,13 @@ class OverTime:
         totals = tuple(np.full((*start, own[level]), np.nan) for own, level in zip(sizes, listed, strict=True))
         for period, release in enumerate(reversed(newest)):
             _read(release, sides, depths, listed, [values[:, period], *(total[:, period] for total in totals)])
-        warned = (cautions(after["unit"], before, after).strip() for before, after in pairwise(certificates))
+        compared = tuple(comparable(*pair) for pair in pairwise(certificates))
+        pairs = [pair for pair, found in zip(pairwise(certificates), compared, strict=True) if found.is_possible]
+        warned = (cautions(subject_of(after), before, after, lengths=False).strip() for before, after in pairs)
         return cls(
             tuple(certificate["period"] for certificate in certificates),
-            tuple(
-                old == new and counts_alike(*releases)
-                for (old, new), releases in zip(pairwise(digests), pairwise(certificates), strict=True)
-            ),
+            compared,
+            tuple(map(days_of, certificates)),
             " ".join(dict.fromkeys(filter(None, warned))),
             sides,
             depths,
@@ -342,7 +355,8 @@ class OverTime:
         """What the program of the page reads, JSON-ready: flat lists of trips, and of how far they may be off."""
         return {
             "periods": self.periods,
-            "comparable": self.comparable,
+            "comparable": [compared.is_possible for compared in self.compared],
+            "days": self.days,
             "sides": [
                 [
                     {"level": name, "codes": codes, "labels": labels, "parents": parents.tolist()}
@@ -387,7 +401,7 @@ class OverTime:
         """Return the areas of a level of a side, 0 for origins, with the most trips, each with its name and its trips.
 
         Those from it and those to it, or if the other side has other areas only those of this side, have the numbers of
-        all periods, and the change between the last two periods if it is known.
+        all periods, and the change between the last two periods if it is known, per day if their lengths differ.
         """
         side, other = self.sides[end], self.sides[1 - end]
         totals = self.totals if side.digest == other.digest else self.totals[end : end + 1]
@@ -403,10 +417,11 @@ class OverTime:
         They are flows between areas of two ``levels``.
         """
         described = [{"numbers": numbers} for numbers in _whole(values.T).tolist()]
-        if self.comparable[-1:] == (True,):
+        if self.compared and self.compared[-1].is_possible:
             old, new = (pd.DataFrame(one.T, columns=[*_VALUES]).reset_index() for one in values[:, -2:].swapaxes(0, 1))
             deviations = min(of_period[levels[0]][levels[1]] for of_period in self.deviations[-2:])
-            for row in changes_of_tables(old, new, ["index"], deviations).dropna().to_dict("records"):
+            changed = as_told(changes_of_tables(old, new, ["index"], deviations, self.compared[-1].days))
+            for row in changed.dropna().to_dict("records"):
                 described[row["index"]]["change"] = row
         return described
 

@@ -259,7 +259,10 @@ def test_an_atlas_of_other_areas_is_not_compared(opened, bundle, tmp_path):
 
 
 def test_atlases_are_compared_as_the_report_does_it(opened, tmp_path, monkeypatch):
-    """Not if they count other trips; with a caution if their rules differ; the earlier revision or period first."""
+    """Not if they count other trips; with a caution if their rules differ; the earlier revision or period first.
+
+    Under a bound of users, a quarter is not compared with a month.
+    """
     release = random_release(1)
     plan, records = facts(release)["plan"], {"categories": {"mode": ["bike"]}}
     plans = [
@@ -267,15 +270,16 @@ def test_atlases_are_compared_as_the_report_does_it(opened, tmp_path, monkeypatc
         for unknown in ("bike", "car")
     ]
     own = {"plan": plans[0], "release": "other/2001-Q1/r10"}
+    of_users = plan | {"unit": "user"}
     page, _ = opened(in_folder(release, tmp_path / "own", "2001-Q1", **own))
     page.wait_for_selector("#panel table")
-    other_trips = "The other page has different areas, or counts trips within"
+    other = "The two pages have different"
     for number, (period, stated, words) in enumerate(
         [
-            ("2001-Q2", {"plan": plan | {"contribution_bound": 2}}, other_trips),
-            ("2001-Q2", {"records": records}, other_trips),
-            ("2001-02", {}, other_trips),
-            ("2001-Q2", {"plan": plans[1]}, "The other page derives the categories of a breakdown in another way."),
+            ("2001-Q2", {"plan": plan | {"contribution_bound": 2}}, f"{other} bounds of what is counted."),
+            ("2001-Q2", {"records": records}, f"{other} selections of records."),
+            ("2001-02", {"plan": of_users}, f"{other} bounds of what is counted."),
+            ("2001-Q2", {"plan": plans[1]}, f"{other} categories of 'mode'."),
         ]
     ):
         in_folder(release, tmp_path / f"{number}", period, **stated)

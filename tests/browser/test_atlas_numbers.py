@@ -378,33 +378,40 @@ def test_flows_have_the_words_of_the_table(opened, bundle):
     assert said == words
 
 
-@pytest.mark.parametrize("own", ["01", "02"])
-def test_changes_since_another_atlas_are_those_of_the_library(opened, tmp_path, own):
-    """Whichever of the two pages is open, changes are from the earlier period to the later one."""
+@pytest.mark.parametrize(("later", "days"), [("03", 31), ("02", 28)])
+@pytest.mark.parametrize("own", ["01", None])
+def test_changes_since_another_atlas_are_those_of_the_library(opened, tmp_path, own, later, days):
+    """Whichever of the two pages is open, changes are from the earlier period to the later one; per day to February."""
     before, after = (random_release(seed, areas=1) for seed in (1, 2))
-    pages = {name: in_folder(one, tmp_path / name, f"2001-{name}") for name, one in (("01", before), ("02", after))}
-    page, seen = opened(pages[own] + "#level=region")
+    pages = {name: in_folder(one, tmp_path / name, f"2001-{name}") for name, one in (("01", before), (later, after))}
+    names = ["change", "lower", "upper"] if days == 31 else ["change_per_day", "lower_per_day", "upper_per_day"]
+    page, seen = opened(pages[own or later] + "#level=region")
     page.wait_for_selector("#panel table")
-    (other,) = pages.keys() - {own}
+    (other,) = pages.keys() - {own or later}
     compare_with(page, tmp_path / other / "atlas.html")
-    page.wait_for_selector("text=Changes from other/2001-01/r1 to other/2001-02/r1.")
+    page.wait_for_selector(f"text=Changes from other/2001-01/r1 to other/2001-{later}/r1.")
     for number, level in enumerate(("region", "town"), start=1):
         codes = after.tree.origin.codes[number]
-        table = changes(before, after, level, level).set_index(["origin", "destination"])
+        table = changes(before, after, level, level, days=(31, days)).set_index(["origin", "destination"])
         for area, code in enumerate(codes):
             ask = {"selected": {"level": number, "areas": [area]}, "direction": "from", "level": number, "most": 1000}
             for flow in page.evaluate("(ask) => atlas.client.ask('partners', ask)", ask):
                 row, change = table.loc[(code, codes[flow["destination"]])], flow["change"]
-                assert [change["before"], flow["trips"], change["change"]] == [row.before, row.after, row.change]
-                assert [*change["interval"], change["certain"]] == [row.lower, row.upper, row.significant]
-    table = changes(before, after, "region", "region").query("origin != destination")
-    grew, fell = (int((table["significant"] & (sign * table["change"] > 0)).sum()) for sign in (1, -1))
+                assert [change["before"], flow["trips"]] == [row.before, row.after]
+                assert [change["change"], *change["interval"]] == row[names].to_list()
+                assert change["certain"] == row.significant
+    table = changes(before, after, "region", "region", days=(31, days)).query("origin != destination")
+    grew, fell = (int((table["significant"] & (sign * table[names[0]] > 0)).sum()) for sign in (1, -1))
     said = (
         f"{grew + fell} of {len(table)} compared flows changed by more than their uncertainty: {grew} grew, and {fell}"
     )
     assert said in page.inner_text("#panel")
     name, rows = downloaded(page)
-    assert (name, {row["release"] for row in rows}) == ("other_2001-02_r1_selection.csv", {"other/2001-02/r1"})
+    later_key = f"other/2001-{later}/r1"
+    assert (name, {row["release"] for row in rows}) == (f"other_2001-{later}_r1_selection.csv", {later_key})
+    assert (names[0] in rows[0], "per day" in page.inner_text("#panel")) == (True, days == 28)
+    lengths = "2001-01 has 31 days and 2001-02 28: changes are told per day."
+    assert (lengths in page.inner_text("#compared")) == (days == 28)
     page.click("#compare")
     page.wait_for_selector("#compared", state="hidden")
     assert "change" not in page.inner_text("#panel")
@@ -420,3 +427,4 @@ def test_changes_by_the_bound_of_a_year_are_named_where_two_periods_are_compared
     compare_with(page, tmp_path / "01" / "atlas.html")
     page.wait_for_selector("text=Changes from other/2001-01/r1 to other/2001-02/r1.")
     assert ("a flow may change for this reason alone" in page.inner_text("#compared")) == (unit == "user_year")
+    assert "A bound of each user's trips holds for a whole period, however many days" in page.inner_text("#compared")

@@ -12,12 +12,17 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 
 from od_core.flows.publishing.changes import changes
+from od_core.flows.publishing.kind import FLOWS
+from od_core.ledger.ledger import Ledger
+from od_core.ledger.release_key import ReleaseKey
 from od_core.publication import number_formats
 from od_core.published.documents import CHECKLIST_PAGE, NOTICE, disclosure_documents
 from od_core.published.site import SiteDescription, write_site
 from tests.browser.atlases import in_folder, random_release, with_word
 from tests.browser.conftest import PERIOD, show
 from tests.browser.test_pages import DESK, PAPER, PHONE, too_wide
+from tests.od_core.ledger import ledger_rows
+from tests.od_core.publication.published_kinds import flows, publish
 
 PAGES = {
     "home": "index.html",
@@ -141,14 +146,48 @@ def test_the_atlas_of_a_site_compares_periods_in_each_view(opened, tmp_path):
         server.shutdown()
     assert [url for url in seen.asked if not url.startswith((address, "blob:"))] == []
     assert seen.errors == []
-    table = changes(*months.values(), "region", "region")
+    table = changes(*months.values(), "region", "region", days=(31, 28))
     expected = {f"{one.after:,} {signed(one)}" for one in table.itertuples()}
     assert {" ".join(cell.split()) for cell in found} == expected
-    totals = changes(*months.values(), "region", "all").itertuples()
+    totals = changes(*months.values(), "region", "all", days=(31, 28)).itertuples()
     assert {" ".join(row.split()[1:]) for row in rows} == {f"{one.after:,} {signed(one)}" for one in totals}
 
 
 def signed(change) -> str:
-    """A change with its interval, as the atlas writes it."""
-    value, lower, upper = (number_formats.signed(end) for end in (change.change, change.lower, change.upper))
-    return f"{value} (exact)" if lower == upper else f"{value} ({lower} to {upper})"
+    """A change per day with its interval, as the atlas writes it."""
+    ends = (change.change_per_day, change.lower_per_day, change.upper_per_day)
+    value, lower, upper = map(number_formats.signed, ends)
+    return f"{value} per day (exact)" if lower == upper else f"{value} per day ({lower} to {upper})"
+
+
+def test_the_page_over_time_tells_changes_per_day(opened, tmp_path):
+    """Of the library, for the last two months and for the first and the last, which have as many days."""
+    ledger = Ledger(tmp_path / "ledger.sqlite")
+    ledger.declare(ledger_rows.domain(27))
+    months = {}
+    for period in ("2001-05", "2001-06", "2001-07"):
+        key = ReleaseKey("commuters", period)
+        months[period] = flows(geography=ledger_rows.GEOGRAPHY, ledger=ledger, release_id=str(key))
+        publish(FLOWS, months[period], key, "commuters", tmp_path)
+    folder = write_site(tmp_path / "releases", tmp_path / "site", SiteDescription("Trips")).folder
+    page, seen = opened((folder / "commuters/over_time.html").as_uri())
+    may, june, july = months.values()
+    for level in ("region", "all"):
+        row = next(changes(june, july, level, "all", days=(30, 31)).itertuples())
+        since_may = next(changes(may, july, level, "all").query("origin == @row.origin").itertuples())
+        page.fill("#from", "all" if level == "all" else f"{level}:{row.origin}")
+        page.keyboard.press("Enter")
+        last, first_and_last = page.locator(".verdict").all_inner_texts()
+        more = "more trips:" if row.change_per_day > 0 else "fewer trips:"
+        word = more if row.significant else "may not have changed:"
+        assert last == f"From 2001-06 (30 days) to 2001-07 (31 days): {word} {signed(row)}."
+        value, lower, upper = map(number_formats.signed, (since_may.change, since_may.lower, since_may.upper))
+        told = f"{value} (exact)" if lower == upper else f"{value} ({lower} to {upper})"
+        assert first_and_last.endswith(f": {told}.")
+        assert "2001-05 (31 days) to 2001-07 (31 days)" in first_and_last
+    assert page.locator("#flow tbody th").all_inner_texts() == [
+        "2001-07 (31 days)",
+        "2001-06 (30 days)",
+        "2001-05 (31 days)",
+    ]
+    assert seen.errors == []

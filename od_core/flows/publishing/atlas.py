@@ -24,14 +24,15 @@ from od_core.flows.derived_flows import DerivedFlows
 from od_core.flows.estimation.fitted_tree import FittedTree
 from od_core.flows.estimation.intervals import SegmentFit
 from od_core.flows.estimation.least_squares import FittedLevel, up
-from od_core.flows.publishing.changes import categorised, cautions, compared, rules_of
+from od_core.flows.publishing.changes import cautions, rules_of
 from od_core.flows.publishing.flow_tables import FlowTables, LevelPair
 from od_core.geography.codes import Degrees
 from od_core.geography.geography import Geography, dissolved, points_within, rings, simplified, square_degrees
 from od_core.geography.places import ZoneDistances, in_degrees, least_squared_chord, mean_places
 from od_core.periods import Period
 from od_core.publication.bundle import ATLAS
-from od_core.publication.certificate import Certificate, titled
+from od_core.publication.certificate import Certificate, subject_of, titled
+from od_core.publication.comparability import categories_differ, categories_of, days_of, facts_of_counts
 from od_core.publication.templates import filled, filled_data
 
 FIRST_WITH_ATLAS = 4
@@ -82,7 +83,7 @@ def atlas_data(tables: FlowTables, certificate: Certificate, title: str) -> byte
         "period": certificate["period"],
         "comparable": is_comparable,
         **(_compared(certificate) if is_comparable else {}),
-        **({"caution": caution} if (caution := cautions(certificate["unit"])) else {}),
+        **({"caution": caution} if (caution := cautions(subject_of(certificate))) else {}),
         "notes": [*filter(None, notes.values())],
         "order": tree.order,
         "origin": _geography(tree.origin, depth, columns),
@@ -102,11 +103,17 @@ def atlas_data(tables: FlowTables, certificate: Certificate, title: str) -> byte
 
 
 def _compared(certificate: Certificate) -> dict[str, Any]:
-    """Return what another page compares with its own: the end of the period, what is counted where, and the rules."""
-    counts = {"counted": compared(certificate), "areas": certificate["geographies"]}
-    end = Period(certificate["period"]).end.isoformat()
-    categories = {name: facts_digest(facts) for name, facts in categorised(certificate).items()}
-    return {"end": end, "counts": facts_digest(counts), "categories": categories, "rules": rules_of(certificate)}
+    """Return what another page compares with its own: the end of the period and its days, the facts, and the rules."""
+    counts = facts_of_counts(certificate)
+    categories = {categories_differ(name): facts for name, facts in categories_of(certificate).items()}
+    return {
+        "end": Period(certificate["period"]).end.isoformat(),
+        "days": days_of(certificate),
+        "bounded": certificate["unit"] != "trip",
+        "facts": {name: facts_digest({name: fact}) for name, fact in counts.items()},
+        "categories": {name: facts_digest(facts) for name, facts in categories.items()},
+        "rules": rules_of(certificate),
+    }
 
 
 def atlas_rows(tables: FlowTables) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
@@ -10,84 +11,54 @@ import numpy as np
 import pandas as pd
 
 from od_core.errors import OdError
-from od_core.flows.arrays import Integers, Reals
+from od_core.flows.arrays import Reals
 from od_core.flows.estimators import ESTIMATORS, declared_estimator
 from od_core.flows.interval_ends import DEVIATIONS
 from od_core.flows.release import Release
 from od_core.geography.geography import Geography
-from od_core.periods import Period
+from od_core.meaning.subject import Subject
+from od_core.publication.comparability import Comparability, comparable
 from od_core.publication.templates import filled_data
 from od_core.records.segments import find
 
 _PAIR = ["origin", "destination"]
-_COMPUTED = ("before", "after", "change", "significant")
+PER_DAY = {name: f"{name}_per_day" for name in ("before", "after", "change", "lower", "upper")}
+"""Columns of changes per day, by those of whole periods."""
+
+_COMPUTED = ("before", "after", "change", "significant", *PER_DAY.values())
 """Columns of changes whose names a breakdown may have."""
 
 _EXAMPLES = 3
 """Largest number of areas that an error message names."""
 
-_BOUNDS = ("unit", "contribution_bound", "max_trips_pair", "max_trips_year", "max_weight")
-"""Facts of a plan that say which trips of a user, or how many of a record, are counted."""
-
 _UNKNOWN: Mapping[str, Any] = MappingProxyType({})
 """A certificate that is not known."""
 
 
-def cautions(unit: str, before: Mapping[str, Any] = _UNKNOWN, after: Mapping[str, Any] = _UNKNOWN) -> str:
-    """Return sentences on other causes of changes than travel, each after a space; an empty text if none is known.
+def cautions(
+    subject: Subject, before: Mapping[str, Any] = _UNKNOWN, after: Mapping[str, Any] = _UNKNOWN, *, lengths: bool = True
+) -> str:
+    """Return sentences on what else than travel changes flows, each after a space; an empty text if nothing is known.
 
-    It is the bound of a user's trips in a year, by the kind of ``unit``, and different trips that are counted and
-    different rules of estimation, by the certificates of the releases ``before`` and ``after``.
+    It is the bound of a user's trips in a year, by the ``subject``; and by the certificates of the releases
+    ``before`` and ``after``, if they are given, what makes them not :func:`comparable`, the days of their periods
+    unless ``lengths`` is False, and different rules of estimation.
     """
     rules: list[str] = []
-    alike = not (before and after) or counts_alike(before, after)
+    found = Comparability()
     if before and after:
+        found = comparable(before, after)
         pairs = zip(rules_of(before), rules_of(after), strict=True)
         rules = next(([*pair] for pair in pairs if pair[0] != pair[1]), [])
-    sentences = filled_data("changes.yaml", unit=unit, alike=alike, rules=rules, before=before, after=after)
-    return "".join(f" {sentence}" for sentence in sentences.values() if sentence)
-
-
-def counts_alike(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
-    """Return whether two releases count the same trips of periods of one length, given their certificates.
-
-    Those of derived flows, which have no plan of their own, are taken to count within the same bounds.
-    """
-    return compared(before) == compared(after)
-
-
-def compared(certificate: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what two releases have in common if their flows are compared: what is counted, and in how much time."""
-    period = Period(certificate["period"])
-    months = len(period.parts("month"))
-    return counted(certificate) | {"length": f"{months} months" if months else f"{period.days} days"}
-
-
-def counted(certificate: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what says which trips of which records a release counts: bounds, the selection of records, and columns.
-
-    Not compared are other columns and files, whose names may change with each period, and the codes that name no place,
-    which only say in which area a record is counted. A breakdown selects records only if it leaves out unlisted ones.
-    """
-    plan, records = certificate.get("plan", {}), certificate.get("records") or {}
-    return {
-        "bounds": [plan.get(name) for name in _BOUNDS],
-        "columns": [records.get("columns", {}).get(name) for name in ("trips", "weight")],
-        "categories": {column: sorted(values) for column, values in records.get("categories", {}).items()},
-        "columns.segments": {
-            name: facts for name, facts in categorised(certificate).items() if facts["unknown"] is None
-        },
+    values = {
+        "subject": subject,
+        "comparable": found,
+        "rules": rules,
+        "before": before,
+        "after": after,
+        "lengths": lengths,
     }
-
-
-def categorised(certificate: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return, by breakdown, what says which records are of which category: all but the name of the column."""
-    sources = (certificate.get("records") or {}).get("columns", {}).get("segments", {})
-    declared = certificate.get("plan", {}).get("segments", {}).get("breakdowns", [])
-    return {
-        one["name"]: one | sources.get(one["name"], {}) | {"column": None, "categories": sorted(one["categories"])}
-        for one in declared
-    }
+    return "".join(f" {sentence}" for sentence in filled_data("changes.yaml", **values).values() if sentence)
 
 
 def rules_of(certificate: Mapping[str, Any]) -> list[str]:
@@ -100,7 +71,12 @@ def rules_of(certificate: Mapping[str, Any]) -> list[str]:
 
 
 def changes(
-    before: Release, after: Release, origin_level: str, destination_level: str, segment: str | None = None
+    before: Release,
+    after: Release,
+    origin_level: str,
+    destination_level: str,
+    segment: str | None = None,
+    days: tuple[int, int] = (1, 1),
 ) -> pd.DataFrame:
     """Return the changes between two releases of flows at a pair of levels, largest first.
 
@@ -129,10 +105,15 @@ def changes(
     intervals do not allow for it, k is 1.
     ``docs/how-to/read-a-release.md`` reports how often the intervals contained the true change.
 
+    Of periods with different numbers of days d and d', changes are told per day: all of the above is computed of x / d
+    in [l / d, u / d] and of x' / d' in [l' / d', u' / d'], and rounded outwards to whole trips in lcm(d, d') days.
+
     Args:
         before, after: two different releases between the same areas, whose noise must be independent.
         origin_level, destination_level: names of levels.
         segment: name of a breakdown of both releases, to compare the flows in each of its categories.
+        days: numbers of days of the two periods, which a release itself does not know. If they are equal, they make no
+            difference.
 
     Returns:
         One row for each pair (and category) that either release lists: origin, destination, with ``segment`` a column
@@ -140,7 +121,8 @@ def changes(
         lower, upper (Int64), significant (whether 0 lies outside the interval). The bounds are missing if one release
         does not list the pair, which happens only at levels with more than
         :data:`od_core.publication.columns.MOST_LISTED` public pairs. Of the pairs that did not change, up to one in ten
-        is still marked as significant.
+        is still marked as significant. With periods of different numbers of days there are also the columns of
+        :data:`PER_DAY` (Float64), and ``significant`` and the order are those of changes per day.
 
     Raises:
         OdError: a level or the breakdown is unknown, a release has no intervals, or the categories or the areas differ.
@@ -161,30 +143,62 @@ def changes(
         release.flows_at(origin_level, destination_level, segment=segment, interval=True) for release in (before, after)
     )
     deviations = min(release.selection(levels, segment).deviations_of_changes for release in (before, after))
-    return changes_of_tables(old, new, _PAIR if segment is None else [*_PAIR, segment], deviations)
+    return changes_of_tables(old, new, _PAIR if segment is None else [*_PAIR, segment], deviations, days)
 
 
 def changes_of_tables(
-    old: pd.DataFrame, new: pd.DataFrame, cell: list[str] = _PAIR, deviations: float = DEVIATIONS
+    old: pd.DataFrame,
+    new: pd.DataFrame,
+    cell: list[str] = _PAIR,
+    deviations: float = DEVIATIONS,
+    days: tuple[int, int] = (1, 1),
 ) -> pd.DataFrame:
     """Return the :func:`changes` between two tables of flows with intervals; ``cell`` names their keys.
 
     The noise of the tables must be independent. ``deviations`` are those of the flows that were selected.
     """
     merged = old.merge(new, how="outer", on=cell, suffixes=(" old", " new"))  # a space, as in no breakdown's name
-    trips, down, up, reach_down = _ends(merged, "old")
-    new_trips, new_down, new_up, new_reach_down = _ends(merged, "new")
+    table = merged[cell].rename(columns={name: f"{name}_category" for name in _COMPUTED})
+    numbers = _numbers(merged, "old"), _numbers(merged, "new")
+    table["before"], table["after"] = (np.nan_to_num(side[0]).astype(np.int64) for side in numbers)
+    change, lower, upper = _change(*numbers, deviations)
+    table["change"] = change.astype(np.int64)
+    table["lower"], table["upper"] = (pd.Series(bound).astype("Int64") for bound in (lower, upper))
+    told = "change"
+    if days[0] != days[1]:
+        told = PER_DAY["change"]
+        common = math.lcm(*days)
+        for name, of_period in zip(("before", "after"), days, strict=True):
+            table[PER_DAY[name]] = (table[name] / of_period).astype("Float64")
+        old_scaled, new_scaled = (side * (common // of) for side, of in zip(numbers, days, strict=True))
+        change, lower, upper = _change(old_scaled, new_scaled, deviations)
+        for name, values in (("change", change), ("lower", lower), ("upper", upper)):
+            table[PER_DAY[name]] = pd.Series(values / common).astype("Float64")
+    table["significant"] = (lower > 0) | (upper < 0)
+    return table.sort_values(told, key=lambda column: -column.abs(), kind="stable", ignore_index=True)
+
+
+def as_told(changed: pd.DataFrame) -> pd.DataFrame:
+    """Return a table of :func:`changes` for people: per day, under the usual names, if the periods' lengths differ."""
+    if PER_DAY["change"] not in changed:
+        return changed
+    return changed.drop(columns=[*PER_DAY]).rename(columns={per_day: name for name, per_day in PER_DAY.items()})
+
+
+def _change(old: Reals, new: Reals, deviations: float) -> tuple[Reals, Reals, Reals]:
+    """Return the change between two arrays of numbers with the ends of their intervals, and the ends of its interval.
+
+    These are NaN where one of the two has no interval. A number without one is taken as 0.
+    """
+    trips, down, up, reach_down = _distances(old)
+    new_trips, new_down, new_up, new_reach_down = _distances(new)
     change = new_trips - trips
     lower = change - np.minimum(_root(new_reach_down, up), new_down + up)
     upper = change + np.minimum(_root(new_up, reach_down), new_up + down)
     if (k := deviations / DEVIATIONS) > 1:
         lower = np.where(change > 0, change - _root(np.maximum(new_down, k * new_up), k * up), lower)
         upper = np.where(change < 0, change + _root(k * new_up, np.maximum(down, k * up)), upper)
-    table = merged[cell].rename(columns={name: f"{name}_category" for name in _COMPUTED})
-    table = table.assign(before=trips, after=new_trips, change=change)
-    table["lower"], table["upper"] = (pd.Series(bound).astype("Int64") for bound in (lower, upper))
-    table["significant"] = ((table["lower"] > 0) | (table["upper"] < 0)).fillna(value=False).astype(bool)
-    return table.sort_values("change", key=lambda column: -column.abs(), kind="stable", ignore_index=True)
+    return change, lower, upper
 
 
 def _root(one: Reals, other: Reals) -> Reals:
@@ -192,19 +206,22 @@ def _root(one: Reals, other: Reals) -> Reals:
     return np.ceil(np.sqrt(one**2 + other**2))
 
 
-def _ends(both: pd.DataFrame, which: str) -> tuple[Integers, Reals, Reals, Reals]:
-    """Return the flows of one of the two releases, and how far their intervals reach; shape (pairs,) each.
+def _numbers(both: pd.DataFrame, which: str) -> Reals:
+    """Return the flows of one of the two releases and the ends of their intervals; shape (3, pairs), NaN if absent."""
+    columns = [both[f"{name} {which}"] for name in ("trips", "lower", "upper")]
+    return np.stack([column.to_numpy(np.float64, na_value=np.nan) for column in columns])
 
-    The trips are 0, and the distances NaN, if the release does not list the pair. The distances are those to the lower
-    and the upper bound, and that to the lower bound as if the interval were not cut at 0: if the lower bound is 0, the
-    larger of both.
+
+def _distances(numbers: Reals) -> tuple[Reals, Reals, Reals, Reals]:
+    """Return flows, 0 if absent, and how far their intervals reach; shape (pairs,) each.
+
+    The distances are those to the lower and the upper bound, and that to the lower bound as if the interval were not
+    cut at 0: if the lower bound is 0, the larger of both.
     """
-    trips, lower, upper = (
-        both[f"{name} {which}"].to_numpy(np.float64, na_value=np.nan) for name in ("trips", "lower", "upper")
-    )
+    trips, lower, upper = numbers
     down, up = trips - lower, upper - trips
     reach_down = np.where(lower == 0, np.maximum(down, up), down)
-    return np.nan_to_num(trips).astype(np.int64), down, up, reach_down
+    return np.nan_to_num(trips), down, up, reach_down
 
 
 def _refuse_other_areas(side: str, before: Geography, after: Geography) -> None:

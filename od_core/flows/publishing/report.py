@@ -19,7 +19,7 @@ from od_core.flows.estimators import ESTIMATORS
 from od_core.flows.indicators import distance_bands
 from od_core.flows.interval_ends import reliability
 from od_core.flows.publishing.atlas import FIRST_WITH_ATLAS
-from od_core.flows.publishing.changes import cautions, changes, counts_alike
+from od_core.flows.publishing.changes import as_told, cautions, changes
 from od_core.flows.publishing.flow_tables import FlowTables, labelled, level_rows
 from od_core.flows.publishing.maps import DesireLines, flow_map
 from od_core.flows.release import Release
@@ -29,6 +29,7 @@ from od_core.geography.geography import level_up_to
 from od_core.privacy.plan import with_fields
 from od_core.publication.bundle import ATLAS
 from od_core.publication.certificate import Certificate, confidence, has_intervals, is_selected, subject_of
+from od_core.publication.comparability import Comparability, comparable
 from od_core.publication.kind import ReleaseContext
 from od_core.publication.number_formats import Scale, class_text, places_of_largest, size_classes, trips_above
 from od_core.publication.templates import filled, filled_markup
@@ -77,7 +78,7 @@ def flows_report(release: Release, certificate: Certificate, context: ReleaseCon
         errors=level_rows(release),
         has_threshold=plan.has_threshold,
         chosen=estimation_text(certificate),
-        comparable=_is_comparable(release, certificate, context),
+        comparable=_comparable(certificate, context),
         changed=_changes(release, certificate, context),
         context=context,
     )
@@ -340,10 +341,11 @@ def largest_changes(
     Origins and destinations are compared at the finest level with at most ``_MOST_COMPARED`` areas. Return None without
     a previous release that is comparable, or if one of the two releases has no intervals.
     """
-    if context.previous is None or not has_intervals(certificate) or not _is_comparable(release, certificate, context):
+    found = _comparable(certificate, context)
+    if context.previous is None or not has_intervals(certificate) or not found.is_possible:
         return None
     try:
-        return changes(context.previous[1], release, *_compared_levels(release))
+        return changes(context.previous[1], release, *_compared_levels(release), days=found.days)
     except OdError as error:
         if error.code not in ("OD-INTERVAL-MECHANISM", "OD-INTERVAL-SIZE"):
             raise
@@ -363,13 +365,9 @@ def _compared_levels(release: Release) -> tuple[str, str]:
     return origin, destination
 
 
-def _is_comparable(release: Release, certificate: Certificate, context: ReleaseContext[Release]) -> bool:
-    """Return whether there is a previous release that has the same areas and counts the same trips."""
-    if context.previous is None:
-        return False
-    now, then = release.plan.tree, context.previous[1].plan.tree
-    same_areas = (now.origin.digest, now.destination.digest) == (then.origin.digest, then.destination.digest)
-    return same_areas and (not context.previous_certificate or counts_alike(context.previous_certificate, certificate))
+def _comparable(certificate: Certificate, context: ReleaseContext[Release]) -> Comparability:
+    """Return whether and how the previous release, if there is one, is compared."""
+    return comparable(context.previous_certificate, certificate) if context.previous else Comparability()
 
 
 def _changes(release: Release, certificate: Certificate, context: ReleaseContext[Release]) -> dict[str, Any] | None:
@@ -377,6 +375,7 @@ def _changes(release: Release, certificate: Certificate, context: ReleaseContext
     changes_found = largest_changes(release, certificate, context)
     if changes_found is None:
         return None
+    changes_found = as_told(changes_found)
     grew, fell = changes_found["change"] > 0, changes_found["change"] < 0
     largest = (labelled_changes(release, changes_found[moved].head(LISTED // 2)) for moved in (grew, fell))
     # An interval is missing where one of the two releases does not list the pair.
@@ -386,7 +385,7 @@ def _changes(release: Release, certificate: Certificate, context: ReleaseContext
         "grew": int((changes_found["significant"] & grew).sum()),
         "fell": int((changes_found["significant"] & fell).sum()),
         "compared": len(changes_found),
-        "caution": cautions(certificate["unit"], context.previous_certificate, certificate),
+        "caution": cautions(subject_of(certificate), context.previous_certificate, certificate),
         "increases": increases,
         "decreases": decreases,
     }

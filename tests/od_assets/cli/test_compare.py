@@ -42,7 +42,9 @@ def test_the_largest_changes_as_json(var: Path) -> None:
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)
     before, after = (open_release(var / "releases" / key) for key in (OLD, NEW))
-    expected = changes(before, after, "state", "state")
+    expected = changes(before, after, "state", "state", days=(31, 30))
+    assert (found["days"], found["per_day"]) == ([31, 30], True)
+    assert found["note"] == "2001-05 has 31 days and 2001-06 30: changes are told per day."
     assert (found["before"], found["after"], found["confidence"]) == (OLD, NEW, "9/10")
     assert (found["origin_level"], found["destination_level"]) == ("state", "state")
     assert found["pairs"] == len(expected)
@@ -51,13 +53,15 @@ def test_the_largest_changes_as_json(var: Path) -> None:
 
 
 def test_as_a_table_of_the_coarsest_levels_with_marks(var: Path) -> None:
-    """Months of so many flights differ by more than the noise."""
+    """Months of so many flights differ by more than the noise. All numbers are those per day."""
     result = run(OLD, NEW, "--top", "25")
     assert result.exit_code == 0, result.output
-    expected = changes(*(open_release(var / "releases" / key) for key in (OLD, NEW)), "region", "region")
+    expected = changes(*(open_release(var / "releases" / key) for key in (OLD, NEW)), "region", "region", days=(31, 30))
     lines = [line for line in result.stdout.splitlines() if " * " in line]
     assert len(lines) == expected["significant"].sum() > 0
-    assert f"{NEW} against {OLD}: region to region" in result.stdout
+    assert f"{NEW} against {OLD}: region to region, per day" in result.stdout
+    assert f" {expected['change_per_day'][0]:,.6g} " in result.stdout
+    assert "2001-05 has 31 days and 2001-06 30" in " ".join(result.stdout.split())
     assert f"{len(lines)} of {len(expected)} changes" in result.stdout
 
 
@@ -116,7 +120,7 @@ def test_releases_that_are_estimated_by_different_rules_have_a_note(var: Path, t
     said = "by different rules, least squares and a mixture of deviations with u = 1, so a flow"
     assert said in run(OLD, str(tmp_path / "mine")).stdout
     assert said in json.loads(run(OLD, str(tmp_path / "mine"), "--json").stdout)["note"]
-    assert "note" not in json.loads(run(OLD, NEW, "--json").stdout)
+    assert said not in json.loads(run(OLD, NEW, "--json").stdout)["note"]
 
 
 def test_categories_that_are_derived_in_another_way_are_not_compared(tmp_path: Path) -> None:

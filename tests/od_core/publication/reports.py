@@ -88,9 +88,11 @@ def stops() -> Any:
 def reported(release: Any, kind: Kind[Any], previous: Any = None) -> Reported:
     key = ReleaseKey("small", "2001-06")
     facts = certificate(kind, release, key, "survey", CHECKS, record=RECORD)
-    before = None if previous is None else (ReleaseKey("small", "2001-05"), previous)
+    earlier = ReleaseKey("small", "2001-05")
+    before = None if previous is None else (earlier, previous)
+    then = {} if previous is None else certificate(kind, previous, earlier, "survey", CHECKS, record=RECORD)
     balance = Balance("survey", "2001-06", Fraction(9), Fraction(4), dict.fromkeys("abc", Fraction(1)), 0)
-    return Reported(kind, release, facts, ReleaseContext(balance, before))
+    return Reported(kind, release, facts, ReleaseContext(balance, before, then))
 
 
 @functools.cache

@@ -51,6 +51,8 @@ from od_core.publication.number_formats import (
     Scale,
     ink_on,
     interval_and_word,
+    rounded,
+    signed,
     size_classes,
 )
 from od_core.publication.number_formats import reliability as word_on
@@ -253,16 +255,16 @@ def test_the_numbers_of_flows_are_those_of_the_release():
         out, entering, inside = (_numbers([cell.split(" (")[0]])[0] for cell in (outflow, inflow, own))
         assert (out + inside, entering + inside) == (trips.loc[area].sum(), trips[area].sum())
         assert inside == trips.loc[area, area]
-        assert share.startswith(f"{inside / (out + inside):.1%} (")
-    sizes = next(table for table in built.tables if table[0][0] == "trips of a pair")
+        assert share.startswith(f"{100 * inside / (out + inside):.1f} % (")
+    sizes = next(table for table in built.tables if table[0][0] == "trips of a pair of zones")
     assert sum(_numbers([row[1] for row in sizes[1:]])) == len(release.leaves)
     assert sum(_numbers([row[3] for row in sizes[1:]])) == release.leaves.trips.sum()
     before = example.context.previous[1].flows_at("zone", "zone", interval=True).set_index(["origin", "destination"])
     changed = changes_of(built)
     for origin, destination, then, now, change in changed:
-        pair = (origin, destination)
-        assert _numbers([then, now]) == [before.loc[pair, "trips"], flows_of.loc[pair, "trips"]]
-        assert _numbers([changed_by(change)]) == [flows_of.loc[pair, "trips"] - before.loc[pair, "trips"]]
+        of_may, of_june = (table.loc[(origin, destination), "trips"] for table in (before, flows_of))
+        assert [then, now] == [rounded(of_may / 31), rounded(of_june / 30)]
+        assert changed_by(change) == signed((31 * of_june - 30 * of_may) / 930)
 
 
 def changed_by(cell: str) -> str:
@@ -270,13 +272,18 @@ def changed_by(cell: str) -> str:
     return cell.removeprefix(MARK).split(" (")[0]
 
 
+def of_months(example: Reported) -> pd.DataFrame:
+    """Its changes since May, which has a day more."""
+    return changes(example.context.previous[1], example.release, "zone", "zone", days=(31, 30))
+
+
 def changes_of(built: Page) -> list[list[str]]:
     """Rows of the tables of changes: the 5 largest increases, and the 5 largest decreases, largest first."""
     example = examples()["flows"]
-    found = changes(example.context.previous[1], example.release, "zone", "zone")["change"]
-    tables = [table[1:] for table in built.tables if table[0][2] == "2001-05"]
-    shown = [_numbers([changed_by(row[4]) for row in table]) for table in tables]
-    assert shown == [found[found > 0].head(5).to_list(), found[found < 0].head(5).to_list()]
+    found = of_months(example)["change_per_day"]
+    tables = [table[1:] for table in built.tables if table[0][2] == "2001-05 per day"]
+    shown = [[changed_by(row[4]) for row in table] for table in tables]
+    assert shown == [[signed(change) for change in some.head(5)] for some in (found[found > 0], found[found < 0])]
     return [row for table in tables for row in table]
 
 
@@ -305,11 +312,11 @@ def test_the_main_results_are_those_of_the_release():
     )
     half = int(re.fullmatch(r"The 90 % interval of a flow from zone to zone above 0 is about ± (\d+)\.", within)[1])
     assert half - 1 <= (flows_of["upper"] - flows_of["lower"]).median() / 2 <= half
-    marked = changes(example.context.previous[1], example.release, "zone", "zone").query("significant")
-    grew, fell = (int((sign * marked["change"] > 0).sum()) for sign in (1, -1))
+    marked = of_months(example).query("significant")
+    grew, fell = (int((sign * marked["change_per_day"] > 0).sum()) for sign in (1, -1))
     assert changed == (
         f"Since 2001-05, {grew + fell} of 16 flows from zone to zone changed by more than their uncertainty: {grew}"
-        f" grew, and {fell} fell."
+        f" grew, and {fell} fell. 2001-05 has 31 days and 2001-06 30: changes are told per day."
     )
     few = reported(flows(size=3), FLOWS)
     reach = re.search(r"reaches about (\d+) up and at most about (\d+) down", " ".join(main_results(few)))
@@ -321,7 +328,9 @@ def test_the_main_results_are_those_of_the_release():
     wide = main_results(reported(flows(size=3, budget=Budget(rho="1e-5", delta="1e-8")), FLOWS))
     assert not any("largest flow" in sentence for sentence in wide)  # its interval is wider than its number
     weighed = example.certificate["guarantee"] | {"contribution": "A record counts as its weight, but at most 1."}
-    bounded = main_results(replace(example, certificate=example.certificate | {"exact": {}, "guarantee": weighed}))
+    subject = example.certificate["subject"] | {"max_weight": 1}
+    stated = example.certificate | {"exact": {}, "guarantee": weighed, "subject": subject}
+    bounded = main_results(replace(example, certificate=stated))
     counted = f"{flows_of['trips'].sum():,} trips are counted in 2001-06."
     assert bounded[0] == f"{counted} A record counts as its weight, but at most 1."
     records = pd.DataFrame({"area": [*ZONES["zone"]] * 50, "weight": 3})
@@ -360,7 +369,7 @@ MIXTURE = {"estimation": {"rule": "mixture", "u": "3/2"}}
     ],
 )
 def test_changes_between_releases_that_are_estimated_by_different_rules_have_a_warning(before, after, expected):
-    """In the main results and in the section on changes; of a release without its certificate, nothing is known."""
+    """In the main results and in the section on changes."""
     example = examples()["flows"]
     facts = example.certificate
     known = replace(
@@ -370,7 +379,8 @@ def test_changes_between_releases_that_are_estimated_by_different_rules_have_a_w
     )
     assert known.text.count("were estimated by different rules, ") == (0 if expected is None else 2)
     assert expected is None or expected in known.text
-    assert "different rules" not in replace(known, context=example.context).text
+    alike = replace(example.context, previous_certificate=known.certificate | {"period": "2001-05"})
+    assert "different rules" not in replace(known, context=alike).text
 
 
 def test_other_destinations_have_no_table_of_areas():
@@ -381,15 +391,16 @@ def test_other_destinations_have_no_table_of_areas():
 
 def test_a_mark_says_what_the_interval_of_the_change_does():
     for row in changes_of(page("flows")):
-        lower, upper = _numbers(row[4].split(" (")[1].rstrip(")").split(" to "))
+        ends = row[4].split(" (")[1].rstrip(")").replace("\u2212", "-").replace(",", "")
+        lower, upper = map(float, ends.split(" to "))
         assert row[4].startswith(MARK) == (lower > 0 or upper < 0)
 
 
 def noisy() -> Reported:
     """A release with numbers of every reliability, the same each time."""
     given = {"size": 10, "budget": Budget(rho="1/50", delta="1e-8")}
-    example = reported(flows(**given), FLOWS)
-    before = ReleaseKey("small", "2001-05"), flows(**given, noise=SeededNoise(2))
+    example = reported(flows(**given), FLOWS, flows(**given))
+    before = example.context.previous[0], flows(**given, noise=SeededNoise(2))
     return replace(
         example, release=flows(**given, noise=SeededNoise(1)), context=replace(example.context, previous=before)
     )
@@ -425,7 +436,7 @@ def test_the_map_has_no_flow_that_may_be_none_and_the_title_of_changes_says_whic
         (f"{row.trips:,}", interval_and_word(row.trips, row.lower, row.upper)) for row in expected.itertuples()
     )
     captions = re.findall("<span>The largest (?:in|de)creases since 2001-05(.*?)</span>", example.text)
-    shown = [table[1:] for table in Page(example.text).tables if table[0][2:3] == ["2001-05"]]
+    shown = [table[1:] for table in Page(example.text).tables if table[0][2:3] == ["2001-05 per day"]]
     unmarked = [not all(MARK in row[4] for row in rows) for rows in shown]
     assert captions == ["; those without \u25cf may not have changed" if some else "" for some in unmarked]
     assert any(unmarked)
@@ -533,7 +544,8 @@ def test_releases_that_cannot_be_compared_say_why():
     now = flows()
     other = Geography.from_frame(pd.DataFrame({"region": ["n"] * 4, "zone": list(EVIL)}), ["region", "zone"])
     assert "No earlier period" in Page(reported(now, FLOWS).text).text
-    assert "has different areas" in Page(reported(now, FLOWS, flows(geography=other)).text).text
+    moved = Page(reported(now, FLOWS, flows(geography=other)).text).text
+    assert "and this one have different areas, so the two are not compared" in moved
     without = reported(now, FLOWS, flows(seed=2))
     silent = replace(without, certificate=without.certificate | {"interval": None})
     built = Page(silent.text)

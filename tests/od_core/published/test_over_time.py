@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from od_core import Geography, open_release
-from od_core.flows.publishing.changes import changes
+from od_core.flows.publishing.changes import PER_DAY, changes
 from od_core.flows.publishing.kind import FLOWS
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
@@ -94,11 +94,12 @@ def test_the_tables_state_the_change_of_the_library(newest: list[SiteRelease]) -
         trips = [row["ways"][0]["numbers"][-1][0] for row in rows]
         assert trips == sorted(trips, reverse=True)
         for way, levels in enumerate([(level, "all"), ("all", level)]):
-            expected = changes(before, after, *levels).set_index(("origin", "destination")[way])
+            expected = changes(before, after, *levels, days=(31, 30)).set_index(("origin", "destination")[way])
             for row in rows:
                 found, known = row["ways"][way]["change"], expected.loc[row["name"]]
-                for name in ("change", "lower", "upper", "significant"):
-                    assert found[name] == known[name]
+                for name in ("change", "lower", "upper"):
+                    assert found[name] == known[PER_DAY[name]]
+                assert found["significant"] == known["significant"]
 
 
 def test_numbers_have_words_and_the_largest_areas_leave_out_what_may_be_none(
@@ -141,27 +142,36 @@ def test_areas_that_a_period_lacks_have_no_number_and_no_change(newest: list[Sit
     other = {"geographies": dict.fromkeys(("origin", "destination"), "0" * 64)}
     before = altered(newest[1], tmp_path / "r1", lambda rows: rows.filter(pc.field("origin") != gone), **other)
     page = OverTime.of([newest[0], before])
-    assert page.comparable == (False,)
+    assert page.data["comparable"] == [False]
     data, (origins, destinations) = page.data, page.values.shape[2:]
     row = [column[(origins - 1) * destinations : origins * destinations] for column in data["values"]]
     assert row == [[None] * destinations] * 3
     assert not any("change" in way for one in page.rows(2) for way in one["ways"])
-    assert "The areas of some periods, or the bounds" in page_of([newest[0], before])
-    bounds = newest[1].certificate["plan"] | {"max_trips_pair": 1}
-    capped = altered(newest[1], tmp_path / "r3", lambda rows: rows, plan=bounds)
-    assert OverTime.of([newest[0], capped]).comparable == (False,)
-    bikes = altered(newest[1], tmp_path / "r4", lambda rows: rows, records={"categories": {"mode": ["bike"]}})
-    assert OverTime.of([newest[0], bikes]).comparable == (False,)
-    quarter = altered(newest[1], tmp_path / "r5", lambda rows: rows, period="2000-Q4")
-    assert OverTime.of([newest[0], quarter]).comparable == (False,)
-    assert OverTime.of(newest).comparable == (True,)
-    page = page_of([newest[0], capped])
-    assert "The areas of some periods, or the bounds" in page
-    assert "count trips within different bounds" in page
+    assert "No change is told between periods with different areas. The areas are" in page_of([newest[0], before])
+    plan = newest[1].certificate["plan"]
+    others = {
+        "bounds of what is counted": {"plan": plan | {"max_trips_pair": 1}},
+        "selections of records": {"records": {"categories": {"mode": ["bike"]}}},
+    }
+    for number, (differing, facts) in enumerate(others.items(), start=3):
+        other = altered(newest[1], tmp_path / f"r{number}", lambda rows: rows, **facts)
+        assert OverTime.of([newest[0], other]).data["comparable"] == [False]
+        assert f"between periods with different {differing}." in page_of([newest[0], other])
+    assert OverTime.of(newest).data["comparable"] == [True]
+    assert "No change is told" not in page_of(newest)
     missing = altered(newest[1], tmp_path / "r2", lambda rows: rows.filter(pc.field("origin") != gone))
     rows = {row["name"]: row["ways"] for row in OverTime.of([newest[0], missing]).rows(2)}
     assert {name for name, ways in rows.items() if "change" not in ways[0]} == {gone}
     assert "not listed" in page_of([missing])
+
+
+def test_the_lengths_of_periods_are_stated_where_they_differ(newest: list[SiteRelease], tmp_path: Path) -> None:
+    page = page_of(newest)
+    assert "Periods have 30 or 31 days; a change between periods of different\nlengths is one of trips per day." in page
+    assert page.count(" per day<small>") == 2 * (2 + 5)  # from and to each region and zone
+    august = altered(newest[0], tmp_path / "r1", lambda rows: rows, period="2001-08")
+    assert "per day" not in page_of([august, newest[1]]).partition("<script")[0]
+    assert OverTime.of([august, newest[1]]).data["days"] == (31, 31)
 
 
 def test_an_atlas_is_named_only_if_there_is_one(newest: list[SiteRelease]) -> None:
@@ -183,6 +193,38 @@ def test_for_all_trips_a_series_of_the_same_records_is_advised(newest: list[Site
         other = replace(newest[0], certificate=stated | own)
         page = series_page(SiteDescription("Trips"), "by_mode", [by_mode], {"by_mode": [by_mode], "commuters": [other]})
         assert ("For all trips together, use" in page) == is_advised
+
+
+def test_a_series_without_the_exact_total_names_the_one_that_has_it(newest: list[SiteRelease]) -> None:
+    """Of the same days, data set, selection, column and bounds, maybe between other areas; on the first page, too."""
+    stated = newest[0].certificate
+    total = stated["contents"]["trips"]
+    exact = replace(newest[0], key=ReleaseKey("exact", "2001-06"), certificate=stated | {"exact": {"trips": total}})
+    noisy = replace(newest[0], key=ReleaseKey("noisy", "2001-06"), certificate=stated | {"exact": {}})
+    link = f'{total:,} (exact) in <a href="{{}}exact/index.html">exact</a>'
+
+    def said(one: SiteRelease, other: SiteRelease) -> tuple[bool, bool, int]:
+        series = {one.key.release: [one], other.key.release: [other]}
+        page = series_page(SiteDescription("Trips"), one.key.release, [one], series)
+        both = series_page(SiteDescription("Trips"), one.key.release, [one, newest[1]], series)
+        home = filled("site/home.html", site=SiteDescription("Trips"), series=series, releases=[one], over_time={})
+        return link.format("../") in page, link.format("") in home, both.count("; " + link.format("../"))
+
+    assert said(noisy, exact) == (True, True, 1)
+    assert said(exact, noisy)[0] is False
+    facts = (
+        ({"geographies": dict.fromkeys(("origin", "destination"), "0" * 64)}, True),
+        ({"data_set": "elsewhere"}, False),
+        ({"records": {"categories": {"mode": ["bike"]}}}, False),
+        ({"records": {"columns": {"trips": "heads"}}}, False),
+        ({"plan": stated["plan"] | {"max_weight": 4}}, False),
+        ({"exact": {}}, False),
+    )
+    for own, is_named in facts:
+        assert said(noisy, replace(exact, certificate=exact.certificate | own))[:2] == (is_named, is_named)
+    assert not said(noisy, replace(exact, key=ReleaseKey("exact", "2001-07")))[0]
+    derived = {name: fact for name, fact in noisy.certificate.items() if name != "plan"}
+    assert replace(noisy, certificate=derived).exact_in({"exact": [exact]}) is exact
 
 
 def test_pages_of_other_destinations_and_of_counts_say_what_these_have(tmp_path: Path) -> None:

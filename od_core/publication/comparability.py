@@ -1,0 +1,103 @@
+"""Decide whether the numbers of two releases are compared: as they are, per day, or not at all, and then why not.
+
+Reports, sites, atlases, ``od-release compare`` and sums ask :func:`comparable`. It knows public facts alone, those that
+certificates state. The one step is that to numbers per day. Between different areas, bounds, columns or
+selections of records no change is told, because nothing in two releases says what the other one would have counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from od_core.periods import Period
+
+_BOUNDS = ("unit", "contribution_bound", "max_trips_pair", "max_trips_year", "max_weight")
+"""Facts of a plan that say which trips of a user, or how many of a record, are counted."""
+
+
+@dataclass(frozen=True)
+class Comparability:
+    """Whether and how the numbers of two releases are compared.
+
+    Attributes:
+        differing: what differs so that they are not compared, in words that follow "different"; empty if they are.
+        days: numbers of days of the two periods; (1, 1) if they are not stated.
+    """
+
+    differing: tuple[str, ...] = ()
+    days: tuple[int, int] = (1, 1)
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether the numbers are compared."""
+        return not self.differing
+
+    @property
+    def per_day(self) -> bool:
+        """Whether changes are told per day, because the periods have different numbers of days."""
+        return self.days[0] != self.days[1]
+
+
+def comparable(before: Mapping[str, Any], after: Mapping[str, Any], breakdowns: Collection[str] = ()) -> Comparability:
+    """Return whether and how two releases are compared, given their certificates.
+
+    Args:
+        before, after: the certificates. Derived flows, which state no plan, are taken to have the bounds of the other.
+        breakdowns: names of the breakdowns whose categories are compared, too.
+    """
+    first, second = (
+        facts_of_counts(one) | {categories_differ(name): categories_of(one).get(name, {}) for name in breakdowns}
+        for one in (before, after)
+    )
+    both_stated = {name: (fact, second[name]) for name, fact in first.items() if name in second}
+    differing = tuple(name for name, (one, other) in both_stated.items() if one != other)
+    periods = before.get("period"), after.get("period")
+    return Comparability(differing, (days_of(before), days_of(after)) if all(periods) else (1, 1))
+
+
+def days_of(certificate: Mapping[str, Any]) -> int:
+    """Return the number of days of the period of a release."""
+    return Period(certificate["period"]).days
+
+
+def categories_differ(breakdown: str) -> str:
+    """Return the words of :attr:`Comparability.differing` on the categories of a breakdown."""
+    return f"categories of {breakdown!r}"
+
+
+def facts_of_counts(certificate: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what must be the same in two releases that are compared, if both state it, by the words on a difference.
+
+    Not compared are other columns and files, whose names may change with each period, and the codes that name no place,
+    which only say in which area a record is counted. A breakdown selects records only if it leaves out unlisted ones.
+    Under user units, a user's trips are bounded for the whole period, so a month is not compared with a quarter.
+    """
+    plan, records = certificate.get("plan", {}), certificate.get("records") or {}
+    selecting = {name: facts for name, facts in categories_of(certificate).items() if facts["unknown"] is None}
+    bounds: dict[str, Any] = {"bounds of what is counted": [plan.get(name) for name in _BOUNDS]} if plan else {}
+    if plan.get("unit", "trip") != "trip":
+        period = Period(certificate["period"])
+        months = len(period.parts("month"))
+        length = f"{months} months" if months else f"{period.days} days"
+        bounds["lengths of the periods in which a user's records are bounded"] = length
+    return {
+        "areas": certificate.get("geographies"),
+        **bounds,
+        "columns of what is counted": [records.get("columns", {}).get(name) for name in ("trips", "weight")],
+        "selections of records": [
+            {column: sorted(values) for column, values in records.get("categories", {}).items()},
+            selecting,
+        ],
+    }
+
+
+def categories_of(certificate: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return, by breakdown, what says which records are of which category: all but the name of the column."""
+    sources = (certificate.get("records") or {}).get("columns", {}).get("segments", {})
+    declared = certificate.get("plan", {}).get("segments", {}).get("breakdowns", [])
+    return {
+        one["name"]: one | sources.get(one["name"], {}) | {"column": None, "categories": sorted(one["categories"])}
+        for one in declared
+    }
