@@ -6,6 +6,7 @@ See "An estimated top code" in ``docs/explanation/group-sizes.md`` [kuo2018count
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -163,6 +164,18 @@ class GroupSizePlan(Plan):
         """The steps that measure levels, top first. Their noise has the same scale."""
         return self.steps if self.top_code_estimate is None else self.steps[1:]
 
+    def replanned(self, unit: PrivacyUnit, budget: Budget) -> GroupSizePlan:
+        """Return the plan with another unit and budget; see the base class."""
+        return plan_group_sizes(
+            self.frame.geography,
+            self.frame.groups,
+            unit=unit,
+            budget=budget,
+            mechanism=self.mechanism,
+            top_code=self.top_code_estimate or self.frame.top_code,
+            acceptance=self.acceptance,
+        )
+
     def to_frame(self) -> pd.DataFrame:
         """Return a table with one row per step.
 
@@ -205,6 +218,23 @@ class GroupSizePlan(Plan):
             "geography": self.frame.geography.digest,
             **({} if self.frame.geography.unknown is None else {"unknown_zone": self.frame.geography.unknown}),
         }
+
+    @classmethod
+    def from_facts(cls, facts: Mapping[str, Any], geography: Geography, groups: Counts) -> GroupSizePlan:
+        """Return the plan whose :meth:`facts` are given, if this version of the software plans it so.
+
+        ``groups`` is the public number of groups of every leaf area of the geography.
+        """
+        top_code = facts["top_code"]
+        return plan_group_sizes(
+            geography,
+            groups,
+            unit=PrivacyUnit.from_facts(facts),
+            budget=Budget.from_facts(facts),
+            mechanism=MECHANISMS.from_facts(facts),
+            top_code=TopCodeEstimate.from_facts(top_code) if isinstance(top_code, dict) else top_code,
+            acceptance=Acceptance.from_facts(facts["acceptance"]),
+        )
 
 
 def plan_group_sizes(

@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from od_core.geography.geography import Geography, level_up_to
 from od_core.group_sizes.groups import Counts, GroupSizes
 from od_core.group_sizes.intervals import listed_sizes
-from od_core.group_sizes.mechanisms import MECHANISMS
-from od_core.group_sizes.plan import MEASURED, MISSED, GroupSizePlan, TopCodeEstimate, margin, plan_group_sizes
+from od_core.group_sizes.plan import MEASURED, MISSED, GroupSizePlan, margin
 from od_core.group_sizes.release import GroupSizeRelease, estimated, frame_of, measure_plan
 from od_core.ledger.measurements import NoisyVector
 from od_core.ledger.staged_files import StagedTable
@@ -31,7 +30,7 @@ from od_core.publication.certify import pure_sentences
 from od_core.publication.columns import CONFIDENCE, public_table
 from od_core.publication.kind import ReleaseContext, TableKind
 from od_core.publication.number_formats import Scale, class_text, one_three_ten, places_of_largest, size_classes
-from od_core.publication.read_back import certificate_and_tables, changed, pure_plan, stated_spent
+from od_core.publication.read_back import certificate_and_tables, changed, refuse_other_plan, stated_spent
 from od_core.publication.tables import BundleFile, areas_files, areas_table, public_files, published_geography
 from od_core.publication.templates import filled, filled_data, filled_markup
 
@@ -107,16 +106,10 @@ def open_group_sizes(bundle: str | Path) -> GroupSizeRelease:
 
 def _plan(facts: dict[str, Any], areas: pd.DataFrame, groups: pd.DataFrame, version: str | None) -> GroupSizePlan:
     geography = published_geography(areas, facts["geography"], facts.get("unknown_zone"), version)
-    top_code = facts["top_code"]
     per_area = groups.set_index("area")["groups"].reindex(list(geography.zones)).to_numpy(dtype=np.int64)
-    return pure_plan(
-        plan_group_sizes,
-        geography,
-        per_area,
-        facts=facts,
-        mechanisms=MECHANISMS,
-        top_code=TopCodeEstimate.from_facts(top_code) if isinstance(top_code, dict) else top_code,
-    )
+    plan = GroupSizePlan.from_facts(facts, geography, per_area)
+    refuse_other_plan(plan, facts)
+    return plan
 
 
 # Report. The words and the layout are in the templates.

@@ -39,12 +39,10 @@ from od_core.publication.kind import BundleKind
 from od_core.publication.read_back import REPAIR, certificate_of, damaged, incomplete, named, refuse_incomplete
 from od_core.publication.templates import filled, filled_data, sentence
 from od_core.published.opening import bundle_folder, bundle_kind_of
+from od_core.stops.plan import DETAILED
 
 TO_COMPLETE = "To be completed by the organisation"
 """Text of a field that only the organisation which publishes a release can fill in."""
-
-DETAILED = ("leaves", "boxes")
-"""Names of the noise scales of published boxes, in the plans of trips with stops that know them beforehand."""
 
 _REACH = NormalDist().inv_cdf(0.95)
 """Half of the width, in standard deviations, of the range that has 90 % of a normal distribution."""
