@@ -209,7 +209,7 @@ def decide(
     series, plan = _planned(release, period)
     folders.hold_to_declared(series.domain)
     compared, facts = [*options(plan, epsilon or ())], dict[str, Any](runs=runs, flows=[], source="")
-    if target or table is not None or series.kind.contents == "flows":
+    if target or table is not None or plan.compared_levels:
         of_flows = plan_of_flows(series, plan, "targets and tables of flows", "leave out --target and --table")
         if target:
             least = target_plan(series, plan, target, table, SIMULATED).plan

@@ -524,6 +524,10 @@ class ReleasePlan(Plan):
                 note = "its numbers may be below 0" if mechanism.measures == "all_leaves" else ""
                 yield f"mechanism {name}", partial(self.replanned, self.unit, self.budget, mechanism), note
 
+    def with_earlier(self, found: Callable[[], Mapping[str, Any] | None]) -> ReleasePlan:
+        """Return the plan with what earlier releases showed of its rule of estimation, if it chooses one."""
+        return replace(self, earlier=found()) if self.mechanism.estimator.key == "auto" else self
+
     def for_forecast(self, _refusal: OdError) -> ReleasePlan:
         """Return the plan; see the base class."""
         return self

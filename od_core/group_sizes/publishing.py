@@ -326,6 +326,11 @@ class GroupSizeKind(TableKind[GroupSizePlan, GroupSizes, GroupSizeRelease]):
         drawn = {title: filled_markup("bars.svg", title=title, rows=rows)}
         return drawn if confidence(certificate) is None else drawn | {BAND: _band(_as_stated(release, certificate))}
 
+    def shown(self, release: GroupSizeRelease) -> dict[str, Any]:
+        """Return the number of groups, the top code and the mechanism."""
+        frame, mechanism = release.frame, release.plan.mechanism.name
+        return {"groups": int(frame.groups.sum()), "top_code": frame.top_code, "mechanism": mechanism}
+
     open = staticmethod(open_group_sizes)
     measure = staticmethod(measure_plan)
     estimate = staticmethod(estimated)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from functools import cached_property
@@ -331,6 +331,13 @@ class Plan(Shown, ABC):
     def variants(self) -> Iterator[tuple[str, Callable[[], Plan], str]]:
         """Yield choices that only plans of this class have: in words, with the function that plans it, and a note."""
         yield from ()
+
+    def with_earlier(self, _found: Callable[[], Mapping[str, Any] | None]) -> Self:
+        """Return the plan with what earlier releases of its series showed, if it depends on that; see :data:`EARLIER`.
+
+        ``_found`` is called only if it does.
+        """
+        return self
 
     def for_forecast(self, refusal: OdError) -> Any:
         """Return the plan if releases of flows can be simulated by it. Raises ``refusal`` if not."""

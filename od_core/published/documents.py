@@ -105,7 +105,8 @@ class Facts:
     @property
     def kind(self) -> BundleKind[Any]:
         """The kind of the bundle, which knows its files and how derived flows follow from others."""
-        return bundle_kind_of(self.certificate)
+        kind: BundleKind[Any] = bundle_kind_of(self.certificate)
+        return kind
 
     @property
     def sources(self) -> list[StatedSource]:

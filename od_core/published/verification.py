@@ -99,7 +99,7 @@ def verify_release(published: Published) -> list[Finding]:
         certificate = json.loads((published.bundle / CERTIFICATE).read_text(encoding="utf-8"))
         kind = bundle_kind_of(certificate)
         refuse_newer(certificate)
-        if isinstance(kind, DerivedKind):
+        if kind.is_derived:
             part = "sources"
             sources = sources_of(published.bundle, certificate)
             examinations: dict[str, Examination] = {
@@ -219,8 +219,8 @@ def _recomputed(published: Published, folder: Path) -> tuple[Kind[Any], Any, Cer
         stated = certificate_of(folder)
         if certificate_digest(stated) != published.ledger.publication(published.key).get("certificate"):
             return None
-        kind = next(kind for kind in KINDS if kind.format == stated["format"])
-        if areas_are_lost(folder):
+        kind: Any = KINDS[stated["format"]]
+        if kind.is_derived or areas_are_lost(folder):
             return None
         public = kind.open(folder)
         rebuilt, _ = kind.recomputed(public, stated)

@@ -313,6 +313,10 @@ class StopsKind(TableKind[StopsPlan, Trajectories, StopsRelease]):
         """Return one map of trips per place of a trip, as SVG by title, or none if the plan has no map."""
         return {} if release.plan.map is None else _maps(release, release.plan.map)["pictures"]
 
+    def shown(self, release: StopsRelease) -> dict[str, Any]:
+        """Return the mechanism and the number of trips."""
+        return {"mechanism": release.plan.mechanism.name, "trips": int(release.counts.sum())}
+
     open = staticmethod(open_stops)
     measure = staticmethod(measure_plan)
     estimate = staticmethod(estimated)

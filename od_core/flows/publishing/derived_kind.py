@@ -260,6 +260,7 @@ class DerivedKind(BundleKind[D]):
     """
 
     contents = "flows"
+    is_derived = True
     files = staticmethod(flow_files)
     name: ClassVar[str]
 
@@ -286,6 +287,12 @@ class DerivedKind(BundleKind[D]):
     def notes(self, flows: D, certificate: Certificate) -> Sequence[str]:
         """Return further paragraphs of the codebook that users of the files must read."""
         return [_sentences(flows, certificate)[self.name], *flow_notes(flows, certificate)]
+
+    def refuse_comparison(self, key: ReleaseKey) -> None:
+        """Raise OdError; see the base class."""
+        why = "two derived tables may share the noise of a release, so only releases themselves are compared"
+        step = "compare the releases that it is derived from, which its certificate lists as sources"
+        raise OdError("OD-COMPARE-KIND", f"{key} is derived from published releases; {why}", next_step=step)
 
     def facts(self, _flows: D) -> dict[str, Any]:
         """Return the fields of the certificate that only these flows have."""
