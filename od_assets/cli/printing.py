@@ -294,9 +294,11 @@ def print_derived(found: PublishedFlows, table: str, *, as_json: bool) -> None:
         facts = {"release": str(found.key), "bundle": str(found.folder), "published_now": found.is_new}
         print_json(facts | {"certificate": found.certificate})
         return
+    from od_core.publication.certificate import about_of  # imports NumPy
+
     sources = zip(found.certificate["sources"], found.flows.releases, strict=True)
     print_table(table, [source | {"trips": int(release.leaves.trips.sum())} for source, release in sources])
-    leaves, plan, about = found.flows.leaves, found.flows.releases[-1].plan, found.certificate.get("about", {})
+    leaves, plan, about = found.flows.leaves, found.flows.releases[-1].plan, about_of(found.certificate)
     numbers = {"trips": f"{int(leaves.trips.sum()):,}", "pairs": f"{len(leaves):,}"}
     say("derived.published", key=found.key, is_new=found.is_new, plan=plan, about=about, **numbers)
     console.print(f"Bundle: {found.folder}\n", soft_wrap=True)

@@ -25,7 +25,7 @@ from od_core.privacy.accounting import float_above
 from od_core.privacy.budget import Spent
 from od_core.privacy.plan import LaplaceStep, Step, with_fields
 from od_core.privacy.stability import laplace_reach
-from od_core.publication.certificate import Certificate, confidence, has_intervals
+from od_core.publication.certificate import Certificate, confidence, format_of, has_intervals
 from od_core.publication.certify import pure_sentences
 from od_core.publication.columns import CONFIDENCE, public_table
 from od_core.publication.kind import ReleaseContext, TableKind
@@ -77,7 +77,7 @@ FIRST_WITH_EXACT_ENDS = 7
 
 def _as_stated(release: GroupSizeRelease, certificate: Certificate) -> GroupSizeRelease:
     """Return a release with the intervals of the bundle format that its certificate states."""
-    return with_fields(release, exact=certificate.get("bundle_format", 1) >= FIRST_WITH_EXACT_ENDS)
+    return with_fields(release, exact=format_of(certificate) >= FIRST_WITH_EXACT_ENDS)
 
 
 def open_group_sizes(bundle: str | Path) -> GroupSizeRelease:

@@ -20,7 +20,7 @@ from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.budget import Spent
 from od_core.privacy.plan import Plan
 from od_core.publication.bundle import BOUNDARIES, CERTIFICATE, NOTICE, PARQUET, stated_digests, table_path
-from od_core.publication.certificate import Certificate, certificate_digest
+from od_core.publication.certificate import Certificate, certificate_digest, read_certificate
 from od_core.publication.tables import published_geography, with_boundaries
 
 REPAIR = (
@@ -34,7 +34,7 @@ def certificate_and_tables(bundle: str | Path, names: Iterable[str]) -> tuple[Ce
     """Return the certificate and the named tables of a bundle. Raises OdError if a file is missing or unreadable."""
     folder = Path(bundle)
     try:
-        certificate: Certificate = json.loads((folder / CERTIFICATE).read_text(encoding="utf-8"))
+        certificate = read_certificate(folder / CERTIFICATE)
         return certificate, [pd.read_parquet(table_path(folder, f"{name}.parquet")) for name in names]
     except (OSError, ValueError):
         raise incomplete(folder, "a table or the certificate of this kind of release cannot be read") from None
@@ -90,7 +90,7 @@ def areas_are_lost(bundle: Path) -> bool:
 def certificate_of(bundle: Path) -> Certificate:
     """Return the certificate in a bundle's folder. Raises OdError if it is missing or cannot be read."""
     try:
-        certificate: Certificate = json.loads((bundle / CERTIFICATE).read_text(encoding="utf-8"))
+        certificate = read_certificate(bundle / CERTIFICATE)
         ReleaseKey.parse(certificate["release"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         raise incomplete(bundle, f"it lacks a {CERTIFICATE} that can be read") from None

@@ -33,7 +33,7 @@ from od_core.privacy.domain import is_of_uncounted, most_in_a_year, rho_of_year
 from od_core.privacy.posterior import Guarantee
 from od_core.privacy.stability import laplace_reach
 from od_core.publication.bundle import CERTIFICATE, CHECKSUMS, PACKAGE, stated_digests
-from od_core.publication.certificate import Certificate, StatedSource, guarantee_of
+from od_core.publication.certificate import Certificate, StatedSource, guarantee_of, is_derived
 from od_core.publication.certify import TRIPS_OF_A_PERSON
 from od_core.publication.kind import BundleKind
 from od_core.publication.read_back import REPAIR, certificate_of, damaged, incomplete, named, refuse_incomplete
@@ -100,7 +100,7 @@ class Facts:
     @property
     def is_derived(self) -> bool:
         """True if the release follows from other releases, and nothing was measured for it."""
-        return "sources" in self.certificate
+        return is_derived(self.certificate)
 
     @property
     def kind(self) -> BundleKind[Any]:
@@ -202,9 +202,8 @@ def losses_of(certificate: Certificate) -> tuple[Loss, ...]:
         rho = rho_of_year([charged] * periods, bound, year, plan.get("max_trips_pair"))
         subject = f"A year of {periods} periods, each of them released once like this one"
         losses.append(Loss(subject, Guarantee.of_rho(rho, guarantee.delta)))
-    is_derived = "sources" in certificate
-    subject = "These numbers, with the releases that they follow from" if is_derived else "This release alone"
-    return (*losses, Loss(subject, guarantee))
+    with_others = "These numbers, with the releases that they follow from"
+    return (*losses, Loss(with_others if is_derived(certificate) else "This release alone", guarantee))
 
 
 REGISTRY, CHECKLIST, CHECKLIST_PAGE = "registry-entry.yaml", "nist-sp-800-226.json", "nist-sp-800-226.html"

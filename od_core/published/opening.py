@@ -17,7 +17,7 @@ from od_core.group_sizes.publishing import GROUP_SIZES
 from od_core.ledger.release_key import ReleaseKey
 from od_core.noise.backends import DRY_RUN
 from od_core.publication.bundle import CERTIFICATE
-from od_core.publication.certificate import Certificate
+from od_core.publication.certificate import Certificate, is_derived
 from od_core.publication.database import stored_releases
 from od_core.publication.kind import BundleKind
 from od_core.publication.read_back import absent, certificate_of, named, refuse_incomplete, withdrawals
@@ -145,7 +145,7 @@ def published_derived(releases: Path) -> list[ReleaseKey]:
     derived = []
     for key, folder in published_bundles(releases).items():
         with suppress(OdError):  # verification reports faults of bundles
-            if "sources" in certificate_of(folder):
+            if is_derived(certificate_of(folder)):
                 derived.append(key)
     return derived
 

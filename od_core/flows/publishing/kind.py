@@ -49,7 +49,7 @@ from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.accounting import float_above
 from od_core.privacy.budget import Spent
 from od_core.privacy.plan import Step
-from od_core.publication.certificate import Certificate
+from od_core.publication.certificate import Certificate, has_intervals
 from od_core.publication.certify import guarantee_sentences
 from od_core.publication.columns import CONFIDENCE, DISTANCE, RELIABILITY, unlisted
 from od_core.publication.database import Rows
@@ -248,7 +248,7 @@ class FlowKind(Kind[Release]):
 
         The intervals are those of the pairs of levels with at most ``MOST_STORED`` public pairs of areas.
         """
-        tables, intervals = FlowTables.of(release, certificate), certificate.get("interval") is not None
+        tables, intervals = FlowTables.of(release, certificate), has_intervals(certificate)
         stored: dict[str, Rows] = {
             "flows": flows_table(release),
             "measurements": measurement_rows(release, by_segment=False),
