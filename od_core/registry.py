@@ -39,10 +39,6 @@ class Registry(dict[str, Callable[..., T]]):
         super().__init__(makers)
         self._tables = tables
 
-    def from_facts(self, facts: Mapping[str, Any]) -> T:
-        """Return the mechanism that the facts of a plan state. Raises OdError as :meth:`make`."""
-        return self.make(facts["mechanism"], **facts["mechanism_options"])
-
     def make(self, mechanism: str | T, **options: Any) -> T:
         """Return the mechanism with a name and options. If ``mechanism`` is not a name, return it unchanged.
 

@@ -48,8 +48,8 @@ def _table_assets(
     @dg.asset(**counted_input, deps=inputs)
     def counted(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
         with TableWork[Any, Any].step(context, od_warehouse, series) as work:
-            counted_from = work.staged.records, work.geography, work.key.period, od_warehouse.confidential
-            work.count(partial(series.count, *counted_from), work.staged.save_counted)
+            count = partial(series.count, work.staged.records, work.geography, work.key.period)
+            work.count(count, work.staged.save_counted)
         return made(str(work.key))
 
     @dg.asset(**measurements, deps=[counted.key])

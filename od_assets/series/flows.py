@@ -421,17 +421,10 @@ class FlowSeries(TreeSeries[ReleasePlan, Sides]):
         """Return the zone codes of both geographies; see :meth:`Series.listed_codes`."""
         return geography.origin.zones, geography.destination.zones
 
-    def count(
-        self,
-        records: Path,
-        geography: Sides,
-        period: str,
-        confidential: ConfidentialFolder,
-        counters: UserCounters | None = None,
-    ) -> TripCounts:
-        """See :meth:`Series.count`. A run counts into files in place of this, and Spark with the same options."""
+    def count(self, records: Path, geography: Sides, period: str, *of_users: Any) -> TripCounts:
+        """See :meth:`Series.count`. A run counts into files in place of this, with the same options."""
         tree = self.plan_without_cap(geography, period).tree
-        return trip_counts_of(records, tree, period=period, **self.counting_options(confidential, counters))
+        return trip_counts_of(records, tree, period=period, **self.counting_options(*of_users))
 
     def counting_options(self, confidential: ConfidentialFolder, counters: UserCounters | None) -> CountOptions:
         """Return the options with which records are counted, also by Spark; see :meth:`Series.count`."""

@@ -19,9 +19,7 @@ from od_core import Breakdown, Budget, Plan, PrivacyUnit, ReleaseKey
 from od_core.errors import OdError, nearest_known
 from od_core.geography.codes import COORDINATES, name_column
 from od_core.geography.geography import Geography, boundary_column
-from od_core.ledger.confidential import ConfidentialFolder
 from od_core.ledger.staged_files import Counted
-from od_core.ledger.user_counters import UserCounters
 from od_core.noise.backends import noise_named, refuse_too_wide
 from od_core.periods import Period
 from od_core.privacy.accounting import text_above
@@ -424,7 +422,7 @@ class Series(Named, Generic[P, G]):
     kind: ClassVar[Kind[Any]]
     """Kind of the releases, which defines how they are published after the measurement."""
 
-    checked_list: ClassVar[str]
+    checked_list: ClassVar[str] = "geography"
     """Name of the checks of the lists of areas or places, in ``requirements.yaml``."""
 
     checked_table: ClassVar[str]
@@ -584,17 +582,10 @@ class Series(Named, Generic[P, G]):
         return None if marker is None else self.project.root / marker.format(period=period)
 
     @abstractmethod
-    def count(
-        self,
-        records: Path,
-        geography: G,
-        period: str,
-        confidential: ConfidentialFolder,
-        counters: UserCounters | None = None,
-    ) -> Counted:
+    def count(self, records: Path, geography: G, period: str, *of_users: Any) -> Counted:
         """Confidential: count the staged records. Raises OdError if they are unreadable or too many are faulty.
 
-        ``confidential`` has the key by which users are counted, and ``counters`` what earlier periods counted of them.
+        ``of_users`` are the confidential folder, with the key by which users are counted, and the counters of users.
         """
 
     @property
@@ -684,8 +675,6 @@ class TreeSeries(Series[P, G]):
     """A series over a hierarchy of areas."""
 
     geography: Zones
-
-    checked_list: ClassVar[str] = "geography"
 
     @property
     def zone_lists(self) -> dict[str, ZoneList]:

@@ -54,6 +54,7 @@ from od_core.privacy.plan import (
     UncountedStep,
     plan_defect,
     share_of_table,
+    stated_options,
 )
 from od_core.privacy.shares import MinimiseRule
 from od_core.privacy.unit import PrivacyUnit
@@ -595,15 +596,12 @@ class ReleasePlan(Plan):
         plan = plan_release(
             origin,
             destination_geography=destination,
-            unit=PrivacyUnit.from_facts(facts),
-            budget=Budget.from_facts(facts),
-            mechanism=MECHANISMS.from_facts(facts),
             tree=facts["tree"],
             bands=Bands.from_facts(facts["bands"]) if "bands" in facts else None,
-            acceptance=Acceptance.from_facts(facts["acceptance"]),
             segments=Segments.from_facts(facts.get("segments")),
             uncounted=Uncounted.from_facts(facts.get("uncounted")),
             area_totals=facts.get("area_totals"),
+            **stated_options(facts, MECHANISMS),
         )
         return replace(plan, earlier=facts.get(EARLIER))
 

@@ -23,7 +23,7 @@ from od_core.group_sizes.merging import refuse_too_many
 from od_core.privacy.accounting import exact_fraction, float_above
 from od_core.privacy.budget import Budget
 from od_core.privacy.neighbours import DEFAULT_ACCEPTANCE, Acceptance
-from od_core.privacy.plan import LaplaceStep, Plan, Step, plan_defect
+from od_core.privacy.plan import LaplaceStep, Plan, Step, plan_defect, stated_options
 from od_core.privacy.stability import laplace_reach, least_reach
 from od_core.privacy.unit import PrivacyUnit
 
@@ -166,15 +166,9 @@ class GroupSizePlan(Plan):
 
     def replanned(self, unit: PrivacyUnit, budget: Budget) -> GroupSizePlan:
         """Return the plan with another unit and budget; see the base class."""
-        return plan_group_sizes(
-            self.frame.geography,
-            self.frame.groups,
-            unit=unit,
-            budget=budget,
-            mechanism=self.mechanism,
-            top_code=self.top_code_estimate or self.frame.top_code,
-            acceptance=self.acceptance,
-        )
+        options: dict[str, Any] = {"mechanism": self.mechanism, "acceptance": self.acceptance}
+        options["top_code"] = self.top_code_estimate or self.frame.top_code
+        return plan_group_sizes(self.frame.geography, self.frame.groups, unit=unit, budget=budget, **options)
 
     def to_frame(self) -> pd.DataFrame:
         """Return a table with one row per step.
@@ -225,16 +219,9 @@ class GroupSizePlan(Plan):
 
         ``groups`` is the public number of groups of every leaf area of the geography.
         """
-        top_code = facts["top_code"]
-        return plan_group_sizes(
-            geography,
-            groups,
-            unit=PrivacyUnit.from_facts(facts),
-            budget=Budget.from_facts(facts),
-            mechanism=MECHANISMS.from_facts(facts),
-            top_code=TopCodeEstimate.from_facts(top_code) if isinstance(top_code, dict) else top_code,
-            acceptance=Acceptance.from_facts(facts["acceptance"]),
-        )
+        stated = facts["top_code"]
+        top_code = TopCodeEstimate.from_facts(stated) if isinstance(stated, dict) else stated
+        return plan_group_sizes(geography, groups, top_code=top_code, **stated_options(facts, MECHANISMS))
 
 
 def plan_group_sizes(

@@ -27,6 +27,7 @@ from od_core.privacy.domain import Charged, rho_of_year
 from od_core.privacy.neighbours import Acceptance, Neighbours, NodeSizes, sensitivity_of_leaves
 from od_core.privacy.stability import laplace_reach, stability_threshold
 from od_core.privacy.unit import PrivacyUnit
+from od_core.registry import Registry
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -315,11 +316,7 @@ class Plan(Shown, ABC):
 
     @property
     def compared_widths(self) -> tuple[float, ...]:
-        """How far published numbers may be from the true ones, 9 times in 10, if it is known before a draw.
-
-        These are the half widths of the 90 % intervals at the first and the last of :attr:`compared_levels`; for plans
-        without them, what the noise of one number of the most detailed table exceeds at most 1 time in 10.
-        """
+        """What the noise of one number of the most detailed table exceeds at most 1 time in 10, if it is known."""
         noise = self.detail_noise()
         return (float(laplace_reach(noise.scale)),) if noise.is_known else ()
 
@@ -381,6 +378,16 @@ class Plan(Shown, ABC):
     def counts_digest(self) -> str:
         """The same without the fact on earlier releases, which decides no count and is fixed when it is reserved."""
         return facts_digest({name: fact for name, fact in self.facts().items() if name != EARLIER})
+
+
+def stated_options(facts: Mapping[str, Any], mechanisms: Registry[Any]) -> dict[str, Any]:
+    """Return the arguments of the functions that plan releases which :meth:`Plan.facts` of every class state."""
+    return {
+        "unit": PrivacyUnit.from_facts(facts),
+        "budget": Budget.from_facts(facts),
+        "mechanism": mechanisms.make(facts["mechanism"], **facts["mechanism_options"]),
+        "acceptance": Acceptance.from_facts(facts["acceptance"]),
+    }
 
 
 def with_fields(result: R, **stated: object) -> R:

@@ -12,7 +12,7 @@ import pandas as pd
 from od_core.privacy.accounting import float_above
 from od_core.privacy.budget import Budget
 from od_core.privacy.neighbours import DEFAULT_ACCEPTANCE, Acceptance
-from od_core.privacy.plan import DetailNoise, LaplaceStep, Plan
+from od_core.privacy.plan import DetailNoise, LaplaceStep, Plan, stated_options
 from od_core.privacy.stability import laplace_reach
 from od_core.privacy.unit import PrivacyUnit
 from od_core.stops.geometry import Boxes, Grid, MapGrid
@@ -102,13 +102,8 @@ class StopsPlan(Plan):
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any]) -> StopsPlan:
         """Return the plan whose :meth:`facts` are given, if this version of the software plans it so."""
-        return plan_stops(
-            MapGrid.from_facts(facts["map"]) if "map" in facts else Grid(tuple(facts["grid"])),
-            unit=PrivacyUnit.from_facts(facts),
-            budget=Budget.from_facts(facts),
-            mechanism=MECHANISMS.from_facts(facts),
-            acceptance=Acceptance.from_facts(facts["acceptance"]),
-        )
+        grid = MapGrid.from_facts(facts["map"]) if "map" in facts else Grid(tuple(facts["grid"]))
+        return plan_stops(grid, **stated_options(facts, MECHANISMS))
 
 
 def plan_stops(
