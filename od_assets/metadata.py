@@ -13,17 +13,15 @@ import pandas as pd
 import yaml
 
 from od_assets.compatibility import without_beta_warnings
-from od_core import Balance, GroupSizeRelease, Release, ReleasePlan
+from od_core import Balance, ReleasePlan
 from od_core.errors import public_address
-from od_core.flows.publishing.flow_tables import labelled
-from od_core.flows.publishing.report import between_zones, labelled_changes, largest_changes, leaf_flows
 from od_core.privacy.accounting import float_above, text_above, text_below
 from od_core.privacy.plan import GaussianStep
 from od_core.publication.bundle import ATLAS, REPORT
 from od_core.publication.certificate import Certificate
 from od_core.publication.certify import promise
 from od_core.publication.columns import Column
-from od_core.publication.kind import Kind, R, ReleaseContext
+from od_core.publication.kind import Kind, R
 from od_core.publication.templates import data_address, in_markdown
 from od_core.records.formats import RecordColumns
 
@@ -183,20 +181,13 @@ def release_metadata(kind: Kind[R], release: R, balance: Balance) -> dict[str, A
         spent_rho=_above(balance.spent),
         left_rho=float(text_below(balance.left)),
         levels=table(_narrow(kind.summary(release))),
-        **_content(release),
+        **content_metadata(kind.shown(release)),
     )
 
 
-def _content(release: Any) -> dict[str, Any]:
-    """Return what a release contains: numbers of its kind and, for flows, the largest ones."""
-    if isinstance(release, Release):
-        largest = labelled(release.tree, release.flows.nlargest(10, "trips"))
-        return {"trips": int(release.leaves.trips.sum()), "largest_flows": table(largest)}
-    mechanism = release.plan.mechanism.name
-    if isinstance(release, GroupSizeRelease):
-        frame = release.frame
-        return {"groups": int(frame.groups.sum()), "top_code": frame.top_code, "mechanism": mechanism}
-    return {"mechanism": mechanism, "trips": int(release.counts.sum())}
+def content_metadata(shown: Mapping[str, Any]) -> dict[str, Any]:
+    """Return metadata on what a release contains: numbers, texts and tables, as its kind gives them by name."""
+    return allowed(**{name: table(one) if isinstance(one, pd.DataFrame) else one for name, one in shown.items()})
 
 
 def report_metadata(kind: Kind[R], release: R, certificate: Certificate, folder: Path) -> dict[str, Any]:
@@ -220,14 +211,6 @@ def published_metadata(certificate: Certificate, folder: Path) -> dict[str, Any]
         release=key,
         bundle=dg.MetadataValue.path(str(folder)),
     )
-
-
-def flow_tables(release: Release, certificate: Certificate, context: ReleaseContext[Release]) -> dict[str, Any]:
-    """Return the largest flows and, if there is an earlier period, the largest changes, as tables for the metadata."""
-    changed = largest_changes(release, certificate, context)
-    metadata = {} if changed is None else {"largest_changes": table(labelled_changes(release, changed.head(10)))}
-    largest = between_zones(release, leaf_flows(release, certificate)).nlargest(10, "trips")
-    return allowed(largest_flows=table(labelled(release.tree, largest)), **metadata)
 
 
 def table(frame: pd.DataFrame) -> dg.TableMetadataValue:

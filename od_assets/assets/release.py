@@ -17,7 +17,7 @@ from od_assets.metadata import (
     CONFIDENTIAL_TAG,
     Sources,
     columns_of,
-    flow_tables,
+    content_metadata,
     made,
     records_schema,
     release_metadata,
@@ -33,10 +33,8 @@ from od_assets.resources.published_tables import TABLES_KEY
 from od_assets.resources.release_work import ReleaseWork, work_on
 from od_assets.resources.upstream import automation, files_of, newest_of, refuse_unchecked, trips_of
 from od_assets.resources.warehouse import Warehouse
-from od_assets.series.flows import FlowSeries
 from od_assets.series.section import stated_beside
 from od_assets.series.series import MAIN_TABLES, G, P, Series
-from od_core import Release
 from od_core.errors import STAYS_CHARGED, OdError
 from od_core.files.duckdb_session import file_name, scratch_database, spill_folder
 from od_core.files.durable import PUBLIC_FILE_MODE, file_digest, make_folder, write_durably
@@ -279,7 +277,7 @@ def published_assets(
                     records=series.reading,
                     about=series.about_facts,
                     formats=series.formats,
-                    intervals=not isinstance(series, FlowSeries) or series.intervals,
+                    intervals=series.states_intervals,
                 )
                 facts = as_published(facts, folder, current.published)
                 report, tell = kind.report(release, facts, release_context), now_and_then(context.log.info)
@@ -291,8 +289,7 @@ def published_assets(
         spent, cap, left = text_above(release.spent.rho), text_above(balance.cap), text_below(balance.left)
         context.log.info(f"Published {key} in {folder}. It spent rho {spent}. Of the cap, rho {cap}, {left} remains.")
         metadata = report_metadata(kind, release, facts, folder) | release_metadata(kind, release, balance)
-        if isinstance(release, Release):
-            metadata |= flow_tables(release, facts, release_context)
+        metadata |= content_metadata(kind.shown_published(release, facts, release_context))
         return made(file_digest(folder / CERTIFICATE), **metadata)
 
     return [_with_deadlines(series, bundle), _table_asset(series, bundle.key, columns)]

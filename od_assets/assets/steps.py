@@ -13,7 +13,6 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import dagster as dg
 from dagster_pipes import open_dagster_pipes
@@ -21,7 +20,6 @@ from dagster_pipes import open_dagster_pipes
 from od_assets.resources.release_work import FlowWork
 from od_assets.resources.warehouse import Warehouse
 from od_assets.series.flows import use_session
-from od_assets.series.series import Series
 from od_core.errors import STAYS_CHARGED, OdError
 from od_core.files.durable import write_durably
 from od_core.flows.parts import (
@@ -36,7 +34,6 @@ from od_core.flows.parts import (
     segment_pieces,
 )
 from od_core.ledger.confidential import ConfidentialFolder
-from od_core.ledger.user_counters import UserCounters
 from od_core.noise.backends import noise_named
 from od_core.records.counting import count_records
 
@@ -46,7 +43,7 @@ Step = Callable[[FlowWork, str], None]
 def count(work: FlowWork, folder: str) -> None:
     """Confidential: count the records of a period, and write the counts to ``folder`` in the release's store."""
     series, plan, confidential = work.series, work.plan, work.warehouse.confidential
-    options = counting_options(series, confidential, work.counters)
+    options = series.counting_options(confidential, work.counters)
     if series.engine is None:
         count_records(work.staged.records, plan.tree, work.store, folder, period=work.key.period, **options)
         return
@@ -64,19 +61,6 @@ def count(work: FlowWork, folder: str) -> None:
         time_zone=series.periods.time_zone,
         **options,
     )
-
-
-def counting_options(
-    series: Series[Any, Any], confidential: ConfidentialFolder, counters: UserCounters | None
-) -> dict[str, Any]:
-    """Return the options with which the records of a series are counted, also by Spark and by ``od-release doctor``."""
-    return {
-        "unit": series.unit,
-        "key": confidential.key(),
-        "fault_threshold": series.fault_threshold,
-        "breakdowns": series.breakdowns,
-        "counters": counters,
-    }
 
 
 def measure(work: FlowWork, number: str) -> None:

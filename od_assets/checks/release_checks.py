@@ -24,10 +24,8 @@ from od_assets.metadata import allowed
 from od_assets.resources.dead_runs import PARTITION_TAG, RELEASE_TAG
 from od_assets.resources.release_work import FlowWork, ReleaseWork, TableWork, work_on
 from od_assets.resources.warehouse import Warehouse, verified
-from od_assets.series.flows import FlowSeries
 from od_assets.series.section import stated_beside
-from od_assets.series.series import Series, TreeSeries
-from od_assets.series.tables import StopsSeries
+from od_assets.series.series import Series
 from od_core import FlowTree, Grid, Plan, ReleaseKey, ReleasePlan
 from od_core.errors import OdError
 from od_core.files.duckdb_session import memory_database
@@ -217,15 +215,12 @@ def run_all_checks(series: Series[Any, Any], warehouse: Warehouse, period: str) 
 
 def release_checks(series: Series[Any, Any]) -> list[AssetChecks]:
     """Return all blocking checks of a release of any kind, in the order of its assets."""
-    areas, count_listed = ("geography", _count_areas) if isinstance(series, TreeSeries) else ("places", _count_places)
-    of_inputs = [AssetChecks(series, GEOGRAPHY, _REQUIRES[areas], count_listed)]
+    listed, table = series.checked_list, series.checked_table
+    checks = [AssetChecks(series, GEOGRAPHY, _REQUIRES[listed], _COUNTS[listed])]
     if series.records_are_here:
-        of_inputs.append(AssetChecks(series, RECORDS, _REQUIRES["records"], _count_records))
-    if isinstance(series, FlowSeries):
-        requires = _REQUIRES["flows"] | ({} if series.segments is None else _REQUIRES["segments"])
-        return [*of_inputs, *_estimate_checks(series), AssetChecks(series, ["flows"], requires, _count_flows)]
-    table, count = ("boxes", _count_boxes) if isinstance(series, StopsSeries) else ("histograms", _count_histograms)
-    return [*of_inputs, AssetChecks(series, [table], _REQUIRES[table], count)]
+        checks.append(AssetChecks(series, RECORDS, _REQUIRES["records"], _count_records))
+    requires = _REQUIRES[table] | (_REQUIRES["segments"] if series.breakdowns else {})
+    return [*checks, *_estimate_checks(series), AssetChecks(series, [table], requires, _COUNTS[table])]
 
 
 def _count_areas(work: ReleaseWork[Any, Any]) -> dict[str, int]:
@@ -279,17 +274,13 @@ def spend_violations(warehouse: Warehouse, plan: Plan, key: ReleaseKey) -> int:
         return int(Counter(ledger.charges(key)) != Counter(planned))
 
 
-def _estimate_checks(series: FlowSeries) -> Iterator[AssetChecks]:
-    """Yield the checks of the estimates: one for each level, or one for all levels of the refined flows."""
-    refined = series.mechanism.refines
-    levels_of: list[tuple[list[str], Sequence[int]]] = [(series.released_key, range(series.depth + 1))]
-    if not refined:
-        levels_of = [(series.estimate_key(level), [level]) for level in series.estimated_levels]
-    for asset, levels in levels_of:
+def _estimate_checks(series: Series[Any, Any]) -> Iterator[AssetChecks]:
+    """Yield the checks of the estimates of levels; see :attr:`Series.checked_estimates`."""
+    for asset, levels in series.checked_estimates:
         requires = dict(_REQUIRES["estimates"])
         if max(levels) == 0:
             del requires["children_sum_to_parents"]
-        count = partial(_count_estimates, checks=[*requires], levels=levels, refined=refined)
+        count = partial(_count_estimates, checks=[*requires], levels=levels)
         yield AssetChecks(series, asset[len(series.path) :], requires, count)
 
 
@@ -300,9 +291,9 @@ def _estimated_levels(plan: ReleasePlan) -> list[int]:
     return [0, *levels] if knows_root and levels[0] > 0 else levels
 
 
-def _count_estimates(work: FlowWork, *, checks: Sequence[str], levels: Sequence[int], refined: bool) -> dict[str, int]:
+def _count_estimates(work: FlowWork, *, checks: Sequence[str], levels: Sequence[int]) -> dict[str, int]:
     """Count the violations of each check in the estimates of some levels, each compared with the level above it."""
-    plan, estimate_of = work.plan, partial(work.staged.estimate_table, refined=refined)
+    plan, estimate_of = work.plan, partial(work.staged.estimate_table, refined=work.plan.mechanism.refines)
     violations, estimated = dict.fromkeys(checks, 0), _estimated_levels(plan)
     for above, level in zip([None, *estimated[:-1]], estimated, strict=True):
         if level in levels:
@@ -353,6 +344,16 @@ def _count_histograms(work: TableWork[Any, Any]) -> dict[str, int]:
 def _count_boxes(work: TableWork[Any, Any]) -> dict[str, int]:
     violations = box_violations(work.plan.grid, work.staged.table())
     return {**violations, "spend_is_plan": spend_violations(work.warehouse, work.plan, work.key)}
+
+
+_COUNTS: dict[str, Callable[[Any], dict[str, int]]] = {
+    "geography": _count_areas,
+    "places": _count_places,
+    "flows": _count_flows,
+    "histograms": _count_histograms,
+    "boxes": _count_boxes,
+}
+"""Function that counts the violations of each check, by the name of the checks in ``requirements.yaml``."""
 
 
 def _changed(warehouse: Warehouse, key: ReleaseKey) -> Iterator[str]:

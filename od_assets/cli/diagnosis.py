@@ -36,7 +36,6 @@ from rich.text import Text
 from sqlalchemy.exc import DBAPIError
 
 from od_assets.assets.release import load_period
-from od_assets.assets.steps import counting_options
 from od_assets.checks.expectations import listed_codes, listed_for, record_faults
 from od_assets.checks.release_checks import RECORDS_CHECK, RECORDS_REQUIREMENT
 from od_assets.code_location import BROKEN, load_definitions, unloadable
@@ -57,9 +56,8 @@ from od_assets.resources.dead_runs import PATIENCE, dead_runs
 from od_assets.resources.release_work import ReleaseWork
 from od_assets.resources.warehouse import Warehouse
 from od_assets.runs.period_status import chosen_periods, planned_period
-from od_assets.series.flows import FlowSeries
 from od_assets.series.reading import comparison, declaration, declared_comparisons, declared_releases
-from od_assets.series.series import Series, TableSeries
+from od_assets.series.series import Series
 from od_assets.terminal import WRONG, console, keep_detail_of
 from od_core import Breakdown, OdError, intopt
 from od_core.files.duckdb_session import parquet_rows, scratch_database
@@ -81,7 +79,6 @@ from od_core.periods import Period
 from od_core.privacy.accounting import text_above
 from od_core.publication.bundle import ledger_entries
 from od_core.publication.database import read_whole
-from od_core.records.counting import trip_counts_of
 from od_core.records.faults import filled_with_zeros
 from od_core.records.load import refuse_absent
 from od_core.records.open_file import in_records
@@ -150,7 +147,7 @@ def charged(series: Series[Any, Any], period: str) -> Finding:
             series.plan(geography, period)
             return "nothing is spent yet"
         plan = work.planned(geography)
-        in_parts = isinstance(series, FlowSeries) and series.bands is not None  # whose files are elsewhere
+        in_parts = series.bands is not None  # their files are elsewhere
         lost = [] if in_parts or not work.is_drawn else work.measurements.lost(plan.charged_steps)
         with warehouse.ledger.trial():
             warehouse.ledger.declare(series.domain)
@@ -561,12 +558,8 @@ def _kinds(
 def _counted(work: ReleaseWork[Any, Any], geography: Any, counters: UserCounters | None, records: Path) -> Counted:
     """Return the counts of a file of records, counted as a release would. Raises OdError for unacceptable records."""
     series, period = work.series, work.key.period
-    counted: Counted
-    if isinstance(series, TableSeries):
-        counted = series.count(records, geography, period)
-    else:
-        options = counting_options(series, InspectedFolder(work.warehouse.confidential.path), counters)
-        counted = trip_counts_of(records, series.plan_without_cap(geography, period).tree, period=period, **options)
+    confidential = InspectedFolder(work.warehouse.confidential.path)
+    counted: Counted = series.count(records, geography, period, confidential, counters)
     series.acceptance.refuse_empty(counted.total, series.unit)
     return counted
 

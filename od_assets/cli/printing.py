@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # importing Dagster or pandas takes half a second
 
     from od_assets.runs.jobs import Outcome
     from od_assets.series.series import Series
-    from od_core import Plan, ReleasePlan, Spent
+    from od_core import Plan, Spent
     from od_core.meaning.subject import Subject
     from od_core.published.derived import PublishedFlows
     from od_core.published.explanation import Explanation
@@ -177,14 +177,13 @@ def print_plan(series: Series[Any, Any], plan: Plan, *, verbose: bool) -> None:
     If ``verbose``, add the noise, the expected errors and the exact charge of each step, and the conversions between
     rho and epsilon.
     """
-    from od_core import ReleasePlan
     from od_core.meaning.subject import Subject  # imports NumPy
 
     subject = Subject.of(plan, series.about_facts)
     say("plan.spends", "\n", name=series.name, domain=series.domain, plan=plan)
-    if series.domain.unit.kind == "user_year":
+    if subject.is_of_year:
         console.print(f"{year_text(series, plan, subject)}\n", soft_wrap=True)
-    if isinstance(plan, ReleasePlan):
+    if plan.known_to_within:
         _print_accuracy(plan, subject, verbose=verbose)
     else:
         console.print("\n".join(plan.verdicts()), "\n", sep="")
@@ -218,21 +217,18 @@ def level_names(steps: pd.DataFrame) -> pd.Series:
     return steps["origin_level"] + " x " + steps["destination_level"] + by
 
 
-def _print_accuracy(plan: ReleasePlan, subject: Subject, *, verbose: bool) -> None:
+def _print_accuracy(plan: Any, subject: Subject, *, verbose: bool) -> None:
     """Print how exactly a number of each level is known; if ``verbose``, also noise and expected errors."""
-    nouns = subject.nouns
-    exact, widths = plan.to_frame(), plan.known_to_within
+    nouns, exact, widths = subject.nouns, plan.to_frame(), plan.known_to_within
     levels = level_names(exact)
     columns = {"level": levels, "cells" if plan.segments else nouns.pairs: exact["public_cells"]}
-    if widths:
-        columns["90 % interval, about ±"] = levels.map(widths, "ignore").map(trips_above, "ignore")
-    if verbose or not widths:
+    columns["90 % interval, about ±"] = levels.map(widths, "ignore").map(trips_above, "ignore")
+    if verbose:
         columns["noise of one measurement"] = exact["standard_deviation"].map(rounded)
         columns["expected error"] = exact["expected_error"].map(rounded)
     print_frame(f"Accuracy of {nouns.cells}, in {nouns.counted}", exact[[]].assign(**columns))
-    if widths:
-        say("plan.intervals", "\n", subject=subject)
-    if verbose or not widths:
+    say("plan.intervals", "\n", subject=subject)
+    if verbose:
         say("plan.errors", "\n", subject=subject)
     if plan.mechanism.shrinks or plan.mechanism.leaf_dial is not None:
         declared = plan.mechanism.estimator.texts["name"]
@@ -271,9 +267,7 @@ def print_outcome(outcome: Outcome, *, explain: bool = False) -> None:
     if facts.get("settings_changed"):
         say("run.stays", **facts)
     of_levels = levels.to_dict("records")
-    last = of_levels[
-        plan.tree.depth if plan.table in ("flows", "counts") else -1
-    ]  # area totals follow the levels of flows
+    last = of_levels[max(plan.compared_levels, default=-1)]  # area totals follow the levels of flows
     say("run.contents", subject=subject, release=release, plan=plan, row=kind.row(release), last=last)
     say("run.spent", **facts | {"spent": spent})
     print_promise(subject, spent)

@@ -9,7 +9,7 @@ import webbrowser
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import typer
 import yaml
@@ -153,22 +153,14 @@ def compare(
 
 
 def _flows_named(name: str) -> tuple[ReleaseKey, Release, Certificate]:
-    from od_core import Release
-    from od_core.flows.derived_flows import DerivedFlows
     from od_core.publication.read_back import certificate_of
-    from od_core.published.opening import bundle_folder, open_bundle
+    from od_core.published.opening import bundle_folder, bundle_kind_of, open_bundle
 
     with bundle_folder(project_folders().bundle_named(name)) as folder:
         key, release = open_bundle(folder)
         certificate = certificate_of(folder)
-    if isinstance(release, DerivedFlows):
-        why = "two derived tables may share the noise of a release, so only releases themselves are compared"
-        step = "compare the releases that it is derived from, which its certificate lists as sources"
-        raise OdError("OD-COMPARE-KIND", f"{key} is derived from published releases; {why}", next_step=step)
-    if not isinstance(release, Release):
-        message = f"{key} is not a release of flows; only flows can be compared"
-        raise OdError("OD-COMPARE-KIND", message, next_step="name two releases of flows")
-    return key, release, certificate
+        bundle_kind_of(certificate).refuse_comparison(key)
+    return key, cast("Release", release), certificate
 
 
 def sum_command(releases: list[str], periods: str | None = None, as_json: bool = False) -> None:

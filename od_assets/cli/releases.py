@@ -215,7 +215,7 @@ def decide(
     folders.hold_to_declared(series.domain)
     subject = Subject.of(plan, series.about_facts)
     compared, facts = [*options(plan, epsilon or (), subject)], dict[str, Any](runs=runs, flows=[], source="")
-    if target or table is not None or plan.table in ("flows", "counts"):
+    if target or table is not None or plan.compared_levels:
         of_flows = plan_of_flows(series, plan, "targets and tables of flows", "leave out --target and --table")
         if target:
             least = target_plan(series, plan, target, table, SIMULATED).plan

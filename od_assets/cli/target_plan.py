@@ -264,10 +264,9 @@ def forecast_of(
 
 def plan_of_flows(series: Series[Any, Any], plan: Plan, what: str, step: str) -> ReleasePlan:
     """Return a plan if it is one of flows. Raises OdError if it is not, for which ``what`` is not available."""
-    if not isinstance(plan, ReleasePlan):
-        message = f"{series.name} is a release of {series.kind.contents}; {what} are available only for flows"
-        raise OdError("OD-FORECAST-KIND", message, next_step=step)
-    return plan
+    message = f"{series.name} is a release of {series.kind.contents}; {what} are available only for flows"
+    of_flows: ReleasePlan = plan.for_forecast(OdError("OD-FORECAST-KIND", message, next_step=step))
+    return of_flows
 
 
 def _columns_by(errors: pd.DataFrame, column: str) -> pd.DataFrame:

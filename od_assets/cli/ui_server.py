@@ -13,7 +13,6 @@ References:
     OWASP, Cross-Site Request Forgery Prevention Cheat Sheet: "Verifying Origin With Standard Headers".
 """
 
-import json
 import os
 import re
 import secrets
@@ -46,7 +45,8 @@ from od_assets.project import current_project
 from od_assets.resources.folders import Folders
 from od_core.errors import OdError
 from od_core.files.durable import locked
-from od_core.publication.bundle import ATLAS, REPORT
+from od_core.publication.bundle import ATLAS, CERTIFICATE, REPORT
+from od_core.publication.certificate import read_certificate
 from od_core.published.opening import published_bundles
 
 LOCAL_HOSTS = ("localhost", "127.0.0.1", "[::1]")
@@ -160,7 +160,7 @@ def _report(method: str, path: str, releases: Path, published: Callable[[], Coll
     if page is None or not page.is_file() or page.resolve() != page:
         return absent
     if path.removeprefix(f"{REPORTS}/").rpartition("/")[0] not in published_keys:
-        sources = json.loads((page.parent / "certificate.json").read_bytes()).get("sources", [])
+        sources = read_certificate(page.parent / CERTIFICATE).get("sources", [])
         if not sources or any(source["release"] not in published_keys for source in sources):
             return absent
     headers = _HEADERS | {"Content-Security-Policy": _POLICIES[page.name]}

@@ -1,5 +1,6 @@
 """Define the base of all components, and those that declare a series: flows, group sizes and trips with stops."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -16,7 +17,7 @@ from od_assets.metadata import with_sources
 from od_assets.project import DOMAINS, Project, project_at
 from od_assets.resources.dead_runs import tags_of
 from od_assets.sensors.automation import arrival_sensor, release_schedule
-from od_assets.series.flows import CountSeries, FlowSeries, TripSeries
+from od_assets.series.flows import CountSeries, TripSeries
 from od_assets.series.reading import missing_warehouse, refuse_other_folder
 from od_assets.series.section import Declaration
 from od_assets.series.series import Series
@@ -77,7 +78,7 @@ class Declared(dg.Component, Declaration):  # type: ignore[misc]  # Dagster's ba
 
 def series_definitions(series: Series[Any, Any]) -> dg.Definitions:
     """Return the assets, checks, jobs, schedules and sensors of a series. Raises OdError if a value is wrong."""
-    assets = _assets(series.checked())
+    assets = _ASSETS[series.checked().checked_table](series)
     if series.detail == "publication":
         assets = with_one_measured(assets)
     verification, verify_job, verify_daily = daily_verification(series)
@@ -100,14 +101,12 @@ def series_definitions(series: Series[Any, Any]) -> dg.Definitions:
     )
 
 
-def _assets(series: Series[Any, Any]) -> list[dg.AssetsDefinition]:
-    if isinstance(series, FlowSeries):
-        return flow_assets(series)
-    if isinstance(series, GroupSizeSeries):
-        return group_size_assets(series)
-    if isinstance(series, StopsSeries):
-        return stops_assets(series)
-    raise TypeError(f"there are no assets of {type(series).__name__}")
+_ASSETS: dict[str, Callable[[Any], list[dg.AssetsDefinition]]] = {
+    "flows": flow_assets,
+    "histograms": group_size_assets,
+    "boxes": stops_assets,
+}
+"""Functions that return all assets of a series, by :attr:`Series.checked_table`."""
 
 
 class DeclaredSeries(Declared):

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
-from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Generic, Self, TypeVar
@@ -144,11 +143,9 @@ class ReleaseWork(Generic[P, G]):
         """
         reserved = self.warehouse.ledger.reserved_plan(self.key)
         plan = self.series.plan(geography, self.key.period, is_reserved=reserved is not None)
-        if isinstance(plan, ReleasePlan) and plan.mechanism.estimator.key == "auto":
-            return replace(plan, earlier=self._earlier(plan) if reserved is None else reserved.get(EARLIER))
-        return plan
+        return plan.with_earlier(lambda: self._earlier(plan) if reserved is None else reserved.get(EARLIER))
 
-    def _earlier(self, plan: ReleasePlan) -> Mapping[str, Any] | None:
+    def _earlier(self, plan: Any) -> Mapping[str, Any] | None:
         """Return the evidence of the newest release of an earlier period, which has the same plan.
 
         Another revision of the period is about the same records, and would spend its budget, too.
@@ -376,4 +373,4 @@ class TableWork(ReleaseWork[P, G]):
 
 def work_on(series: Series[Any, Any]) -> type[FlowWork] | type[TableWork[Any, Any]]:
     """Return the class of the work on the releases of a series."""
-    return FlowWork if isinstance(series, FlowSeries) else TableWork
+    return TableWork if series.in_one_table else FlowWork

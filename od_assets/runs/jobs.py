@@ -1,6 +1,5 @@
 """Run the jobs of releases and of comparisons of mechanisms in this process, and report their progress."""
 
-import json
 import logging
 import shutil
 import uuid
@@ -38,6 +37,7 @@ from od_core.privacy.accounting import float_above
 from od_core.privacy.domain import is_of_uncounted
 from od_core.privacy.plan import Step
 from od_core.publication.bundle import CERTIFICATE
+from od_core.publication.certificate import read_certificate
 from od_core.publication.kind import Kind
 
 Tell = Callable[[Progress, TaskID, EventLogEntry], None]
@@ -177,7 +177,7 @@ def run_period(series: Series[Any, Any], job: dg.JobDefinition, period: str, *, 
         is_public = ledger.is_published(key)
         return Outcome({"release": str(key), "published": False, "was_public": is_public, "failures": failures})
     bundle = warehouse.bundle(key)
-    facts = json.loads((bundle / CERTIFICATE).read_text(encoding="utf-8"))
+    facts: dict[str, Any] = dict(read_certificate(bundle / CERTIFICATE))
     kind = series.kind
     release = kind.open(bundle)
     with ledger.one_look():

@@ -24,7 +24,10 @@ from od_core.flows.step import Segments, check_area_totals, measured_levels
 from od_core.geography.codes import WHOLE_SPACE
 from od_core.geography.flow_tree import TreeOrder, equally_deep, level_pair, repeated_names
 from od_core.ledger.confidential import ConfidentialFolder
+from od_core.ledger.user_counters import UserCounters
 from od_core.privacy.accounting import exact_fraction
+from od_core.records.counting import CountOptions, trip_counts_of
+from od_core.records.counts import TripCounts
 from od_core.records.formats import RecordColumns, RecordFormat
 from od_core.records.segments import Breakdown, Derivation, SegmentSource, breakdowns, check_sources, counts_unlisted
 from od_core.records.zone_lists import ZoneList
@@ -236,6 +239,7 @@ class FlowSeries(TreeSeries[ReleasePlan, Sides]):
     spark: Spark | None = None
 
     kind = FLOWS
+    checked_table: ClassVar[str] = "flows"
     protects_trips_alone: ClassVar[bool] = False
     _checked_properties: ClassVar[tuple[str, ...]] = (*("segments", "mechanism", "bands", "uncounted", "engine"),)
 
@@ -346,6 +350,18 @@ class FlowSeries(TreeSeries[ReleasePlan, Sides]):
         return str(level).zfill(len(str(self.depth)))
 
     @property
+    def checked_estimates(self) -> list[tuple[list[str], Sequence[int]]]:
+        """See :attr:`Series.checked_estimates`: one for each level, or one for all levels of the refined flows."""
+        if self.mechanism.refines:
+            return [(self.released_key, range(self.depth + 1))]
+        return [(self.estimate_key(level), [level]) for level in self.estimated_levels]
+
+    @property
+    def states_intervals(self) -> bool:
+        """See :attr:`Series.states_intervals`."""
+        return self.intervals
+
+    @property
     def released_key(self) -> list[str]:
         """Asset key of the estimate whose leaves are published: refined, or of the leaf level."""
         return [*self.path, "refined_flows"] if self.mechanism.refines else self.estimate_key(self.depth)
@@ -404,6 +420,21 @@ class FlowSeries(TreeSeries[ReleasePlan, Sides]):
     def listed_codes(self, geography: Sides) -> tuple[Sequence[str], Sequence[str]]:
         """Return the zone codes of both geographies; see :meth:`Series.listed_codes`."""
         return geography.origin.zones, geography.destination.zones
+
+    def count(self, records: Path, geography: Sides, period: str, *of_users: Any) -> TripCounts:
+        """See :meth:`Series.count`. A run counts into files in place of this, with the same options."""
+        tree = self.plan_without_cap(geography, period).tree
+        return trip_counts_of(records, tree, period=period, **self.counting_options(*of_users))
+
+    def counting_options(self, confidential: ConfidentialFolder, counters: UserCounters | None) -> CountOptions:
+        """Return the options with which records are counted, also by Spark; see :meth:`Series.count`."""
+        return {
+            "unit": self.unit,
+            "key": confidential.key(),
+            "fault_threshold": self.fault_threshold,
+            "breakdowns": self.breakdowns,
+            "counters": counters,
+        }
 
     def plan_without_cap(self, geography: Sides, _period: str) -> ReleasePlan:
         """Return the plan of all periods; see :meth:`Series.plan_without_cap`."""

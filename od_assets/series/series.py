@@ -422,6 +422,15 @@ class Series(Named, Generic[P, G]):
     kind: ClassVar[Kind[Any]]
     """Kind of the releases, which defines how they are published after the measurement."""
 
+    checked_list: ClassVar[str] = "geography"
+    """Name of the checks of the lists of areas or places, in ``requirements.yaml``."""
+
+    checked_table: ClassVar[str]
+    """Name of the asset with the table that is published, and of its checks."""
+
+    in_one_table: ClassVar[bool] = False
+    """Whether releases are measured by a single asset and estimated as one table; otherwise, level by level."""
+
     protects_trips_alone: ClassVar[bool] = True
     """Whether this kind of release can protect only single trips, and counts rows."""
 
@@ -540,6 +549,21 @@ class Series(Named, Generic[P, G]):
         return ()
 
     @property
+    def bands(self) -> Any:
+        """Cuts of a tree into bands, for a release that is processed part by part; None if there are none."""
+        return None
+
+    @property
+    def states_intervals(self) -> bool:
+        """Whether releases are published with their intervals, if they have any."""
+        return True
+
+    @property
+    def checked_estimates(self) -> Sequence[tuple[list[str], Sequence[int]]]:
+        """Key of each asset with estimates of levels that is checked, and these levels."""
+        return ()
+
+    @property
     def records_are_here(self) -> bool:
         """True if this machine reads the files of records. Otherwise Spark reads them where they are stored."""
         return True
@@ -556,6 +580,13 @@ class Series(Named, Generic[P, G]):
         """Return the path of the marker that a period's records are complete; None if the series declares none."""
         marker = None if self.arrivals is None else self.arrivals.complete
         return None if marker is None else self.project.root / marker.format(period=period)
+
+    @abstractmethod
+    def count(self, records: Path, geography: G, period: str, *of_users: Any) -> Counted:
+        """Confidential: count the staged records. Raises OdError if they are unreadable or too many are faulty.
+
+        ``of_users`` are the confidential folder, with the key by which users are counted, and the counters of users.
+        """
 
     @property
     @abstractmethod
@@ -637,10 +668,7 @@ class TableSeries(Series[P, G]):
     """A series whose releases are measured by a single asset and estimated as one table."""
 
     kind: ClassVar[TableKind[Any, Any, Any]]
-
-    @abstractmethod
-    def count(self, records: Path, geography: G, period: str) -> Counted:
-        """Confidential: count the staged records. Raises OdError if they are unreadable or too many are faulty."""
+    in_one_table: ClassVar[bool] = True
 
 
 class TreeSeries(Series[P, G]):

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from pydantic import Field
 
@@ -78,6 +78,7 @@ class GroupSizeSeries(TreeSeries[GroupSizePlan, Geography], TableSeries[GroupSiz
     stated_top_code: int | EstimatedTopCode = Field(..., alias="top_code")
 
     kind = GROUP_SIZES
+    checked_table: ClassVar[str] = "histograms"
     _checked_properties: ClassVar[tuple[str, ...]] = ("grouping", "mechanism", "top_code")
 
     @cached_property
@@ -147,8 +148,8 @@ class GroupSizeSeries(TreeSeries[GroupSizePlan, Geography], TableSeries[GroupSiz
         codes, _ = self.grouping.listed(geography)
         return codes, codes
 
-    def count(self, records: Path, geography: Geography, period: str) -> GroupSizes:
-        """Count the members of every group; see :meth:`TableSeries.count`."""
+    def count(self, records: Path, geography: Geography, period: str, *_of_users: Any) -> GroupSizes:
+        """Count the members of every group; see :meth:`Series.count`."""
         return self.grouping.count(records, geography, period, self.fault_threshold)
 
     @property
@@ -207,6 +208,8 @@ class StopsSeries(TableSeries[StopsPlan, PlaceList]):
     mechanism_options: dict[str, OptionValue] = Field({})
 
     kind = STOPS
+    checked_list: ClassVar[str] = "places"
+    checked_table: ClassVar[str] = "boxes"
     _checked_properties: ClassVar[tuple[str, ...]] = ("mechanism", "edges")
 
     @cached_property
@@ -258,8 +261,8 @@ class StopsSeries(TableSeries[StopsPlan, PlaceList]):
         west, east, south, north = self.map.edges
         return west, east, south, north
 
-    def count(self, records: Path, geography: PlaceList, _period: str) -> Trajectories:
-        """Place every trip on the map; see :meth:`TableSeries.count`."""
+    def count(self, records: Path, geography: PlaceList, _period: str, *_of_users: Any) -> Trajectories:
+        """Place every trip on the map; see :meth:`Series.count`."""
         return place_records(records, geography, self.fault_threshold)
 
     def listed_codes(self, geography: PlaceList) -> tuple[Sequence[str], Sequence[str]]:

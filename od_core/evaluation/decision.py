@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from functools import cached_property, partial
 from typing import Any
 
@@ -18,24 +17,18 @@ from od_core.errors import OdError
 from od_core.evaluation.forecast import ALL_SIZES, CLASS_NAMES, TOO_WIDE, TOTALS, forecast, on_plan
 from od_core.evaluation.known_flows import KnownFlows
 from od_core.evaluation.metrics import leaves_of, sums_by_level
-from od_core.flows.mechanisms import TDAL2, InfTDA, InfTDARefined, StabilityHistogram, VanillaGauss
 from od_core.flows.plan import ReleasePlan
-from od_core.flows.step import sides_of_area_totals
-from od_core.geography.flow_tree import FlowTree, Nodes
+from od_core.geography.flow_tree import Nodes
 from od_core.meaning.subject import Subject
 from od_core.periods import Period
 from od_core.privacy.accounting import exact_fraction, text_above
 from od_core.privacy.domain import PrivacyDomain
 from od_core.privacy.plan import Plan
 from od_core.privacy.posterior import Guarantee
-from od_core.privacy.stability import laplace_reach
 from od_core.publication.certificate import right_of_100
 from od_core.publication.certify import PERIODS_OF_A_YEAR, TRIPS_OF_A_PERSON, clauses
 from od_core.publication.templates import filled
-from od_core.published.explanation import Noise, choices, planned
-
-_COMPARED = (InfTDA(), InfTDARefined(), InfTDARefined(estimate="auto"), TDAL2(), VanillaGauss(), StabilityHistogram())
-"""Mechanisms for flows that the page compares. TDA with a general solver has the errors of InfTDA, and takes longer."""
+from od_core.published.explanation import choices
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +39,7 @@ class Option:
         choice, note: the choice in words, and what else to know.
         plan: its plan; None if the library has no such release.
         errors: mean absolute error of the simulated flows that have trips, at the first and at the last of
-            :func:`compared_levels`, and of the trips from and to each zone, if there are two sides; empty if none was
+            ``compared_levels``, and of the trips from and to each zone, if there are two sides; empty if none was
             simulated.
     """
 
@@ -57,15 +50,8 @@ class Option:
 
     @cached_property
     def within(self) -> tuple[float, ...]:
-        """Half widths of the 90 % intervals of the flows of ``errors``; empty without intervals.
-
-        For other kinds, the number that the noise of one measured number exceeds at most 1 time in 10, if it is known.
-        """
-        if not isinstance(self.plan, ReleasePlan):
-            noise = None if self.plan is None else Noise.of(self.plan)
-            return (float(laplace_reach(noise.scale)),) if noise and noise.is_known else ()
-        levels = compared_levels(self.plan.tree)
-        return () if self.plan.has_threshold else tuple(self.plan.half_widths[levels[k]] for k in (0, -1))
+        """See :attr:`od_core.privacy.plan.Plan.compared_widths`."""
+        return () if self.plan is None else self.plan.compared_widths
 
     @cached_property
     def guess(self) -> int:
@@ -73,23 +59,24 @@ class Option:
         return 100 if self.plan is None else right_of_100(Guarantee.of(self.plan.spent))
 
     def with_errors(self, table: KnownFlows, runs: int) -> Option:
-        """Return the option with the errors of simulated flows, unless the noise is too wide to be drawn.
+        """Return the option of flows with the errors of simulated ones, unless the noise is too wide to be drawn.
 
         Raises OdError as :func:`od_core.evaluation.forecast.forecast` does.
         """
+        plan: Any = self.plan
+        if plan is None:
+            return self
         try:
-            found = forecast(self.plan, table, runs) if isinstance(self.plan, ReleasePlan) else None
+            found = forecast(plan, table, runs)
         except OdError as error:
             if error.code != TOO_WIDE:
                 raise
-            found = None
-        if found is None or not isinstance(self.plan, ReleasePlan):
             return self
         found = found[~found["size_class"].isin([ALL_SIZES, CLASS_NAMES[0]])]
         found = found[found["breakdown"] == TOTALS] if "breakdown" in found else found
-        levels = compared_levels(self.plan.tree)
+        levels = [*plan.compared_levels]
         ends = [found[found["level"] == level] for level in sorted({levels[0], levels[-1]})]
-        totals = [] if self.plan.tree.has_one_side else [found[found["level"] > self.plan.tree.depth]]
+        totals = [] if plan.tree.has_one_side else [found[found["level"] > levels[-1]]]
         means = (np.average(of["mean_abs_error"], weights=of["cells"]) for of in (*ends, *totals) if len(of))
         return replace(self, errors=tuple(map(float, means)))
 
@@ -108,38 +95,20 @@ def options(plan: Plan, epsilons: Sequence[str] = (), subject: Subject | None = 
     cases: list[tuple[str, Callable[[], Plan], str]] = []
     for each in compared:
         budget = replace(plan.budget, rho=None, epsilon=each)
-        cases.append((f"epsilon {text_above(each)}", partial(planned, plan, plan.unit, budget), ""))
+        cases.append((f"epsilon {text_above(each)}", partial(plan.replanned, plan.unit, budget), ""))
     for decision, choice, unit, budget, note in choices(plan, subject or Subject.of(plan)):
-        if decision in ("unit", "m") and isinstance(plan, ReleasePlan):
-            cases.append((choice, partial(planned, plan, unit, budget), note))
-    if isinstance(plan, ReleasePlan) and plan.mechanism.refines and sides_of_area_totals(plan.tree):
-        other = Fraction(1, 10) if plan.area_totals is None else None
-        choice = "area totals not measured" if other is None else "area totals measured, with 1/10 of the budget"
-        cases.append((choice, partial(replace, plan, area_totals=other), ""))
-    for mechanism in _COMPARED if isinstance(plan, ReleasePlan) else ():
-        if (mechanism.name, mechanism.options) != (plan.mechanism.name, plan.mechanism.options):
-            name = mechanism.name + (", estimate auto" if mechanism.estimate == "auto" else "")
-            note = "its numbers may be below 0" if mechanism.measures == "all_leaves" else ""
-            cases.append((f"mechanism {name}", partial(planned, plan, plan.unit, plan.budget, mechanism), note))
-    for choice, make, note in cases:
+        if decision in ("unit", "m") and not plan.protects_trips_alone:
+            cases.append((choice, partial(plan.replanned, unit, budget), note))
+    for choice, make, note in (*cases, *plan.variants()):
         try:
             made = make()
-            yield Option(choice, made, "; ".join(filter(None, (note, Noise.of(made).note))))
+            yield Option(choice, made, "; ".join(filter(None, (note, made.detail_noise().note))))
         except OdError as error:  # the library has no such release
             yield Option(choice, None, f"not defined: {error.message}")
 
 
-def compared_levels(tree: FlowTree) -> list[int]:
-    """Return up to three levels of a flow tree: coarse, middle and most detailed.
-
-    At each, origins and destinations are at the same level of their geographies, if both have levels.
-    """
-    square = [level for level in range(1, tree.depth + 1) if tree.has_one_side or len({*tree.level_pair(level)}) == 1]
-    return sorted({square[0], square[len(square) // 2], tree.depth})
-
-
 def named_flows(plan: ReleasePlan, table: KnownFlows) -> Iterator[dict[str, Any]]:
-    """Yield three flows of a public table at each of :func:`compared_levels`: the largest, the median, and one between.
+    """Yield three flows of a public table at each compared level: the largest, the median, and one between.
 
     They are between different areas where there are such flows. Each has the names of the ``levels`` and ``areas`` of
     its ends, its ``trips`` in the table, and ``within``: half its 90 % interval at most, in trips; None without one.
@@ -147,7 +116,7 @@ def named_flows(plan: ReleasePlan, table: KnownFlows) -> Iterator[dict[str, Any]
     """
     tree = plan.tree
     sums = [*sums_by_level(tree, leaves_of(tree, on_plan(table, plan)))]
-    for level in compared_levels(tree):
+    for level in plan.compared_levels:
         first, trips = tree.pairs_at(sums[level][0]), sums[level][1]
         nodes = tree.ancestors_of(Nodes(tree.depth, first.origin, first.destination, trips), level)
         order = np.argsort(-trips, kind="stable")
@@ -189,13 +158,9 @@ def decision_page(series: Any, plan: Plan, compared: Sequence[Option], periods: 
         compared: the decision, and then the options that it refuses.
         periods: the declared periods.
     """
-    levels: list[str] = []
-    if isinstance(plan, ReleasePlan):
-        sides = (plan.tree.level_names[k][: len(plan.tree.listed_sides)] for k in compared_levels(plan.tree))
-        levels = [" x ".join(dict.fromkeys(names)) for names in sides]
     subject = Subject.of(plan, series.about_facts)
     values = {
-        "levels": levels,
+        "levels": [*plan.compared_levels.values()],
         "risks": risks(plan, series.domain, periods[0]),
         "subject": subject,
         "clauses": clauses(subject),

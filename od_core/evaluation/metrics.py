@@ -16,7 +16,6 @@ from od_core.flows.accuracy import most_leaves
 from od_core.flows.arrays import Integers
 from od_core.flows.plan import ReleasePlan
 from od_core.flows.release import Release
-from od_core.flows.step import ThresholdStep
 from od_core.geography.flow_tree import FlowTree, Nodes
 from od_core.notebook import Confidential
 from od_core.privacy.unit import LARGEST_WEIGHT, TRIP
@@ -167,8 +166,9 @@ def bound_of(plan: ReleasePlan, trips: int) -> list[float] | None:
     All bounds hold together with probability 1 - ``BETA``. ``trips`` is the public number of trips.
     """
     step = plan.steps[-1]
-    if isinstance(step, ThresholdStep):
-        return proposition_1_stability(plan.tree, step.scale, step.threshold, trips=trips)
+    if plan.has_threshold:
+        facts = step.noise_facts
+        return proposition_1_stability(plan.tree, Fraction(facts["scale"]), facts["threshold"], trips=trips)
     if plan.mechanism.measures == "all_leaves":
         return proposition_1_gauss(plan.tree, step.variance)
     return theorem_4(plan) if plan.mechanism.name in TOP_DOWN else None

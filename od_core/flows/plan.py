@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cached_property
-from typing import Any
+from functools import cached_property, partial
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -24,7 +24,7 @@ from od_core.flows.accuracy import (
     verdict,
 )
 from od_core.flows.interval_ends import half_width
-from od_core.flows.mechanisms import MECHANISMS, Mechanism
+from od_core.flows.mechanisms import COMPARED, MECHANISMS, Mechanism
 from od_core.flows.optimal_shares import VarianceModel, minimised_error
 from od_core.flows.step import (
     AreaTotalStep,
@@ -46,6 +46,7 @@ from od_core.privacy.budget import Budget, Spent
 from od_core.privacy.neighbours import DEFAULT_ACCEPTANCE, Acceptance, Neighbours, NodeSizes, nodes_that_hold
 from od_core.privacy.plan import (
     EARLIER,
+    DetailNoise,
     GaussianStep,
     Plan,
     Step,
@@ -54,6 +55,7 @@ from od_core.privacy.plan import (
     UncountedStep,
     plan_defect,
     share_of_table,
+    stated_options,
 )
 from od_core.privacy.shares import MinimiseRule
 from od_core.privacy.unit import PrivacyUnit
@@ -141,6 +143,8 @@ class ReleasePlan(Plan):
         OdError: If the segments, the number of uncounted trips, the area totals or the bands do not suit the mechanism,
             the tree and the unit, or if no steps have the budget.
     """
+
+    protects_trips_alone: ClassVar[bool] = False
 
     tree: FlowTree
     unit: PrivacyUnit
@@ -460,6 +464,81 @@ class ReleasePlan(Plan):
             "OD-LEVEL-UNMEASURED", f"level {level} is not measured", next_step="see plan.steps for the measured levels"
         )
 
+    def replanned(self, unit: PrivacyUnit, budget: Budget, mechanism: Mechanism | None = None) -> ReleasePlan:
+        """Return the plan with another unit and budget, or mechanism; see the base class.
+
+        Another mechanism has its own shares, and area totals only if it can have them.
+        """
+        changed = mechanism or self.mechanism
+        plan = partial(
+            plan_release,
+            self.tree.origin,
+            unit=unit,
+            mechanism=changed,
+            tree=self.tree.order,
+            destination_geography=self.tree.destination,
+            bands=self.bands,
+            acceptance=self.acceptance,
+            segments=self.segments,
+            uncounted=self.uncounted if unit.kind == self.unit.kind else None,
+            area_totals=self.area_totals if changed.refines else None,
+        )
+        shares = budget.shares if mechanism is None else None
+        if isinstance(shares, tuple) and shares[0] != "geometric":
+            # If the root becomes measured or exact, the listed shares gain or lose one; the others keep their
+            # proportions.
+            listed = plan(budget=replace(budget, shares=None))
+            levels = listed.tree.depth + (0 if listed.publishes_total and listed.segments is None else 1)
+            if levels == len(shares) + 1:
+                shares = (Fraction(1, levels), *(share * (levels - 1) / levels for share in shares))
+            elif levels == len(shares) - 1:
+                shares = tuple(share / sum(shares[1:]) for share in shares[1:])
+        return plan(budget=replace(budget, shares=shares))
+
+    def detail_noise(self, measured: Any = None) -> DetailNoise:
+        """Return the noise of the flows between zones; see the base class."""
+        if self.has_threshold:
+            return super().detail_noise(measured)
+        variance = self.step(self.tree.depth).variance
+        return DetailNoise(variance, math.sqrt(variance), self.expected_errors[-1])
+
+    @property
+    def compared_levels(self) -> dict[int, str]:
+        """Names, by level, of up to three levels of the flow tree: coarse, middle and most detailed.
+
+        At each, origins and destinations are at the same level of their geographies, if both have levels.
+        """
+        tree, sides = self.tree, len(self.tree.listed_sides)
+        square = [level for level in range(1, tree.depth + 1) if sides == 1 or len({*tree.level_pair(level)}) == 1]
+        chosen = sorted({square[0], square[len(square) // 2], tree.depth})
+        return {level: " x ".join(dict.fromkeys(tree.level_names[level][:sides])) for level in chosen}
+
+    @property
+    def compared_widths(self) -> tuple[float, ...]:
+        """Half widths of the 90 % intervals at the first and the last of :attr:`compared_levels`; () without any."""
+        first, *_ = self.compared_levels
+        return () if self.has_threshold else tuple(self.half_widths[level] for level in (first, self.tree.depth))
+
+    def variants(self) -> Iterator[tuple[str, Callable[[], ReleasePlan], str]]:
+        """Yield the plan with area totals, or without, and with other mechanisms; see the base class."""
+        if self.mechanism.refines and sides_of_area_totals(self.tree):
+            other = Fraction(1, 10) if self.area_totals is None else None
+            choice = "area totals not measured" if other is None else "area totals measured, with 1/10 of the budget"
+            yield choice, partial(replace, self, area_totals=other), ""
+        for mechanism in COMPARED:
+            if (mechanism.name, mechanism.options) != (self.mechanism.name, self.mechanism.options):
+                name = mechanism.name + (", estimate auto" if mechanism.estimate == "auto" else "")
+                note = "its numbers may be below 0" if mechanism.measures == "all_leaves" else ""
+                yield f"mechanism {name}", partial(self.replanned, self.unit, self.budget, mechanism), note
+
+    def with_earlier(self, found: Callable[[], Mapping[str, Any] | None]) -> ReleasePlan:
+        """Return the plan with what earlier releases showed of its rule of estimation, if it chooses one."""
+        return replace(self, earlier=found()) if self.mechanism.estimator.key == "auto" else self
+
+    def for_forecast(self, _refusal: OdError) -> ReleasePlan:
+        """Return the plan; see the base class."""
+        return self
+
     def to_frame(self) -> pd.DataFrame:
         """Return a table with one row per step.
 
@@ -516,6 +595,21 @@ class ReleasePlan(Plan):
             **({} if self.area_totals is None else {"area_totals": str(self.area_totals)}),
             **({} if self.earlier is None else {EARLIER: json.loads(json.dumps(self.earlier, sort_keys=True))}),
         }
+
+    @classmethod
+    def from_facts(cls, facts: Mapping[str, Any], origin: Geography, destination: Geography) -> ReleasePlan:
+        """Return the plan whose :meth:`facts` are given, if this version of the software plans it so."""
+        plan = plan_release(
+            origin,
+            destination_geography=destination,
+            tree=facts["tree"],
+            bands=Bands.from_facts(facts["bands"]) if "bands" in facts else None,
+            segments=Segments.from_facts(facts.get("segments")),
+            uncounted=Uncounted.from_facts(facts.get("uncounted")),
+            area_totals=facts.get("area_totals"),
+            **stated_options(facts, MECHANISMS),
+        )
+        return replace(plan, earlier=facts.get(EARLIER))
 
 
 def plan_release(

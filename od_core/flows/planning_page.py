@@ -77,13 +77,12 @@ def planning_page(plan: Plan, name: str, cap: Fraction | None = None, periods: i
     return before + facts.replace("<", "\\u003c") + after
 
 
-def planning_facts(plan: Plan, name: str, cap: Fraction | None = None, periods: int = 12) -> dict[str, Any]:
+def planning_facts(plan: Any, name: str, cap: Fraction | None = None, periods: int = 12) -> dict[str, Any]:
     """Return the facts from which the page computes, ready for JSON. ``atlas/src/planning/facts.ts`` describes them.
 
     Arguments and errors are those of :func:`planning_page`.
     """
-    if not isinstance(plan, ReleasePlan):
-        raise _refused(f"{name} does not release flows")
+    plan = plan.for_forecast(_refused(f"{name} does not release flows"))
     if plan.has_threshold:
         raise _refused(f"mechanism {plan.mechanism.name!r} has a threshold, which depends on the records")
     if plan.uncounted is not None:

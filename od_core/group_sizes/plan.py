@@ -6,6 +6,7 @@ See "An estimated top code" in ``docs/explanation/group-sizes.md`` [kuo2018count
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -22,7 +23,7 @@ from od_core.group_sizes.merging import refuse_too_many
 from od_core.privacy.accounting import exact_fraction, float_above
 from od_core.privacy.budget import Budget
 from od_core.privacy.neighbours import DEFAULT_ACCEPTANCE, Acceptance
-from od_core.privacy.plan import LaplaceStep, Plan, Step, Table, plan_defect
+from od_core.privacy.plan import LaplaceStep, Plan, Step, Table, plan_defect, stated_options
 from od_core.privacy.stability import laplace_reach, least_reach
 from od_core.privacy.unit import PrivacyUnit
 
@@ -168,6 +169,12 @@ class GroupSizePlan(Plan):
         """The steps that measure levels, top first. Their noise has the same scale."""
         return self.steps if self.top_code_estimate is None else self.steps[1:]
 
+    def replanned(self, unit: PrivacyUnit, budget: Budget) -> GroupSizePlan:
+        """Return the plan with another unit and budget; see the base class."""
+        options: dict[str, Any] = {"mechanism": self.mechanism, "acceptance": self.acceptance}
+        options["top_code"] = self.top_code_estimate or self.frame.top_code
+        return plan_group_sizes(self.frame.geography, self.frame.groups, unit=unit, budget=budget, **options)
+
     def to_frame(self) -> pd.DataFrame:
         """Return a table with one row per step.
 
@@ -210,6 +217,16 @@ class GroupSizePlan(Plan):
             "geography": self.frame.geography.digest,
             **({} if self.frame.geography.unknown is None else {"unknown_zone": self.frame.geography.unknown}),
         }
+
+    @classmethod
+    def from_facts(cls, facts: Mapping[str, Any], geography: Geography, groups: Counts) -> GroupSizePlan:
+        """Return the plan whose :meth:`facts` are given, if this version of the software plans it so.
+
+        ``groups`` is the public number of groups of every leaf area of the geography.
+        """
+        stated = facts["top_code"]
+        top_code = TopCodeEstimate.from_facts(stated) if isinstance(stated, dict) else stated
+        return plan_group_sizes(geography, groups, top_code=top_code, **stated_options(facts, MECHANISMS))
 
 
 def plan_group_sizes(

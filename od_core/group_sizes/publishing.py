@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from od_core.geography.geography import Geography, level_up_to
 from od_core.group_sizes.groups import Counts, GroupSizes
 from od_core.group_sizes.intervals import listed_sizes
-from od_core.group_sizes.mechanisms import MECHANISMS
-from od_core.group_sizes.plan import MEASURED, MISSED, GroupSizePlan, TopCodeEstimate, margin, plan_group_sizes
+from od_core.group_sizes.plan import MEASURED, MISSED, GroupSizePlan, margin
 from od_core.group_sizes.release import GroupSizeRelease, estimated, frame_of, measure_plan
 from od_core.ledger.measurements import NoisyVector
 from od_core.ledger.staged_files import StagedTable
@@ -27,12 +26,12 @@ from od_core.privacy.accounting import float_above
 from od_core.privacy.budget import Spent
 from od_core.privacy.plan import LaplaceStep, Step, with_fields
 from od_core.privacy.stability import laplace_reach
-from od_core.publication.certificate import Certificate, confidence, has_intervals, subject_of
+from od_core.publication.certificate import Certificate, confidence, format_of, has_intervals, subject_of
 from od_core.publication.certify import guarantee_sentences
 from od_core.publication.columns import CONFIDENCE, public_table
 from od_core.publication.kind import ReleaseContext, TableKind
 from od_core.publication.number_formats import Scale, class_text, one_three_ten, places_of_largest, size_classes
-from od_core.publication.read_back import certificate_and_tables, changed, pure_plan, stated_spent
+from od_core.publication.read_back import certificate_and_tables, changed, refuse_other_plan, stated_spent
 from od_core.publication.tables import BundleFile, areas_files, areas_table, public_files, published_geography
 from od_core.publication.templates import filled, filled_data, filled_markup
 
@@ -79,7 +78,7 @@ FIRST_WITH_EXACT_ENDS = 7
 
 def _as_stated(release: GroupSizeRelease, certificate: Certificate) -> GroupSizeRelease:
     """Return a release with the intervals of the bundle format that its certificate states."""
-    return with_fields(release, exact=certificate.get("bundle_format", 1) >= FIRST_WITH_EXACT_ENDS)
+    return with_fields(release, exact=format_of(certificate) >= FIRST_WITH_EXACT_ENDS)
 
 
 def open_group_sizes(bundle: str | Path) -> GroupSizeRelease:
@@ -108,16 +107,10 @@ def open_group_sizes(bundle: str | Path) -> GroupSizeRelease:
 
 def _plan(facts: dict[str, Any], areas: pd.DataFrame, groups: pd.DataFrame, version: str | None) -> GroupSizePlan:
     geography = published_geography(areas, facts["geography"], facts.get("unknown_zone"), version)
-    top_code = facts["top_code"]
     per_area = groups.set_index("area")["groups"].reindex(list(geography.zones)).to_numpy(dtype=np.int64)
-    return pure_plan(
-        plan_group_sizes,
-        geography,
-        per_area,
-        facts=facts,
-        mechanisms=MECHANISMS,
-        top_code=TopCodeEstimate.from_facts(top_code) if isinstance(top_code, dict) else top_code,
-    )
+    plan = GroupSizePlan.from_facts(facts, geography, per_area)
+    refuse_other_plan(plan, facts)
+    return plan
 
 
 # Report. The words and the layout are in the templates.
@@ -334,6 +327,11 @@ class GroupSizeKind(TableKind[GroupSizePlan, GroupSizes, GroupSizeRelease]):
         rows = list(zip(names, classed.tolist(), lengths.tolist(), strict=True))
         drawn = {title: filled_markup("bars.svg", title=title, rows=rows)}
         return drawn if confidence(certificate) is None else drawn | {BAND: _band(_as_stated(release, certificate))}
+
+    def shown(self, release: GroupSizeRelease) -> dict[str, Any]:
+        """Return the number of groups, the top code and the mechanism."""
+        frame, mechanism = release.frame, release.plan.mechanism.name
+        return {"groups": int(frame.groups.sum()), "top_code": frame.top_code, "mechanism": mechanism}
 
     open = staticmethod(open_group_sizes)
     measure = staticmethod(measure_plan)

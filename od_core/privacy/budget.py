@@ -79,6 +79,13 @@ class Budget(Shown):
         object.__setattr__(self, "conversion", conversion)
         object.__setattr__(self, "shares", None if shares is None else checked_shares(shares))
 
+    @classmethod
+    def from_facts(cls, facts: Mapping[str, Any]) -> Budget:
+        """Return the budget that the facts of a plan state. Raises KeyError if one is missing."""
+        rho = facts["rho"] if facts["epsilon"] is None else None
+        options = {name: facts.get(name) for name in ("conversion", "shares")}
+        return cls(facts["epsilon"], facts["delta"], rho=rho, **options)
+
     def conversion_for(self, default: str, shifted_cells: Sequence[int] | None) -> str:
         """Return the name of the conversion to use: the budget's own, or the mechanism's ``default`` if it has none.
 

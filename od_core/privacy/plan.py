@@ -11,11 +11,11 @@ from __future__ import annotations
 import json
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeVar, cast
 
 from od_core.errors import OdError
 from od_core.files.durable import facts_digest
@@ -25,8 +25,9 @@ from od_core.privacy.accounting import Number, exact_fraction, promise_text, tex
 from od_core.privacy.budget import Budget, Charge, Spent, refuse_wrong_charge, wrong_charge
 from od_core.privacy.domain import Charged, rho_of_year
 from od_core.privacy.neighbours import Acceptance, Neighbours, NodeSizes, sensitivity_of_leaves
-from od_core.privacy.stability import stability_threshold
+from od_core.privacy.stability import laplace_reach, stability_threshold
 from od_core.privacy.unit import PrivacyUnit
+from od_core.registry import Registry
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -183,12 +184,41 @@ class Mechanism(Protocol):
         return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in given.items()}
 
 
+@dataclass(frozen=True)
+class DetailNoise:
+    """The noise of the most detailed table of a plan.
+
+    Attributes:
+        scale: a variance, or the scale of Laplace noise.
+        deviation: standard deviation of one measured number. For Laplace noise, it is sqrt(2) times the scale, which is
+            slightly more than that of its discrete form.
+        error: expected error of the published flows; None if it is not defined.
+        note: which pairs a mechanism with a threshold drops, or why the noise is not known; else empty.
+        is_known: False if the noise depends on what is drawn first. The numbers then are those of another noise of the
+            release, which have the same ratios.
+    """
+
+    scale: Fraction
+    deviation: float
+    error: float | None = None
+    note: str = ""
+    is_known: bool = True
+
+    @classmethod
+    def laplace(cls, scale: Fraction, note: str = "", *, is_known: bool = True) -> Self:
+        """Return Laplace noise of a scale."""
+        return cls(scale, math.sqrt(2 * scale**2), note=note, is_known=is_known)
+
+
 class Plan(Shown, ABC):
     """The fixed list of steps of one release, with the public facts that determine it.
 
     Attributes:
         acceptance: rules that decide which records are counted, and which inputs are refused.
+        protects_trips_alone: whether plans of this class can protect only single trips, and count rows.
     """
+
+    protects_trips_alone: ClassVar[bool] = True
 
     unit: PrivacyUnit
     budget: Budget
@@ -272,6 +302,53 @@ class Plan(Shown, ABC):
         """Return a table with one row per step: the measured query, the noise and the charge."""
 
     @abstractmethod
+    def replanned(self, unit: PrivacyUnit, budget: Budget) -> Plan:
+        """Return the plan of a release with the same public facts, but another unit and budget.
+
+        Raises OdError if the library has no such release.
+        """
+
+    def detail_noise(self, _measured: Any = None) -> DetailNoise:
+        """Return the noise of the most detailed table, by default that of the last step, which is Laplace noise.
+
+        ``_measured`` are the measurements of a release, for plans whose noise depends on what is drawn first.
+        """
+        facts = self.steps[-1].noise_facts
+        below = f"pairs with a noisy count below {facts['threshold']} are dropped" if "threshold" in facts else ""
+        return DetailNoise.laplace(Fraction(facts["scale"]), below)
+
+    @property
+    def compared_levels(self) -> dict[int, str]:
+        """Names, by level, of up to three levels at which releases are simulated; empty if they cannot be."""
+        return {}
+
+    @property
+    def compared_widths(self) -> tuple[float, ...]:
+        """What the noise of one number of the most detailed table exceeds at most 1 time in 10, if it is known."""
+        noise = self.detail_noise()
+        return (float(laplace_reach(noise.scale)),) if noise.is_known else ()
+
+    @property
+    def known_to_within(self) -> dict[str, float]:
+        """Half width of the 90 % interval of the flows of each level, by names of levels; empty if there are none."""
+        return {}
+
+    def variants(self) -> Iterator[tuple[str, Callable[[], Plan], str]]:
+        """Yield choices that only plans of this class have: in words, with the function that plans it, and a note."""
+        yield from ()
+
+    def with_earlier(self, _found: Callable[[], Mapping[str, Any] | None]) -> Self:
+        """Return the plan with what earlier releases of its series showed, if it depends on that; see :data:`EARLIER`.
+
+        ``_found`` is called only if it does.
+        """
+        return self
+
+    def for_forecast(self, refusal: OdError) -> Any:
+        """Return the plan if releases of flows can be simulated by it. Raises ``refusal`` if not."""
+        raise refusal
+
+    @abstractmethod
     def verdicts(self) -> list[str]:
         """Return sentences on which numbers can be read despite the noise, one per level or noise distribution.
 
@@ -309,6 +386,16 @@ class Plan(Shown, ABC):
     def counts_digest(self) -> str:
         """The same without the fact on earlier releases, which decides no count and is fixed when it is reserved."""
         return facts_digest({name: fact for name, fact in self.facts().items() if name != EARLIER})
+
+
+def stated_options(facts: Mapping[str, Any], mechanisms: Registry[Any]) -> dict[str, Any]:
+    """Return the arguments of the functions that plan releases which :meth:`Plan.facts` of every class state."""
+    return {
+        "unit": PrivacyUnit.from_facts(facts),
+        "budget": Budget.from_facts(facts),
+        "mechanism": mechanisms.make(facts["mechanism"], **facts["mechanism_options"]),
+        "acceptance": Acceptance.from_facts(facts["acceptance"]),
+    }
 
 
 def with_fields(result: R, **stated: object) -> R:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, TypeGuard, get_args
+from typing import Any, Literal, TypeGuard, get_args
 
 from od_core.errors import OdError
 from od_core.notebook import Shown
@@ -144,6 +145,17 @@ class PrivacyUnit(Shown):
         if self.kind != "user_year":
             return {}
         return {"max_trips_year": self.max_trips_year, "id_pattern": self.id_pattern}
+
+    @classmethod
+    def from_facts(cls, facts: Mapping[str, Any]) -> PrivacyUnit:
+        """Return the unit that the facts of a plan state. Raises KeyError if one is missing."""
+        return cls(
+            facts["unit"],
+            facts["neighbours"],
+            facts.get("user_column"),
+            None if facts["unit"] == "trip" else facts["contribution_bound"],
+            **{name: facts.get(name) for name in ("max_weight", "max_trips_year", "id_pattern", "max_trips_pair")},
+        )
 
 
 TRIP = PrivacyUnit("trip")

@@ -36,7 +36,7 @@ from od_core.files.durable import (
 )
 from od_core.ledger.chain import BUNDLE_FORMAT, EntryName
 from od_core.parallel import in_order, meanwhile
-from od_core.publication.certificate import Certificate, certificate_digest
+from od_core.publication.certificate import Certificate, certificate_digest, format_of, read_certificate
 from od_core.publication.file_formats import is_read_whole, opens, refuse_faulty_files, refuse_unreadable, same_content
 from od_core.publication.kind import BundleKind, T
 from od_core.publication.tables import BundleFile
@@ -441,7 +441,7 @@ def _zipped(folder: Path, target: Path) -> Iterator[None]:
 
 
 def _release(folder: Path) -> str:
-    return str(json.loads((folder / CERTIFICATE).read_text(encoding="utf-8"))["release"])
+    return read_certificate(folder / CERTIFICATE)["release"]
 
 
 def bundle_faults(folder: Path) -> Iterator[str]:
@@ -546,7 +546,7 @@ def write_bundle(
 def bundle_tables(kind: BundleKind[T], release: T, certificate: Certificate) -> list[BundleFile]:
     """Return the files with the tables of a release in the formats that its certificate states, below their folders."""
     files = list(kind.files(release, certificate))
-    if certificate.get("bundle_format", 1) < _FIRST_WITH_FOLDERS:
+    if format_of(certificate) < _FIRST_WITH_FOLDERS:
         return files
     placed = []
     for file in files:

@@ -6,9 +6,11 @@ fields for programs of others.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from fractions import Fraction
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, NotRequired, TypedDict
 
@@ -126,6 +128,27 @@ class Certificate(TypedDict):
     uncounted: NotRequired[dict[str, Any]]
 
 
+def read_certificate(file: Path) -> Certificate:
+    """Return the certificate in a file. Raises OSError or ValueError if there is none that can be read."""
+    certificate: Certificate = json.loads(file.read_text(encoding="utf-8"))
+    return certificate
+
+
+def format_of(certificate: Certificate) -> int:
+    """Return the format of a release's bundle, which the first certificates do not state."""
+    return certificate.get("bundle_format", 1)
+
+
+def about_of(certificate: Certificate) -> dict[str, str]:
+    """Return the publisher's words about a series, by name; empty if there are none."""
+    return certificate.get("about", {})
+
+
+def is_derived(certificate: Certificate) -> bool:
+    """Return whether a bundle follows from those of releases, so that nothing was measured for it."""
+    return "sources" in certificate
+
+
 def has_intervals(certificate: Certificate) -> bool:
     """Return whether a release is published with intervals, which the first bundles of some kinds do not have."""
     return certificate.get("interval") is not None
@@ -141,7 +164,7 @@ FIRST_WITH_SUBJECT = 10
 
 def is_selected(certificate: Certificate) -> bool:  # a filter
     """Return whether the intervals of a bundle hold for numbers that are read because they were released above 0."""
-    return certificate.get("bundle_format", 1) >= FIRST_WITH_SELECTION
+    return format_of(certificate) >= FIRST_WITH_SELECTION
 
 
 def subject_of(certificate: Certificate) -> Subject:  # a filter
@@ -175,7 +198,7 @@ def titled(certificate: Certificate, otherwise: str) -> str:
 
     Without one, it is ``otherwise`` with the text of the period.
     """
-    title, period = certificate.get("about", {}).get("title"), certificate["period"]
+    title, period = about_of(certificate).get("title"), certificate["period"]
     return f"{otherwise}, {period}" if title is None else f"{title}, {Period(period).in_words}"
 
 
@@ -192,7 +215,7 @@ def guarantee_of(certificate: Certificate) -> Guarantee:
     it is that of the release with the weakest promise, because the records of one unit are of one period.
     """
     spent = certificate["spent"]
-    if "sources" in certificate:
+    if is_derived(certificate):
         name: Literal["all_periods", "one_period"] = "one_period"
         if certificate["unit"] in ("user", "user_year"):
             name = "all_periods"

@@ -26,7 +26,7 @@ from od_core.privacy.neighbours import Acceptance
 from od_core.privacy.plan import Plan
 from od_core.privacy.posterior import Guarantee
 from od_core.publication.bundle import CERTIFICATE, KEPT, USUAL_FORMATS
-from od_core.publication.certificate import Certificate, CheckResult
+from od_core.publication.certificate import Certificate, CheckResult, read_certificate
 from od_core.publication.kind import Kind, R, ReleaseContext
 from od_core.publication.read_back import REPAIR
 from od_core.publication.templates import filled_data
@@ -171,9 +171,9 @@ def context_of(kind: Kind[R], ledger: Ledger, key: ReleaseKey, data_set: str, re
         kept, folder = releases.parent / KEPT / newest.folder, releases / newest.folder
         folder = kept if kept.exists() else folder  # it was withdrawn after this release was published
         try:
-            certificate: dict[str, Any] = json.loads((folder / CERTIFICATE).read_text(encoding="utf-8"))
+            certificate = read_certificate(folder / CERTIFICATE)
             if certificate["format"] == kind.format:
-                previous, facts = (newest, kind.open(folder)), certificate
+                previous, facts = (newest, kind.open(folder)), dict(certificate)
         except (OdError, OSError, ValueError, KeyError, TypeError):
             raise OdError(
                 "OD-PREVIOUS-ABSENT",

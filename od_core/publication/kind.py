@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 import pandas as pd
 from markupsafe import Markup
 
+from od_core.errors import OdError
 from od_core.geography.geography import Geography
 from od_core.ledger.balance import Balance
 from od_core.ledger.measurements import Measured, Measurements, NoisyVector
@@ -62,11 +63,13 @@ class BundleKind(ABC, Generic[T]):
     Attributes:
         contents: content of the bundle in the words of summaries, such as ``flows``.
         format: format that the certificate states.
+        is_derived: whether the bundle follows from those of releases, so that nothing was measured for it.
         what: what derived flows are, in words that end before the number of releases; empty for a kind of release.
     """
 
     contents: ClassVar[str]
     format: ClassVar[str]
+    is_derived: ClassVar[bool] = False
     what: ClassVar[str] = ""
 
     @abstractmethod
@@ -80,6 +83,11 @@ class BundleKind(ABC, Generic[T]):
     @abstractmethod
     def open(self, bundle: Path, /) -> T:
         """Return the release in a bundle's folder. Raises OdError if the files do not fit the certificate."""
+
+    def refuse_comparison(self, key: ReleaseKey) -> None:
+        """Raise OdError unless releases of this kind are compared with earlier ones; ``key`` is in the message."""
+        message = f"{key} is not a release of flows; only flows can be compared"
+        raise OdError("OD-COMPARE-KIND", message, next_step="name two releases of flows")
 
 
 class Kind(BundleKind[R]):
@@ -112,6 +120,14 @@ class Kind(BundleKind[R]):
     @abstractmethod
     def pictures(self, release: R, certificate: Certificate) -> Mapping[str, Markup]:
         """Return the pictures of a release that Dagster shows, as SVG by title."""
+
+    @abstractmethod
+    def shown(self, release: R) -> dict[str, Any]:
+        """Return the numbers, texts and tables on what a release contains that Dagster shows, by name."""
+
+    def shown_published(self, _release: R, _certificate: Certificate, _context: ReleaseContext[R]) -> dict[str, Any]:
+        """Return those that Dagster shows once a release is published, beside :meth:`shown` or in place of it."""
+        return {}
 
     @abstractmethod
     def measured(self, release: R) -> Sequence[tuple[Step, NoisyVector]]:

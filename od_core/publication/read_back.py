@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from fractions import Fraction
 from pathlib import Path, PurePath
-from typing import Any, TypeVar
+from typing import Any
 
 import pandas as pd
 import pyarrow.parquet as pq
@@ -17,16 +17,11 @@ from od_core.files.durable import file_digest
 from od_core.geography.geography import Geography
 from od_core.ledger.ledger import Withdrawal
 from od_core.ledger.release_key import ReleaseKey
-from od_core.privacy.budget import Budget, Spent
-from od_core.privacy.neighbours import Acceptance
+from od_core.privacy.budget import Spent
 from od_core.privacy.plan import Plan
-from od_core.privacy.unit import PrivacyUnit
 from od_core.publication.bundle import BOUNDARIES, CERTIFICATE, NOTICE, PARQUET, stated_digests, table_path
-from od_core.publication.certificate import Certificate, certificate_digest
+from od_core.publication.certificate import Certificate, certificate_digest, read_certificate
 from od_core.publication.tables import published_geography, with_boundaries
-from od_core.registry import Registry
-
-P = TypeVar("P", bound=Plan)
 
 REPAIR = (
     "make it again, which spends nothing and replaces missing and damaged files (od-release run; sum or assist for"
@@ -39,7 +34,7 @@ def certificate_and_tables(bundle: str | Path, names: Iterable[str]) -> tuple[Ce
     """Return the certificate and the named tables of a bundle. Raises OdError if a file is missing or unreadable."""
     folder = Path(bundle)
     try:
-        certificate: Certificate = json.loads((folder / CERTIFICATE).read_text(encoding="utf-8"))
+        certificate = read_certificate(folder / CERTIFICATE)
         return certificate, [pd.read_parquet(table_path(folder, f"{name}.parquet")) for name in names]
     except (OSError, ValueError):
         raise incomplete(folder, "a table or the certificate of this kind of release cannot be read") from None
@@ -95,7 +90,7 @@ def areas_are_lost(bundle: Path) -> bool:
 def certificate_of(bundle: Path) -> Certificate:
     """Return the certificate in a bundle's folder. Raises OdError if it is missing or cannot be read."""
     try:
-        certificate: Certificate = json.loads((bundle / CERTIFICATE).read_text(encoding="utf-8"))
+        certificate = read_certificate(bundle / CERTIFICATE)
         ReleaseKey.parse(certificate["release"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         raise incomplete(bundle, f"it lacks a {CERTIFICATE} that can be read") from None
@@ -125,31 +120,9 @@ def refuse_incomplete(name: str) -> Iterator[None]:
         ) from None
 
 
-def pure_plan(
-    make: Callable[..., P], *public: Any, facts: dict[str, Any], mechanisms: Registry[Any], **options: Any
-) -> P:
-    """Return the plan, of a budget without delta, of which a certificate states the facts.
-
-    ``make`` plans releases of this kind with ``mechanisms``; ``public`` and ``options`` are its further arguments.
-
-    Raises:
-        OdError: the plan differs from the facts.
-    """
-    plan = make(
-        *public,
-        unit=PrivacyUnit(facts["unit"], facts["neighbours"]),
-        budget=Budget(facts["epsilon"]),
-        mechanism=mechanisms.make(facts["mechanism"], **facts["mechanism_options"]),
-        acceptance=Acceptance.from_facts(facts["acceptance"]),
-        **options,
-    )
-    refuse_other_plan(plan, facts)
-    return plan
-
-
 def refuse_other_plan(plan: Plan, facts: dict[str, Any]) -> None:
     """Raise OdError if a plan that was made from a certificate differs from the certificate's plan in ``facts``."""
-    if json.loads(json.dumps(plan.facts())) != facts:
+    if plan.stored_facts != facts:
         raise changed("plan")
 
 

@@ -34,18 +34,16 @@ from od_core.privacy.domain import is_of_uncounted, most_in_a_year, rho_of_year
 from od_core.privacy.posterior import Guarantee
 from od_core.privacy.stability import laplace_reach
 from od_core.publication.bundle import CERTIFICATE, CHECKSUMS, PACKAGE, stated_digests
-from od_core.publication.certificate import Certificate, StatedSource, guarantee_of, subject_of
+from od_core.publication.certificate import Certificate, StatedSource, guarantee_of, is_derived, subject_of
 from od_core.publication.certify import TRIPS_OF_A_PERSON, clauses
 from od_core.publication.kind import BundleKind
 from od_core.publication.read_back import REPAIR, certificate_of, damaged, incomplete, named, refuse_incomplete
 from od_core.publication.templates import filled, filled_data, sentence
 from od_core.published.opening import bundle_folder, bundle_kind_of
+from od_core.stops.plan import DETAILED
 
 TO_COMPLETE = "To be completed by the organisation"
 """Text of a field that only the organisation which publishes a release can fill in."""
-
-DETAILED = ("leaves", "boxes")
-"""Names of the noise scales of published boxes, in the plans of trips with stops that know them beforehand."""
 
 _REACH = NormalDist().inv_cdf(0.95)
 """Half of the width, in standard deviations, of the range that has 90 % of a normal distribution."""
@@ -103,7 +101,7 @@ class Facts:
     @property
     def is_derived(self) -> bool:
         """True if the release follows from other releases, and nothing was measured for it."""
-        return "sources" in self.certificate
+        return is_derived(self.certificate)
 
     @cached_property
     def subject(self) -> Subject:
@@ -113,7 +111,8 @@ class Facts:
     @property
     def kind(self) -> BundleKind[Any]:
         """The kind of the bundle, which knows its files and how derived flows follow from others."""
-        return bundle_kind_of(self.certificate)
+        kind: BundleKind[Any] = bundle_kind_of(self.certificate)
+        return kind
 
     @property
     def sources(self) -> list[StatedSource]:
@@ -207,9 +206,8 @@ def losses_of(certificate: Certificate) -> tuple[Loss, ...]:
         rho = rho_of_year([charged] * periods, bound, year, plan.get("max_trips_pair"))
         subject = f"A year of {periods} periods, each of them released once like this one"
         losses.append(Loss(subject, Guarantee.of_rho(rho, guarantee.delta)))
-    is_derived = "sources" in certificate
-    subject = "These numbers, with the releases that they follow from" if is_derived else "This release alone"
-    return (*losses, Loss(subject, guarantee))
+    with_others = "These numbers, with the releases that they follow from"
+    return (*losses, Loss(with_others if is_derived(certificate) else "This release alone", guarantee))
 
 
 REGISTRY, CHECKLIST, CHECKLIST_PAGE = "registry-entry.yaml", "nist-sp-800-226.json", "nist-sp-800-226.html"

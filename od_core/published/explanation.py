@@ -9,7 +9,6 @@ needs other noise; and with the same noise in the most detailed table, which giv
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -18,9 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from od_core.errors import OdError
-from od_core.flows.mechanisms import Mechanism
-from od_core.flows.plan import ReleasePlan, plan_release
-from od_core.group_sizes.plan import GroupSizePlan, plan_group_sizes
 from od_core.ledger.balance import Balance
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
@@ -33,10 +29,8 @@ from od_core.privacy.posterior import Guarantee
 from od_core.privacy.unit import PrivacyUnit
 from od_core.publication.certify import clauses
 from od_core.publication.templates import filled_data
-from od_core.published.documents import DETAILED, Facts
+from od_core.published.documents import Facts
 from od_core.published.opening import bundle_folder, bundle_kind_of
-from od_core.stops.geometry import Boxes
-from od_core.stops.plan import StopsPlan, plan_stops
 
 TRIPS_OF_A_USER = (2, 10)
 """Contribution bounds m of the alternatives in which the unit is a user, if it is a trip."""
@@ -65,29 +59,29 @@ class Alternative:
     note: str = ""
 
 
-def present(plan: Plan, lost_draws: int = 0, boxes: Boxes | None = None, subject: Subject | None = None) -> Alternative:
+def present(plan: Plan, lost_draws: int = 0, measured: Any = None, subject: Subject | None = None) -> Alternative:
     """Return the plan itself as an alternative, to compare others with, none of which includes lost draws.
 
-    ``boxes`` are those that were drawn, if the plan is of trips with stops, and ``subject`` has the publisher's words.
+    ``measured`` are the measurements of a release, on which the noise of some plans depends, and ``subject`` has the
+    publisher's words.
     """
     lost = "what lost draws cost is in the promise above, and not in this table" if lost_draws else ""
-    alternative = Alternative(
-        "as released", choice_text(subject or Subject.of(plan)), float_above(plan.spent.epsilon), note=lost
-    )
-    return _costed(plan, plan, alternative, boxes)
+    choice = choice_text(subject or Subject.of(plan))
+    alternative = Alternative("as released", choice, float_above(plan.spent.epsilon), note=lost)
+    return _costed(plan, plan, alternative, measured)
 
 
-def alternatives(plan: Plan, boxes: Boxes | None = None, subject: Subject | None = None) -> list[Alternative]:
+def alternatives(plan: Plan, measured: Any = None, subject: Subject | None = None) -> list[Alternative]:
     """Return other choices for each decision of a plan, with their costs. Only public facts are used.
 
-    For ``boxes`` and ``subject``, see :func:`present`.
+    For ``measured`` and ``subject``, see :func:`present`.
     """
     others = []
     for decision, choice, unit, budget, note in choices(plan, subject or Subject.of(plan)):
         try:
-            other = planned(plan, unit, budget)
+            other = plan.replanned(unit, budget)
             epsilon = None if decision == "epsilon" else float_above(_same_noise(plan, other))
-            others.append(_costed(plan, other, Alternative(decision, choice, epsilon, note=note), boxes))
+            others.append(_costed(plan, other, Alternative(decision, choice, epsilon, note=note), measured))
         except OdError as error:  # the library has no such release
             others.append(Alternative(decision, choice, note=f"not defined: {error.message}"))
     return others
@@ -98,9 +92,9 @@ def choice_text(subject: Subject) -> str:
     return clauses(subject)["choice"]
 
 
-def _costed(plan: Plan, other: Plan, stated: Alternative, boxes: Boxes | None) -> Alternative:
+def _costed(plan: Plan, other: Plan, stated: Alternative, measured: Any) -> Alternative:
     """Return an alternative to a plan, which is planned as ``other``, with its noise and error."""
-    own_noise, other_noise = Noise.of(plan, boxes), Noise.of(other, boxes)
+    own_noise, other_noise = plan.detail_noise(measured), other.detail_noise(measured)
     note = "; ".join(filter(None, (stated.note, other_noise.note)))
     times = other_noise.deviation / own_noise.deviation
     deviation = other_noise.deviation if other_noise.is_known else None
@@ -112,12 +106,12 @@ def _same_noise(plan: Plan, other: Plan) -> Fraction:
 
     All variances of a plan are inversely proportional to its rho, and all scales to its epsilon.
     """
-    times = Noise.of(other).scale / Noise.of(plan).scale
+    times = other.detail_noise().scale / plan.detail_noise().scale
     if other.spent.promise is not None:
         budget = replace(other.budget, rho=None, epsilon=other.spent.epsilon * times)
     else:
         budget = Budget(rho=other.spent.rho * times, delta=other.budget.delta, shares=other.budget.shares)
-    return planned(plan, other.unit, budget).spent.epsilon
+    return plan.replanned(other.unit, budget).spent.epsilon
 
 
 def choices(plan: Plan, subject: Subject) -> Iterator[tuple[str, str, PrivacyUnit, Budget, str]]:
@@ -177,83 +171,6 @@ def _bounds(unit: PrivacyUnit, budget: Budget, subject: Subject) -> Iterator[tup
             of_pair = unit.max_trips_pair and min(unit.max_trips_pair, other)
             bounded = replace(unit, max_trips=other, max_trips_year=of_year, max_trips_pair=of_pair)
             yield "m", choice, bounded, budget, note
-
-
-def planned(plan: Plan, unit: PrivacyUnit, budget: Budget, mechanism: Mechanism | None = None) -> Plan:
-    """Return the plan of a release with the same public facts, but another unit and budget, or mechanism for flows.
-
-    Another mechanism has its own shares, and area totals only if it can have them. Raises OdError if the library has no
-    such release.
-    """
-    options: dict[str, Any] = {"unit": unit, "acceptance": plan.acceptance}
-    if isinstance(plan, GroupSizePlan):
-        frame, top_code = plan.frame, plan.top_code_estimate or plan.frame.top_code
-        options |= {"mechanism": plan.mechanism, "top_code": top_code}
-        return plan_group_sizes(frame.geography, frame.groups, budget=budget, **options)
-    if isinstance(plan, StopsPlan):
-        return plan_stops(plan.map or plan.grid, budget=budget, mechanism=plan.mechanism, **options)
-    if not isinstance(plan, ReleasePlan):
-        raise OdError(
-            "OD-PLAN-INVALID", "a plan of an unknown kind has no alternatives", next_step="use a plan of this library"
-        )
-    changed = mechanism or plan.mechanism
-    options |= {"mechanism": changed, "tree": plan.tree.order}
-    options |= {"destination_geography": plan.tree.destination}
-    options |= {"bands": plan.bands, "segments": plan.segments}
-    options["area_totals"] = plan.area_totals if changed.refines else None
-    options["uncounted"] = plan.uncounted if unit.kind == plan.unit.kind else None
-    shares = budget.shares if mechanism is None else None
-    if isinstance(shares, tuple) and shares[0] != "geometric":
-        # If the root becomes measured or exact, the listed shares gain or lose one; the others keep their proportions.
-        listed = plan_release(plan.tree.origin, budget=replace(budget, shares=None), **options)
-        levels = listed.tree.depth + (0 if listed.publishes_total and listed.segments is None else 1)
-        if levels == len(shares) + 1:
-            shares = (Fraction(1, levels), *(share * (levels - 1) / levels for share in shares))
-        elif levels == len(shares) - 1:
-            shares = tuple(share / sum(shares[1:]) for share in shares[1:])
-    return plan_release(plan.tree.origin, budget=replace(budget, shares=shares), **options)
-
-
-@dataclass(frozen=True)
-class Noise:
-    """The noise of the most detailed table of a plan.
-
-    Attributes:
-        scale: a variance, or the scale of Laplace noise.
-        deviation: standard deviation of one measured number. For Laplace noise, it is sqrt(2) times the scale, which is
-            slightly more than that of its discrete form.
-        error: expected error of the published flows; None if it is not defined.
-        note: which pairs a mechanism with a threshold drops, or why the noise is not known; else empty.
-        is_known: False if the noise of a box depends on the boxes that are drawn. The numbers then are those of the
-            total, which have the same ratios.
-    """
-
-    scale: Fraction
-    deviation: float
-    error: float | None = None
-    note: str = ""
-    is_known: bool = True
-
-    @classmethod
-    def of(cls, plan: Plan, boxes: Boxes | None = None) -> Noise:
-        """Return the noise of the most detailed table of a plan; for trips with stops, given the drawn ``boxes``."""
-        if isinstance(plan, ReleasePlan) and not plan.has_threshold:
-            variance = plan.step(plan.tree.depth).variance
-            return cls(variance, math.sqrt(variance), plan.expected_errors[-1])
-        if isinstance(plan, StopsPlan):
-            step, scales = plan.step, dict(plan.step.scales)
-            scale = next(scales[name] for name in (*DETAILED, *scales) if name in scales)
-            if boxes is not None:
-                scale = plan.mechanism.count_scale(boxes, plan.grid, step.epsilon, step.sensitivity)
-            elif not scales.keys() & {*DETAILED}:
-                note = "the noise of a box depends on the boxes that are drawn"
-                return cls(scale, math.sqrt(2 * scale**2), note=note, is_known=False)
-            note = ""
-        else:
-            facts = plan.steps[-1].noise_facts
-            scale = Fraction(facts["scale"])
-            note = f"pairs with a noisy count below {facts['threshold']} are dropped" if "threshold" in facts else ""
-        return cls(scale, math.sqrt(2 * scale**2), note=note)
 
 
 PRIORS = (Fraction(1, 1000), Fraction(1, 100), Fraction(1, 10), Fraction(1, 2), Fraction(9, 10))
@@ -329,10 +246,8 @@ def explain_release(bundle: str | Path, ledger: Ledger | None = None) -> Explana
         if facts.is_derived:
             return Explanation(facts, _balance(facts, ledger), None, ())
         release = bundle_kind_of(facts.certificate).open(folder)
-    plan, boxes = release.plan, release.measured if isinstance(release.plan, StopsPlan) else None
-    lost = facts.certificate["spent"]["lost_draws"]
-    words = boxes, facts.subject
-    return Explanation(facts, _balance(facts, ledger), present(plan, lost, *words), alternatives(plan, *words))
+    plan, lost, known = release.plan, facts.certificate["spent"]["lost_draws"], (release.measured, facts.subject)
+    return Explanation(facts, _balance(facts, ledger), present(plan, lost, *known), alternatives(plan, *known))
 
 
 def _balance(facts: Facts, ledger: Ledger | None) -> Balance | None:

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from od_core.errors import OdError
-from od_core.flows.publishing.derived_kind import ASSISTED, SUMS, DerivedKind
+from od_core.flows.publishing.derived_kind import ASSISTED, SUMS
 from od_core.flows.publishing.kind import FLOWS
 from od_core.flows.publishing.read_bundle import ReleaseRequest, open_flows
 from od_core.group_sizes.publishing import GROUP_SIZES
 from od_core.ledger.release_key import ReleaseKey
 from od_core.noise.backends import DRY_RUN
 from od_core.publication.bundle import CERTIFICATE
-from od_core.publication.certificate import Certificate
+from od_core.publication.certificate import Certificate, is_derived
 from od_core.publication.database import stored_releases
-from od_core.publication.kind import Kind
+from od_core.publication.kind import BundleKind
 from od_core.publication.read_back import absent, certificate_of, named, refuse_incomplete, withdrawals
 from od_core.stops.publishing import STOPS
 
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from od_core.stops.release import StopsRelease
 
 
-KINDS: tuple[Kind[Any], ...] = (FLOWS, GROUP_SIZES, STOPS)
-_ALL: tuple[Kind[Any] | DerivedKind[Any], ...] = (*KINDS, SUMS, ASSISTED)
+KINDS: Mapping[str, BundleKind[Any]] = {kind.format: kind for kind in (FLOWS, GROUP_SIZES, STOPS, SUMS, ASSISTED)}
+"""All kinds of bundles, by the format that certificates state. Nothing else lists them."""
 
 
-def bundle_kind_of(certificate: Certificate) -> Kind[Any] | DerivedKind[Any]:
-    """Return the kind of bundle of a certificate: of releases or of derived flows.
+def bundle_kind_of(certificate: Certificate) -> Any:
+    """Return the kind of bundle of a certificate: of releases or of derived flows; see :data:`KINDS`.
 
     Raises OdError if it is unknown, or the certificate is of a dry run.
     """
@@ -43,9 +43,8 @@ def bundle_kind_of(certificate: Certificate) -> Kind[Any] | DerivedKind[Any]:
     if certificate.get("noise") == DRY_RUN:
         message = f"{certificate['release']} is a dry run: its noise is public, and it has no guarantee"
         raise OdError("OD-CERTIFICATE-DRY-RUN", message, next_step="look at the pages of its bundle, or run a release")
-    for kind in _ALL:
-        if kind.format == named_format:
-            return kind
+    if named_format in KINDS:
+        return KINDS[named_format]
     raise OdError(
         "OD-CERTIFICATE-FORMAT",
         f"the certificate states the format {str(named_format)[:60]!r}, which this version does not read",
@@ -146,7 +145,7 @@ def published_derived(releases: Path) -> list[ReleaseKey]:
     derived = []
     for key, folder in published_bundles(releases).items():
         with suppress(OdError):  # verification reports faults of bundles
-            if "sources" in certificate_of(folder):
+            if is_derived(certificate_of(folder)):
                 derived.append(key)
     return derived
 

@@ -7,7 +7,6 @@ key. See ``docs/explanation/assurance.md``.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -35,7 +34,14 @@ from od_core.publication.bundle import (
     zip_beside,
     zip_is_sound,
 )
-from od_core.publication.certificate import Certificate, CheckResult, certificate_digest
+from od_core.publication.certificate import (
+    Certificate,
+    CheckResult,
+    about_of,
+    certificate_digest,
+    has_intervals,
+    read_certificate,
+)
 from od_core.publication.certify import certificate, context_of
 from od_core.publication.file_formats import faulty_files
 from od_core.publication.kind import BundleKind, Examination, Kind
@@ -96,10 +102,10 @@ def verify_release(published: Published) -> list[Finding]:
     faults, part = _fault(lambda: bundle_faults(published.bundle)), "bundle"
     files = Finding("files", faults, None if faults is None else REPAIR)
     try:
-        certificate = json.loads((published.bundle / CERTIFICATE).read_text(encoding="utf-8"))
+        certificate = read_certificate(published.bundle / CERTIFICATE)
         kind = bundle_kind_of(certificate)
         refuse_newer(certificate)
-        if isinstance(kind, DerivedKind):
+        if kind.is_derived:
             part = "sources"
             sources = sources_of(published.bundle, certificate)
             examinations: dict[str, Examination] = {
@@ -181,9 +187,9 @@ def _made_again(
         checks,
         record=ledger.record(key),
         records=stated["records"],
-        about=stated.get("about"),
+        about=about_of(stated),
         formats=stated.get("formats", ()),
-        intervals=stated.get("interval") is not None,
+        intervals=has_intervals(stated),
     )
     facts = as_published(facts, bundle, ledger.publication(key).get("certificate"))
     context = context_of(kind, ledger, key, stated["data_set"], published.releases)
@@ -219,8 +225,8 @@ def _recomputed(published: Published, folder: Path) -> tuple[Kind[Any], Any, Cer
         stated = certificate_of(folder)
         if certificate_digest(stated) != published.ledger.publication(published.key).get("certificate"):
             return None
-        kind = next(kind for kind in KINDS if kind.format == stated["format"])
-        if areas_are_lost(folder):
+        kind: Any = KINDS[stated["format"]]
+        if kind.is_derived or areas_are_lost(folder):
             return None
         public = kind.open(folder)
         rebuilt, _ = kind.recomputed(public, stated)

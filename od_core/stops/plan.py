@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -11,11 +12,14 @@ import pandas as pd
 from od_core.privacy.accounting import float_above
 from od_core.privacy.budget import Budget
 from od_core.privacy.neighbours import DEFAULT_ACCEPTANCE, Acceptance
-from od_core.privacy.plan import LaplaceStep, Plan, Table
+from od_core.privacy.plan import DetailNoise, LaplaceStep, Plan, Table, stated_options
 from od_core.privacy.stability import laplace_reach
 from od_core.privacy.unit import PrivacyUnit
-from od_core.stops.geometry import Grid, MapGrid
+from od_core.stops.geometry import Boxes, Grid, MapGrid
 from od_core.stops.mechanisms import MECHANISMS, StopsMechanism
+
+DETAILED = ("leaves", "boxes")
+"""Names of the noise scales of published boxes, in the plans that know them beforehand."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -65,6 +69,21 @@ class StopsPlan(Plan):
         """The steps of the plan: only :attr:`step`."""
         return (self.step,)
 
+    def replanned(self, unit: PrivacyUnit, budget: Budget) -> StopsPlan:
+        """Return the plan with another unit and budget; see the base class."""
+        options: dict[str, Any] = {"mechanism": self.mechanism, "acceptance": self.acceptance}
+        return plan_stops(self.map or self.grid, unit=unit, budget=budget, **options)
+
+    def detail_noise(self, measured: Boxes | None = None) -> DetailNoise:
+        """Return the noise of the published boxes, given those that were drawn if it depends on them."""
+        step, scales = self.step, dict(self.step.scales)
+        if measured is not None:
+            return DetailNoise.laplace(self.mechanism.count_scale(measured, self.grid, step.epsilon, step.sensitivity))
+        scale = next(scales[name] for name in (*DETAILED, *scales) if name in scales)
+        is_known = bool(scales.keys() & {*DETAILED})
+        note = "" if is_known else "the noise of a box depends on the boxes that are drawn"
+        return DetailNoise.laplace(scale, note, is_known=is_known)
+
     def to_frame(self) -> pd.DataFrame:
         """Return a table with one row per noise scale: noise_on (the purpose of the noise) and scale (rounded up)."""
         return pd.DataFrame([{"noise_on": name, "scale": float_above(scale)} for name, scale in self.step.scales])
@@ -84,6 +103,12 @@ class StopsPlan(Plan):
             "grid": list(self.grid.sizes),
             **({} if self.map is None else {"map": self.map.facts()}),
         }
+
+    @classmethod
+    def from_facts(cls, facts: Mapping[str, Any]) -> StopsPlan:
+        """Return the plan whose :meth:`facts` are given, if this version of the software plans it so."""
+        grid = MapGrid.from_facts(facts["map"]) if "map" in facts else Grid(tuple(facts["grid"]))
+        return plan_stops(grid, **stated_options(facts, MECHANISMS))
 
 
 def plan_stops(

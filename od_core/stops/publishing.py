@@ -28,12 +28,11 @@ from od_core.publication.certify import guarantee_sentences
 from od_core.publication.columns import CONFIDENCE, COUNT_ENDS, boxes_table
 from od_core.publication.kind import ReleaseContext, TableKind
 from od_core.publication.number_formats import Scale
-from od_core.publication.read_back import certificate_and_tables, changed, pure_plan, stated_spent
+from od_core.publication.read_back import certificate_and_tables, changed, refuse_other_plan, stated_spent
 from od_core.publication.tables import BundleFile, public_files
 from od_core.publication.templates import filled, filled_data, filled_markup
-from od_core.stops.geometry import Bounds, Grid, MapGrid, boxes_fill_the_grid
-from od_core.stops.mechanisms import MECHANISMS
-from od_core.stops.plan import StopsPlan, plan_stops
+from od_core.stops.geometry import Bounds, MapGrid, boxes_fill_the_grid
+from od_core.stops.plan import StopsPlan
 from od_core.stops.release import StopsRelease, estimated, flat_boxes, measure_plan
 from od_core.stops.trajectories import Trajectories
 
@@ -98,9 +97,8 @@ def open_stops(bundle: str | Path) -> StopsRelease:
         OdError: the folder is not a bundle of trips with stops, or its files do not match its certificate.
     """
     certificate, (boxes,) = certificate_and_tables(bundle, ["boxes"])
-    facts = certificate["plan"]
-    grid = MapGrid.from_facts(facts["map"]) if "map" in facts else Grid(tuple(facts["grid"]))
-    plan = pure_plan(plan_stops, grid, facts=facts, mechanisms=MECHANISMS)
+    plan = StopsPlan.from_facts(certificate["plan"])
+    refuse_other_plan(plan, certificate["plan"])
     ends = [f"{end}_{dimension + 1}" for end in ("lower", "upper") for dimension in range(plan.grid.dimensions)]
     table = boxes_table(plan.grid.dimensions, interval=has_intervals(certificate))
     if [column.name for column in table.columns] != list(boxes.columns):
@@ -317,6 +315,10 @@ class StopsKind(TableKind[StopsPlan, Trajectories, StopsRelease]):
         """Return one map of trips per place of a trip, as SVG by title, or none if the plan has no map."""
         counted = subject_of(certificate).nouns.counted
         return {} if release.plan.map is None else _maps(release, release.plan.map, counted)["pictures"]
+
+    def shown(self, release: StopsRelease) -> dict[str, Any]:
+        """Return the mechanism and the number of trips."""
+        return {"mechanism": release.plan.mechanism.name, "trips": int(release.counts.sum())}
 
     open = staticmethod(open_stops)
     measure = staticmethod(measure_plan)

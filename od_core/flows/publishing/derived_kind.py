@@ -39,7 +39,15 @@ from od_core.privacy.domain import Charged, rho_of_year
 from od_core.privacy.plan import with_fields
 from od_core.privacy.posterior import Guarantee
 from od_core.publication.bundle import USUAL_FORMATS, as_published, faulty_files
-from od_core.publication.certificate import Certificate, certificate_digest, has_intervals, is_selected, subject_of
+from od_core.publication.certificate import (
+    Certificate,
+    about_of,
+    certificate_digest,
+    has_intervals,
+    is_derived,
+    is_selected,
+    subject_of,
+)
 from od_core.publication.certify import clauses, software_versions
 from od_core.publication.kind import BundleKind
 from od_core.publication.read_back import REPAIR, certificate_of, changed, named, refuse_incomplete
@@ -91,7 +99,7 @@ def published_source(releases: Path, key: ReleaseKey) -> Source:
         raise _unsound(f"the bundle of {key} is damaged: {'; '.join(faults)}")
     certificate = certificate_of(folder)
     if certificate.get("format") != FLOWS.format:
-        raise not_of_flows(str(key), "derived itself" if "sources" in certificate else "not a release of flows")
+        raise not_of_flows(str(key), "derived itself" if is_derived(certificate) else "not a release of flows")
     with refuse_incomplete(named(folder)):
         return Source(key, FLOWS.open(folder), certificate)
 
@@ -156,7 +164,7 @@ def derived_certificate(
         totals=[source.key for source in sources if source.release.plan.publishes_total],
         uncounted=uncounted.get("uncounted"),
     )
-    about = {name: words for name, words in main.get("about", {}).items() if name != "description"}
+    about = {name: words for name, words in about_of(main).items() if name != "description"}
     if about:
         about["title"] = f"{about['title']} ({kind.name})"
     stated = FLOWS.guarantee(plan, flows.parts[0].spent, subject)
@@ -262,6 +270,7 @@ class DerivedKind(BundleKind[D]):
     """
 
     contents = "flows"
+    is_derived = True
     files = staticmethod(flow_files)
     name: ClassVar[str]
 
@@ -288,6 +297,12 @@ class DerivedKind(BundleKind[D]):
     def notes(self, flows: D, certificate: Certificate) -> Sequence[str]:
         """Return further paragraphs of the codebook that users of the files must read."""
         return [_sentences(flows, certificate)[self.name], *flow_notes(flows, certificate)]
+
+    def refuse_comparison(self, key: ReleaseKey) -> None:
+        """Raise OdError; see the base class."""
+        why = "two derived tables may share the noise of a release, so only releases themselves are compared"
+        step = "compare the releases that it is derived from, which its certificate lists as sources"
+        raise OdError("OD-COMPARE-KIND", f"{key} is derived from published releases; {why}", next_step=step)
 
     def facts(self, _flows: D) -> dict[str, Any]:
         """Return the fields of the certificate that only these flows have."""

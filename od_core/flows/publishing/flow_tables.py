@@ -26,7 +26,7 @@ from od_core.geography.geography import Geography
 from od_core.geography.places import has_distances
 from od_core.meaning.subject import Nouns, Subject
 from od_core.privacy.plan import GaussianStep, with_fields
-from od_core.publication.certificate import Certificate, has_intervals, is_selected, subject_of
+from od_core.publication.certificate import Certificate, format_of, has_intervals, is_selected, subject_of
 from od_core.publication.columns import MOST_LISTED, RELIABILITY, Table, public_table
 from od_core.publication.tables import schema_of
 from od_core.records.segments import Breakdown
@@ -165,7 +165,7 @@ class FlowTables:
 
         Every call returns the same object, so that files, report and database share what is computed.
         """
-        facts = has_intervals(certificate), certificate.get("bundle_format", 1), subject_of(certificate)
+        facts = has_intervals(certificate), format_of(certificate), subject_of(certificate)
         return release.once((cls, *facts), lambda: cls(with_fields(release, selected=is_selected(certificate)), *facts))
 
     @property

@@ -28,23 +28,33 @@ from od_core.flows.publishing.flow_tables import (
     FlowTables,
     LevelPair,
     flows_table,
+    labelled,
     level_rows,
     measurement_rows,
 )
 from od_core.flows.publishing.read_bundle import open_flows
-from od_core.flows.publishing.report import estimation_text, flow_pictures, flows_report
+from od_core.flows.publishing.report import (
+    between_zones,
+    estimation_text,
+    flow_pictures,
+    flows_report,
+    labelled_changes,
+    largest_changes,
+    leaf_flows,
+)
 from od_core.flows.release import Release
 from od_core.geography.geography import Geography
 from od_core.ledger.measurements import NoisyVector
+from od_core.ledger.release_key import ReleaseKey
 from od_core.meaning.subject import Subject
 from od_core.privacy.accounting import float_above
 from od_core.privacy.budget import Spent
 from od_core.privacy.plan import Step
-from od_core.publication.certificate import Certificate
+from od_core.publication.certificate import Certificate, has_intervals
 from od_core.publication.certify import guarantee_sentences
 from od_core.publication.columns import CONFIDENCE, DISTANCE, RELIABILITY, unlisted
 from od_core.publication.database import Rows
-from od_core.publication.kind import Examination, Kind
+from od_core.publication.kind import Examination, Kind, ReleaseContext
 from od_core.publication.tables import schema_of
 from od_core.publication.templates import filled_data
 
@@ -53,6 +63,9 @@ MOST_STORED = 200_000
 it is that of the pairs times the categories. For pairs of levels with more pairs of areas, only the bundle contains
 intervals. A month of flows between 229 airports has 88 thousand rows of intervals in total. A month between 8,092 towns
 in 110 provinces has 366 thousand."""
+
+_SHOWN = 10
+"""Number of rows of the tables that Dagster shows."""
 
 
 def uncounted_facts(releases: Sequence[Release], counted: int) -> dict[str, Any]:
@@ -94,6 +107,9 @@ class FlowKind(Kind[Release]):
     pictures = staticmethod(flow_pictures)
     open = staticmethod(open_flows)
 
+    def refuse_comparison(self, key: ReleaseKey) -> None:
+        """Refuse no release of flows; see the base class."""
+
     def facts(self, release: Release, subject: Subject) -> dict[str, Any]:
         """Return the facts that only certificates of flows have, such as the measured levels and the geographies."""
         plan = release.plan
@@ -131,6 +147,20 @@ class FlowKind(Kind[Release]):
         table["flows"] = [len(tree.sums_at(release.leaves, *pair)[2]) for pair in pairs]
         table["noise_standard_deviation"] = table["noise"].astype(float).fillna(0.0).round(3)
         return table.drop(columns=["noise", "error"])
+
+    def shown(self, release: Release) -> dict[str, Any]:
+        """Return the number of trips, and the largest flows."""
+        largest = labelled(release.tree, release.flows.nlargest(_SHOWN, "trips"))
+        return {"trips": int(release.leaves.trips.sum()), "largest_flows": largest}
+
+    def shown_published(
+        self, release: Release, certificate: Certificate, context: ReleaseContext[Release]
+    ) -> dict[str, Any]:
+        """Return the largest flows with their intervals and, if there is an earlier period, the largest changes."""
+        changed = largest_changes(release, certificate, context)
+        largest = between_zones(release, leaf_flows(release, certificate)).nlargest(_SHOWN, "trips")
+        shown = {} if changed is None else {"largest_changes": labelled_changes(release, changed.head(_SHOWN))}
+        return {"largest_flows": labelled(release.tree, largest), **shown}
 
     def notes(self, release: Release, certificate: Certificate) -> Sequence[str]:
         """Return further paragraphs of the codebook that users of the files must read."""
@@ -218,7 +248,7 @@ class FlowKind(Kind[Release]):
 
         The intervals are those of the pairs of levels with at most ``MOST_STORED`` public pairs of areas.
         """
-        tables, intervals = FlowTables.of(release, certificate), certificate.get("interval") is not None
+        tables, intervals = FlowTables.of(release, certificate), has_intervals(certificate)
         stored: dict[str, Rows] = {
             "flows": flows_table(release),
             "measurements": measurement_rows(release, by_segment=False),

@@ -6,7 +6,7 @@ import json
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -19,18 +19,13 @@ from numpy.typing import NDArray
 from od_core.errors import OdError
 from od_core.flows.estimation.fitted_tree import find_pairs
 from od_core.flows.estimation.levels import Measurement
-from od_core.flows.mechanisms import MECHANISMS
-from od_core.flows.plan import Bands, ReleasePlan, plan_release
+from od_core.flows.plan import ReleasePlan
 from od_core.flows.release import Release, measured_cells
-from od_core.flows.step import AreaTotalStep, Segments, SegmentStep
+from od_core.flows.step import AreaTotalStep, SegmentStep
 from od_core.geography.codes import positions
 from od_core.geography.flow_tree import FlowTree, Nodes, Pairs
 from od_core.ledger.measurements import NoisyVector
 from od_core.ledger.release_key import ReleaseKey
-from od_core.privacy.budget import Budget
-from od_core.privacy.neighbours import Acceptance
-from od_core.privacy.plan import EARLIER, Uncounted
-from od_core.privacy.unit import PrivacyUnit
 from od_core.publication.bundle import CERTIFICATE, PARQUET, table_path
 from od_core.publication.certificate import Certificate, is_selected
 from od_core.publication.database import CLOSED, named_releases, refuse_newer, refuse_newer_duckdb
@@ -286,34 +281,6 @@ def _plan(facts: dict[str, Any], areas: pd.DataFrame, versions: dict[str, str | 
         published_geography(areas, facts[f"{side}_geography"], facts[f"{side}_unknown_zone"], versions.get(side))
         for side in _SIDES
     )
-    planned = plan_release(
-        origin,
-        destination_geography=destination,
-        unit=PrivacyUnit(
-            facts["unit"],
-            facts["neighbours"],
-            facts["user_column"],
-            None if facts["unit"] == "trip" else facts["contribution_bound"],
-            facts.get("max_weight"),
-            facts.get("max_trips_year"),
-            facts.get("id_pattern"),
-            facts.get("max_trips_pair"),
-        ),
-        budget=Budget(
-            facts["epsilon"],
-            facts["delta"],
-            rho=None if facts["epsilon"] is not None else facts["rho"],
-            conversion=facts["conversion"],
-            shares=facts["shares"],
-        ),
-        mechanism=MECHANISMS.make(facts["mechanism"], **facts["mechanism_options"]),
-        tree=facts["tree"],
-        bands=Bands.from_facts(facts["bands"]) if "bands" in facts else None,
-        acceptance=Acceptance.from_facts(facts["acceptance"]),
-        segments=Segments.from_facts(facts.get("segments")),
-        uncounted=Uncounted.from_facts(facts.get("uncounted")),
-        area_totals=facts.get("area_totals"),
-    )
-    plan = replace(planned, earlier=facts.get(EARLIER))
+    plan = ReleasePlan.from_facts(facts, origin, destination)
     refuse_other_plan(plan, facts)
     return plan

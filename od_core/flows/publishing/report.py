@@ -28,7 +28,7 @@ from od_core.geography.codes import positions
 from od_core.geography.geography import level_up_to
 from od_core.privacy.plan import with_fields
 from od_core.publication.bundle import ATLAS
-from od_core.publication.certificate import Certificate, confidence, has_intervals, is_selected, subject_of
+from od_core.publication.certificate import Certificate, confidence, format_of, has_intervals, is_selected, subject_of
 from od_core.publication.comparability import Comparability, comparable
 from od_core.publication.kind import ReleaseContext
 from od_core.publication.number_formats import Scale, class_text, places_of_largest, size_classes, trips_above
@@ -73,7 +73,7 @@ def flows_report(release: Release, certificate: Certificate, context: ReleaseCon
         if interval and facts["pairs"] and not plan.has_threshold
         else None,
         zero_bound=release.zero_bound(*zones) if interval and len(release.leaves) < tree.cells(tree.depth) else None,
-        atlas=ATLAS if certificate.get("bundle_format", 1) >= FIRST_WITH_ATLAS else None,
+        atlas=ATLAS if format_of(certificate) >= FIRST_WITH_ATLAS else None,
         segments=[_segments(release, breakdown, intervals=interval is not None) for breakdown in plan.breakdowns],
         errors=level_rows(release),
         has_threshold=plan.has_threshold,

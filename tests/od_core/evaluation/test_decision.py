@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from od_core import Budget, Cap, Geography, Plan, PrivacyDomain, PrivacyUnit, plan_group_sizes, plan_release, plan_stops
-from od_core.evaluation.decision import Option, compared_levels, named_flows, options, risks
+from od_core.evaluation.decision import Option, named_flows, options, risks
 from od_core.evaluation.forecast import SIZE_CLASSES
 from od_core.evaluation.known_flows import KnownFlows
 from od_core.periods import Period
@@ -53,7 +53,7 @@ def test_named_flows_are_those_of_the_table_with_the_interval_of_the_plan(tree: 
 
 def test_one_hierarchy_and_a_threshold_have_named_flows_too() -> None:
     counts = plan_release(GEOGRAPHY, unit=TRIP, budget=BUDGET, destination_geography=Geography.whole())
-    assert compared_levels(counts.tree) == [1, 2]
+    assert [*counts.compared_levels] == [1, 2]
     kept = plan_release(GEOGRAPHY, unit=TRIP, budget=BUDGET, mechanism="stability_histogram")
     table = KnownFlows.from_frame("table", "public", flows(), GEOGRAPHY)
     assert {flow["within"] for flow in named_flows(kept, table)} == {None}
