@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pandas as pd
 
+from od_core.meaning.features import given, refuse_unsupported
 from od_core.privacy.accounting import float_above
 from od_core.privacy.budget import Budget
 from od_core.privacy.neighbours import DEFAULT_ACCEPTANCE, Acceptance
@@ -16,6 +17,9 @@ from od_core.privacy.stability import laplace_reach
 from od_core.privacy.unit import PrivacyUnit
 from od_core.stops.geometry import Grid, MapGrid
 from od_core.stops.mechanisms import MECHANISMS, StopsMechanism
+
+if TYPE_CHECKING:
+    from fractions import Fraction
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -40,6 +44,13 @@ class StopsPlan(Plan):
     map: MapGrid | None = None
     acceptance: Acceptance = DEFAULT_ACCEPTANCE
 
+    kind = "stops"
+
+    @property
+    def features(self) -> frozenset[str]:
+        """See :attr:`od_core.privacy.plan.Plan.features`."""
+        return super().features | given(map=self.map)
+
     @cached_property
     def step(self) -> LaplaceStep:
         """The single step, of level 1, which measures all boxes.
@@ -48,7 +59,7 @@ class StopsPlan(Plan):
         removed (unbounded neighbours) or replaced (bounded neighbours). Its scales are those of
         :meth:`od_core.stops.mechanisms.StopsMechanism.scales`.
         """
-        epsilon = self.budget.pure_epsilon("trips with stops")
+        epsilon = cast("Fraction", self.budget.epsilon)  # a budget in rho is not supported
         sensitivity = self.unit.differing_units  # a replaced trip leaves one box and enters another
         scales = tuple(self.mechanism.scales(epsilon, sensitivity).items())
         return LaplaceStep(
@@ -99,13 +110,7 @@ def plan_stops(
         OdError: the unit is a user or has weights, the budget is not a pure epsilon, the mechanism is unknown, or the
             grid is invalid or refused by the mechanism.
     """
-    unit.refuse_users(
-        "OD-STOPS-UNIT",
-        "trips with stops are protected one by one: a user with several trips would be on several paths, and no scale"
-        " here covers that",
-    )
-    unit.refuse_bounds("trips with stops")
-    budget.pure_epsilon("trips with stops")
+    refuse_unsupported("stops", unit.features | budget.features)
     on_map = grid if isinstance(grid, MapGrid) else None
     plain_grid = grid.grid if isinstance(grid, MapGrid) else grid
     space = plain_grid if isinstance(plain_grid, Grid) else Grid(plain_grid)
