@@ -483,6 +483,7 @@ class Series(Named, Generic[P, G]):
     @cached_property
     def domain(self) -> PrivacyDomain:
         """Privacy domain of the data set, which is charged."""
+        refuse_unsupported(self.supported_as, {self._data_set.unit})  # before bounds that only flows can declare
         return self._data_set.domain()
 
     @cached_property
