@@ -40,7 +40,7 @@ from od_core.flows.mechanisms import Mechanism
 from od_core.flows.step import Segments, level_queries, measured_levels
 from od_core.geography.flow_tree import FlowTree
 from od_core.geography.geography import Geography
-from od_core.meaning.features import refuse_unsupported
+from od_core.meaning.features import given, refuse_unsupported
 from od_core.privacy.neighbours import Neighbours
 from od_core.privacy.shares import MinimiseRule
 from od_core.records.segments import Breakdown
@@ -300,7 +300,7 @@ class VarianceModel:
     segments: Segments | None = None
 
     def __post_init__(self) -> None:
-        refuse_unsupported("flows", self.mechanism.features | {"minimise"})
+        refuse_unsupported("flows", self.mechanism.features | given(minimise=True, segments=self.segments))
 
     @cached_property
     def levels(self) -> list[int]:
