@@ -239,7 +239,7 @@ def combinations() -> Iterator[str]:
         usual = ", ".join(f"`{form}`" for form in usual_formats(kind, words.keys()))
         yield f"\n## {name.capitalize()}\n\nFormats beside Parquet: {possible}; if none are chosen, {usual}.\n"
         yield "| refused | unless | code | reason |\n|---|---|---|---|"
-        for row in (row for row in support().refusals if row.kind == kind):
+        for row in support().by_kind[kind]:
             refused = ", ".join(words[each] for each in words if each in row.features)
             needed = " or ".join(words[each] for each in words if each in row.needs)
             yield f"| {_cell(refused)} | {_cell(needed)} | `{row.code}` | {_cell(row.reason)} |"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from importlib.resources import files
 from typing import Any
 
@@ -56,6 +56,11 @@ class Support:
     groups: Mapping[str, Mapping[str, str]]
     refusals: tuple[Refusal, ...]
 
+    @cached_property
+    def by_kind(self) -> dict[str, list[Refusal]]:
+        """The refused combinations of each kind."""
+        return {kind: [row for row in self.refusals if row.kind == kind] for kind in self.kinds}
+
     @property
     def features(self) -> dict[str, str]:
         """Words of each feature, by its name."""
@@ -101,15 +106,15 @@ def refuse_unsupported(kind: str, features: Set[str], name: str = "") -> None:
 
     ``name`` is the name of the release, with which the message begins, if there are several.
     """
-    for refusal in support().refusals:
-        if refusal.kind == kind and refusal.applies_to(features):
+    for refusal in support().by_kind[kind]:
+        if refusal.applies_to(features):
             message = f"{name}: {refusal.reason}" if name else refusal.reason
             raise OdError(refusal.code, message, next_step=refusal.next_step)
 
 
 def possible_formats(kind: str, features: Set[str]) -> tuple[str, ...]:
     """Return the formats, beside Parquet, that the bundle of a release with some features can have."""
-    refused = [row for row in support().refusals if row.kind == kind]
+    refused = support().by_kind[kind]
     return tuple(
         name
         for name in support().groups["formats"]
