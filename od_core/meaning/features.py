@@ -108,7 +108,7 @@ def refuse_unsupported(kind: str, features: Set[str], name: str = "") -> None:
     """
     for refusal in support().by_kind[kind]:
         if refusal.applies_to(features):
-            message = f"{name}: {refusal.reason}" if name else refusal.reason
+            message = ": ".join(filter(None, (name, refusal.reason)))
             raise OdError(refusal.code, message, next_step=refusal.next_step)
 
 
