@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from od_core.meaning.features import support
+
 ROOT = Path(__file__).parents[1]
 CODE = re.compile(r"OD-[A-Z0-9-]+")
 
@@ -55,6 +57,7 @@ def raised() -> list[Raised]:
             found |= {one for call in calls for one in _of(call, {**shared, **helpers}, known)}
         codes = (_text(node, {}) for node in ast.walk(tree) if isinstance(node, ast.Constant))
         found |= {Raised(code, "", "") for code in codes if CODE.fullmatch(code)}
+    found |= {Raised(row.code, row.reason, row.next_step) for row in support().refusals}
     told = {one.code for one in found if one.cause}
     stepped = {one.code for one in found if one.remedy}
     return sorted(

@@ -229,6 +229,22 @@ def _escaped(text: str) -> str:
     return _cell(text.replace("<", "&lt;").replace(">", "&gt;"))
 
 
+def combinations() -> Iterator[str]:
+    """Yield the formats of each kind of release, and the combinations of options that it refuses."""
+    from od_core.meaning.features import possible_formats, support, usual_formats
+
+    words = support().features
+    for kind, name in support().kinds.items():
+        possible = ", ".join(f"`{form}`" for form in possible_formats(kind, words.keys()))
+        usual = ", ".join(f"`{form}`" for form in usual_formats(kind, words.keys()))
+        yield f"\n## {name.capitalize()}\n\nFormats beside Parquet: {possible}; if none are chosen, {usual}.\n"
+        yield "| refused | unless | code | reason |\n|---|---|---|---|"
+        for row in support().by_kind[kind]:
+            refused = ", ".join(words[each] for each in words if each in row.features)
+            needed = " or ".join(words[each] for each in words if each in row.needs)
+            yield f"| {_cell(refused)} | {_cell(needed)} | `{row.code}` | {_cell(row.reason)} |"
+
+
 def performance() -> Iterator[str]:
     """Yield the rows of ``performance.csv``, and below them which states they are of."""
     file = Path(__file__).parent / "reference" / "tables" / "performance.csv"
@@ -252,4 +268,5 @@ MADE: dict[str, Callable[[], Iterator[str]]] = {
     "notebook": notebook_cells.page,
     "performance": performance,
     "sources": sources,
+    "support": combinations,
 }

@@ -20,12 +20,13 @@ from od_core import Budget, Geography, Neighbours, OdError, PrivacyDomain, Relea
 from od_core.flows.mechanisms import MECHANISMS, Mechanism
 from od_core.flows.plan import PART_TRIPS, Bands
 from od_core.flows.publishing.kind import FLOWS
-from od_core.flows.step import Segments, check_area_totals, measured_levels
+from od_core.flows.step import Segments, measured_levels, share_of_area_totals
 from od_core.geography.codes import WHOLE_SPACE
 from od_core.geography.flow_tree import TreeOrder, equally_deep, level_pair, repeated_names
 from od_core.ledger.confidential import ConfidentialFolder
 from od_core.ledger.user_counters import UserCounters
-from od_core.privacy.accounting import exact_fraction
+from od_core.meaning.features import given
+from od_core.privacy.plan import Table
 from od_core.records.counting import CountOptions, trip_counts_of
 from od_core.records.counts import TripCounts
 from od_core.records.formats import RecordColumns, RecordFormat
@@ -241,6 +242,7 @@ class FlowSeries(TreeSeries[ReleasePlan, Sides]):
     kind = FLOWS
     checked_table: ClassVar[str] = "flows"
     protects_trips_alone: ClassVar[bool] = False
+    table: ClassVar[Table]
     _checked_properties: ClassVar[tuple[str, ...]] = (*("segments", "mechanism", "bands", "uncounted", "engine"),)
 
     @cached_property
@@ -272,8 +274,6 @@ class FlowSeries(TreeSeries[ReleasePlan, Sides]):
         unknown = {name: part.unknown for name, part in self.stated_segments.items() if part.unknown is not None}
         segments = Segments.of(breakdowns(listed, unknown), self.segment_share)
         check_sources(self._sources, () if segments is None else segments.breakdowns)
-        if segments is not None:
-            segments.check(self.mechanism)
         return segments
 
     @property
@@ -301,12 +301,6 @@ class FlowSeries(TreeSeries[ReleasePlan, Sides]):
             raise OdError("OD-ENGINE", message, next_step="give both, or neither")
         if self.spark is None:
             return None
-        if self.bands is None:
-            message = "Spark works on parts, but no bands are declared"
-            raise OdError("OD-ENGINE", message, next_step="declare bands: {cuts: [4]}")
-        if self.arrivals is not None:
-            message = "arrivals are detected only on this machine, but Spark reads the records elsewhere"
-            raise OdError("OD-ENGINE", message, next_step="declare a schedule instead")
         if (self.spark.address is None) == (not self.spark.submit):
             message = "Spark needs either an address or spark-submit"
             raise OdError("OD-ENGINE", message, next_step="declare one of address and submit")
@@ -315,15 +309,14 @@ class FlowSeries(TreeSeries[ReleasePlan, Sides]):
     @cached_property
     def mechanism(self) -> Mechanism:
         """Mechanism of the releases."""
-        section = self.stated_mechanism
-        if MECHANISMS.make(section).measures != "every_level":
-            raise OdError(
-                "OD-MECHANISM-UNPUBLISHED",
-                f"mechanism {section!r} measures only the leaves, so its table is not consistent with"
-                " any level above; it serves for comparison and cannot be published by a declared release",
-                next_step="choose a mechanism that measures every level, or call release_flows with a ledger",
-            )
-        return MECHANISMS.make(section, **self.mechanism_options)
+        return MECHANISMS.make(self.stated_mechanism, **self.mechanism_options)
+
+    @property
+    def features(self) -> frozenset[str]:
+        """See :attr:`Series.features`."""
+        options = {name: getattr(self, name) for name in ("segments", "uncounted", "bands", "intervals", "assisted")}
+        stated = given(spark=self.engine, u="u" in self.mechanism_options, **options)
+        return super().features | self.mechanism.features | stated
 
     @property
     def measured_levels(self) -> list[int]:
@@ -461,6 +454,7 @@ class TripSeries(FlowSeries):
     """A series of origin-destination tables, as a project declares it."""
 
     trips: Trips
+    table = "flows"
     destination_geography: Zones | None = None
     tree: TreeOrder = "destination"
     stated_area_totals: AreaTotalsSection | None = Field(None, alias="area_totals")
@@ -472,9 +466,13 @@ class TripSeries(FlowSeries):
         """Share of the budget for the trips from and to each zone; None if they are not measured beside the tree."""
         if self.stated_area_totals is None:
             return None
-        share = exact_fraction("the share of the budget for area totals", self.stated_area_totals.share)
-        check_area_totals(share, self.mechanism, in_parts=self.bands is not None)
-        return share
+        return share_of_area_totals(self.stated_area_totals.share)
+
+    @property
+    def features(self) -> frozenset[str]:
+        """See :attr:`Series.features`."""
+        has_coordinates = all(zones.has_coordinates for zones in self.zone_lists.values())
+        return super().features | given(area_totals=self.area_totals, coordinates=has_coordinates)
 
     @property
     def area_total_keys(self) -> dict[int, list[str]]:
@@ -519,6 +517,7 @@ class CountSeries(FlowSeries):
     """A series of counts by one hierarchy, as a project declares it."""
 
     trips: CountedRecords
+    table = "counts"
 
     @property
     def depth(self) -> int:

@@ -20,14 +20,15 @@ from od_core.errors import OdError, nearest_known
 from od_core.geography.codes import COORDINATES, name_column
 from od_core.geography.geography import Geography, boundary_column
 from od_core.ledger.staged_files import Counted
+from od_core.meaning.features import given, refuse_unsupported, usual_formats
 from od_core.noise.backends import noise_named, refuse_too_wide
 from od_core.periods import Period
 from od_core.privacy.accounting import text_above
 from od_core.privacy.budget import Cap
 from od_core.privacy.domain import PrivacyDomain, charged_periods
 from od_core.privacy.neighbours import FAULT_THRESHOLD, Acceptance, fault_share
+from od_core.privacy.plan import Table
 from od_core.privacy.unit import UNIT_KINDS
-from od_core.publication.bundle import USUAL_FORMATS
 from od_core.publication.columns import Column
 from od_core.publication.kind import Kind, TableKind
 from od_core.records.formats import FORMATS, RecordColumns, RecordFormat, format_named
@@ -391,6 +392,9 @@ class About(Section):
         return texts
 
 
+Format = Literal["csv", "gis", "omx", "spreadsheet", "sdmx"]
+"""Format of the tables of a bundle, beside Parquet."""
+
 P = TypeVar("P", bound=Plan)
 G = TypeVar("G")
 
@@ -416,7 +420,7 @@ class Series(Named, Generic[P, G]):
     automation: Literal["running", "stopped"] = "stopped"
     freshness: Freshness | None = None
     about: About | None = None
-    formats: tuple[Literal["csv", "gis", "omx", "spreadsheet", "sdmx"], ...] = USUAL_FORMATS
+    stated_formats: tuple[Format, ...] | None = Field(None, alias="formats")
     detail: Literal["levels", "publication"] = "levels"
 
     kind: ClassVar[Kind[Any]]
@@ -433,13 +437,12 @@ class Series(Named, Generic[P, G]):
 
     protects_trips_alone: ClassVar[bool] = True
     """Whether this kind of release can protect only single trips, and counts rows."""
+    table: ClassVar[Table]
+    """What releases have; counts are flows of one hierarchy."""
 
     def checked(self) -> Self:
         """See :meth:`Declaration.checked`. The values must also fit the data set."""
-        if self.protects_trips_alone and self._data_set.unit != "trip":
-            protected = f"data set {self.stated_domain!r} protects unit {self._data_set.unit!r}"
-            message = f"{protected}; {self.name} can protect only single trips"
-            raise OdError("OD-UNIT-UNKNOWN", message, next_step="release flows, which have user units")
+        refuse_unsupported(self.table, {*self.features, *self.formats})
         ReleaseKey(self.name, self.periods.first.text, self.revision)  # refuses an invalid name or revision
         one_file = self.columns.date is not None or self.periods.every == SINGLE
         check_path(self.trips.files, "the records", one_file=one_file)
@@ -452,9 +455,6 @@ class Series(Named, Generic[P, G]):
             raise _no_cron_line("schedule", self.schedule)
         if self.freshness is not None:
             self.freshness.check()
-        if self.trips.asset is not None and (self.arrivals is not None or not self.records_are_here):
-            message = "an asset of trips is declared, but arrivals or Spark look for files themselves"
-            raise OdError("OD-ARRIVALS", message, next_step="remove asset, or arrivals and the engine")
         charged_periods(self.periods.first, self.domain.elementary_period, self.unit.kind)
         noise_named(self.noise)
         _ = self.acceptance, self.privacy.budget, self.listed_sources, self.about_facts
@@ -465,6 +465,29 @@ class Series(Named, Generic[P, G]):
     _checked_properties: ClassVar[tuple[str, ...]] = ()
     """Further properties whose values may be wrong."""
 
+    @property
+    def features(self) -> frozenset[str]:
+        """Names of the options that are declared, but the formats, as ``od_core/meaning/support.yaml`` lists them."""
+        return (
+            self.unit.features
+            | self.privacy.budget.features
+            | given(
+                ledger=True,
+                many_trips_a_row=self.record_format.columns.trips,
+                trips_asset=self.trips.asset,
+                arrivals=self.arrivals,
+                schedule=self.schedule,
+                running=self.automation == "running",
+            )
+        )
+
+    @property
+    def formats(self) -> tuple[str, ...]:
+        """Formats of the tables of a bundle, beside Parquet: as declared, or all usual ones that have a file."""
+        if self.stated_formats is not None:
+            return self.stated_formats
+        return usual_formats(self.table, self.features)
+
     @cached_property
     def _data_set(self) -> DomainSection:
         return read_domain(self.project, self.stated_domain)
@@ -472,6 +495,7 @@ class Series(Named, Generic[P, G]):
     @cached_property
     def domain(self) -> PrivacyDomain:
         """Privacy domain of the data set, which is charged."""
+        refuse_unsupported(self.table, {self._data_set.unit})  # before bounds that only flows can declare
         return self._data_set.domain()
 
     @cached_property
@@ -486,13 +510,8 @@ class Series(Named, Generic[P, G]):
 
     @cached_property
     def record_format(self) -> RecordFormat:
-        """Format of the records. Raises OdError if this kind of release counts rows, and a row is many trips."""
-        form = self.trips.record_format()
-        if self.protects_trips_alone and form.columns.trips is not None:
-            flows = f"reader {self.trips.reader!r} gives flows, with many trips per row"
-            message = f"{flows}, but this kind of release counts rows"
-            raise OdError("OD-READER-FLOWS", message, next_step="use records with one row per trip")
-        return form
+        """Format of the records. Raises OdError for an unknown reader, or an option that it does not have."""
+        return self.trips.record_format()
 
     @property
     @abstractmethod

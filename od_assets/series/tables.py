@@ -24,6 +24,7 @@ from od_core.group_sizes.groups import AreasByDay, Grouping, GroupSizes, ListedG
 from od_core.group_sizes.mechanisms import MECHANISMS as GROUP_SIZE_MECHANISMS
 from od_core.group_sizes.mechanisms import GroupSizeMechanism
 from od_core.group_sizes.publishing import GROUP_SIZES
+from od_core.meaning.features import given
 from od_core.periods import Period
 from od_core.privacy.accounting import exact_fraction
 from od_core.publication.columns import Column
@@ -79,6 +80,7 @@ class GroupSizeSeries(TreeSeries[GroupSizePlan, Geography], TableSeries[GroupSiz
 
     kind = GROUP_SIZES
     checked_table: ClassVar[str] = "histograms"
+    table = "group sizes"
     _checked_properties: ClassVar[tuple[str, ...]] = ("grouping", "mechanism", "top_code")
 
     @cached_property
@@ -86,10 +88,16 @@ class GroupSizeSeries(TreeSeries[GroupSizePlan, Geography], TableSeries[GroupSiz
         """Mechanism of the releases; None if a rule on public numbers chooses it."""
         if self.stated_mechanism is not None:
             return GROUP_SIZE_MECHANISMS.make(self.stated_mechanism, **self.mechanism_options)
-        if self.mechanism_options:  # otherwise they would be ignored
-            message = "mechanism_options are declared without a mechanism"
-            raise OdError("OD-MECHANISM-OPTIONS", message, next_step="name the mechanism")
         return None
+
+    @property
+    def features(self) -> frozenset[str]:
+        """See :attr:`Series.features`."""
+        return super().features | given(
+            named_mechanism=self.mechanism,
+            mechanism_options=self.mechanism_options,
+            estimated_top_code=isinstance(self.top_code, TopCodeEstimate),
+        )
 
     @property
     def top_code(self) -> int | TopCodeEstimate:
@@ -210,6 +218,7 @@ class StopsSeries(TableSeries[StopsPlan, PlaceList]):
     kind = STOPS
     checked_list: ClassVar[str] = "places"
     checked_table: ClassVar[str] = "boxes"
+    table = "boxes"
     _checked_properties: ClassVar[tuple[str, ...]] = ("mechanism", "edges")
 
     @cached_property
@@ -237,6 +246,11 @@ class StopsSeries(TableSeries[StopsPlan, PlaceList]):
         if not names:
             raise _fault("a trip needs at least one place")
         return replace(columns, origin=names[0], destination=names[-1], stops=tuple(names[1:-1]), axes=axes)
+
+    @property
+    def features(self) -> frozenset[str]:
+        """See :attr:`Series.features`."""
+        return super().features | {"map"}
 
     @property
     def stages(self) -> tuple[str, ...]:

@@ -29,6 +29,7 @@ from od_core.flows.estimation.shrinkage import LEAST_SQUARES, Rule, shrink
 from od_core.flows.release import Release
 from od_core.flows.released_flows import ReleasedFlows
 from od_core.geography.flow_tree import Nodes
+from od_core.meaning.features import refuse_unsupported
 from od_core.records.segments import Breakdown
 
 
@@ -125,13 +126,7 @@ def sum_releases(releases: Releases) -> FlowSum:
     """
     releases_by_name = releases_of(releases, breakdowns=True)
     for name, release in releases_by_name.items():
-        if release.plan.has_threshold:
-            raise OdError(
-                "OD-SUM-THRESHOLD",
-                f"{name} was released by {release.plan.mechanism.name!r}, which leaves out all flows below its"
-                " threshold: a sum would lack them, and nothing states how many they are",
-                next_step="sum releases of another mechanism",
-            )
+        refuse_unsupported(release.plan.table, release.plan.features | {"sum"}, name)
     parts = tuple(releases_by_name.values())
     if len({id(release) for release in parts}) < max(len(parts), LEAST):
         raise too_few()
@@ -227,12 +222,7 @@ def assist_release(releases: Releases, rule: Rule | None = None) -> AssistedFlow
     if not releases_by_name:
         raise OdError("OD-ASSIST-FEW", "there is no release to estimate", next_step="name a release of flows")
     for name, release in releases_by_name.items():
-        if release.plan.mechanism.measures != "every_level":
-            raise OdError(
-                "OD-ASSIST-MECHANISM",
-                f"{name} was released by {release.plan.mechanism.name!r}, which does not measure every level",
-                next_step="choose releases of a mechanism that does, such as inftda_refined",
-            )
+        refuse_unsupported(release.plan.table, release.plan.features | {"assisted"}, name)
         refuse_without_intervals(release.plan, max(len(measurement.noisy) for measurement in release.measured))
     parts = tuple(releases_by_name.values())
     rule = rule or rule_of(parts[-1], parts[-2].leaves if len(parts) > 1 else None)

@@ -14,6 +14,7 @@ from od_core.errors import OdError
 from od_core.flows.arrays import Integers
 from od_core.flows.estimators import ESTIMATES, LEAVES, Estimator, declared_estimator
 from od_core.flows.projection.onto_parents import ORDERS, Order, project_children, project_children_euclidean
+from od_core.meaning.features import given
 from od_core.registry import Registry, refuse_unknown
 
 Measures = Literal["every_level", "all_leaves", "present_leaves"]
@@ -60,6 +61,19 @@ class Mechanism:
     def options(self) -> dict[str, str]:
         """Options by name, as public text, for the plan and the certificate."""
         return {}
+
+    @property
+    def features(self) -> frozenset[str]:
+        """Names of what a plan with this mechanism has, as ``od_core/meaning/support.yaml`` lists them."""
+        return given(
+            inftda_refined=self.refines,
+            vanilla_gauss=self.measures == "all_leaves",
+            stability_histogram=self.measures == "present_leaves",
+            empirical_bayes=self.leaf_dial is not None,
+            shrunk=self.shrinks,
+            u=self.u != Mechanism.u,
+            segment_profile=self.segment_profile,
+        )
 
     @property
     def estimator(self) -> Estimator:

@@ -40,6 +40,7 @@ from od_core.flows.mechanisms import Mechanism
 from od_core.flows.step import Segments, level_queries, measured_levels
 from od_core.geography.flow_tree import FlowTree
 from od_core.geography.geography import Geography
+from od_core.meaning.features import given, refuse_unsupported
 from od_core.privacy.neighbours import Neighbours
 from od_core.privacy.shares import MinimiseRule
 from od_core.records.segments import Breakdown
@@ -299,12 +300,7 @@ class VarianceModel:
     segments: Segments | None = None
 
     def __post_init__(self) -> None:
-        if self.mechanism.measures != "every_level":
-            raise OdError(
-                "OD-SHARES-MECHANISM",
-                f"mechanism {self.mechanism.name!r} measures one level, so there are no shares to choose",
-                next_step="use a mechanism that measures every level",
-            )
+        refuse_unsupported("flows", self.mechanism.features | given(minimise=True, segments=self.segments))
 
     @cached_property
     def levels(self) -> list[int]:

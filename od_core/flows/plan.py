@@ -32,16 +32,18 @@ from od_core.flows.step import (
     Segments,
     SegmentStep,
     TotalStep,
-    check_area_totals,
     measured_levels,
     planned_steps,
+    share_of_area_totals,
     shifted_cells,
     sides_of_area_totals,
     threshold_step,
 )
 from od_core.geography.flow_tree import FlowTree, Nodes, TreeOrder
 from od_core.geography.geography import Geography
-from od_core.privacy.accounting import Number, exact_fraction, float_above
+from od_core.geography.places import has_distances
+from od_core.meaning.features import given, refuse_unsupported
+from od_core.privacy.accounting import Number, float_above
 from od_core.privacy.budget import Budget, Spent
 from od_core.privacy.neighbours import DEFAULT_ACCEPTANCE, Acceptance, Neighbours, NodeSizes, nodes_that_hold
 from od_core.privacy.plan import (
@@ -53,7 +55,6 @@ from od_core.privacy.plan import (
     Table,
     Uncounted,
     UncountedStep,
-    plan_defect,
     share_of_table,
     stated_options,
 )
@@ -88,12 +89,10 @@ class Bands:
         if self.part_trips < 1:
             raise _refused("part_trips is a number of trips, at least 1")
 
-    def check(self, depth: int, mechanism: Mechanism) -> None:
-        """Raise OdError if a mechanism, or a flow tree with leaves at level ``depth``, does not suit the bands."""
+    def check(self, depth: int) -> None:
+        """Raise OdError if a flow tree with leaves at level ``depth`` does not suit the bands."""
         if self.cuts[-1] >= depth:
-            raise _refused(f"the flow tree has {depth} levels; the last cut is above its leaves")
-        if mechanism.measures != "every_level":
-            raise plan_defect("a mechanism that does not measure every level cannot have bands")
+            raise _refused(f"the flow tree has {depth} levels; the last cut must be above its leaves")
 
     def split(self, levels: Sequence[int]) -> list[slice]:
         """Return a slice of ascending levels for each band, top band first; bands without any of them are omitted."""
@@ -140,8 +139,8 @@ class ReleasePlan(Plan):
             ``estimation`` and ``evidence``. None if there is none, or if the mechanism does not choose a rule.
 
     Raises:
-        OdError: If the segments, the number of uncounted trips, the area totals or the bands do not suit the mechanism,
-            the tree and the unit, or if no steps have the budget.
+        OdError: If the plan has features that are not supported together, if the number of uncounted trips or the bands
+            do not suit the unit and the tree, or if a band has no step.
     """
 
     protects_trips_alone: ClassVar[bool] = False
@@ -158,22 +157,13 @@ class ReleasePlan(Plan):
     earlier: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
-        if self.segments is not None:
-            self.segments.check(self.mechanism)
-            for breakdown in self.breakdowns:
-                check_name(breakdown.name, of_counts=self.tree.has_one_side)
-        elif self.mechanism.segment_profile is not None:
-            raise OdError(
-                "OD-SEGMENT-MECHANISM",
-                "segment_profile is given without segments",
-                next_step="declare segments, or leave the option out",
-            )
+        refuse_unsupported(self.table, self.features)
+        for breakdown in self.breakdowns:
+            check_name(breakdown.name, of_counts=self.tree.has_one_side)
         if self.uncounted is not None:
             self.uncounted.check(self.unit)
-        if self.area_totals is not None:
-            check_area_totals(self.area_totals, self.mechanism, in_parts=self.bands is not None)
         if self.bands is not None:
-            self.bands.check(self.tree.depth, self.mechanism)
+            self.bands.check(self.tree.depth)
         if len(self.step_bands) < (1 if self.bands is None else 1 + len(self.bands.cuts)):
             raise OdError(
                 "OD-BANDS",
@@ -185,6 +175,16 @@ class ReleasePlan(Plan):
     def table(self) -> Table:
         """See :attr:`od_core.privacy.plan.Plan.table`."""
         return "counts" if self.tree.has_one_side else "flows"
+
+    def kind(self) -> str:
+        """See :attr:`od_core.privacy.plan.Plan.kind`."""
+        return "counts" if self.tree.has_one_side else "flows"
+
+    @property
+    def features(self) -> frozenset[str]:
+        """See :attr:`od_core.privacy.plan.Plan.features`."""
+        options = {name: getattr(self, name) for name in ("segments", "uncounted", "area_totals", "bands")}
+        return super().features | self.mechanism.features | given(coordinates=has_distances(self.tree), **options)
 
     @cached_property
     def steps(self) -> tuple[GaussianStep, ...]:
@@ -669,10 +669,10 @@ def plan_release(
         )
     if not isinstance(segments, Segments):
         segments = Segments.of(breakdowns(segments, segment_unknown), segment_share)
-    if isinstance(budget.shares, MinimiseRule) and chosen.measures != "present_leaves":
+    if isinstance(budget.shares, MinimiseRule):
         model = VarianceModel(flow_tree, _neighbours(unit, acceptance, flow_tree, segments), chosen, segments)
         budget = replace(budget, shares=model.of_levels(minimised_error(model, budget.shares).shares))
-    of_areas = None if area_totals is None else exact_fraction("the share of the budget for area totals", area_totals)
+    of_areas = None if area_totals is None else share_of_area_totals(area_totals)
     return ReleasePlan(flow_tree, unit, budget, chosen, bands, acceptance, segments, uncounted, of_areas)
 
 

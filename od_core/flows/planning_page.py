@@ -26,6 +26,7 @@ from od_core.flows.plan import ReleasePlan, node_sizes
 from od_core.flows.step import Segments, level_queries, level_shares, planned_steps, shifted_cells, sides_of_area_totals
 from od_core.geography.flow_tree import FlowTree
 from od_core.geography.geography import Geography
+from od_core.meaning.features import refuse_unsupported
 from od_core.meaning.subject import Subject
 from od_core.parallel import in_order
 from od_core.privacy import privacy_loss
@@ -83,14 +84,7 @@ def planning_facts(plan: Any, name: str, cap: Fraction | None = None, periods: i
     Arguments and errors are those of :func:`planning_page`.
     """
     plan = plan.for_forecast(_refused(f"{name} does not release flows"))
-    if plan.has_threshold:
-        raise _refused(f"mechanism {plan.mechanism.name!r} has a threshold, which depends on the records")
-    if plan.uncounted is not None:
-        raise OdError(
-            "OD-UNCOUNTED",
-            "a planning page gives a table the whole budget, so the number of uncounted trips would have none",
-            next_step="leave out `uncounted` while you plan",
-        )
+    refuse_unsupported(plan.table, plan.features | {"planning_page"})
     choices, unit, delta, segments = _Choices(plan), plan.unit, plan.budget.delta, plan.segments
     return {
         "name": name,

@@ -331,7 +331,7 @@ def release_flows(
     refuse_too_wide(source, (step.largest_variance for step in plan.charged_steps))
     if plan.has_threshold:
         laplace_source(source)
-    with charged_to(ledger, release_id, source) as charged:
+    with charged_to(plan, ledger, release_id, source) as charged:
         key = secrets.token_bytes(32) if charged is None else charged.confidential.key()
         period = "" if charged is None else charged.key.period
         counters = None if charged is None else charged.counters(unit)

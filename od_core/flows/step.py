@@ -6,12 +6,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Any, cast
 
 from od_core.errors import OdError
 from od_core.flows.mechanisms import Mechanism
 from od_core.geography.flow_tree import FlowTree
-from od_core.privacy.accounting import exact_fraction
+from od_core.privacy.accounting import Number, exact_fraction
 from od_core.privacy.budget import Budget, Charge
 from od_core.privacy.neighbours import Neighbours, sensitivity_of_leaves, sensitivity_squared
 from od_core.privacy.plan import GaussianStep
@@ -102,16 +102,12 @@ class AreaTotalStep(GaussianStep):
         return {"area_totals": ("origin", "destination")[self.side], **super().noise_facts}
 
 
-def check_area_totals(share: Fraction, mechanism: Mechanism, *, in_parts: bool) -> None:
-    """Raise OdError if the trips from and to each zone cannot have a share of the budget of the table."""
-    if not 0 < share <= Fraction(1, 2):
-        raise _no_area_totals(f"their share of the budget is {share}; it must be above 0 and at most 1/2")
-    if in_parts:
-        raise _no_area_totals("a release in parts (`bands`) has none")
-    if not mechanism.refines:
-        raise _no_area_totals(f"mechanism {mechanism.name!r} estimates a level from itself and the levels above")
-    if mechanism.leaf_dial is not None and not mechanism.shrinks:
-        raise _no_area_totals("leaves: empirical_bayes needs estimate: shrunk to use them")
+def share_of_area_totals(share: Number) -> Fraction:
+    """Return the share of the budget for the trips from and to each zone. Raises OdError if it is out of range."""
+    exact = exact_fraction("the share of the budget for area totals", share)
+    if not 0 < exact <= Fraction(1, 2):
+        raise _no_area_totals(f"their share of the budget is {exact}; it must be above 0 and at most 1/2")
+    return exact
 
 
 def sides_of_area_totals(tree: FlowTree) -> tuple[int, ...]:
@@ -233,17 +229,6 @@ class Segments:
             return None
         return cls(tuple(Breakdown(**breakdown) for breakdown in facts["breakdowns"]), Fraction(facts["share"]))
 
-    def check(self, mechanism: Mechanism) -> None:
-        """Raise OdError if a mechanism cannot be combined with segments."""
-        option = f"mechanism {mechanism.name!r}" if mechanism.name != "inftda_refined" else ""
-        option = "leaves: empirical_bayes" if mechanism.leaf_dial is not None and not mechanism.shrinks else option
-        if option:
-            raise OdError(
-                "OD-SEGMENT-MECHANISM",
-                f"{option} cannot release segments",
-                next_step="use mechanism inftda_refined without these options, or leave out segments",
-            )
-
 
 def level_shares(
     tree: FlowTree, neighbours: Neighbours, mechanism: Mechanism, budget: Budget, *, segments: bool
@@ -338,19 +323,11 @@ def shifted_cells(neighbours: Neighbours, queries: Sequence[tuple[int, bool]]) -
 def threshold_step(unit: PrivacyUnit, budget: Budget, depth: int, rule: str) -> ThresholdStep:
     """Return the single step of a mechanism with a threshold; ``rule`` is that of :func:`stability_threshold`.
 
-    Raises OdError as that function does, if the budget has no epsilon, or if the unit bounds weights, is ``user_year``
-    or has a pair cap.
+    Raises OdError as that function does.
     """
-    unit.refuse_bounds("stability histograms")
-    unit.refuse_year("stability histograms")
-    if budget.epsilon is None:
-        raise OdError(
-            "OD-BUDGET-KIND",
-            "a mechanism with a threshold promises (epsilon, delta), and has no rho",
-            next_step="give the budget as epsilon and delta",
-        )
-    scale = laplace_scale(unit, budget.epsilon)
-    threshold = stability_threshold(unit, budget.epsilon, budget.delta, rule)
+    epsilon = cast("Fraction", budget.epsilon)  # a budget in rho is not supported
+    scale = laplace_scale(unit, epsilon)
+    threshold = stability_threshold(unit, epsilon, budget.delta, rule)
     return ThresholdStep(
         depth,
         sensitivity_squared(unit),

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -20,6 +20,7 @@ from od_core.geography.geography import Geography
 from od_core.group_sizes.groups import Counts, Frame, Query
 from od_core.group_sizes.mechanisms import MECHANISMS, GroupSizeMechanism, default_mechanism
 from od_core.group_sizes.merging import refuse_too_many
+from od_core.meaning.features import given, refuse_unsupported
 from od_core.privacy.accounting import exact_fraction, float_above
 from od_core.privacy.budget import Budget
 from od_core.privacy.neighbours import DEFAULT_ACCEPTANCE, Acceptance
@@ -142,10 +143,16 @@ class GroupSizePlan(Plan):
         """See :attr:`od_core.privacy.plan.Plan.table`."""
         return "group sizes"
 
+    @property
+    def features(self) -> frozenset[str]:
+        """See :attr:`od_core.privacy.plan.Plan.features`."""
+        return super().features | given(named_mechanism=True, estimated_top_code=self.top_code_estimate)
+
     @cached_property
     def steps(self) -> tuple[LaplaceStep, ...]:
         """All steps in the order of their draws: that of the largest size if K is estimated, then levels, top first."""
-        epsilon_left, drawn_first = self.budget.pure_epsilon("group-size tables"), []
+        epsilon_left = cast("Fraction", self.budget.epsilon)  # a budget in rho is not supported
+        drawn_first = []
         if self.top_code_estimate is not None:
             share = self.top_code_estimate.share * epsilon_left
             epsilon_left -= share
@@ -254,20 +261,9 @@ def plan_group_sizes(
             invalid, the top code is estimated but no mechanism is named, the mechanism is unknown, there are no groups,
             or there are too many groups or cells.
     """
-    unit.refuse_users(
-        "OD-GROUPS-UNIT",
-        "group sizes protect single members: a user with several trips would change a cumulative histogram in up to as"
-        " many cells as there are sizes, and no scale here covers that",
-    )
-    unit.refuse_bounds("group sizes")
-    epsilon = budget.pure_epsilon("group-size tables")
     estimate = top_code if isinstance(top_code, TopCodeEstimate) else None
-    if estimate is not None and mechanism is None:
-        raise OdError(
-            "OD-GROUPS-CHOICE",
-            "the rule that chooses a mechanism needs a public top code, but this one is known only after a draw",
-            next_step="name a mechanism, or give a public top code",
-        )
+    options = given(estimated_top_code=estimate, named_mechanism=mechanism)
+    refuse_unsupported("group sizes", unit.features | budget.features | options)
     if estimate is None and not is_top_code(top_code):
         raise OdError(
             "OD-GROUPS-TOP-CODE",
@@ -282,7 +278,11 @@ def plan_group_sizes(
     if cells > MOST_CELLS:
         message = f"areas of all levels times sizes are {cells:,} cells, and {MOST_CELLS:,} is the most"
         raise OdError("OD-GROUPS-CELLS", message, next_step="use a smaller top code or fewer areas")
-    used = default_mechanism(frame, unit, epsilon) if mechanism is None else MECHANISMS.make(mechanism)
+    used = (
+        default_mechanism(frame, unit, cast("Fraction", budget.epsilon))
+        if mechanism is None
+        else MECHANISMS.make(mechanism)
+    )
     refuse_too_many(frame, frame.levels[-len(used.level_queries(geography.depth)) :])
     return GroupSizePlan(frame, unit, budget, used, estimate, acceptance)
 

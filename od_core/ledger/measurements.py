@@ -28,6 +28,7 @@ from od_core.ledger.object_store import LocalStore, Store, kept_digest, part_fil
 from od_core.ledger.release_key import ReleaseKey
 from od_core.ledger.staged_files import C, Counted, P, R, hold_to_input
 from od_core.ledger.user_counters import UserCounters
+from od_core.meaning.features import refuse_unsupported
 from od_core.noise.backends import (
     NoiseSource,
     backend_name,
@@ -154,14 +155,17 @@ class Charged:
 
 
 @contextmanager
-def charged_to(ledger: Ledger | None, release_id: str | None, noise: NoiseSource) -> Iterator[Charged | None]:
+def charged_to(
+    plan: Plan, ledger: Ledger | None, release_id: str | None, noise: NoiseSource
+) -> Iterator[Charged | None]:
     """Yield the ledger and the ``release_id`` that a caller gave, or None without them.
 
     No other release is counted or drawn with the same ledger in this context.
 
     Raises:
-        OdError: only one of ``ledger`` and ``release_id`` is given. Or a ledger is given, and the ``release_id`` is not
-            valid, the noise source is not a backend of this library, or another run does not end in time.
+        OdError: only one of ``ledger`` and ``release_id`` is given, or the plan is not supported with or without a
+            ledger. Or a ledger is given, and the ``release_id`` is not valid, the noise source is not a backend of this
+            library, or another run does not end in time.
     """
     if (ledger is None) != (release_id is None):
         raise OdError(
@@ -169,6 +173,7 @@ def charged_to(ledger: Ledger | None, release_id: str | None, noise: NoiseSource
             "a ledger needs a release_id, and a release_id needs a ledger",
             next_step="give both, or neither",
         )
+    refuse_unsupported(plan.table, plan.features | {"no_ledger" if ledger is None else "ledger"})
     if ledger is None or release_id is None:
         yield None
         return
@@ -197,16 +202,9 @@ def draw_release(
     Without a ledger, the measurements exist only during this call.
 
     The input must be the same in every call for the same release; it was counted with ``counters``, the result of
-    :meth:`Charged.counters`. Raises OdError as :func:`begin_release` and ``run`` do, or if there is no ledger, but the
-    plan measures the uncounted trips.
+    :meth:`Charged.counters`. Raises OdError as :func:`begin_release` and ``run`` do.
     """
     if charged is None:
-        if plan.uncounted_step is not None:
-            raise OdError(
-                "OD-UNCOUNTED",
-                "uncounted trips cannot be measured: without a ledger, there are no counters of users",
-                next_step="give a ledger and a release_id, or leave out `uncounted`",
-            )
         return run(plan, counted, noise, MemoryMeasurements())
     ledger, key, confidential = charged.ledger, charged.key, charged.confidential
     if counters is not None:
@@ -233,7 +231,7 @@ def release_table(
     source = noise_named(noise)
     laplace_source(source)
     refuse_too_wide(source, (step.largest_variance for step in plan.steps))
-    with charged_to(ledger, release_id, source) as charged:
+    with charged_to(plan, ledger, release_id, source) as charged:
         return draw_release(run, charged, plan, counted, source)
 
 

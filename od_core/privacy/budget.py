@@ -116,12 +116,17 @@ class Budget(Shown):
             return privacy_loss.rho_for_epsilon_exact(self.epsilon, self.delta, shares, shifted_cells)
         return accounting.rho_for_epsilon(self.epsilon, self.delta, name)
 
-    def pure_epsilon(self, released: str) -> Fraction:
-        """Return epsilon. Raises OdError, which names the released tables, if the budget has a rho or a delta."""
-        if self.epsilon is None or self.delta != 0:
-            message = f"{released} need a pure epsilon, without rho and delta"
-            raise OdError("OD-BUDGET-KIND", message, next_step="give the budget as epsilon alone")
-        return self.epsilon
+    @property
+    def features(self) -> frozenset[str]:
+        """Names of what this budget has, as ``od_core/meaning/support.yaml`` lists them."""
+        has = {
+            "epsilon": self.epsilon is not None,
+            "rho": self.rho is not None,
+            "delta": self.delta > 0,
+            "no_delta": self.delta == 0,
+            "minimise": isinstance(self.shares, MinimiseRule),
+        }
+        return frozenset(name for name, is_so in has.items() if is_so)
 
     def shares_text(self, default: str) -> str | list[str]:
         """Return the shares, or ``default`` if there are none, as text that :class:`Budget` accepts as ``shares``."""

@@ -245,6 +245,11 @@ class Plan(Shown, ABC):
         return Neighbours(self.unit, self.acceptance)
 
     @property
+    def features(self) -> frozenset[str]:
+        """Names of the options that this plan has, as ``od_core/meaning/support.yaml`` lists them."""
+        return self.unit.features | self.budget.features
+
+    @property
     @abstractmethod
     def steps(self) -> Sequence[Step]:
         """All steps, in the order in which they are drawn. They follow from the other attributes."""
@@ -471,8 +476,8 @@ def check_charges(plan: Plan) -> None:
     for step in plan.charged_steps:
         if isinstance(step, UncountedStep):
             continue
-        if step.charge.epsilon:
-            plan.unit.refuse_year("releases with Laplace noise")
+        if step.charge.epsilon and plan.unit.kind == "user_year":
+            raise wrong_charge("a release of unit 'user_year' is not charged in rho")
         expected = neighbours.sensitivity_squared(step.level, by_segment=step.by_segment)
         if step.noise_facts.get("sensitivity_squared", expected) != expected:
             raise wrong_charge(f"the sensitivity of level {step.level} does not match the unit")
@@ -521,9 +526,7 @@ class Uncounted:
         object.__setattr__(self, "max_trips", max_trips)
 
     def check(self, unit: PrivacyUnit) -> None:
-        """Raise OdError unless the unit is ``user_year`` and counts no more than :attr:`max_trips` in a period."""
-        if unit.kind != "user_year":
-            raise _fault(f"unit {unit.kind!r} keeps no counters of users; only unit 'user_year' does")
+        """Raise OdError if the unit counts more than :attr:`max_trips` in a period."""
         if self.max_trips < unit.contribution_bound:
             raise _fault(f"max_trips is {self.max_trips}, below the bound of {unit.contribution_bound} trips a period")
 

@@ -115,30 +115,11 @@ class PrivacyUnit(Shown):
         """True if the records of one unit may be in several elementary periods, so that their losses add up."""
         return self.kind in ("user", "user_year")
 
-    def refuse_users(self, code: str, reason: str) -> None:
-        """Raise OdError if the unit is not ``trip``."""
-        if self.kind != "trip":
-            raise OdError(code, reason, next_step="use PrivacyUnit('trip'), or release flows, which have user units")
-
-    def refuse_bounds(self, what: str) -> None:
-        """Raise OdError if ``max_weight`` or :attr:`max_trips_pair` is set."""
-        why = {
-            "max_weight": ("OD-UNIT-WEIGHTS", "count every record as 1, and their noise does not cover weights"),
-            "max_trips_pair": ("OD-UNIT-PAIR-CAP", "do not know a cap for each pair of zones"),
-        }
-        for option, (code, reason) in why.items():
-            if getattr(self, option) is not None:
-                step = f"leave out {option}, or release flows by a mechanism that measures every level"
-                raise OdError(code, f"{what} {reason}", next_step=step)
-
-    def refuse_year(self, what: str) -> None:
-        """Raise OdError if the unit is ``user_year``. Releases whose loss is not that of Gaussian noise call this."""
-        if self.kind == "user_year":
-            raise OdError(
-                "OD-UNIT-YEAR",
-                f"{what} are charged in epsilon and delta, and only rho adds up over a year of a user",
-                next_step="use unit 'user_period', or a mechanism that measures every level",
-            )
+    @property
+    def features(self) -> frozenset[str]:
+        """Names of what this unit has, as ``od_core/meaning/support.yaml`` lists them."""
+        bounds = ("max_weight", "max_trips_pair")
+        return frozenset({self.kind, self.neighbours, *(name for name in bounds if getattr(self, name) is not None)})
 
     def year_facts(self) -> dict[str, str | int | None]:
         """Return the facts that only unit ``user_year`` has, by name; {} for other units."""

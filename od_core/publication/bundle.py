@@ -17,7 +17,7 @@ from dataclasses import replace
 from functools import partial
 from importlib.resources import files
 from pathlib import Path, PurePath
-from typing import Any, BinaryIO, Final, cast
+from typing import Any, BinaryIO, cast
 from zipfile import ZIP_DEFLATED, BadZipFile, ZipFile
 
 import pyarrow as pa
@@ -53,9 +53,6 @@ kind has no folders before format 6, and one of group sizes has Wilson's interva
 SDMX structures have a version that may change since format 8. Each is verified, and written again if it is damaged, as
 its own format has it.
 """
-
-USUAL_FORMATS: Final = ("csv", "gis", "omx", "spreadsheet")
-"""Formats of the tables of a series that chooses none; ``sdmx`` is the other one. Parquet tables are always there."""
 
 TABLES = "tables"
 """Folder of a bundle with its tables as Parquet and CSV. Files of other formats are in the folder of their format."""

@@ -16,6 +16,7 @@ from od_core.errors import STAYS_CHARGED, OdError
 from od_core.ledger.chain import BUNDLE_FORMAT
 from od_core.ledger.ledger import Ledger, ReleaseRecord
 from od_core.ledger.release_key import ReleaseKey, before
+from od_core.meaning.features import usual_formats
 from od_core.meaning.subject import Subject
 from od_core.noise.backends import DRY_RUN
 from od_core.periods import Period
@@ -25,7 +26,7 @@ from od_core.privacy.domain import most_in_a_year
 from od_core.privacy.neighbours import Acceptance
 from od_core.privacy.plan import Plan
 from od_core.privacy.posterior import Guarantee
-from od_core.publication.bundle import CERTIFICATE, KEPT, USUAL_FORMATS
+from od_core.publication.bundle import CERTIFICATE, KEPT
 from od_core.publication.certificate import Certificate, CheckResult, read_certificate
 from od_core.publication.kind import Kind, R, ReleaseContext
 from od_core.publication.read_back import REPAIR
@@ -59,7 +60,7 @@ def certificate(
     record: ReleaseRecord,
     records: dict[str, Any] | None = None,
     about: dict[str, str] | None = None,
-    formats: Sequence[str] = USUAL_FORMATS,
+    formats: Sequence[str] | None = None,
     intervals: bool = True,
 ) -> Certificate:
     """Return the certificate of a release of any kind, JSON-ready and of public values alone.
@@ -71,7 +72,7 @@ def certificate(
         records: JSON-ready public settings with which the records were read, such as the time zone; None if the records
             were not read from a file.
         about: words about the series for its readers, by name, such as its title; None if not stated.
-        formats: formats of the tables of the bundle, beside Parquet.
+        formats: formats of the tables of the bundle, beside Parquet; None for the usual ones that have a file.
         intervals: whether the release is published with its intervals, if its mechanism has any.
 
     Raises:
@@ -96,7 +97,7 @@ def certificate(
     facts = {
         "format": kind.format,
         "bundle_format": BUNDLE_FORMAT,
-        "formats": sorted(formats),
+        "formats": sorted(usual_formats(plan.table, plan.features) if formats is None else formats),
         "release": str(key),
         "subject": subject.facts(),
         **({"about": dict(sorted(about.items()))} if about else {}),  # in the order of the JSON file

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pandas as pd
 
+from od_core.meaning.features import given, refuse_unsupported
 from od_core.privacy.accounting import float_above
 from od_core.privacy.budget import Budget
 from od_core.privacy.neighbours import DEFAULT_ACCEPTANCE, Acceptance
@@ -20,6 +21,8 @@ from od_core.stops.mechanisms import MECHANISMS, StopsMechanism
 
 DETAILED = ("leaves", "boxes")
 """Names of the noise scales of published boxes, in the plans that know them beforehand."""
+if TYPE_CHECKING:
+    from fractions import Fraction
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -49,6 +52,11 @@ class StopsPlan(Plan):
         """See :attr:`od_core.privacy.plan.Plan.table`."""
         return "boxes"
 
+    @property
+    def features(self) -> frozenset[str]:
+        """See :attr:`od_core.privacy.plan.Plan.features`."""
+        return super().features | given(map=self.map)
+
     @cached_property
     def step(self) -> LaplaceStep:
         """The single step, of level 1, which measures all boxes.
@@ -57,7 +65,7 @@ class StopsPlan(Plan):
         removed (unbounded neighbours) or replaced (bounded neighbours). Its scales are those of
         :meth:`od_core.stops.mechanisms.StopsMechanism.scales`.
         """
-        epsilon = self.budget.pure_epsilon("trips with stops")
+        epsilon = cast("Fraction", self.budget.epsilon)  # a budget in rho is not supported
         sensitivity = self.unit.differing_units  # a replaced trip leaves one box and enters another
         scales = tuple(self.mechanism.scales(epsilon, sensitivity).items())
         return LaplaceStep(
@@ -129,13 +137,7 @@ def plan_stops(
         OdError: the unit is a user or has weights, the budget is not a pure epsilon, the mechanism is unknown, or the
             grid is invalid or refused by the mechanism.
     """
-    unit.refuse_users(
-        "OD-STOPS-UNIT",
-        "trips with stops are protected one by one: a user with several trips would be on several paths, and no scale"
-        " here covers that",
-    )
-    unit.refuse_bounds("trips with stops")
-    budget.pure_epsilon("trips with stops")
+    refuse_unsupported("boxes", unit.features | budget.features)
     on_map = grid if isinstance(grid, MapGrid) else None
     plain_grid = grid.grid if isinstance(grid, MapGrid) else grid
     space = plain_grid if isinstance(plain_grid, Grid) else Grid(plain_grid)

@@ -304,7 +304,7 @@ def test_metadata_is_of_the_allowed_names_and_confidential_assets_have_none(mont
         ),
         ({"trips__columns": {"area": "origin", "date": "date", "size": "s", "groups": "n"}}, "OD-CONFIG"),
         ({"trips__columns": {"group": "taxi"}, "groups": {"file": "none.csv"}}, "OD-FILE-MISSING"),
-        ({"domain__unit": "user", "domain__column": "person"}, "OD-UNIT-UNKNOWN"),
+        ({"domain__unit": "user", "domain__column": "person"}, "OD-GROUPS-UNIT"),
         ({"domain__cap__rho": "0.001"}, "OD-LEDGER-CAP"),
     ],
 )

@@ -171,7 +171,7 @@ def test_metadata_is_of_the_allowed_names_and_confidential_assets_have_none(mapp
         ({"mechanism": "identity"}, "OD-STOPS-TOO-MANY-BOXES"),
         ({"mechanism_options": {"theta": "x"}}, "OD-STOPS-PRIVTREE"),
         ({"privacy__epsilon": "-1"}, "OD-BUDGET-EPSILON"),
-        ({"domain__unit": "user", "domain__column": "person"}, "OD-UNIT-UNKNOWN"),
+        ({"domain__unit": "user", "domain__column": "person"}, "OD-STOPS-UNIT"),
         ({"domain__cap__rho": "0.001"}, "OD-LEDGER-CAP"),
     ],
 )

@@ -79,7 +79,7 @@ def test_declared_columns_that_are_blank_are_kept_and_read_again(two: Project, b
 
 
 def test_through_the_job_into_every_format(two: Project) -> None:
-    component = declared(two, trips__fault_threshold="1/100", formats=["csv", "gis", "omx", "sdmx", "spreadsheet"])
+    component = declared(two, trips__fault_threshold="1/100", formats=["csv", "omx", "sdmx", "spreadsheet"])
     result = two.run(component)
     assert result.success, failure_text(result)
     kept = {path.name: path.read_text().splitlines() for path in (two.var / "geographies").iterdir()}

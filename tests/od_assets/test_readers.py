@@ -118,7 +118,7 @@ def test_other_kinds_of_releases_take_the_columns_of_a_reader(project: Project) 
     stops = project.stops(trips=tlc).checked()
     assert (stops.columns, stops.stages) == (columns, ("origin", "destination"))
     for component in (project.group_sizes, project.stops):
-        with pytest.raises(OdError, match=r"OD-READER-FLOWS.*'lodes' gives flows"):
+        with pytest.raises(OdError, match=r"OD-READER-FLOWS.*the reader gives flows"):
             component(trips={"files": "{period}.csv.gz", "reader": "lodes"}).checked()
     with pytest.raises(OdError, match=r"OD-CONFIG.*columns area and date"):
         project.group_sizes(trips={"files": "{period}.csv", "columns": {"date": "date"}}).checked()

@@ -286,7 +286,7 @@ WRONG = [
             ("  segment_share: 1", "segment_share is 1; it must be above 0 and below 1", "OD-SEGMENT-SHARE"),
             ("  segment_share: 1/1001", "a denominator of at most 1,000", "OD-SEGMENT-SHARE"),
             ("  segment_share: half", "not a finite number", "OD-BUDGET-NUMBER"),
-            ("  mechanism: inftda", "mechanism 'inftda' cannot release segments", "OD-SEGMENT-MECHANISM"),
+            ("  mechanism: inftda", "only mechanism 'inftda_refined' can release segments", "OD-SEGMENT-MECHANISM"),
             (
                 "  mechanism_options: {leaves: empirical_bayes}",
                 "leaves: empirical_bayes cannot release segments",
@@ -306,7 +306,7 @@ WRONG = [
             ("2", "", "their share of the budget is 2; it"),
             ("-1/10", "", "their share of the budget is -1/10; it"),
             ("1/10", "  bands: {cuts: [2]}\n", "a release in parts (`bands`) has none"),
-            ("1/10", "  mechanism: inftda\n", "mechanism 'inftda' estimates a level from itself"),
+            ("1/10", "  mechanism: inftda\n", "only mechanism 'inftda_refined' uses them"),
             ("1/10", "  mechanism_options: {leaves: empirical_bayes}\n", "empirical_bayes needs estimate: shrunk"),
         )
     ),

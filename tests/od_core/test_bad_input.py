@@ -472,7 +472,7 @@ BAD = [
     option(
         "area totals by a mechanism that does not use them",
         "OD-AREA-TOTALS",
-        "'inftda'",
+        "only mechanism 'inftda_refined' uses them",
         area_totals=0.1,
         mechanism="inftda",
     ),

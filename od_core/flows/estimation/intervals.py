@@ -75,6 +75,7 @@ from od_core.flows.interval_ends import DEVIATIONS, ROUNDING, USUAL, LowerEnds, 
 from od_core.flows.plan import ReleasePlan
 from od_core.geography.flow_tree import FlowTree, Pairs
 from od_core.geography.geography import Numbers
+from od_core.meaning.features import refuse_unsupported
 from od_core.publication.columns import MOST_LISTED
 
 
@@ -320,13 +321,7 @@ def every_pair(
 
 def refuse_without_intervals(plan: ReleasePlan, largest: int) -> None:
     """Raise OdError if the mechanism has a threshold, or the ``largest`` measured level has too many cells."""
-    if plan.has_threshold:
-        raise OdError(
-            "OD-INTERVAL-MECHANISM",
-            f"mechanism {plan.mechanism.name!r} has no intervals, because it releases nothing about the pairs below"
-            " its threshold",
-            next_step="request flows without intervals, or release with another mechanism",
-        )
+    refuse_unsupported(plan.table, plan.features | {"intervals"})
     if largest > MOST_MEASURED:
         raise OdError(
             "OD-INTERVAL-SIZE",

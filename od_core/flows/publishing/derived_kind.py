@@ -32,13 +32,14 @@ from od_core.flows.publishing.report import LISTED, estimation_text, flow_facts
 from od_core.flows.release import Release
 from od_core.ledger.chain import BUNDLE_FORMAT
 from od_core.ledger.release_key import ReleaseKey
+from od_core.meaning.features import usual_formats
 from od_core.periods import Length, Period, following
 from od_core.privacy.accounting import float_above, text_above
 from od_core.privacy.budget import Cap
 from od_core.privacy.domain import Charged, rho_of_year
 from od_core.privacy.plan import with_fields
 from od_core.privacy.posterior import Guarantee
-from od_core.publication.bundle import USUAL_FORMATS, as_published, faulty_files
+from od_core.publication.bundle import as_published, faulty_files
 from od_core.publication.certificate import (
     Certificate,
     about_of,
@@ -172,7 +173,7 @@ def derived_certificate(
     facts = {
         "format": kind.format,
         "bundle_format": BUNDLE_FORMAT,
-        "formats": main.get("formats", sorted(USUAL_FORMATS)),
+        "formats": main.get("formats", sorted(usual_formats(plan.table, plan.features))),
         "release": str(key),
         "period": key.period,
         "revision": key.revision,

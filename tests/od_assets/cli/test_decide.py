@@ -70,7 +70,7 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any], tuple[str, ...]]] = 
         "OdRelease",
         ATTRIBUTES | {"segments": SEGMENTS},
         {},
-        ("region x region by mode", "Not defined: mechanism"),
+        ("region x region by mode", "Not defined: only mechanism"),
     ),
     "user, single": (
         "OdRelease",

@@ -185,9 +185,9 @@ def test_with_one_level_of_zones_the_tree_measures_the_other_side(order, side):
 @pytest.mark.parametrize(
     ("mechanism", "words"),
     [
-        (InfTDA(), "'inftda'"),
-        ("vanilla_gauss", "'vanilla_gauss'"),
-        ("stability_histogram", "'stability_histogram'"),
+        (InfTDA(), "only mechanism 'inftda_refined' uses them"),
+        ("vanilla_gauss", "only mechanism 'inftda_refined' uses them"),
+        ("stability_histogram", "only mechanism 'inftda_refined' uses them"),
         (InfTDARefined(leaves="empirical_bayes"), "empirical_bayes needs estimate: shrunk"),
     ],
 )

@@ -174,7 +174,7 @@ def test_what_has_no_measured_levels_is_refused() -> None:
     for name, noise in (("vanilla_gauss", SeededNoise(1)), ("stability_histogram", SeededLaplace(1))):
         unit = PrivacyUnit("trip", "unbounded")
         other = small(mechanism=MECHANISMS[name](), unit=unit, noise=noise, budget=Budget(epsilon=1, delta="1e-8"))
-        with pytest.raises(OdError, match=f"OD-ASSIST-MECHANISM: release 1 was released by '{name}'"):
+        with pytest.raises(OdError, match=f"OD-ASSIST-MECHANISM: release 1: mechanism '{name}' does not measure"):
             assist_release([other])
 
 

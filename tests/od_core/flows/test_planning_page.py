@@ -11,7 +11,7 @@ from itertools import combinations, pairwise, product
 import pandas as pd
 import pytest
 
-from od_core import Budget, Geography, OdError, PrivacyUnit, Uncounted, plan_release
+from od_core import Budget, Geography, OdError, PrivacyUnit, Uncounted, plan_release, plan_stops
 from od_core.flows import planning_page as module
 from od_core.flows.planning_page import kept_levels, planning_facts, planning_page, with_levels
 from od_core.meaning.subject import Subject
@@ -145,7 +145,10 @@ def test_the_promise_of_a_pair_cap_is_that_of_the_plan(kind):
 
 def test_a_release_with_a_threshold_or_of_another_kind_is_refused():
     thresholded = planned(mechanism="stability_histogram")
-    for plan, reason in ((thresholded, "has a threshold"), (object(), "does not release flows")):
+    for plan, reason in (
+        (thresholded, "has a threshold"),
+        (plan_stops((4, 4), unit=PrivacyUnit("trip"), budget=Budget(1)), "does not release flows"),
+    ):
         with pytest.raises(OdError, match=reason) as refused:
             planning_page(plan, "trips")
         assert refused.value.code == "OD-FORECAST-KIND"

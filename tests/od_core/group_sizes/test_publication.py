@@ -124,7 +124,7 @@ def test_the_pages_say_how_often_a_guess_at_even_odds_is_right(tmp_path):
     """At most e to the epsilon of one case to one of the other, without delta."""
     release, stated = published(tmp_path)
     odds = math.exp(stated["spent"]["epsilon"])
-    said = f"right at most {math.ceil(100 * odds / (1 + odds))} times in 100, (a coin toss: 50)"
+    said = f"right at most {math.ceil(100 * odds / (1 + odds))} times in 100 (a coin toss: 50)"
     files = bundle(release, stated, tmp_path / "r1")
     for page in ("report.html", "certificate.html"):
         assert said in " ".join(files[page].decode().split())
@@ -196,7 +196,7 @@ def test_the_certificate_says_what_is_protected_in_numbers(tmp_path):
     """One row of records that are numbers of groups is many members: no promise is made of a record."""
     release, certificate = published(tmp_path)
     sentences = certificate["guarantee"]
-    protected = "one member of a group (where records are trips: one trip) was"
+    protected = "one member of a group was"
     assert f"{protected} replaced by a member of any group, or of none, in the same period:" in sentences["protected"]
     unbounded = replace(release.plan, unit=PrivacyUnit("trip", "unbounded"))
     assert (
@@ -210,7 +210,10 @@ def test_the_certificate_says_what_is_protected_in_numbers(tmp_path):
     assert "0.1 % of its records (where they are numbers of groups: of its groups) are faulty" in sentences["input"]
     refused = "refused if a size of an area occurs twice, or if an area has more groups than are public."
     assert f"{refused} Groups of more members than 9 count as groups of as many." in sentences["input"]
-    assert "each member of a group alone" in bundle(release, certificate, tmp_path / "r1")["certificate.html"].decode()
+    assert (
+        "each membership alone, and not all memberships of a person"
+        in bundle(release, certificate, tmp_path / "r1")["certificate.html"].decode()
+    )
     assert certificate["spent"]["epsilon"] == 1.0
     assert certificate["spent"]["rho_exact"] == "1/4"
     assert [level["scale_exact"] for level in certificate["levels"]] == ["4", "4"]  # 2 levels, replaced: 2 L / epsilon

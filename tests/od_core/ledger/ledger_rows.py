@@ -5,14 +5,17 @@ from __future__ import annotations
 import hashlib
 import json
 import sqlite3
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pytest
 
 from od_core import Budget, Geography, OdError, PrivacyUnit, ReleasePlan, plan_release
+from od_core.ledger import measurements
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.budget import Cap
@@ -125,3 +128,11 @@ def try_release(ledger, key, declared, plan, lost=()):
         ledger.reserve(key, declared.name, plan)
         for level in lost:
             ledger.start_draw(key, level)
+
+
+@contextmanager
+def baselines_charged() -> Iterator[None]:
+    """Charge mechanisms that measure the leaves alone in this context, as earlier versions did."""
+    with pytest.MonkeyPatch.context() as context:
+        context.setattr(measurements, "refuse_unsupported", lambda *_given: None)
+        yield

@@ -148,7 +148,7 @@ def test_it_needs_counters_of_users(year):
     with pytest.raises(OdError, match=r"OD-UNCOUNTED.*below the bound of 2"):
         plan_of(year.unit, Uncounted("1/4", 1))
     period = PrivacyUnit("user_period", "unbounded", "person", 2)
-    with pytest.raises(OdError, match=r"OD-UNCOUNTED.*'user_period' keeps no counters"):
+    with pytest.raises(OdError, match=r"OD-UNCOUNTED.*only unit 'user_year' keeps counters"):
         plan_of(period, HALF)
     with pytest.raises(OdError, match=r"OD-UNCOUNTED.*without a ledger"):
         release_flows(

@@ -338,7 +338,7 @@ def test_the_main_results_are_those_of_the_release():
     counts = reported(release_counts(records, geography(), unit=unit, budget=budget, noise="table"), FLOWS)
     total = int(counts.release.flows["trips"].sum())
     assert main_results(counts)[0].startswith(
-        f"{total:,} units of weight are counted in 2001-06. A record counts as its"
+        f"{total:,} units of weight are counted in 2001-06. A record counts as many units of weight as its"
     )
     none = reported(flows(size=0), FLOWS)
     assert main_results(none)[0] == "2001-06 has exactly 0 trips."

@@ -133,7 +133,7 @@ def test_the_text_says_how_many_trips_no_replicate_contains(releases: Path, tmp_
     write_replicates(releases, KEYS[1], 1, tmp_path)
     source = opened(releases, 1)
     assert not source.fitted.nothing_dropped
-    found = re.search(r"at\s+most\s+([\d,]+) trips", (tmp_path / "README.md").read_text("utf-8"))
+    found = re.search(r"at\s+most\s+([\d,]+)\s+commuters", (tmp_path / "README.md").read_text("utf-8"))
     assert found is not None
     assert int(found[1].replace(",", "")) == source.replicated.unseen > 0
 

@@ -462,13 +462,14 @@ def test_other_kinds_sums_and_thresholds_are_refused(all_published: dict[str, Ma
             shutil.copytree(place.bundle, tmp_path / "releases" / copy.folder)
         assert f"{key} is not a release of flows" in refused("OD-DERIVED-KIND", tmp_path, [key, later])
     for month in ("2001-04", "2001-05"):
-        release(
-            tmp_path,
-            ReleaseKey("hidden", month),
-            mechanism="stability_histogram",
-            budget=Budget(epsilon=1, delta="1e-8"),
-            cap=Cap(epsilon=9, delta="1e-6"),
-        )
+        with ledger_rows.baselines_charged():
+            release(
+                tmp_path,
+                ReleaseKey("hidden", month),
+                mechanism="stability_histogram",
+                budget=Budget(epsilon=1, delta="1e-8"),
+                cap=Cap(epsilon=9, delta="1e-6"),
+            )
     keys = [ReleaseKey("hidden", month) for month in ("2001-04", "2001-05")]
     assert "stability_histogram" in refused("OD-SUM-THRESHOLD", tmp_path, keys)
 

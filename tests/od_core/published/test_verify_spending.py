@@ -41,7 +41,7 @@ from od_core.publication.certify import certificate
 from od_core.published.verification import verify_release
 from od_core.stops.publishing import STOPS
 from tests.od_core.group_sizes.test_release import released as released_groups
-from tests.od_core.ledger.ledger_rows import FLOWS, GEOGRAPHY, ONE_LEVEL, domain, rows, small_plan
+from tests.od_core.ledger.ledger_rows import FLOWS, GEOGRAPHY, ONE_LEVEL, baselines_charged, domain, rows, small_plan
 from tests.od_core.published.test_verification import small as published_whole
 
 pytestmark = pytest.mark.representatives("test_both_programs_cut_time_into_the_same_years", "test_it_*")
@@ -86,7 +86,7 @@ def with_user(flows: Any) -> Any:
 def var(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One ledger of three data sets: all kinds of charges, lost draws, several series in one data set."""
     var = tmp_path_factory.mktemp("var")
-    with pytest.MonkeyPatch.context() as context:
+    with pytest.MonkeyPatch.context() as context, baselines_charged():
         begin = od_core.ledger.measurements.begin_release
         context.setattr(
             od_core.ledger.measurements,

@@ -25,7 +25,7 @@ from od_core.privacy.domain import PrivacyDomain
 from od_core.privacy.neighbours import NO_FAULTS
 from od_core.privacy.unit import NEIGHBOUR_RELATIONS
 from tests.od_core.doubles import ListedLaplace, NoiseNotWanted, SeededNoise
-from tests.od_core.ledger.ledger_rows import FLOWS, GEOGRAPHY, TRIP, rows, states
+from tests.od_core.ledger.ledger_rows import FLOWS, GEOGRAPHY, TRIP, baselines_charged, rows, states
 from tests.od_core.strategies import TREES, noises, worlds
 
 FAILURE = 1e-6
@@ -98,9 +98,11 @@ def within(found: int, of: int, share: float) -> bool:
 
 
 def released(ledger, release_id=R1, **changes):
+    """A release with a ledger, as earlier versions charged it: such ledgers are still read."""
     given = {"unit": TRIP, "budget": BUDGET, "mechanism": "stability_histogram"} | changes
     many = FLOWS.assign(trips=FLOWS["trips"] + 100)
-    return release_flows(many, GEOGRAPHY, ledger=ledger, release_id=release_id, **given, fault_threshold=0)
+    with baselines_charged():
+        return release_flows(many, GEOGRAPHY, ledger=ledger, release_id=release_id, **given, fault_threshold=0)
 
 
 def ledger_with(tmp_path, cap):

@@ -1,0 +1,127 @@
+"""Say which options of a plan or a declaration can be combined, from the table ``support.yaml``.
+
+Every option is a feature, which has a name. The table refuses what a kind of release cannot do, or has no effect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Set
+from dataclasses import dataclass
+from functools import cache, cached_property
+from importlib.resources import files
+from typing import Any
+
+import yaml
+
+from od_core.errors import OdError
+
+NEVER_USUAL = "sdmx"
+"""Format that a bundle has only if it is asked for, because few readers need it."""
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A combination of features that a kind of release refuses.
+
+    Attributes:
+        kind: name of the kind.
+        features: names of the features that a refused release has together.
+        needs: names of features of which one lets the release through; empty if none does.
+        code, reason, next_step: code, message and advice of the error.
+    """
+
+    kind: str
+    features: frozenset[str]
+    needs: frozenset[str]
+    code: str
+    reason: str
+    next_step: str
+
+    def applies_to(self, features: Set[str]) -> bool:
+        """Return whether a release of the kind with some features is refused."""
+        return self.features <= features and self.needs.isdisjoint(features)
+
+
+@dataclass(frozen=True)
+class Support:
+    """The table of what is supported.
+
+    Attributes:
+        kinds: words of each kind of release, by its name.
+        groups: words of each feature, by its name, in groups with names.
+        refusals: the refused combinations, each for one kind, in the order in which they are asked.
+    """
+
+    kinds: Mapping[str, str]
+    groups: Mapping[str, Mapping[str, str]]
+    refusals: tuple[Refusal, ...]
+
+    @cached_property
+    def by_kind(self) -> dict[str, list[Refusal]]:
+        """The refused combinations of each kind."""
+        return {kind: [row for row in self.refusals if row.kind == kind] for kind in self.kinds}
+
+    @property
+    def features(self) -> dict[str, str]:
+        """Words of each feature, by its name."""
+        return {name: words for group in self.groups.values() for name, words in group.items()}
+
+
+@cache
+def support() -> Support:
+    """Return the table. It is read when it is first asked for."""
+    text = files("od_core.meaning").joinpath("support.yaml").read_text(encoding="utf-8")
+    data = yaml.load(text, Loader=yaml.CSafeLoader)  # the loader is safe
+    without_rows = Support(data["kinds"], data["features"], ())
+    rows = (refusal for row in data["refused"] for refusal in _refusals(row, without_rows))
+    return Support(without_rows.kinds, without_rows.groups, tuple(rows))
+
+
+def _refusals(row: Mapping[str, Any], known: Support) -> Iterator[Refusal]:
+    """Yield the refusals of a row of the file: one for each of its kinds and of its alternative features."""
+    for kind in row["kinds"]:
+        for feature in row.get("one_of", ("",)):
+            words = {"kind": known.kinds[kind], "feature": known.features.get(feature, "")}
+            yield Refusal(
+                kind,
+                frozenset(filter(None, (*row.get("features", ()), feature))),
+                frozenset(row.get("needs", ())),
+                row["code"],
+                row["reason"].format(**words),
+                row["next"].format(**words),
+            )
+
+
+def given(**options: object) -> frozenset[str]:
+    """Return the names of the options that are given: not None, False or empty.
+
+    >>> sorted(given(bands=None, segments={"mode": ["car"]}, intervals=True))
+    ['intervals', 'segments']
+    """
+    return frozenset(name for name, value in options.items() if value)
+
+
+def refuse_unsupported(kind: str, features: Set[str], name: str = "") -> None:
+    """Raise the OdError of the first row of the table that refuses a release of a kind with some features.
+
+    ``name`` is the name of the release, with which the message begins, if there are several.
+    """
+    for refusal in support().by_kind[kind]:
+        if refusal.applies_to(features):
+            message = ": ".join(filter(None, (name, refusal.reason)))
+            raise OdError(refusal.code, message, next_step=refusal.next_step)
+
+
+def possible_formats(kind: str, features: Set[str]) -> tuple[str, ...]:
+    """Return the formats, beside Parquet, that the bundle of a release with some features can have."""
+    refused = support().by_kind[kind]
+    return tuple(
+        name
+        for name in support().groups["formats"]
+        if not any(name in row.features and row.applies_to({*features, name}) for row in refused)
+    )
+
+
+def usual_formats(kind: str, features: Set[str]) -> tuple[str, ...]:
+    """Return the formats of a bundle for which none are chosen: all that it can have, but one that few need."""
+    return tuple(name for name in possible_formats(kind, features) if name != NEVER_USUAL)

@@ -1,0 +1,310 @@
+"""The table of what can be combined: each of its rows is refused before a charge, and everything else is accepted."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from od_assets.series.series import Series
+from od_core import (
+    Bands,
+    Budget,
+    Geography,
+    InfTDA,
+    InfTDARefined,
+    Ledger,
+    Mechanism,
+    OdError,
+    PrivacyDomain,
+    PrivacyUnit,
+    ReleasePlan,
+    StabilityHistogram,
+    TopCodeEstimate,
+    Uncounted,
+    VanillaGauss,
+    assist_release,
+    plan_group_sizes,
+    plan_release,
+    plan_stops,
+    release_flows,
+    sum_releases,
+)
+from od_core.flows.planning_page import planning_page
+from od_core.meaning.features import Refusal, possible_formats, refuse_unsupported, support, usual_formats
+from od_core.privacy.budget import Cap
+from tests.od_assets.conftest import ZONES, Project
+
+PLACED = ZONES.assign(longitude=[0, 1, 2, 3, 4, 8], latitude=[50, 51, 55, 53, 57, 58])
+GEOGRAPHY = Geography.from_frame(ZONES, ["region", "zone"])
+USERS = ("user", "user_period", "user_year")
+BASELINES = ("vanilla_gauss", "stability_histogram")
+DECLARED = {*support().groups["records"], *support().groups["formats"], "mechanism_options"}
+"""Features that only a declaration has."""
+
+EXCLUSIVE = [
+    {"trip", *USERS},
+    {"bounded", "unbounded"},
+    {"epsilon", "rho"},
+    {"delta", "no_delta"},
+    {"trip", "max_trips_pair"},
+    {"minimise", "max_weight", "no_delta"},
+    *({user, "max_weight"} for user in USERS),
+    {"max_trips_pair", "max_weight"},
+    {"inftda_refined", "vanilla_gauss", "stability_histogram"},
+    *(
+        {other, option}
+        for other in ("vanilla_gauss", "stability_histogram")
+        for option in support().groups["mechanism"]
+    ),
+]
+"""Features that no value has together: the type of a unit, budget or mechanism leaves no such choice."""
+
+
+def identified(row: Refusal) -> str:
+    return f"{row.kind} {'+'.join(sorted(row.features))}{' without ' if row.needs else ''}{'/'.join(sorted(row.needs))}"
+
+
+# The library
+
+
+def unit_of(features: set[str]) -> PrivacyUnit:
+    neighbours = "unbounded" if "unbounded" in features else "bounded"
+    kind = next((kind for kind in USERS if kind in features), "user" if "max_trips_pair" in features else "trip")
+    if kind == "trip":
+        return PrivacyUnit("trip", neighbours, max_weight=3 if "max_weight" in features else None)
+    year: dict[str, Any] = {"max_trips_year": 8, "id_pattern": ".+"} if kind == "user_year" else {}
+    pair = 1 if "max_trips_pair" in features else None
+    return PrivacyUnit(kind, neighbours, "user", 4, max_trips_pair=pair, **year)  # type: ignore[arg-type]
+
+
+def budget_of(features: set[str], *, pure: bool) -> Budget:
+    if "rho" in features:
+        return Budget(rho="1/10", delta="1e-8")
+    if "no_delta" in features or (pure and "delta" not in features):
+        return Budget(epsilon=1)
+    return Budget(epsilon=1, delta="1e-8", shares={"minimise": ["region x all"]} if "minimise" in features else None)
+
+
+def mechanism_of(features: set[str]) -> Mechanism:
+    if "stability_histogram" in features:
+        return StabilityHistogram()
+    if "vanilla_gauss" in features:
+        return VanillaGauss()
+    options = {"empirical_bayes": {"leaves": "empirical_bayes"}, "shrunk": {"estimate": "shrunk"}, "u": {"u": 2}}
+    options |= {"segment_profile": {"segment_profile": 1}}
+    stated = {name: value for feature in features & {*options} for name, value in options[feature].items()}
+    return InfTDARefined(**stated) if stated or "inftda_refined" in features else InfTDA()  # type: ignore[arg-type]
+
+
+def plan_of_flows(kind: str, features: set[str]) -> ReleasePlan:
+    geography = Geography.from_frame(PLACED, ["region", "zone"], coordinates=("latitude", "longitude"))
+    counts = {"destination_geography": Geography.whole()} if kind == "counts" else {}
+    return plan_release(
+        geography if "coordinates" in features else GEOGRAPHY,
+        **counts,
+        unit=unit_of(features),
+        budget=budget_of(features, pure=False),
+        mechanism=mechanism_of(features),
+        segments={"mode": ["car", "bus"]} if "segments" in features else None,
+        area_totals="1/10" if "area_totals" in features else None,
+        bands=Bands((1,)) if "bands" in features else None,
+        uncounted=Uncounted("1/4", 9) if "uncounted" in features else None,
+    )
+
+
+def made_by_the_library(kind: str, features: set[str], root: Path) -> None:
+    """Plan, and do with the plan what the features say: release it, and read, sum or assist the release."""
+    pure = {"unit": unit_of(features), "budget": budget_of(features, pure=True)}
+    if kind == "boxes":
+        plan_stops((4, 4), **pure)  # type: ignore[arg-type]
+    elif kind == "group sizes":
+        mechanism = "cumulative" if "named_mechanism" in features else None
+        top_code = TopCodeEstimate("1/20", 10) if "estimated_top_code" in features else 5
+        groups = np.full(len(ZONES), 3)
+        plan_group_sizes(GEOGRAPHY, groups, mechanism=mechanism, top_code=top_code, **pure)  # type: ignore[arg-type]
+    else:
+        plan = plan_of_flows(kind, features)
+        if "planning_page" in features:
+            planning_page(plan, "trips")
+        if features & {"ledger", "no_ledger", "intervals", "assisted", "sum"}:
+            _release_flows(plan, features, root)
+
+
+def _release_flows(plan: ReleasePlan, features: set[str], root: Path) -> None:
+    given: dict[str, Any] = {"unit": plan.unit, "budget": plan.budget, "mechanism": plan.mechanism, "noise": "table"}
+    given |= {"destination_geography": plan.tree.destination, "uncounted": plan.uncounted, "fault_threshold": 0}
+    if "ledger" in features:
+        ledger = Ledger(root / "ledger.sqlite")
+        ledger.declare(PrivacyDomain("trips", plan.unit, Cap(epsilon=9, delta="1e-6"), "a test"))
+        given |= {"ledger": ledger, "release_id": "trips/2001-01/r1"}
+    flow = {"origin": ["Z00"], "destination": ["Z11"], "trips": [900]}
+    table = pd.DataFrame({"area": ["Z00"], "count": [900]} if plan.table == "counts" else flow)
+    releases = [release_flows(table, plan.tree.origin, **given) for _ in range(1 + ("sum" in features))]
+    if "intervals" in features:
+        releases[0].flows_at(*releases[0].levels[-1], interval=True)
+    if "assisted" in features:
+        assist_release(releases)
+    if "sum" in features:
+        sum_releases(releases)
+
+
+# Declarations
+
+
+def declared(project: Project, kind: str, features: set[str]) -> Series:
+    """Return the declaration with some features, and no other that has a choice."""
+    unit, flows = unit_of(features), kind in ("flows", "counts")
+    changes: dict[str, Any] = {"schedule": None, "domain__unit": unit.kind, "domain__neighbours": unit.neighbours}
+    if unit.kind != "trip":
+        changes["domain__column"] = "user"
+        place = "domain__" if unit.kind == "user_year" else ""
+        if flows:
+            changes |= {f"{place}max_trips": unit.max_trips, f"{place}max_trips_pair": unit.max_trips_pair}
+        changes |= {f"domain__{name}": value for name, value in unit.year_facts().items()}
+    if flows:
+        budget = budget_of(features, pure=False)
+        amount = {"rho": "0.05"} if "rho" in features else {"epsilon": "1"}
+        changes["privacy"] = amount | {"delta": str(budget.delta)}
+        changes["privacy"] |= {"shares": {"minimise": ["region x all"]}} if "minimise" in features else {}
+        mechanism = mechanism_of(features)
+        options = {"empirical_bayes": ("leaves", "empirical_bayes"), "shrunk": ("estimate", "shrunk"), "u": ("u", 2)}
+        options |= {"segment_profile": ("segment_profile", 1)}
+        changes |= {
+            "mechanism": mechanism.name,
+            "mechanism_options": dict(options[name] for name in features & {*options}),
+        }
+        changes["intervals"] = "intervals" in features
+        if unit.max_weight is not None:
+            changes |= {"max_weight": 3, "trips__columns__weight": "w", "trips__one_row_a_trip": False}
+    if kind == "group sizes":
+        changes["mechanism"] = "cumulative" if "named_mechanism" in features else None
+    sections: dict[str, dict[str, Any]] = {
+        "segments": {"segments": {"mode": {"categories": ["car", "bus"]}}},
+        "area_totals": {"area_totals": {"share": "1/10"}},
+        "bands": {"bands": {"cuts": [1]}},
+        "uncounted": {"uncounted": {"share": "1/4", "max_trips": 9}},
+        "coordinates": {"geography__coordinates": ["latitude", "longitude"]},
+        "assisted": {"assisted": True},
+        "mechanism_options": {"mechanism_options": {"regression": "least_squares"}},
+        "estimated_top_code": {"top_code": {"most": 10}},
+        "many_trips_a_row": {"trips__reader": "lodes"},
+        "trips_asset": {"trips__asset": "raw"},
+        "arrivals": {"arrivals": {}},
+        "schedule": {"schedule": "0 6 2 * *"},
+        "running": {"automation": "running"},
+        "spark": {"engine": "spark", "spark": {"address": "local[2]"}},
+    }
+    for name in features & {*sections}:
+        changes |= sections[name]
+    if chosen := [form for form in support().groups["formats"] if form in features]:
+        changes["formats"] = chosen
+    made = {
+        "flows": project.component,
+        "counts": project.counts,
+        "group sizes": project.group_sizes,
+        "boxes": project.stops,
+    }
+    return made[kind](**changes).checked()
+
+
+def asked(project: Project, kind: str, features: set[str]) -> None:
+    """Do what has some features, where such a thing is done: in the library, in a declaration, or in a bundle."""
+    if kind == "boxes" and features == {"gis"}:  # a declaration always has a map
+        plan = plan_stops((4, 4), unit=PrivacyUnit("trip"), budget=Budget(1))
+        assert "gis" not in usual_formats(plan.table, plan.features)
+        refuse_unsupported(plan.table, plan.features | features)
+    elif features & DECLARED:
+        declared(project, kind, features)
+    else:
+        made_by_the_library(kind, features, project.root)
+
+
+@pytest.mark.parametrize("row", support().refusals, ids=identified)
+def test_what_the_table_refuses_is_refused_and_nothing_is_charged(row: Refusal, project: Project) -> None:
+    features, ledger = {*row.features}, project.root / "ledger.sqlite"
+    if "spark" in features and "bands" not in row.needs:
+        features.add("bands")
+    if "uncounted" in features and "user_year" not in row.needs:
+        features.add("user_year")
+    with pytest.raises(OdError) as refused:
+        asked(project, row.kind, features)
+    assert (refused.value.code, refused.value.next_step) == (row.code, row.next_step)
+    assert row.reason in refused.value.message
+    assert refused.value.spent == "nothing was spent"
+    assert not ledger.exists() or not Ledger(ledger).has_drawn()
+    assert not (project.var / "ledger.sqlite").exists()
+
+
+def required(kind: str, features: set[str]) -> set[str] | None:
+    """Return the features with all that they need; None if the table refuses them whatever else there is."""
+    while True:
+        refusing = [row for row in support().refusals if row.kind == kind and row.applies_to(features)]
+        if not refusing:
+            return features
+        if not refusing[0].needs:
+            return None
+        features = {*features, min(refusing[0].needs)}
+
+
+def choices(kind: str) -> list[str]:
+    """Return the features that a declaration of a kind may have."""
+    groups = support().groups
+    pure = ["trip", "bounded", "unbounded", "arrivals", "schedule", "running", "trips_asset", *groups["formats"]]
+    if kind == "boxes":
+        return [*pure, "map"]
+    if kind == "group sizes":
+        return [*pure, "named_mechanism", "mechanism_options", "estimated_top_code"]
+    uses = ["ledger", "intervals", "assisted"]
+    others = {"named_mechanism", "mechanism_options", "estimated_top_code", "map", "many_trips_a_row", "no_delta"}
+    listed = [
+        name for group in ("unit", "budget", "mechanism", "table", "records", "formats") for name in groups[group]
+    ]
+    only_flows = {"area_totals", "coordinates"} if kind == "counts" else set()
+    return [name for name in (*listed, *uses) if name not in others | only_flows]
+
+
+PAIRS = [
+    (kind, first, second) for kind in support().kinds for first, second in combinations(choices(kind), 2)
+]  # fmt: skip
+
+
+def test_what_the_table_does_not_refuse_is_accepted(project: Project) -> None:
+    """Each pair of features, with what they need, plans without an error."""
+    PLACED.to_csv(project.root / "zones.csv", index=False)
+    accepted, wrong = 0, []
+    for kind, *pair in PAIRS:
+        features = required(kind, {*pair, "ledger"})
+        if features is None or any(len(features & group) > 1 for group in EXCLUSIVE):
+            continue
+        try:
+            series = declared(project, kind, features)
+            plan = series.plan(series.read_geography(), "2001-01", is_reserved=True)
+        except OdError as error:
+            wrong.append(f"{kind} {sorted(features)}: {error}")
+            continue
+        missing = features - series.features - {*series.formats}
+        assert not missing, (kind, features)
+        assert plan.features <= {*series.features, "named_mechanism"}, (kind, features)
+        accepted += 1
+    assert not wrong, "\n".join(wrong)
+    assert accepted > 500
+
+
+def test_every_feature_and_kind_of_a_row_is_in_the_lists() -> None:
+    table = support()
+    assert {row.kind for row in table.refusals} <= {*table.kinds}
+    assert {name for row in table.refusals for name in row.features | row.needs} <= {*table.features}
+    assert all(row.reason and row.next_step and "{" not in row.reason for row in table.refusals)
+
+
+def test_a_bundle_has_the_formats_that_have_a_file() -> None:
+    assert possible_formats("flows", {"coordinates"}) == ("csv", "gis", "omx", "sdmx", "spreadsheet")
+    assert usual_formats("flows", set()) == ("csv", "omx", "spreadsheet")
+    assert usual_formats("counts", {"coordinates"}) == ("csv", "spreadsheet")
+    assert usual_formats("group sizes", set()) == ("csv",)
+    assert usual_formats("boxes", {"map"}) == ("csv", "gis")
