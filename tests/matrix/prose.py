@@ -71,7 +71,7 @@ def of_html(text: str) -> tuple[list[str], list[tuple[str, str]]]:
     page = _Page()
     page.feed(text)
     page.close()
-    return [block for block in page.blocks if block.strip()], page.scripts
+    return [text for block in page.blocks if (text := " ".join(block.split()))], page.scripts
 
 
 def of_markdown(text: str) -> list[str]:
@@ -98,7 +98,7 @@ def of_program(text: str) -> tuple[str, ...]:
     for match in _QUOTED.finditer(text):
         quoted = match[1] or match[2]
         words = re.sub(r"\$\{[^}]*\}", CODE, quoted)
-        if len(re.findall(r"\b[a-z]{2,}\b", words)) > 1 and not re.search(r"[;{}=<>]|\w\.\w|\(\w*\)", words):
+        if len(re.findall(r"\b[a-z]{2,}\b", words)) > 1 and not re.search(r"[;{}=<>\[\]]|\w\.\w|\(\w*\)", words):
             found.append(words)
     return (*found,)
 
