@@ -33,12 +33,12 @@ from od_core import (
 )
 from od_core.flows.mechanisms import MECHANISMS as OF_FLOWS
 from od_core.flows.publishing.kind import FLOWS
+from od_core.flows.step import Segments
 from od_core.group_sizes.publishing import GROUP_SIZES
 from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.neighbours import DEFAULT_ACCEPTANCE, NO_FAULTS
 from od_core.publication.kind import Kind
 from od_core.records.segments import breakdowns
-from od_core.flows.step import Segments
 from od_core.stops.publishing import STOPS
 from tests.matrix.options import Row
 
@@ -211,7 +211,9 @@ class Records:
         """Return the records of a row as its release takes them."""
         chance, number = np.random.default_rng([7, self.seed]), 600 - 60 * self.seed
         if row["kind"] == "boxes":
-            points = chance.integers(0, 8, (number, 4 if row["geography"] == "coordinates" else 2)) // chance.integers(1, 4, (number, 1))
+            points = chance.integers(0, 8, (number, 4 if row["geography"] == "coordinates" else 2)) // chance.integers(
+                1, 4, (number, 1)
+            )
             return self._changed(row, points, np.arange(number) == 0, 7)
         if row["kind"] == "group sizes":
             sizes = pd.DataFrame({"group": [f"g{k}" for k in range(60)], "area": [*HOMES] * 12})
@@ -224,7 +226,9 @@ class Records:
         works = HOMES if row["destinations"] == "same" else WORKS
         weights = [0.4, 0.25, 0.2, 0.1, 0.05]
         frame = pd.DataFrame({"origin": chance.choice([*HOMES], number, p=weights)}, dtype="str")
-        frame["destination"] = chance.choice([*works], number, p=np.array(weights[: len(works)]) / sum(weights[: len(works)]))
+        frame["destination"] = chance.choice(
+            [*works], number, p=np.array(weights[: len(works)]) / sum(weights[: len(works)])
+        )
         frame["mode"] = chance.choice(["car", "bus", "walk"], number)
         frame["hour"] = chance.choice(["07", "08", "night"], number)
         user = [f"u{k}" for k in chance.integers(0, 150, number)]

@@ -110,7 +110,10 @@ def make(row: Row, root: Path) -> Made:
             previous = release if "auto" in row["mechanism"] else None
         refused = dict[str, OdError]()
         releases = root / "releases"
-        derivations = {"sum": lambda: publish_sum(releases, keys), "assisted": lambda: publish_assisted(releases, keys[-1])}
+        derivations = {
+            "sum": lambda: publish_sum(releases, keys),
+            "assisted": lambda: publish_assisted(releases, keys[-1]),
+        }
         for name, publish_derived in derivations.items():
             try:
                 made = publish_derived()

@@ -1,4 +1,4 @@
-"""Every page that a row shows: files of its bundles and its site, documents, explanation, decision, plan and comparison."""
+"""Every page that a row shows: files, site, documents, explanation, decision, plan and comparison."""
 
 from __future__ import annotations
 
@@ -68,7 +68,9 @@ def _pages(made: Made) -> Iterator[Page]:
                 yield Page(name, file, tuple(blocks))
         for file, blocks in _documents(bundle.folder):
             yield Page(name, file, tuple(blocks))
-        yield _printed(name, "explain", lambda at=bundle.folder: printing.print_explanation(explain_release(at, made.ledger)))
+        yield _printed(
+            name, "explain", lambda at=bundle.folder: printing.print_explanation(explain_release(at, made.ledger))
+        )
     for path in sorted(made.site.rglob("*")):
         inner = path.relative_to(made.site)
         if path.is_file() and (len(inner.parts) < 4 and path.suffix != ".zip") and (blocks := prose.of_file(path)):
@@ -119,7 +121,12 @@ def _of_plan(made: Made) -> Iterator[Page]:
     periods = [Period(made.main.key.period)]
     every = SimpleNamespace(every=made.row["period"], last=None, first=periods[0])
     series: Any = SimpleNamespace(
-        name=SERIES, about_facts=ABOUT[made.row["words"]], domain=domain, kind=kind, periods=every, columns=SimpleNamespace(row="one each")
+        name=SERIES,
+        about_facts=ABOUT[made.row["words"]],
+        domain=domain,
+        kind=kind,
+        periods=every,
+        columns=SimpleNamespace(row="one each"),
     )
     compared, facts = [*options(plan)], dict[str, Any](runs=1, flows=[], source="")
     if (table := known_table(made)) is not None:

@@ -1,4 +1,4 @@
-"""The sentences of a file as a reader sees them: without markup, code, names of files and columns, and numbers of pixels."""
+"""The sentences of a file as a reader sees them: without markup, code, and names of files and columns."""
 
 from __future__ import annotations
 

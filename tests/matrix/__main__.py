@@ -1,0 +1,70 @@
+"""Write the texts of every row of the matrix, so that a change of words is seen:
+
+    python -m tests.matrix before       # in the checkout before a change
+    python -m tests.matrix after        # in the checkout after it
+    diff -r before after
+
+For each row, a folder has the text of each page and the digests of all public files. ``--known`` writes the list of
+known findings again instead: findings that are gone leave it; with ``--add``, new ones enter it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from tests.matrix.findings import Signature, known_findings, known_of, signature, write_known
+from tests.matrix.made import Made
+from tests.matrix.options import stored_rows
+from tests.matrix.pages import Page
+from tests.matrix.run import run
+
+WORKERS = 2
+
+
+def write_row(name: str, target: Path | None) -> tuple[str, set[Signature]]:
+    """Run a row, write its texts below a folder, and return its name and the signatures of its findings."""
+    with TemporaryDirectory() as folder:
+        made, pages, found = run(stored_rows(refused=False)[name], Path(folder))
+        if target is not None:
+            write_texts(made, pages, target / name)
+            lines = [f"{check}: {each}" for check, some in found.items() for each in some]
+            (target / name / "findings.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return name, {signature(check, each) for check, some in found.items() for each in some}
+
+
+def write_texts(made: Made, pages: list[Page], folder: Path) -> None:
+    """Write the text of each page of a row, and the digest of each public file."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for page in pages:
+        place = folder / f"{page.file.replace('/', '_').replace(' ', '_')}.txt"
+        place.write_text(page.text + "\n", encoding="utf-8")
+    files = [path for path in sorted((made.root / "releases").rglob("*")) if path.is_file()]
+    files += [path for path in sorted(made.site.rglob("*")) if path.is_file()]
+    digests = (
+        f"{hashlib.sha256(path.read_bytes()).hexdigest()[:16]}  {path.relative_to(made.root)}\n" for path in files
+    )
+    (folder / "digests.txt").write_text("".join(digests), encoding="utf-8")
+
+
+def main(arguments: list[str]) -> None:
+    """Write the texts to a folder, or the list of known findings."""
+    options = {one for one in arguments if one.startswith("--")}
+    folders = [Path(one) for one in arguments if not one.startswith("--")]
+    if options - {"--known", "--add"} or len(folders) != ("--known" not in options):
+        sys.exit(__doc__)
+    target, rows = (folders[0] if folders else None), stored_rows(refused=False)
+    with ProcessPoolExecutor(WORKERS, get_context("spawn")) as workers:
+        found = dict(workers.map(write_row, rows, [target] * len(rows)))
+    if "--known" in options:
+        kept = found if "--add" in options else {name: some & known_of(name) for name, some in found.items()}
+        write_known(kept, {one: why for one, (_, why) in known_findings().items()})
+        sys.stdout.write(f"{sum(map(len, kept.values()))} known findings in {len(kept)} rows\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
