@@ -17,11 +17,12 @@ from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tests.matrix.findings import Signature, known_findings, known_of, signature, write_known
+from tests.matrix.checks_sources import ROW
+from tests.matrix.findings import Signature, known_findings, known_of, write_known
 from tests.matrix.made import Made
 from tests.matrix.options import stored_rows
 from tests.matrix.pages import Page
-from tests.matrix.run import run
+from tests.matrix.run import run, run_on_sources, signed
 
 WORKERS = 2
 
@@ -34,7 +35,7 @@ def write_row(name: str, target: Path | None) -> tuple[str, set[Signature]]:
             write_texts(made, pages, target / name)
             lines = [f"{check}: {each}" for check, some in found.items() for each in some]
             (target / name / "findings.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return name, {signature(check, each) for check, some in found.items() for each in some}
+    return name, {*signed(found)}
 
 
 def write_texts(made: Made, pages: list[Page], folder: Path) -> None:
@@ -55,11 +56,11 @@ def main(arguments: list[str]) -> None:
     """Write the texts to a folder, or the list of known findings."""
     options = {one for one in arguments if one.startswith("--")}
     folders = [Path(one) for one in arguments if not one.startswith("--")]
-    if options - {"--known", "--add"} or len(folders) != ("--known" not in options):
+    if options - {"--known", "--add"} or len(folders) > 1 or not (folders or "--known" in options):
         sys.exit(__doc__)
     target, rows = (folders[0] if folders else None), stored_rows(refused=False)
     with ProcessPoolExecutor(WORKERS, get_context("spawn")) as workers:
-        found = dict(workers.map(write_row, rows, [target] * len(rows)))
+        found = dict(workers.map(write_row, rows, [target] * len(rows))) | {ROW: {*signed(run_on_sources())}}
     if "--known" in options:
         kept = found if "--add" in options else {name: some & known_of(name) for name, some in found.items()}
         write_known(kept, {one: why for one, (_, why) in known_findings().items()})

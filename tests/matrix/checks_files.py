@@ -8,9 +8,8 @@ import importlib.util
 import json
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, redirect_stdout
+from contextlib import closing
 from functools import cache
-from io import StringIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import ModuleType
@@ -23,6 +22,7 @@ from jsonschema import Draft202012Validator
 
 from od_core import OdError
 from od_core.published.verification import verify_release
+from tests.matrix.declared import OTHER_SERIES
 from tests.matrix.findings import Finding
 from tests.matrix.made import Bundle, Made, fixed_noise, of_neighbour
 from tests.matrix.pages import Page
@@ -134,17 +134,21 @@ def verified(made: Made, _: list[Page]) -> Iterator[Finding]:
     """Yield each fault that one of the two verifiers finds in a bundle."""
     with fixed_noise():
         for name, bundle in made.bundles.items():
+            if name == "other":  # of another ledger
+                continue
             try:
                 for found in verify_release(made.place(bundle)):
                     if found.fault is not None:
                         yield Finding(f"{name}/verify", f"{found.part} is not verified", found.fault[:160])
             except Exception as error:  # noqa: BLE001  # a verification that ends with an error is a finding
                 yield Finding(f"{name}/verify", f"the verification ends with {type(error).__name__}", str(error)[:160])
-    with redirect_stdout(StringIO()) as printed:
-        _second_verifier().main(made.root / "ledger.sqlite", made.root / "releases")
-    for line in printed.getvalue().splitlines():
-        if line.startswith("FAULT"):
-            yield Finding("release/verify_spending.py", "the second verifier finds a fault", line)
+    own = {str(one.key.folder): one.facts for one in made.bundles.values() if one.key.release != OTHER_SERIES}
+    second = _second_verifier()
+    entries = second.ledger_entries(made.root / "ledger.sqlite")
+    for look in (second.chain_faults, second.charge_faults, second.cap_faults):
+        yield from (Finding("release/ledger", "the second verifier finds a fault", line) for line in look(entries))
+    for line in second.certificate_faults(entries, own):
+        yield Finding("release/certificate.json", "the second verifier finds a fault", line)
 
 
 @cache

@@ -120,6 +120,8 @@ def _of_site(made: Made, bundle: Bundle) -> Iterator[tuple[str, Place, Ends]]:
 def shown_intervals(made: Made, pages: list[Page]) -> Iterator[Finding]:
     """Yield each interval of a page that is in no table: it was computed a second time, and otherwise."""
     tables = {name: _intervals(bundle) for name, bundle in made.bundles.items()}
+    if not flows_of(made.main):  # reports of other kinds state figures of their own
+        return
     of_changes = _changes(made)
     every = set[Ends]().union(*tables.values()) | of_changes
     for page in pages:
@@ -187,13 +189,20 @@ def exact_totals(made: Made, pages: list[Page]) -> Iterator[Finding]:
 
 
 def totals_of_site(made: Made, pages: list[Page]) -> Iterator[Finding]:
-    """Yield each page of the site that states totals in several ways: exact, with an interval, or bare."""
-    for page in pages:
-        if page.of == "site" and page.name.endswith("index.html"):
-            found = re.findall(r"([\d,]+) (?:trips|records|journeys|flights|units of weight) \(([a-z0-9]+)", page.text)
-            ways = {"exact" if way == "exact" else "interval" if way[0].isdigit() else "bare" for _, way in found}
-            if len(ways) > 1:
-                yield Finding(page.file, "totals of one site in several ways", ", ".join(sorted(ways)))
+    """Yield each page of a series that hides a total which another series of its data set and period has exactly."""
+    exact = [bundle for bundle in made.bundles.values() if "trips" in bundle.facts["exact"]]
+    others = [bundle for bundle in made.bundles.values() if "trips" in bundle.facts["contents"] and bundle not in exact]
+    for one, other in product(exact, others):
+        if one.key.period == other.key.period:
+            for page in pages:
+                if page.file == f"site/{other.key.release}/index.html" and one.key.release not in _links(made, page):
+                    yield Finding(page.file, "another series has this total exactly, and is not named", other.name)
+
+
+def _links(made: Made, page: Page) -> set[str]:
+    """Return the names of the series to which the main part of a page of the site leads."""
+    text = made.site.joinpath(page.name).read_text(encoding="utf-8").partition("<main")[2]
+    return {name for link in re.findall(r'href="([^"]*)"', text) for name in link.split("/")}
 
 
 def same_promises(made: Made, pages: list[Page]) -> Iterator[Finding]:
@@ -202,14 +211,19 @@ def same_promises(made: Made, pages: list[Page]) -> Iterator[Finding]:
         if page.of == "release" and page.name != "explain":
             spent = made.main.facts["spent"]
             for epsilon, delta in _PROMISE.findall(page.text):
-                if (float(epsilon), float(delta)) != (spent["epsilon"], spent["delta"]):
+                if not _is_above(float(epsilon), spent["epsilon"]) or float(delta) != spent["delta"]:
                     yield Finding(page.file, "another promise than the certificate", f"({epsilon}, {delta})")
     needed = ("certificate.html", "report.html", "codebook.md", "registry-entry.yaml", "explain")
     for page in pages:
         if page.of == "release" and page.name in needed:
-            epsilon = f"{made.main.facts['spent']['epsilon']:g}"
-            if not re.search(rf"(?<![\d.]){re.escape(epsilon)}(?![\d.]\d)", page.text):
-                yield Finding(page.file, "the promise of the certificate is not stated", epsilon)
+            epsilon = made.main.facts["spent"]["epsilon"]
+            if not any(_is_above(float(text), epsilon) for text in re.findall(r"\d+(?:\.\d+)?", page.text)):
+                yield Finding(page.file, "the promise of the certificate is not stated", f"{epsilon:g}")
+
+
+def _is_above(rounded: float, number: float) -> bool:
+    """Return whether a number is another one, rounded up."""
+    return number <= rounded * (1 + 1e-12) <= 1.002 * number
 
 
 CHECKS = (same_intervals, shown_intervals, exact_totals, totals_of_site, same_promises)

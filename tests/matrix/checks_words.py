@@ -75,13 +75,21 @@ def whole_promises(made: Made, pages: list[Page]) -> Iterator[Finding]:
         bounds["the bound of weights"] = unit.max_weight
     elif unit.kind != "trip":
         bounds["the contribution bound"] = unit.max_trips
-    words = {"the pair cap": r"same|pair", "the bound of a year": "year", "the bound of weights": "weight|units"}
+    words = {
+        "the pair cap": "same|pair",
+        "the bound of a year": "year",
+        "the bound of weights": "weight|units|record",
+        "the contribution bound": "at most|largest",
+    }
     whole = ("certificate.html", "certificate.json", "codebook.md", "report.html", "notice.html", "explain", "decide")
     for page in pages:
-        if page.name in (*whole, "impact-assessment.md", "registry-entry.yaml", "plan", "plan --explain"):
+        if page.name in (*whole, "impact-assessment.md", "registry-entry.yaml", "plan --explain"):
+            text = page.text
+            if page.name == "decide":  # its tables have the bounds of other decisions, too
+                text = "\n".join(block for block in page.blocks if "The promise is for" in block)
             for name, bound in bounds.items():
                 stated = rf"(?:{words.get(name, '')})[^.]*\b{bound}\b|\b{bound}\b[^.]*(?:{words.get(name, '')})"
-                if bound is not None and not re.search(stated, page.text):
+                if bound is not None and not re.search(stated, text):
                     yield Finding(page.file, f"{name} is not stated", str(bound))
 
 
@@ -145,6 +153,18 @@ def claims_of_accuracy(made: Made, pages: list[Page]) -> Iterator[Finding]:
                 yield Finding(page.file, "a bound is told as if it were usual", block[:160])
 
 
+def lists_of_noise(made: Made, pages: list[Page]) -> Iterator[Finding]:
+    """Yield each list of the largest numbers of which every one may be none."""
+    for name, bundle in made.bundles.items():
+        for table in re.findall(
+            r"<table.*?</table>", bundle.file("report.html").read_text(encoding="utf-8"), re.DOTALL
+        ):
+            rows = [row for row in table.split("<tr")[2:] if re.search(r"\d", row)]
+            caption = " ".join(re.sub(r"<[^>]*>", "", table.partition("</caption>")[0]).split())
+            if "argest" in caption and len(rows) > 2 and all("may" in row and "be" in row for row in rows):
+                yield Finding(f"{name}/report.html", "the largest numbers are listed, and each may be none", caption)
+
+
 def descriptions(made: Made, pages: list[Page]) -> Iterator[Finding]:
     """Yield each report without the description, the source or the coverage that its publisher has given."""
     about = ABOUT[made.row["words"]]
@@ -167,5 +187,6 @@ CHECKS = (
     days_of_periods,
     faults_of_english,
     claims_of_accuracy,
+    lists_of_noise,
     descriptions,
 )

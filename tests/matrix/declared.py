@@ -42,7 +42,7 @@ from od_core.records.segments import breakdowns
 from od_core.stops.publishing import STOPS
 from tests.matrix.options import Row
 
-SERIES = "commuters"
+SERIES, OTHER_SERIES = "commuters", "commuters_otherwise"
 PERIODS = {"month": ("2001-05", "2001-06"), "week": ("2001-W22", "2001-W23"), "day": ("2001-06-05", "2001-06-06")}
 """The period before, and the published one. The months have 31 and 30 days."""
 
@@ -165,14 +165,14 @@ def _top_code(row: Row) -> Any:
     return TopCodeEstimate(Fraction(1, 10), 40) if "top code" in row["mechanism"] else 9
 
 
-def domain_of(row: Row) -> PrivacyDomain:
+def domain_of(row: Row, name: str = SERIES) -> PrivacyDomain:
     """Return the data set of a row, with a cap for a few releases."""
     has_threshold = row["mechanism"] == "stability_histogram"
     cap = Cap(epsilon=Fraction(20), delta="1e-6") if has_threshold else Cap(rho=Fraction(30))
     unit = unit_of(row)
     bound = unit.max_trips if unit.kind == "user_year" else None if unit.kind == "trip" else 1
     shared = replace(unit, max_trips=bound, max_weight=None, max_trips_pair=unit.max_trips_pair if bound == 4 else None)
-    return PrivacyDomain(SERIES, shared, cap, "the board decided it", elementary_period=row["period"])  # type: ignore[arg-type]
+    return PrivacyDomain(name, shared, cap, "the board decided it", elementary_period=row["period"])  # type: ignore[arg-type]
 
 
 def refusal(row: Row) -> OdError | None:

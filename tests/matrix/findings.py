@@ -37,7 +37,7 @@ Signature = tuple[str, str, str]
 
 def signature(check: str, finding: Finding) -> Signature:
     """Return the signature of a finding: periods, levels and numbers of its file's name are left out."""
-    page = re.sub(r"commuters(_sum|_assisted)?/\d[^/]*/", r"commuters\1/PERIOD/", finding.file)
+    page = re.sub(r"commuters(_sum|_assisted|_otherwise)?/\d[^/]*/", r"commuters\1/PERIOD/", finding.file)
     page = re.sub(r"(flows|group_sizes)(_all|_region|_zone)+\.", r"\1_LEVELS.", page)
     return check, page, finding.what
 

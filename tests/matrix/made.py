@@ -6,7 +6,7 @@ import json
 import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -14,15 +14,15 @@ from unittest.mock import patch
 from od_core import Ledger, OdError
 from od_core.ledger.release_key import ReleaseKey
 from od_core.ledger.user_counters import UserCounters
-from od_core.publication.bundle import staged_folder, write_bundle
+from od_core.publication.bundle import staged_folder, write_bundle, zip_beside
 from od_core.publication.certificate import CheckResult, certificate_digest
 from od_core.publication.certify import certificate, context_of
 from od_core.published.derived import publish_assisted, publish_sum
 from od_core.published.site import SiteDescription, write_site
 from od_core.published.verification import Published
 from tests.behaviour import fixed
-from tests.matrix.declared import ABOUT, FORMATS, Records, domain_of, draw, keys_of, kind_of
-from tests.matrix.options import Row
+from tests.matrix.declared import ABOUT, FORMATS, OTHER_SERIES, Records, domain_of, draw, keys_of, kind_of
+from tests.matrix.options import OPTIONS, Row
 
 CHECKS = [
     CheckResult(subject="tables", check="as_promised", passed=True),
@@ -36,7 +36,7 @@ class Bundle:
     """A published release, or what is derived from releases.
 
     Attributes:
-        name: ``release``, ``earlier``, ``sum`` or ``assisted``.
+        name: ``release``, ``earlier``, ``other`` (of another series), ``sum`` or ``assisted``.
         release: as it was drawn, or derived.
         facts: its certificate.
     """
@@ -108,6 +108,8 @@ def make(row: Row, root: Path) -> Made:
             ledger.publish(key, certificate_digest(bundle.facts), bundle.facts["exact"])
             bundles[bundle.name] = bundle
             previous = release if "auto" in row["mechanism"] else None
+        if row["series"] == "and another series":
+            bundles["other"] = _other_series(row, root)
         refused = dict[str, OdError]()
         releases = root / "releases"
         derivations = {
@@ -125,12 +127,29 @@ def make(row: Row, root: Path) -> Made:
     return Made(row, root, ledger, bundles, root / "site", refused)
 
 
+def _other_series(row: Row, root: Path) -> Bundle:
+    """Publish a release of another series of the same data set and period, which counts with the other rule of faults.
+
+    It has a ledger of its own: in one call of the library, a series has the name of its data set.
+    """
+    values = OPTIONS["total"]
+    other = {**row, "total": values[1 - values.index(row["total"])]}
+    (root / "other").mkdir()
+    key, ledger = ReleaseKey(OTHER_SERIES, keys_of(row)[-1].period), Ledger(root / "other" / "ledger.sqlite")
+    ledger.declare(domain_of(row, OTHER_SERIES))
+    made = publish(other, key, ledger, draw(other, key, ledger, Records()), root / "other", "other")
+    folder = root / "releases" / key.folder
+    shutil.copytree(made.folder, folder)
+    shutil.copy2(zip_beside(made.folder), zip_beside(folder))
+    return replace(made, folder=folder)
+
+
 def publish(row: Row, key: ReleaseKey, ledger: Ledger, release: Any, root: Path, name: str) -> Bundle:
     """Write the bundle of a release below a folder, without an entry in the ledger or the database."""
     kind = kind_of(row)
     given = {"formats": FORMATS[row["formats"]], "about": ABOUT[row["words"]], "intervals": row["intervals"] == "yes"}
     facts = certificate(kind, release, key, domain_of(row).name, CHECKS, record=ledger.record(key), **given)
-    report = kind.report(release, facts, context_of(kind, ledger, key, facts["data_set"], root / "releases"))
+    report = kind.report(release, facts, context_of(kind, ledger, key, key.release, root / "releases"))
     folder = root / "releases" / key.folder
     with staged_folder(lambda place: write_bundle(kind, release, facts, report, place), folder):
         pass

@@ -46,14 +46,18 @@ OPTIONS: dict[str, tuple[str, ...]] = {
     "formats": ("usual", "all", "none", "omx sdmx"),
     "words": ("none", "journeys", "flights"),
     "period": ("month", "week", "day"),
-    "series": ("one", "two"),
+    "series": ("one", "two", "and another series"),
 }
-"""The first value of each option is the usual one. ``words`` is the publisher's own word for what is counted."""
+"""The first value of each option is the usual one.
+
+``words`` is the publisher's own word for what is counted. Of ``series``, ``two`` has an earlier period, too.
+"""
 
 ONLY_OF: dict[tuple[str, str], tuple[str, ...]] = {
     **{("segments", value): ("flows", "counts") for value in OPTIONS["segments"][1:]},
     **{("geography", value): ("flows", "counts", "group sizes") for value in ("names", "boundaries")},
     ("area_totals", "yes"): ("flows",),
+    ("series", "and another series"): ("flows", "counts"),
     ("destinations", "other"): ("flows",),
     ("tree", "origin"): ("flows",),
     ("total", "records may be left out"): ("flows", "counts"),

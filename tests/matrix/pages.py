@@ -61,7 +61,7 @@ def pages_of(made: Made) -> list[Page]:
 
 def _pages(made: Made) -> Iterator[Page]:
     for name, bundle in made.bundles.items():
-        if name == "earlier":  # its words are those of the release
+        if name in ("earlier", "other"):  # their words are those of the release
             continue
         for file, path in bundle.files().items():
             if blocks := prose.of_file(path):
