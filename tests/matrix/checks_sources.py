@@ -1,13 +1,21 @@
-"""What no row of the matrix shows: facts that templates read out of sentences, pages without content, shipped words."""
+"""What no row shows: templates, documentation, shipped series, and texts of commands on a whole project."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from datetime import date, timedelta
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import yaml
 
+from od_assets.cli.printing import print_status
+from od_assets.failures import failure_lines
+from od_assets.runs.period_status import release_status
+from od_assets.terminal import console
+from od_core.ledger.release_key import ReleaseKey
 from tests.matrix.findings import Finding
 
 ROOT = Path(__file__).parents[2]
@@ -46,4 +54,44 @@ def words_of_shipped_series() -> Iterator[Finding]:
             )
 
 
-CHECKS = (facts_out_of_sentences, pages_without_content, words_of_shipped_series)
+def status_of_many_periods() -> Iterator[Finding]:
+    """Yield a finding if sixty days that wait for their files take more than a few rows of a status."""
+    rows = []
+    for number in range(60):
+        key = ReleaseKey("trips", (date(2001, 1, 1) + timedelta(number)).isoformat())
+        rows.append(
+            release_status(key, None) | {"state": "waits", "waits_for": f"{key.period}.csv", "settings_changed": []}
+        )
+    with console.capture() as captured:
+        print_status(rows)
+    if (lines := len(captured.get().splitlines())) > 20:
+        yield Finding("status", "periods that wait have a row each", f"{lines} lines of 60 days")
+
+
+def failed_check_of_what_is_published() -> Iterator[Finding]:
+    """Yield a finding if a published file that has changed is announced as if nothing had been published."""
+    failed = SimpleNamespace(
+        asset_key=SimpleNamespace(to_user_string=lambda: "trips/release"),
+        check_name="stays_as_published",
+        description="The published files are as they were.",
+        passed=False,
+    )
+    event: Any = SimpleNamespace(event_type=_evaluation(), asset_check_evaluation_data=failed)
+    for line in failure_lines([event], "trips"):
+        if "nothing was published" in line:
+            yield Finding("run", "a changed published file is announced as nothing published", line)
+
+
+def _evaluation() -> Any:
+    import dagster as dg  # slow to import, and of this check alone
+
+    return dg.DagsterEventType.ASSET_CHECK_EVALUATION
+
+
+CHECKS = (
+    facts_out_of_sentences,
+    pages_without_content,
+    words_of_shipped_series,
+    status_of_many_periods,
+    failed_check_of_what_is_published,
+)
