@@ -188,6 +188,14 @@ def exact_totals(made: Made, pages: list[Page]) -> Iterator[Finding]:
             yield Finding(f"{name}/tables/flows.parquet", "an exact number has an interval", str(row))
 
 
+def zeros_without_doubt(made: Made, _: list[Page]) -> Iterator[Finding]:
+    """Yield each table in which a released 0 is said to be certainly none, which noise never shows."""
+    for name, bundle in made.bundles.items():
+        certain = [place for place, ends in flows_of(bundle).items() if ends == (0, 0, 0)]
+        if certain and "trips" not in bundle.facts["exact"]:
+            yield Finding(f"{name}/tables/flows.parquet", "a released 0 is certainly none", f"{len(certain)} pairs")
+
+
 def totals_of_site(made: Made, pages: list[Page]) -> Iterator[Finding]:
     """Yield each page of a series that hides a total which another series of its data set and period has exactly."""
     exact = [bundle for bundle in made.bundles.values() if "trips" in bundle.facts["exact"]]
@@ -226,4 +234,4 @@ def _is_above(rounded: float, number: float) -> bool:
     return number <= rounded * (1 + 1e-12) <= 1.002 * number
 
 
-CHECKS = (same_intervals, shown_intervals, exact_totals, totals_of_site, same_promises)
+CHECKS = (same_intervals, shown_intervals, exact_totals, zeros_without_doubt, totals_of_site, same_promises)
