@@ -89,7 +89,7 @@ def whole_promises(made: Made, pages: list[Page]) -> Iterator[Finding]:
                 text = "\n".join(block for block in page.blocks if "The promise is for" in block)
             for name, bound in bounds.items():
                 stated = rf"(?:{words.get(name, '')})[^.]*\b{bound}\b|\b{bound}\b[^.]*(?:{words.get(name, '')})"
-                if bound is not None and not re.search(stated, text):
+                if bound is not None and not re.search(stated, text, re.IGNORECASE):
                     yield Finding(page.file, f"{name} is not stated", str(bound))
 
 

@@ -56,10 +56,10 @@ def known_of(row: str) -> set[Signature]:
 
 def write_known(found: Mapping[str, Iterable[Signature]], reasons: Mapping[Signature, str]) -> None:
     """Write the list of known findings from those of each row, by its name."""
-    rows: dict[Signature, list[str]] = {}
+    rows: dict[Signature, set[str]] = {}
     for row, signatures in found.items():
         for one in {*signatures}:
-            rows.setdefault(one, []).append(row.partition("-")[0])
+            rows.setdefault(one, set()).add(row.partition("-")[0])
     lines = [("check", "page", "what", "rows", "why")]
     lines += [(*one, " ".join(sorted(numbers)), reasons.get(one, "issue 78")) for one, numbers in sorted(rows.items())]
     KNOWN.write_text("".join("\t".join(line) + "\n" for line in lines), encoding="utf-8")
