@@ -1,0 +1,182 @@
+"""Files: what a certificate states is there, other readers open it, verifiers agree, and neighbours leave no trace."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import importlib.util
+import json
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, redirect_stdout
+from functools import cache
+from io import StringIO
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import ModuleType
+from zipfile import ZipFile
+
+import duckdb
+import pyogrio
+import tables
+from jsonschema import Draft202012Validator
+
+from od_core import OdError
+from od_core.published.verification import verify_release
+from tests.matrix.declared import OTHER_SERIES
+from tests.matrix.findings import Finding
+from tests.matrix.made import Bundle, Made, fixed_noise, of_neighbour
+from tests.matrix.pages import Page
+from tests.matrix.readers import workbook_rows
+
+_SECOND_VERIFIER = Path(__file__).parents[2] / "docs" / "verify_spending.py"
+_PLACES = {
+    "csv": "tables/*.csv", "gis": "gis/*", "omx": "omx/*", "sdmx": "sdmx/*", "spreadsheet": "spreadsheet/*"
+}  # fmt: skip
+
+
+def stated_formats(made: Made, _: list[Page]) -> Iterator[Finding]:
+    """Yield each format that a certificate states and the bundle lacks, and the reverse."""
+    for name, bundle in made.bundles.items():
+        stated = set(bundle.facts.get("formats", ()))
+        there = {form for form, pattern in _PLACES.items() if any(bundle.folder.glob(pattern))}
+        for form in sorted(stated - there):
+            yield Finding(f"{name}/certificate.json", f"the format {form} is stated, and has no file")
+        for form in sorted(there - stated):
+            yield Finding(f"{name}/certificate.json", f"the format {form} is not stated, and has files")
+
+
+def foreign_readers(made: Made, _: list[Page]) -> Iterator[Finding]:
+    """Yield each file that another reader than its writer cannot open, or that has other rows than Parquet has."""
+    for name, bundle in made.bundles.items():
+        for file, path in bundle.files().items():
+            try:
+                for fault in _read(bundle, path):
+                    yield Finding(f"{name}/{file}", fault)
+            except Exception as error:  # noqa: BLE001  # whatever a reader raises is a finding
+                yield Finding(f"{name}/{file}", "a reader fails", repr(error))
+
+
+def _read(bundle: Bundle, path: Path) -> Iterator[str]:
+    """Yield the faults of a file, as a reader of its own format finds them."""
+    levels = path.stem.removeprefix("flows_").split("_")
+    where = f"origin_level = '{levels[0]}' AND destination_level = '{levels[-1]}'"
+    is_pair = path.stem.startswith("flows_") and len(levels) == 2 and path.suffix in (".csv", ".omx")
+    if path.suffix == ".parquet":
+        duckdb.sql(f"SELECT count(*) FROM '{path}'").fetchall()
+    elif path.suffix == ".csv" and path.parent.name == "tables":
+        rows = [*csv.DictReader(path.read_text(encoding="utf-8").splitlines())]
+        twin = path.with_suffix(".parquet")
+        if is_pair and "trips" in rows[0]:
+            if _sums(bundle, where) != (len(rows), sum(int(row["trips"]) for row in rows)):
+                yield "other rows than flows.parquet"
+        elif twin.is_file() and duckdb.sql(f"SELECT count(*) FROM '{twin}'").fetchall() != [(len(rows),)]:
+            yield "other rows than its Parquet file"
+    elif path.suffix == ".omx":
+        with tables.open_file(str(path)) as file:
+            matrix = file.root.data.trips[:]
+            if is_pair and _sums(bundle, where)[1] != int(matrix.sum()):
+                yield "another sum than flows.parquet"
+    elif path.suffix == ".xlsx":
+        for sheet, rows in workbook_rows(path).items():
+            parts = sheet.split("_")
+            if len(parts) == 2 and "trips" in rows[1]:
+                where = f"origin_level = '{parts[0]}' AND destination_level = '{parts[1]}'"
+                if _sums(bundle, where)[0] != len(rows) - 2:
+                    yield "a sheet has other rows than flows.parquet"
+    elif path.suffix == ".geojson":
+        if not json.loads(path.read_text(encoding="utf-8"))["features"]:
+            yield "no features"
+    elif path.suffix == ".gpkg":
+        ((layer, _),) = pyogrio.list_layers(path)
+        with closing(sqlite3.connect(path)) as database:
+            ((rows_there,),) = database.execute(f'SELECT count(*) FROM "{layer}"').fetchall()
+        twin = path.with_suffix(".geojson")
+        if twin.is_file() and len(json.loads(twin.read_text(encoding="utf-8"))["features"]) != rows_there:
+            yield "other rows than the GeoJSON file"
+    elif path.name == "certificate.json":
+        schema = json.loads(bundle.file("certificate.schema.json").read_text(encoding="utf-8"))
+        for error in Draft202012Validator(schema).iter_errors(json.loads(path.read_text(encoding="utf-8"))):
+            yield f"does not fit its schema: {error.message[:100]}"
+    elif path.name == "datapackage.json":
+        yield from _package_faults(bundle, json.loads(path.read_text(encoding="utf-8")))
+    elif path.name == "SHA256SUMS":
+        listed = dict(line.split("  ", 1)[::-1] for line in path.read_text(encoding="utf-8").splitlines())
+        there = {file: hashlib.sha256(one.read_bytes()).hexdigest() for file, one in bundle.files().items()}
+        if listed != {file: digest for file, digest in there.items() if file != path.name}:
+            yield "other checksums than those of the files"
+        with ZipFile(bundle.folder.with_name(f"{bundle.folder.name}.zip")) as archive:
+            if {name.split("/", 1)[1] for name in archive.namelist()} != {*there}:
+                yield "other files than in the zip file"
+
+
+def _sums(bundle: Bundle, where: str) -> tuple[int, int]:
+    """Return the number of rows of some flows, and of their trips."""
+    table = bundle.file("tables/flows.parquet")
+    ((rows, trips),) = duckdb.sql(f"SELECT count(*), coalesce(sum(trips), 0) FROM '{table}' WHERE {where}").fetchall()
+    return rows, int(trips)
+
+
+def _package_faults(bundle: Bundle, package: dict[str, object]) -> Iterator[str]:
+    """Yield the faults of a data package: files that are absent or not listed, and other columns than in CSV files."""
+    resources = {one["path"]: one for one in package["resources"]}  # type: ignore[attr-defined]
+    for file in {*bundle.files()} - {*resources} - {"datapackage.json", "SHA256SUMS"}:
+        yield f"a file is not listed: {file}"
+    for file, one in resources.items():
+        if not bundle.file(file).is_file():
+            yield f"a file is listed, and not there: {file}"
+        elif file.endswith(".csv") and "schema" in one:
+            header = next(csv.reader(bundle.file(file).read_text(encoding="utf-8").splitlines()))
+            if header != [field["name"] for field in one["schema"]["fields"]]:
+                yield "a CSV file has other columns than the data package"
+
+
+def verified(made: Made, _: list[Page]) -> Iterator[Finding]:
+    """Yield each fault that one of the two verifiers finds in a bundle."""
+    with fixed_noise():
+        for name, bundle in made.bundles.items():
+            if name == "other":  # of another ledger
+                continue
+            try:
+                for found in verify_release(made.place(bundle)):
+                    if found.fault is not None:
+                        yield Finding(f"{name}/verify", f"{found.part} is not verified", found.fault[:160])
+            except Exception as error:  # noqa: BLE001  # a verification that ends with an error is a finding
+                yield Finding(f"{name}/verify", f"the verification ends with {type(error).__name__}", str(error)[:160])
+    own = {str(one.key.folder): one.facts for one in made.bundles.values() if one.key.release != OTHER_SERIES}
+    second = _second_verifier()
+    with redirect_stdout(StringIO()):  # it prints the balances
+        entries = second.ledger_entries(made.root / "ledger.sqlite")
+        faults = [
+            line for look in (second.chain_faults, second.charge_faults, second.cap_faults) for line in look(entries)
+        ]
+        faults += second.certificate_faults(entries, own)
+    for line in faults:
+        yield Finding("release/verify_spending.py", "the second verifier finds a fault", line)
+
+
+@cache
+def _second_verifier() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("verify_spending", _SECOND_VERIFIER)
+    if spec is None or spec.loader is None:
+        raise FileNotFoundError(_SECOND_VERIFIER)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def neighbours(made: Made, _: list[Page]) -> Iterator[Finding]:
+    """Yield each public file that differs if one unit of the records differs, and the noisy values do not."""
+    with TemporaryDirectory() as folder:
+        try:
+            other = of_neighbour(made, Path(folder))
+        except OdError as error:
+            yield Finding("release/neighbour", "the records of a neighbour are refused", str(error)[:160])
+            return
+        mine, theirs = made.main.files(), other.files()
+        for file in sorted({*mine} | {*theirs}):
+            if file not in mine or file not in theirs or mine[file].read_bytes() != theirs[file].read_bytes():
+                yield Finding(f"release/{file}", "differs between neighbours with the same noisy values")
+
+
+CHECKS = (stated_formats, foreign_readers, verified, neighbours)

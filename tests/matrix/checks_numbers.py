@@ -1,0 +1,237 @@
+"""Numbers that stand twice: one number has one interval, and one promise, wherever it is."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Iterator
+from functools import partial
+from itertools import product
+from typing import Any
+
+import pandas as pd
+import pyarrow.parquet as pq
+
+from od_core.flows.publishing.changes import changes
+from tests.matrix.findings import Finding
+from tests.matrix.made import Bundle, Made
+from tests.matrix.pages import Page
+from tests.matrix.readers import workbook_rows
+
+Place = tuple[str, str, str, str]
+"""Levels of origin and destination, and their areas."""
+
+Ends = tuple[int, ...]
+"""A number, and the ends of its interval if it has one."""
+
+_MINUS = "\u2212"
+_SHOWN = re.compile(rf"(?<![\w.,])([+{_MINUS}-]?[\d,]+) \(([+{_MINUS}-]?[\d,]+) to ([+{_MINUS}-]?[\d,]+)(?=[,)\s])")
+_PROMISE = re.compile(r"the release is \(([\d.e-]+), ([\d.e-]+)\)-differential")
+
+
+def flows_of(bundle: Bundle) -> dict[Place, Ends]:
+    """Return the numbers of ``flows.parquet`` with their intervals; empty for other kinds."""
+    path = bundle.file("tables/flows.parquet")
+    if not path.is_file():
+        return {}
+    rows = pq.read_table(path).to_pylist()
+    place = ("origin_level", "destination_level", "origin", "destination")
+    return {tuple(row[name] for name in place): _ends(row, "trips") for row in rows}  # type: ignore[misc]
+
+
+def _ends(row: dict[str, Any], name: str, lower: str = "lower", upper: str = "upper") -> Ends:
+    values = [row[name], row.get(lower), row.get(upper)]
+    return tuple(int(value) for value in values if value not in (None, ""))
+
+
+def same_intervals(made: Made, _: list[Page]) -> Iterator[Finding]:
+    """Yield each number of a file whose interval differs from that of the same number in ``flows.parquet``."""
+    for name, bundle in made.bundles.items():
+        known = flows_of(bundle)
+        for file, place, ends in (*_copies(bundle), *_of_site(made, bundle)):
+            if known and place in known and known[place] != ends:
+                stated = f"{known[place]} in flows.parquet, {ends} here"
+                yield Finding(f"{name}/{file}", "one number has two intervals", f"{'/'.join(place)}: {stated}")
+
+
+def _copies(bundle: Bundle) -> Iterator[tuple[str, Place, Ends]]:
+    """Yield each number of a file that is in ``flows.parquet``, too: file, place and interval."""
+    for path in bundle.folder.glob("tables/flows_*.csv"):
+        if "_by_" not in path.name:
+            levels = path.stem.split("_")[1:]
+            for row in csv.DictReader(path.read_text(encoding="utf-8").splitlines()):
+                yield (
+                    f"tables/{path.name}",
+                    (levels[0], levels[1], row["origin"], row["destination"]),
+                    _ends(row, "trips"),
+                )
+    path = bundle.file("sdmx/flows.sdmx.csv")
+    if path.is_file():
+        for row in csv.DictReader(path.read_text(encoding="utf-8").splitlines()):
+            if all(value == "_T" for name, value in row.items() if name in ("MODE", "HOUR")):
+                ends = [row[name].split("_", 1) for name in ("ORIGIN", "DESTINATION") if name in row]
+                levels = {"L0": "all", "L1": "region", "L2": "zone"}
+                place = (*(levels[level] for level, _ in ends), *(code for _, code in ends))
+                if len(place) == 4:
+                    yield "sdmx/flows.sdmx.csv", place, _ends(row, "OBS_VALUE", "LOWER", "UPPER")  # type: ignore[misc]
+    path = bundle.file("spreadsheet/flows.xlsx")
+    if path.is_file():
+        for sheet, rows in workbook_rows(path).items():
+            levels, head = sheet.split("_"), next((row for row in rows if "trips" in row), None)
+            for row in rows[rows.index(head) + 1 :] if head and len(levels) == 2 else ():
+                named = dict(zip(head or (), row, strict=False))
+                if "destination" in named:
+                    place = (levels[0], levels[1], str(named["origin"]), str(named["destination"]))
+                    yield "spreadsheet/flows.xlsx", place, _ends(named, "trips")
+    path = bundle.file("tables/indicators.parquet")
+    if path.is_file():
+        for row in pq.read_table(path).to_pylist():
+            place = (row["level"], row["level"], row["area"], row["area"])
+            yield "tables/indicators.parquet", place, _ends(row, "within", "within_lower", "within_upper")
+    path = bundle.file("gis/desire_lines.geojson")
+    if path.is_file():
+        for line in json.loads(path.read_text(encoding="utf-8"))["features"]:
+            row = line["properties"]
+            yield "gis/desire_lines.geojson", ("zone", "zone", row["origin"], row["destination"]), _ends(row, "trips")
+
+
+def _of_site(made: Made, bundle: Bundle) -> Iterator[tuple[str, Place, Ends]]:
+    """Yield the numbers of the page over time that are of a bundle."""
+    page = made.site / bundle.key.release / "over_time.html"
+    if bundle.name not in ("release", "earlier") or not page.is_file():
+        return
+    found = re.search(r'id="data">([^<]*)<', page.read_text(encoding="utf-8"))
+    data = json.loads(found[1] if found else "{}")
+    period, sides = data["periods"].index(bundle.key.period), data["sides"]
+    areas = [[(level["level"], code) for level in side for code in level["codes"]] for side in sides]
+    counts, pairs = data["sizes"], [*product(areas[0][: data["sizes"][0]], areas[1][: data["sizes"][1]])]
+    grids = [(pairs, data["values"], counts[0] * counts[1])]
+    grids += [([(area, ("all", "all")) for area in areas[0]], data["totals"][0], len(areas[0]))]
+    grids += [([(("all", "all"), area) for area in areas[1]], data["totals"][1], len(areas[1]))]
+    for places, (values, down, up), size in grids:
+        for number, ((origin_level, origin), (destination_level, destination)) in enumerate(places):
+            at = period * size + number
+            if values[at] is not None:
+                ends = (values[at], values[at] - (down[at] or 0), values[at] + (up[at] or 0))
+                yield "over_time.html", (origin_level, destination_level, origin, destination), ends
+
+
+def shown_intervals(made: Made, pages: list[Page]) -> Iterator[Finding]:
+    """Yield each interval of a page that is in no table: it was computed a second time, and otherwise."""
+    tables = {name: _intervals(bundle) for name, bundle in made.bundles.items()}
+    if not flows_of(made.main):  # reports of other kinds state figures of their own
+        return
+    of_changes = _changes(made)
+    every = set[Ends]().union(*tables.values()) | of_changes
+    for page in pages:
+        known = every if page.of == "site" or page.name == "compare" else tables.get(page.of, set()) | of_changes
+        if (
+            page.name in ("report.html", "certificate.html", "codebook.md", "README.txt", "compare")
+            or page.of == "site"
+        ):
+            for text in _SHOWN.findall(page.text):
+                if (ends := tuple(int(part.replace(",", "").replace(_MINUS, "-")) for part in text)) not in known:
+                    yield Finding(page.file, "an interval that no table has", f"{ends[0]} ({ends[1]} to {ends[2]})")
+
+
+def _intervals(bundle: Bundle) -> set[Ends]:
+    """Return all numbers with intervals in the Parquet tables of a bundle."""
+    found = set[Ends]()
+    for path in bundle.folder.glob("tables/*.parquet"):
+        table = pq.read_table(path).to_pandas()
+        for name in table.columns:
+            prefix = "" if name in ("trips", "groups", "count") and f"{name}_lower" not in table else f"{name}_"
+            if f"{prefix}lower" in table and pd.api.types.is_numeric_dtype(table[name]):
+                rows = table[[name, f"{prefix}lower", f"{prefix}upper"]].dropna()
+                found |= {tuple(map(int, row)) for row in rows.to_numpy()}
+    return found
+
+
+def _changes(made: Made) -> set[Ends]:
+    """Return the changes between the two releases of a row with their intervals, at all levels."""
+    if "earlier" not in made.bundles or not flows_of(made.main) or made.main.facts.get("interval") is None:
+        return set()
+    before, after = made.bundles["earlier"].release, made.main.release
+    tree, found = after.plan.tree, set[Ends]()
+    compute = partial(changes, before, after)
+    for levels in product(tree.origin.level_names, tree.destination.level_names):
+        for segment in (None, *(one.name for one in after.plan.breakdowns)):
+            table = compute(*levels, segment)[["change", "lower", "upper"]].dropna()
+            found |= {tuple(map(int, row)) for row in table.to_numpy()}
+    return found
+
+
+def exact_totals(made: Made, pages: list[Page]) -> Iterator[Finding]:
+    """Yield each page on which a number that is published exactly has an interval, or is not called exact."""
+    for name, bundle in made.bundles.items():
+        exact = bundle.facts["exact"].get("trips")
+        if exact is None:
+            if name == "assisted" and "trips" in made.main.facts["exact"]:
+                yield Finding("assisted/certificate.json", "the total is exact in its release, and not here")
+            continue
+        shown = f"{exact:,}"
+        at_site = [
+            page for page in pages if page.of == "site" and page.name.count("/") < 2 and page.name.endswith("html")
+        ]
+        for page in [page for page in pages if page.of == name] + (at_site if name == "release" else []):
+            if page.name not in ("certificate.html", "report.html", "README.txt", "codebook.md") and page.of != "site":
+                continue
+            text = " ".join(page.text.split())
+            if re.search(rf"(?<![\d,]){shown} \([\d,]+ to ", text):
+                yield Finding(page.file, "an exact number has an interval", shown)
+            stands = re.search(rf"(?<![\d,]){shown}(?![\d,])", text)
+            if stands and not re.search(rf"(?<![\d,]){shown}(?![\d,]).{{0,90}}exact|exact.{{0,200}}{shown}", text):
+                yield Finding(page.file, "an exact number is not called exact", shown)
+        row = flows_of(bundle).get(("all", "all", "all", "all"))
+        if row and row != (exact,) * len(row):
+            yield Finding(f"{name}/tables/flows.parquet", "an exact number has an interval", str(row))
+
+
+def zeros_without_doubt(made: Made, _: list[Page]) -> Iterator[Finding]:
+    """Yield each table in which a released 0 is said to be certainly none, which noise never shows."""
+    for name, bundle in made.bundles.items():
+        certain = [place for place, ends in flows_of(bundle).items() if ends == (0, 0, 0)]
+        if certain and "trips" not in bundle.facts["exact"]:
+            yield Finding(f"{name}/tables/flows.parquet", "a released 0 is certainly none", f"{len(certain)} pairs")
+
+
+def totals_of_site(made: Made, pages: list[Page]) -> Iterator[Finding]:
+    """Yield each page of a series that hides a total which another series of its data set and period has exactly."""
+    exact = [bundle for bundle in made.bundles.values() if "trips" in bundle.facts["exact"]]
+    others = [bundle for bundle in made.bundles.values() if "trips" in bundle.facts["contents"] and bundle not in exact]
+    for one, other in product(exact, others):
+        if one.key.period == other.key.period:
+            for page in pages:
+                if page.file == f"site/{other.key.release}/index.html" and one.key.release not in _links(made, page):
+                    yield Finding(page.file, "another series has this total exactly, and is not named", other.name)
+
+
+def _links(made: Made, page: Page) -> set[str]:
+    """Return the names of the series to which the main part of a page of the site leads."""
+    text = made.site.joinpath(page.name).read_text(encoding="utf-8").partition("<main")[2]
+    return {name for link in re.findall(r'href="([^"]*)"', text) for name in link.split("/")}
+
+
+def same_promises(made: Made, pages: list[Page]) -> Iterator[Finding]:
+    """Yield each page that states another promise than the certificate."""
+    for page in pages:
+        if page.of == "release" and page.name != "explain":
+            spent = made.main.facts["spent"]
+            for epsilon, delta in _PROMISE.findall(page.text):
+                if not _is_above(float(epsilon), spent["epsilon"]) or float(delta) != spent["delta"]:
+                    yield Finding(page.file, "another promise than the certificate", f"({epsilon}, {delta})")
+    needed = ("certificate.html", "report.html", "codebook.md", "registry-entry.yaml", "explain")
+    for page in pages:
+        if page.of == "release" and page.name in needed:
+            epsilon = made.main.facts["spent"]["epsilon"]
+            if not any(_is_above(float(text), epsilon) for text in re.findall(r"\d+(?:\.\d+)?", page.text)):
+                yield Finding(page.file, "the promise of the certificate is not stated", f"{epsilon:g}")
+
+
+def _is_above(rounded: float, number: float) -> bool:
+    """Return whether a number is another one, rounded up."""
+    return number <= rounded * (1 + 1e-12) <= 1.002 * number
+
+
+CHECKS = (same_intervals, shown_intervals, exact_totals, zeros_without_doubt, totals_of_site, same_promises)

@@ -1,0 +1,97 @@
+"""What no row shows: templates, documentation, shipped series, and texts of commands on a whole project."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import date, timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import yaml
+
+from od_assets.cli.printing import print_status
+from od_assets.failures import failure_lines
+from od_assets.runs.period_status import release_status
+from od_assets.terminal import console
+from od_core.ledger.release_key import ReleaseKey
+from tests.matrix.findings import Finding
+
+ROOT = Path(__file__).parents[2]
+ROW = "00-sources"
+"""Name of the row of these findings in the list of known ones."""
+
+_READ = re.compile(
+    r"""["'][^"']+["'] (?:not )?in [\w.]*(?:guarantee|said)\b[\w.]*|(?:guarantee|said)\.\w+ *\| *replace\("""
+)
+
+
+def facts_out_of_sentences() -> Iterator[Finding]:
+    """Yield each template that looks for words in a sentence, or edits one that is finished."""
+    for path in sorted((ROOT / "od_core/publication/templates").rglob("*")):
+        if path.is_file() and path.suffix in (".html", ".yaml", ".md", ".txt", ".json"):
+            for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+                if found := _READ.search(line):
+                    yield Finding(path.name, "a fact is read out of a sentence", f"line {number}: {found[0]}")
+
+
+def pages_without_content() -> Iterator[Finding]:
+    """Yield each page of the documentation that has a comment where its table should be."""
+    for path in sorted((ROOT / "docs").rglob("*.md")):
+        for comment in re.findall(r"^<!-- *(\w+) *-->$", path.read_text(encoding="utf-8"), re.MULTILINE):
+            yield Finding(str(path.relative_to(ROOT)), "a comment in place of a table", comment)
+
+
+def words_of_shipped_series() -> Iterator[Finding]:
+    """Yield each shipped series that describes other things than trips, and does not say that it counts them."""
+    for path in sorted((ROOT / "od_assets/defs").glob("*/defs.yaml")):
+        about = (yaml.safe_load(path.read_text(encoding="utf-8")) or {}).get("attributes", {}).get("about") or {}
+        described = f"{about.get('title', '')} {about.get('description', '')}"
+        if about and "counted" not in about and not re.search(r"\btrips?\b", described, re.IGNORECASE):
+            yield Finding(
+                str(path.relative_to(ROOT)), "what is counted is described, and not declared", described.strip()
+            )
+
+
+def status_of_many_periods() -> Iterator[Finding]:
+    """Yield a finding if sixty days that wait for their files take more than a few rows of a status."""
+    rows = []
+    for number in range(60):
+        key = ReleaseKey("trips", (date(2001, 1, 1) + timedelta(number)).isoformat())
+        rows.append(
+            release_status(key, None) | {"state": "waits", "waits_for": f"{key.period}.csv", "settings_changed": []}
+        )
+    with console.capture() as captured:
+        print_status(rows)
+    if (lines := len(captured.get().splitlines())) > 20:
+        yield Finding("status", "periods that wait have a row each", f"{lines} lines of 60 days")
+
+
+def failed_check_of_what_is_published() -> Iterator[Finding]:
+    """Yield a finding if a published file that has changed is announced as if nothing had been published."""
+    failed = SimpleNamespace(
+        asset_key=SimpleNamespace(to_user_string=lambda: "trips/release"),
+        check_name="stays_as_published",
+        description="The published files are as they were.",
+        passed=False,
+    )
+    event: Any = SimpleNamespace(event_type=_evaluation(), asset_check_evaluation_data=failed)
+    for line in failure_lines([event], "trips"):
+        if "nothing was published" in line:
+            yield Finding("run", "a changed published file is announced as nothing published", line)
+
+
+def _evaluation() -> Any:
+    import dagster as dg  # slow to import, and of this check alone
+
+    return dg.DagsterEventType.ASSET_CHECK_EVALUATION
+
+
+CHECKS = (
+    facts_out_of_sentences,
+    pages_without_content,
+    words_of_shipped_series,
+    status_of_many_periods,
+    failed_check_of_what_is_published,
+)

@@ -1,0 +1,281 @@
+"""What the options of a row mean: its areas, unit and budget, its records and those of a neighbour, and its release."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import shapely
+
+from od_core import (
+    Budget,
+    Cap,
+    Geography,
+    Ledger,
+    MapGrid,
+    OdError,
+    Plan,
+    PrivacyDomain,
+    PrivacyUnit,
+    TopCodeEstimate,
+    Uncounted,
+    plan_group_sizes,
+    plan_release,
+    plan_stops,
+    release_counts,
+    release_flows,
+    release_group_sizes,
+    release_stops,
+)
+from od_core.flows.mechanisms import MECHANISMS as OF_FLOWS
+from od_core.flows.publishing.kind import FLOWS
+from od_core.flows.step import Segments
+from od_core.group_sizes.publishing import GROUP_SIZES
+from od_core.ledger.release_key import ReleaseKey
+from od_core.privacy.neighbours import DEFAULT_ACCEPTANCE, NO_FAULTS
+from od_core.publication.kind import Kind
+from od_core.records.segments import breakdowns
+from od_core.stops.publishing import STOPS
+from tests.matrix.options import Row
+
+SERIES, OTHER_SERIES = "commuters", "commuters_otherwise"
+PERIODS = {"month": ("2001-05", "2001-06"), "week": ("2001-W22", "2001-W23"), "day": ("2001-06-05", "2001-06-06")}
+"""The period before, and the published one. The months have 31 and 30 days."""
+
+UNITS: dict[str, dict[str, Any]] = {
+    "trip": {},
+    "weights": {"max_weight": 3},
+    "user": {"column": "user", "max_trips": 4},
+    "user pair": {"kind": "user", "column": "user", "max_trips": 4, "max_trips_pair": 1},
+    "user_period": {"column": "user", "max_trips": 4},
+    "user_year pair": {"column": "user", "max_trips": 4, "max_trips_pair": 2},
+    "user_year uncounted": {"column": "user", "max_trips": 4},
+}
+ABOUT = {
+    "none": {},
+    "journeys": {"counted": "journeys", "title": "Ways to work"},
+    "flights": {
+        "counted": "flights",
+        "title": "Flights of airlines",
+        "description": "Each flight is counted once.",
+        "source": "Reports of airlines",
+        "coverage": "Airlines with at least 20 aircraft report.",
+    },
+}
+SEGMENTS: dict[str, dict[str, Any]] = {
+    "none": {},
+    "one": {"segments": {"mode": ("car", "bus", "walk")}},
+    "two, one with unknown": {
+        "segments": {"mode": ("car", "bus", "walk"), "hour": ("07", "08", "not stated")},
+        "segment_unknown": {"hour": "not stated"},
+    },
+}
+FORMATS = {
+    "usual": ("csv", "gis", "omx", "spreadsheet"),
+    "all": ("csv", "gis", "omx", "sdmx", "spreadsheet"),
+    "none": (),
+    "omx sdmx": ("omx", "sdmx"),
+}
+HOMES = {"n1": "north", "n2": "north", "s1": "south", "s2": "south", "s3": "south"}
+WORKS = {"e1": "east", "e2": "east", "w1": "west", "w2": "west"}
+
+
+def unit_of(row: Row) -> PrivacyUnit:
+    """Return the privacy unit of a row."""
+    given = dict(UNITS[row["unit"]])
+    kind = given.pop("kind", None) or {"weights": "trip"}.get(row["unit"], row["unit"].split(" ")[0])
+    if kind == "user_year":
+        given |= {"max_trips_year": 6, "id_pattern": "u[0-9]+"}
+    return PrivacyUnit(kind, row["neighbours"], **given)  # type: ignore[arg-type]
+
+
+@lru_cache
+def geography(which: str, detail: str) -> Geography:
+    """Return the areas of origins, ``same``, or of other destinations, ``other``, with names, places or boundaries."""
+    areas = HOMES if which == "same" else WORKS
+    zones = pd.DataFrame({"region": areas.values(), "zone": areas.keys()}, dtype="str")
+    zones["region_name"] = zones["region"].str.title() + " of Aland"
+    zones["zone_name"] = "Town " + zones["zone"].str.upper()
+    zones["latitude"] = 50.5 + np.arange(len(zones)) % 3
+    zones["longitude"] = 10.5 + np.arange(len(zones)) // 3
+    places = zip(zones["longitude"], zones["latitude"], strict=True)
+    zones["shape"] = [shapely.box(x - 0.5, y - 0.5, x + 0.5, y + 0.5).wkb.hex() for x, y in places]
+    options: dict[str, Any] = {}
+    if detail != "codes":
+        options["names"] = {"region": "region_name", "zone": "zone_name"}
+    if detail in ("coordinates", "boundaries"):
+        options["coordinates"] = ("latitude", "longitude")
+    if detail == "boundaries":
+        options["boundaries"] = "shape"
+    return Geography.from_frame(zones, ["region", "zone"], **options)
+
+
+def _mechanism_of(row: Row) -> Any:
+    name, _, rest = row["mechanism"].partition(" ")
+    options = {"auto": {"estimate": "auto"}, "shrunk": {"estimate": "shrunk", "leaves": "empirical_bayes"}}
+    if row["kind"] == "group sizes":
+        return None if name == "by" else name
+    return OF_FLOWS.make(name, **options[rest]) if rest else name
+
+
+def _grid_of(row: Row) -> Any:
+    return MapGrid(-10, 30, 40, 60, 8, ("origin", "destination")) if row["geography"] == "coordinates" else (8, 8)
+
+
+def budget_of(row: Row) -> Budget:
+    """Return the budget of a row: epsilon 2, with a delta for flows and counts."""
+    return Budget(epsilon=2, delta="1e-8") if row["kind"] in ("flows", "counts") else Budget(epsilon=2)
+
+
+def plan_of(row: Row) -> Plan:
+    """Return the plan of a row. Raises OdError if its options do not fit each other."""
+    given: dict[str, Any] = {"unit": unit_of(row), "budget": budget_of(row), "mechanism": _mechanism_of(row)}
+    if row["kind"] == "boxes":
+        return plan_stops(_grid_of(row), **given)
+    homes = geography("same", row["geography"])
+    if row["kind"] == "group sizes":
+        groups = np.full(len(HOMES), 12, dtype=np.int64)
+        return plan_group_sizes(homes, groups, top_code=_top_code(row), **given)
+    options = SEGMENTS[row["segments"]]
+    segments = Segments.of(breakdowns(options.get("segments"), options.get("segment_unknown")), None)
+    works = Geography.whole() if row["kind"] == "counts" else geography(row["destinations"], row["geography"])
+    is_strict = row["total"] == "no record left out"
+    acceptance = replace(NO_FAULTS if is_strict else DEFAULT_ACCEPTANCE, has_categories=False)
+    return plan_release(
+        homes,
+        destination_geography=works,
+        tree=row["tree"],  # type: ignore[arg-type]
+        segments=segments,
+        acceptance=acceptance,
+        **given,
+        **_measured(row),
+    )
+
+
+def _measured(row: Row) -> dict[str, Any]:
+    uncounted = {"uncounted": Uncounted("1/10", 8)} if row["unit"] == "user_year uncounted" else {}
+    return uncounted | ({"area_totals": "1/10"} if row["area_totals"] == "yes" else {})
+
+
+def _top_code(row: Row) -> Any:
+    return TopCodeEstimate(Fraction(1, 10), 40) if "top code" in row["mechanism"] else 9
+
+
+def domain_of(row: Row, name: str = SERIES) -> PrivacyDomain:
+    """Return the data set of a row, with a cap for a few releases."""
+    has_threshold = row["mechanism"] == "stability_histogram"
+    cap = Cap(epsilon=Fraction(20), delta="1e-6") if has_threshold else Cap(rho=Fraction(30))
+    unit = unit_of(row)
+    bound = unit.max_trips if unit.kind == "user_year" else None if unit.kind == "trip" else 1
+    shared = replace(unit, max_trips=bound, max_weight=None, max_trips_pair=unit.max_trips_pair if bound == 4 else None)
+    return PrivacyDomain(name, shared, cap, "the board decided it", elementary_period=row["period"])  # type: ignore[arg-type]
+
+
+def refusal(row: Row) -> OdError | None:
+    """Return the error with which the options of a row are refused, before there is a ledger or a record."""
+    try:
+        domain_of(row), plan_of(row)
+    except OdError as error:
+        return error
+    return None
+
+
+def keys_of(row: Row) -> list[ReleaseKey]:
+    """Return the releases of a row, the earlier one first."""
+    periods = PERIODS[row["period"]]
+    return [ReleaseKey(SERIES, period) for period in (periods if row["series"] == "two" else periods[1:])]
+
+
+def kind_of(row: Row) -> Kind[Any]:
+    """Return the kind of release of a row."""
+    return {"group sizes": GROUP_SIZES, "boxes": STOPS}.get(row["kind"], FLOWS)
+
+
+@dataclass(frozen=True)
+class Records:
+    """The confidential input of a period: a seed, and whether one unit differs from it.
+
+    Attributes:
+        seed: another period has other records.
+        is_neighbour: True if one unit is replaced (bounded neighbours) or removed (unbounded ones).
+    """
+
+    seed: int = 0
+    is_neighbour: bool = False
+
+    def of(self, row: Row) -> Any:
+        """Return the records of a row as its release takes them."""
+        chance, number = np.random.default_rng([7, self.seed]), 600 - 60 * self.seed
+        if row["kind"] == "boxes":
+            points = chance.integers(0, 8, (number, 4 if row["geography"] == "coordinates" else 2)) // chance.integers(
+                1, 4, (number, 1)
+            )
+            return self._changed(row, points, np.arange(number) == 0, 7)
+        if row["kind"] == "group sizes":
+            sizes = pd.DataFrame({"group": [f"g{k}" for k in range(60)], "area": [*HOMES] * 12})
+            sizes["size"] = chance.choice([0, 1, 2, 3, 12], 60, p=[0.3, 0.3, 0.2, 0.1, 0.1])
+            if self.is_neighbour:  # the groups are public; a member of the first one with members leaves, or moves
+                has_members = np.flatnonzero(sizes["size"])
+                sizes.loc[has_members[0], "size"] -= 1
+                sizes.loc[has_members[-1], "size"] += row["neighbours"] == "bounded"
+            return sizes
+        works = HOMES if row["destinations"] == "same" else WORKS
+        weights = [0.4, 0.25, 0.2, 0.1, 0.05]
+        frame = pd.DataFrame({"origin": chance.choice([*HOMES], number, p=weights)}, dtype="str")
+        frame["destination"] = chance.choice(
+            [*works], number, p=np.array(weights[: len(works)]) / sum(weights[: len(works)])
+        )
+        frame["mode"] = chance.choice(["car", "bus", "walk"], number)
+        frame["hour"] = chance.choice(["07", "08", "night"], number)
+        user = [f"u{k}" for k in chance.integers(0, 150, number)]
+        if row["unit"] == "weights":
+            frame["weight"] = chance.integers(1, 4, number)
+        elif row["unit"] != "trip":
+            frame["user"] = user
+        is_first = np.array(user) == user[0] if "user" in frame else np.arange(number) == 0
+        changed = self._changed(row, frame, is_first, {"origin": "s3", "destination": [*works][-1], "user": "u999"})
+        if row["segments"] == "none":
+            changed = changed.drop(columns=["mode", "hour"])
+        elif row["segments"] == "one":
+            changed = changed.drop(columns=["hour"])
+        if row["kind"] == "counts":
+            changed = changed.rename(columns={"origin": "area"}).drop(columns="destination")
+        return changed
+
+    def _changed(self, row: Row, records: Any, is_first: Any, other: Any) -> Any:
+        """Return the records with those of the first unit as they are, replaced, or removed."""
+        if not self.is_neighbour:
+            return records
+        if row["neighbours"] == "unbounded":
+            return records[~is_first]
+        if not isinstance(records, pd.DataFrame):
+            return np.where(is_first[:, None], other, records)
+        for name, value in other.items():
+            if name in records:
+                records.loc[is_first, name] = value
+        return records
+
+
+def draw(row: Row, key: ReleaseKey, ledger: Ledger, records: Records, previous: Any = None) -> Any:
+    """Return the release of a row and a period, charged to the ledger, or read back if it is there already."""
+    given: dict[str, Any] = {"unit": unit_of(row), "budget": budget_of(row), "mechanism": _mechanism_of(row)}
+    given |= {"ledger": ledger, "release_id": str(key), "noise": "table"}
+    table = records.of(row)
+    if row["kind"] == "boxes":
+        return release_stops(table, _grid_of(row), **given)
+    homes = geography("same", row["geography"])
+    if row["kind"] == "group sizes":
+        return release_group_sizes(table, homes, top_code=_top_code(row), **given)
+    given |= SEGMENTS[row["segments"]] | _measured(row) | {"one_row_a_trip": row["unit"] != "weights"}
+    if row["total"] == "no record left out":
+        given["fault_threshold"] = 0
+    if previous is not None:
+        given["previous"] = previous
+    if row["kind"] == "counts":
+        return release_counts(table, homes, **{name: value for name, value in given.items() if name != "area_totals"})
+    works = geography(row["destinations"], row["geography"])
+    return release_flows(table, homes, destination_geography=works, tree=row["tree"], **given)  # type: ignore[arg-type]

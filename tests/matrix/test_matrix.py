@@ -1,0 +1,74 @@
+"""Every valid pair of options, from the plan to the site: each row has its known findings, and no others."""
+
+from __future__ import annotations
+
+import random
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from tests.matrix import checks_sources
+from tests.matrix.declared import refusal
+from tests.matrix.findings import Finding, Signature, known_findings, known_of
+from tests.matrix.options import Row, all_combinations, covering_rows, held, name_of, stored_rows, usual
+from tests.matrix.refused import faults_of_refusal
+from tests.matrix.run import run, run_on_sources, signed
+
+VALID, REFUSED = stored_rows(refused=False), stored_rows(refused=True)
+
+
+@pytest.mark.parametrize("name", VALID)
+def test_a_row_has_its_known_findings_and_no_others(name: str, tmp_path: Path) -> None:
+    """A finding that is not known is a defect; a known one that is gone leaves the list."""
+    assert_known(name, signed(run(VALID[name], tmp_path)[2]))
+
+
+def test_templates_and_pages_have_their_known_findings_and_no_others() -> None:
+    assert_known(checks_sources.ROW, signed(run_on_sources()))
+
+
+def assert_known(row: str, found: dict[Signature, Finding]) -> None:
+    known = known_of(row)
+    new = [f"{one[0]}: {each}" for one, each in found.items() if one not in known]
+    assert not new, "\n".join(new)
+    gone = sorted(known - found.keys())
+    assert not gone, "take out of known.tsv, by python -m tests.matrix --known:\n" + "\n".join(map(str, gone))
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_refused_row_is_refused_before_anything_is_charged(name: str, tmp_path: Path) -> None:
+    assert [*faults_of_refusal(REFUSED[name], tmp_path)] == []
+
+
+def test_the_rows_hold_every_valid_pair() -> None:
+    """A pair that no row has is that of a refused row."""
+    missing = dict.fromkeys(all_combinations(2))
+    for row in VALID.values():
+        for pair in held(row, missing):
+            del missing[pair]
+    assert [pair for pair in missing if usual(pair) not in REFUSED.values()] == []
+    assert [name for name, row in VALID.items() if refusal(row) is not None] == []
+    assert [name for name, row in REFUSED.items() if refusal(row) is None] == []
+
+
+def test_every_known_finding_has_rows_and_a_reason() -> None:
+    numbers = {name.partition("-")[0] for name in (*VALID, checks_sources.ROW)}
+    assert [one for one, (rows, why) in known_findings().items() if not rows or not rows <= numbers or not why] == []
+
+
+@pytest.mark.slow
+def test_rows_of_triples_have_no_findings_of_another_kind() -> None:
+    """Rows that hold some triples of values, others at every run: what is found there is known, if of another page."""
+    seed = random.SystemRandom().randrange(10**6)
+    known, new = {(check, what) for check, _, what in known_findings()}, list[str]()
+    for number, row in enumerate(covering_rows(is_valid, [*all_combinations(3)][seed % 199 :: 199], seed=seed)[0]):
+        with tempfile.TemporaryDirectory() as folder:
+            found = signed(run(row, Path(folder))[2])
+        new += [f"seed {seed}, {name_of(number, row)} {row}: {one}" for one in found if (one[0], one[2]) not in known]
+    assert not new, "\n".join(new)
+
+
+def is_valid(row: Row) -> bool:
+    """Return whether the plan of a row is not refused."""
+    return refusal(row) is None
