@@ -52,6 +52,18 @@ def public_failures() -> Iterator[None]:
         raise dg.Failure(description=str(failed), allow_retries=False) from None
 
 
+_UNPUBLISHED = (
+    "nothing was published; next: see what od-release doctor says, correct the input or the declaration, and run it"
+    " again"
+)
+_NEXT = {
+    "stays_as_published": (
+        "what is public has changed; next: see what od-release verify says, and run it again, which repairs the bundle"
+    )
+}
+"""What a failed check means for what is public, and the next step, by the name of the check."""
+
+
 def failure_lines(events: Sequence[dg.DagsterEvent], name: str = "") -> list[str]:
     """Return one line per failed check and per reason of failed steps; without either, one line per failed step.
 
@@ -61,8 +73,7 @@ def failure_lines(events: Sequence[dg.DagsterEvent], name: str = "") -> list[str
     evaluations = [event.asset_check_evaluation_data for event in events if _is(event, "ASSET_CHECK_EVALUATION")]
     lines = [
         f"OD-CHECK-FAILED: {check.asset_key.to_user_string()}: check {check.check_name} failed. It requires:"
-        f" {check.description} [nothing was published; next: see what od-release doctor says, correct the"
-        " input or the declaration, and run it again]"
+        f" {check.description} [{_NEXT.get(check.check_name, _UNPUBLISHED)}]"
         for check in evaluations
         if not check.passed
     ]

@@ -15,7 +15,7 @@ from _pytest.mark.expression import Expression  # of -m; pytest offers it nowher
 
 TESTS = Path(__file__).parent
 
-FOLDERS = ("benchmarks", "browser", "faults", "jobs", "leaks", "spark", "statistical")
+FOLDERS = ("benchmarks", "browser", "faults", "jobs", "leaks", "matrix", "spark", "statistical")
 
 MARKERS: dict[str, frozenset[str]] = {name: frozenset({"slow", name}) for name in FOLDERS}
 """By folder, the markers of every test in it. A test of the other folders has none of them, or ``slow`` alone."""

@@ -98,6 +98,8 @@ export interface SegmentData {
 export interface Header {
   title: string;
   release: string;
+  /** What is counted, in the plural; absent in the pages of earlier versions, which this program only compares. */
+  counted: string;
   /** Whether the release can be compared with another one: whether it has intervals and noise of its own. */
   comparable: boolean;
   period: string;

@@ -1,5 +1,6 @@
 /** Write the numbers of a selection as CSV (RFC 4180), with what a reader must know in every row. */
 
+import { counted } from "./nouns";
 import { isPerDay, type Change } from "./changes";
 import { reliability, type Reliability } from "./confidence";
 import { make } from "./dom";
@@ -23,11 +24,11 @@ export function rowsOf(totals: Totals | null, flows: Flow[], measure: string, of
   const whole: Row[] = !totals
     ? []
     : [
-        { measure: "trips to elsewhere", ...empty, ...numbers(totals.outflow) },
-        { measure: "trips from elsewhere", ...empty, ...numbers(totals.inflow) },
-        { measure: "trips within", ...empty, ...numbers(totals.within) },
+        { measure: `${counted} to elsewhere`, ...empty, ...numbers(totals.outflow) },
+        { measure: `${counted} from elsewhere`, ...empty, ...numbers(totals.inflow) },
+        { measure: `${counted} within`, ...empty, ...numbers(totals.within) },
         {
-          measure: "share of trips that stay",
+          measure: `share of ${counted} that stay`,
           ...empty,
           value: totals.selfContainment.share,
           interval: totals.selfContainment.interval,
@@ -35,7 +36,7 @@ export function rowsOf(totals: Totals | null, flows: Flow[], measure: string, of
         ...(totals.meanDistance
           ? [
               {
-                measure: "mean distance of trips from here, in km",
+                measure: `mean distance of ${counted} from here, in km`,
                 ...empty,
                 value: totals.meanDistance.mean,
                 interval: totals.meanDistance.interval,

@@ -1,5 +1,6 @@
 /** A list of the areas of a level with their trips, in which the reader chooses areas with the keyboard or a pointer. */
 
+import { counted } from "./nouns";
 import type { Client } from "./client";
 import { byId, isolated, make, number } from "./dom";
 import type { Areas, Trips } from "./flows";
@@ -97,10 +98,10 @@ export class AreaList {
     );
     if (held) table.querySelector<HTMLInputElement>(`input[value="${focused}"]`)?.focus();
     this.more.hidden = areas.length === found.length;
-    byId("listed").textContent = `${number(areas.length)} of ${number(found.length)} areas are listed, those with the most trips first.${note}`;
+    byId("listed").textContent = `${number(areas.length)} of ${number(found.length)} areas are listed, those with the most ${counted} first.${note}`;
   }
 
-  /** The areas with the text of the filter in their name or code, those with the most trips first. */
+  /** The areas with the text of the filter in their name or code, those with the most ${counted} first. */
   private found(side: Side, level: number): number[] {
     const text = folded(this.filter.value.trim());
     const sizes = side.sizes[level];

@@ -3,6 +3,7 @@
 import { Client } from "./client";
 import { byId, isolated, make, number } from "./dom";
 import { csv, partRow, rowsOf, save } from "./download";
+import { Counted, counted, speakOf } from "./nouns";
 import type { Areas, Flow, Totals } from "./flows";
 import { AreaList, type Column } from "./list";
 import { viewOf } from "./frames";
@@ -77,6 +78,7 @@ class Atlas {
     for (const id of ["controls", "notes"]) byId(id).hidden = false;
     document.querySelector("main")!.hidden = false;
     this.map = this.makeMap();
+    speakOf(opened.header.counted);
     byId("under").textContent = opened.header.notes[0];
     byId("words").hidden = !opened.hasIntervals;
     byId("notes").replaceChildren(...opened.header.notes.slice(1).map((note) => make("p", {}, note)), citation(opened));
@@ -166,7 +168,7 @@ class Atlas {
     const select = byId<HTMLSelectElement>("category");
     const parts = segments.names.flatMap((breakdown, k) => segments.categories[k].map((category) => ({ breakdown, category })));
     const options = parts.map(({ breakdown, category }, k) => make("option", { value: k }, `${breakdown}: ${category}`));
-    select.append(make("option", { value: "" }, "all trips"), ...options);
+    select.append(make("option", { value: "" }, `all ${counted}`), ...options);
     select.onchange = () => {
       const part = select.value === "" ? null : parts[Number(select.value)];
       this.change({ part, level: part ? Math.min(this.state.level, segments.level) : this.state.level });
@@ -187,7 +189,7 @@ class Atlas {
       if (data === undefined) throw new Error("This file is not an atlas.");
       const compared = await this.client.ask("compare", { data });
       this.after = compared && compared.after;
-      status.textContent = compared ? `Changes from ${compared.before} to ${compared.after}. Trips are those of ${compared.after}; tables of categories and distances have this page's release alone.${compared.caution}` : "";
+      status.textContent = compared ? `Changes from ${compared.before} to ${compared.after}. ${Counted} are those of ${compared.after}; tables of categories and distances have this page's release alone.${compared.caution}` : "";
     } catch (error) {
       this.after = null;
       status.textContent = `Nothing is compared. ${(error as Error).message}`;
@@ -279,11 +281,11 @@ class Atlas {
   private showProfile(profile: Profile): void {
     const { areas, direction } = this.state;
     const { segments } = this.opened;
-    const which = areas.length ? `Trips ${direction} here` : "All trips";
+    const which = areas.length ? `${Counted} ${direction} here` : `All ${counted}`;
     const notes = [];
     if (areas.length && (profile.categories || profile.distances)) notes.push("Trips within the selected areas are included.");
     if (profile.distances) notes.push("Distances are those between the places of two zones, and 0 within a zone.");
-    if (this.state.part) notes.push("These tables have the trips of all categories.");
+    if (this.state.part) notes.push(`These tables have the ${counted} of all categories.`);
     if (segments && !profile.categories) {
       const names = segments.names.map(isolated).join(" and ");
       notes.push(`Trips by ${names} are known for areas down to ${isolated(this.side.levels[segments.level])}.`);
@@ -300,7 +302,7 @@ class Atlas {
     const from = direction === "from";
     const all: Areas = { level: 0, areas: [0] };
     const ends = (own: Areas, other: Areas) => (from ? { origins: own, destinations: other } : { origins: other, destinations: own });
-    const columns: Column[] = [{ measure: `all trips ${direction} the area`, ends: (area) => ends(area, all) }];
+    const columns: Column[] = [{ measure: `all ${counted} ${direction} the area`, ends: (area) => ends(area, all) }];
     if (areas.length && this.opened.sameAreas) {
       const measure = from ? "from the selected areas" : "to the selected areas";
       columns.push({ measure, ends: (area) => ends({ level, areas }, area) });
@@ -311,7 +313,7 @@ class Atlas {
   private showSelection(totals: Totals | null, flows: Flow[]): void {
     const { level, areas, direction } = this.state;
     const labels = this.side.labels[level];
-    const where = direction === "from" ? "Where trips from here go" : "Where trips here come from";
+    const where = direction === "from" ? `Where ${counted} from here go` : `Where ${counted} here come from`;
     const title = this.comparing ? `${where}, by the largest change` : where;
     const table = flowTable(title, direction === "from" ? "to" : "from", flows, (flow): Named => {
       const area = partner(flow, direction);
@@ -341,9 +343,9 @@ class Atlas {
       texts: [origin.labels[level][flow.origin], destination.labels[level][flow.destination]],
       choose: () => this.change({ areas: [flow.origin], direction: "from" }),
     }));
-    fill(`All areas${this.only}`, [make("p", {}, "Choose areas on the map, in the list, by name, or in the table to see their trips."), table]);
+    fill(`All areas${this.only}`, [make("p", {}, `Choose areas on the map, in the list, by name, or in the table to see their ${counted}.`), table]);
     this.draw(sceneOfAll(this.opened, this.state, flows.slice(0, LARGEST)), false);
-    this.describe(`All areas by the trips that ${this.state.direction === "from" ? "begin" : "end"} there.`);
+    this.describe(`All areas by the ${counted} that ${this.state.direction === "from" ? "begin" : "end"} there.`);
   }
 
   /** Show a scene; without one, because the side has no coordinates, the map is empty. */
@@ -364,9 +366,9 @@ class Atlas {
     const cells = await this.client.ask("matrix", { level, origins, destinations });
     if (!latest()) return;
     const few = areas.length > MATRIX ? `the first ${MATRIX} of ${number(areas.length)} selected areas` : "";
-    const which = few || `${areas.length ? "the selected areas and those" : "the areas"} with the most trips`;
+    const which = few || `${areas.length ? "the selected areas and those" : "the areas"} with the most ${counted}`;
     const names = (side: Side, of: number[]): string[] => of.map((area) => side.labels[level][area]);
-    const title = `Trips from rows to columns${this.only}: ${which}`;
+    const title = `${Counted} from rows to columns${this.only}: ${which}`;
     const chosen = sameAreas || direction === "from" ? Math.min(areas.length, MATRIX) : 0;
     byId("matrix").replaceChildren(matrixTable(title, names(origin, origins), names(destination, destinations), cells, sameAreas, chosen));
   }
@@ -374,8 +376,8 @@ class Atlas {
   private describe(shown: string): void {
     if (!this.map) return;
     const hasShapes = (this.showsOther ? this.other : this.side).shapes !== null;
-    const plain = hasShapes ? "Darker areas have more trips." : "Larger circles have more trips.";
-    const sizes = !this.comparing ? plain : "Blue: more trips than before. Red: fewer. Dotted or striped: may not have changed.";
+    const plain = hasShapes ? `Darker areas have more ${counted}.` : `Larger circles have more ${counted}.`;
+    const sizes = !this.comparing ? plain : `Blue: more ${counted} than before. Red: fewer. Dotted or striped: may not have changed.`;
     byId("map").setAttribute("aria-label", `Map. ${shown} Move with the arrow keys, zoom with + and -. The list has the same areas as a table.`);
     byId("hint").textContent = `${shown} ${sizes}`;
   }
@@ -385,7 +387,7 @@ class Atlas {
     const { trips, interval: known, change, label } = circle;
     const range = known ? ` (${intervalAndWord({ trips, interval: known })})` : "";
     const changed = change ? `, change ${changeText({ trips, interval: known, change })}` : "";
-    const numbers = circle.selected ? [] : [`: ${number(trips)} trips${range}${changed}`];
+    const numbers = circle.selected ? [] : [`: ${number(trips)} ${counted}${range}${changed}`];
     byId("hint").replaceChildren(make("bdi", {}, label), ...numbers);
   }
 
@@ -398,7 +400,7 @@ class Atlas {
       ? await this.client.ask("largest", { level, most: this.comparing ? COMPARED : DOWNLOADED })
       : await this.client.ask("partners", { selected, direction, level, most: Infinity });
     const totals = whole || !this.opened.sameAreas ? null : await this.client.ask("totals", { selected });
-    const measure = whole ? "trips" : `trips ${direction} the selection`;
+    const measure = whole ? counted : `${counted} ${direction} the selection`;
     const rows = rowsOf(totals, flows, measure, (flow) => {
       const sides = whole ? [origin, destination] : [this.other];
       const ends = whole ? [flow.origin, flow.destination] : [partner(flow, direction)];

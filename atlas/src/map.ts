@@ -1,5 +1,6 @@
 /** Draw areas and flows on a map, and let the reader choose areas on it. */
 
+import { counted } from "./nouns";
 import { geoAzimuthalEqualArea, geoGraticule, geoPath, type GeoProjection } from "d3-geo";
 import { select } from "d3-selection";
 import { zoom, zoomIdentity, type ZoomBehavior, type ZoomTransform } from "d3-zoom";
@@ -378,7 +379,7 @@ export class FlowMap {
   private showKey(): void {
     this.mostOfLines = Math.max(1, ...this.scene.lines.map((line) => Math.abs(line.trips)));
     const compares = this.scene.circles.find(({ change }) => change)?.change;
-    const [noun, sign] = compares ? [`change of trips${isPerDay(compares.days) ? " per day" : ""}`, "\u00b1"] : ["trips", ""];
+    const [noun, sign] = compares ? [`change of ${counted}${isPerDay(compares.days) ? " per day" : ""}`, "\u00b1"] : [counted, ""];
     const said = (word: Reliability): string => (!compares ? word : word === "solid" ? "changed" : "may not have changed");
     const text = (value: number): string => `${sign}${number(value)}`;
     const sample = (size: number, shape: string): HTMLElement => {

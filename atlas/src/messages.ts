@@ -21,7 +21,7 @@ export interface Side {
 }
 
 export interface Opened {
-  header: Pick<Header, "title" | "release" | "notes" | "comparable">;
+  header: Pick<Header, "title" | "release" | "counted" | "notes" | "comparable">;
   origin: Side;
   destination: Side;
   sameAreas: boolean;

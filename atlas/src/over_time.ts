@@ -96,7 +96,7 @@ function show(): void {
   history.replaceState(null, "", `#from=${encodeURIComponent(origin.key)}&to=${encodeURIComponent(destination.key)}`);
   const trips = flow(origin, destination);
   if (!trips) {
-    result.replaceChildren(make("p", {}, "This page has no flows between areas of such small levels: choose larger ones, or open the atlas of a period."));
+    result.replaceChildren(make("p", {}, "This page has no numbers of such small levels: choose larger ones, or open the atlas of a period."));
     return;
   }
   const title = given.sides[1].length > 1 ? `From ${isolated(origin.name)} to ${isolated(destination.name)}` : isolated(origin.name);

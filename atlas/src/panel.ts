@@ -1,5 +1,6 @@
 /** Show numbers of the selection beside the map: totals and the largest flows, each with its interval. */
 
+import { counted } from "./nouns";
 import { reliability } from "./confidence";
 import { isPerDay, type Change } from "./changes";
 import { isolated, kilometres, make, number, percent, rounded } from "./dom";
@@ -62,8 +63,8 @@ export function tiles(totals: Totals): HTMLElement {
     tile("from here to elsewhere", number(outflow.trips), intervalAndWord(outflow), likely(outflow), changed(outflow)),
     tile("from elsewhere to here", number(inflow.trips), intervalAndWord(inflow), likely(inflow), changed(inflow)),
     tile("within", number(within.trips), intervalAndWord(within), changed(within)),
-    tile("share of trips from here that stay", share === null ? "–" : percent(share), interval(selfContainment, percent)),
-    ...(meanDistance ? [tile("mean distance of trips from here", ...meanTexts(meanDistance))] : []),
+    tile(`share of ${counted} from here that stay`, share === null ? "–" : percent(share), interval(selfContainment, percent)),
+    ...(meanDistance ? [tile(`mean distance of ${counted} from here`, ...meanTexts(meanDistance))] : []),
   );
 }
 
@@ -92,7 +93,7 @@ function named({ texts, choose }: Named): HTMLElement {
 
 /** A table of flows, largest first, with a bar for the trips and a line for the interval, or with their changes. */
 export function flowTable(title: string, first: string, flows: Flow[], ends: (flow: Flow) => Named): HTMLElement {
-  if (!flows.length) return make("p", {}, `${title}: none was released with at least one trip.`);
+  if (!flows.length) return make("p", {}, `${title}: none was released above 0.`);
   if (flows[0].change) return changeTable(title, first, flows, ends);
   const listed = flows.slice(0, LISTED);
   const left = flows.length - listed.length;
@@ -128,7 +129,7 @@ export function barTable(
       make("td", { class: "bars" }, bar),
     );
   });
-  const heads = [first, "trips", ...(intervals ? ["90 % interval"] : [])].map((head) => make("th", { scope: "col" }, head));
+  const heads = [first, counted, ...(intervals ? ["90 % interval"] : [])].map((head) => make("th", { scope: "col" }, head));
   if (intervals) heads.push(make("th", { scope: "col", class: "word" }, "reliability"));
   return make(
     "div",

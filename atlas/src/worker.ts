@@ -24,9 +24,9 @@ async function open(base64: string): Promise<Opened> {
   shown = [flows];
   const { origin, destination } = flows.tree;
   const sizes = origin.levels.map((_, level) => flows.sizes(level));
-  const { title, release, notes, comparable, segments } = data.header;
+  const { title, release, counted, notes, comparable, segments } = data.header;
   return {
-    header: { title, release, notes, comparable },
+    header: { title, release, counted, notes, comparable },
     origin: side(origin, (level) => sizes[level].begun),
     destination: side(destination, (level) => sizes[level].ended),
     sameAreas: flows.sameAreas,
@@ -50,7 +50,7 @@ function differing(own: Record<string, string> = {}, other: Record<string, strin
 function differentLengths(before: Header, after: Header): string {
   const lengths = ` ${before.period} has ${before.days} days and ${after.period} ${after.days}: changes are told per day.`;
   const bounded =
-    " A bound of each user's trips holds for a whole period, however many days it has, so a number per day may change for this reason alone.";
+    " A bound of what is counted of each person holds for a whole period, however many days it has, so a number per day may change for this reason alone.";
   return before.bounded ? lengths + bounded : lengths;
 }
 

@@ -70,7 +70,8 @@ def _in_ranges(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     ranges, before = list[dict[str, Any]](), None
     for row in rows:
         key = ReleaseKey.parse(row["release"])
-        alike = key.release, key.revision, row | {"release": None, "data_set_rho_left": None}
+        differing = dict.fromkeys(("release", "data_set_rho_left", *(["waits_for"] if row["state"] == "waits" else [])))
+        alike = key.release, key.revision, row | differing
         if before == (alike, Period(key.period).first):
             first = ranges[-1]["release"].partition(" to ")[0].removesuffix(f"/r{key.revision}")
             left = ranges[-1]["data_set_rho_left"], row["data_set_rho_left"]
@@ -190,6 +191,10 @@ def print_plan(series: Series[Any, Any], plan: Plan, *, verbose: bool) -> None:
     console.print(f"Meaning of a row of the records: {series.columns.row}.\n")
     if verbose:
         exact = plan.to_frame()
+        if not subject.nouns.has_pairs:
+            exact = exact.drop(columns="destination_level", errors="ignore").rename(
+                columns={"origin_level": "area_level"}
+            )
         bounds = {name: exact[name].map(text_above) for name in ("rho", "epsilon") if name in exact}
         print_frame(f"{series.name}: what one period measures", exact.assign(**bounds))
         say("plan.budget", "\n", spent=plan.spent, plan=plan)
@@ -328,7 +333,7 @@ def print_explanation(found: Explanation) -> None:
         return
     choices = (found.chosen, *found.others)
     print_table("choices", choices)
-    say("explain.choices", choices=choices)
+    say("explain.choices", choices=choices, subject=found.facts.subject)
     for note in dict.fromkeys(choice.note for choice in choices if choice.note):
         choices_named = " / ".join(choice.choice for choice in choices if choice.note == note)
         console.print(f"- {choices_named}: {note}.")

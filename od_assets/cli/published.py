@@ -125,7 +125,8 @@ def compare(
         raise OdError("OD-COMPARE-SAME", message, next_step="name two releases with different periods or revisions")
     tree, note = new.plan.tree, cautions(subject_of(certificate_after), certificate, certificate_after)
     origin = origin_level or level or old.plan.tree.origin.levels[0]
-    other_side = level if subject_of(certificate).nouns.has_pairs else WHOLE_SPACE
+    nouns = subject_of(certificate).nouns
+    other_side = level if nouns.has_pairs else WHOLE_SPACE
     destination = destination_level or other_side or old.plan.tree.destination.levels[0]
     found = comparable(certificate, certificate_after, [segment] if segment else [])
     changed = changes(old, new, origin, destination, segment, found.days)
@@ -147,8 +148,10 @@ def compare(
     )
     marks = rows["significant"].map({True: "*", False: ""})
     rows = rows.assign(significant=marks).rename(columns={"lower": "at least", "upper": "at most"})
+    if not nouns.has_pairs:
+        rows = rows.drop(columns="destination").rename(columns={"origin": "area"})
     per_day = ", per day" if found.per_day else ""
-    print_frame(f"{second} against {first}: {origin} to {destination}{per_day}", rows)
+    print_frame(f"{second} against {first}: {nouns.cells} {nouns.of_levels(origin, destination)}{per_day}", rows)
     console.print(text("compare.significant", note=note.strip(), **numbers), soft_wrap=True)
 
 

@@ -141,12 +141,13 @@ def _guarantee(series: Series[Any, Any], plan: PrivacyPlan) -> dict[str, str]:
     """Return the sentences on the guarantee of a plan, with that on the year if a bound of a year is declared."""
     from od_core.meaning.subject import Subject
 
-    guarantee = series.kind.guarantee(plan, plan.spent, Subject.of(plan, series.about_facts))
+    subject = Subject.of(plan, series.about_facts)
+    guarantee = series.kind.guarantee(plan, plan.spent, subject)
     if plan.unit.max_trips_year is not None:
         from od_core.publication.certify import year_sentence
 
         periods = len(series.domain.periods_of_year(series.periods.first))
-        guarantee["year"] = year_sentence(plan, plan.spent, periods)
+        guarantee["year"] = year_sentence(plan, plan.spent, periods, subject)
     return guarantee
 
 
@@ -160,7 +161,7 @@ def write_planning_page(series: Series[Any, Any], plan: PrivacyPlan, path: Path)
 
     domain = series.domain
     year = domain.periods_of_year(series.periods.first) if domain.unit.kind == "user_year" else ()
-    page = planning_page(plan, series.name, domain.cap.allowed_rho(), len(year))
+    page = planning_page(plan, series.name, domain.cap.allowed_rho(), len(year), series.about_facts)
     step = "name a file in a folder that exists and may be written"
     with written_as(f"the planning page {str(path)!r}", step, code="OD-FORECAST-PAGE"):
         write_text(path, page)

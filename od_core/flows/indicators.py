@@ -37,7 +37,12 @@ _METRE = 3
 
 
 def indicators(
-    flows: ReleasedFlows, levels: Sequence[str] | None = None, *, interval: bool = True, selected: bool | None = None
+    flows: ReleasedFlows,
+    levels: Sequence[str] | None = None,
+    *,
+    interval: bool = True,
+    selected: bool | None = None,
+    by_totals: bool = False,
 ) -> pd.DataFrame:
     """Return the indicators of all areas of some levels.
 
@@ -47,6 +52,8 @@ def indicators(
         interval: whether to add the 90 % interval of each indicator.
         selected: whether the intervals of trips within are those of flows that are read because they were released, as
             in :meth:`od_core.flows.released_flows.ReleasedFlows.flows_at`. Nearly all outflows and inflows are.
+        by_totals: whether the trips within have the intervals of bundles before format 10, which measured area totals
+            made wider; otherwise, those of the flow from an area to itself.
 
     Returns:
         One row for each area: level and area (text); outflow, inflow, within and balance (trips, int64; balance is the
@@ -76,7 +83,7 @@ def indicators(
                 {
                     "level": geography.level_names[level],
                     "area": geography.codes_of(level, np.arange(geography.size(level), dtype=np.int32)),
-                    **_of_level(flows, level, distances, interval=interval, selected=selected),
+                    **_of_level(flows, level, distances, interval=interval, selected=selected, by_totals=by_totals),
                 }
             )
             for level in map(geography.level_number, geography.levels if levels is None else levels)
@@ -86,7 +93,13 @@ def indicators(
 
 
 def _of_level(
-    flows: ReleasedFlows, level: int, distances: ZoneDistances | None, *, interval: bool, selected: bool | None
+    flows: ReleasedFlows,
+    level: int,
+    distances: ZoneDistances | None,
+    *,
+    interval: bool,
+    selected: bool | None,
+    by_totals: bool,
 ) -> dict[str, NDArray[Any]]:
     """Return the indicators of the areas of one level, and the marks of totals, column by column."""
     within, begun, ended = _released(flows, level)
@@ -104,11 +117,18 @@ def _of_level(
     if not interval:
         return columns
     areas = flows.intervals.by_area(level)
-    ends_within = flows.selection((level, level), selected=selected).lower_ends(within)
+    cells, ends_within = (
+        np.arange(len(within), dtype=np.int32),
+        flows.selection((level, level), selected=selected).lower_ends(within),
+    )
     bounds: dict[str, tuple[Integers, Integers] | tuple[Reals, Reals]] = {
         "outflow": bounds_of(areas.outflow),
         "inflow": bounds_of(areas.inflow),
-        "within": bounds_of(areas.within, ends_within),
+        "within": (
+            bounds_of(areas.within, ends_within)
+            if by_totals
+            else flows.intervals.of_cells(level, level, cells, cells, ends_within)
+        ),
         "balance": _balance_bounds(areas),
         "self_containment": _share_bounds(areas, nothing_dropped=flows.intervals.nothing_dropped),
     }

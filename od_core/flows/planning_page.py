@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -27,7 +27,7 @@ from od_core.flows.step import Segments, level_queries, level_shares, planned_st
 from od_core.geography.flow_tree import FlowTree
 from od_core.geography.geography import Geography
 from od_core.meaning.features import refuse_unsupported
-from od_core.meaning.subject import Subject
+from od_core.meaning.subject import NO_WORDS, Subject
 from od_core.parallel import in_order
 from od_core.privacy import privacy_loss
 from od_core.privacy.accounting import epsilon_tight, float_above, rho_for_epsilon, text_above
@@ -64,30 +64,45 @@ The page replaces them by the chosen numbers."""
 
 _PAIR, _TRIPS, _YEARLY = _STAND_INS
 
+_NOUNS = ("record", "counted", "cell", "cells", "pair", "pairs", "zone_pair", "same_zones", "one_record")
+"""Nouns in place of those of flows and trips, in which the page is written."""
 
-def planning_page(plan: Plan, name: str, cap: Fraction | None = None, periods: int = 12) -> str:
+
+def planning_page(
+    plan: Plan, name: str, cap: Fraction | None = None, periods: int = 12, about: Mapping[str, str] = NO_WORDS
+) -> str:
     """Return the planning page of a series as HTML, which follows from public facts alone.
 
     It begins with the declared plan. ``cap`` is the rho that the data set may spend, and ``periods`` the number of
-    elementary periods of a year, which only unit ``user_year`` needs. Raises OdError if the plan does not release
-    flows, or its mechanism has a threshold, so that no error can be planned.
+    elementary periods of a year, which only unit ``user_year`` needs. ``about`` has the words of the publisher.
+
+    Raises:
+        OdError: the plan does not release flows, or its mechanism has a threshold, so that no error can be planned.
     """
-    facts = json.dumps(planning_facts(plan, name, cap, periods), ensure_ascii=False, separators=(",", ":"))
+    facts = json.dumps(planning_facts(plan, name, cap, periods, about), ensure_ascii=False, separators=(",", ":"))
     template = (files("od_core.publication") / "html" / PLANNING_PAGE).read_text(encoding="utf-8")
     before, after = template.replace("{{title}}", escape(f"Planning page of {name}")).split("{{data}}")
     return before + facts.replace("<", "\\u003c") + after
 
 
-def planning_facts(plan: Any, name: str, cap: Fraction | None = None, periods: int = 12) -> dict[str, Any]:
+def planning_facts(
+    plan: Any, name: str, cap: Fraction | None = None, periods: int = 12, about: Mapping[str, str] = NO_WORDS
+) -> dict[str, Any]:
     """Return the facts from which the page computes, ready for JSON. ``atlas/src/planning/facts.ts`` describes them.
 
     Arguments and errors are those of :func:`planning_page`.
     """
     plan = plan.for_forecast(_refused(f"{name} does not release flows"))
     refuse_unsupported(plan.table, plan.features | {"planning_page"})
-    choices, unit, delta, segments = _Choices(plan), plan.unit, plan.budget.delta, plan.segments
+    choices, unit, delta, segments = (
+        _Choices(plan, Subject.of(plan, about)),
+        plan.unit,
+        plan.budget.delta,
+        plan.segments,
+    )
     return {
         "name": name,
+        "nouns": {word: getattr(choices.subject.nouns, word) for word in _NOUNS},
         "cap": None if cap is None else float(cap),
         "delta": {"value": float_above(delta), "text": text_above(delta, 3), "exact": _exact_text(delta)},
         "logInverseDelta": math.log(1 / delta),
@@ -125,6 +140,7 @@ class _Choices:
     """What a reader of the page may choose, given the declared plan."""
 
     plan: ReleasePlan
+    subject: Subject
 
     @property
     def simple(self) -> str:
@@ -196,7 +212,7 @@ class _Choices:
         without_and_with_segments = [self._neighbours(unit, segments) for segments in (None, self.plan.segments)]
 
         def changes(unit: PrivacyUnit) -> list[str]:
-            subject = Subject.of(self.plan).with_unit(unit)
+            subject = self.subject.with_unit(unit)
             may_leave = (each.record_may_leave for each in without_and_with_segments)
             found = [clauses(replace(subject, record_may_leave=each))["change"] for each in may_leave]
             for number, name in _STAND_INS.items():

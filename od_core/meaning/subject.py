@@ -18,7 +18,8 @@ import yaml
 from od_core.privacy.plan import Plan, Table
 from od_core.privacy.unit import Neighbours, PrivacyUnit, UnitKind
 
-_NO_WORDS: Mapping[str, str] = MappingProxyType({})
+NO_WORDS: Mapping[str, str] = MappingProxyType({})
+"""What a publisher says of a series without any words about it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +48,8 @@ class Nouns:
     heads: Sequence[str]
     of_ends: str
     at_levels: str
+    origin: str
+    destination: str
     across: str
     from_origin: str
     origin_is: str
@@ -103,7 +106,7 @@ class Subject:
     groups: str | None = None
 
     @classmethod
-    def of(cls, plan: Plan, about: Mapping[str, str] = _NO_WORDS) -> Subject:
+    def of(cls, plan: Plan, about: Mapping[str, str] = NO_WORDS) -> Subject:
         """Return the subject of a plan, with the words of the publisher of its series."""
         may_leave = plan.neighbours.record_may_leave
         return cls(plan.table, **_facts_of(plan.unit), record_may_leave=may_leave, **_words_of(about))
@@ -117,7 +120,7 @@ class Subject:
         return {name: fact for name, fact in asdict(self).items() if fact is not None and name not in _WORDS}
 
     @classmethod
-    def from_facts(cls, facts: Mapping[str, Any], about: Mapping[str, str] = _NO_WORDS) -> Subject:
+    def from_facts(cls, facts: Mapping[str, Any], about: Mapping[str, str] = NO_WORDS) -> Subject:
         """Return the subject whose :meth:`facts` and words are given, without facts of later versions."""
         known = {field.name for field in fields(cls)}
         return cls(**{name: fact for name, fact in facts.items() if name in known}, **_words_of(about))

@@ -27,7 +27,7 @@ from od_core.privacy.neighbours import Acceptance
 from od_core.privacy.plan import Plan
 from od_core.privacy.posterior import Guarantee
 from od_core.publication.bundle import CERTIFICATE, KEPT
-from od_core.publication.certificate import Certificate, CheckResult, read_certificate
+from od_core.publication.certificate import Certificate, CheckResult, read_certificate, right_of_100
 from od_core.publication.kind import Kind, R, ReleaseContext
 from od_core.publication.read_back import REPAIR
 from od_core.publication.templates import filled_data
@@ -89,7 +89,7 @@ def certificate(
     of_kind, guarantee = kind.facts(release, subject), kind.guarantee(plan, spent, subject)
     if plan.unit.max_trips_year is not None:
         periods = record.account.get("periods_of_year") or most_in_a_year(Period(key.period))
-        guarantee["year"] = year_sentence(plan, spent, periods)
+        guarantee["year"] = year_sentence(plan, spent, periods, subject)
     if DRY_RUN in release.noise:
         guarantee = filled_data("dry_run.yaml")
     if "interval" in of_kind and not intervals:
@@ -235,10 +235,10 @@ def guarantee_sentences(
     return {name: text for name, text in filled.items() if text}
 
 
-def year_sentence(plan: Plan, spent: Spent, periods: int) -> str:
+def year_sentence(plan: Plan, spent: Spent, periods: int, subject: Subject) -> str:
     """Return a sentence on what a whole year costs under unit ``user_year``, with one release in each period."""
     year = Guarantee.of_rho(plan.rho_of_year(spent, periods), spent.delta)
-    return str(filled_data("year.yaml", year=year, periods=periods)["sentence"])
+    return str(filled_data("year.yaml", subject=subject, year=year, periods=periods)["sentence"])
 
 
 def _in_words(guarantee: Guarantee | None, spent: Spent) -> str:
@@ -246,7 +246,9 @@ def _in_words(guarantee: Guarantee | None, spent: Spent) -> str:
     if guarantee is None:
         return "no promise"
     text = f"epsilon {text_above(guarantee.epsilon, digits=4)}"
-    return text if guarantee.delta == spent.delta else f"{text} with delta {text_above(guarantee.delta, digits=4)}"
+    if guarantee.delta != spent.delta:
+        text += f" with delta {text_above(guarantee.delta, digits=4)}"
+    return f"{text}, so a guess is right at most {right_of_100(guarantee)} times in 100"
 
 
 def promise(guarantee: Mapping[str, str]) -> str:

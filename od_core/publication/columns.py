@@ -176,6 +176,11 @@ NOISY_MEASUREMENTS, SEGMENT_MEASUREMENTS = public_table("noisy_measurements"), p
 HISTOGRAM, GROUP_MEASUREMENTS = public_table("histogram"), public_table("group_measurements")
 
 
+def period_column(nouns: Nouns) -> Column:
+    """Return the column of the period, as the structure of a statistical message has it."""
+    return _column("period", nouns)
+
+
 def boxes_table(dimensions: int, places: Sequence[str] = (), nouns: Nouns = BOXES, *, interval: bool = True) -> Table:
     """Return the definition of the table of boxes of a grid, with or without the intervals of the trips.
 
@@ -190,7 +195,8 @@ def boxes_table(dimensions: int, places: Sequence[str] = (), nouns: Nouns = BOXE
         for number, words in enumerate(along, start=1)
     )
     boxes, key = public_table("boxes", nouns), tuple(column.name for column in ends)
-    columns = (column for column in boxes.columns if interval or column not in COUNT_ENDS)
+    ends_of_counts = {column.name for column in COUNT_ENDS}
+    columns = (column for column in boxes.columns if interval or column.name not in ends_of_counts)
     return replace(boxes, columns=(*ends, *columns), key=key)
 
 

@@ -104,6 +104,10 @@ _WRITTEN: dict[str, Callable[[object], str]] = {"md": _as_markdown, "json": _as_
 """How every value is written, by the ending of the template's name."""
 
 
+_IDENTIFIER = re.compile(r"[a-z]+(?:_[a-z0-9]+)*")
+"""Values of fields that programs compare, such as ``user_period``."""
+
+
 @cache
 def _environment(ending: str) -> Environment:
     """Return the environment of the templates whose names have an ending."""
@@ -139,6 +143,7 @@ def _environment(ending: str) -> Environment:
     environment.filters["between"] = lambda ends: formats.between(*ends)
     environment.filters["interval_and_word"] = lambda number_and_ends: formats.interval_and_word(*number_and_ends)
     environment.filters["reliability"] = lambda number_and_ends: formats.reliability(*number_and_ends)
+    environment.tests["identifier"] = lambda value: isinstance(value, str) and _IDENTIFIER.fullmatch(value) is not None
     environment.globals |= {"shades": formats.SHADES, "ink": formats.INK}
     environment.globals |= {"paper": formats.PAPER, "accent": formats.ACCENT, "muted": formats.MUTED}
     return environment

@@ -159,9 +159,10 @@ def _bounds(unit: PrivacyUnit, budget: Budget, subject: Subject) -> Iterator[tup
     bound = unit.contribution_bound
     for other in sorted({max(bound // 2, 1), 2 * bound} - {bound}):
         nouns = subject.nouns
-        records = nouns.counted if subject.is_weighted else nouns.record if other == 1 else nouns.records
+        records = nouns.record if other == 1 else nouns.records
+        records = f"weight {other}" if subject.is_weighted else f"{other} {records}"
         note = f"{'fewer' if other < bound else 'more'} {nouns.records} are counted"
-        choice = f"at most {other} {records}"
+        choice = f"at most {records}"
         if unit.max_weight is not None:
             yield "m", choice, replace(unit, max_weight=other), budget, note
         elif unit.kind != "trip":

@@ -99,7 +99,7 @@ class StopsPlan(Plan):
     def verdicts(self) -> list[str]:
         """Return a sentence for each noise distribution that is fixed before the first draw."""
         return [
-            f"{name.replace('_', ' ')}: the noise of one measured number is at most {laplace_reach(scale):,} trips, 9"
+            f"{name.replace('_', ' ')}: the noise of one measured number is at most {laplace_reach(scale):,}, 9"
             " times in 10."
             for name, scale in self.step.scales
         ]

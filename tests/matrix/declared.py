@@ -36,6 +36,7 @@ from od_core.flows.publishing.kind import FLOWS
 from od_core.flows.step import Segments
 from od_core.group_sizes.publishing import GROUP_SIZES
 from od_core.ledger.release_key import ReleaseKey
+from od_core.meaning.features import refuse_unsupported
 from od_core.privacy.neighbours import DEFAULT_ACCEPTANCE, NO_FAULTS
 from od_core.publication.kind import Kind
 from od_core.records.segments import breakdowns
@@ -74,8 +75,8 @@ SEGMENTS: dict[str, dict[str, Any]] = {
         "segment_unknown": {"hour": "not stated"},
     },
 }
-FORMATS = {
-    "usual": ("csv", "gis", "omx", "spreadsheet"),
+FORMATS: dict[str, tuple[str, ...] | None] = {
+    "usual": None,
     "all": ("csv", "gis", "omx", "sdmx", "spreadsheet"),
     "none": (),
     "omx sdmx": ("omx", "sdmx"),
@@ -132,7 +133,14 @@ def budget_of(row: Row) -> Budget:
 
 
 def plan_of(row: Row) -> Plan:
-    """Return the plan of a row. Raises OdError if its options do not fit each other."""
+    """Return the plan of a row that is published. Raises OdError if its options do not fit each other."""
+    plan = _plan_of(row)
+    intervals = {"intervals"} if row["intervals"] == "yes" else set[str]()
+    refuse_unsupported(plan.table, plan.features | {"ledger"} | {*(FORMATS[row["formats"]] or ())} | intervals)
+    return plan
+
+
+def _plan_of(row: Row) -> Plan:
     given: dict[str, Any] = {"unit": unit_of(row), "budget": budget_of(row), "mechanism": _mechanism_of(row)}
     if row["kind"] == "boxes":
         return plan_stops(_grid_of(row), **given)
@@ -167,9 +175,7 @@ def _top_code(row: Row) -> Any:
 
 def domain_of(row: Row, name: str = SERIES) -> PrivacyDomain:
     """Return the data set of a row, with a cap for a few releases."""
-    has_threshold = row["mechanism"] == "stability_histogram"
-    cap = Cap(epsilon=Fraction(20), delta="1e-6") if has_threshold else Cap(rho=Fraction(30))
-    unit = unit_of(row)
+    cap, unit = Cap(rho=Fraction(30)), unit_of(row)
     bound = unit.max_trips if unit.kind == "user_year" else None if unit.kind == "trip" else 1
     shared = replace(unit, max_trips=bound, max_weight=None, max_trips_pair=unit.max_trips_pair if bound == 4 else None)
     return PrivacyDomain(name, shared, cap, "the board decided it", elementary_period=row["period"])  # type: ignore[arg-type]

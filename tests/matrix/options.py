@@ -22,7 +22,7 @@ ROWS = Path(__file__).with_name("rows.tsv")
 
 FLOW_MECHANISMS = (
     *("inftda_refined", "inftda_refined auto", "inftda_refined shrunk"),
-    *("inftda", "tda_l2", "tda_linf", "vanilla_gauss", "stability_histogram"),
+    *("inftda", "tda_l2", "tda_linf"),
 )
 MECHANISMS = {
     "flows": FLOW_MECHANISMS,

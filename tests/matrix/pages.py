@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ from od_core.evaluation.known_flows import KnownFlows
 from od_core.flows import planning_page as planning
 from od_core.flows.plan import ReleasePlan
 from od_core.ledger.release_key import ReleaseKey
+from od_core.meaning.subject import Subject
 from od_core.periods import Period
 from od_core.published.documents import data_contract, disclosure_documents
 from tests.matrix import prose
@@ -116,6 +118,9 @@ def known_table(made: Made) -> KnownFlows | None:
     return KnownFlows.from_frame("table", "public", table, plan.tree.origin, **given)
 
 
+_STAND_INS = re.compile(r"\{(?:trips|pair|yearly)\}")
+
+
 def _of_plan(made: Made) -> Iterator[Page]:
     plan, kind, domain = plan_of(made.row), kind_of(made.row), domain_of(made.row)
     periods = [Period(made.main.key.period)]
@@ -128,7 +133,8 @@ def _of_plan(made: Made) -> Iterator[Page]:
         periods=every,
         columns=SimpleNamespace(row="one each"),
     )
-    compared, facts = [*options(plan)], dict[str, Any](runs=1, flows=[], source="")
+    subject = Subject.of(plan, ABOUT[made.row["words"]])
+    compared, facts = [*options(plan, subject=subject)], dict[str, Any](runs=1, flows=[], source="")
     if (table := known_table(made)) is not None:
         compared = [option.with_errors(table, 1) for option in compared[:2]] + compared[2:]
         facts |= {"flows": [*named_flows(plan, table)], "source": "The table is synthetic."}  # type: ignore[arg-type]
@@ -136,13 +142,16 @@ def _of_plan(made: Made) -> Iterator[Page]:
     yield Page("plan", "decide", tuple(prose.of_html(page)[0]))
     try:
         with patch.object(planning, "EPSILONS", ("1", "2")):  # each takes a second, and has the same words
-            text = planning.planning_page(plan, SERIES, domain.cap.allowed_rho())
+            text = planning.planning_page(plan, SERIES, domain.cap.allowed_rho(), about=series.about_facts)
     except OdError as error:
         yield Page("plan", "planning page", (f"{error.code}: {error.message}; next step: {error.next_step}",))
     else:
-        blocks, scripts = prose.of_html(text)
+        blocks, scripts = list[str](), prose.of_html(text)[1]
         for kind_of_script, script in scripts:
-            blocks += prose.of_json(json.loads(script)) if kind_of_script.endswith("json") else prose.of_program(script)
+            if kind_of_script.endswith("json"):  # the program takes its nouns from here, which tests in a browser see
+                blocks += prose.of_json(json.loads(_STAND_INS.sub("1", script)))
         yield Page("plan", "planning page", tuple(blocks))
     yield _printed("plan", "plan", lambda: printing.print_plan(series, plan, verbose=True))
-    yield _printed("plan", "plan --explain", lambda: printing.print_guarantee(kind.guarantee(plan, plan.spent)))
+    yield _printed(
+        "plan", "plan --explain", lambda: printing.print_guarantee(kind.guarantee(plan, plan.spent, subject))
+    )

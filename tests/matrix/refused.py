@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from od_core import Ledger, OdError
-from tests.matrix.declared import Records, domain_of, draw, keys_of
+from tests.matrix.declared import Records, domain_of, draw, keys_of, plan_of
 from tests.matrix.made import fixed_noise
 from tests.matrix.options import Row
 
@@ -23,6 +23,7 @@ def faults_of_refusal(row: Row, root: Path) -> Iterator[str]:
         key, before = keys_of(row)[-1], (root / "ledger.sqlite").read_bytes()
         balance = ledger.balance(domain_of(row).name, key.period)
         try:
+            plan_of(row)
             draw(row, key, ledger, Records())
         except OdError as error:
             yield from _faults_of(error)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-import tempfile
 from pathlib import Path
 
 import pytest
@@ -11,7 +9,7 @@ import pytest
 from tests.matrix import checks_sources
 from tests.matrix.declared import refusal
 from tests.matrix.findings import Finding, Signature, known_findings, known_of
-from tests.matrix.options import Row, all_combinations, covering_rows, held, name_of, stored_rows, usual
+from tests.matrix.options import all_combinations, held, stored_rows, usual
 from tests.matrix.refused import faults_of_refusal
 from tests.matrix.run import run, run_on_sources, signed
 
@@ -55,20 +53,3 @@ def test_the_rows_hold_every_valid_pair() -> None:
 def test_every_known_finding_has_rows_and_a_reason() -> None:
     numbers = {name.partition("-")[0] for name in (*VALID, checks_sources.ROW)}
     assert [one for one, (rows, why) in known_findings().items() if not rows or not rows <= numbers or not why] == []
-
-
-@pytest.mark.slow
-def test_rows_of_triples_have_no_findings_of_another_kind() -> None:
-    """Rows that hold some triples of values, others at every run: what is found there is known, if of another page."""
-    seed = random.SystemRandom().randrange(10**6)
-    known, new = {(check, what) for check, _, what in known_findings()}, list[str]()
-    for number, row in enumerate(covering_rows(is_valid, [*all_combinations(3)][seed % 199 :: 199], seed=seed)[0]):
-        with tempfile.TemporaryDirectory() as folder:
-            found = signed(run(row, Path(folder))[2])
-        new += [f"seed {seed}, {name_of(number, row)} {row}: {one}" for one in found if (one[0], one[2]) not in known]
-    assert not new, "\n".join(new)
-
-
-def is_valid(row: Row) -> bool:
-    """Return whether the plan of a row is not refused."""
-    return refusal(row) is None

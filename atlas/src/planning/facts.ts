@@ -27,6 +27,9 @@ export interface BudgetFacts {
   rho: Rho;
 }
 
+/** Nouns in place of those of flows and trips. */
+export type Nouns = Record<"record" | "counted" | "cell" | "cells" | "pair" | "pairs" | "zone_pair" | "same_zones" | "one_record", string>;
+
 export interface UnitFacts {
   kind: "trip" | "user" | "user_period" | "user_year";
   relation: "bounded" | "unbounded";
@@ -70,6 +73,7 @@ export interface Breakdown {
 
 export interface Facts {
   name: string;
+  nouns: Nouns;
   cap: number | null;
   delta: { value: number; text: string; exact: string };
   logInverseDelta: number;

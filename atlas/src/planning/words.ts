@@ -9,31 +9,36 @@ const MOST_FACTOR = 1_000_000;
 /** Digits of a double that are trusted: 1.1 / 0.01 is 110, and not a little more. */
 const DIGITS = 13;
 
-/** What is said of flows, and what is said in its place of counts by one hierarchy. */
-const OF_COUNTS: [RegExp, string][] = [
-  [/pairs of areas/gi, "areas"],
-  [/pair of areas/gi, "area"],
-  [/pair of zones/gi, "zone"],
-  [/between two areas/gi, "in an area"],
-  [/between two zones/gi, "in a zone"],
-  [/between the same two zones/gi, "in the same zone"],
-  [/flows between/gi, "counts in"],
-  [/flow between/gi, "count in"],
-  [/flow/gi, "count"],
-  [/trip record/gi, "record"],
-];
 let replaced: [RegExp, string][] = [];
 
-/** Choose the words for the rest of the page: of flows and trips, or of counts and of what a record counts. */
-export function speakOf(facts: Facts): void {
-  const isWeighted = facts.units.some(({ trips }) => trips !== null && trips > 1);
-  if (facts.levels.length === 1) replaced = [...OF_COUNTS, [/trip/gi, isWeighted ? "unit" : "record"]];
+/** Choose the words for the rest of the page, which is written of flows and trips, by the nouns of the release. */
+export function speakOf({ nouns, levels }: Facts): void {
+  const ofOne: [RegExp, string][] = [
+    [/between two areas/gi, "in an area"],
+    [/between two zones/gi, "in a zone"],
+    [/(flows?) between/gi, "$1 in"],
+  ];
+  replaced = [
+    [/pairs of areas/gi, nouns.pairs],
+    [/pair of areas/gi, nouns.pair],
+    [/pair of zones/gi, nouns.zone_pair],
+    [/between the same two zones/gi, nouns.same_zones],
+    ...(levels.length === 1 ? ofOne : []),
+    [/flows/gi, nouns.cells],
+    [/flow/gi, nouns.cell],
+    [/one trip record/gi, nouns.one_record],
+    [/trips/gi, nouns.counted],
+    [/trip/gi, nouns.record],
+  ];
 }
 
 /** A text of flows in the words of the page. */
 export function inWords(text: string): string {
-  return replaced.reduce((said, [word, other]) => said.replace(word, (match) => like(match, other)), text);
+  return replaced.reduce((said, [word, other]) => said.replace(word, (match, ...rest) => like(match, filled(other, rest[0]))), text);
 }
+
+/** A word with the group that was matched in place of `$1`. */
+const filled = (word: string, group: unknown): string => word.replace("$1", () => String(group));
 
 /** The same for the parts of a template, without the values, which may be names. */
 export function worded(parts: TemplateStringsArray, ...values: (string | number)[]): string {

@@ -80,6 +80,7 @@ def atlas_data(tables: FlowTables, certificate: Certificate, title: str) -> byte
     header = {
         "title": title,
         "release": certificate["release"],
+        "counted": tables.nouns.counted,
         "period": certificate["period"],
         "comparable": is_comparable,
         **(_compared(certificate) if is_comparable else {}),

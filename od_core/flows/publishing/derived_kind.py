@@ -165,7 +165,7 @@ def derived_certificate(
         totals=[source.key for source in sources if source.release.plan.publishes_total],
         uncounted=uncounted.get("uncounted"),
     )
-    about = {name: words for name, words in about_of(main).items() if name != "description"}
+    about = dict(about_of(main))
     if about:
         about["title"] = f"{about['title']} ({kind.name})"
     stated = FLOWS.guarantee(plan, flows.parts[0].spent, subject)

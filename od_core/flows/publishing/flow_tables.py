@@ -26,7 +26,14 @@ from od_core.geography.geography import Geography
 from od_core.geography.places import has_distances
 from od_core.meaning.subject import Nouns, Subject
 from od_core.privacy.plan import GaussianStep, with_fields
-from od_core.publication.certificate import Certificate, format_of, has_intervals, is_selected, subject_of
+from od_core.publication.certificate import (
+    FIRST_WITH_SUBJECT,
+    Certificate,
+    format_of,
+    has_intervals,
+    is_selected,
+    subject_of,
+)
 from od_core.publication.columns import MOST_LISTED, RELIABILITY, Table, public_table
 from od_core.publication.tables import schema_of
 from od_core.records.segments import Breakdown
@@ -196,7 +203,7 @@ class FlowTables:
     @cached_property
     def indicator_rows(self) -> pd.DataFrame:
         """Indicators of all areas, computed once; see :func:`od_core.flows.indicators.indicators`."""
-        return indicators(self.release, interval=self.interval)
+        return indicators(self.release, interval=self.interval, by_totals=self.format < FIRST_WITH_SUBJECT)
 
     @cached_property
     def indicators(self) -> pa.Table:

@@ -23,7 +23,7 @@ from od_core.geography.geography import Geography
 from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import Period
 from od_core.publication.certificate import Certificate
-from od_core.publication.columns import LOWER, PERIOD, TRIPS, UPPER, pair_segments_table, public_table
+from od_core.publication.columns import LOWER, PERIOD, TRIPS, UPPER, pair_segments_table, period_column, public_table
 from od_core.publication.tables import BundleFile
 from od_core.publication.templates import filled
 from od_core.records.segments import Breakdown
@@ -168,7 +168,7 @@ def structure(tables: FlowTables, certificate: Certificate) -> dict[str, Any]:
     lists = {f"CL_{side}_{series}": _area_list(side, geography) for side, geography in _sides(tables).items()}
     coded = dict(zip(tables.sides, [*lists] * 2, strict=False))  # one list may serve both sides
     described = public_table("flows", tables.nouns, interval=True).columns
-    columns = {column.name: column for column in (*described, PERIOD)}
+    columns = {column.name: column for column in (*described, period_column(tables.nouns))}
     for breakdown in tables.breakdowns:
         coded[breakdown.name] = _category_list_name(breakdown, series)
         columns |= {breakdown.name: pair_segments_table(breakdown, tables.nouns, interval=False).column(breakdown.name)}

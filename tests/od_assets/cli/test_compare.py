@@ -59,7 +59,7 @@ def test_as_a_table_of_the_coarsest_levels_with_marks(var: Path) -> None:
     expected = changes(*(open_release(var / "releases" / key) for key in (OLD, NEW)), "region", "region", days=(31, 30))
     lines = [line for line in result.stdout.splitlines() if " * " in line]
     assert len(lines) == expected["significant"].sum() > 0
-    assert f"{NEW} against {OLD}: region to region, per day" in result.stdout
+    assert f"{NEW} against {OLD}: flows from region to region, per day" in result.stdout
     assert f" {expected['change_per_day'][0]:,.6g} " in result.stdout
     assert "2001-05 has 31 days and 2001-06 30" in " ".join(result.stdout.split())
     assert f"{len(lines)} of {len(expected)} changes" in result.stdout

@@ -433,7 +433,7 @@ def leaves(facts):
     """Every name and value of some facts."""
     if isinstance(facts, dict):
         for name, value in facts.items():
-            yield name.replace("_", " ")
+            yield name
             yield from leaves(value)
     elif isinstance(facts, list):
         for value in facts:

@@ -154,7 +154,7 @@ def test_the_certificate_names_the_releases_and_what_they_spent_together(whole: 
     assert stated["measured_at"] == max(one["measured_at"] for one in each)
     assert stated["exact"] == {"trips": sum(one["exact"]["trips"] for one in each)}
     assert stated["data_set"] == SERIES
-    assert stated["about"] == {"title": f"{ABOUT['title']} (sum)", "counted": ABOUT["counted"]}
+    assert stated["about"] == ABOUT | {"title": f"{ABOUT['title']} (sum)"}
     report = (whole / "releases" / SUM.folder / "report.html").read_text("utf-8")
     assert "<title>Commuters &lt;of&gt; a valley (sum), January 2001 to March 2001</title>" in report
     assert f"exactly {stated['exact']['trips']:,} commuters." in report

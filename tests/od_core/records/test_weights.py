@@ -228,7 +228,7 @@ def test_the_unit_says_its_bound_everywhere() -> None:
     assert choice_text(of_unit(BOUNDED)) == "one record of at most 5 trips, bounded"
     assert "0.1 % of its records are faulty. The promise" in sentences["input"]
     assert (
-        "; a column of numbers or weights contains invalid values,"
+        "; a column of numbers contains invalid values,"
         in (
             sentences["input"]  # a weight that is no number, and a date of another period, are faults of a record
         )

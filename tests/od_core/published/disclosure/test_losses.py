@@ -88,7 +88,9 @@ def test_all_documents_state_the_same_losses_and_the_whole_first(name: str, tmp_
         assert places == sorted(places), document
         for one in losses:
             assert GUESS.format(cases(one.guarantee)) in text, document
-        assert text.count("times in 100") == text.count("between two cases that are equally likely beforehand")
+        assert text.count("a best guess is right at most") == text.count(
+            "between two cases that are equally likely beforehand"
+        )
     notice = texts[made.NOTICE]
     assert f"right in at most {cases(losses[0].guarantee)} of 100 cases. This holds for:" in notice
     for one in losses[1:]:
@@ -120,7 +122,7 @@ def test_a_year_of_months_of_epsilon_3_is_not_a_month() -> None:
 def test_the_periods_of_a_year_are_those_of_the_data_set() -> None:
     unit = PrivacyUnit("user_year", "unbounded", "who", 1, max_trips_year=60, id_pattern="[a-z]+")
     plan = plan_release(GEOGRAPHY, unit=unit, budget=Budget(rho=RHO, delta=DELTA))
-    said = year_sentence(plan, plan.spent, 52)
+    said = year_sentence(plan, plan.spent, 52, Subject.of(plan))
     assert "each of the 52 periods" in said
     assert f"({float(Guarantee.of_rho(52 * RHO, DELTA).epsilon):.4g}"[:4] in said
     lengths = ("2001-03-05", "2001-W05", "2001-03", "2001-Q2")
