@@ -20,13 +20,16 @@ import notebook_cells
 BIBLIOGRAPHY = Path(__file__).parent / "references.bib"
 SOURCES = "reference/sources.md"
 
+_OF_THE_SITE = "*What follows is made from the code when the site is built, by `make docs`.*"
+"""What a page says, before the site is built, in place of what the code says."""
+
 
 # What the fields mean that have no description in the code.
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """Replace the comments of a page by what the code says."""
     for comment, made in MADE.items():
-        if f"<!-- {comment} -->" in markdown:
-            markdown = markdown.replace(f"<!-- {comment} -->", "\n".join(made()))
+        if (place := f"{_OF_THE_SITE}\n\n<!-- {comment} -->") in markdown:
+            markdown = markdown.replace(place, "\n".join(made()))
     return markdown
 
 

@@ -37,9 +37,13 @@ def facts_out_of_sentences() -> Iterator[Finding]:
 
 
 def pages_without_content() -> Iterator[Finding]:
-    """Yield each page of the documentation that has a comment where its table should be."""
+    """Yield each page of the documentation that has a comment where its table should be, and does not say why."""
     for path in sorted((ROOT / "docs").rglob("*.md")):
-        for comment in re.findall(r"^<!-- *(\w+) *-->$", path.read_text(encoding="utf-8"), re.MULTILINE):
+        for before, comment in re.findall(
+            r"^(.*)\n\n<!-- *(\w+) *-->$", path.read_text(encoding="utf-8"), re.MULTILINE
+        ):
+            if "made from the code when the site is built" in before:
+                continue
             yield Finding(str(path.relative_to(ROOT)), "a comment in place of a table", comment)
 
 

@@ -43,9 +43,7 @@ def test_the_year_of_a_user_is_that_of_the_data_set(
 ) -> None:
     """A span of weeks has another number of periods than a year of the calendar."""
     seen: list[int] = []
-    monkeypatch.setattr(
-        "od_core.flows.planning_page.planning_page", lambda plan, name, cap, periods: f"{seen.append(periods)}"
-    )
+    monkeypatch.setattr("od_core.flows.planning_page.planning_page", lambda *given: f"{seen.append(given[3])}")
     of_year = {"domain__unit": "user_year", "domain__column": "person", "domain__id_pattern": ".+"}
     bounds = {"domain__max_trips": 2, "domain__max_trips_year": 3}
     weeks = {"domain__year": "2001-W01--2001-W52"}
