@@ -118,7 +118,7 @@ export class Flows {
     const outflow = this.marked(0, this.sum(inside, outside), estimates && estimates.outflow);
     const inflow = this.marked(1, this.sum(outside, inside), estimates && estimates.inflow);
     const own = this.selection(selected, selected);
-    const within = this.withInterval(this.sum(inside, inside), estimates && estimates.within, own);
+    const within = this.withInterval(this.sum(inside, inside), estimates && this.estimate(here, here), own); // as that flow
     const begun = within.trips + outflow.trips;
     const share = begun > 0 && !this.category ? Math.round(1e6 * Math.min(Math.max(within.trips / begun, 0), 1)) / 1e6 : null;
     const rest = { outflow, inflow, within, meanDistance: this.meanDistance(inside, here, all) };

@@ -49,6 +49,7 @@ class Atlas {
     for (const input of document.querySelectorAll<HTMLInputElement>("#controls input[type=radio]")) {
       input.onchange = () => this.change({ [input.name]: input.value });
     }
+    speakOf(opened.header.counted);
     const lasso = byId<HTMLButtonElement>("lasso");
     lasso.onclick = () => this.drawAround(lasso.getAttribute("aria-pressed") !== "true");
     byId("clear").onclick = () => this.change({ areas: [] });
@@ -78,7 +79,6 @@ class Atlas {
     for (const id of ["controls", "notes"]) byId(id).hidden = false;
     document.querySelector("main")!.hidden = false;
     this.map = this.makeMap();
-    speakOf(opened.header.counted);
     byId("under").textContent = opened.header.notes[0];
     byId("words").hidden = !opened.hasIntervals;
     byId("notes").replaceChildren(...opened.header.notes.slice(1).map((note) => make("p", {}, note)), citation(opened));

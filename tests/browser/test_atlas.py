@@ -69,14 +69,14 @@ def test_areas_are_chosen_by_keyboard_and_the_address_leads_back(opened, bundle)
     assert found[0] == "Illinois (IL), state in East North Central"  # the page shows regions
     assert "Chicago O'Hare International (ORD), airport in Illinois" in found
     page.keyboard.press("Enter")
-    page.wait_for_selector("text=Where trips from here go")
+    page.wait_for_selector("text=Where flights from here go")
     page.locator("input[value=to]").focus()
     page.keyboard.press("Space")
-    page.wait_for_selector("text=Where trips here come from")
+    page.wait_for_selector("text=Where flights here come from")
     panel, link = page.inner_text("#panel"), page.url
     assert "Illinois" in panel
     again, _ = opened(link)
-    again.wait_for_selector("text=Where trips here come from")
+    again.wait_for_selector("text=Where flights here come from")
     assert again.inner_text("#panel") == panel
 
 
@@ -111,20 +111,20 @@ def test_the_download_has_the_numbers_of_the_selection(opened, bundle):
     totals = {row["measure"]: [int(row[name]) for name in ("value", "lower", "upper")] for row in rows[:3]}
     others = set(release.tree.origin.codes[release.tree.origin.level_number("state")]) - {*chosen}
     (division,) = indicators(release, ["division"]).query("area == 'Middle Atlantic'").to_dict("records")
-    for name, measure in (("outflow", "trips to elsewhere"), ("within", "trips within")):
+    for name, measure in (("outflow", "flights to elsewhere"), ("within", "flights within")):
         assert totals[measure] == [division[f"{name}{end}"] for end in ("", "_lower", "_upper")]
-    flows = {row["area"]: row for row in rows if row["measure"] == "trips from the selection"}
+    flows = {row["area"]: row for row in rows if row["measure"] == "flights from the selection"}
     assert set(flows) <= others
     ca = list(release.trips_between("state", chosen, "state", ["CA"]))
     assert [int(flows["CA"][name]) for name in ("value", "lower", "upper")] == ca
     assert flows["CA"]["name"] == "California"
     begun = list(release.trips_between("state", chosen, "all", ["all"]))
-    bands = [row for row in rows if row["measure"] == "trips from the selection by distance"]
+    bands = [row for row in rows if row["measure"] == "flights from the selection by distance"]
     assert sum(int(row["value"]) for row in bands) == begun[0]
     assert all(int(row["lower"]) <= int(row["value"]) <= int(row["upper"]) for row in bands)
     assert bands[0]["name"].startswith("below ")
     for row in rows:
-        is_count = row["measure"].startswith("trips")  # and not a share or a mean
+        is_count = row["measure"].startswith("flights")  # and not a share or a mean
         known = [int(row[name]) for name in ("value", "lower", "upper")] if is_count else [0] * 3
         assert row["reliability"] == word_of(*known)
 
@@ -255,7 +255,7 @@ def test_an_atlas_of_other_areas_is_not_compared(opened, bundle, tmp_path):
         compare_with(page, other)
         page.wait_for_selector(f"text=Nothing is compared. {words}")
         page.wait_for_selector("#panel[aria-busy=false]")
-        assert "trips" in page.inner_text("#panel table thead")
+        assert "flights" in page.inner_text("#panel table thead")
 
 
 def test_atlases_are_compared_as_the_report_does_it(opened, tmp_path, monkeypatch):

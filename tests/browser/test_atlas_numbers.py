@@ -344,7 +344,9 @@ def test_flows_have_the_words_of_the_table(opened, bundle):
         own = table[table["origin"] == areas] if areas else table
         flows = own.set_index("destination" if areas else own["origin"] + " to " + own["destination"])[numbers]
         rows = [
-            row for row in downloaded(page)[1] if row["measure"] == ("trips from the selection" if areas else "trips")
+            row
+            for row in downloaded(page)[1]
+            if row["measure"] == ("flights from the selection" if areas else "flights")
         ]
         assert len(rows) == min(len(flows), 1000)
         for row in rows:
@@ -421,10 +423,14 @@ def test_changes_since_another_atlas_are_those_of_the_library(opened, tmp_path, 
 @pytest.mark.parametrize("unit", ["user_year", "user_period"])
 def test_changes_by_the_bound_of_a_year_are_named_where_two_periods_are_compared(opened, tmp_path, unit):
     release = random_release(1, areas=1)
-    pages = {name: in_folder(release, tmp_path / name, f"2001-{name}", unit=unit) for name in ("01", "02")}
+    subject = {"table": "flows", "unit": unit, "neighbours": "bounded", "max_trips": 9, "record_may_leave": False}
+    stated = {"unit": unit, "subject": subject}
+    pages = {name: in_folder(release, tmp_path / name, f"2001-{name}", **stated) for name in ("01", "02")}
     page, _ = opened(pages["02"])
     page.wait_for_selector("#panel table")
     compare_with(page, tmp_path / "01" / "atlas.html")
     page.wait_for_selector("text=Changes from other/2001-01/r1 to other/2001-02/r1.")
     assert ("a flow may change for this reason alone" in page.inner_text("#compared")) == (unit == "user_year")
-    assert "A bound of each user's trips holds for a whole period, however many days" in page.inner_text("#compared")
+    assert "A bound of what is counted of each person holds for a whole period, however many days" in page.inner_text(
+        "#compared"
+    )

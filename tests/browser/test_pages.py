@@ -12,7 +12,7 @@ PHONE, DESK, PAPER = 375, 1280, 700
 
 REPORT = (
     "Main results",
-    "Trips from, to and within areas",
+    "Flights from, to and within areas",
     "What is protected",
     "differentially private",
     "The largest flows",

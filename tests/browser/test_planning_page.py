@@ -93,12 +93,6 @@ def same_numbers(found: dict, plan: ReleasePlan) -> None:
         assert [row["shown"] == "exact" for row in rows] == [exact, *[False] * plan.tree.depth]
         assert [float(row["shownError"].replace(",", "")) for row in rows] == [float(f"{e:.3g}") for e in errors]
     change = clauses(Subject.of(plan))["change"]
-    if plan.tree.has_one_side:
-        unit = "unit" if plan.unit.max_weight else "record"
-        change = (
-            change.replace("trip record", "record").replace("trip", unit).replace("between the same two", "in the same")
-        )
-        change = change.replace("same zones", "same zone")
     assert found["promise"].startswith(
         f"The promise compares the records as they are with the records as they would be if {change}."
     )
@@ -359,7 +353,7 @@ def test_a_person_with_weighted_records_has_records(opened, tmp_path):
     assert "For a person with several records" in page.inner_text("#promise")
 
 
-@pytest.mark.parametrize(("name", "record"), [("counts", "record"), ("counted weights", "unit")])
+@pytest.mark.parametrize(("name", "record"), [("counts", "records"), ("counted weights", "units of weight")])
 def test_counts_by_one_hierarchy_have_words_of_their_own(opened, tmp_path, name, record):
     """But for the sentences of `od-release plan`, and for names that the declaration gives."""
     own = "flows_of_trips"
@@ -367,7 +361,7 @@ def test_counts_by_one_hierarchy_have_words_of_their_own(opened, tmp_path, name,
     page.wait_for_selector("#results[data-shown]")
     page.evaluate("document.querySelector('#accuracy details').remove()")
     text = page.inner_text("main")
-    assert f"A count of 100 {record}s in an area of the finest level (zone)" in text
+    assert f"A count of 100 {record} in an area of the finest level (zone)" in text
     assert f"region, {own}, zone" in text
     others = text.replace(own, "")
     assert [line for line in others.split("\n") if re.search("flow|trip|pair|two zones", line, re.IGNORECASE)] == []

@@ -9,36 +9,36 @@ const MOST_FACTOR = 1_000_000;
 /** Digits of a double that are trusted: 1.1 / 0.01 is 110, and not a little more. */
 const DIGITS = 13;
 
-let replaced: [RegExp, string][] = [];
+let words: Record<string, string> = {};
+let pattern: RegExp | null = null;
 
 /** Choose the words for the rest of the page, which is written of flows and trips, by the nouns of the release. */
 export function speakOf({ nouns, levels }: Facts): void {
-  const ofOne: [RegExp, string][] = [
-    [/between two areas/gi, "in an area"],
-    [/between two zones/gi, "in a zone"],
-    [/(flows?) between/gi, "$1 in"],
-  ];
-  replaced = [
-    [/pairs of areas/gi, nouns.pairs],
-    [/pair of areas/gi, nouns.pair],
-    [/pair of zones/gi, nouns.zone_pair],
-    [/between the same two zones/gi, nouns.same_zones],
-    ...(levels.length === 1 ? ofOne : []),
-    [/flows/gi, nouns.cells],
-    [/flow/gi, nouns.cell],
-    [/one trip record/gi, nouns.one_record],
-    [/trips/gi, nouns.counted],
-    [/trip/gi, nouns.record],
-  ];
+  const ofOne = {
+    "between two areas": "in an area",
+    "between two zones": "in a zone",
+    "flows between": `${nouns.cells} in`,
+    "flow between": `${nouns.cell} in`,
+  };
+  words = {
+    "pairs of areas": nouns.pairs,
+    "pair of areas": nouns.pair,
+    "pair of zones": nouns.zone_pair,
+    "between the same two zones": nouns.same_zones,
+    ...(levels.length === 1 ? ofOne : {}),
+    flows: nouns.cells,
+    flow: nouns.cell,
+    "one trip record": nouns.one_record,
+    trips: nouns.counted,
+    trip: nouns.record,
+  };
+  pattern = new RegExp(Object.keys(words).join("|"), "gi");
 }
 
 /** A text of flows in the words of the page. */
 export function inWords(text: string): string {
-  return replaced.reduce((said, [word, other]) => said.replace(word, (match, ...rest) => like(match, filled(other, rest[0]))), text);
+  return pattern === null ? text : text.replace(pattern, (match) => like(match, words[match.toLowerCase()]));
 }
-
-/** A word with the group that was matched in place of `$1`. */
-const filled = (word: string, group: unknown): string => word.replace("$1", () => String(group));
 
 /** The same for the parts of a template, without the values, which may be names. */
 export function worded(parts: TemplateStringsArray, ...values: (string | number)[]): string {

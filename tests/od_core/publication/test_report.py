@@ -255,7 +255,7 @@ def test_the_numbers_of_flows_are_those_of_the_release():
         out, entering, inside = (_numbers([cell.split(" (")[0]])[0] for cell in (outflow, inflow, own))
         assert (out + inside, entering + inside) == (trips.loc[area].sum(), trips[area].sum())
         assert inside == trips.loc[area, area]
-        assert share.startswith(f"{100 * inside / (out + inside):.1f} % (")
+        assert share.startswith(f"{100 * inside / (out + inside):.1f}\u00a0% (")
     sizes = next(table for table in built.tables if table[0][0] == "trips of a pair of zones")
     assert sum(_numbers([row[1] for row in sizes[1:]])) == len(release.leaves)
     assert sum(_numbers([row[3] for row in sizes[1:]])) == release.leaves.trips.sum()
