@@ -445,7 +445,7 @@ def leaves(facts):
 def test_the_page_of_the_certificate_has_every_fact_and_loads_nothing(bundle, release):
     page = Words()
     source = (bundle / "certificate.html").read_text(encoding="utf-8")
-    page.feed(source)
+    page.feed(source.replace("<wbr>", ""))  # long names may be broken there
     text = " ".join(page.words).casefold()
     for fact in leaves(facts(release)):
         assert fact.casefold() in text
