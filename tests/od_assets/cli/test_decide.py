@@ -94,7 +94,7 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any], tuple[str, ...]]] = 
         "OdRelease",
         ATTRIBUTES | {"max_weight": 4, "trips": ATTRIBUTES["trips"] | {"columns": {"date": "date", "weight": "w"}}},
         {},
-        ("The promise is for one record of at most 4 trips.", "about a person with 40 records in it"),
+        ("The promise is for one record, which counts at most 4 trips.", "about a person with 40 records in it"),
     ),
     "sides": (
         "OdRelease",

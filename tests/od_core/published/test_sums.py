@@ -199,7 +199,7 @@ def test_sums_and_estimates_of_a_year_of_users_state_the_trips_that_are_not_coun
     Draft202012Validator(schema).validate(stated)
     page = " ".join((published.folder / "report.html").read_text("utf-8").split())
     cap = ", and at most 1 between the same two zones," if of_pair else ""
-    bounds = f"At most 2 trips of each user{cap} are counted in a release, and at most 3 in all periods of a year"
+    bounds = f"At most 2 records of each user{cap} are counted in a period, and at most 3 in all periods of a year"
     assert bounds in page
     assert (
         "; a person with several user ids as a whole; a user in several years" in stated["guarantee"]["not_protected"]
@@ -208,7 +208,7 @@ def test_sums_and_estimates_of_a_year_of_users_state_the_trips_that_are_not_coun
     assert bounds in documents["nist-sp-800-226.json"]
     assert "at most 2 are counted" not in documents["nist-sp-800-226.json"]
     assert "limits what all releases of a year spend" in " ".join(documents["registry-entry.yaml"].split())
-    assert "trips are not counted (90 % interval: " in page
+    assert "records are not counted (90 % interval: " in page
     assert "At most 9 of each user are considered in each release." in page
 
     estimated = publish_assisted(tmp_path / "releases", KEYS[1])
