@@ -259,6 +259,7 @@ def print_outcome(outcome: Outcome, *, explain: bool = False) -> None:
         return
     levels, plan, spent = kind.summary(release), release.plan, release.spent
     subject = Subject.of(plan, facts.get("about", {}))
+    facts = {**facts, "subject": subject}  # that of the certificate is text
     if explain:
         console.rule(facts["release"])
         print_guarantee(facts["guarantee"])
