@@ -26,7 +26,6 @@ from od_core.geography.flow_tree import TreeOrder, equally_deep, level_pair, rep
 from od_core.ledger.confidential import ConfidentialFolder
 from od_core.ledger.user_counters import UserCounters
 from od_core.meaning.features import given
-from od_core.privacy.plan import Table
 from od_core.records.counting import CountOptions, trip_counts_of
 from od_core.records.counts import TripCounts
 from od_core.records.formats import RecordColumns, RecordFormat
@@ -241,8 +240,6 @@ class FlowSeries(TreeSeries[ReleasePlan, Sides]):
 
     kind = FLOWS
     checked_table: ClassVar[str] = "flows"
-    protects_trips_alone: ClassVar[bool] = False
-    table: ClassVar[Table]
     _checked_properties: ClassVar[tuple[str, ...]] = (*("segments", "mechanism", "bands", "uncounted", "engine"),)
 
     @cached_property

@@ -435,8 +435,6 @@ class Series(Named, Generic[P, G]):
     in_one_table: ClassVar[bool] = False
     """Whether releases are measured by a single asset and estimated as one table; otherwise, level by level."""
 
-    protects_trips_alone: ClassVar[bool] = True
-    """Whether this kind of release can protect only single trips, and counts rows."""
     table: ClassVar[Table]
     """What releases have; counts are flows of one hierarchy."""
 

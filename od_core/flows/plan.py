@@ -176,10 +176,6 @@ class ReleasePlan(Plan):
         """See :attr:`od_core.privacy.plan.Plan.table`."""
         return "counts" if self.tree.has_one_side else "flows"
 
-    def kind(self) -> str:
-        """See :attr:`od_core.privacy.plan.Plan.kind`."""
-        return "counts" if self.tree.has_one_side else "flows"
-
     @property
     def features(self) -> frozenset[str]:
         """See :attr:`od_core.privacy.plan.Plan.features`."""

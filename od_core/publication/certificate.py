@@ -172,7 +172,7 @@ def subject_of(certificate: Certificate) -> Subject:  # a filter
 
     Certificates of formats before 10 state it in several facts, but the bounds of derived flows not at all.
     """
-    about, plan = certificate.get("about", {}), certificate.get("plan", {})
+    about, plan = about_of(certificate), certificate.get("plan", {})
     if "subject" in certificate:
         return Subject.from_facts(certificate["subject"], about)
     table = _TABLES.get(certificate.get("format", ""), "flows")

@@ -19,10 +19,11 @@ from od_core.privacy.unit import PrivacyUnit
 from od_core.stops.geometry import Boxes, Grid, MapGrid
 from od_core.stops.mechanisms import MECHANISMS, StopsMechanism
 
-DETAILED = ("leaves", "boxes")
-"""Names of the noise scales of published boxes, in the plans that know them beforehand."""
 if TYPE_CHECKING:
     from fractions import Fraction
+
+DETAILED = ("leaves", "boxes")
+"""Names of the noise scales of published boxes, in the plans that know them beforehand."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
