@@ -12,6 +12,7 @@ import yaml
 
 from od_core.errors import OdError
 from od_core.files.durable import PUBLIC_FILE_MODE, write_durably
+from od_core.privacy.unit import RECORDS_OF
 
 Answers = Mapping[str, str]
 """Answers by flag of the question."""
@@ -56,6 +57,13 @@ READERS: Mapping[str, Callable[[str], Any]] = {
 """Functions that return the value of an answer, by the name that a question gives."""
 
 
+UNITS = {
+    "users": tuple(kind for kind, records in RECORDS_OF.items() if records.owner is not None),
+    "year": tuple(kind for kind, records in RECORDS_OF.items() if records.is_of_year),
+}
+"""Privacy units for which a question is asked, by the name that a question gives."""
+
+
 @dataclass(frozen=True)
 class Question:
     """A question whose answer fills a field of a declaration; ``questions.toml`` describes the attributes.
@@ -70,7 +78,7 @@ class Question:
     default: str = ""
     read: str = "text"
     kinds: Sequence[str] = ()
-    units: Sequence[str] = ()
+    units: str = ""
     advice: str = ""
     shows: str = ""
     may_need_answer: bool = False
@@ -83,7 +91,7 @@ class Question:
     @property
     def needs(self) -> dict[str, Sequence[str]]:
         """Answers with which the question is asked, by the flag of the question that they answer."""
-        stated = {"kind": self.kinds, "unit": self.units}
+        stated = {"kind": self.kinds, "unit": UNITS.get(self.units, ())}
         return {flag: answers for flag, answers in stated.items() if answers}
 
     @property
@@ -122,11 +130,11 @@ def release_attributes(answers: Answers, fields: Fields) -> dict[str, Any]:
 def attributes_in(answers: Answers, of_file: str) -> dict[str, Any]:
     """Return what answers declare in the file of the release (``of_file`` is empty) or of its data set (``domain``).
 
-    The bounds of unit ``user_year`` are declared in the file of the data set.
+    The bounds of a unit of a year are declared in the file of the data set.
     """
     declared: dict[str, Any] = {}
     for question in QUESTIONS:
-        is_moved = question.flag in ("max_trips", "max_trips_pair") and answers.get("unit") == "user_year"
+        is_moved = question.flag in ("max_trips", "max_trips_pair") and answers.get("unit") in UNITS["year"]
         place = f"domain:{question.place}" if is_moved else question.place
         file, _, field = place.rpartition(":")
         if file == of_file and answers.get(question.flag):

@@ -436,7 +436,7 @@ _LOST_ZEROS = "_that_lost_its_zeros"
 def inspected(series: Series[Any, Any], period: str) -> list[Finding]:
     """Return findings on the file of a period: whether it exists, is complete, and would be accepted by a release.
 
-    For unit ``user_year``, the first finding is on the counters of users with which the records would be counted.
+    For a unit of a year, the first finding is on the counters of users with which the records would be counted.
     """
     key, warehouse = series.key(period), Warehouse.of(series.project)
     subject, file_state = f"input of {key}", arrival(series, Period(period))

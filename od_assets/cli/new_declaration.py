@@ -810,9 +810,9 @@ def initialize(name: str, answers: Answers, fields: Fields) -> tuple[list[Path],
 
 
 def _usual_cap(series: Series[Any, Any], plan: Plan, epsilon: str) -> dict[str, str]:
-    """Return the cap of :func:`cap_above`, and its reason; under unit ``user_year``, for a year of such plans."""
+    """Return the cap of :func:`cap_above`, and its reason; under a unit of a year, for a year of such plans."""
     rho, span = plan.charge.as_rho, f" per {series.domain.elementary_period}"
-    if plan.unit.kind == "user_year":
+    if plan.unit.is_of_year:
         rho = plan.rho_of_year(plan.spent, len(series.domain.periods_of_year(series.periods.first)))
         span = " of each period of a year"
     elif plan.unit.kind == "user":

@@ -160,7 +160,7 @@ def write_planning_page(series: Series[Any, Any], plan: PrivacyPlan, path: Path)
     from od_core.flows.planning_page import planning_page
 
     domain = series.domain
-    year = domain.periods_of_year(series.periods.first) if domain.unit.kind == "user_year" else ()
+    year = domain.periods_of_year(series.periods.first) if domain.unit.is_of_year else ()
     page = planning_page(plan, series.name, domain.cap.allowed_rho(), len(year), series.about_facts)
     step = "name a file in a folder that exists and may be written"
     with written_as(f"the planning page {str(path)!r}", step, code="OD-FORECAST-PAGE"):

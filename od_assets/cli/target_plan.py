@@ -582,9 +582,9 @@ def bounds_of(
             the noise is too large for simulations.
     """
     plan = plan_of_flows(series, plan, "bounds of users' trips", "choose max_trips by od-release plan")
-    if plan.unit.kind == "trip" or plan.has_threshold:
+    if not plan.unit.is_of_users or plan.has_threshold:
         message = "bounds of trips are compared for units of users, and mechanisms that measure every level"
-        raise OdError("OD-BOUNDS-UNIT", message, next_step="declare unit user, user_period or user_year")
+        raise OdError("OD-BOUNDS-UNIT", message, next_step="declare a unit of users in the file of the data set")
     if not users or (runs is not None and runs < 1):
         step = "give --users, as in --users '60: 2x9 4x1', and at least one run"
         raise OdError("OD-BOUNDS-USERS", "it is not stated how users travel, or there are no runs", next_step=step)

@@ -227,9 +227,9 @@ class ReleaseWork(Generic[P, G]):
 
     @property
     def counters(self) -> UserCounters | None:
-        """Confidential: counters of users, which counting reads and stores, for unit ``user_year``."""
+        """Confidential: counters of users, which counting reads and stores, for a unit of a year."""
         domain = self.series.domain
-        if domain.unit.kind != "user_year":
+        if not domain.unit.is_of_year:
             return None
         confidential, ledger, year = self.warehouse.confidential, self.warehouse.ledger, domain.year or CALENDAR
         return UserCounters(confidential, ledger, self.key, domain.name, domain.unit, domain.elementary_period, year)

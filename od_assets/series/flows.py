@@ -169,7 +169,7 @@ class AreaTotalsSection(Section):
 
 
 class UncountedSection(Section):
-    """The measurement of the number of trips that the bounds of unit user_year leave out."""
+    """The measurement of the number of trips that the bounds of a unit of a year leave out."""
 
     share: Number
     max_trips: int

@@ -28,7 +28,7 @@ from od_core.privacy.budget import Cap
 from od_core.privacy.domain import PrivacyDomain, charged_periods
 from od_core.privacy.neighbours import FAULT_THRESHOLD, Acceptance, fault_share
 from od_core.privacy.plan import Table
-from od_core.privacy.unit import UNIT_KINDS
+from od_core.privacy.unit import RECORDS_OF
 from od_core.publication.columns import Column
 from od_core.publication.kind import Kind, TableKind
 from od_core.records.formats import FORMATS, RecordColumns, RecordFormat, format_named
@@ -223,8 +223,8 @@ class DomainSection(Section):
         """Convert this section to a privacy domain of od_core, with the bounds that a release declares.
 
         Args:
-            max_trips: contribution bound, the largest number of trips of a user that are counted; None for units trip
-                and user_year.
+            max_trips: contribution bound, the largest number of trips of a user that are counted; None if
+                the data set declares it, or the unit is a record.
             max_weight: largest number of trips that a record with a weight counts as; None without weights.
             max_trips_pair: pair cap, the largest number of trips of a user between the same two zones; None without.
 
@@ -232,8 +232,8 @@ class DomainSection(Section):
             OdError: the unit, the cap or the periods are invalid, or max_trips is declared in the wrong file. The error
                 names the file of the domain if what the file declares is at fault, whatever the release declares.
         """
-        bound = self.max_trips
-        if self.unit in UNIT_KINDS and self.unit not in ("trip", "user_year"):
+        bound, records = self.max_trips, RECORDS_OF.get(self.unit)
+        if records is not None and records.owner is not None and not records.is_of_year:
             if bound is not None or self.max_trips_pair is not None:
                 name = "max_trips_pair" if bound is None else "max_trips"
                 message = f"declares {name}, which each release of unit {self.unit!r} declares itself"
@@ -261,10 +261,10 @@ class DomainSection(Section):
             )
         except OdError as error:
             raise error.in_file(self._file) from None
-        if self.unit == "user_year" and (max_trips, max_trips_pair) != (None, None):
+        if unit.is_of_year and (max_trips, max_trips_pair) != (None, None):
             name = "max_trips_pair" if max_trips is None else "max_trips"
             message = (
-                f"{name} is declared for one release, but under unit 'user_year' all releases count the same trips"
+                f"{name} is declared for one release, but under unit {self.unit!r} all releases count the same trips"
             )
             raise OdError("OD-UNIT-MAX-TRIPS", message, next_step=f"move {name} to {self._file}")
         of_release = self.max_trips or max_trips

@@ -136,14 +136,14 @@ def risks(plan: Plan, domain: PrivacyDomain, period: Period) -> dict[str, int]:
     By name: ``release``, about one privacy unit, from one release; ``cap``, from everything that the cap allows; and
     about a ``person`` with many trips, or a user in all ``periods`` of a year, or in a ``year`` with its own bound.
     """
-    spent, kind = plan.spent, plan.unit.kind
+    spent, unit = plan.spent, plan.unit
     release = Guarantee.of(spent)
     found: dict[str, Guarantee | None] = {"release": release}
-    if kind == "trip":
+    if not unit.is_of_users:
         found["person"] = release.of_units(TRIPS_OF_A_PERSON)
-    elif kind == "user_period":
+    elif unit.span == "elementary period":
         found["periods"] = release.in_periods(PERIODS_OF_A_YEAR)
-    elif kind == "user_year":
+    elif unit.is_of_year:
         found["year"] = Guarantee.of_rho(plan.rho_of_year(spent, len(domain.periods_of_year(period))), spent.delta)
     found["cap"] = Guarantee.of_cap(domain.cap, release)
     return {name: right_of_100(each) for name, each in found.items()}

@@ -357,7 +357,7 @@ class UserTrips:
     def counted_by(self, unit: PrivacyUnit, periods: int = 1) -> Mask:
         """Return which trips the bounds of a unit leave; shape (trips,).
 
-        Under unit ``user_year``, a user makes these trips in each of ``periods`` periods of a year, and the trips are
+        Under a unit of a year, a user makes these trips in each of ``periods`` periods of a year, and the trips are
         those of an average one: as many users are in their first period as in any other one.
         """
         counted = self.counted(*unit.bounds)
@@ -403,7 +403,7 @@ class UserTrips:
 
 
 def usual_bounds(unit: PrivacyUnit, periods: int = 1) -> Iterator[PrivacyUnit]:
-    """Yield a unit with half, once and twice its m, some c and, for ``user_year``, its M and one that never binds."""
+    """Yield a unit with half, once and twice its m, some c and, if there is one, its M and one that never binds."""
     declared, most = unit.contribution_bound, unit.max_trips_year
     for m in sorted({max(declared // 2, 1), declared, 2 * declared}):
         for of_year in (None,) if most is None else sorted({max(m, most), m * periods}):

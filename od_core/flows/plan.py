@@ -645,13 +645,13 @@ def plan_release(
         segment_unknown: for some breakdowns, the category of records whose category is missing or not listed.
         segment_share: share of the budget that all breakdowns have together; see
             :meth:`od_core.flows.step.Segments.of` for the default.
-        uncounted: for unit ``user_year``, how the number of trips that are not counted is measured.
+        uncounted: for a unit of a year, how the number of trips that are not counted is measured.
         area_totals: share of the budget for the trips from and to each zone, which are then measured beside the tree;
             by default, they are sums of the flows.
 
     Raises:
         OdError: If a name is unknown, delta is 0, the number of shares is wrong, there are more pairs of zones than the
-            mechanism allows, the mechanism has a threshold and the unit is ``user_year`` or bounds weights, or the
+            mechanism allows, the mechanism has a threshold and the unit is of a year or bounds weights, or the
             segments are not valid.
     """
     flow_tree = FlowTree(geography, destination_geography or geography, tree)

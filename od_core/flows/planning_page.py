@@ -74,7 +74,7 @@ def planning_page(
     """Return the planning page of a series as HTML, which follows from public facts alone.
 
     It begins with the declared plan. ``cap`` is the rho that the data set may spend, and ``periods`` the number of
-    elementary periods of a year, which only unit ``user_year`` needs. ``about`` has the words of the publisher.
+    elementary periods of a year, which only a unit of a year needs. ``about`` has the words of the publisher.
 
     Raises:
         OdError: the plan does not release flows, or its mechanism has a threshold, so that no error can be planned.

@@ -30,7 +30,6 @@ from od_core.flows.estimation.levels import (
 )
 from od_core.flows.estimation.refinement import refine, refuse_large_levels
 from od_core.flows.estimation.replicates import Replicates
-from od_core.flows.interval_ends import DEVIATIONS
 from od_core.flows.measuring import measure_level, measure_levels, measure_present
 from od_core.flows.mechanisms import Mechanism
 from od_core.flows.plan import ReleasePlan, plan_release
@@ -123,15 +122,6 @@ class Release(ReleasedFlows, PlannedRelease):
         rows = [(labels[0][a], [found.get((a, b), [0]) for b in busiest[1]]) for a in busiest[0]]
         columns, most = [labels[1][b] for b in busiest[1]], max((cell[0] for _, row in rows for cell in row), default=0)
         return filled("release_map.html", levels=names, columns=columns, rows=rows, scale=Scale.up_to(most))
-
-    @property
-    def reaches(self) -> tuple[float, float]:
-        """How far the 90 % interval of a flow between zones above 0 reaches down, at most, and up.
-
-        See :meth:`selection`. Both are NaN if the mechanism has a threshold.
-        """
-        tree, up = self.plan.tree, self.plan.half_widths[self.plan.tree.depth]
-        return up * self.selection((tree.origin.depth, tree.destination.depth)).deviations / DEVIATIONS, up
 
     def _described(self) -> tuple[str, str, str]:
         tree = self.plan.tree
@@ -299,7 +289,7 @@ def release_flows(
             are ``origin``, ``destination``, ``trips``, ``weight`` and the names of the breakdowns.
         segments, segment_unknown, segment_share: see :func:`od_core.flows.plan.plan_release`. ``flows`` has a text
             column with the name of each breakdown.
-        uncounted: for unit ``user_year``, how the number of trips that are not counted is measured. It needs a ledger.
+        uncounted: for a unit of a year, how the number of trips that are not counted is measured. It needs a ledger.
         area_totals: share of the budget for the trips from and to each zone; see
             :func:`od_core.flows.plan.plan_release`.
         previous: the release of the period before, if the mechanism chooses its rule (``estimate="auto"``). If both

@@ -30,7 +30,7 @@ from od_core.publication.certificate import Certificate, confidence, format_of, 
 from od_core.publication.certify import guarantee_sentences
 from od_core.publication.columns import CONFIDENCE, public_table
 from od_core.publication.kind import ReleaseContext, TableKind
-from od_core.publication.number_formats import Scale, class_text, one_three_ten, places_of_largest, size_classes
+from od_core.publication.number_formats import Scale, class_text, number, one_three_ten, places_of_largest, size_classes
 from od_core.publication.read_back import certificate_and_tables, changed, refuse_other_plan, stated_spent
 from od_core.publication.tables import BundleFile, areas_files, areas_table, public_files, published_geography
 from od_core.publication.templates import filled, filled_data, filled_markup
@@ -162,13 +162,15 @@ def _band(release: GroupSizeRelease) -> Markup:
 def _classes(histograms: Counts) -> tuple[list[str], list[int], Counts]:
     """Return the name and the last size of each class of sizes, and the groups in each; shape (areas, classes).
 
-    The classes are 0, 1, 2 to 3, 4 to 10 and so on, up to the top code.
+    The classes are 0, 1, 2 to 3, 4 to 10 and so on. The last one has all sizes from its first on: those above the top
+    code count as the top code.
     """
     top_code = histograms.shape[1] - 1
     classes = [(low, min(high, top_code)) for low, high in [(0, 0), *size_classes(top_code)]]
     ends = [high for _, high in classes]
     groups = np.diff(np.cumsum(histograms, axis=1)[:, ends], prepend=0, axis=1)
-    return [class_text(low, high) for low, high in classes], ends, groups
+    names = [class_text(low, high) for low, high in classes[:-1]]
+    return [*names, f"{number(classes[-1][0])} or more"], ends, groups
 
 
 def _measured(plan: GroupSizePlan) -> str:

@@ -15,7 +15,7 @@ from od_core.periods import Length, Period
 from od_core.privacy.accounting import text_above, text_below
 from od_core.privacy.budget import Cap, Charge
 from od_core.privacy.domain import ALL_PERIODS, Charged, charged_periods, rho_of_year, year_of, year_text
-from od_core.privacy.unit import UnitKind
+from od_core.privacy.unit import RECORDS_OF, UnitKind
 
 _NONE = Fraction(0)
 
@@ -28,7 +28,7 @@ class _Charges:
     """Equal reservations of one release, each with the same charge to the same elementary periods.
 
     Attributes:
-        noise: facts of the step that is charged, for unit ``user_year``; otherwise empty.
+        noise: facts of the step that is charged, for a unit of a year; otherwise empty.
         release: key of the release, as text; None if the releases are not read.
         redrawn: whether they were made because an earlier draw was lost.
     """
@@ -43,7 +43,7 @@ class _Charges:
 
 @dataclass(frozen=True)
 class Balance:
-    """The cap and the spending of a domain in one elementary period, or in one year under unit ``user_year``.
+    """The cap and the spending of a domain in one elementary period, or in one year under a unit of a year.
 
     Attributes:
         domain: name of the data set.
@@ -69,6 +69,11 @@ class Balance:
     asked: Fraction = Fraction(0)
     parts: Mapping[str, Fraction] = field(default_factory=dict)
     of: frozenset[str] = frozenset()
+
+    @property
+    def time(self) -> str:
+        """The period in words."""
+        return "all periods together" if self.period == ALL_PERIODS else f"period {self.period}"
 
     @property
     def left(self) -> Fraction:
@@ -166,14 +171,14 @@ def _charging(
     """Return the reservations that can charge some elementary periods, oldest first; all if ``asked`` is None.
 
     Which periods an entry charges follows from the period of its release, so the entries of other periods are not read,
-    and equal charges are counted by the database. Only unit ``user_year`` needs the content of its entries, for what is
+    and equal charges are counted by the database. Only a unit of a year needs the content of its entries, for what is
     charged for uncounted trips.
     """
-    unit = declared["unit"]
+    is_of_all_time = RECORDS_OF[declared["unit"]].is_of_all_time
     # The sum keeps SQLite from reading all entries in the order of their numbers.
     where, values = "kind = ? AND domain = ? AND number + 0 <= ?", (RESERVED, domain, until)
     columns = ["rho", "epsilon", "delta", "draw", *(["release"] if by_release else [])]
-    if unit != "user":  # it has one period, which all releases charge
+    if not is_of_all_time:  # it has one period, which all releases charge
         columns.append("period")
         if asked is not None:
             texts = [group["period"] for group in entries.groups("period", where, *values)]
@@ -186,7 +191,7 @@ def _charging(
         columns.append("content")
     charges = []
     for group in entries.groups(", ".join(columns), where, *values):
-        periods = (ALL_PERIODS,) if unit == "user" else charged_by(declared, group["period"])
+        periods = (ALL_PERIODS,) if is_of_all_time else charged_by(declared, group["period"])
         noise = json.loads(group["content"]) if "year" in declared else {}
         charge, is_redrawn = charge_of(group), group["draw"] > 1
         charges.append(_Charges(charge, noise, group["count"], group.get("release"), is_redrawn, periods))

@@ -46,7 +46,7 @@ from od_core.periods import Period
 from od_core.privacy.budget import Cap, Charge, Spent, refuse_wrong_charge, wrong_charge
 from od_core.privacy.domain import PrivacyDomain, unit_facts, year_of
 from od_core.privacy.plan import EARLIER, Plan, check_charges
-from od_core.privacy.unit import PrivacyUnit
+from od_core.privacy.unit import RECORDS_OF, PrivacyUnit
 
 
 def _cap_text(facts: dict[str, str]) -> str:
@@ -225,7 +225,7 @@ class ReleaseRecord:
         lost_draws: number of draws that were lost with their process and charged once more.
         entry: number and hash of the last MEASURED entry. A ledger that lacks this entry is older than the release.
         account: JSON-ready rules by which the release was charged: ``cap``, as it was when the release was measured,
-            and under unit ``user_year`` ``periods_of_year``, the number of elementary periods of its year.
+            and under a unit of a year ``periods_of_year``, the number of elementary periods of its year.
     """
 
     measured_at: str
@@ -332,7 +332,7 @@ class Ledger:
             declared = entries.newest(DOMAIN, domain=domain.name)
             if declared is None:
                 entries.append(DOMAIN, domain.name, content=domain.facts())
-            elif domain.unit.kind == "user_year" != declared["content"]["unit"]:
+            elif domain.unit.is_of_year and not RECORDS_OF[declared["content"]["unit"]].is_of_year:
                 raise OdError(
                     "OD-DOMAIN-CONFLICT",
                     f"data set {domain.name!r} has releases of unit {declared['content']['unit']!r}, whose users have"
@@ -708,7 +708,7 @@ class Ledger:
         return self.published(until, key.release, withdrawn_until=NEWEST if public is None else public["number"])
 
     def balance(self, domain: str, period: str, until: int = NEWEST) -> Balance:
-        """Return the balance of a domain for a release of a period; that of its year under unit ``user_year``.
+        """Return the balance of a domain for a release of a period; that of its year under a unit of a year.
 
         If such a release charges several elementary periods, the balance with the least remaining rho is returned. Only
         entries up to number ``until`` count. Raises OdError if the domain is not declared, or cannot charge the period.
@@ -734,7 +734,7 @@ class Ledger:
     def balances(self) -> list[Balance]:
         """Return the balance of each domain in each elementary period that was charged, sorted by domain and period.
 
-        Under unit ``user_year``, the balances are those of years.
+        Under a unit of a year, the balances are those of years.
         """
         with self._read() as entries:
             domains = sorted(entry["domain"] for entry in entries.select("kind = ?", DOMAIN))

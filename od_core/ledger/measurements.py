@@ -86,15 +86,15 @@ def begin_release(
     here, because it follows from the counters alone.
 
     ``noise`` is the name of the backend that draws the levels that are not measured yet. ``store`` is that of levels
-    that are measured in parts, by default the folder of the release. ``counters`` are those of users under unit
-    ``user_year``, stored with the counted input. Raises OdError if the cap does not allow the release, it was begun
+    that are measured in parts, by default the folder of the release. ``counters`` are those of users under a unit
+    of a year, stored with the counted input. Raises OdError if the cap does not allow the release, it was begun
     with another plan or with other records, the key of fingerprints is lost, or the counters are missing, do not belong
     to the input, or exceed a bound.
     """
-    if counters is None and plan.unit.kind == "user_year":
+    if counters is None and plan.unit.is_of_year:
         raise OdError(
             "OD-YEAR-COUNTERS",
-            "a release of unit 'user_year' was counted without the counters of its users",
+            f"a release of unit {plan.unit.kind!r} was counted without the counters of its users",
             next_step="release it with a ledger and release_flows, or as a declared series",
         )
     drawn = ledger.is_drawn(key)
@@ -140,11 +140,11 @@ class Charged:
         return ConfidentialFolder(self.ledger.path.parent / "confidential", self.ledger.has_drawn)
 
     def counters(self, unit: PrivacyUnit) -> UserCounters | None:
-        """Return the counters of users for unit ``user_year``, and None for other units.
+        """Return the counters of users for a unit of a year, and None for other units.
 
         Raises OdError if the data set is not declared, or with another unit.
         """
-        if unit.kind != "user_year":
+        if not unit.is_of_year:
             return None
         domain = self.key.release
         facts = self.ledger.declared(domain)

@@ -46,7 +46,7 @@ def hold_to_input(
     """Store a fingerprint (keyed hash) of a release's input, or check the input against the stored fingerprint.
 
     Until the first draw begins, the input may change, and its fingerprint is stored. After that, the input is checked.
-    ``counters`` is the fingerprint of the counters of users that belong to the input, for unit ``user_year``.
+    ``counters`` is the fingerprint of the counters of users that belong to the input, for a unit of a year.
 
     Raises OdError if a draw has begun, and the input has changed, or the fingerprint or the key that made it is lost.
     """

@@ -1,4 +1,4 @@
-"""Confidential: store how many trips of each user the releases of a year count, for unit ``user_year``.
+"""Confidential: store how many trips of each user the releases of a year count, for a unit of a year.
 
 Each release has a file of counters, with one row for each user of whom it has a valid trip. A user is named by a keyed
 hash. When a release is counted, a user may have at most m trips, and at most what M leaves after the other periods of
@@ -69,7 +69,7 @@ class UserCounters:
 
     Attributes:
         confidential, ledger, key: folder of the files, ledger that records which releases were drawn, and the release.
-        domain, unit: name of the data set, and its unit ``user_year``.
+        domain, unit: name of the data set, and its unit, which is of a year.
         elementary, year: see :func:`od_core.privacy.domain.year_of`.
     """
 

@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 
 from od_core.privacy.plan import Plan, Table
-from od_core.privacy.unit import Neighbours, PrivacyUnit, UnitKind
+from od_core.privacy.unit import RECORDS_OF, Neighbours, PrivacyUnit, UnitKind
 
 NO_WORDS: Mapping[str, str] = MappingProxyType({})
 """What a publisher says of a series without any words about it."""
@@ -40,6 +40,8 @@ class Nouns:
     zone_pairs: str
     a_zone_pair: str
     same_zones: str
+    level_pair: str
+    level_pairs: str
     by_area: str
     places: str
     made: str
@@ -138,27 +140,27 @@ class Subject:
     @property
     def counts_all(self) -> bool:
         """Whether every valid record is counted, with its whole weight, so that no bound leaves anything out."""
-        return self.unit == "trip" and not self.is_weighted
+        return not self.is_of_users and not self.is_weighted
 
     @property
     def is_of_users(self) -> bool:
         """Whether the privacy unit is a user, whose records are counted up to a bound."""
-        return self.unit != "trip"
+        return RECORDS_OF[self.unit].owner is not None
 
     @property
     def is_of_year(self) -> bool:
         """Whether the privacy unit is a user in a year."""
-        return self.unit == "user_year"
+        return RECORDS_OF[self.unit].is_of_year
 
     @property
     def spans_periods(self) -> bool:
         """Whether the losses of several periods add up for one unit."""
-        return self.unit in ("user", "user_year")
+        return RECORDS_OF[self.unit].spans_periods
 
     @property
     def span(self) -> str | None:
         """The time in which the records of a user are one unit; None if it is all time, or if the unit is a record."""
-        return {"user_period": "elementary period", "user_year": "year"}.get(self.unit)
+        return RECORDS_OF[self.unit].span
 
     @property
     def is_of_counts(self) -> bool:
@@ -179,7 +181,7 @@ def _facts_of(unit: PrivacyUnit) -> dict[str, Any]:
     return {
         "unit": unit.kind,
         "neighbours": unit.neighbours,
-        "max_trips": unit.max_trips if unit.kind != "trip" else None,
+        "max_trips": unit.max_trips if unit.is_of_users else None,
         "max_trips_pair": unit.max_trips_pair,
         "max_trips_year": unit.max_trips_year,
         "max_weight": unit.max_weight,

@@ -156,7 +156,7 @@ class Spent:
         delta: delta for which epsilon is reported; with a promise, the sum of the deltas of all draws.
         shifted_cells: for each measured level, the number of cells that differ between neighbours, if each differs by
             one and every level was drawn once. Otherwise None, and there is no exact epsilon.
-        every_period: under unit ``user_year``, the part of rho that a user costs in every period, even where none of
+        every_period: under a unit of a year, the part of rho that a user costs in every period, even where none of
             the user's trips is counted.
         promise: sum of the epsilons of all draws, if a mechanism promises (epsilon, delta) directly; else None.
     """

@@ -1,6 +1,6 @@
 """Define the privacy domain of a data set: its privacy unit, its elementary period, its years and its cap.
 
-Under unit ``user_year``, a user may have m counted trips in each elementary period, and M in the year. The loss of a
+Under a unit of a year, a user may have m counted trips in each elementary period, and M in the year. The loss of a
 release grows with the square of the user's counted trips in its period. So a user loses most with m trips in the
 periods that cost most, until the M trips are used up. ``docs/explanation/person-year.md`` has the proof. Under a pair
 cap, the loss grows otherwise, and :func:`largest_rho_by_trips` bounds it.
@@ -21,7 +21,7 @@ from od_core.errors import OdError
 from od_core.periods import LENGTHS, Length, Period, check_time_zone, number_of, numbered
 from od_core.privacy.budget import Cap
 from od_core.privacy.neighbours import NodeSizes, largest_squares
-from od_core.privacy.unit import PrivacyUnit, UnitKind
+from od_core.privacy.unit import RECORDS_OF, PrivacyUnit, UnitKind
 from od_core.registry import refuse_unknown
 
 NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
@@ -43,21 +43,21 @@ class PrivacyDomain:
 
     Attributes:
         name: name of the data set. Every release of the data set charges this domain.
-        unit: privacy unit and neighbour relation. Each release states its own ``max_trips``, except under unit
-            ``user_year``, where all releases have the same.
-        cap: largest budget that all releases together may charge to one elementary period; under unit ``user_year``, to
+        unit: privacy unit and neighbour relation. Each release states its own ``max_trips``, except under a unit
+            of a year, where all releases have the same.
+        cap: largest budget that all releases together may charge to one elementary period; under a unit of a year, to
             one year.
         cap_reason: reason for the cap. A changed cap needs a reason that was not given before.
         elementary_period: length of the shortest period that can be released. Unit ``user_period`` protects all trips
             of a user in one such period.
         time_zone: time zone in which the days of all releases begin; None if not stated. It must be the same for all
             releases: with two time zones, one record could be charged to two elementary periods.
-        year: under unit ``user_year``, a year as a span of elementary periods, such as ``2001-09--2002-08``, which
+        year: under a unit of a year, a year as a span of elementary periods, such as ``2001-09--2002-08``, which
             other years precede and follow. If None, years are those of the calendar.
 
     Raises:
         OdError: the name, elementary period or time zone is not valid, the reason is blank, or a year does not consist
-            of several whole elementary periods. Or a year is given, and the unit is not ``user_year``.
+            of several whole elementary periods. Or a year is given, and the unit is not of a year.
     """
 
     name: str
@@ -81,32 +81,32 @@ class PrivacyDomain:
         refuse_unknown(field, self.elementary_period, LENGTHS, code="OD-DOMAIN-PERIOD", next_step=step)
         if self.time_zone is not None:
             check_time_zone(self.time_zone)
-        if self.unit.kind == "user_year":
+        if self.unit.is_of_year:
             day = Period(self.year).first if self.year else _SOME_DAY
             self.periods_of_year(Period.around(day, self.elementary_period))
         elif self.year is not None:
-            raise OdError("OD-DOMAIN-YEAR", "a year is for unit 'user_year' only", next_step=step)
+            raise OdError("OD-DOMAIN-YEAR", f"unit {self.unit.kind!r} has no year", next_step=step)
 
     def periods_of_year(self, period: Period) -> tuple[Period, ...]:
-        """Return the elementary periods of the year that contains an elementary period, under unit ``user_year``."""
+        """Return the elementary periods of the year that contains an elementary period, under a unit of a year."""
         return year_of(period, self.elementary_period, self.year or CALENDAR)
 
     def facts(self) -> dict[str, str | int | None]:
         """Return the facts that must not change once the domain is declared, as JSON-ready values."""
         zone = {} if self.time_zone is None else {"time_zone": self.time_zone}
-        year = {"year": self.year or CALENDAR} if self.unit.kind == "user_year" else {}
+        year = {"year": self.year or CALENDAR} if self.unit.is_of_year else {}
         return {**unit_facts(self.unit), "elementary_period": self.elementary_period, **zone, **year}
 
 
 def unit_facts(unit: PrivacyUnit) -> dict[str, str | int | None]:
     """Return the facts of a unit that all releases of a domain share.
 
-    ``max_trips``, ``max_trips_pair`` and ``max_weight`` may differ, except under unit ``user_year``: a user's trips of
+    ``max_trips``, ``max_trips_pair`` and ``max_weight`` may differ, except under a unit of a year: a user's trips of
     a period are bounded once for all releases that count them.
     """
     facts = {"unit": unit.kind, "neighbours": unit.neighbours, "column": unit.column}
-    bound = {"max_trips": unit.max_trips} if unit.kind == "user_year" else {}
-    if unit.kind == "user_year" and unit.max_trips_pair is not None:
+    bound = {"max_trips": unit.max_trips} if unit.is_of_year else {}
+    if unit.is_of_year and unit.max_trips_pair is not None:
         bound["max_trips_pair"] = unit.max_trips_pair
     return {**facts, **bound, **unit.year_facts()}
 
@@ -116,12 +116,12 @@ def charged_periods(period: Period, elementary: Length, unit: UnitKind) -> tuple
 
     Losses of different elementary periods do not add up, because they concern different trips, or different pairs of
     user and period. Under unit ``user`` they do add up, so every release charges the one period ``ALL_PERIODS``. Under
-    unit ``user_year``, those of a year add up as :func:`rho_of_year` defines.
+    a unit of a year, those of a year add up as :func:`rho_of_year` defines.
 
     Raises:
         OdError: the period does not consist of whole elementary periods. Otherwise, a trip could be replaced by another
-            trip of the same elementary period and leave the release, and the exact total would reveal this. Or the unit
-            is ``user_period`` or ``user_year``, and there are several elementary periods. The trips of a user in one
+            trip of the same elementary period and leave the release, and the exact total would reveal this. Or a unit
+            has the records of a user in one span, and there are several elementary periods. The trips of a user in one
             would then affect which trips in another are counted.
     """
     parts = period.parts(elementary)
@@ -131,9 +131,9 @@ def charged_periods(period: Period, elementary: Length, unit: UnitKind) -> tuple
             f"a release of {period} does not consist of whole elementary periods ({elementary}s) of the data set",
             next_step="release whole elementary periods, or declare a data set with a shorter elementary period",
         )
-    if unit == "user":
+    if RECORDS_OF[unit].is_of_all_time:
         return (ALL_PERIODS,)
-    if unit in ("user_period", "user_year") and len(parts) > 1:
+    if RECORDS_OF[unit].span is not None and len(parts) > 1:
         raise OdError(
             "OD-DOMAIN-PERIOD",
             f"a release of {period} spans several elementary periods ({elementary}s), which unit {unit!r} does not"
@@ -143,7 +143,7 @@ def charged_periods(period: Period, elementary: Length, unit: UnitKind) -> tuple
     return tuple(part.text for part in parts)
 
 
-# What the releases of a year cost a user, for unit `user_year`.
+# What the releases of a year cost a user, for a unit of a year.
 
 
 Charged = tuple[Mapping[str, Any], Fraction]

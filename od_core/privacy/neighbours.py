@@ -137,7 +137,7 @@ class Acceptance:
             "no record of the input is counted: the input is empty, or all its records are of other periods or"
             " categories"
         )
-        if unit.kind == "user_year":
+        if unit.is_of_year:
             message += ", or of users who have no trips of the year left (max_trips_year)"
         raise OdError(
             "OD-TRIPS-NONE",
@@ -185,7 +185,7 @@ class Neighbours:
         if standing is Standing.OTHER_CATEGORY:
             return self.acceptance.has_categories
         if standing is Standing.FAULTY:
-            needs_user_or_weight = self.unit.kind != "trip" or self.unit.max_weight is not None
+            needs_user_or_weight = self.unit.is_of_users or self.unit.max_weight is not None
             counts_unlisted = self.has_unknown_areas and self.has_unknown_categories
             return self.acceptance.fault_threshold > 0 and (needs_user_or_weight or not counts_unlisted)
         return True
@@ -201,7 +201,7 @@ class Neighbours:
             return False
         if self.unit.neighbours == "unbounded" and removed and added:
             return False
-        if self.unit.kind != "trip":
+        if self.unit.is_of_users:
             return True
         return len(removed) + len(added) == self.unit.differing_units and len(removed) < 2
 
@@ -209,7 +209,7 @@ class Neighbours:
     def have_equal_totals(self) -> bool:
         """True if neighbouring inputs have the same number of trips: one record of weight 1 is replaced by another."""
         unit = self.unit
-        counts_one = unit.kind == "trip" and unit.neighbours == "bounded" and unit.max_weight is None
+        counts_one = not unit.is_of_users and unit.neighbours == "bounded" and unit.max_weight is None
         return counts_one and not self.record_may_leave
 
     @property
@@ -222,11 +222,11 @@ class Neighbours:
 
         Below the root, a replaced record changes one cell or, if its replacement is counted, up to two. The root
         changes by at most the contribution bound. Counts ``by_segment`` have several cells at the root, too, so the
-        root is like any other level. So it is under unit ``user_year``: two users may have their trips in different
+        root is like any other level. So it is under a unit of a year: two users may have their trips in different
         periods, and then the totals of both periods change. A user's trips of one category are trips of this user, so a
         pair cap bounds counts ``by_segment`` as it bounds the totals.
         """
-        cap, is_root = self.unit.max_trips_pair, level == 0 and not by_segment and self.unit.kind != "user_year"
+        cap, is_root = self.unit.max_trips_pair, level == 0 and not by_segment and not self.unit.is_of_year
         if is_root and self.have_equal_totals:
             return 0
         squares = self.unit.contribution_bound**2
@@ -243,6 +243,6 @@ class Neighbours:
 
         Return None if the unit is a user or has weights, because a cell may then differ by more.
         """
-        if self.unit.kind != "trip" or self.unit.max_weight is not None:
+        if self.unit.is_of_users or self.unit.max_weight is not None:
             return None
         return self.sensitivity_squared(level, by_segment=by_segment)

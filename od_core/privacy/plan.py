@@ -2,7 +2,7 @@
 
 A step is one vector query to which noise is added. A plan has the steps of a release, in order, and their cost.
 
-For unit ``user_year``, a release may also measure how many trips the contribution bounds leave out, as one noisy
+For a unit of a year, a release may also measure how many trips the contribution bounds leave out, as one noisy
 number, whose charges add up over a year in full; see ``docs/explanation/person-year.md``.
 """
 
@@ -298,7 +298,7 @@ class Plan(Shown, ABC):
         return [(step.noise_facts, rho) for step, rho in zip(self.charged_steps, spent.levels, strict=True)]
 
     def rho_of_year(self, spent: Spent, periods: int) -> Fraction:
-        """Return the rho of a year of releases under unit ``user_year`` that spend ``spent`` in each of its periods."""
+        """Return the rho of a year of releases under a unit of a year that spend ``spent`` in each of its periods."""
         m, c = self.unit.bounds
         return rho_of_year([self.charged(spent)] * periods, m, self.unit.max_trips_year or 0, c)
 
@@ -467,7 +467,7 @@ def check_charges(plan: Plan) -> None:
 
     Raises:
         OdError: the charge of a step is not the cost of its noise at the unit's sensitivity, or is not in rho although
-            the unit is ``user_year``; or a threshold does not keep its delta. Or the charges of the steps do not sum to
+            the unit is of a year; or a threshold does not keep its delta. Or the charges of the steps do not sum to
             the charge of the plan.
     """
     neighbours = replace(plan.neighbours, unit=plan.unit)
@@ -476,8 +476,8 @@ def check_charges(plan: Plan) -> None:
     for step in plan.charged_steps:
         if isinstance(step, UncountedStep):
             continue
-        if step.charge.epsilon and plan.unit.kind == "user_year":
-            raise wrong_charge("a release of unit 'user_year' is not charged in rho")
+        if step.charge.epsilon and plan.unit.is_of_year:
+            raise wrong_charge(f"a release of unit {plan.unit.kind!r} is not charged in rho")
         expected = neighbours.sensitivity_squared(step.level, by_segment=step.by_segment)
         if step.noise_facts.get("sensitivity_squared", expected) != expected:
             raise wrong_charge(f"the sensitivity of level {step.level} does not match the unit")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Literal, TypeGuard, get_args
 
 from od_core.errors import OdError
@@ -14,6 +15,45 @@ UnitKind = Literal["trip", "user", "user_period", "user_year"]
 Neighbours = Literal["bounded", "unbounded"]
 
 UNIT_KINDS, NEIGHBOUR_RELATIONS = get_args(UnitKind), get_args(Neighbours)
+
+
+@dataclass(frozen=True)
+class ProtectedRecords:
+    """The records that one privacy unit of a kind has, which are protected together.
+
+    Attributes:
+        owner: whose records they are; None if each record is a unit by itself.
+        span: the time in which the records of an owner are one unit; None for all time.
+    """
+
+    owner: Literal["user"] | None = None
+    span: Literal["elementary period", "year"] | None = None
+
+    @property
+    def spans_periods(self) -> bool:
+        """True if the records of one unit may be in several elementary periods, so that their losses add up."""
+        return self.owner is not None and self.span != "elementary period"
+
+    @property
+    def is_of_year(self) -> bool:
+        """True if one unit has the records of a year, with a bound for the year and counters of users."""
+        return self.span == "year"
+
+    @property
+    def is_of_all_time(self) -> bool:
+        """True if one unit has all records of its owner, so that all periods are charged together."""
+        return self.owner is not None and self.span is None
+
+
+RECORDS_OF: Mapping[str, ProtectedRecords] = MappingProxyType(
+    {
+        "trip": ProtectedRecords(),
+        "user": ProtectedRecords("user"),
+        "user_period": ProtectedRecords("user", "elementary period"),
+        "user_year": ProtectedRecords("user", "year"),
+    }
+)
+"""What each kind of unit protects. Everything that depends on the kind is asked of this table."""
 
 LARGEST_WEIGHT = 1 << 20
 """Largest allowed ``max_weight``. With it, the trips of 2^33 records sum to at most 2^53."""
@@ -59,7 +99,7 @@ class PrivacyUnit(Shown):
         code, step = "OD-UNIT-UNKNOWN", "correct the privacy unit"
         refuse_unknown("privacy unit", self.kind, UNIT_KINDS, code=code, next_step=step)
         refuse_unknown("neighbour relation", self.neighbours, NEIGHBOUR_RELATIONS, code=code, next_step=step)
-        if self.kind != "user_year" and (self.max_trips_year, self.id_pattern) != (None, None):
+        if not self.is_of_year and (self.max_trips_year, self.id_pattern) != (None, None):
             raise _fault(f"unit {self.kind!r} does not take max_trips_year or id_pattern; use unit 'user_year'")
         if self.max_trips_pair is not None:
             self._check_pair_cap()
@@ -76,13 +116,13 @@ class PrivacyUnit(Shown):
             raise _fault(f"unit {self.kind!r} needs the column of user ids")
         if not _is_count(self.max_trips, least=1):
             raise _fault(f"unit {self.kind!r} needs max_trips, a whole number of at least 1", "OD-UNIT-MAX-TRIPS")
-        if self.kind != "user_year":
+        if not self.is_of_year:
             return
         if not _is_count(self.max_trips_year, least=self.contribution_bound):
-            message = f"unit 'user_year' needs max_trips_year, a whole number of at least max_trips, {self.max_trips}"
+            message = f"unit {self.kind!r} needs max_trips_year, a whole number of at least max_trips, {self.max_trips}"
             raise _fault(message, "OD-UNIT-MAX-TRIPS-YEAR")
         if not isinstance(self.id_pattern, str) or not _is_pattern(self.id_pattern):
-            message = "unit 'user_year' needs id_pattern, a regular expression that every user id matches, such as"
+            message = f"unit {self.kind!r} needs id_pattern, a regular expression that every user id matches, such as"
             raise _fault(f"{message} '[0-9a-f]{{16}}'", "OD-UNIT-ID-PATTERN")
 
     def _check_pair_cap(self) -> None:
@@ -111,9 +151,24 @@ class PrivacyUnit(Shown):
         return 2 if self.neighbours == "bounded" else 1
 
     @property
+    def is_of_users(self) -> bool:
+        """True if one unit is a user, whose records are counted up to a bound."""
+        return RECORDS_OF[self.kind].owner is not None
+
+    @property
+    def is_of_year(self) -> bool:
+        """As :attr:`ProtectedRecords.is_of_year`."""
+        return RECORDS_OF[self.kind].is_of_year
+
+    @property
+    def span(self) -> str | None:
+        """As :attr:`ProtectedRecords.span`."""
+        return RECORDS_OF[self.kind].span
+
+    @property
     def spans_periods(self) -> bool:
-        """True if the records of one unit may be in several elementary periods, so that their losses add up."""
-        return self.kind in ("user", "user_year")
+        """As :attr:`ProtectedRecords.spans_periods`."""
+        return RECORDS_OF[self.kind].spans_periods
 
     @property
     def features(self) -> frozenset[str]:
@@ -122,8 +177,8 @@ class PrivacyUnit(Shown):
         return frozenset({self.kind, self.neighbours, *(name for name in bounds if getattr(self, name) is not None)})
 
     def year_facts(self) -> dict[str, str | int | None]:
-        """Return the facts that only unit ``user_year`` has, by name; {} for other units."""
-        if self.kind != "user_year":
+        """Return the facts that only a unit of a year has, by name; {} for other units."""
+        if not self.is_of_year:
             return {}
         return {"max_trips_year": self.max_trips_year, "id_pattern": self.id_pattern}
 
@@ -148,7 +203,7 @@ def _is_count(value: object, *, least: int) -> TypeGuard[int]:
 
 
 def _is_pattern(text: str) -> bool:
-    import pyarrow.compute as pc  # only unit user_year needs it
+    import pyarrow.compute as pc  # only units of a year need it
 
     try:
         for pattern in (text, whole_match(text)):  # an open \Q is valid alone, and not within brackets

@@ -20,7 +20,7 @@ from od_core.meaning.subject import Subject
 from od_core.periods import Period
 from od_core.privacy.plan import Table
 from od_core.privacy.posterior import Guarantee
-from od_core.privacy.unit import Neighbours, UnitKind
+from od_core.privacy.unit import RECORDS_OF, Neighbours, UnitKind
 
 
 class Rounded(TypedDict):
@@ -179,7 +179,7 @@ def subject_of(certificate: Certificate) -> Subject:  # a filter
     if certificate.get("geographies", {}).get("destination") == Geography.whole().digest:
         table = "counts"
     bounds: dict[str, Any] = {name: plan.get(name) for name in ("max_trips_pair", "max_trips_year", "max_weight")}
-    if certificate["unit"] != "trip":
+    if RECORDS_OF[certificate["unit"]].owner is not None:
         bounds["max_trips"] = certificate["contribution_bound"]
     elif "contribution" in certificate["guarantee"]:
         bounds["max_weight"] = certificate["contribution_bound"]
@@ -211,13 +211,13 @@ def confidence(certificate: Certificate) -> str | None:
 def guarantee_of(certificate: Certificate) -> Guarantee:
     """Return the promise of a certificate for one privacy unit.
 
-    That of derived flows is for all their releases together under units ``user`` and ``user_year``. Under other units,
+    That of derived flows is for all their releases together under units that span periods. Under other units,
     it is that of the release with the weakest promise, because the records of one unit are of one period.
     """
     spent = certificate["spent"]
     if is_derived(certificate):
         name: Literal["all_periods", "one_period"] = "one_period"
-        if certificate["unit"] in ("user", "user_year"):
+        if RECORDS_OF[certificate["unit"]].spans_periods:
             name = "all_periods"
         loss = certificate.get("privacy_loss", {}).get(name, {})
         rho, variances = loss.get("rho_exact"), loss.get("variances")

@@ -236,7 +236,7 @@ def guarantee_sentences(
 
 
 def year_sentence(plan: Plan, spent: Spent, periods: int, subject: Subject) -> str:
-    """Return a sentence on what a whole year costs under unit ``user_year``, with one release in each period."""
+    """Return a sentence on what a whole year costs under a unit of a year, with one release in each period."""
     year = Guarantee.of_rho(plan.rho_of_year(spent, periods), spent.delta)
     return str(filled_data("year.yaml", subject=subject, year=year, periods=periods)["sentence"])
 

@@ -215,7 +215,7 @@ def listed_categories(breakdown: Breakdown) -> str:
 def unlisted(breakdown: Breakdown) -> str:
     """Return a sentence on the records whose category is missing or not in the list."""
     if breakdown.unknown is None:
-        return f"A record whose {breakdown.name} is missing or not listed is faulty and is not counted."
+        return f"A record whose {breakdown.name} is missing or not listed is faulty."
     return f"A record whose {breakdown.name} is missing or not listed is counted as {breakdown.unknown}."
 
 

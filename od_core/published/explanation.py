@@ -136,13 +136,13 @@ def choices(plan: Plan, subject: Subject) -> Iterator[tuple[str, str, PrivacyUni
 def _units(unit: PrivacyUnit, subject: Subject) -> Iterator[tuple[PrivacyUnit, str]]:
     """Yield the units that a release could have instead, with a note on each."""
     nouns = subject.nouns
-    if unit.kind == "trip":
+    if not unit.is_of_users:
         for most in TRIPS_OF_A_USER if unit.max_weight is None else ():
             note = f"needs a user id; further {nouns.records} are not counted"
             yield PrivacyUnit("user", unit.neighbours, "user", most), note
         return
     yield PrivacyUnit("trip", unit.neighbours), f"protects each {nouns.record}, and not the user"
-    if unit.kind == "user_year":
+    if unit.is_of_year:
         of_period = replace(unit, kind="user_period", max_trips_year=None, id_pattern=None)
         yield of_period, "a user is then protected period by period, with no bound for the year"
         return
@@ -162,10 +162,12 @@ def _bounds(unit: PrivacyUnit, budget: Budget, subject: Subject) -> Iterator[tup
         records = nouns.record if other == 1 else nouns.records
         records = f"weight {other}" if subject.is_weighted else f"{other} {records}"
         note = f"{'fewer' if other < bound else 'more'} {nouns.records} are counted"
+        if subject.is_weighted:
+            note = f"a heavy {nouns.record} counts {'less' if other < bound else 'more'}"
         choice = f"at most {records}"
         if unit.max_weight is not None:
             yield "m", choice, replace(unit, max_weight=other), budget, note
-        elif unit.kind != "trip":
+        elif unit.is_of_users:
             of_year = unit.max_trips_year and max(unit.max_trips_year, other)
             if of_year is not None:
                 choice += f" in a period and {of_year} in the year"
@@ -177,8 +179,8 @@ def _bounds(unit: PrivacyUnit, budget: Budget, subject: Subject) -> Iterator[tup
 PRIORS = (Fraction(1, 1000), Fraction(1, 100), Fraction(1, 10), Fraction(1, 2), Fraction(9, 10))
 """Beliefs of an attacker before the release for which bounds are stated."""
 
-UNITS = {"trip": (1, 2, 5, 10, 40), "user": (1, 2), "user_period": (1, 2), "user_year": (1, 2)}
-"""Numbers of units of one person, by kind of unit, for which bounds are stated."""
+USERS, RECORDS = (1, 2), (1, 2, 5, 10, 40)
+"""Numbers of users, or of records of one person, for which bounds are stated."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -223,7 +225,7 @@ class Explanation:
 
     def persons(self) -> list[dict[str, Any]]:
         """Return the promise, and how often a guess between two equally likely cases is right, for several units."""
-        guarantee, numbers = self.facts.guarantee, UNITS[self.facts.certificate["unit"]]
+        guarantee, numbers = self.facts.guarantee, USERS if self.facts.subject.is_of_users else RECORDS
         return [{"units": units, **_promised(guarantee.of_units(units))} for units in numbers]
 
     def to_facts(self) -> dict[str, Any]:

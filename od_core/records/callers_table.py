@@ -156,7 +156,7 @@ def loaded_trips(
     if not (one_row_a_trip or is_flows or unit.max_weight is not None):
         used = (*(names[role] for role in codes), *(given[name] for name in unread), IN_PERIOD, *user)
         other = f'columns={{"{roles["trips"]}": COLUMN}} for the COLUMN with the number of trips of a row'
-        if unit.kind != "trip":
+        if unit.is_of_users:
             other = "expand the records to one row a trip"
         step = f"give one_row_a_trip=True if each row is one trip; else {other}"
         refuse_unused([name for name in present if name not in used], described, step)

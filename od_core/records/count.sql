@@ -7,7 +7,7 @@
    - under a user unit, the `secret` of `CountQuery.secret`.
 
    **Contribution bound.** All trips of a user above m are dropped before anything is counted. The trips of a user are
-   sorted by an HMAC-SHA256, and the first m are counted. Under unit `user_year`, fewer are counted if the year allows no
+   sorted by an HMAC-SHA256, and the first m are counted. Under a unit of a year, fewer are counted if the year allows no
    more (`ledger/user_counters.py`). The HMAC covers the user id, the period, the counted fields, and a number that
    distinguishes trips of this user with equal fields. So the choice depends neither on the order of the records nor on
    the records of other users. The key is chosen without using the data. With the same key, the same trips are chosen when

@@ -91,7 +91,7 @@ class CountQuery:
         key: secret of 32 to 64 bytes, chosen without using the data. For user units, it decides which trips count.
         period: period of the records. Other trips of a user are chosen in another period.
         fault_threshold: largest share of the trips that may be faulty.
-        counters: for unit ``user_year``, the counters of users, by which M is kept, and which a count stores.
+        counters: for a unit of a year, the counters of users, by which M is kept, and which a count stores.
         is_flows: whether the records have a column ``trips``. Its values must be whole numbers from 0 to 2^53.
         is_located: whether the records have the columns of :meth:`located`. Then the SQL joins no zones.
     """
@@ -257,7 +257,7 @@ def _counted(
     ``loaded`` is the SQL of a relation with the columns of :func:`od_core.records.load.load_records`, and ``advice``
     that of :func:`od_core.records.faults.refuse_too_many_faults`, which this function calls.
     """
-    if query.unit.kind != "trip":
+    if query.unit.is_of_users:
         connection.register("secret", query.secret)
     connection.execute(query.sql("in_duckdb", loaded))
     for name, public in query.relations.items():

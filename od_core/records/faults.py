@@ -126,7 +126,7 @@ def check_unit_columns(
         )
     if unit.max_weight is not None and trips in names:
         raise trips_and_weights(trips, weight)
-    if unit.kind == "trip":
+    if not unit.is_of_users:
         return
     if user not in names:
         raise OdError(

@@ -158,7 +158,7 @@ def count_in_spark(
     check_sources(columns.segments, count.breakdowns)
     names = [name for name in ("origin", "destination", "trips", "weight", "user") if getattr(columns, name)]
     faults.check_unit_columns(count.unit, names, user="user")
-    has_users, counters = count.unit.kind != "trip", count.counters
+    has_users, counters = count.unit.is_of_users, count.counters
     tables = count.relations | ({"secret": count.secret} if has_users else {})
     try:
         with _spark_errors_stay_inside():

@@ -48,7 +48,9 @@ def foreign_to(made: Made) -> dict[str, str]:
     kind, foreign = row["kind"], dict[str, str]()
     if kind == "counts":
         foreign |= {"trip": "trips?", "flow": "flows?", "end": "origins?|destinations?"}
-        foreign |= {"pair": "(?:same )?two (?:zones|areas|places)|pairs? of (?:zones|areas)|between (?:areas|zones)"}
+        foreign |= {
+            "pair": "(?:same )?two (?:zones|areas|places)|pairs? of (?:zones|areas|levels)|between (?:areas|zones)"
+        }
     if kind == "group sizes":
         foreign |= {
             "trip": "trips?",
@@ -59,7 +61,7 @@ def foreign_to(made: Made) -> dict[str, str]:
     if kind == "boxes":
         foreign |= {"flow": "flows?"}
         if row["geography"] == "codes":
-            foreign |= {"end": "origins?|destinations?"}
+            foreign |= {"end": "origins?|destinations?", "map": "maps?"}
     if "counted" in about:
         foreign |= {"trip": "trips?"}
     if row["unit"] in ("trip", "weights"):
@@ -122,9 +124,9 @@ _FAULTS = {
     "a value of Python": re.compile(r"\bNone\b(?!:)|\bnan\b|\bNaN\b|<NA>|Fraction\(|\bUndefined\b"),
     "a double sign": re.compile(r"[,;:]{2}|(?<!\.)\.\.(?!\.)(?=\s|$)|,\."),
     "a word twice": re.compile(r"\b(the|a|of|and|to|in|is|one|all|by) \1\b"),
-    "one of many": re.compile(
-        r"(?<![\d.,])1 (?:trips|records|users|members|areas|pairs|periods|days|zones|flows|units)\b"
-    ),
+    "one of many": re.compile(r"(?<![\d.,/+-] )(?<![\d.,/^-])\b1 (?!is\b|has\b|was\b|times\b|does\b)[a-z]{3,}s\b"),
+    "no space after a sentence": re.compile(r"[a-z]{2}\.[A-Z][a-z]"),
+    "a period of all time": re.compile(r"\bperiod all\b"),
     "no plural": re.compile(r"\b(?:journeyss|flightss|recordss|tripss)\b"),
     "a range to itself": re.compile(r"(?<![\d.,])0 \(0 to 0\)"),
 }

@@ -357,7 +357,7 @@ WRONG = [
     domain("unit: trip\n", f"{YEAR}max_trip_year: 5\n", ": max_trip_year", "did you mean 'max_trips_year'?"),
     domain("unit: trip\n", "max_trips_year: 5\n", "", "use unit 'user_year'", "OD-UNIT-OPTIONS"),
     domain("unit: trip\n", 'id_pattern: "[0-9]+"\n', "", "use unit 'user_year'", "OD-UNIT-OPTIONS"),
-    domain("unit: trip\n", "year: 2001-09--2002-08\n", "", "for unit 'user_year' only", "OD-DOMAIN-YEAR"),
+    domain("unit: trip\n", "year: 2001-09--2002-08\n", "", "unit 'trip' has no year", "OD-DOMAIN-YEAR"),
     domain("unit: trip\n", "unit: user\ncolumn: person\nmax_trips: 2\n", "", "declares max_trips", "OD-UNIT-MAX-TRIPS"),
     domain("unit: trip\n", "unit: user\ncolumn: person\nmax_trips_pair: 2\n", "", "_pair, which", "OD-UNIT-MAX-TRIPS"),
 ]

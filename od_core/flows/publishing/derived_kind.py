@@ -244,11 +244,13 @@ def _guarantee_for_one_period(releases: Sequence[Release]) -> Guarantee:
 def _guarantee_for_all_periods(sources: Sequence[Source]) -> Guarantee:
     """Return a guarantee that holds for changes in the records of all periods together.
 
-    Rho adds up; under unit ``user_year``, as far as the trips of a user in a year allow. If the periods are of several
+    Rho adds up; under a unit of a year, as far as the trips of a user in a year allow. If the periods are of several
     years, a change concerns some of them only, so the same number is an upper bound. A mechanism that promises
     (epsilon, delta) directly has no rho; then epsilons and deltas add up.
     """
     unit, spending = sources[0].release.plan.unit, [source.release.spent for source in sources]
+    if len(spending) == 1:
+        return Guarantee.of(spending[0])
     if any(spent.promise is not None for spent in spending):
         epsilon = sum((spent.epsilon for spent in spending), Fraction(0))
         return Guarantee(epsilon, sum((spent.delta for spent in spending), Fraction(0)))
@@ -325,8 +327,9 @@ class DerivedKind(BundleKind[D]):
 def _sentences(flows: DerivedFlows, certificate: Certificate) -> dict[str, str]:
     """Return sentences on what derived flows are and what they learn from, by name."""
     learns, sources = isinstance(flows, AssistedFlows) and flows.rule.learns, certificate["sources"]
-    values = {"certificate": certificate, "learns": learns, "sources": [source["release"] for source in sources]}
-    return dict(filled_data("derived_notes.yaml", **values))
+    values = {"learns": learns, "sources": [source["release"] for source in sources]}
+    intervals = has_intervals(certificate)
+    return dict(filled_data("derived_notes.yaml", certificate=certificate, interval=intervals, **values))
 
 
 def by_period(keys: Iterable[ReleaseKey], code: str, reason: str = "") -> list[ReleaseKey]:

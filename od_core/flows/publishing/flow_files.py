@@ -83,7 +83,8 @@ def _formats(tables: FlowTables, certificate: Certificate) -> list[BundleFile]:
     if tables.format > 1:
         workbook = BundleFile(
             f"{tables.nouns.cells if tables.format >= FIRST_WITH_SUBJECT else 'flows'}.xlsx",
-            f"Excel workbook with a sheet for each pair of levels: its {MOST_ROWS:,} largest {tables.nouns.cells}.",
+            f"Excel workbook with a sheet for each {tables.nouns.level_pair}: its {MOST_ROWS:,} largest"
+            f" {tables.nouns.cells}.",
             partial(write_flow_workbook, tables, certificate),
             rows=filled("rows/sheets.sql", tables=tables, sheets=_sheet_names(tables), most=MOST_ROWS),
         )
@@ -93,7 +94,8 @@ def _formats(tables: FlowTables, certificate: Certificate) -> list[BundleFile]:
     if tables.distance:
         files += public_files(tables.defined("distance_bands"), lambda: tables.distance_bands)
     if tables.format >= FIRST_WITH_ATLAS and has_pairs:
-        described = f"A page on which you choose areas, and see their {tables.nouns.counted} with intervals, offline."
+        intervals = " with intervals" if tables.interval else ""
+        described = f"A page on which you choose areas, and see their {tables.nouns.counted}{intervals}, offline."
         write, rows = partial(write_atlas, tables, certificate), partial(atlas_rows, tables)
         files.append(BundleFile(ATLAS, described, write, rows=rows))
     return [*files, *sdmx_files(tables, certificate)]
@@ -218,8 +220,8 @@ def write_flow_workbook(tables: FlowTables, certificate: Certificate, file: Bina
     for pair, name in zip(tables.pairs, _sheet_names(tables), strict=True):
         trips = pair.flows["trips"].to_numpy(np.int64)
         rows_shown = largest(trips, MOST_ROWS)
-        listed = "all" if len(rows_shown) == len(trips) else f"the {len(rows_shown):,} largest of"
-        line = f"{pair.title}: {listed} {len(trips):,} rows, largest first"
+        left_out = "" if len(rows_shown) == len(trips) else f", the {len(rows_shown):,} largest"
+        line = f"{pair.title}: {len(trips):,} row{'' if len(trips) == 1 else 's'} in all{left_out}, largest first"
         rows = pa.table(pair.columns).take(pa.array(rows_shown))
         rows = for_people(pair.tables.tree, with_names(pair.tables.tree, rows, pair.levels, " "))
         sheets.append(Sheet(name, [line], rows))

@@ -31,7 +31,7 @@ from od_core.publication.bundle import ATLAS
 from od_core.publication.certificate import Certificate, confidence, format_of, has_intervals, is_selected, subject_of
 from od_core.publication.comparability import Comparability, comparable
 from od_core.publication.kind import ReleaseContext
-from od_core.publication.number_formats import Scale, class_text, places_of_largest, size_classes, trips_above
+from od_core.publication.number_formats import Scale, class_text, places_of_largest, size_classes
 from od_core.publication.templates import filled, filled_markup
 from od_core.records.segments import Breakdown
 
@@ -69,19 +69,29 @@ def flows_report(release: Release, certificate: Certificate, context: ReleaseCon
         "flows_report.html",
         **facts,
         sizes_of_sides=list({side.digest: len(side.zones) for side in tree.listed_sides}.values()),
-        within=list(map(trips_above, release.reaches))
-        if interval and facts["pairs"] and not plan.has_threshold
-        else None,
+        within=_reach(leaf_flows(release, certificate)) if interval and facts["pairs"] else None,
         zero_bound=release.zero_bound(*zones) if interval and len(release.leaves) < tree.cells(tree.depth) else None,
-        atlas=ATLAS if format_of(certificate) >= FIRST_WITH_ATLAS else None,
+        atlas=ATLAS if format_of(certificate) >= FIRST_WITH_ATLAS and not tree.has_one_side else None,
         segments=[_segments(release, breakdown, intervals=interval is not None) for breakdown in plan.breakdowns],
         errors=level_rows(release),
         has_threshold=plan.has_threshold,
         chosen=estimation_text(certificate),
+        estimates_otherwise=plan.mechanism.estimator.key != "least_squares"
+        and certificate.get("estimation", {}).get("rule") != "least_squares",
         comparable=_comparable(certificate, context),
         changed=_changes(release, certificate, context),
         context=context,
     )
+
+
+def _reach(leaves: pd.DataFrame) -> dict[str, int]:
+    """Return how far the intervals of released flows above 0 reach down and up at most, and their median width."""
+    widths = leaves["upper"] - leaves["lower"]
+    return {
+        "down": int((leaves["trips"] - leaves["lower"]).max()),
+        "up": int((leaves["upper"] - leaves["trips"]).max()),
+        "median": int(np.ceil(widths.median())),
+    }
 
 
 def flow_facts(flows: ReleasedFlows, certificate: Certificate) -> dict[str, Any]:
@@ -247,7 +257,7 @@ def _map(release: ReleasedFlows, certificate: Certificate) -> dict[str, Any] | N
         return None
     nouns, listed = subject_of(certificate).nouns, flows.head(LISTED)
     largest = f"largest {nouns.cell}" if len(flows) == 1 else f"{len(flows)} largest {nouns.cells}"
-    title, leaves = f"Map of the {largest} between two different zones", leaf_flows(release, certificate)
+    title, leaves = f"Map of the {largest} between zones at different places", leaf_flows(release, certificate)
     return {
         "title": title,
         "picture": flow_map(release.tree, flows, ends[flows.index], certificate, title),

@@ -79,7 +79,7 @@ PUBLISHED = {
         (
             1000,
             "2,000 records (90 % interval about ± 1), in 2 counts above 0, some of which are noise alone, at level"
-            " code. The 90 % interval of such a count is about ± 1.",
+            " code. The unbiased estimate of such a count is within ± 1 of the true number, 9 times in 10.",
         ),
         (0, "0 records (90 % interval about ± 1), in 0 counts above 0 at level code. Spent"),
     ],

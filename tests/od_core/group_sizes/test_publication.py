@@ -197,10 +197,10 @@ def test_the_certificate_says_what_is_protected_in_numbers(tmp_path):
     release, certificate = published(tmp_path)
     sentences = certificate["guarantee"]
     protected = "one member of a group was"
-    assert f"{protected} replaced by a member of any group, or of none, in the same period:" in sentences["protected"]
+    assert f"{protected} replaced by a member of any group, or of none, in the same period" in sentences["protected"]
     unbounded = replace(release.plan, unit=PrivacyUnit("trip", "unbounded"))
     assert (
-        f"{protected} added or removed:"
+        f"{protected} added or removed"
         in GROUP_SIZES.guarantee(unbounded, release.spent, Subject.of(unbounded))["protected"]
     )
     assert "the release is 1-differentially private" in sentences["protected"]
@@ -210,7 +210,7 @@ def test_the_certificate_says_what_is_protected_in_numbers(tmp_path):
     assert f"12 such periods, all released like this one: epsilon 12, {guess})" in sentences["not_protected"]
     assert "0.1 % of its records (where they are numbers of groups: of its groups) are faulty" in sentences["input"]
     refused = "refused if a size of an area occurs twice, or if an area has more groups than are public."
-    assert f"{refused} Groups of more members than 9 count as groups of as many." in sentences["input"]
+    assert f"{refused} Groups of more members than 9 count as groups of 9 members." in sentences["input"]
     assert (
         "each membership alone, and not all memberships of a person"
         in bundle(release, certificate, tmp_path / "r1")["certificate.html"].decode()

@@ -32,7 +32,8 @@ def test_each_pair_of_levels_has_a_sheet_with_all_trips(kind: str, intervals: bo
     assert list(sheets) == [f"{origin}_{destination}" for origin in LEVELS for destination in LEVELS]
     for name, (line, head, *rows) in sheets.items():
         flows = made.flows_at(*name.split("_"), interval=intervals)
-        assert line == [f"Flows from {' to '.join(name.split('_'))}: all {len(flows):,} rows, largest first"]
+        count = f"{len(flows):,} row{'' if len(flows) == 1 else 's'}"
+        assert line == [f"Flows from {' to '.join(name.split('_'))}: {count} in all, largest first"]
         assert head == list(flows.columns)
         assert rows == flows.sort_values("trips", ascending=False, kind="stable").to_numpy(object).tolist()
         assert sum(int(row[2]) for row in rows) == made.flows["trips"].sum()
@@ -49,7 +50,7 @@ def test_a_large_sheet_has_the_largest_flows_and_says_so(monkeypatch: pytest.Mon
     monkeypatch.setattr(flow_files, "MOST_ROWS", 5)
     sheets, flows = written(), release().flows_at("zone", "zone", interval=True)
     line, _, *rows = sheets["zone_zone"]
-    assert line == ["Flows from zone to zone: the 5 largest of 49 rows, largest first"]
+    assert line == ["Flows from zone to zone: 49 rows in all, the 5 largest, largest first"]
     expected = flows.sort_values("trips", ascending=False, kind="stable").head(5)
     assert rows == expected.to_numpy(object).tolist()
     assert ["zone_zone", 5, 44, flows["trips"].sum()] in sheets["Read me"]
