@@ -148,6 +148,16 @@ class Subject:
         return RECORDS_OF[self.unit].owner is not None
 
     @property
+    def owner(self) -> str:
+        """Whose records are protected together; a user in what is said of records that are protected one by one."""
+        return RECORDS_OF[self.unit].owner or "user"
+
+    @property
+    def owners(self) -> str:
+        """The plural of :attr:`owner`."""
+        return f"{self.owner}s"
+
+    @property
     def is_of_year(self) -> bool:
         """Whether the privacy unit is a user in a year."""
         return RECORDS_OF[self.unit].is_of_year

@@ -26,7 +26,7 @@ class ProtectedRecords:
         span: the time in which the records of an owner are one unit; None for all time.
     """
 
-    owner: Literal["user"] | None = None
+    owner: str | None = None
     span: Literal["elementary period", "year"] | None = None
 
     @property
