@@ -141,17 +141,16 @@ def _units(unit: PrivacyUnit, subject: Subject) -> Iterator[tuple[PrivacyUnit, s
             note = f"needs a user id; further {nouns.records} are not counted"
             yield PrivacyUnit("user", unit.neighbours, "user", most), note
         return
-    yield PrivacyUnit("trip", unit.neighbours), f"protects each {nouns.record}, and not the user"
+    yield PrivacyUnit("trip", unit.neighbours), f"protects each {nouns.record}, and not the {subject.owner}"
     if unit.is_of_year:
         of_period = replace(unit, kind="user_period", max_trips_year=None, id_pattern=None)
-        yield of_period, "a user is then protected period by period, with no bound for the year"
+        yield of_period, f"a {subject.owner} is then protected period by period, with no bound for the year"
         return
-    kind, note = (
-        ("user_period", "the losses of several periods then do not add up, and a user is protected period by period")
-        if unit.kind == "user"
-        else ("user", "the losses of all periods then add up under one cap")
-    )
-    yield replace(unit, kind=kind), note  # type: ignore[arg-type]  # one of the kinds
+    if unit.spans_periods:
+        note = f"the losses of several periods then do not add up, and a {subject.owner} is protected period by period"
+        yield replace(unit, kind="user_period"), note
+        return
+    yield replace(unit, kind="user"), "the losses of all periods then add up under one cap"
 
 
 def _bounds(unit: PrivacyUnit, budget: Budget, subject: Subject) -> Iterator[tuple[str, str, PrivacyUnit, Budget, str]]:
