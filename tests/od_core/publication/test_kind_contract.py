@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import html
 import itertools
 import json
-import re
 import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -32,7 +30,6 @@ from od_core.meaning.subject import Subject
 from od_core.publication import certify
 from od_core.publication import database as database_module
 from od_core.publication.bundle import as_published, bundle_faults, bundle_tables, staged_folder, write_bundle
-from od_core.publication.certificate import certificate_digest
 from od_core.publication.certify import certificate, context_of
 from od_core.publication.kind import Kind
 from od_core.publication.read_back import REPAIR
@@ -126,35 +123,14 @@ def test_what_is_said_of_a_release_follows_from_its_bundle_alone(made):
     assert kind.pictures(opened, made.facts) == kind.pictures(made.release, made.facts)
 
 
-def test_a_release_is_cited_in_one_way(made):
-    """In its README and its report, with what only this revision has."""
-    readme, report = ((made.place.bundle / name).read_text("utf-8") for name in ("README.txt", "report.html"))
-    [cited] = re.findall(r"\nTo cite\n  (.*)\n$", readme)
-    key = made.place.key
-    assert cited.startswith(f"{key.release}, period {key.period}, revision {key.revision}. Released with differential")
-    assert f"Certificate {certificate_digest(made.facts)[:16]}." in cited
-    assert f"<blockquote>{html.escape(cited, quote=False)}</blockquote>" in report
-
-
-@pytest.mark.parametrize("opened", [False, True], ids=["as measured", "as read back"])
-def test_a_bundle_written_again_has_the_same_bytes(made, tmp_path, opened):
-    """All files and the zip file, by the hour of the ledger and not of the clock."""
+def test_a_bundle_written_again_has_the_same_bytes(made, tmp_path):
+    """All files and the zip file, by the hour of the ledger and not of the clock. ``verify`` does so from a bundle."""
     kind, place = made.kind, made.place
-    release = kind.open(place.bundle) if opened else made.release
     context = context_of(kind, place.ledger, place.key, made.example.series, place.releases)
-    report = kind.report(release, made.facts, context)
-    with staged_folder(lambda folder: write_bundle(kind, release, made.facts, report, folder), tmp_path / "r1"):
+    report = kind.report(made.release, made.facts, context)
+    with staged_folder(lambda folder: write_bundle(kind, made.release, made.facts, report, folder), tmp_path / "r1"):
         assert not (tmp_path / "r1").exists()
     assert content(tmp_path) == content(place.bundle.parent)
-
-
-def test_recomputing_from_the_measurements_gives_the_release(made):
-    opened = made.kind.open(made.place.bundle)
-    again, examinations = made.kind.recomputed(opened, made.facts)
-    assert_same(made, again, made.release)
-    assert "invariants" in examinations
-    assert {part: list(examine()) for part, examine in examinations.items()} == {part: [] for part in examinations}
-    assert list(made.kind.invariants(opened)) == []
 
 
 # Files.
@@ -428,16 +404,6 @@ def each_change_is_found(made: Made, connection: duckdb.DuckDBPyConnection) -> N
             with undone(connection, change):
                 assert differences(made) == ["its areas differ"] * sides, change
     assert differences(made) == []
-
-
-def test_other_facts_or_checks_than_the_stored_ones_are_found(made):
-    """The same, where the certificate is another one."""
-    for change, sentence in (
-        ({"measured_at": "2001-07-03T09:00:00+00:00"}, "its facts of the release differ from the certificate"),
-        ({"checks": made.facts["checks"][:1]}, "its checks differ"),
-    ):
-        found = list(made.kind.differing(made.place.database, made.release, made.place.key, made.facts | change))
-        assert sentence in found
 
 
 @contextmanager
