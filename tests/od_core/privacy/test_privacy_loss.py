@@ -277,13 +277,6 @@ def test_epsilon_holds_its_delta_and_is_the_least(rho, cells):
     assert epsilon < epsilon_tight(Fraction(rho), DELTA)
 
 
-def test_epsilon_of_the_rho_of_an_epsilon():
-    for epsilon in (Fraction(1, 10), Fraction(1), Fraction(10)):
-        shares = geography([4, 4, 3, 3, 9, 9, 60, 60])
-        rho = rho_for_epsilon_exact(epsilon, DELTA, shares, (2,) * len(shares))
-        assert epsilon * Fraction("0.999") < epsilon_exact(tuple(variances(rho, shares, 2)), DELTA) <= epsilon
-
-
 def test_delta_below_1e_12_is_not_defined():
     below = Fraction(1, 10**12) - Fraction(1, 10**30)
     assert is_defined(Fraction(1, 10**12))

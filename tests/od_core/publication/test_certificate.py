@@ -195,23 +195,6 @@ def test_the_sentences_are_those_of_the_unit(kind, neighbours):
         assert "without a user id are not counted" in said["contribution"]
 
 
-BUDGET = Budget(rho=2, delta="1e-8")
-
-
-def test_a_release_that_drops_records_says_so():
-    """The sentences of a release that drops faulty records: they promise it, and publish no exact total."""
-    release = release_flows(flows(HOMES, HOMES), geography(), unit=PrivacyUnit("trip"), budget=BUDGET)
-    said = facts(release)
-    assert (
-        "replaced by any other record of the same period, whether or not that record is counted in this release:"
-        in said["guarantee"]["protected"]
-    )
-    assert "exactly" not in said["guarantee"]["not_protected"]
-    assert "exactly" not in said["guarantee"]["public"]
-    assert (said["invariants"], said["exact"]) == ([], {})
-    assert said["guarantee"]["input"].startswith("An input is refused if more than 0.1 % of its trips are faulty.")
-
-
 SH = {"mechanism": "stability_histogram", "fault_threshold": 0}
 
 
@@ -228,24 +211,6 @@ def test_a_stability_histogram_promises_a_group_what_it_can():
     stated_ = re.search(rf"40 trips in the period: epsilon 4 with delta {NUMBER}", strong["not_protected"])
     assert delta <= Fraction(stated_[1]) <= delta * Fraction(1001, 1000)
     assert "exactly" not in weak["not_protected"] + weak["public"]
-
-
-@pytest.mark.parametrize("neighbours", ["bounded", "unbounded"])
-def test_a_release_of_users_is_certified_with_its_bound(neighbours):
-    records = flows(HOMES, HOMES)[["origin", "destination"]].assign(person=[f"p{k % 7}" for k in range(60)])
-    unit = PrivacyUnit("user_period", neighbours, "person", 3)
-    certificate = facts(
-        release_flows(records, geography(), unit=unit, budget=Budget(rho=2, delta="1e-8"), fault_threshold=0)
-    )
-    assert (certificate["unit"], certificate["contribution_bound"]) == ("user_period", 3)
-    assert certificate["invariants"] == []
-    level = 18 if neighbours == "bounded" else 9
-    assert [step["sensitivity_squared"] for step in certificate["levels"]] == [9] + [level] * 6
-    for step in certificate["levels"]:
-        assert Fraction(step["rho_exact"]) == Fraction(step["sensitivity_squared"]) / (
-            2 * Fraction(step["variance_exact"])
-        )
-    assert Fraction(certificate["spent"]["rho_exact"]) == 2
 
 
 def test_lost_draws_stand_in_every_number(tmp_path, monkeypatch):

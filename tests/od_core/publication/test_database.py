@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import math
 import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from fractions import Fraction
 from pathlib import Path
 
 import duckdb
@@ -21,7 +19,7 @@ from od_core.flows.publishing.kind import FLOWS
 from od_core.ledger.release_key import ReleaseKey
 from od_core.publication import database as store_module
 from tests.od_core.files.disks import room_for
-from tests.od_core.publication.examples import CHECKS, KEY, LEVELS, by_hand, facts, release
+from tests.od_core.publication.examples import KEY, LEVELS, by_hand, facts, release
 
 TABLES = ("releases", "areas", "flows", "measurements", "checks")
 
@@ -79,39 +77,6 @@ def test_the_view_is_the_sum_of_the_leaves_at_every_pair_of_levels(shelf, kind):
     total = int(made.flows["trips"].sum())
     assert found["all", "all"] == ({("all", "all"): total} if total else {})
     assert stated == total
-
-
-@pytest.mark.parametrize("kind", SOME)
-def test_tables_hold_the_release_and_its_certificate(shelf, kind):
-    database, keys = shelf
-    made, key = release(kind), str(keys[kind])
-    with duckdb.connect(str(database), read_only=True) as connection:
-        flows = connection.execute(
-            "SELECT origin, destination, trips FROM flows WHERE release = ? ORDER BY rowid", [key]
-        ).df()
-        noisy = connection.execute(
-            "SELECT level, origin, destination, noisy, variance FROM measurements WHERE release = ? ORDER BY rowid",
-            [key],
-        ).df()
-        checks = connection.execute('SELECT subject, "check", passed FROM checks WHERE release = ?', [key]).fetchall()
-        row = connection.execute("SELECT * FROM releases WHERE release = ?", [key]).df().to_dict("records")[0]
-        areas = connection.execute("SELECT count(*), count(DISTINCT (geography, level, area)) FROM areas").fetchall()
-    pd.testing.assert_frame_equal(flows, made.flows, check_dtype=False)
-    pd.testing.assert_frame_equal(noisy, made.measurements, check_dtype=False)
-    assert sorted(checks) == sorted((check["subject"], check["check"], check["passed"]) for check in CHECKS)
-    certificate = json.loads(row["certificate"])
-    assert certificate["release"] == key == row["release"]
-    assert (row["series"], row["period"], row["revision"]) == (keys[kind].release, "2001-06", keys[kind].revision)
-    assert (row["mechanism"], row["unit"], row["neighbours"]) == (
-        made.plan.mechanism.name,
-        "trip",
-        made.plan.unit.neighbours,
-    )
-    assert Fraction(row["rho"]) >= made.plan.spent.rho
-    assert row["rho"] == pytest.approx(float(made.plan.spent.rho), rel=1e-12)
-    assert row["epsilon"] == made.spent.epsilon_exact
-    assert row["measured_at"] == "2001-07-03T09:00:00+00:00"
-    assert areas[0][0] == areas[0][1]
 
 
 def test_what_is_no_database_is_refused_without_waiting_for_it(tmp_path, monkeypatch):

@@ -300,19 +300,6 @@ def test_a_bundle_whose_files_lack_rows_is_not_published(published, monkeypatch,
 
 
 @pytest.mark.slow
-def test_verify_names_every_file_that_lacks_a_row(copied):
-    """Of all formats at once: sealed again, as a faulty writer leaves them."""
-    files = [file.name for file in listed(copied) if Path(file.name).suffix not in (".parquet", ".html")]
-    for name in files:
-        assert CUTS[Path(name).suffix](copied.place.bundle / name, "row")
-    sealed_again(copied.place.bundle)
-    findings = {finding.part: finding for finding in verify_release(copied.place)}
-    assert {part for part, finding in findings.items() if finding.fault} == {"bundle"}
-    assert all(f"OD-BUNDLE-INCOMPLETE: {name} has " in findings["bundle"].fault for name in files)
-    assert "publish every copy of the bundle again" in findings["bundle"].next_step
-
-
-@pytest.mark.slow
 def test_a_bundle_that_was_published_with_holes_is_named_and_made_whole(copied, published):
     """As earlier versions wrote CSV files: without the rows that have no distance. Nothing is drawn again."""
     for path in copied.place.bundle.rglob("flows_*.csv"):

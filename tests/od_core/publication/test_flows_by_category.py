@@ -5,10 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import itertools
-import json
 from contextlib import nullcontext
 from dataclasses import replace
-from fractions import Fraction
 from pathlib import Path
 
 import duckdb
@@ -20,25 +18,17 @@ from pysdmx.io import read_sdmx
 
 from od_core import Budget, Geography, InfTDARefined, OdError, PrivacyUnit, open_release, release_flows
 from od_core.evaluation.forecast import RepeatableNoise
-from od_core.flows.estimation import families, held_out, shrinkage
-from od_core.flows.estimation.held_out import _Losses
-from od_core.flows.estimation.shrinkage import Rule, shrink
-from od_core.flows.publishing import kind as flow_kind
 from od_core.flows.publishing import report
 from od_core.flows.publishing.flow_tables import FlowTables
 from od_core.flows.publishing.kind import FLOWS
 from od_core.flows.publishing.sdmx import category_identifier, dimension_identifiers
-from od_core.ledger.ledger import Ledger
-from od_core.ledger.release_key import ReleaseKey
-from od_core.privacy.budget import Cap
-from od_core.privacy.domain import PrivacyDomain
 from od_core.publication import database as database_module
 from od_core.published.verification import verify_release
 from od_core.records.segments import Breakdown
 from tests.od_core.ledger import ledger_rows
 from tests.od_core.publication import examples
 from tests.od_core.publication import test_kind_contract as contract
-from tests.od_core.publication.published_kinds import HOURS, MODES, Made, flows_by_category, publish
+from tests.od_core.publication.published_kinds import HOURS, MODES, Made
 
 pytestmark = pytest.mark.representatives(
     "test_the_*",
@@ -117,10 +107,6 @@ def test_the_certificate_states_every_measured_step(made):
     assert sum(level["measured_cells"] for level in levels) == sum(map(len, tables))
     dropped = [level for level in levels if level["measured_cells"] < level["public_cells"]]
     assert {level.get("breakdown") for level in dropped} == {None, "mode", "hour"}
-    sentence = made.facts["guarantee"]["segments"]
-    assert "mode (3 categories) and hour (3 categories)" in sentence
-    assert "A record whose mode is missing or not listed is faulty" in sentence
-    assert "A record whose hour is missing or not listed is counted as not stated." in sentence
 
 
 def test_the_codebook_says_that_segments_were_moved_to_their_profile(made, tmp_path):
@@ -206,16 +192,6 @@ def test_the_database_has_the_same_numbers(made):
     assert comments == []
 
 
-def test_the_database_is_spared_the_intervals_of_many_cells(made, monkeypatch):
-    """Pairs of areas, times categories."""
-    monkeypatch.setattr(flow_kind, "MOST_STORED", 3 * 5 * 2)
-    stored = FLOWS.tables(made.release, made.facts)["segment_intervals"].read_all().to_pandas()
-    sizes = dict(zip(LEVELS, (1, 2, 5), strict=True))
-    kept = {pair for pair in PAIRS if sizes[pair[0]] * sizes[pair[1]] <= 10}
-    assert {*zip(stored["origin_level"], stored["destination_level"], strict=True)} == kept
-    assert kept < {*PAIRS}
-
-
 def test_a_release_is_opened_from_the_database(made):
     opened = open_release(made.place.database)
     assert opened.plan.digest == made.release.plan.digest
@@ -291,45 +267,6 @@ def test_moved_trips_are_found_although_all_sums_agree(copied):
     found = faults(copied)
     assert found.keys() == {"files", "segments", "bundle", "database"}
     assert found["segments"] == "the flows by mode differ from the result of the measurements"
-
-
-@pytest.mark.usefixtures("written_once")
-@pytest.mark.parametrize("estimate", ["shrunk", "auto"])
-def test_a_release_with_shrunk_totals_is_published_read_back_and_verified(estimate, tmp_path, monkeypatch):
-    """The flows and their categories are estimated again from the measurements, with shrunk totals."""
-    monkeypatch.setattr(families, "_LEAST_LEARNED", 1)
-    monkeypatch.setattr(_Losses, "best", lambda *_: Rule(u=Fraction(1)))  # the table is too small to choose
-    key, ledger = ReleaseKey("commuters", "2001-06"), Ledger(tmp_path / "ledger.sqlite")
-    ledger.declare(PrivacyDomain("commuters", PrivacyUnit("trip"), Cap(rho=Fraction(9)), "a test"))
-    mechanism = InfTDARefined(keep_all_cap=1, estimate=estimate)
-    made = flows_by_category(geography=ledger_rows.ONE_LEVEL, mechanism=mechanism, ledger=ledger, release_id=str(key))
-    place, _ = publish(FLOWS, made, key, "commuters", tmp_path)
-    opened, rules = open_release(place.bundle), []
-    assert opened.plan.mechanism == mechanism
-    assert all(np.array_equal(opened.segments[name], trips) for name, trips in made.segments.items())
-    module = {"shrunk": shrinkage, "auto": held_out}[estimate]
-    monkeypatch.setattr(module, "shrink", lambda *given, areas: rules.append(given[-1]) or shrink(*given, areas=areas))
-    assert {finding.fault for finding in verify_release(place)} == {None}
-    assert set(rules) == {Rule() if estimate == "shrunk" else Rule(u=Fraction(1))}
-    stated = json.loads((place.bundle / "certificate.json").read_text())
-    assert stated.get("estimation") == (None if estimate == "shrunk" else {"rule": "mixture", "u": "1"})
-    for name in ("codebook.md", "report.html"):
-        words = (place.bundle / name).read_text()
-        assert ("small flows get at least 1 standard deviations of the noise" in words) == (estimate == "auto"), name
-
-
-def test_a_certificate_that_states_another_rule_than_the_measurements_choose_is_found(tmp_path, monkeypatch):
-    key, ledger = ReleaseKey("commuters", "2001-06"), Ledger(tmp_path / "ledger.sqlite")
-    ledger.declare(PrivacyDomain("commuters", PrivacyUnit("trip"), Cap(rho=Fraction(9)), "a test"))
-    monkeypatch.setattr(_Losses, "best", lambda *_: Rule())
-    mechanism = InfTDARefined(keep_all_cap=1, estimate="auto")
-    made = flows_by_category(geography=ledger_rows.ONE_LEVEL, mechanism=mechanism, ledger=ledger, release_id=str(key))
-    place, _ = publish(FLOWS, made, key, "commuters", tmp_path)
-    assert {finding.fault for finding in verify_release(place)} == {None}
-    other = Rule(u=Fraction(1))  # it gives the same flows, because the levels are too small to learn from
-    monkeypatch.setattr(_Losses, "best", lambda *_: other)
-    found = {finding.part for finding in verify_release(place) if finding.fault}
-    assert found == {"bundle"}
 
 
 def test_what_no_release_may_have_is_named(made):

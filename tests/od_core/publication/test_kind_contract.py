@@ -22,21 +22,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from od_core import Budget, Geography, Grid, OdError, PrivacyUnit, release_counts, release_stops
-from od_core.flows.publishing.kind import FLOWS
+from od_core import Budget, Geography, Grid, OdError, PrivacyUnit, release_stops
 from od_core.ledger.release_key import ReleaseKey
-from od_core.meaning.features import possible_formats
 from od_core.meaning.subject import Subject
 from od_core.publication import certify
 from od_core.publication import database as database_module
-from od_core.publication.bundle import as_published, bundle_faults, bundle_tables, staged_folder, write_bundle
+from od_core.publication.bundle import as_published, bundle_faults, staged_folder, write_bundle
 from od_core.publication.certify import certificate, context_of
 from od_core.publication.kind import Kind
 from od_core.publication.read_back import REPAIR
 from od_core.published import verification
 from od_core.published.opening import KINDS
 from od_core.published.verification import Published, verify_release
-from tests.od_core.ledger import ledger_rows
 from tests.od_core.publication.examples import ALL_FORMATS, RECORD, atlas_header, files_of
 from tests.od_core.publication.published_kinds import (
     EXAMPLES,
@@ -260,14 +257,6 @@ def test_a_bundle_of_other_figures_or_without_them_is_refused(copied):
     assert refusal(copied) == "OD-RELEASE-ABSENT"
     path.unlink()
     assert refusal(copied) == "OD-RELEASE-ABSENT"
-
-
-def test_a_certificate_with_steps_of_another_plan_is_refused(copied):
-    """They follow from the other facts of the plan."""
-    path = copied.place.bundle / "certificate.json"
-    refusals = {place: refusal(copied) for place in with_another(path, "plan", "steps")}
-    assert len(refusals) >= 4
-    assert refusals == dict.fromkeys(refusals, "OD-BUNDLE-CHANGED")
 
 
 @pytest.mark.representatives("boxes")
@@ -734,41 +723,3 @@ def certified(made: Made, release: Any) -> dict[str, Any]:
 def context_for(made: Made) -> Any:
     place = made.place
     return context_of(made.kind, place.ledger, made.example.key, made.example.series, place.releases)
-
-
-PLACED = ledger_rows.ZONES.assign(latitude=[1, 2, 3, 4, 5], longitude=[6, 7, 8, 9, 10])
-COORDINATES = ("latitude", "longitude")
-OF_KINDS: dict[str, tuple[Kind[Any], Callable[[], Any]]] = {
-    "flows": (
-        FLOWS,
-        lambda: flows(geography=Geography.from_frame(PLACED, ["region", "zone"], coordinates=COORDINATES)),
-    ),
-    "flows without coordinates": (FLOWS, flows),
-    "counts": (
-        FLOWS,
-        lambda: release_counts(
-            ledger_rows.FLOWS.rename(columns={"origin": "area", "trips": "count"})[["area", "count"]],
-            ledger_rows.GEOGRAPHY,
-            unit=PrivacyUnit("trip"),
-            budget=Budget(rho=2, delta="1e-8"),
-        ),
-    ),
-    "group sizes": (EXAMPLES["group sizes"].kind, EXAMPLES["group sizes"].make),
-    "boxes on a map": (EXAMPLES["boxes"].kind, EXAMPLES["boxes"].make),
-    "boxes": (
-        EXAMPLES["boxes"].kind,
-        lambda: release_stops(POINTS, (8,) * 4, unit=PrivacyUnit("trip"), budget=Budget(2), mechanism="privtree"),
-    ),
-}
-
-
-@pytest.mark.parametrize("of", OF_KINDS)
-def test_the_formats_that_are_possible_are_those_that_have_a_file(of: str) -> None:
-    kind, make = OF_KINDS[of]
-    release = make()
-    plan, key = release.plan, ReleaseKey("trips", "2001-06")
-    facts = partial(certificate, kind, release, key, "trips", [], record=RECORD)
-    names = [file.name for file in bundle_tables(kind, release, facts(formats=ALL_FORMATS))]
-    written = {name.split("/")[0] for name in names if not name.startswith("tables/") and "/" in name}
-    assert {*possible_formats(plan.table, plan.features)} == {"csv", *written}
-    assert facts()["formats"] == sorted({"csv", *written} - {"sdmx"})

@@ -425,17 +425,6 @@ def test_the_chart_of_group_sizes_has_the_released_numbers_within_their_band():
     assert (up <= lower).all()
 
 
-def test_the_largest_boxes_have_their_intervals():
-    example = examples()["boxes"]
-    largest = example.release.boxes.nlargest(20, "count", keep="first")
-    rows = page("boxes").tables[0]
-    assert rows[0][2] == "trips"
-    expected = zip(largest["count"], largest["count_lower"], largest["count_upper"], strict=True)
-    assert [row[2] for row in rows[1:]] == [f"{row[0]:,} ({interval_and_word(*row)})" for row in expected]
-    doubtful = int(((largest["count"] > 0) & (largest["count_lower"] == 0)).sum())
-    assert (f", of which {doubtful} may be none" in example.text) == (doubtful > 0)
-
-
 def test_the_maps_of_boxes_hold_all_their_trips():
     """Each box spread evenly over its part of the map; against a sum over the cells."""
     from od_core.stops.publishing import _density
@@ -686,16 +675,3 @@ def test_groups_of_places_far_away_are_in_boxes_unless_they_have_many_trips():
     assert (
         len(re.findall("<svg ", far_map([*near, ("d", "e", 9000), ("f", "a", 90)]))) == 2
     )  # one frame, in the picture
-
-
-def test_labels_of_a_map_do_not_overlap_and_leave_no_frame():
-    picture = far_map([(start, end, 100) for start in FAR for end in FAR if start != end])
-    labels = [
-        (float(x), float(y), text)
-        for x, y, text in re.findall(r'<text x="([^"]*)" y="([^"]*)" font-size="12"[^>]*>([^<]*)</text>', picture)
-    ]
-    assert {text for _, _, text in labels} == {*FAR}
-    for x, y, text in labels:
-        assert x >= 0
-        assert x + 8 * len(text) <= 720
-        assert not any(abs(x - u) < 8 and abs(y - v) < 14 for u, v, other in labels if other != text)
