@@ -7,7 +7,6 @@ import math
 from fractions import Fraction
 
 import numpy as np
-import pandas as pd
 import pytest
 from flint import arb
 
@@ -202,20 +201,6 @@ def test_the_gaussian_formula_alone_is_not_safe_on_integers(levels, too_much, al
     assert float(rho_for_epsilon_exact(Fraction(10), DELTA, uniform(levels), (2,) * levels)) == pytest.approx(
         allowed, rel=3e-4
     )
-
-
-def test_figures_of_the_flights():
-    """Largest fan-outs of the public geography; rho of the method's description at epsilon 0.1, 1, 10."""
-    zones = pd.read_csv("data/us_flights/airports.csv")
-    fan_outs = [zones["region"].nunique()]
-    for above, level in itertools.pairwise(["region", "division", "state", "airport"]):
-        fan_outs.append(int(zones.groupby(above)[level].nunique().max()))
-    shares = geography([fan_out for fan_out in fan_outs for _ in "do"])
-    for epsilon, figure in (("0.1", 2.3687e-4), ("1", 0.019215), ("10", 1.31814)):
-        rho = rho_for_epsilon_exact(Fraction(epsilon), DELTA, shares, (2,) * len(shares))
-        assert float(rho) == pytest.approx(figure, rel=3e-4)
-        levels = [(1 / (rho * share), 2) for share in shares]
-        assert oracle.delta_by_nearest(levels, float(epsilon), float(epsilon) / 2**17) <= 1.0001e-8
 
 
 @pytest.mark.representatives

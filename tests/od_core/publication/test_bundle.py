@@ -375,13 +375,6 @@ def test_a_bundle_keeps_the_format_that_its_certificate_states(whole):
     assert as_published(now | {"bundle_format": 3}, whole, certificate_digest(now)) == now
 
 
-def test_a_certificate_that_did_not_change_stays_as_it_is_made(whole):
-    """Pages have its facts in the order in which they are made, which the file has not."""
-    now = facts(release())
-    then = as_published(now, whole, certificate_digest(now))
-    assert json.dumps(then) == json.dumps(now)
-
-
 HALF_WRITTEN = (
     *(
         "tables/flows_zone_zone.csv",

@@ -447,11 +447,6 @@ def test_without_intervals_only_flows_are_listed(tmp_path):
     assert "This release has no intervals." in examples.atlas_header(place / "atlas.html")["notes"][0]
 
 
-def test_frictionless_validates_two_geographies(example_of):
-    report = frictionless.validate(str(example_of("unknown zones") / "datapackage.json"))
-    assert report.valid, report.flatten(["name", "type", "message"])[:5]
-
-
 def test_a_mechanism_that_releases_numbers_below_0_is_described_as_such(tmp_path):
     made = release_flows(
         examples.flows(examples.HOMES, examples.HOMES, size=5),
@@ -533,13 +528,3 @@ def test_the_certificate_is_as_its_schema_has_it(bundle, release):
         other = json.loads(json.dumps(stated))
         spoil(other)
         assert not validator.is_valid(other)
-
-
-def test_matrices_are_zero_where_nothing_is_listed(tmp_path):
-    """A period without trips: every cell of every matrix."""
-    made = examples.release("no trips")
-    tables = FlowTables.of(made, examples.facts(made, intervals=False))
-    with (tmp_path / "none.omx").open("wb") as target:
-        omx.write_matrices(tables.pairs[-1], target)
-    with openmatrix.open_file(str(tmp_path / "none.omx")) as file:
-        assert np.array_equal(file["trips"][:], np.zeros((7, 7)))

@@ -308,16 +308,6 @@ def test_a_release_stored_again_changes_nothing(copied, all_published):
     assert everything(place.database) == before
 
 
-@pytest.mark.slow
-def test_the_order_in_which_releases_are_stored_does_not_matter(all_published, tmp_path):
-    """In a folder that is not there yet."""
-    database = tmp_path / "deep" / "release.duckdb"
-    for made in reversed(all_published.values()):
-        made.kind.store(database, made.release, made.place.key, made.facts)
-        assert list(made.kind.differing(database, made.release, made.place.key, made.facts)) == []
-    assert everything(database) == everything(made.place.database)
-
-
 @pytest.mark.representatives("flows-unbounded", "boxes-bounded")
 @pytest.mark.parametrize("neighbours", ["bounded", "unbounded"])
 def test_other_figures_under_the_same_name_are_refused(copied, neighbours):

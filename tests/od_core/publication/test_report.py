@@ -46,12 +46,10 @@ from od_core.publication.number_formats import (
     MUTED,
     PAPER,
     SHADES,
-    Scale,
     ink_on,
     interval_and_word,
     rounded,
     signed,
-    size_classes,
 )
 from od_core.publication.templates import data_address
 from tests.od_core.doubles import SeededNoise
@@ -459,23 +457,6 @@ def test_the_same_release_gives_the_same_bytes_and_names_no_software(contents):
     example = examples()[contents]
     other = replace(example, certificate=example.certificate | {"software": {"od-release": "9", "numpy": "8"}})
     assert other.text == example.text == replace(example).text
-
-
-@pytest.mark.parametrize(("most", "steps"), [(0, (1,)), (2, (1,)), (9, (1, 3)), (10, (1, 3, 10)), (99, (1, 3, 10, 30))])
-def test_shades_grow_with_the_numbers(most, steps):
-    scale = Scale.up_to(most)
-    assert scale.steps == steps
-    shades = [scale.shade(value) for value in range(most + 1)]
-    assert shades == sorted(shades)
-    assert shades[0] == 0
-    assert shades[-1] == (len(SHADES) - 1 if most else 0)
-    assert len(Scale.up_to(10**9).steps) == len(SHADES) - 1
-    assert scale.shade(steps[-1] * (1 - 1e-12)) == scale.shade(steps[-1])
-
-
-def test_classes_of_size_leave_no_gap():
-    assert size_classes(11) == [(1, 1), (2, 3), (4, 10), (11, 30)]
-    assert size_classes(1) == size_classes(0) == [(1, 1)]
 
 
 UNIT = PrivacyUnit("trip")

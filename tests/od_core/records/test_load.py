@@ -222,10 +222,3 @@ def test_records_that_do_not_fit_the_memory_stay_in_the_confidential_folder(load
     assert len(folders) >= 2
     assert all(target.parent in folder.parents for folder in folders)
     assert list(target.parent.iterdir()) == [target]
-
-
-def test_the_file_that_is_named_is_the_file_that_is_read(loaded, written):
-    """Signs that stand for many files elsewhere are a part of a name here."""
-    written([("origin", "destination"), ("wrong", "wrong")], "trips1.csv")
-    source = written([("origin", "destination"), ("aa", "ba")], "trips[1].csv")
-    assert rows_of(loaded(source), "origin", "destination") == [("aa", "ba")]
