@@ -423,6 +423,17 @@ def test_the_chart_of_group_sizes_has_the_released_numbers_within_their_band():
     assert (up <= lower).all()
 
 
+def test_the_largest_boxes_have_their_intervals():
+    example = examples()["boxes"]
+    largest = example.release.boxes.nlargest(20, "count", keep="first")
+    rows = page("boxes").tables[0]
+    assert rows[0][2] == "trips"
+    expected = zip(largest["count"], largest["count_lower"], largest["count_upper"], strict=True)
+    assert [row[2] for row in rows[1:]] == [f"{row[0]:,} ({interval_and_word(*row)})" for row in expected]
+    doubtful = int(((largest["count"] > 0) & (largest["count_lower"] == 0)).sum())
+    assert (f", of which {doubtful} may be none" in example.text) == (doubtful > 0)
+
+
 def test_the_maps_of_boxes_hold_all_their_trips():
     """Each box spread evenly over its part of the map; against a sum over the cells."""
     from od_core.stops.publishing import _density
