@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 
 import pytest
 
-from od_core.flows import measuring, release
+from od_core.flows import measuring
 from od_core.flows.estimation import intervals
 from od_core.flows.estimation import levels as noisy_levels
 from od_core.flows.estimation.levels import estimate
@@ -63,19 +62,6 @@ def forget_that_a_category_may_be_unlisted(monkeypatch: pytest.MonkeyPatch) -> N
         return may_have(replace(self, has_unknown_categories=True), standing)
 
     monkeypatch.setattr(Neighbours, "may_have", forgetful)
-
-
-def draw_a_breakdown_before_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the second query of a plan, which counts the root by segment, be drawn before the first."""
-    run = measuring.measure_levels
-
-    def hasty(plan, steps, root, trips, noise, measurements):  # type: ignore[no-untyped-def]
-        step = plan.steps[1]
-        draw = measuring.measure
-        measurements.once(step, partial(draw, plan, step, None, trips, noise))
-        return run(plan, steps, root, trips, noise, measurements)
-
-    monkeypatch.setattr(release, "measure_levels", hasty)
 
 
 def select_nodes_by_one_category(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,11 +18,9 @@ from od_core import (
     Grid,
     OdError,
     PrivacyUnit,
-    Release,
     Trajectories,
     plan_release,
     plan_stops,
-    release_counts,
     release_flows,
 )
 from od_core.evaluation.metrics import Truth
@@ -111,16 +109,6 @@ def test_a_release_shows_the_flows_of_a_coarse_level_and_what_it_cost(mechanism:
         for name, *_ in shown[1:]
     ]
     assert order == sorted(order, reverse=True)
-
-
-def test_many_areas_have_no_map_and_one_hierarchy_has_one_column() -> None:
-    many = Geography.from_frame(pd.DataFrame({"zone": [f"Z{zone}" for zone in range(65)]}), levels=["zone"])
-    flows = pd.DataFrame({"origin": ["Z1"], "destination": ["Z2"], "trips": [100]})
-    assert len(tables(release_flows(flows, many, **USUAL))) == 1  # type: ignore[arg-type]
-    records = pd.DataFrame({"area": ["Z00"] * 90 + ["Z11"] * 3})
-    counts: Release = release_counts(records, GEOGRAPHY, **USUAL)  # type: ignore[arg-type]
-    _, shown = tables(counts)
-    assert [len(row) for row in shown] == [2] * 4
 
 
 def test_what_is_confidential_shows_nothing() -> None:

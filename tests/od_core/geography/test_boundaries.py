@@ -344,14 +344,6 @@ def test_two_boundaries_of_a_zone_are_refused(tmp_path):
         read_boundaries(path, "code")
 
 
-def test_other_coordinate_systems_are_refused(tmp_path):
-    shapes = np.array([shapely.to_wkb(square(0, 0))], dtype=object)
-    codes = [np.array(["a"], dtype=object)]
-    pyogrio.raw.write(tmp_path / "s.gpkg", shapes, codes, ["code"], geometry_type="Polygon", crs="EPSG:3857")
-    with pytest.raises(OdError, match="EPSG:3857, not in WGS 84"):
-        read_boundaries(tmp_path / "s.gpkg", "code")
-
-
 @pytest.mark.parametrize(
     ("content", "code"),
     [(None, "OD-FILE-MISSING"), ("{", "OD-GEOGRAPHY-BOUNDARIES"), ("a,b\n", "OD-GEOGRAPHY-BOUNDARIES")],
@@ -374,11 +366,6 @@ def test_another_property_is_named(tmp_path):
 def test_a_list_of_all_areas_has_no_boundaries():
     with pytest.raises(OdError, match="cannot have"):
         ZoneList("areas.csv", LEVELS, parents=("area", "parent"), boundaries={LEVELS[-1]: ("s.geojson", "code")})
-
-
-def test_an_added_area_for_unknown_places_has_no_boundary(tmp_path, listed):
-    geography = with_unknown_area(listed.geography(tmp_path), "?")
-    assert [zone for zone, shape in zip(geography.zones, geography.boundaries, strict=True) if shape is None] == ["?"]
 
 
 THREE = ("part", "region", "zone")
@@ -451,44 +438,3 @@ def test_wrong_boundaries_of_levels_are_refused(tmp_path):
     same = PARTS.rename(columns={"zone": "part: boundary"}).assign(shape=two["shape"][0])
     with pytest.raises(OdError, match="a level is called 'part: boundary'"):
         Geography.from_frame(same, ("part", "region", "part: boundary"), boundaries={"part": "shape"})
-
-
-def test_the_airports_of_the_shipped_series_lie_in_their_states():
-    """Found by the number of borders that a ray crosses. Those on a border or a coast may be two kilometres beyond."""
-    folder = Path(__file__).parents[3] / "data" / "us_flights"
-    features = json.loads((folder / "states.geojson").read_text(encoding="utf-8"))["features"]
-    airports = pd.read_csv(folder / "airports.csv")
-    assert {(one["properties"]["state"], one["properties"]["name"]) for one in features} == {
-        *airports[["state", "state_name"]].itertuples(index=False, name=None)
-    }
-    rings_of = {one["properties"]["state"]: _rings(one["geometry"]) for one in features}
-    beyond = []
-    for _, airport in airports.iterrows():
-        place = np.array([airport["longitude"], airport["latitude"]])
-        inside = {state for state, lines in rings_of.items() if sum(_crossings(line, place) for line in lines) % 2}
-        if inside != {airport["state"]}:
-            beyond.append(airport["zone"])
-            assert min(_kilometres(line, place) for line in rings_of[airport["state"]]) < 2
-    assert len(beyond) <= 8
-
-
-def _rings(geometry: dict) -> list[np.ndarray]:
-    polygons = geometry["coordinates"] if geometry["type"] == "MultiPolygon" else [geometry["coordinates"]]
-    return [np.array(ring) for polygon in polygons for ring in polygon]
-
-
-def _crossings(ring: np.ndarray, place: np.ndarray) -> int:
-    """Number of sides of a closed ring that lie east of a place and cross its parallel."""
-    (x, y), (u, v) = ring[:-1].T, ring[1:].T
-    crosses = (y > place[1]) != (v > place[1])
-    east = x[crosses] + (place[1] - y[crosses]) / (v[crosses] - y[crosses]) * (u[crosses] - x[crosses]) > place[0]
-    return int(east.sum())
-
-
-def _kilometres(ring: np.ndarray, place: np.ndarray) -> float:
-    """Distance of a place to a ring, on a plane that touches the Earth there."""
-    degree = 111.2 * np.array([np.cos(np.radians(place[1])), 1])
-    start, side = (ring[:-1] - place) * degree, np.diff(ring, axis=0) * degree
-    length = np.maximum((side**2).sum(axis=1), 1e-12)
-    along = np.clip(-(start * side).sum(axis=1) / length, 0, 1)
-    return float(np.hypot(*(start + along[:, None] * side).T).min())

@@ -49,13 +49,6 @@ def test_distances_are_those_of_the_haversine_formula(places):
     assert (abs(found - expected) <= np.where(expected > 20_000, 1, 0.0006)).all()
 
 
-def test_distances_that_are_known():
-    """From the pole to the equator is a quarter of the circle; across the 180th meridian is no way around."""
-    found = between([(90, 0), (0, 77), (0, -179.5), (0, 179.5)])
-    assert found[0, 1] == pytest.approx(RADIUS * math.pi / 2, abs=0.001)
-    assert found[2, 3] == pytest.approx(RADIUS * math.pi / 180, abs=0.001)
-
-
 def test_the_mean_place_of_an_area_is_in_the_middle_of_its_zones():
     """Also across the 180th meridian; zones without coordinates do not count, and areas without any have no place."""
     zones = pd.DataFrame(

@@ -73,14 +73,6 @@ def test_the_periods_of_a_user_add_up(tmp_path):
     assert (balance.period, balance.spent, balance.releases) == ("all", 2 * TENTH, 2)
 
 
-def test_the_periods_of_a_user_period_do_not(tmp_path):
-    unit = PrivacyUnit("user_period", "unbounded", "person", 2)
-    ledger = declared(tmp_path, Cap(rho=TENTH), unit)
-    for month in range(1, 13):
-        ledger.reserve(key(f"2001-{month:02d}"), "commuters", small_plan(TENTH, unit=unit))
-    assert {balance.left for balance in ledger.balances()} == {0}
-
-
 def test_a_lost_draw_is_charged_to_all_its_periods(tmp_path):
     ledger = declared(tmp_path, Cap(rho=Fraction(1)))
     ledger.reserve(key("2001"), "commuters", small_plan(TENTH))

@@ -202,16 +202,6 @@ def test_a_row_that_was_charged_too_little_is_found(ledger, key):
     assert len(rows(ledger.path)) == whole + 1
 
 
-def test_exact_numbers_are_entered_with_the_publication(ledger, key):
-    ledger.reserve(key, "commuters", PLAN)
-    for step in PLAN.steps:
-        ledger.start_draw(key, step.level)
-        finish(ledger, key, step.level, DIGEST)
-    assert ledger.publication(key).get("exact", {}) == {}
-    ledger.publish(key, DIGEST, {"trips": 348})
-    assert ledger.publication(key).get("exact", {}) == {"trips": 348}
-
-
 OTHER_PLANS = {
     "rho": ({"rho": Fraction(2, 7)}, "rho, steps"),
     "delta": ({"delta": "1e-9"}, "delta"),

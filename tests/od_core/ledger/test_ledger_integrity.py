@@ -169,7 +169,7 @@ def test_a_changed_byte_of_a_row_is_found(history, how, flip):
 def test_a_changed_byte_anywhere_is_found_or_changes_nothing(history):
     """In tables of contents, headers and empty space too."""
     whole, before, generator = history.read_bytes(), rows(history), np.random.default_rng(20010602)
-    for place in (*range(0, 100, 7), *generator.integers(100, len(whole), 100)):
+    for place in (*range(0, 100, 7), *generator.integers(100, len(whole), 40)):
         history.write_bytes(whole[:place] + bytes([whole[place] ^ 0x10]) + whole[place + 1 :])
         assert refusal(history) is not None or rows(history) == before, f"byte {place}"
 
@@ -194,7 +194,7 @@ def test_a_damaged_file_is_broken_and_left_alone(history, damage):
 
 @pytest.mark.usefixtures("engine")
 def test_a_ledger_older_than_its_newest_row_is_refused(ledger, key):
-    """Any copy from before the last transition, at its first use and in an open ledger; the newest one is taken."""
+    """The copy before each transition, and any at the end, at first use and in an open ledger; the newest is taken."""
     copies = [b"", saved(ledger.path)]
     steps = [lambda: ledger.reserve(key, "commuters", small_plan())]
     for level in (1, 2, 3, 4):
@@ -202,10 +202,11 @@ def test_a_ledger_older_than_its_newest_row_is_refused(ledger, key):
             lambda level=level: ledger.start_draw(key, level),
             lambda level=level: finish(ledger, key, level, "0"),
         ]
-    for step in (*steps, lambda: ledger.publish(key, "0" * 64), lambda: ledger.declare(domain(2, "census year"))):
+    steps += [lambda: ledger.publish(key, "0" * 64), lambda: ledger.declare(domain(2, "census year"))]
+    for step in steps:
         step()
         copies.append(saved(ledger.path))
-        for older in copies[:-1]:
+        for older in copies[:-1] if step is steps[-1] else copies[-2:-1]:
             put_back(ledger.path, older)
             assert refusal(ledger.path) == "OD-LEDGER-ROLLED-BACK"
             with pytest.raises(OdError, match="OD-LEDGER-ROLLED-BACK"):
@@ -375,10 +376,10 @@ def test_what_is_read_for_a_release_does_not_grow_with_the_ledger(ledger, monkey
         ]
         return [entries for entries, _ in whole], own
 
-    _, second, *others = [release(number) for number in range(8)]
+    _, second, *others = [release(number) for number in range(5)]
     assert all(other == second for other in others)
     periods = [key.period for key in ledger.published()]
-    assert len(periods) == 8
+    assert len(periods) == 5
     assert counted(lambda: ledger.remaining(data_set, periods))[0] == 3  # the data set, twice, and its cap
     assert counted(lambda: ledger.published(series="commuters"))[0] == 0
     assert counted(ledger.states)[0] == 0

@@ -124,16 +124,6 @@ def test_what_is_refused_writes_and_draws_nothing(ledger, drawn, code):
     assert not list(ledger.path.parent.rglob("*.parquet"))
 
 
-def test_a_subclass_of_the_backend_is_not_the_backend(ledger):
-    class Quiet(OpenDPNoise):
-        def draw(self, variance, level, first, size):
-            return np.zeros(size, dtype=np.int64)
-
-    with pytest.raises(OdError, match="OD-NOISE-UNCERTIFIED"):
-        released(ledger, noise=Quiet())
-    assert charged(ledger.path) == 0
-
-
 @pytest.mark.parametrize(("with_ledger", "release_id"), [(True, None), (False, R1)])
 def test_ledger_and_release_id_go_together(ledger, with_ledger, release_id):
     with pytest.raises(OdError) as refused:

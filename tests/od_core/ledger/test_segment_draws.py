@@ -29,7 +29,6 @@ from tests.od_core.ledger.ledger_rows import (
     rows,
     states,
 )
-from tests.od_core.mutants import draw_a_breakdown_before_its_turn
 
 R1 = "commuters/2001-06/r1"
 RHO = Fraction(3, 7)
@@ -120,12 +119,6 @@ def test_every_query_is_drawn_and_charged_once_and_replayed(tmp_path, drawn):
     assert kinds[: len(NUMBERS)] == ["RESERVED"] * len(NUMBERS)
     assert content(ledger, released(ledger)) == first
     assert (rows(ledger.path), len(drawn)) == (history, count)
-
-
-def test_a_query_that_is_drawn_before_its_turn_is_found(tmp_path, drawn, monkeypatch):
-    draw_a_breakdown_before_its_turn(monkeypatch)
-    with pytest.raises(AssertionError):
-        draws_once_in_order(tmp_path, drawn)
 
 
 @pytest.mark.representatives("1", "14")

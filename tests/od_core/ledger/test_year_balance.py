@@ -10,7 +10,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from od_core import Budget, OdError, PrivacyUnit, Uncounted, plan_release, release_stops
+from od_core import Budget, OdError, PrivacyUnit, Uncounted, plan_release
 from od_core.errors import BudgetExceeded
 from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import following
@@ -240,18 +240,6 @@ def test_a_release_of_several_elementary_periods_is_refused(tmp_path):
     for period in ("2001", "2001-Q2", "2001-01--2001-02"):
         with pytest.raises(OdError, match=r"OD-DOMAIN-PERIOD: a release of .* spans several"):
             reserve(ledger, period)
-    assert ledger.balances() == []
-
-
-def test_what_is_charged_in_epsilon_is_refused(tmp_path):
-    """Of a year of a user, only rho adds up."""
-    with pytest.raises(OdError, match=r"OD-UNIT-YEAR: .* charged in epsilon and delta") as refused:
-        plan_release(GEOGRAPHY, unit=UNIT, budget=Budget(epsilon=1, delta="1e-8"), mechanism="stability_histogram")
-    assert "user_period" in refused.value.next_step
-    ledger = declared(tmp_path, 1)
-    points = np.zeros((4, 4), dtype=np.int64)
-    with pytest.raises(OdError, match="OD-STOPS-UNIT"):
-        release_stops(points, (8,) * 4, unit=UNIT, budget=Budget(1), ledger=ledger, release_id="commuters/2001-01/r1")
     assert ledger.balances() == []
 
 

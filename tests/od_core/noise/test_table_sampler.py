@@ -16,10 +16,9 @@ import flint
 import numpy as np
 import pytest
 
-from od_core import NoiseSource, OdError
+from od_core import OdError
 from od_core.noise import table_sampler as certified_law
 from od_core.noise import table_sampler as table_noise
-from od_core.noise.backends import backend_name, noise_named
 from od_core.noise.table_sampler import (
     MAX_TABLE_VARIANCE,
     DiscreteGaussian,
@@ -355,16 +354,6 @@ def test_laplace_scales_of_no_table_are_refused(scale):
 def test_the_backend_says_beforehand_how_wide_it_draws():
     assert TableNoise.largest_variance == MAX_TABLE_VARIANCE
     TableNoise().draw(Fraction(TableNoise.largest_variance), 1, 0, 3)
-
-
-def test_the_table_is_a_backend_and_a_changed_one_is_not():
-    class Quieter(TableNoise):
-        def draw(self, variance, level, first, size):
-            return super().draw(variance / 4, level, first, size)
-
-    assert backend_name(noise_named("table")) == "table"
-    assert isinstance(noise_named("table"), NoiseSource)
-    assert backend_name(Quieter()) is None
 
 
 @pytest.mark.parametrize("name", ["draw", "draw_laplace", "largest_variance", "anything"])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import operator
 from decimal import Decimal
 from fractions import Fraction
 from itertools import pairwise
@@ -66,12 +64,6 @@ def test_explicit_shares_are_taken_as_they_are(weights):
         Budget(1, 1e-8, shares=shares).level_shares([2] * (len(shares) + 1), "uniform")
 
 
-def test_decimal_shares_sum_to_one_though_their_floats_do_not():
-    shares = [0.1] * 10
-    assert functools.reduce(operator.add, shares) != 1
-    assert Budget(1, 1e-8, shares=shares).level_shares([2] * 10, "uniform") == (Fraction(1, 10),) * 10
-
-
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [
@@ -113,16 +105,6 @@ def test_refuses_what_is_no_budget(arguments, code):
         Budget(**{"delta": 1e-8} | arguments)
     assert error.value.code == code
     assert "\n" not in str(error.value)
-
-
-def test_unknown_names_come_with_the_nearest_known_and_it_is_a_valid_one():
-    with pytest.raises(OdError, match="did you mean 'tight'"):
-        Budget(1, 1e-8, conversion="tigth")
-    with pytest.raises(OdError, match="did you mean 'uniform'"):
-        Budget(1, 1e-8, shares="unifrom")
-    with pytest.raises(OdError) as error:
-        Budget(1, 1e-8, shares="geometric")  # known, but as a pair with its ratio
-    assert "did you mean 'geometric'" not in str(error.value)
 
 
 def test_pure_privacy_is_refused_because_gaussian_noise_cannot_give_it():

@@ -7,7 +7,6 @@ import math
 from fractions import Fraction
 
 import numpy as np
-import pandas as pd
 import pytest
 from flint import arb
 
@@ -204,20 +203,6 @@ def test_the_gaussian_formula_alone_is_not_safe_on_integers(levels, too_much, al
     )
 
 
-def test_figures_of_the_flights():
-    """Largest fan-outs of the public geography; rho of the method's description at epsilon 0.1, 1, 10."""
-    zones = pd.read_csv("data/us_flights/airports.csv")
-    fan_outs = [zones["region"].nunique()]
-    for above, level in itertools.pairwise(["region", "division", "state", "airport"]):
-        fan_outs.append(int(zones.groupby(above)[level].nunique().max()))
-    shares = geography([fan_out for fan_out in fan_outs for _ in "do"])
-    for epsilon, figure in (("0.1", 2.3687e-4), ("1", 0.019215), ("10", 1.31814)):
-        rho = rho_for_epsilon_exact(Fraction(epsilon), DELTA, shares, (2,) * len(shares))
-        assert float(rho) == pytest.approx(figure, rel=3e-4)
-        levels = [(1 / (rho * share), 2) for share in shares]
-        assert oracle.delta_by_nearest(levels, float(epsilon), float(epsilon) / 2**17) <= 1.0001e-8
-
-
 @pytest.mark.representatives
 @pytest.mark.parametrize("cells", [1, 2])
 @pytest.mark.parametrize("delta", ["1e-6", "1e-8", "1e-12"])
@@ -275,13 +260,6 @@ def test_epsilon_holds_its_delta_and_is_the_least(rho, cells):
     epsilon = epsilon_exact(tuple(release), DELTA)
     assert delta_exact(release, epsilon) <= DELTA < delta_exact(release, epsilon * (1 - Fraction(1, 10**6)))
     assert epsilon < epsilon_tight(Fraction(rho), DELTA)
-
-
-def test_epsilon_of_the_rho_of_an_epsilon():
-    for epsilon in (Fraction(1, 10), Fraction(1), Fraction(10)):
-        shares = geography([4, 4, 3, 3, 9, 9, 60, 60])
-        rho = rho_for_epsilon_exact(epsilon, DELTA, shares, (2,) * len(shares))
-        assert epsilon * Fraction("0.999") < epsilon_exact(tuple(variances(rho, shares, 2)), DELTA) <= epsilon
 
 
 def test_delta_below_1e_12_is_not_defined():

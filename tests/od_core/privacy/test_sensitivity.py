@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from od_core import Geography, PrivacyUnit
 from od_core.geography.flow_tree import FlowTree, Pairs
-from od_core.privacy.neighbours import Acceptance, Neighbours, Standing, sensitivity_squared
+from od_core.privacy.neighbours import Acceptance, Neighbours, Standing
 from od_core.records.counting import count_trips
 from od_core.records.counts import TripCounts
 from tests.od_core.mutants import forget_that_a_record_may_leave
@@ -217,14 +217,3 @@ def test_a_worst_case_attains_the_sensitivity_at_every_level(unit, order):
     before, moved, left = (level_counts(tree, others + rows, unit) for rows in (one, after, gone))
     assert [int(((a - b) ** 2).sum()) for a, b in zip(before, moved, strict=True)][1:] == limits[1:]
     assert int((before[0] - left[0])[0]) ** 2 == limits[0]
-
-
-def test_m_distinct_trips_may_share_a_cell_above_the_leaves():
-    """Why distinct trips do not lower the sensitivity to 2m: four of them are one cell of the first level."""
-    zones = [("a", f"a{k}") for k in range(4)] + [("b", f"b{k}") for k in range(4)]
-    tree = FlowTree(geography_of(zones), geography_of(zones))
-    unit = PrivacyUnit("user", column="person", max_trips=4)
-    one, another = [[("p", side + str(k), side + str(k), True, None) for k in range(4)] for side in "ab"]
-    changes = squared_changes(tree, one, another, unit)
-    assert changes[1] == sensitivity_squared(unit) == 32
-    assert changes[-1] == 8

@@ -167,27 +167,6 @@ def test_all_neighbours_keep_the_promise_at_the_paper_s_threshold(epsilon, delta
         assert not keeps
 
 
-@pytest.mark.parametrize(
-    ("m", "relation", "epsilon", "t", "delta"),
-    [
-        (1, "bounded", "0.1", 384, "2.5e-9"),
-        (1, "bounded", "1", 40, "2.1e-9"),
-        (1, "bounded", "10", 5, "2.0e-9"),
-        (4, "bounded", "1", 154, "1.1e-8"),
-        (4, "bounded", "10", 17, "6.8e-8"),
-        (20, "bounded", "1", 766, "5.0e-8"),
-        (20, "bounded", "10", 78, "2.8e-7"),
-        (20, "unbounded", "10", 40, "2.8e-5"),
-    ],
-)
-def test_the_delta_of_the_paper_s_threshold(m, relation, epsilon, t, delta):
-    """Delta 1e-8 is asked for; the numbers stand in docs/explanation/noise.md."""
-    scale = laplace_scale(users(m, relation), Fraction(epsilon))
-    assert by_the_paper(scale, Fraction("1e-8")) == t
-    largest = max(float(seen(partition, t, scale)) for partition in ((m,), (1,) * m))
-    assert f"{largest:.1e}".replace("e-0", "e-") == delta
-
-
 @pytest.mark.parametrize("scale", ["1/50", "1/3", "1", "7/2", "20", "66.7", "1234.5"])
 def test_nine_in_ten_values_are_within_the_reach_and_fewer_within_one_less(scale):
     """By the sum of the probabilities themselves, which fall below the last digit of a float at 50 scales."""

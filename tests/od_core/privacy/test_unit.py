@@ -8,8 +8,6 @@ import pytest
 
 from od_core import OdError, PrivacyUnit
 from od_core.privacy.neighbours import NO_FAULTS, Acceptance, Neighbours, sensitivity_squared
-from od_core.publication.certify import clauses
-from tests.od_core.publication.examples import of_unit
 
 # unit, m, relation: squared sensitivity of a measured level, and of the root where a record may leave the release.
 TABLE = [
@@ -77,17 +75,6 @@ def test_users_without_trips_of_the_year_left_are_a_reason_for_no_record_under_t
     Acceptance().refuse_empty(0, unit)
 
 
-@pytest.mark.parametrize("most", [3, 4, 1000])
-@pytest.mark.parametrize("pattern", ["[0-9a-f]{4}", "a|b", "(?i)x+", r"\d{3}", " é "])
-def test_a_unit_of_a_year_states_its_bounds_and_its_pattern(most, pattern):
-    unit = of_a_year(max_trips_year=most, id_pattern=pattern)
-    assert unit.year_facts() == {"max_trips_year": most, "id_pattern": pattern}
-    assert unit.spans_periods
-    change = clauses(of_unit(unit, may_leave=False))["change"]
-    assert f"of which at most 3 in each period and {most} in the year are counted" in change
-    assert "in the same year" in change
-
-
 WRONG_YEARS = {
     "OD-UNIT-MAX-TRIPS-YEAR": [{"max_trips_year": value} for value in (None, 0, 2, -7, True, 7.0, "7")],
     "OD-UNIT-ID-PATTERN": [{"id_pattern": value} for value in (None, "", "[0-9", "a)(b", "(?=a)", "a\\", r"\Qa", 7)],
@@ -132,10 +119,3 @@ def test_refuses_units_that_promise_nothing_definite(arguments, code):
     with pytest.raises(OdError) as error:
         PrivacyUnit(**arguments)
     assert error.value.code == code
-
-
-def test_unknown_names_come_with_the_nearest_known():
-    with pytest.raises(OdError, match="did you mean 'user_period'"):
-        PrivacyUnit("user_perod", column="id", max_trips=1)
-    with pytest.raises(OdError, match="did you mean 'unbounded'"):
-        PrivacyUnit("trip", "unbound")

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
 from importlib.resources import files
 
 import pytest
 
-from od_core import Budget, Geography, PrivacyUnit, open_release, plan_release, release_flows
+from od_core import Budget, PrivacyUnit, open_release, release_flows
 from od_core.flows.publishing.kind import FLOWS
 from od_core.ledger.ledger import Ledger
-from od_core.ledger.release_key import ReleaseKey
-from od_core.meaning.subject import Subject
 from od_core.noise.opendp import OpenDPNoise
 from od_core.privacy.budget import Cap, Spent
 from od_core.privacy.domain import PrivacyDomain
@@ -29,16 +26,12 @@ from od_core.publication.certificate import (
     StatedSpent,
 )
 from od_core.publication.certify import guarantee_sentences
-from od_core.publication.tables import BundleFile
-from od_core.publication.templates import filled, filled_data
-from tests.od_core.mutants import forget_that_a_record_may_leave
-from tests.od_core.oracles.conversions import digits_tight, epsilon_tight
+from tests.od_core.oracles.conversions import digits_tight
 from tests.od_core.oracles.privacy_loss import delta_by_halves
 from tests.od_core.publication.examples import (
     HOMES,
     KEY,
     KINDS,
-    RECORD,
     TWO_LEVELS,
     WORKS,
     facts,
@@ -115,30 +108,6 @@ def test_numbers_are_those_of_the_plan(kind):
         assert Fraction(level["rho"]) >= Fraction(level["rho_exact"])
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_it_says_what_was_released_and_how(kind):
-    made = release(kind)
-    key = ReleaseKey("commuters", "2001-06", 7)
-    certificate = facts(made, key, record=replace(RECORD, measured_at="2001-07-04T00:00:00+00:00"))
-    assert (certificate["release"], certificate["data_set"]) == ("commuters/2001-06/r7", "survey")
-    assert (certificate["period"], certificate["revision"]) == ("2001-06", 7)
-    assert certificate["measured_at"] == "2001-07-04T00:00:00+00:00"
-    assert certificate["plan"] == made.plan.facts()
-    assert certificate["plan_digest"] == made.plan.digest
-    assert certificate["noise"] == "opendp"
-    assert certificate["checks"] == [
-        {"subject": "flows", "check": "sum to n", "passed": True},
-        {"subject": "levels/estimate_1", "check": "whole numbers", "passed": True},
-    ]
-    assert certificate["software"].keys() >= {"od-release", "opendp", "numpy", "duckdb"}
-    said = certificate["guarantee"]
-    bounded = made.plan.unit.neighbours == "bounded"
-    assert ("replaced by any other" if bounded else "added or removed") in said["protected"]
-    assert ("which is published exactly" in said["not_protected"]) == bounded
-    assert "one with 40 trips in the period: epsilon" in said["not_protected"]
-    assert "any of its trips is faulty" in said["input"]
-
-
 DELTA = Fraction(1, 3 * 10**8)
 RHOS = [Fraction(1, 100), Fraction(1, 7), Fraction("0.5"), Fraction(1), Fraction(2), Fraction(22, 7)]
 
@@ -192,17 +161,6 @@ def test_a_year_is_said_in_numbers(kind, rho):
     assert exact <= stated(said["not_protected"], YEAR) <= exact * Fraction(1001, 1000)
 
 
-def test_a_year_of_epsilon_1_is_3_75():
-    """12 months of user_period at epsilon 1 each, delta 1e-8, by the formula of Corollary 13 in plain floats."""
-    geography_, delta = geography(), Fraction(1, 10**8)
-    unit, budget = PrivacyUnit("user_period", column="person", max_trips=4), Budget(epsilon=1, delta=delta)
-    spent = plan_release(geography_, unit=unit, budget=budget, acceptance=NO_FAULTS).spent
-    said = stated(guarantee_sentences(of_unit(unit), spent, Acceptance())["not_protected"], YEAR)
-    assert epsilon_tight(float(spent.rho), 1e-8) == pytest.approx(1, abs=1e-9)
-    assert float(said) == pytest.approx(epsilon_tight(12 * float(spent.rho), 1e-8), rel=1e-3)
-    assert round(float(said), 2) == 3.75
-
-
 OF_USER = "whether all trips of one user, of which at most 3 in each release are counted, were"
 OF_PERIOD = OF_USER.replace("user,", "user in one elementary period,")
 CHANGES = {
@@ -237,69 +195,6 @@ def test_the_sentences_are_those_of_the_unit(kind, neighbours):
         assert "without a user id is faulty" in said["contribution"]
 
 
-@pytest.mark.parametrize(("whole", "cap"), [(False, "between the same two zones"), (True, "in the same zone")])
-@pytest.mark.parametrize("kind", ["user", "user_year"])
-def test_a_pair_cap_is_of_each_release_and_of_a_zone_where_there_is_one_hierarchy(whole, cap, kind):
-    year = (8, "[0-9]+") if kind == "user_year" else (None, None)
-    unit, other = PrivacyUnit(kind, "bounded", "who", 3, None, *year, 1), Geography.whole() if whole else None
-    plan = plan_release(geography(), unit=unit, budget=BUDGET, destination_geography=other)
-    said = FLOWS.guarantee(plan, plan.spent, Subject.of(plan))
-    each = "period and 8 in the year" if kind == "user_year" else "release"
-    assert f"of which at most 3 and at most 1 {cap} in each {each} are counted, were" in said["protected"]
-    records, per = "records" if whole else "trips", "period" if kind == "user_year" else "release"
-    assert f"At most 3 {records} of each user, and at most 1 {cap}, are counted in a {per}" in said["contribution"]
-
-
-BUDGET = Budget(rho=2, delta="1e-8")
-FILES = [BundleFile("tables/flows.csv", "The flows.", lambda _: None)]
-
-
-def says_that_a_record_may_leave() -> None:
-    """The sentences of a release that drops faulty records: they promise it, and publish no exact total."""
-    release = release_flows(flows(HOMES, HOMES), geography(), unit=PrivacyUnit("trip"), budget=BUDGET)
-    said = facts(release)
-    assert (
-        "replaced by any other record of the same period, whether or not that record is counted in this release"
-        in said["guarantee"]["protected"]
-    )
-    assert "exactly" not in said["guarantee"]["not_protected"]
-    assert "exactly" not in said["guarantee"]["public"]
-    assert (said["invariants"], said["exact"]) == ([], {})
-    assert said["guarantee"]["input"].startswith("An input is refused if more than 0.1 % of its trips are faulty.")
-
-
-def test_a_release_that_drops_records_says_so():
-    says_that_a_record_may_leave()
-
-
-def test_a_relation_that_forgets_that_a_record_may_leave_is_found(monkeypatch):
-    forget_that_a_record_may_leave(monkeypatch)
-    with pytest.raises(AssertionError):
-        says_that_a_record_may_leave()
-
-
-def test_an_exact_total_is_said_with_its_reason_wherever_the_promise_is_quoted():
-    """Certificate, README, data package: not what is protected alone, but also what is public."""
-    records = flows(HOMES, HOMES)
-    refused, both, unknown = (
-        facts(release_flows(records, zones, unit=PrivacyUnit("trip"), budget=BUDGET, **threshold))
-        for zones, threshold in (
-            (geography(), {"fault_threshold": 0}),
-            (geography(unknown="x"), {"fault_threshold": 0}),
-            (geography(unknown="x"), {}),
-        )
-    )
-    why_refused = "any faulty record is refused"
-    for certificate, why in ((refused, why_refused), (both, why_refused), (unknown, "go to the unknown area")):
-        public = certificate["guarantee"]["public"]
-        assert "the total number of trips, which is published exactly" in public
-        assert why in public
-        assert certificate["exact"] == {"trips": int(records["trips"].sum())}
-        given = {"contents": "flows", "certificate": certificate}
-        assert public in filled("README.txt", **given, files=FILES)
-        assert public in filled_data("datapackage.json", **given, files=[], written={})["description"]
-
-
 SH = {"mechanism": "stability_histogram", "fault_threshold": 0}
 
 
@@ -316,24 +211,6 @@ def test_a_stability_histogram_promises_a_group_what_it_can():
     stated_ = re.search(rf"40 trips in the period: epsilon 4 with delta {NUMBER}", strong["not_protected"])
     assert delta <= Fraction(stated_[1]) <= delta * Fraction(1001, 1000)
     assert "exactly" not in weak["not_protected"] + weak["public"]
-
-
-@pytest.mark.parametrize("neighbours", ["bounded", "unbounded"])
-def test_a_release_of_users_is_certified_with_its_bound(neighbours):
-    records = flows(HOMES, HOMES)[["origin", "destination"]].assign(person=[f"p{k % 7}" for k in range(60)])
-    unit = PrivacyUnit("user_period", neighbours, "person", 3)
-    certificate = facts(
-        release_flows(records, geography(), unit=unit, budget=Budget(rho=2, delta="1e-8"), fault_threshold=0)
-    )
-    assert (certificate["unit"], certificate["contribution_bound"]) == ("user_period", 3)
-    assert certificate["invariants"] == []
-    level = 18 if neighbours == "bounded" else 9
-    assert [step["sensitivity_squared"] for step in certificate["levels"]] == [9] + [level] * 6
-    for step in certificate["levels"]:
-        assert Fraction(step["rho_exact"]) == Fraction(step["sensitivity_squared"]) / (
-            2 * Fraction(step["variance_exact"])
-        )
-    assert Fraction(certificate["spent"]["rho_exact"]) == 2
 
 
 def test_lost_draws_stand_in_every_number(tmp_path, monkeypatch):

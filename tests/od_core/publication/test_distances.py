@@ -17,12 +17,10 @@ from od_core import Release, open_release
 from od_core.flows.indicators import distance_bands, indicators
 from tests.od_core.geography.test_places import haversine
 from tests.od_core.publication import examples
-from tests.od_core.publication.examples import files_of
 from tests.od_core.publication.test_names import ZONES, released
 from tests.od_core.publication.test_workbook import read_workbook
 
 PLACES = {row.county: (float(row.latitude), float(row.longitude)) for row in ZONES.itertuples()}
-BANDS = {"tables/distance_bands.csv", "tables/distance_bands.parquet"}
 
 
 @pytest.fixture(scope="module")
@@ -76,28 +74,3 @@ def test_trips_by_distance_are_those_of_the_library(flows, bundle):
     pd.testing.assert_frame_equal(listed, again[list(listed)], check_dtype=False)
     assert {*again} - {*listed} == {"outflow_unbiased", "outflow_likely", "inflow_unbiased", "inflow_likely"}
     assert {"balance", "mean_distance_upper"} <= set(listed)
-
-
-def test_the_report_shows_trips_by_distance(flows, bundle):
-    page = (bundle / "report.html").read_text(encoding="utf-8")
-    rows = distance_bands(flows, ["all"])
-    assert "<summary>Trips by distance</summary>" in page
-    assert f"below {rows['to_km'][0]:,g} km" in page
-    assert f"{rows['from_km'].iloc[-1]:,g} km or more" in page
-    assert all(f"{trips:,}" in page for trips in rows["trips"])
-
-
-@pytest.mark.slow
-def test_a_bundle_of_an_earlier_format_has_no_distances(flows, bundle, tmp_path):
-    with examples.staged_bundle(flows, examples.facts(flows) | {"bundle_format": 3}, tmp_path / "r1"):
-        pass
-    assert {Path(name).name for name in files_of(bundle)} - {*files_of(tmp_path / "r1")} == {
-        *(Path(name).name for name in BANDS),
-        "atlas.html",
-        "flows.sdmx.xml",
-    }
-    assert "distance" not in (tmp_path / "r1" / "report.html").read_text(encoding="utf-8")
-    for name in ("flows_county_county.csv", "indicators.csv"):
-        header = (tmp_path / "r1" / name).read_text(encoding="utf-8").splitlines()[0]
-        assert "distance" not in header
-        assert "balance" not in header

@@ -12,7 +12,6 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 from zipfile import ZipFile
@@ -48,7 +47,7 @@ ZONES = pd.DataFrame(
 """Half of them have no place, as where people add coordinates later; codes that careless readers change."""
 
 
-def released(**changes: Any) -> Any:
+def released(**given: Any) -> Any:
     generator = np.random.default_rng(3)
     trips = pd.DataFrame({side: generator.choice(ZONES["kreis"], 4_000) for side in ("origin", "destination")})
     geography = Geography.from_frame(
@@ -61,25 +60,22 @@ def released(**changes: Any) -> Any:
         budget=Budget(rho=2, delta="1e-8"),
         noise="table",
         one_row_a_trip=True,
-        **changes,
+        segments={"mode": ["car", "b, us"]},
+        **given,
     )
 
 
 @pytest.fixture(scope="module")
 def published(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Made]:
-    """Flows with half of the places, and with categories, too. Not to be changed."""
-    flows = EXAMPLES["flows"]
-    more = {
-        "places": replace(flows, make=released, series="places"),
-        "categories": replace(flows, make=partial(released, segments={"mode": ["car", "b, us"]}), series="categories"),
-    }
-    return publish_examples(tmp_path_factory.mktemp("published"), more)
+    """Flows by category, with half of the places: they have every file of flows. Not to be changed."""
+    example = replace(EXAMPLES["flows"], make=released, series="categories")
+    return publish_examples(tmp_path_factory.mktemp("published"), {"categories": example})
 
 
 @pytest.fixture
 def copied(published: dict[str, Made], tmp_path: Path) -> Made:
-    """The flows with half of the places in a folder of its own, to be damaged."""
-    made = published["places"]
+    """The same in a folder of its own, to be damaged."""
+    made = published["categories"]
     shutil.copytree(made.root, tmp_path / "copy")
     return replace(made, place=locations(tmp_path / "copy", made.example.key))
 
@@ -230,10 +226,7 @@ CUTS: dict[str, Callable[[Path, str], bool]] = {
 @pytest.mark.representatives("categories")
 @pytest.mark.parametrize("name", ["categories", "group sizes", "boxes"])
 def test_what_any_file_lacks_is_found(all_published, published, tmp_path, name):
-    """Files are read by programs that did not write them, so that a writer and a reader do not err together.
-
-    Flows by category have every file of flows, too.
-    """
+    """Files are read by programs that did not write them, so that a writer and a reader do not err together."""
     made = (all_published | published)[name]
     bundle = shutil.copytree(made.place.bundle, tmp_path / "r1")
     files = listed(made)
@@ -266,7 +259,7 @@ def test_what_any_file_lacks_is_found(all_published, published, tmp_path, name):
 
 def test_rows_without_a_distance_are_in_every_file(published):
     """A reader that shares no code with any writer: pandas for text, Arrow for Parquet, GDAL for GeoPackages."""
-    bundle = published["places"].place.bundle
+    bundle = published["categories"].place.bundle
     whole = pq.read_table(bundle / "tables/flows.parquet").to_pandas()
     assert whole["distance_km"].isna().any()
     for (origin, destination), rows in whole.groupby(["origin_level", "destination_level"]):
@@ -283,7 +276,7 @@ def test_rows_without_a_distance_are_in_every_file(published):
 @pytest.mark.parametrize("suffixes", [{".parquet"}, {*CUTS} - {".parquet"}], ids=["tables", "other files"])
 def test_a_bundle_whose_files_lack_rows_is_not_published(published, monkeypatch, tmp_path, suffixes):
     """Every writer leaves out a row: the error names each file; the bundle has no checksums, and is not published."""
-    made = published["places"]
+    made = published["categories"]
     files = made.kind.files
 
     def cut(file: BundleFile) -> BundleFile:
@@ -307,19 +300,6 @@ def test_a_bundle_whose_files_lack_rows_is_not_published(published, monkeypatch,
 
 
 @pytest.mark.slow
-def test_verify_names_every_file_that_lacks_a_row(copied):
-    """Of all formats at once: sealed again, as a faulty writer leaves them."""
-    files = [file.name for file in listed(copied) if Path(file.name).suffix not in (".parquet", ".html")]
-    for name in files:
-        assert CUTS[Path(name).suffix](copied.place.bundle / name, "row")
-    sealed_again(copied.place.bundle)
-    findings = {finding.part: finding for finding in verify_release(copied.place)}
-    assert {part for part, finding in findings.items() if finding.fault} == {"bundle"}
-    assert all(f"OD-BUNDLE-INCOMPLETE: {name} has " in findings["bundle"].fault for name in files)
-    assert "publish every copy of the bundle again" in findings["bundle"].next_step
-
-
-@pytest.mark.slow
 def test_a_bundle_that_was_published_with_holes_is_named_and_made_whole(copied, published):
     """As earlier versions wrote CSV files: without the rows that have no distance. Nothing is drawn again."""
     for path in copied.place.bundle.rglob("flows_*.csv"):
@@ -332,7 +312,7 @@ def test_a_bundle_that_was_published_with_holes_is_named_and_made_whole(copied, 
     assert "OD-BUNDLE-INCOMPLETE: tables/flows_all_all.csv has 0 rows and 0 trips instead of 1 rows" in bundle.fault
     publish(copied.kind, copied.release, copied.example.key, copied.example.series, copied.root)
     assert [finding for finding in verify_release(copied.place) if finding.fault] == []
-    there = published["places"].place.bundle
+    there = published["categories"].place.bundle
     made_again, whole = files_of(copied.place.bundle), files_of(there)
     assert {name: path.read_bytes() for name, path in made_again.items()} == {
         name: path.read_bytes() for name, path in whole.items()

@@ -5,11 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import itertools
-import json
 from contextlib import nullcontext
 from dataclasses import replace
-from fractions import Fraction
-from html.parser import HTMLParser
 from pathlib import Path
 
 import duckdb
@@ -21,26 +18,17 @@ from pysdmx.io import read_sdmx
 
 from od_core import Budget, Geography, InfTDARefined, OdError, PrivacyUnit, open_release, release_flows
 from od_core.evaluation.forecast import RepeatableNoise
-from od_core.flows.estimation import families, held_out, shrinkage
-from od_core.flows.estimation.held_out import _Losses
-from od_core.flows.estimation.shrinkage import Rule, shrink
-from od_core.flows.publishing import kind as flow_kind
 from od_core.flows.publishing import report
 from od_core.flows.publishing.flow_tables import FlowTables
 from od_core.flows.publishing.kind import FLOWS
 from od_core.flows.publishing.sdmx import category_identifier, dimension_identifiers
-from od_core.ledger.ledger import Ledger
-from od_core.ledger.release_key import ReleaseKey
-from od_core.privacy.budget import Cap
-from od_core.privacy.domain import PrivacyDomain
 from od_core.publication import database as database_module
-from od_core.publication.templates import filled
 from od_core.published.verification import verify_release
 from od_core.records.segments import Breakdown
 from tests.od_core.ledger import ledger_rows
 from tests.od_core.publication import examples
 from tests.od_core.publication import test_kind_contract as contract
-from tests.od_core.publication.published_kinds import HOURS, MODES, Made, flows_by_category, publish
+from tests.od_core.publication.published_kinds import HOURS, MODES, Made
 
 pytestmark = pytest.mark.representatives(
     "test_the_*",
@@ -55,20 +43,9 @@ pytestmark = pytest.mark.representatives(
 # The contract of all kinds is also run for this release.
 copied = contract.copied
 test_a_bundle_is_read_back_as_what_was_measured = contract.test_a_bundle_is_read_back_as_what_was_measured
-test_a_bundle_of_other_figures_or_without_them_is_refused = (
-    contract.test_a_bundle_of_other_figures_or_without_them_is_refused
-)
-test_a_bundle_written_again_has_the_same_bytes = contract.test_a_bundle_written_again_has_the_same_bytes
 test_a_changed_noisy_value_is_found = contract.test_a_changed_noisy_value_is_found
 test_a_whole_release_verifies_without_key_or_records = contract.test_a_whole_release_verifies_without_key_or_records
-test_every_file_and_column_is_described = contract.test_every_file_and_column_is_described
 test_noisy_values_that_do_not_fit_are_refused = contract.test_noisy_values_that_do_not_fit_are_refused
-test_recomputing_from_the_measurements_gives_the_release = (
-    contract.test_recomputing_from_the_measurements_gives_the_release
-)
-test_what_is_said_of_a_release_follows_from_its_bundle_alone = (
-    contract.test_what_is_said_of_a_release_follows_from_its_bundle_alone
-)
 written_once = contract.written_once
 
 LEVELS = ("all", "region", "zone")
@@ -130,17 +107,6 @@ def test_the_certificate_states_every_measured_step(made):
     assert sum(level["measured_cells"] for level in levels) == sum(map(len, tables))
     dropped = [level for level in levels if level["measured_cells"] < level["public_cells"]]
     assert {level.get("breakdown") for level in dropped} == {None, "mode", "hour"}
-    sentence = made.facts["guarantee"]["segments"]
-    assert "mode (3 categories) and hour (3 categories)" in sentence
-    assert "A record whose mode is missing or not listed is faulty" in sentence
-    assert "A record whose hour is missing or not listed is counted as not stated." in sentence
-
-
-def test_the_codebook_lists_the_categories(made):
-    text = (made.place.bundle / "codebook.md").read_text(encoding="utf-8")
-    for said in ("| `mode` |", "| `hour` |", "One of 3 categories: 07; 7; not stated", "`mode_3` (à pied)", "`HOUR`"):
-        assert said in text
-    assert "<b>bus" not in text
 
 
 def test_the_codebook_says_that_segments_were_moved_to_their_profile(made, tmp_path):
@@ -226,16 +192,6 @@ def test_the_database_has_the_same_numbers(made):
     assert comments == []
 
 
-def test_the_database_is_spared_the_intervals_of_many_cells(made, monkeypatch):
-    """Pairs of areas, times categories."""
-    monkeypatch.setattr(flow_kind, "MOST_STORED", 3 * 5 * 2)
-    stored = FLOWS.tables(made.release, made.facts)["segment_intervals"].read_all().to_pandas()
-    sizes = dict(zip(LEVELS, (1, 2, 5), strict=True))
-    kept = {pair for pair in PAIRS if sizes[pair[0]] * sizes[pair[1]] <= 10}
-    assert {*zip(stored["origin_level"], stored["destination_level"], strict=True)} == kept
-    assert kept < {*PAIRS}
-
-
 def test_a_release_is_opened_from_the_database(made):
     opened = open_release(made.place.database)
     assert opened.plan.digest == made.release.plan.digest
@@ -271,15 +227,6 @@ def test_tables_that_do_not_fit_are_refused(copied, name, how):
     spoilt(pd.read_parquet(path), how).to_parquet(path, index=False)
     with pytest.raises(OdError, match="OD-BUNDLE-CHANGED"):
         copied.kind.open(copied.place.bundle)
-
-
-def test_a_bundle_without_its_tables_is_refused(copied):
-    for name in ("tables/segments.parquet", "tables/segment_measurements.parquet"):
-        path = copied.place.bundle / name
-        path.rename(path.with_suffix(".away"))
-        with pytest.raises(OdError, match=f"OD-RELEASE-ABSENT.*{Path(name).name} is missing"):
-            copied.kind.open(copied.place.bundle)
-        path.with_suffix(".away").rename(path)
 
 
 def faults(made: Made) -> dict[str, str]:
@@ -322,54 +269,6 @@ def test_moved_trips_are_found_although_all_sums_agree(copied):
     assert found["segments"] == "the flows by mode differ from the result of the measurements"
 
 
-@pytest.mark.usefixtures("written_once")
-@pytest.mark.parametrize("estimate", ["shrunk", "auto"])
-def test_a_release_with_shrunk_totals_is_published_read_back_and_verified(estimate, tmp_path, monkeypatch):
-    """The flows and their categories are estimated again from the measurements, with shrunk totals."""
-    monkeypatch.setattr(families, "_LEAST_LEARNED", 1)
-    monkeypatch.setattr(_Losses, "best", lambda *_: Rule(u=Fraction(1)))  # the table is too small to choose
-    key, ledger = ReleaseKey("commuters", "2001-06"), Ledger(tmp_path / "ledger.sqlite")
-    ledger.declare(PrivacyDomain("commuters", PrivacyUnit("trip"), Cap(rho=Fraction(9)), "a test"))
-    mechanism = InfTDARefined(keep_all_cap=1, estimate=estimate)
-    made = flows_by_category(geography=ledger_rows.ONE_LEVEL, mechanism=mechanism, ledger=ledger, release_id=str(key))
-    place, _ = publish(FLOWS, made, key, "commuters", tmp_path)
-    opened, rules = open_release(place.bundle), []
-    assert opened.plan.mechanism == mechanism
-    assert all(np.array_equal(opened.segments[name], trips) for name, trips in made.segments.items())
-    module = {"shrunk": shrinkage, "auto": held_out}[estimate]
-    monkeypatch.setattr(module, "shrink", lambda *given, areas: rules.append(given[-1]) or shrink(*given, areas=areas))
-    assert {finding.fault for finding in verify_release(place)} == {None}
-    assert set(rules) == {Rule() if estimate == "shrunk" else Rule(u=Fraction(1))}
-    stated = json.loads((place.bundle / "certificate.json").read_text())
-    assert stated.get("estimation") == (None if estimate == "shrunk" else {"rule": "mixture", "u": "1"})
-    for name in ("codebook.md", "report.html"):
-        words = (place.bundle / name).read_text()
-        assert ("small flows get at least 1 standard deviations of the noise" in words) == (estimate == "auto"), name
-
-
-def test_a_certificate_that_states_another_rule_than_the_measurements_choose_is_found(tmp_path, monkeypatch):
-    key, ledger = ReleaseKey("commuters", "2001-06"), Ledger(tmp_path / "ledger.sqlite")
-    ledger.declare(PrivacyDomain("commuters", PrivacyUnit("trip"), Cap(rho=Fraction(9)), "a test"))
-    monkeypatch.setattr(_Losses, "best", lambda *_: Rule())
-    mechanism = InfTDARefined(keep_all_cap=1, estimate="auto")
-    made = flows_by_category(geography=ledger_rows.ONE_LEVEL, mechanism=mechanism, ledger=ledger, release_id=str(key))
-    place, _ = publish(FLOWS, made, key, "commuters", tmp_path)
-    assert {finding.fault for finding in verify_release(place)} == {None}
-    other = Rule(u=Fraction(1))  # it gives the same flows, because the levels are too small to learn from
-    monkeypatch.setattr(_Losses, "best", lambda *_: other)
-    found = {finding.part for finding in verify_release(place) if finding.fault}
-    assert found == {"bundle"}
-
-
-@pytest.mark.usefixtures("written_once")
-def test_a_damaged_table_of_a_pair_of_levels_is_found(copied):
-    path = copied.place.bundle / "tables/flows_region_zone_by_mode.csv"
-    path.write_bytes(path.read_bytes().rsplit(b"\r\n", 2)[0])
-    found = faults(copied)
-    assert found.keys() == {"files", "bundle"}
-    assert all(path.name in fault for fault in found.values())
-
-
 def test_what_no_release_may_have_is_named(made):
     segments = {name: trips.copy() for name, trips in made.release.segments.items()}
     segments["mode"][0] += (-1000, 1000, 0)
@@ -378,38 +277,6 @@ def test_what_no_release_may_have_is_named(made):
         "a flow by mode is below 0",
         "the flows by hour do not sum to the flows",
     ]
-
-
-class Words(HTMLParser):
-    def __init__(self) -> None:
-        super().__init__()
-        self.words: list[str] = []
-        self.tags: list[str] = []
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append(tag)
-
-    def handle_data(self, data):
-        self.words += [data.strip()] if data.strip() else []
-
-
-def test_the_report_shows_the_share_of_each_category(made):
-    """With the trips and intervals of the coarsest origins; categories are text."""
-    page = Words()
-    page.feed((made.place.bundle / "report.html").read_text(encoding="utf-8"))
-    flows = made.release.flows_at("region", "all", segment="mode", interval=True)
-    whole = flows.groupby("origin")["trips"].transform("sum")
-    for row, share in zip(flows.to_dict("records"), 100 * flows["trips"] / whole, strict=True):
-        at = page.words.index(row["mode"], page.words.index("Trips by mode and their share, by region"))
-        assert at
-        word = "solid" if 4 * (row["upper"] - row["lower"]) <= row["trips"] else "rough"
-        word = [] if row["trips"] == 0 else [word if row["lower"] else "may be none"]
-        texts = [f"{row['trips']:,}", f"{row['lower']:,} to {row['upper']:,}", *word, f"{share:.1f} %"]
-        stated = [page.words[k : k + 2 + len(texts)] for k, word in enumerate(page.words) if word == row["origin"]]
-        assert [row["origin"], row["mode"], *texts] in stated
-    assert "<b>bus, tram</b>" in page.words
-    for name in CATEGORIES:
-        assert f"Noise and expected error of one category of {name}, in trips" in page.words
 
 
 @pytest.mark.parametrize("cap", [InfTDARefined().keep_all_cap, 0], ids=["all kept", "nodes dropped"])
@@ -469,19 +336,6 @@ def test_an_area_without_released_trips_has_no_shares():
     assert of_b["shares"] == [[0, 0, 0]] * 2
 
 
-def test_without_intervals_only_categories_with_trips_are_listed(made, tmp_path):
-    certified = examples.facts(made.release, intervals=False)
-    with examples.staged_bundle(made.release, certified, tmp_path / "r1"):
-        pass
-    table = pd.read_parquet(tmp_path / "r1" / "tables/segments.parquet")
-    assert list(table.columns)[-2:] == ["category", "trips"]
-    assert (table["trips"] > 0).all()
-    assert "segment_intervals" not in FLOWS.tables(made.release, certified)
-    opened = open_release(tmp_path / "r1")
-    assert all(np.array_equal(opened.segments[name], trips) for name, trips in made.release.segments.items())
-    assert "lower" not in (tmp_path / "r1" / "codebook.md").read_text(encoding="utf-8")
-
-
 def test_a_period_without_trips_is_published_and_read_back(tmp_path):
     made = release_flows(
         pd.DataFrame({"origin": [], "destination": [], "trips": [], "mode": []}, dtype=object).astype({"trips": int}),
@@ -497,15 +351,3 @@ def test_a_period_without_trips_is_published_and_read_back(tmp_path):
     assert "% to " not in (tmp_path / "r1" / "report.html").read_text(encoding="utf-8")  # no share of no trips
     tables = FlowTables.of(made, examples.facts(made))
     assert all(pair.flows["trips"].sum() == 0 and len(pair.flows) > 0 for pair in tables.segments["mode"])
-
-
-def test_releases_without_breakdowns_say_nothing_of_them():
-    """Neither in files, nor in the certificate, nor in the database."""
-    made = examples.release()
-    stated = examples.facts(made)
-    assert [file.name for file in FLOWS.files(made, stated) if "segment" in file.name or "_by_" in file.name] == []
-    assert "segments" not in {*stated["plan"], *stated["guarantee"]}
-    assert not any("breakdown" in level for level in stated["levels"])
-    assert "segment" not in filled(FLOWS.schema, release=made)
-    assert FLOWS.tables(made, stated).keys() == {"flows", "measurements", "flow_intervals"}
-    assert FLOWS.derived(made, stated).keys() == {"expected_error", "indicators"}

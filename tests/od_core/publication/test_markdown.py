@@ -13,10 +13,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from od_core import Budget, Geography, MapGrid, PrivacyUnit, release_flows, release_stops
+from od_core import Budget, Geography, PrivacyUnit, release_flows
 from od_core.flows.publishing import flow_files
 from od_core.publication.templates import in_markdown, plain
-from od_core.stops.publishing import STOPS
 from tests.od_core.publication.examples import facts, staged_bundle
 
 READERS = (MarkdownIt("commonmark"), MarkdownIt("gfm-like", {"linkify": False}))
@@ -111,11 +110,3 @@ def test_names_that_are_html_are_text_on_every_page_of_a_bundle(tmp_path, monkey
 
 
 SHOWN = (".html", ".md", ".json")
-
-
-def test_names_of_places_that_are_html_are_text_in_the_codebook():
-    grid = MapGrid(-10, 30, 40, 60, 2, ("<img src=x>", "*b*"))
-    points = pd.DataFrame([[0, 0, 1, 1]]).to_numpy()
-    release = release_stops(points, grid, unit=PrivacyUnit("trip"), budget=Budget(2), mechanism="privtree")
-    notes = STOPS.notes(release, {"unit": "trip", "neighbours": "bounded", "guarantee": {}})
-    assert "Each trip has the places &lt;img src=x&gt;, \\*b\\*:" in notes[0]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import json
 import sqlite3
 from contextlib import closing
@@ -14,7 +13,6 @@ import pandas as pd
 import pytest
 
 from od_core import Budget, Geography, PrivacyUnit, Release, open_release, release_flows
-from od_core.flows.publishing.flow_tables import labelled
 from od_core.flows.publishing.kind import FLOWS
 from od_core.ledger.release_key import ReleaseKey
 from tests.od_core.publication import examples
@@ -104,20 +102,6 @@ def test_the_workbook_has_names_beside_the_codes(bundle):
     head, *rows = sheet[next(k for k, row in enumerate(sheet) if "trips" in row) :]
     first = [head.index(name) for name in ("origin", "origin name")]
     assert {tuple(row[k] if k < len(row) else "" for k in first) for row in rows} == set(NAME_OF.items())
-
-
-def test_the_report_shows_names_as_text(bundle):
-    page = (bundle / "report.html").read_text(encoding="utf-8")
-    assert "<b>Cook" not in page
-    for name in ("New York County", "شیکاگو", "36005", HOSTILE):
-        assert name in html.unescape(page)
-    assert "36061" not in page
-
-
-def test_people_read_labels(named):
-    table = labelled(named.tree, named.flows)
-    assert set(table["origin"]) == {*NAME_OF.values(), "36005"} - {""}
-    assert set(labelled(named.tree, named.flows_at("state", "county"), (1, 2))["origin"]) == {"IL", "NY"}
 
 
 def test_the_database_keeps_names_that_another_series_gave(tmp_path, named):

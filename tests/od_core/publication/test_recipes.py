@@ -114,16 +114,6 @@ def assert_the_same_changes(found, expected):
     assert (differences > 0).sum().sum() <= max(2, 0.03 * differences.size)
 
 
-def test_the_change_between_months_is_that_of_the_library(var):
-    found = recipe(var, 4)
-    before, after = (open_release(var / "releases" / key) for key in (OLD, NEW))
-    expected = told(before, after, "state")
-    expected["largest"] = -expected["change_per_day"].abs()
-    expected = expected.sort_values(["largest", "origin", "destination"]).drop(columns="largest").head(20)
-    assert found["significant"].any()
-    assert_the_same_changes(found, expected.reset_index(drop=True))
-
-
 def test_the_change_is_that_of_the_library_for_every_pair_of_every_level(var):
     """The rule in SQL, without its limit and at other levels; zeros and small flows included."""
     text = sql("docs/how-to/read-a-release.md", 4).replace("LIMIT 20", "")

@@ -8,7 +8,6 @@ import math
 import re
 from dataclasses import replace
 from fractions import Fraction
-from functools import partial
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
@@ -27,7 +26,6 @@ import od_core
 from od_core import Budget, Geography, PrivacyUnit, release_counts, release_flows
 from od_core.errors import OdError
 from od_core.flows.indicators import indicators
-from od_core.flows.interval_ends import reliability
 from od_core.flows.publishing import maps as flow_maps
 from od_core.flows.publishing.changes import changes
 from od_core.flows.publishing.kind import FLOWS
@@ -47,16 +45,13 @@ from od_core.publication.number_formats import (
     MUTED,
     PAPER,
     SHADES,
-    Scale,
     ink_on,
     interval_and_word,
     rounded,
     signed,
-    size_classes,
 )
-from od_core.publication.number_formats import reliability as word_on
 from od_core.publication.templates import data_address
-from tests.od_core.doubles import SeededNoise, no_noise
+from tests.od_core.doubles import SeededNoise
 from tests.od_core.publication.examples import CHECKS
 from tests.od_core.publication.reports import EVIL, ZONES, Reported, examples, flows, geography, reported
 
@@ -342,89 +337,9 @@ def test_the_main_results_are_those_of_the_release():
     assert main_results(none)[0] == "2001-06 has exactly 0 trips."
 
 
-MIXTURE = {"estimation": {"rule": "mixture", "u": "3/2"}}
-
-
-@pytest.mark.representatives("before0-*", "before2-*", "before5-*")
-@pytest.mark.parametrize(
-    ("before", "after", "expected"),
-    [
-        ({}, MIXTURE, "least squares and a mixture of deviations with u = 3/2"),
-        (MIXTURE, {"estimation": {"rule": "mixture", "u": "1"}}, "with u = 3/2 and a mixture of deviations with u = 1"),
-        (MIXTURE, {"mechanism": {"name": "tda_l2", "options": {}}}, "inftda_refined and tda_l2"),
-        (
-            {"mechanism": {"name": "inftda_refined", "options": {"estimate": "shrunk"}}},
-            {},
-            "normal deviations and least",
-        ),
-        (
-            {},
-            {"mechanism": {"name": "inftda_refined", "options": {"leaves": "empirical_bayes", "u": "3/2"}}},
-            "least squares and empirical Bayes in the leaves with u = 3/2",
-        ),
-        (MIXTURE, MIXTURE, None),
-        ({}, {"estimation": {"rule": "least_squares", "u": None}}, None),
-    ],
-)
-def test_changes_between_releases_that_are_estimated_by_different_rules_have_a_warning(before, after, expected):
-    """In the main results and in the section on changes."""
-    example = examples()["flows"]
-    facts = example.certificate
-    known = replace(
-        example,
-        certificate=facts | after,
-        context=replace(example.context, previous_certificate=facts | before),
-    )
-    assert known.text.count("were estimated by different rules, ") == (0 if expected is None else 2)
-    assert expected is None or expected in known.text
-    alike = replace(example.context, previous_certificate=known.certificate | {"period": "2001-05"})
-    assert "different rules" not in replace(known, context=alike).text
-
-
-def test_other_destinations_have_no_table_of_areas():
-    assert "Indicators of each" in examples()["flows"].text
-    other = Geography.from_frame(pd.DataFrame({"region": ["n"] * 4, "zone": list(EVIL)}), ["region", "zone"])
-    assert "Indicators of each" not in reported(flows(destination_geography=other), FLOWS).text
-
-
-def test_a_mark_says_what_the_interval_of_the_change_does():
-    for row in changes_of(page("flows")):
-        ends = row[4].split(" (")[1].rstrip(")").replace("\u2212", "-").replace(",", "")
-        lower, upper = map(float, ends.split(" to "))
-        assert row[4].startswith(MARK) == (lower > 0 or upper < 0)
-
-
-def noisy() -> Reported:
-    """A release with numbers of every reliability, the same each time."""
+def test_the_map_has_no_flow_that_may_be_none():
     given = {"size": 10, "budget": Budget(rho="1/50", delta="1e-8")}
-    example = reported(flows(**given), FLOWS, flows(**given))
-    before = example.context.previous[0], flows(**given, noise=SeededNoise(2))
-    return replace(
-        example, release=flows(**given, noise=SeededNoise(1)), context=replace(example.context, previous=before)
-    )
-
-
-def test_a_number_of_the_heat_map_that_may_be_none_is_in_italics_and_a_rough_one_is_underlined():
-    """A released 0 is neither. The note says how far the intervals reach. Without intervals, there is none of these."""
-    example = noisy()
-    found = example.release.flows_at("zone", "zone", interval=True)
-    text = one_line(example.text)
-    heat = re.search('<table class="heat">.*?</table>', text)[0]
-    words = reliability(*(found[name].to_numpy() for name in ("trips", "lower", "upper")))
-    for tag, word in (("em", "may be none"), ("dfn", "rough")):
-        shown = [int(text.replace(",", "")) for text in re.findall(f"<{tag}>([0-9,]+)</{tag}>", heat)]
-        assert sorted(shown) == sorted(found.loc[(words == word) & (found["trips"] > 0), "trips"])
-    assert set(words[found["trips"] > 0]) == {"may be none", "rough", "solid"}
-    farthest = max((found["trips"] - found["lower"]).max(), (found["upper"] - found["trips"]).max())
-    assert f"The 90 % intervals of these numbers reach at most {farthest:,} trips" in text
-    silent = replace(example, certificate=example.certificate | {"interval": None}).text
-    assert "<em>" not in silent
-    assert "<u>" not in silent
-    assert "reach at most" not in silent
-
-
-def test_the_map_has_no_flow_that_may_be_none_and_the_title_of_changes_says_which_may_be():
-    example = noisy()
+    example = replace(reported(flows(**given), FLOWS), release=flows(**given, noise=SeededNoise(1)))
     found = example.release.flows_at("zone", "zone", interval=True).query("origin != destination and trips > 0")
     assert 0 < (found["lower"] > 0).sum() < len(found)
     (picture,) = example.kind.pictures(example.release, example.certificate).values()
@@ -433,64 +348,6 @@ def test_the_map_has_no_flow_that_may_be_none_and_the_title_of_changes_says_whic
     assert sorted(drawn) == sorted(
         (f"{row.trips:,}", interval_and_word(row.trips, row.lower, row.upper)) for row in expected.itertuples()
     )
-    captions = re.findall("<span>The largest (?:in|de)creases since 2001-05(.*?)</span>", example.text)
-    shown = [table[1:] for table in Page(example.text).tables if table[0][2:3] == ["2001-05 per day"]]
-    unmarked = [not all(MARK in row[4] for row in rows) for rows in shown]
-    assert captions == ["; those without \u25cf may not have changed" if some else "" for some in unmarked]
-    assert any(unmarked)
-
-
-@pytest.mark.parametrize("one_side", [False, True])
-def test_numbers_of_tables_have_the_words_of_their_intervals(one_side):
-    """Trips by category, and counts by one hierarchy, of which the report states no interval."""
-    given = {"unit": PrivacyUnit("trip"), "budget": Budget(rho="1/20", delta="1e-8"), "fault_threshold": 0}
-    sizes = [0, 9, 40, 900]
-    if one_side:
-        records = pd.DataFrame({"area": np.repeat(ZONES["zone"].to_numpy(), sizes)})
-        make = partial(release_counts, records, geography(), **given)
-        release = make(noise=SeededNoise(2))
-        counts = release.flows_at("zone", "all", interval=True).set_index("origin")
-    else:
-        table = pd.DataFrame({"origin": EVIL, "destination": EVIL[0], "mode": ["car", "rail"] * 2, "trips": sizes})
-        make = partial(release_flows, table, geography(), segments={"mode": ["car", "rail"]}, **given)
-        release = make(noise=SeededNoise(2))
-    said = set()
-    for head, *rows in Page(replace(reported(make(noise="table"), FLOWS), release=release).text).tables:
-        for row in rows if "reliability" in head else ():
-            at = head.index("reliability")
-            if head[at - 1] == "90 % interval":
-                known = _numbers([row[at - 2], *row[at - 1].split(" to ")])
-            else:
-                known = [int(number) for number in counts.loc[row[0], ["trips", "lower", "upper"]]]
-                assert _numbers([row[at - 1]]) == known[:1]
-            assert row[at] == word_on(*known)
-            said.add(row[at])
-    assert {"may be none", "rough", "solid"} <= said
-
-
-def test_totals_at_an_end_of_their_interval_have_the_likely_side_and_the_unbiased_number():
-    """With noise of which one inflow is too low, and another too high; without noise, not a word of it."""
-    example, given = reported(flows(), FLOWS), {"size": 8, "budget": Budget(rho="1/5", delta="1e-8")}
-
-    def built(noise: Any, **changes: Any) -> tuple[pd.DataFrame, list[Any], str]:
-        release = flows(**given, noise=noise, **changes)
-        page_of_it = Page(replace(example, release=release).text)
-        return indicators(release, ["zone"]), page_of_it.tables, " ".join(page_of_it.text.split())
-
-    table, tables, text = built(SeededNoise(58))
-    marks = {name: [*table[f"{name}_likely"]] for name in ("outflow", "inflow")}
-    assert marks == {"outflow": [""] * 4, "inflow": ["higher", "lower", "", ""]}
-    shown = next(cells for cells in tables if cells[0][:2] == ["zone", "outflow"])[1:]
-    for cells, (_, row) in zip(shown, table.iterrows(), strict=True):
-        for cell, name in zip(cells[1:3], marks, strict=True):
-            said = f"likely {row[f'{name}_likely']}: about {max(row[f'{name}_unbiased'], 0):,}"
-            assert " ".join(cell.split()).endswith(said if row[f"{name}_likely"] else ")")
-    probably, dropped = "the side on which the true number probably lies", "because they were estimated as 0"
-    assert probably in text
-    assert dropped not in text
-    assert "likely higher" not in built(no_noise())[2]
-    assert "likely lower" not in built(no_noise())[2]
-    assert dropped in built(SeededNoise(3), mechanism="inftda")[2]
 
 
 def test_a_release_of_one_zone_has_a_whole_bundle(tmp_path):
@@ -510,46 +367,6 @@ def test_a_release_of_one_zone_has_a_whole_bundle(tmp_path):
     listed = pd.read_csv(tmp_path / "bundle" / "tables/indicators.csv")
     assert listed[["outflow", "inflow", "within", "self_containment"]].to_numpy().tolist() == [[0, 0, 500, 1]]
     assert (tmp_path / "bundle" / "tables/boundaries.parquet").is_file()
-
-
-def test_a_report_of_one_flow_has_no_plurals_and_lists_it_once():
-    """Its tables name the files that are in every bundle."""
-    trips = pd.DataFrame({"origin": EVIL[0], "destination": EVIL[1], "trips": [500]})
-    given = {"unit": PrivacyUnit("trip", "unbounded"), "budget": Budget(rho=1000, delta="1e-8")}
-    text = " ".join(Page(reported(release_flows(trips, geography(), **given), FLOWS).text).text.split())
-    assert "Map of the largest flow between zones at different places" in text
-    assert "0 of 1 flow lies at the edge of its interval" in text
-    assert "The largest flows from zone to zone: 1 of 1" in text
-    assert "The largest flows of the map" not in text
-    assert "trips: below 1" in text
-    assert {"indicators.parquet", "distance_bands.parquet"} < {*text.replace(".parquet.", ".parquet").split()}
-
-
-def test_a_report_names_the_side_of_area_totals_alone():
-    single = Geography.from_frame(ZONES.assign(region="n"), ["region", "zone"])
-    text = " ".join(Page(reported(flows(geography=single, area_totals="1/10"), FLOWS).text).text.split())
-    assert "area totals. The trips that begin in each zone are also counted by themselves." in text
-
-
-def test_every_header_of_a_table_has_words():
-    """A cell above bars is no header."""
-    for contents in CONTENTS:
-        assert "<th " in examples()[contents].text
-        assert not re.search("<th[^>]*></th>", examples()[contents].text)
-
-
-def test_releases_that_cannot_be_compared_say_why():
-    now = flows()
-    other = Geography.from_frame(pd.DataFrame({"region": ["n"] * 4, "zone": list(EVIL)}), ["region", "zone"])
-    assert "No earlier period" in Page(reported(now, FLOWS).text).text
-    moved = Page(reported(now, FLOWS, flows(geography=other)).text).text
-    assert "and this one have different areas, so the two are not compared" in moved
-    without = reported(now, FLOWS, flows(seed=2))
-    silent = replace(without, certificate=without.certificate | {"interval": None})
-    built = Page(silent.text)
-    assert "no intervals. od-release compare computes" in built.text
-    assert "90 %" not in built.text
-    assert all("interval" not in cell for table in built.tables for cell in table[0])
 
 
 def stated(row: dict[str, Any], name: str = "groups") -> str:
@@ -615,15 +432,6 @@ def test_the_largest_boxes_have_their_intervals():
     assert (f", of which {doubtful} may be none" in example.text) == (doubtful > 0)
 
 
-@pytest.mark.parametrize("contents", ["group sizes", "boxes"])
-def test_a_release_that_was_published_without_intervals_shows_none(contents):
-    example = examples()[contents]
-    silent = replace(example, certificate={k: v for k, v in example.certificate.items() if k != "interval"})
-    assert "90 %" in example.text
-    assert "90 %" not in silent.text
-    assert "interval" not in silent.text
-
-
 def test_the_maps_of_boxes_hold_all_their_trips():
     """Each box spread evenly over its part of the map; against a sum over the cells."""
     from od_core.stops.publishing import _density
@@ -658,23 +466,6 @@ def test_the_same_release_gives_the_same_bytes_and_names_no_software(contents):
     example = examples()[contents]
     other = replace(example, certificate=example.certificate | {"software": {"od-release": "9", "numpy": "8"}})
     assert other.text == example.text == replace(example).text
-
-
-@pytest.mark.parametrize(("most", "steps"), [(0, (1,)), (2, (1,)), (9, (1, 3)), (10, (1, 3, 10)), (99, (1, 3, 10, 30))])
-def test_shades_grow_with_the_numbers(most, steps):
-    scale = Scale.up_to(most)
-    assert scale.steps == steps
-    shades = [scale.shade(value) for value in range(most + 1)]
-    assert shades == sorted(shades)
-    assert shades[0] == 0
-    assert shades[-1] == (len(SHADES) - 1 if most else 0)
-    assert len(Scale.up_to(10**9).steps) == len(SHADES) - 1
-    assert scale.shade(steps[-1] * (1 - 1e-12)) == scale.shade(steps[-1])
-
-
-def test_classes_of_size_leave_no_gap():
-    assert size_classes(11) == [(1, 1), (2, 3), (4, 10), (11, 30)]
-    assert size_classes(1) == size_classes(0) == [(1, 1)]
 
 
 UNIT = PrivacyUnit("trip")
@@ -874,16 +665,3 @@ def test_groups_of_places_far_away_are_in_boxes_unless_they_have_many_trips():
     assert (
         len(re.findall("<svg ", far_map([*near, ("d", "e", 9000), ("f", "a", 90)]))) == 2
     )  # one frame, in the picture
-
-
-def test_labels_of_a_map_do_not_overlap_and_leave_no_frame():
-    picture = far_map([(start, end, 100) for start in FAR for end in FAR if start != end])
-    labels = [
-        (float(x), float(y), text)
-        for x, y, text in re.findall(r'<text x="([^"]*)" y="([^"]*)" font-size="12"[^>]*>([^<]*)</text>', picture)
-    ]
-    assert {text for _, _, text in labels} == {*FAR}
-    for x, y, text in labels:
-        assert x >= 0
-        assert x + 8 * len(text) <= 720
-        assert not any(abs(x - u) < 8 and abs(y - v) < 14 for u, v, other in labels if other != text)

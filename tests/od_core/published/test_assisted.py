@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import html
 import json
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -13,8 +11,6 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from od_core import AssistedFlows, Geography, OdError, assist_release, data_contract, open_release
-from od_core.flows.estimation.shrinkage import Rule
-from od_core.flows.publishing.derived_kind import ASSISTED as ASSISTED_KIND
 from od_core.ledger.release_key import ReleaseKey
 from od_core.publication.bundle import zip_beside
 from od_core.publication.certificate import certificate_digest
@@ -23,7 +19,7 @@ from od_core.published.verification import verify_release
 from tests.od_core.ledger import ledger_rows
 from tests.od_core.publication.examples import sealed_again
 from tests.od_core.publication.published_kinds import locations
-from tests.od_core.published.test_sums import BY_CATEGORY, KEYS, MONTHS, SERIES, certificate_of, digests, moved, release
+from tests.od_core.published.test_sums import KEYS, MONTHS, SERIES, certificate_of, digests, moved, release
 
 ASSISTED = ReleaseKey("commuters_assisted", MONTHS[2])
 
@@ -81,38 +77,6 @@ def test_the_certificate_names_the_releases_and_has_the_facts_of_the_last(whole:
         assert not Draft202012Validator(schema).is_valid({k: v for k, v in stated.items() if k != missing})
     contract = data_contract(whole / "releases" / ASSISTED.folder)
     assert (contract["id"], contract["version"]) == ("commuters_assisted", "2001-03-r1")
-
-
-def test_of_one_release_one_epsilon_is_stated_for_one_person(root: Path) -> None:
-    """The releases of several periods add up; of one, the sum was converted to another epsilon than its own."""
-    stated = publish_assisted(root / "releases", KEYS[0]).certificate["guarantee"]
-    assert stated["protected"].count("-differentially private") == 1
-    assert "a person with several records as a whole; " in stated["not_protected"]
-    assert "in each of the periods: " in certificate_of(root, ASSISTED)["guarantee"]["not_protected"]
-
-
-def test_the_report_names_what_differs_and_the_codebook_what_to_use(whole: Path) -> None:
-    bundle = whole / "releases" / ASSISTED.folder
-    report, codebook, readme = (
-        (bundle / name).read_text("utf-8") for name in ("report.html", "codebook.md", "README.txt")
-    )
-    cited = readme.splitlines()[-1].strip()
-    assert "Derived from " in cited
-    assert f"<blockquote>{html.escape(cited)}</blockquote>" in report
-    assert "Where the estimates differ from the release" in report
-    assert "2 earlier releases (commuters/2001-01/r1 to commuters/2001-02/r1)" in report
-    assert "which also learn from" not in report
-    codebook = " ".join(codebook.split())
-    assert "For changes between periods, compare the releases, not these estimates." in codebook
-    assert "so they are the released flows." in codebook
-    assert "less error than its released commuters" not in codebook
-    flows = open_release(bundle)
-    assert isinstance(flows, AssistedFlows)
-    learnt = replace(flows, rule=Rule())
-    stated = certificate_of(whole, ASSISTED)
-    assert "less error than its released commuters" in ASSISTED_KIND.notes(learnt, stated)[0]
-    report = ASSISTED_KIND.report(learnt, stated | {"estimation": learnt.rule.facts()})
-    assert "which also learn from the other flows and from 2 earlier releases" in report
 
 
 def test_only_public_bundles_are_read_and_a_second_call_repairs_what_was_damaged(whole: Path, tmp_path: Path) -> None:
@@ -173,15 +137,6 @@ def test_estimates_learn_from_no_release_before_the_last_one_with_other_areas(ro
     assert releases_before(releases, later) == [revised]
 
 
-@pytest.mark.slow
-def test_releases_with_breakdowns_are_estimated_without_them(tmp_path: Path) -> None:
-    for key in KEYS[:2]:
-        release(tmp_path, key, **BY_CATEGORY)
-    found = publish_assisted(tmp_path / "releases", KEYS[1])
-    assert not (found.folder / "tables/segments.parquet").exists()
-    assert faults(tmp_path, found.key) == {}
-
-
 def test_estimates_of_what_was_derived_are_refused(root: Path) -> None:
     total = publish_sum(root / "releases", KEYS).key
     for key in (total, ASSISTED):
@@ -207,11 +162,6 @@ def test_estimates_under_the_name_of_another_period_are_found(root: Path) -> Non
     (bundle / "certificate.json").write_text(json.dumps(stated), encoding="utf-8")
     sealed_again(bundle)
     assert "commuters/2001-03/r1 is not a release of 2001-02" in faults(root, other)["bundle"]
-
-
-def test_an_absent_earlier_release_is_found(root: Path) -> None:
-    shutil.rmtree(root / "releases" / KEYS[0].folder)
-    assert "commuters/2001-01/r1 is not published below the same folder" in faults(root)["sources"]
 
 
 def test_a_release_and_another_period_are_refused_together(tmp_path):

@@ -16,7 +16,6 @@ import pandas as pd
 import pytest
 
 from od_core import OdError
-from od_core.publication.bundle import zip_beside
 from od_core.publication.templates import in_markdown
 from od_core.published.documents import data_contract
 from tests.od_core.group_sizes.test_publication import bundle as group_bundle
@@ -54,26 +53,6 @@ def test_a_contract_meets_the_standard_and_names_each_column_of_each_file(bundle
     listed = {f"{table}.{column}" for table, names in tables.items() for column in names}
     for reference in [key for table in contract["schema"] for key in table["relationships"]]:
         assert {*reference["from"], *reference["to"]} <= listed
-
-
-def test_a_contract_says_what_the_release_is(bundles: dict[str, Path]) -> None:
-    contract = data_contract(bundles["flows"])
-    certificate = json.loads((bundles["flows"] / "certificate.json").read_text(encoding="utf-8"))
-    assert (contract["id"], contract["version"]) == ("commuters", "2001-06-r1")
-    assert certificate["known_limitations"][0] in contract["description"]["limitations"]
-    said = {each["property"]: each["value"] for each in contract["customProperties"]}
-    assert {f"guarantee_{name}": words for name, words in certificate["guarantee"].items()}.items() <= said.items()
-    flows = next(table for table in contract["schema"] if table["name"] == "flows")
-    assert flows["physicalName"] == "tables/flows.parquet"
-    trips = next(column for column in flows["properties"] if column["name"] == "trips")
-    assert (trips["logicalType"], trips["required"], trips["logicalTypeOptions"]) == ("integer", True, {"minimum": 0})
-    key = [column["primaryKeyPosition"] for column in flows["properties"] if column.get("primaryKey")]
-    assert key == [1, 2, 3, 4]
-    assert flows["relationships"][0]["to"] == ["areas.level_name", "areas.area"]
-    zones = next(table for table in contract["schema"] if table["name"] == "flows_zone_zone")
-    assert zones["physicalName"] == "tables/flows_zone_zone.csv"
-    assert [key["to"] for key in zones["relationships"]] == [["areas.area"]] * 2
-    assert data_contract(zip_beside(bundles["flows"])) == contract
 
 
 def test_descriptions_are_plain_text(bundles: dict[str, Path], tmp_path: Path) -> None:

@@ -77,17 +77,6 @@ def test_a_period_of_a_year_keeps_the_pair_cap() -> None:
     assert period.times == pytest.approx(1)
 
 
-def test_lost_draws_are_said_to_be_left_out_of_the_alternatives() -> None:
-    assert "lost draws" in present(users(), 1).note
-    assert "lost draws" not in present(users()).note
-
-
-def test_bounded_neighbours_cost_twice_the_rho_of_unbounded_ones() -> None:
-    there, back = by_choice(users())["neighbours", "bounded"], by_choice(users(3, "bounded"))["neighbours", "unbounded"]
-    assert (there.times, back.times) == pytest.approx((math.sqrt(2), math.sqrt(1 / 2)), rel=1e-6)
-    assert (there.epsilon, back.epsilon) == pytest.approx((promised(2 * RHO), promised(RHO / 2)), rel=1e-9)
-
-
 def test_another_delta_has_another_epsilon_at_the_same_noise() -> None:
     found = by_choice(users())
     for delta, text in ((DELTA * 100, "0.0001"), (DELTA / 100, "1e-8")):

@@ -17,7 +17,6 @@ from od_core.flows.publishing.kind import FLOWS
 from od_core.group_sizes.publishing import GROUP_SIZES
 from od_core.group_sizes.release import GroupSizeRelease
 from od_core.publication import columns
-from od_core.publication.bundle import zip_beside
 from od_core.publication.database import DATABASE
 from od_core.publication.read_back import certificate_of
 from od_core.stops.publishing import STOPS
@@ -47,25 +46,6 @@ def shelf(tmp_path_factory: pytest.TempPathFactory) -> Path:
     FLOWS.store(root / "release.duckdb", release(), KEY, facts(release()))
     shutil.move(published.bundle, root / "boxes")
     return root
-
-
-def test_a_database_of_before_is_described_when_a_release_is_added(tmp_path):
-    """Also a table that was described, and has a column more since."""
-    database = tmp_path / "release.duckdb"
-    FLOWS.store(database, release(), KEY, facts(release()))
-    with duckdb.connect(str(database)) as connection:
-        connection.execute("COMMENT ON COLUMN areas.latitude IS NULL; COMMENT ON TABLE flows IS NULL")
-        connection.execute("COMMENT ON COLUMN flows.trips IS NULL")
-    FLOWS.store(database, release(), KEY, facts(release()))
-    with duckdb.connect(str(database), read_only=True) as connection:
-        query = "SELECT count(*) FROM duckdb_columns() WHERE NOT internal AND comment IS NULL"
-        assert connection.execute(query).fetchall() == [(0,)]
-
-
-def test_the_zip_file_beside_a_bundle_is_the_bundle(all_published):
-    folder = all_published["flows"].place.bundle
-    packed = open_release(zip_beside(folder))
-    pd.testing.assert_frame_equal(packed.flows, open_release(folder).flows)
 
 
 def zipped(bundle: Path, target: Path, prefix: str = "") -> Path:
@@ -211,16 +191,6 @@ def test_a_bundle_that_lacks_a_fact_is_refused_with_its_name(shelf, tmp_path, ch
     with pytest.raises(OdError, match=named) as refused:
         open_release(tmp_path / "r1")
     assert refused.value.code == code
-
-
-def test_a_level_that_does_not_exist_comes_with_those_that_do(shelf):
-    for name in ("zon", "planet"):
-        with pytest.raises(OdError) as refused:
-            open_release(shelf / "flows").flows_at(name, "zone")
-        assert refused.value.code == "OD-LEVEL-UNKNOWN"
-        assert "all, region, county, zone" in refused.value.message
-    with pytest.raises(OdError, match="did you mean 'zone'"):
-        open_release(shelf / "flows").flows_at("zone", "zon", interval=True)
 
 
 def test_every_table_and_column_of_every_kind_says_what_it_is(shelf):

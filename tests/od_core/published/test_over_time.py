@@ -14,12 +14,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from od_core import Geography, open_release
+from od_core import open_release
 from od_core.flows.publishing.changes import PER_DAY, changes
 from od_core.flows.publishing.kind import FLOWS
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
-from od_core.publication.number_formats import interval_and_word
 from od_core.publication.templates import filled
 from od_core.published import site
 from od_core.published.site import (
@@ -102,33 +101,6 @@ def test_the_tables_state_the_change_of_the_library(newest: list[SiteRelease]) -
                 assert found["significant"] == known["significant"]
 
 
-def test_numbers_have_words_and_the_largest_areas_leave_out_what_may_be_none(
-    newest: list[SiteRelease], tmp_path: Path
-) -> None:
-    """Beside every number of the page, and on the first page of a site, where one area may have none."""
-    page, text = OverTime.of(newest), page_of(newest)
-    for level, name in enumerate(page.sides[0].level_names[1:], start=1):
-        part = text.partition(f"<summary>{name}")[2].partition("</details>")[0]
-        found = re.findall(r'<td class="n">([0-9,]+)<small> \(([0-9,]+ to [0-9,]+[^)]*)\)', part)
-        known = [way["numbers"][-1] for row in page.rows(level) for way in row["ways"]]
-        assert found == [(f"{numbers[0]:,}", interval_and_word(*numbers)) for numbers in known]
-
-    def doubted(table: Any) -> Any:
-        rows = table.to_pandas()
-        rows.loc[(rows["origin"] == largest) & (rows["destination_level"] == "all"), "lower"] = 0
-        return table.from_pandas(rows, table.schema, preserve_index=False)
-
-    largest, *others = (row["name"] for row in page.rows(1))
-    doubtful = altered(newest[0], tmp_path / "r1", doubted)
-    for release, names in ((newest[0], [largest, *others]), (doubtful, others)):
-        some = {"series": {"commuters": [release]}, "over_time": {"commuters": OverTime.of([release])}}
-        home = filled("site/home.html", site=SiteDescription("Trips"), releases=[release], **some)
-        part = home.partition("<caption>The largest areas")[2].partition("</table>")[0]
-        rows = re.findall(r'<th scope="row">([^<]*)</th><td class="n">([0-9,]+)</td><td>([a-z ]+)</td>', part)
-        assert [name for name, *_ in rows] == names
-        assert all(word in ("solid", "rough") for *_, word in rows)
-
-
 def altered(release: SiteRelease, folder: Path, change: Callable[[Any], Any], **certificate: Any) -> SiteRelease:
     shutil.copytree(release.place, folder)
     table = release.table("flows").relative_to(release.place)
@@ -165,36 +137,6 @@ def test_areas_that_a_period_lacks_have_no_number_and_no_change(newest: list[Sit
     assert "not listed" in page_of([missing])
 
 
-def test_the_lengths_of_periods_are_stated_where_they_differ(newest: list[SiteRelease], tmp_path: Path) -> None:
-    page = page_of(newest)
-    assert "Periods have 30 or 31 days; a change between periods of different\nlengths is one of trips per day." in page
-    assert page.count(" per day<small>") == 2 * (2 + 5)  # from and to each region and zone
-    august = altered(newest[0], tmp_path / "r1", lambda rows: rows, period="2001-08")
-    assert "per day" not in page_of([august, newest[1]]).partition("<script")[0]
-    assert OverTime.of([august, newest[1]]).data["days"] == (31, 31)
-
-
-def test_an_atlas_is_named_only_if_there_is_one(newest: list[SiteRelease]) -> None:
-    for files, is_named in ((newest[0].files, True), ((), False)):
-        assert ("The atlas of each period" in page_of([replace(newest[0], files=files), newest[1]])) == is_named
-
-
-def test_for_all_trips_a_series_of_the_same_records_is_advised(newest: list[SiteRelease]) -> None:
-    """And not one that selects some of them, is of other areas, or counts within other bounds."""
-    stated = newest[0].certificate
-    plan = stated["plan"] | {"segments": {"breakdowns": [{"name": "mode", "categories": ["bike"], "unknown": "bike"}]}}
-    by_mode = replace(newest[0], key=ReleaseKey("by_mode", "2001-06"), certificate=stated | {"plan": plan})
-    facts = (
-        {"records": {"categories": {"mode": ["bike"]}}},
-        {"geographies": stated["geographies"] | {"destination": "0" * 64}},
-        {"plan": stated["plan"] | {"max_weight": 4}},
-    )
-    for own, is_advised in (({}, True), *((other, False) for other in facts)):
-        other = replace(newest[0], certificate=stated | own)
-        page = series_page(SiteDescription("Trips"), "by_mode", [by_mode], {"by_mode": [by_mode], "commuters": [other]})
-        assert ("For all trips together, use" in page) == is_advised
-
-
 def test_a_series_without_the_exact_total_names_the_one_that_has_it(newest: list[SiteRelease]) -> None:
     """Of the same days, data set, selection, column and bounds, maybe between other areas; on the first page, too."""
     stated = newest[0].certificate
@@ -225,67 +167,6 @@ def test_a_series_without_the_exact_total_names_the_one_that_has_it(newest: list
     assert not said(noisy, replace(exact, key=ReleaseKey("exact", "2001-07")))[0]
     derived = {name: fact for name, fact in noisy.certificate.items() if name != "plan"}
     assert replace(noisy, certificate=derived).exact_in({"exact": [exact]}) is exact
-
-
-def test_pages_of_other_destinations_and_of_counts_say_what_these_have(tmp_path: Path) -> None:
-    """Each side has tables of its own areas, a level that repeats another aside.
-
-    Records of areas are no trips, and their page asks for one area.
-    """
-    ledger = Ledger(tmp_path / "ledger.sqlite")
-    docks = Geography.from_frame(ledger_rows.ZONES[["zone"]].rename(columns={"zone": "dock"}), ["dock"])
-    for series, destinations in (("voyages", docks), ("patients", Geography.whole())):
-        key = ReleaseKey(series, PERIODS[0])
-        ledger.declare(replace(ledger_rows.domain(9), name=series))
-        facts = {"geography": ledger_rows.GEOGRAPHY, "destination_geography": destinations, "ledger": ledger}
-        names = {"origin": "area", "trips": "count"} if series == "patients" else {}
-        table = ledger_rows.FLOWS.rename(columns=names)
-        publish(FLOWS, flows(table=table, release_id=str(key), **facts), key, series, tmp_path)
-    pages = write_site(tmp_path / "releases", tmp_path / "site", SiteDescription("Trips")).folder
-
-    def text(page: str) -> str:
-        return " ".join(re.sub(r"(?s)<(script|style).*?</\1>|<[^>]+>", " ", (pages / page).read_text()).split())
-
-    captions = re.findall("<caption><span>(.*?)</span>", (pages / "voyages/over_time.html").read_text())
-    assert captions == ["Each region", "Each zone", "Each dock"]
-    assert f"trips from it in {PERIODS[0]}" in text("voyages/over_time.html")
-    assert f"trips to it in {PERIODS[0]}" in text("voyages/over_time.html")
-    own = text("patients/over_time.html")
-    assert f"Each zone area records in {PERIODS[0]}" in own
-    assert not re.search("flow|trip|From", own.partition("Trips")[2])
-    assert "A series of counts of data set" in text("patients/index.html")
-    assert "see its records over time" in text("patients/index.html")
-    assert "The largest areas: records b " in text("index.html")
-
-
-@pytest.mark.parametrize(("end", "word"), [("lower", "higher"), ("upper", "lower")])
-def test_a_total_at_an_end_of_its_interval_is_marked_unless_it_was_measured(
-    newest: list[SiteRelease], tmp_path: Path, end: str, word: str
-) -> None:
-    """One beside the end is not marked, nor one that was measured."""
-    largest = OverTime.of(newest).rows(2)[0]["name"]
-
-    def moved(distance: int) -> Callable[[Any], Any]:
-        def change(table: Any) -> Any:
-            rows = table.to_pandas()
-            at = (rows["origin"] == largest) & (rows["destination_level"] == "all")
-            inflow = (rows["destination"] == largest) & (rows["origin_level"] == "all")
-            trips = rows.loc[at | inflow, "trips"]
-            rows.loc[at | inflow, "lower"], rows.loc[at | inflow, "upper"] = trips - 9, trips + 9
-            trips = rows.loc[at, "trips"]
-            rows.loc[at, end] = trips + distance * (1 if end == "upper" else -1)
-            return table.from_pandas(rows, table.schema, preserve_index=False)
-
-        return change
-
-    def marks(release: SiteRelease) -> int:
-        [row] = re.findall(rf'<th scope="row">{largest}</th>.*?</tr>', page_of([release]), re.DOTALL)
-        return int(row.count(f"likely&nbsp;{word}"))
-
-    assert marks(altered(newest[0], tmp_path / "r1", moved(0))) == 1
-    assert marks(altered(newest[0], tmp_path / "r2", moved(1))) == 0
-    plan = newest[0].certificate["plan"] | {"area_totals": "1/10"}
-    assert marks(altered(newest[0], tmp_path / "r3", moved(0), plan=plan)) == 0
 
 
 @pytest.mark.parametrize(

@@ -120,15 +120,6 @@ def test_a_series_states_its_rule_its_evidence_and_what_it_comes_from(whole: Pat
     assert "the former saves" not in words[2]
 
 
-@pytest.mark.slow
-def test_a_series_verifies_and_is_made_again_with_the_same_bytes(copied: Path) -> None:
-    places = [locations(copied, key) for key in MONTHS]
-    assert list(map(faults, places)) == [set()] * 3
-    before = [(place.bundle / "certificate.json").read_bytes() for place in places]
-    series(copied)
-    assert [(place.bundle / "certificate.json").read_bytes() for place in places] == before
-
-
 def test_a_release_is_not_made_again_after_another_one(tmp_path: Path) -> None:
     first = released(tmp_path, MONTHS[0])
     released(tmp_path, MONTHS[1], first)

@@ -12,11 +12,9 @@ from typing import Any
 import duckdb
 import pandas as pd
 import pytest
-from jsonschema import Draft202012Validator
 
 from od_core import Budget, Geography, OdError, PrivacyUnit, open_release, release_flows
-from od_core.flows.estimation import families
-from od_core.flows.mechanisms import InfTDARefined, Mechanism
+from od_core.flows.mechanisms import Mechanism
 from od_core.flows.publishing.kind import FLOWS as FLOW_KIND
 from od_core.ledger.chain import EntryName
 from od_core.ledger.ledger import Ledger
@@ -26,7 +24,6 @@ from od_core.privacy.domain import PrivacyDomain
 from od_core.publication.bundle import ledger_entries
 from od_core.published.verification import Published, verify_release
 from tests.od_core.ledger.ledger_rows import FLOWS, GEOGRAPHY, ONE_LEVEL
-from tests.od_core.publication import published_kinds
 from tests.od_core.publication.examples import sealed_again
 from tests.od_core.publication.published_kinds import locations, publish
 
@@ -79,51 +76,6 @@ def copy(whole: Path, tmp_path: Path) -> Published:
 
 def faults(release: Published) -> dict[str, str]:
     return {finding.part: finding.fault for finding in verify_release(release) if finding.fault is not None}
-
-
-@pytest.mark.slow
-def test_a_release_whose_total_is_noisy_verifies_without_key_or_records(tmp_path):
-    """Years later, where the key is lost and the true counts are gone."""
-    release = published(tmp_path, "unbounded")
-    for path in (tmp_path / "confidential" / "hmac.key", release.measurements / "identity.json"):
-        path.unlink()
-    findings = verify_release(release)
-    assert [finding.fault for finding in findings] == [None] * 7
-
-
-@pytest.mark.representatives("bounded")
-@pytest.mark.parametrize("neighbours", ["bounded", "unbounded"])
-def test_a_period_without_trips_verifies(tmp_path, neighbours):
-    assert faults(small(tmp_path, neighbours, FLOWS[:0])) == {}
-
-
-@pytest.mark.slow
-def test_shrunk_estimates_verify(tmp_path, monkeypatch):
-    monkeypatch.setattr(families, "_LEAST_LEARNED", 1)  # so that these few cells are learned from
-    release = small(tmp_path, mechanism=InfTDARefined(estimate="shrunk"))
-    assert faults(release) == {}
-    opened = open_release(release.bundle)
-    assert opened.plan.mechanism == InfTDARefined(estimate="shrunk")
-    assert opened.flows["trips"].sum() == FLOWS["trips"].sum()
-
-
-@pytest.mark.slow
-def test_a_bundle_of_format_1_verifies_and_opens(tmp_path, monkeypatch):
-    """Its certificate states no format, and it has one CSV file for all pairs of levels."""
-    stated, since = published_kinds.certificate, ("bundle_format", "formats")
-    with monkeypatch.context() as earlier:
-        earlier.setattr(
-            published_kinds,
-            "certificate",
-            lambda *given, **more: {k: v for k, v in stated(*given, **more).items() if k not in since},
-        )
-        release = small(tmp_path)
-    assert {path.name for path in release.bundle.glob("flows*.csv")} == {"flows.csv", "flows.sdmx.csv"}
-    assert faults(release) == {}
-    (release.bundle / "flows.csv").unlink()
-    assert faults(release)["bundle"] == "flows.csv differs from the file that the measurements and the ledger give"
-    leaves = open_release(release.bundle).flows
-    assert leaves["trips"].sum() == FLOWS["trips"].sum()
 
 
 def rewrite(path: Path, change: Any) -> None:
@@ -228,61 +180,6 @@ def test_certificates_name_the_entry_of_their_ledger(whole):
 def of_areas(tmp_path_factory: pytest.TempPathFactory) -> Published:
     """A release with area totals of both sides. Not to be changed."""
     return published(tmp_path_factory.mktemp("of_areas"), area_totals="1/10")
-
-
-def test_area_totals_are_published_and_verified(of_areas):
-    """Their numbers and charges come back from the folder and from the database."""
-    assert faults(of_areas) == {}
-    stated = json.loads((of_areas.bundle / "certificate.json").read_text(encoding="utf-8"))
-    schema = json.loads((of_areas.bundle / "certificate.schema.json").read_text(encoding="utf-8"))
-    Draft202012Validator(schema).validate(stated)
-    ends = [(one["level"], one["area_totals"], one["origin_level"], one["rho_exact"]) for one in stated["levels"][-2:]]
-    assert ends == [(5, "origin", "zone", "1/10"), (6, "destination", "all", "1/10")]
-    assert stated["spent"]["rho_by_level_exact"][-2:] == ["1/10", "1/10"]
-    assert stated["guarantee"]["area_totals"].endswith("The promise includes these counts.")
-    codebook, report = ((of_areas.bundle / name).read_text(encoding="utf-8") for name in ("codebook.md", "report.html"))
-    assert "or an area total, which is the trips from a zone to the whole space" in codebook
-    assert "The last rows are area totals" in report
-    rows = pd.read_parquet(of_areas.bundle / "tables/noisy_measurements.parquet").query("level > 4")
-    zones = list(GEOGRAPHY.zones)
-    assert rows["origin"].tolist() == [*zones, *["all"] * 5]
-    assert rows["destination"].tolist() == [*["all"] * 5, *zones]
-    with duckdb.connect(str(of_areas.database), read_only=True) as connection:
-        query = "SELECT origin_level, destination_level FROM expected_error WHERE level > 4 ORDER BY level"
-        assert connection.execute(query).fetchall() == [("zone", "all"), ("all", "zone")]
-    for place in (of_areas.bundle, of_areas.database):
-        opened = open_release(place)
-        assert opened.spent == opened.plan.spent
-        assert opened.plan.area_totals == Fraction(1, 10)
-        assert opened.measurements.query("level > 4")["noisy"].tolist() == rows["noisy"].tolist()
-        assert FLOW_KIND.summary(opened)["public_pairs"].tolist() == [1, 2, 4, 10, 25, 5, 5]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("segments", [None, {"mode": ["car", "bus"]}])
-def test_a_release_with_a_pair_cap_is_published_read_back_and_verified(tmp_path, segments):
-    """Its bundle states both bounds, and the sizes of nodes from which every sensitivity follows."""
-    unit = PrivacyUnit("user_period", "bounded", "user", 3, max_trips_pair=1)
-    trips = FLOWS.loc[FLOWS.index.repeat(FLOWS["trips"])].drop(columns="trips")
-    trips = trips.assign(user=[f"u{k % 90}" for k in range(len(trips))], mode="bus")
-    if segments is None:
-        trips = trips.drop(columns="mode")
-    release = published(tmp_path, flows=trips, unit=unit, segments=segments)
-    assert faults(release) == {}
-    stated = json.loads((release.bundle / "certificate.json").read_text(encoding="utf-8"))
-    schema = json.loads((release.bundle / "certificate.schema.json").read_text(encoding="utf-8"))
-    Draft202012Validator(schema).validate(stated)
-    assert stated["plan"]["max_trips_pair"] == 1
-    sizes = {step["level"]: step["node_sizes"] for step in stated["plan"]["steps"]}
-    assert sizes == {0: [[25, 1]], 1: [[15, 1]], 2: [[9, 1]], 3: [[3, 1]], 4: [[1, 3]]}
-    for sentence in ("contribution", "protected"):
-        assert "at most 1 between the same two zones" in stated["guarantee"][sentence]
-    for place in (release.bundle, release.database):
-        opened = open_release(place)
-        assert opened.plan.unit == unit
-        assert opened.spent == opened.plan.spent
-    in_certificate(lambda facts: facts["plan"]["steps"][1].update(node_sizes=[[1, 9]]))(release)
-    assert set(faults(release)) >= {"bundle"}
 
 
 def in_measurements(change: Any) -> Any:

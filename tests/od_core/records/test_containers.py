@@ -181,14 +181,6 @@ def test_a_column_of_trips_is_judged_alike_in_every_container(tmp_path, column):
 
 
 @pytest.mark.parametrize("container", LIBRARY)
-def test_decimals_that_nothing_names_are_numbers(tmp_path, container):
-    """They may be the trips of a row. In a CSV file they are text."""
-    table = with_counts(decimals("77", "2", kind=pa.decimal128(18, 0))).rename_columns(["origin", "destination", "x"])
-    if container != "csv":
-        assert outcome(partial(counted, table, container, tmp_path, trips=None)) == "OD-TRIPS-ROWS"
-
-
-@pytest.mark.parametrize("container", LIBRARY)
 def test_decimals_are_weights_sizes_cells_and_coordinates_too(tmp_path, container):
     numbers = decimals("3", "2", kind=pa.decimal128(9, 1))
     weighted = with_counts(numbers).rename_columns(["origin", "destination", "weight"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import hashlib
 import hmac
-import traceback
 from collections import Counter, defaultdict
 from fractions import Fraction
 from pathlib import Path
@@ -175,24 +174,6 @@ def busy(number: int = 500) -> list[Row]:
     return one
 
 
-@pytest.mark.representatives
-@pytest.mark.parametrize("kind", ["user", "user_period"])
-@pytest.mark.parametrize("form", ["frame", "parquet", "csv"])
-def test_of_a_user_with_500_trips_the_same_4_are_counted(tmp_path, form, kind):
-    """Whatever the order of the file and whoever else is in it; other ones under another key."""
-    tree, rows = TREES[0], busy()
-    once = counted(form, rows, tree, unit(4, kind), KEYS[0], tmp_path)
-    assert once.total == 4
-    for seed in range(3):
-        again = counted(form, shuffled(rows, seed), tree, unit(4, kind), KEYS[0], tmp_path)
-        assert pairs_of(tree, again) == pairs_of(tree, once)
-    others = [(f"u{k}", "10", "02", "2001-06-09") for k in range(7)]
-    together = pairs_of(tree, counted(form, others + rows, tree, unit(4, kind), KEYS[0], tmp_path))
-    assert together == pairs_of(tree, once) + Counter({("10", "02"): 7})
-    assert pairs_of(tree, counted(form, rows, tree, unit(4, kind), KEYS[1], tmp_path)) != pairs_of(tree, once)
-    assert counted(form, rows, tree, unit(500, kind), KEYS[0], tmp_path).total == 500
-
-
 def test_another_period_keeps_other_trips():
     tree, frame = TREES[0], frame_of(busy())
     june, july = (
@@ -210,15 +191,6 @@ def test_dropped_records_take_no_place_of_their_user(tmp_path):
     for form in ("frame", "parquet", "csv"):
         counts = counted(form, bad + good, TREES[0], unit(3), KEYS[0], tmp_path)
         assert pairs_of(TREES[0], counts) == Counter({("01", zone): 1 for zone in ("01", "02", "10")})
-
-
-@pytest.mark.parametrize("form", ["frame", "parquet", "csv"])
-def test_dropped_records_that_equal_counted_ones_do_not_change_which_are_counted(tmp_path, form):
-    """The occurrences of equal trips are numbered among those that have a place."""
-    rows = busy(60)
-    dropped = [(user, origin, destination, "2001-07-05") for user, origin, destination, _ in rows]
-    counts = counted(form, shuffled(rows + dropped, 1), TREES[0], unit(20), KEYS[0], tmp_path)
-    assert pairs_of(TREES[0], counts) == by_hand(rows, TREES[0], 20, KEYS[0])
 
 
 @pytest.mark.representatives("csv")
@@ -271,61 +243,6 @@ def test_a_missing_or_broken_text_is_a_fault_of_its_record_alone():
     frame = pd.DataFrame({"origin": "01", "destination": "02", "person": person})
     counts = count_trips(frame, TREES[0], unit=unit(4), key=KEYS[0], fault_threshold=Fraction(5, 6))
     assert counts.total == 1
-
-
-def test_unlisted_codes_of_any_kind_keep_the_count_the_same_in_any_order():
-    """A number with a point where a code belongs is no code, though it reads like one."""
-    frame = pd.DataFrame({"origin": ["10.0", "10", None, "1e1"] * 5, "destination": "02", "person": "u1"}).astype(
-        {"origin": object}
-    )
-    given_ = {"unit": unit(9), "key": KEYS[0], "period": PERIOD, "fault_threshold": ALL}
-    once = pairs_of(TREES[1], count_trips(frame, TREES[1], **given_))
-    for seed in range(5):
-        again = frame.sample(frac=1, random_state=seed)
-        assert pairs_of(TREES[1], count_trips(again, TREES[1], **given_)) == once
-    rows = [("u1", o, "02", "2001-06-01") for o in frame["origin"]]
-    assert once == by_hand(rows, TREES[1], 9, KEYS[0])
-
-
-@pytest.mark.parametrize("ids", [[77.31, 1.0], [True, False], pd.to_datetime(["2001-06-01", "2001-06-02"])])
-def test_ids_of_other_types_are_refused(tmp_path, ids):
-    """Two floats may be one id; pandas turns whole numbers into floats where one is missing."""
-    frame = pd.DataFrame({"origin": ["01", "02"], "destination": ["10", "10"], "person": ids})
-    frame.to_parquet(tmp_path / "trips.parquet")
-    with pytest.raises(OdError, match=r"OD-TRIPS-USER-ID: column 'person' holds .*read or write") as in_memory:
-        count_trips(frame, TREES[0], unit=unit(1), key=KEYS[0])
-    with pytest.raises(OdError, match=r"OD-TRIPS-USER-ID: trips.parquet: column 'person' holds") as in_a_file:
-        load_records(tmp_path / "trips.parquet", RecordColumns(user="person"), PERIOD, tmp_path / "raw.parquet")
-    for refused in (in_memory, in_a_file):
-        assert "77.31" not in str(refused.value)
-        assert "\n" not in str(refused.value)
-    assert not (tmp_path / "raw.parquet").exists()
-
-
-def test_weights_and_missing_columns_are_refused_before_anything_is_counted(tmp_path):
-    """One record counts 1: a weight of 7731 would be 7731 trips under a bound of one."""
-    frame = pd.DataFrame({"origin": ["01"], "destination": ["10"], "user": ["u"], "person": ["u"], "trips": [-7731]})
-    given_ = {"unit": unit(1), "key": KEYS[0]}
-    frame.assign(in_period=True).to_parquet(tmp_path / "weights.parquet")
-    frame[["origin", "destination"]].assign(in_period=True, users=CANARY).to_parquet(tmp_path / "no_user.parquet")
-    for count, records, code in (
-        (count_trips, frame, "OD-TRIPS-WEIGHTS"),
-        (trip_counts_of, tmp_path / "weights.parquet", "OD-TRIPS-WEIGHTS"),
-        (count_trips, frame[["origin", "destination"]].assign(persons=CANARY), "OD-TRIPS-COLUMN"),
-        (trip_counts_of, tmp_path / "no_user.parquet", "OD-TRIPS-COLUMN"),
-    ):
-        with pytest.raises(OdError, match=code) as refused:
-            count(records, TREES[0], **given_)
-        assert "7731" not in "".join(traceback.format_exception(refused.value))
-    with pytest.raises(OdError, match=r"OD-TRIPS-COLUMN.*more than once"):
-        count_trips(
-            pd.DataFrame([["01", "10", "u", "v"]], columns=["origin", "destination", "person", "person"]),
-            TREES[0],
-            **given_,
-        )
-    (tmp_path / "trips.csv").write_text("origin,destination,persons\n")
-    with pytest.raises(OdError, match=r"OD-TRIPS-COLUMN: trips.csv .* has no column 'person' "):
-        load_records(tmp_path / "trips.csv", RecordColumns(user="person"), PERIOD, tmp_path / "raw.parquet")
 
 
 @pytest.mark.parametrize("key", [b"", b"short", bytes(31), bytes(65)])

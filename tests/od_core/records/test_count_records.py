@@ -169,16 +169,6 @@ def test_what_does_not_fit_the_memory_is_put_aside_beside_the_records_and_remove
     np.testing.assert_array_equal(counts.before, expected.before)
 
 
-@pytest.mark.slow
-def test_it_is_removed_after_a_refusal_too(tmp_path, spilled):
-    table, tree = many_records(1_000_000)
-    records = written(tmp_path, table.set_column(2, "in_period", pa.array(np.arange(len(table)) % 100 > 0)))
-    with pytest.raises(OdError, match="OD-TRIPS-FAULTS"):
-        trip_counts_of(records, tree)
-    assert spilled
-    assert [path.name for path in tmp_path.iterdir()] == [records.name]
-
-
 def test_too_little_memory_is_said_without_a_value(tmp_path, monkeypatch):
     monkeypatch.setattr(scratch, "MEMORY_LIMIT", "2MB")
     table, tree = many_records(100_000)

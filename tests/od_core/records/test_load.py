@@ -67,13 +67,6 @@ def test_a_line_that_is_no_record_is_not_skipped_in_silence(loaded, written, pla
     assert refused.value.code == "OD-FILE-UNREADABLE"
 
 
-@pytest.mark.parametrize("title", [("QX-CANARY",), ("QX-CANARY", "", "")])
-def test_a_line_above_the_header_is_not_skipped_in_silence(loaded, written, title):
-    with pytest.raises(OdError) as refused:
-        loaded(written([title, ("origin", "destination"), *[("aa", "ba")] * 5]))
-    assert "QX-CANARY" not in str(refused.value)
-
-
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())])
 def test_a_parquet_file_comes_through(tmp_path, loaded, target, kind):
     """Every text type; other columns and other names; counted as pandas counts."""
@@ -172,25 +165,6 @@ def loaded_table(loaded, source, target, period: str = "2001-06") -> pa.Table:
     return pq.read_table(target)
 
 
-@pytest.mark.parametrize("kind", [pa.int32(), pa.int64(), pa.uint16(), pa.float64(), pa.string(), pa.decimal128(30, 2)])
-def test_flows_keep_their_counts(tmp_path, loaded, target, kind):
-    """Rows of a flows file stand for themselves; equal pairs are summed by the count alone."""
-    frame = pd.DataFrame(
-        {"origin": ["aa", "ab", "aa", "aa"], "destination": ["ba", "ab", "ba", "aa"], "n": [3, 0, 39, 1000]}
-    )
-    counts = pa.array([str(n) for n in frame["n"]]) if kind == pa.string() else pa.array(frame["n"]).cast(kind)
-    table = pa.table({"origin": frame["origin"], "destination": frame["destination"], "n": counts})
-    pq.write_table(table, tmp_path / "flows.parquet")
-    loaded(tmp_path / "flows.parquet", FLOWS)
-    flows = pd.read_parquet(target)
-    assert sorted(rows_of(flows, "origin", "destination", "trips")) == sorted(
-        rows_of(frame, "origin", "destination", "n")
-    )
-    trips = trip_counts_of(target, TREE)
-    expected = frame[frame["n"] > 0].groupby(["origin", "destination"])["n"].sum()
-    assert np.diff(trips.before).tolist() == expected.tolist()
-
-
 def test_zero_trips_is_a_valid_input(tmp_path, loaded, written, target):
     """A header alone, or a Parquet file without rows: an empty table of the usual columns, and n = 0."""
     pq.write_table(
@@ -248,10 +222,3 @@ def test_records_that_do_not_fit_the_memory_stay_in_the_confidential_folder(load
     assert len(folders) >= 2
     assert all(target.parent in folder.parents for folder in folders)
     assert list(target.parent.iterdir()) == [target]
-
-
-def test_the_file_that_is_named_is_the_file_that_is_read(loaded, written):
-    """Signs that stand for many files elsewhere are a part of a name here."""
-    written([("origin", "destination"), ("wrong", "wrong")], "trips1.csv")
-    source = written([("origin", "destination"), ("aa", "ba")], "trips[1].csv")
-    assert rows_of(loaded(source), "origin", "destination") == [("aa", "ba")]

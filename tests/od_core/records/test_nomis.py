@@ -52,9 +52,3 @@ def test_every_level_and_census_by_its_own_names(tmp_path, loaded, header):
     (tmp_path / "t.csv").write_text(f"{header}\nE02000001,OD0000001,5,2,3\n")
     (record,) = loaded(tmp_path / "t.csv", NOMIS.columns, record_format=NOMIS).itertuples()
     assert (record.origin, record.destination, record.trips) == ("E02000001", "OD0000001", 5)
-
-
-def test_another_column_of_counts(tmp_path, loaded):
-    (tmp_path / "t.csv").write_text("Area of residence,Area of workplace,All categories: Sex,Female\nE1,E2,5,3\n")
-    read = loaded(tmp_path / "t.csv", NOMIS.columns_with(trips="Female"), record_format=NOMIS)
-    assert read["trips"].tolist() == [3]

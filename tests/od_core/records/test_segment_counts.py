@@ -169,30 +169,6 @@ def test_counts_of_users_equal_a_plain_rule_and_those_without_segments(rows, tre
     assert pairs_of(tree, without) == pairs_of(tree, counts)
 
 
-@pytest.mark.parametrize("kind", ["user", "user_period"])
-def test_records_of_one_user_move_no_trip_of_another(kind):
-    """Neighbours: one user's records replaced by others, of other segments, change that user's trips alone."""
-    given_ = {"unit": of_users(3, kind), "key": KEY, "period": PERIOD, "breakdowns": (MODE,)}
-    generator = np.random.default_rng(1)
-
-    def records_of(user: str, number: int) -> pd.DataFrame:
-        drawn = generator.integers(0, [3, 3, 3], (number, 3)).tolist()
-        rows = [(user, ZONES[o], ZONES[d], MODE.categories[m]) for o, d, m in drawn]
-        return pd.DataFrame(rows, columns=["person", "origin", "destination", "mode"])
-
-    def of_segments(frame: pd.DataFrame) -> list[Counter]:
-        return [pairs_of(TREES[0], one) for one in count_trips(frame, TREES[0], **given_).by_segment["mode"]]
-
-    others = pd.concat([records_of(f"u{number}", 12) for number in range(9)])
-    alone = of_segments(others)
-    for _ in range(3):
-        one = records_of("neighbour", 20)
-        together = of_segments(pd.concat([others, one]).sample(frac=1, random_state=1))
-        differences = [both - before for both, before in zip(together, alone, strict=True)]
-        assert differences == of_segments(one)
-        assert sum(difference.total() for difference in differences) == 3
-
-
 def test_no_category_is_preferred_among_equal_trips():
     """Of 2,000 users with one trip of each mode between the same zones, one is chosen: each mode a third.
 
@@ -222,21 +198,6 @@ def test_an_unlisted_category_is_a_fault_unless_a_category_is_declared_for_it():
         assert "CANARY" not in str(caught.value)
         placed_ = count_trips(above, TREES[0], breakdowns=(MODE_OR_ELSE,), fault_threshold=Fraction(0))
         assert [one.total for one in placed_.by_segment["mode"]] == [998, 1, 0]
-
-
-def test_text_of_any_kind_is_a_category():
-    frame = pd.DataFrame({"origin": "01", "destination": "02", "mode": ["car", "walk", None]})
-    for kind in (object, "str", "category", "string[python]", "string[pyarrow]"):
-        counts = count_trips(frame.astype({"mode": kind}), TREES[0], breakdowns=(MODE_OR_ELSE,))
-        assert [one.total for one in counts.by_segment["mode"]] == [1, 2, 0], kind
-
-
-@pytest.mark.parametrize("values", [[1, 2], [1.0, None], [True, False], pd.to_datetime(["2001-06-01"] * 2)], ids=str)
-def test_categories_that_are_no_text_are_refused(values):
-    """Even with ``unknown``, which would take all of them without a word."""
-    frame = pd.DataFrame({"origin": "01", "destination": "02", "mode": pd.Series(values)})
-    with pytest.raises(OdError, match=r"OD-TRIPS-NOT-TEXT: column 'mode' holds .*must be text"):
-        count_trips(frame, TREES[0], breakdowns=(MODE_OR_ELSE,))
 
 
 def test_columns_have_the_names_of_the_caller(tmp_path: Path):

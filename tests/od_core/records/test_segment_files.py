@@ -140,17 +140,6 @@ def test_records_read_without_a_breakdown_are_refused(tmp_path):
     assert trip_counts_of(records, TREES[0]).by_segment == {}
 
 
-def test_categories_that_are_no_text_are_refused_when_they_are_read(tmp_path):
-    source = tmp_path / "trips.parquet"
-    pd.DataFrame({"origin": ["01"], "destination": ["02"], "Mode of travel": [7731]}).to_parquet(source)
-    columns = RecordColumns(segments=(SOURCES["mode"],))
-    with pytest.raises(OdError, match=r"OD-TRIPS-NOT-TEXT.*'Mode of travel' holds BIGINT.*'mode'") as caught:
-        load_records(source, columns, PERIOD, tmp_path / "raw_trips.parquet")
-    assert "7731" not in str(caught.value)
-    with pytest.raises(OdError, match=r"OD-TRIPS-COLUMN.*no column 'user'"):
-        load_records(source, RecordColumns(segments=(SOURCES["hour"],)), PERIOD, tmp_path / "raw_trips.parquet")
-
-
 def test_counts_without_breakdowns_are_stored_as_before(tmp_path):
     """The list of files is a list, which earlier versions read, and files have the columns rank and trips."""
     store = LocalStore(tmp_path)

@@ -92,11 +92,6 @@ def test_breakdowns_that_do_not_fit_together_are_refused(segments, unknown, caus
     assert "\n" not in str(caught.value)
 
 
-def test_facts_give_the_same_breakdown_again():
-    for one in (Breakdown("mode", MODES, "walk"), Breakdown("hour", MANY[:MOST_CATEGORIES])):
-        assert Breakdown(**one.facts()) == one
-
-
 def test_a_breakdown_cannot_be_changed_and_keeps_its_own_list():
     categories = list(MODES)
     one = Breakdown("mode", categories)  # type: ignore[arg-type]  # a list is taken, too
@@ -105,8 +100,3 @@ def test_a_breakdown_cannot_be_changed_and_keeps_its_own_list():
     assert hash(one) == hash(Breakdown("mode", MODES))
     with pytest.raises(AttributeError):
         one.name = "hour"  # type: ignore[misc]
-
-
-def test_a_single_text_is_no_list_of_categories():
-    with pytest.raises(OdError, match="OD-SEGMENT-LIST: the categories of 'mode' are not a list of texts"):
-        breakdowns({"mode": "car"})

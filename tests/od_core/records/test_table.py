@@ -454,11 +454,6 @@ def test_time_zones_that_there_are_not(tmp_path, written):
     assert "time_zone" in error.next_step
 
 
-def test_texts_with_a_zone_stay_faults(loaded, written):
-    source = written([("origin", "destination", "day"), ("01", "02", "2001-06-01 12:00:00+02")])
-    assert loaded(source, DATED, time_zone=ZONE)["in_period"].tolist() == [False]
-
-
 FRAME = pa.table({"origin": ["01"] * 50, "destination": [CANARY] * 50})
 
 

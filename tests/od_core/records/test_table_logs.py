@@ -13,11 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from od_core import FlowTree, Geography, OdError
-from od_core.records import load
 from od_core.records.counting import count_trips
 from od_core.records.formats import TABLE
 from od_core.records.load import refuse_repeated
-from od_core.records.open_file import opened, record_schema, refuse_table_log
+from od_core.records.open_file import record_schema, refuse_table_log
 from od_core.records.zone_lists import read_zones
 
 pytestmark = pytest.mark.usefixtures("one_scratch_database")
@@ -153,15 +152,6 @@ def test_a_table_that_is_there_twice_is_refused_unless_it_has_no_rows(tmp_path, 
         refuse_repeated(files, TABLE)
 
 
-def test_of_many_files_without_rows_one_is_opened(tmp_path, monkeypatch):
-    names, opens = [tmp_path / f"{place}.csv" for place in range(9)], list[Path]()
-    for name in names:
-        name.write_bytes(NONE)
-    monkeypatch.setattr(load, "opened", lambda file, *rest: opens.append(file) or opened(file, *rest))
-    refuse_repeated([(name, None) for name in names], TABLE)
-    assert opens == names[:1]
-
-
 def test_tables_of_one_duckdb_file_are_no_copies(tmp_path):
     file = tmp_path / "trips.duckdb"
     with duckdb.connect(str(file)) as database:
@@ -181,15 +171,3 @@ def test_a_log_that_appears_after_a_first_look_is_found(tmp_path, log):
     lake(tmp_path, f"lake/{log}", "lake/b.parquet")
     with pytest.raises(OdError, match="OD-FILE-INCOMPLETE"):
         refuse_table_log(path)
-
-
-def test_the_list_of_a_folder_is_read_once_for_all_its_files(tmp_path, monkeypatch):
-    paths, listed = [lake(tmp_path, f"lake/{name}.txt", f"lake/{name}.parquet") for name in "abc"], []
-    scandir = os.scandir
-    monkeypatch.setattr(os, "scandir", lambda place=".": listed.append(os.fspath(place)) or scandir(place))
-    folder = str(paths[0].parent)
-    refuse_table_log(paths[0])
-    first = listed.count(folder)
-    for path in paths[1:]:
-        refuse_table_log(path)
-    assert 0 < first == listed.count(folder)

@@ -9,10 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from od_core import FlowTree, Geography
-from od_core.records.counting import trip_counts_of
 from od_core.records.formats import FORMATS
-from tests.real_data import real_data
 
 TLC = FORMATS["tlc"]
 
@@ -85,29 +82,3 @@ def test_an_id_that_is_not_a_number_is_missing_whatever_the_other_records_hold(t
     pq.write_table(pa.table(table), tmp_path / "t.parquet", row_group_size=1_000)
     read = loaded(tmp_path / "t.parquet", TLC.columns, "2019-06", record_format=TLC)
     assert read.loc[0, ["origin", "destination"]].isna().all()
-
-
-def test_trips_of_other_months_are_dropped_where_that_is_asked_for(tmp_path, loaded):
-    """As the files have them: a few of other years, for a clock of a meter was wrong."""
-    times = [JUNE, JUNE - datetime.timedelta(microseconds=1), JUNE.replace(year=2009), JUNE.replace(day=30), None]
-    write(tmp_path / "t.parquet", "yellow", [(1, 2)] * 5, times)
-    kept = loaded(tmp_path / "t.parquet", TLC.columns, "2019-06", record_format=TLC.declared(outside_period="drop"))
-    assert kept["in_period"].tolist() == [True, True, False]
-
-
-@pytest.mark.parametrize("month", ["2018-01", "2020-12"])
-def test_real_trips_in_the_layout_of_tlc(tmp_path, loaded, target, month):
-    """One month of a sample: pandas counts the same trips between the same zones."""
-    folder = real_data("nyc_yellow_taxi")
-    trips = pd.read_csv(folder / "trips.csv.gz")
-    trips = trips[trips["month"] == month]
-    trips = trips.assign(tpep_pickup_datetime=pd.to_datetime(trips["pickup_datetime"])).drop(columns="pickup_datetime")
-    trips.drop(columns="month").to_parquet(tmp_path / f"yellow_tripdata_{month}.parquet")
-    zones = pd.read_csv(folder / "zones.csv", dtype=str)
-    geography = Geography.from_frame(zones, ["borough", "service_area", "taxi_zone"])
-    form = TLC.declared(outside_period="drop")
-    loaded(tmp_path / f"yellow_tripdata_{month}.parquet", TLC.columns, month, record_format=form)
-    counts = trip_counts_of(target, FlowTree(geography, geography), fault_threshold=0)
-    inside = trips[trips["tpep_pickup_datetime"].dt.strftime("%Y-%m") == month]
-    pairs = inside.groupby(["PULocationID", "DOLocationID"]).size()
-    assert (len(counts.rank), counts.total) == (len(pairs), len(inside))

@@ -6,7 +6,6 @@ import pickle
 from collections import Counter
 from enum import Enum
 from fractions import Fraction
-from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -15,12 +14,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from od_core import Budget, FlowTree, Geography, OdError, PrivacyUnit, release_flows
+from od_core import FlowTree, Geography, OdError, PrivacyUnit
 from od_core.geography import flow_tree
 from od_core.geography.flow_tree import Pairs
 from od_core.privacy.neighbours import FAULT_THRESHOLD
 from od_core.records import counts as trips
-from od_core.records.counting import CountQuery, count_trips
+from od_core.records.counting import count_trips
 from od_core.records.counts import TripCounts
 from tests.od_core.strategies import TREES, worlds
 from tests.od_core.truth import trips_of
@@ -127,13 +126,6 @@ def test_a_record_with_an_unlisted_zone_is_dropped_or_goes_to_the_unknown_zone(f
     assert pairs_of(origin_alone, counts) == dropped | {("10", "02"): 2}
 
 
-def test_other_case_is_another_code():
-    airports = Geography.from_frame(pd.DataFrame({"airport": ["ABE", "ATL"]}), ["airport"])
-    tree = FlowTree(airports, airports)
-    frame = records(("ABE", "ATL"), ("abe", "ATL"), ("ABE", "Atl"))
-    assert pairs_of(tree, count_trips(frame, tree, fault_threshold=Fraction(1))) == {("ABE", "ATL"): 1}
-
-
 def test_records_of_another_period_are_dropped_and_count_as_faults():
     frame = records(*[("01", "02", 1)] * 3).assign(in_period=[True, False, True])
     assert pairs_of(TREE, count_trips(frame, TREE, fault_threshold=Fraction(1, 3))) == {("01", "02"): 2}
@@ -201,25 +193,6 @@ def test_counts_that_are_no_counts_are_refused_without_a_word_about_them(counts)
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("counts", [[2**53, 0], [2.0**53, 0.0], np.array([3, 4], dtype=np.uint8), [3.0, 4.0], [3, 4]])
-def test_whole_counts_of_any_numeric_type_are_taken_exactly(counts):
-    frame = records(("01", "02"), ("10", "02")).assign(trips=counts)
-    expected = {pair: int(n) for pair, n in zip([("01", "02"), ("10", "02")], counts, strict=True) if n}
-    assert pairs_of(TREE, count_trips(frame, TREE)) == expected
-    assert count_trips(frame, TREE).total == sum(int(n) for n in counts)
-
-
-@pytest.mark.parametrize("column", ["origin", "destination"])
-def test_columns_must_be_there_and_hold_text(column):
-    frame = records(("10", "10", 1))
-    with pytest.raises(OdError, match=f"OD-TRIPS-COLUMN.*no column '{column}'.*did you mean '{column}s'"):
-        count_trips(frame.rename(columns={column: f"{column}s"}), TREE)
-    for kind in ("int64", "float64", "Int64", "category"):
-        with pytest.raises(OdError, match=r"OD-TRIPS-NOT-TEXT.*leading zeros") as refusal:
-            count_trips(frame.astype({column: "int64"}).astype({column: kind}), TREE)
-        assert "10" not in str(refusal.value).replace("0.100%", "")
-
-
 def test_text_of_any_kind_is_text():
     frame = records(("01", "02", 3), ("10", "02", 4))
     expected = {("01", "02"): 3, ("10", "02"): 4}
@@ -234,37 +207,6 @@ def test_text_of_any_kind_is_text():
     named = Enum("Zone", {"FIRST": "01", "SECOND": "02", "OTHER": "10"}, type=str)
     codes = {name: pd.Series([*map(named, frame[name])], dtype=object) for name in ("origin", "destination")}
     assert pairs_of(TREE, count_trips(frame.assign(**codes), TREE)) == expected
-
-
-def test_no_trips_and_a_single_zone_are_valid():
-    single = Geography.from_frame(pd.DataFrame({"zone": ["z"]}), ["zone"])
-    tree = FlowTree(single, single)
-    for nothing in (records(), records().assign(trips=[]), pd.DataFrame({"origin": [], "destination": []})):
-        assert count_trips(nothing, tree).total == 0
-    assert pairs_of(tree, count_trips(records(("z", "z", 0)), tree)) == {}
-    assert pairs_of(tree, count_trips(records(("z", "z"), ("z", "z")), tree)) == {("z", "z"): 2}
-
-
-def test_zones_of_flows_in_memory_are_looked_up_before_the_sql_which_neither_joins_nor_sorts():
-    """Joins on text, and groups of one row each, took four times as long as the lookup and the sort of ranks."""
-    for unlisted, geography in ((-1, PLAIN), (2, WITH_UNKNOWN)):
-        query = CountQuery(FlowTree(geography, geography), is_located=True, is_flows=True)
-        sql = query.sql("by_row", f"({query.sql('ranked')})")
-        assert not any(word in sql for word in ("JOIN", "GROUP BY", "ORDER BY"))
-        sides = {"origin": ["10", "03", None], "destination": ["01", "10", "02"]}
-        located = query.located(
-            pa.table({**{side: pa.array(codes, pa.large_string()) for side, codes in sides.items()}})
-        )
-        assert [zone["code"] for zone in located["origins"].to_pylist()] == [2, None, None]
-        if unlisted >= 0:
-            numbers = [np.array(zones, dtype=np.int32) for zones in ([2, 2, 2], [0, 2, 1])]
-            assert located["pair"].to_pylist() == query.tree.first_rank(Pairs(2 * 2, *numbers)).tolist()
-
-
-def test_counts_show_nothing_of_themselves():
-    few, many = (count_trips(records(("01", "02", n)), TREE) for n in (1, 7731))
-    assert repr(few) == repr(many) == str(many) == f"{many}"
-    assert not any(character.isdigit() for character in repr(many))
 
 
 def test_counts_out_of_tree_order_cannot_be_made():
@@ -317,11 +259,3 @@ def test_a_column_that_may_hold_the_trips_of_a_row_is_refused_until_its_meaning_
         return
     weighted = flows.rename(columns={column.name: "weight"})
     assert count_trips(weighted, TREE, unit=PrivacyUnit("trip", max_weight=9), fault_threshold=Fraction(1)).total >= 0
-
-
-def test_an_unnamed_column_is_refused_by_a_release_too():
-    flows = pd.DataFrame({"origin": ["01"], "destination": ["10"], "count": [300]})
-    release = partial(release_flows, flows, PLAIN, unit=PrivacyUnit("trip"), budget=Budget(1, "1e-8"), noise="table")
-    with pytest.raises(OdError, match="OD-TRIPS-ROWS"):
-        release()
-    assert release(one_row_a_trip=True, fault_threshold=0).flows["trips"].sum() == 1

@@ -61,19 +61,6 @@ def test_columns_that_are_named_are_known(tmp_path, loaded):
     assert read_as(loaded, weighted, RecordColumns(user="origin")) == "OD-TRIPS-ROWS"
 
 
-def test_the_refusal_says_what_to_write(loaded, written):
-    source = written([("origin", "destination", "age", "count", "n"), ("aa", "ba", "70", "7731", "1")])
-    with pytest.raises(OdError, match="OD-TRIPS-ROWS") as error:
-        loaded(source, RecordColumns(), unstated=True)
-    assert "unused columns might hold the number of trips: 'age', 'count', 'n'" in error.value.message
-    assert "columns: {trips: COLUMN}" in error.value.next_step
-    assert "one_row_a_trip: true" in error.value.next_step
-    assert "7731" not in str(error.value)
-    with pytest.raises(OdError, match="OD-TRIPS-ROWS") as error:
-        loaded(source, RecordColumns(user="age"), unstated=True)
-    assert error.value.next_step.endswith("; else expand the file to one row a trip")
-
-
 def test_a_reader_knows_its_columns(tmp_path, loaded):
     ids = pa.array([1, 2, 3], pa.int32())
     times = pa.array([0, 1, 2], pa.timestamp("us"))

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from od_core import Budget, Geography, PrivacyUnit, plan_release, release_flows
+from od_core import Budget, Geography, PrivacyUnit, plan_release
 from od_core.errors import OdError
 from od_core.geography.flow_tree import FlowTree
 from od_core.group_sizes.plan import plan_group_sizes
@@ -235,18 +235,3 @@ def test_the_unit_says_its_bound_everywhere() -> None:
     )
     assert "outside the period" not in sentences["input"]
     assert "contribution" not in guarantee_sentences(of_unit(PrivacyUnit("trip")), plan.spent, Acceptance())
-
-
-def test_weights_are_released_with_the_library() -> None:
-    """At a budget without noise to speak of, the total is that of the cut weights."""
-    records = pd.DataFrame({"origin": ["a1", "a2", "b1"], "destination": ["b1"] * 3, "weight": [2.4, 99, 0.5]})
-    release = release_flows(
-        records,
-        GEOGRAPHY,
-        unit=BOUNDED,
-        budget=Budget(rho=Fraction(10**9), delta="1e-8"),
-        noise="opendp",
-        fault_threshold=0,
-    )
-    flows = {(row.origin, row.destination): row.trips for row in release.flows.itertuples()}
-    assert flows == {("a1", "b1"): 2, ("a2", "b1"): 5, ("b1", "b1"): 1}

@@ -14,10 +14,8 @@ import pytest
 
 from od_core import Geography, OdError
 from od_core.group_sizes.groups import ListedGroups
-from od_core.records.zone_lists import ZoneList, geography_from, read_zones
+from od_core.records.zone_lists import ZoneList, read_zones
 from od_core.stops.trajectories import PlaceColumns, PlaceList
-from tests.od_core.files.workbooks import WORKBOOKS
-from tests.real_data import real_data
 
 ZONES = pd.DataFrame(
     {
@@ -126,14 +124,6 @@ def test_a_file_that_is_no_table_is_refused_by_its_name(tmp_path, name):
         assert refused.value.next_step.startswith("save it with commas")
 
 
-@pytest.mark.parametrize("suffix", WORKBOOKS)
-@pytest.mark.parametrize("name", ["zones.csv", "zones.xlsx"])
-def test_an_excel_workbook_is_called_one(tmp_path, suffix, name):
-    (tmp_path / name).write_bytes(WORKBOOKS[suffix])
-    with pytest.raises(OdError, match=f"{name} is an Excel workbook .* next: save its sheet as CSV"):
-        read_zones(tmp_path / name)
-
-
 @pytest.mark.parametrize("name", ["absent.csv", "absent.parquet", "."])
 def test_a_file_that_is_not_there(tmp_path, name):
     with pytest.raises(OdError) as refused:
@@ -224,35 +214,6 @@ def test_census_blocks_are_read_from_a_packed_crosswalk(tmp_path):
     coded = ZoneList("ri_xwalk.csv.gz", (*by_code, "tabblk2020"), prefixes=by_code).geography(tmp_path)
     assert coded.codes == blocks.codes
     assert [list(above) for above in coded.parents] == [list(above) for above in blocks.parents]
-
-
-def test_districts_lie_in_upper_tiers_regions_and_countries(tmp_path):
-    """A unitary district is its own upper tier, with the same code."""
-    districts = geography(tmp_path, NOMIS, levels=("CTRY21CD", "RGN21CD", "UTLA21CD", "LAD21CD"))
-    assert below(districts, "UTLA21CD")["E10000003"] == ("E07000008", "E07000009")
-    assert below(districts, "RGN21CD")["W92000004"] == ("W06000015",)
-    assert below(districts, "CTRY21CD")["E92000001"] == ("E06000001", "E07000008", "E07000009")
-
-
-def test_norwegian_counties_are_the_beginnings_of_the_codes_of_municipalities():
-    path = real_data("norway_commuting_2017") / "zones.csv"
-    listed = read_zones(path)
-    levels = ("landsdel", "fylke", "kommune")
-    by_column = geography_from(listed, ZoneList("", levels))
-    by_code = geography_from(listed.drop(columns="fylke"), ZoneList("", levels, prefixes={"fylke": 2}))
-    assert by_code.digest == by_column.digest
-    assert list(by_code.area_counts.values()) == [1, 5, 18, 422]
-
-
-def test_all_taxi_zones():
-    path = real_data("nyc_yellow_taxi") / "zones.csv"
-    listed = read_zones(path)
-    service = listed["service_area"].str.split(" / ").str[1]
-    table = listed.drop(columns="service_area").assign(service_zone=service)
-    levels = ("borough", "service_area", "taxi_zone")
-    joined = geography_from(table, ZoneList("", levels, joined={"service_area": ("borough", "service_zone")}))
-    assert joined.digest == geography_from(listed, ZoneList("", levels)).digest
-    assert list(joined.area_counts.values()) == [1, 6, 8, 263]
 
 
 def test_areas_and_their_parents_are_read_by_the_names_of_their_columns(tmp_path):

@@ -97,16 +97,6 @@ def test_all_documents_state_the_same_losses_and_the_whole_first(name: str, tmp_
         assert f"{one.of}: at most {cases(one.guarantee)} of 100 cases." in notice
 
 
-@pytest.mark.parametrize(("name", "promise"), [("users", "6 at delta 1e-6"), ("threshold", "3 at delta 1.99999e-5")])
-def test_each_direction_and_deltas_that_follow_from_results_are_said(name: str, promise: str, tmp_path: Path) -> None:
-    folder = written(CASES[name](), tmp_path / "r1")
-    texts = {file: " ".join(text.split()) for file, text in disclosure_documents(folder)[1].items()}
-    assert f"under the cap of the data set: epsilon {promise};" in texts[made.REGISTRY]
-    assert ("the delta under the cap is twice as large" in texts[made.REGISTRY]) is (name == "users")
-    assert "moves at most like this, except, in each direction, with a probability (" in texts[made.ASSESSMENT]
-    assert "For each case, it holds but for outcomes" in Explanation(Facts.of(folder), None, None, ()).said["statement"]
-
-
 def test_a_year_of_months_of_epsilon_3_is_not_a_month() -> None:
     """With 3 trips a month and 36 in the year, the best guess is right 93 times in 100, and not 63 times."""
     whole, year, month = losses_of(of_user_year(rho="2"))
@@ -144,13 +134,6 @@ def test_a_sum_of_trips_states_what_its_releases_do(tmp_path: Path) -> None:
     assert right_of_100(losses_of(certified("sum").facts)[-1].guarantee) == right_of_100(
         losses_of(certified("trips").facts)[-1].guarantee
     )
-
-
-def test_users_read_that_each_release_adds_to_what_is_learned(tmp_path: Path) -> None:
-    _, texts = disclosure_documents(written(copy.deepcopy(certified("users").facts), tmp_path / "r1"))
-    assert "of your trips are counted in each release" in texts[made.NOTICE]
-    assert "gets weaker with each release, up to the common limit" in texts[made.NOTICE]
-    assert "does not state the cap" in texts[made.NOTICE]
 
 
 def test_the_list_of_refusals_is_quoted(tmp_path: Path) -> None:
