@@ -30,7 +30,6 @@ from od_core.evaluation.comparison import (
 )
 from od_core.evaluation.known_flows import KnownFlows, binary, random_tree, synthetic, synthetic_data_sets
 from od_core.evaluation.metrics import theorem_4
-from od_core.flows.mechanisms import InfTDARefined
 from od_core.flows.release import run_plan
 from od_core.privacy.neighbours import NO_FAULTS
 from tests.forked import SERVER
@@ -40,7 +39,6 @@ SMALL = {
     "small random": partial(synthetic, "small random", partial(random_tree, 5, levels=2, zones=30, trips=20_000)),
 }
 TWO = (CONTENDERS[0], CONTENDERS[5])
-ERRORS = [f"{metric}_{name}" for metric in METRICS for name in ("median", "min", "max")]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -165,17 +163,6 @@ def test_a_comparison_that_is_ended_makes_no_run_but_those_in_progress(tmp_path)
     assert {path.name for path in (tmp_path / "runs").iterdir()} <= {run.path(tmp_path).name for run in runs[:2]}
 
 
-def test_runs_of_an_earlier_version_have_no_bias(tmp_path):
-    compare([Run("small binary", CONTENDERS[0], "1", 1)], tmp_path, SMALL, workers=1)
-    (path,) = tmp_path.iterdir()
-    record = json.loads(path.read_text(encoding="utf-8"))
-    path.write_text(json.dumps({name: one for name, one in record.items() if "bias" not in name}), encoding="utf-8")
-    rows = table(tmp_path)
-    assert list(rows) == comparison.TABLE_COLUMNS
-    assert rows.filter(like="bias").isna().all(axis=None)
-    assert rows.filter(like="seconds").notna().all(axis=None)
-
-
 def test_runs_of_different_plans_make_no_table(tmp_path):
     other = Contender("inftda", "inftda", "bun_steinke")
     compare([Run("small binary", CONTENDERS[0], "1", 1)], tmp_path, SMALL, workers=1)
@@ -241,18 +228,6 @@ def test_the_variants_of_a_contender_are_those_that_their_labels_say():
         for epsilon in ("0.1", "1", "10")
     ]
     assert thresholds == [[357, 384], [37, 40], [5, 5]]  # docs/explanation/noise.md
-
-
-def test_paths_of_different_runs_differ(tmp_path):
-    runs = planned_runs([*synthetic_data_sets(), "us_flights"])
-    assert len({run.path(tmp_path) for run in runs}) == len(runs)
-    assert all(run.path(tmp_path).parent == tmp_path for run in runs)
-
-
-def test_a_contender_may_bring_its_options():
-    geography = SMALL["small binary"]().geography
-    plan = Contender("small flows", InfTDARefined(leaves="empirical_bayes")).plan(geography, "1")
-    assert plan.mechanism.options["leaves"] == "empirical_bayes"
 
 
 @pytest.mark.parametrize("contender", CONTENDERS, ids=lambda contender: contender.label)

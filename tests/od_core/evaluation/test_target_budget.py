@@ -378,8 +378,3 @@ def test_a_table_over_other_areas_is_refused():
     _, other, _ = problem(4, depth=2)
     with pytest.raises(OdError, match="OD-FORECAST-GEOGRAPHY"):
         target_budget(plan, targets, other)
-
-
-def test_shares_are_exact():
-    plan, table, targets = problem(3)
-    assert all(isinstance(share, Fraction) for share in target_budget(plan, targets, table).shares)

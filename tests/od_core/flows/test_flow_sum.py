@@ -303,24 +303,6 @@ def test_an_exact_total_of_every_release_is_exact_in_the_sum() -> None:
     assert total.trips_between("all", ["all"], "all", ["all"]) == (30, 30, 30)
 
 
-def test_the_interval_of_a_sum_is_narrower_than_the_sum_of_the_intervals() -> None:
-    zones = [("a",), ("b",)]
-    cases = [
-        made(
-            zones,
-            zones,
-            np.full((2, 2), 10**6),
-            mechanism=InfTDARefined(),
-            budget=Budget(rho="1e-5", delta=1e-8),
-            noise=SeededNoise(k),
-        )
-        for k in range(4)
-    ]
-    widths = [np.subtract(*case.release.trips_between("level_1", ["a"], "level_1", ["b"])[:0:-1]) for case in cases]
-    total = np.subtract(*sum_of(cases).trips_between("level_1", ["a"], "level_1", ["b"])[:0:-1])
-    assert total == pytest.approx(sum(widths) / 2, rel=0.01)
-
-
 # -- refusals --------------------------------------------------------------------------------------------------------
 
 

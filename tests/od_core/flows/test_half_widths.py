@@ -117,15 +117,6 @@ def test_a_mechanism_with_a_threshold_says_nothing_of_intervals():
     assert all(map(math.isnan, plan.half_widths))
 
 
-def test_there_is_a_sentence_for_each_measured_level():
-    plan = planned()
-    names = ["all x region", "region x region", "region x zone", "zone x zone"]
-    assert [said.partition(":")[0] for said in plan.verdicts()] == [
-        name.replace("region", plan.tree.origin.level_names[1]).replace("zone", plan.tree.origin.level_names[2])
-        for name in names
-    ]
-
-
 @pytest.mark.parametrize("mechanism", ["inftda_refined", "inftda", InfTDARefined(keep_all_cap=0)], ids=str)
 def test_a_level_with_one_area_changes_no_number(mechanism):
     """The total of a country is that of the whole space: where it is not exact, it is as uncertain, and as accurate."""

@@ -21,7 +21,7 @@ from od_core.ledger.measurements import MemoryMeasurements
 from od_core.privacy.neighbours import Acceptance
 from od_core.records.counting import count_trips
 from tests.od_core.doubles import no_noise
-from tests.od_core.mutants import charge_the_root_of_segments_as_a_total, forget_that_a_category_may_be_unlisted
+from tests.od_core.mutants import charge_the_root_of_segments_as_a_total
 from tests.od_core.strategies import text
 
 LISTED = Geography.from_frame(pd.DataFrame({"zone": ["a", "b"]}), ["zone"])
@@ -169,13 +169,5 @@ def test_every_sensitivity_is_attained_and_none_is_exceeded(case, relation):
 def test_a_root_of_segments_that_is_charged_as_the_total_is_found(monkeypatch, case):
     """Also where n is exact: the segment of the one record that is replaced may be another one."""
     charge_the_root_of_segments_as_a_total(monkeypatch)
-    with pytest.raises(AssertionError):
-        attains_every_sensitivity(case, "bounded")
-
-
-@pytest.mark.parametrize("case", ["one trip, unknown areas", "one trip, one unknown category"])
-def test_a_relation_that_forgets_unlisted_categories_is_found(monkeypatch, case):
-    """A record with such a category leaves, so that n must not be exact."""
-    forget_that_a_category_may_be_unlisted(monkeypatch)
     with pytest.raises(AssertionError):
         attains_every_sensitivity(case, "bounded")

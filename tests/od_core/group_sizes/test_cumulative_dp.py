@@ -57,9 +57,3 @@ def test_without_noise_it_is_the_truth():
         noisy = [np.cumsum(frame.sums(truth, level), axis=1)[:, :-1] for level in frame.levels]
         histograms = CumulativeDP(area_totals=area_totals).estimate(frame, noisy, scale)
         assert histograms[-1].tolist() == truth.tolist()
-
-
-def test_what_it_says_of_itself():
-    assert CumulativeDP().options == {"area_totals": "true"}
-    assert CumulativeDP().keeps_totals
-    assert not CumulativeDP(area_totals=False).keeps_totals

@@ -20,7 +20,6 @@ from od_core.group_sizes.intervals import NoisyGroups, listed_sizes
 from od_core.group_sizes.mechanisms import MECHANISMS
 from od_core.group_sizes.plan import TopCodeEstimate
 from od_core.group_sizes.release import GroupSizeRelease
-from tests.od_core.doubles import ListedLaplace
 from tests.od_core.group_sizes.test_release import BOUNDED, GEOGRAPHY, TOP_CODE, groups, released
 
 LEVELS = GEOGRAPHY.level_names
@@ -213,20 +212,6 @@ def test_few_groups_of_one_size_are_covered_beside_it(number, scale):
         lower, upper = bounds.at_most(sizes, exact=exact)
         held[exact] = (chance @ ((lower <= true) & (true <= upper))).min()
     assert held[True] >= 0.9 > 0.87 > held[False] > 0.83
-
-
-@pytest.mark.parametrize("name", MECHANISMS)
-def test_without_noise_every_interval_holds_the_truth(name):
-    release = released(mechanism=name, noise=ListedLaplace([0]))
-    truth = groups()
-    truth["size"] = truth["size"].clip(upper=TOP_CODE)
-    found = release.at_most()
-    whole = found[found["level"] == LEVELS[0]]
-    true = [(truth["size"] <= size).sum() for size in whole["size"]]
-    assert (whole["lower"] <= true).all()
-    assert (true <= whole["upper"]).all()
-    members = release.members.iloc[0]
-    assert members["lower"] <= truth["size"].sum() <= members["upper"]
 
 
 def test_an_estimated_top_code_limits_sizes():

@@ -104,7 +104,7 @@ def random_chain(rng: np.random.Generator, kinds: int) -> np.ndarray:
 @both
 def test_equals_the_sum_over_all_curves(leaf):
     rng = np.random.default_rng(11)
-    for _ in range(120):
+    for _ in range(60):
         sizes, total = int(rng.integers(1, 5)), int(rng.integers(1, 5))
         classes = np.sort(rng.integers(0, 2, sizes + 1))
         classes -= classes[0]
@@ -198,7 +198,7 @@ def test_every_mechanism_keeps_its_promise_for_any_noisy_values_and_scale(data):
 @every_mechanism
 def test_without_noise_the_truth_comes_out(mechanism):
     rng = np.random.default_rng(7)
-    for _ in range(100):
+    for _ in range(20):
         world = random_world(rng, most_groups=40, most_top_code=30)
         released = mechanism.estimate(world.frame, world.measured(mechanism), Fraction(1, 100))
         for table, true in zip(released, world.truth(), strict=True):
@@ -317,15 +317,6 @@ def test_classes_are_single_sizes_then_two_an_octave():
         classes = classes_of_sizes(top_code)
         assert len(classes) == top_code + 1
         assert set(np.diff(classes)) <= {0, 1}
-
-
-@both
-def test_says_what_it_is(leaf):
-    mechanism = BottomUpPosterior(leaf)
-    assert isinstance(mechanism, GroupSizeMechanism)
-    assert mechanism.query == leaf
-    assert mechanism == BottomUpPosterior(**mechanism.options)
-    assert isinstance(SizesPosterior(), GroupSizeMechanism)
 
 
 def test_an_unknown_leaf_method_is_refused_with_the_nearest():

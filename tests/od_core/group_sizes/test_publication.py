@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import replace
 from fractions import Fraction
 
-import frictionless
 import jsonschema
 import numpy as np
 import pandas as pd
@@ -22,7 +20,7 @@ from od_core.ledger.release_key import ReleaseKey
 from od_core.meaning.subject import Subject
 from od_core.privacy.budget import Cap
 from od_core.privacy.domain import PrivacyDomain
-from od_core.publication.bundle import bundle_faults, staged_folder, write_bundle
+from od_core.publication.bundle import staged_folder, write_bundle
 from od_core.publication.certificate import CheckResult
 from od_core.publication.certify import certificate
 from tests.od_core.group_sizes.test_release import GEOGRAPHY, TOP_CODE, released
@@ -78,27 +76,6 @@ def test_a_bundle_is_read_back_and_made_anew(tmp_path, mechanism, top_code):
     assert bundle(again, certificate, tmp_path / "anew") == files
 
 
-def test_a_report_and_the_plan_say_what_each_level_of_a_mixed_release_measures(tmp_path):
-    release, certificate = published(tmp_path, "mixed")
-    texts = "of each size or less (level region); the size of each group, in ascending order (level zone)"
-    assert texts in bundle(release, certificate, tmp_path / "r1")["report.html"].decode()
-    assert certificate["plan"]["query"] == "cumulative, sizes"
-    assert [verdict.partition(":")[0] for verdict in release.plan.verdicts()] == [
-        "region, the number of groups of each size or less",
-        "zone, the size of each group, in ascending order",
-    ]
-
-
-def test_a_report_calls_groups_and_members_as_the_series_does(tmp_path):
-    release, stated = published(tmp_path)
-    words = {"title": "Departures", "groups": "airport <days>", "counted": "departures & more"}
-    main = bundle(release, {**stated, "about": words}, tmp_path / "r1")["report.html"].decode().partition("<h2")[2]
-    results = main.partition("</ul>")[0]
-    assert f"has {release.frame.groups.sum():,} airport &lt;days&gt;, which are public" in results
-    assert "departures &amp; more" in results
-    assert "<days>" not in main
-
-
 def test_a_report_states_only_what_a_relaxed_release_holds(tmp_path):
     """It neither adds up nor keeps totals: here, no group is left of the public ones."""
     release, stated = published(tmp_path, "histogram_relaxed")
@@ -110,24 +87,6 @@ def test_a_report_states_only_what_a_relaxed_release_holds(tmp_path):
     assert ',264.0" fill="none"' in report  # the line of the chart ends at 0, at the bottom
     assert "1 of 1 blocking checks passed" in report
     assert ("add up" in report, "sum to totals" in report, "are counts" in report) == (False, False, True)
-
-
-def test_a_bundle_without_csv_files_names_none(tmp_path):
-    release, stated = published(tmp_path)
-    files = bundle(release, {**stated, "formats": []}, tmp_path / "r1")
-    assert [name for name in files if name.endswith(".csv")] == []
-    assert b".csv" not in files["report.html"]
-    assert all(b"The same table." not in files[name] for name in ("codebook.md", "datapackage.json"))
-
-
-def test_the_pages_say_how_often_a_guess_at_even_odds_is_right(tmp_path):
-    """At most e to the epsilon of one case to one of the other, without delta."""
-    release, stated = published(tmp_path)
-    odds = math.exp(stated["spent"]["epsilon"])
-    said = f"right at most {math.ceil(100 * odds / (1 + odds))} times in 100 (a coin toss: 50)"
-    files = bundle(release, stated, tmp_path / "r1")
-    for page in ("report.html", "certificate.html"):
-        assert said in " ".join(files[page].decode().split())
 
 
 def test_a_zone_for_unknown_places_and_a_version_are_read_back(tmp_path):
@@ -142,43 +101,6 @@ def test_a_zone_for_unknown_places_and_a_version_are_read_back(tmp_path):
     assert "Areas of version 2018." in files["report.html"].decode()
     schema = json.loads(files["certificate.schema.json"])
     jsonschema.Draft202012Validator(schema).validate(json.loads(files["certificate.json"]))
-
-
-@pytest.mark.slow
-def test_a_bundle_with_an_estimated_top_code_is_as_its_data_package_and_schema_say(tmp_path):
-    """Every file described, every column with its meaning; tables in both forms agree."""
-    given, stated = published(tmp_path / "given")
-    of_given = bundle(given, stated, tmp_path / "given" / "r1")
-    assert f"The top code is {TOP_CODE}" in of_given["codebook.md"].decode()
-    release, stated = published(tmp_path, top_code=ESTIMATE)
-    files = bundle(release, stated, tmp_path / "r1")
-    assert set(of_given) == set(files)
-    tables = {"histogram", "cumulative", "members_by_area", "groups_by_area", "noisy_measurements", "areas"}
-    words = {
-        "README.txt",
-        "codebook.md",
-        "certificate.html",
-        "certificate.json",
-        "certificate.schema.json",
-        "report.html",
-    }
-    named = {f"tables/{table}.{ending}" for table in tables for ending in ("csv", "parquet")}
-    assert set(files) == {*named, *words, "datapackage.json", "SHA256SUMS"}
-    report = frictionless.validate(str(tmp_path / "r1" / "datapackage.json"))
-    assert report.valid, report.flatten(["name", "type", "message"])[:5]
-    jsonschema.Draft202012Validator(json.loads(files["certificate.schema.json"])).validate(
-        json.loads(files["certificate.json"])
-    )
-    package = json.loads(files["datapackage.json"])
-    assert {resource["path"] for resource in package["resources"]} == named | words
-    codebook = files["codebook.md"].decode()
-    for table in tables:
-        parquet = pd.read_parquet(tmp_path / "r1" / "tables" / f"{table}.parquet")
-        text = pd.read_csv(tmp_path / "r1" / "tables" / f"{table}.csv", dtype=str, keep_default_na=False)
-        assert text.to_numpy().tolist() == parquet.astype(object).fillna("").astype(str).to_numpy().tolist()
-        assert all(f"| `{column}` |" in codebook for column in parquet.columns)
-    assert f"The top code is {release.frame.top_code:,}" in codebook
-    assert list(bundle_faults(tmp_path / "r1")) == []
 
 
 def test_a_summary_has_a_row_for_each_level():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from fractions import Fraction
 
 import numpy as np
@@ -198,16 +197,3 @@ def test_no_message_quotes_a_size():
 def test_options_that_were_written_down_make_the_same_mechanism(name):
     mechanism = MECHANISMS.make(name)
     assert MECHANISMS.make(name, **mechanism.options) == mechanism
-
-
-@pytest.mark.parametrize("noise", ["table", ListedLaplace([0])])
-def test_a_printed_table_says_what_it_is_what_it_promises_and_how_to_read_it(noise):
-    release = released(noise=noise)
-    what, promise, levels, reading = str(release).splitlines()
-    assert what == "Release: group sizes by cumulative: 60 groups, sizes 0 to 9"
-    assert ("epsilon 1 for unit trip, unbounded neighbours" in promise) == release.has_guarantee
-    assert ("none" in promise) != release.has_guarantee
-    assert levels == "Levels: region, zone"
-    tables = [getattr(release, name) for name in re.findall(r"\.(\w+)", reading)]
-    assert all(len(table() if callable(table) else table) for table in tables)
-    assert release._repr_html_().count("<tr>") == 5

@@ -10,7 +10,6 @@ from scipy import sparse
 from scipy.optimize import linprog
 
 from od_core import Geography
-from od_core.group_sizes.area_totals import Prices, reals
 from od_core.group_sizes.groups import Counts, Frame
 
 
@@ -104,17 +103,3 @@ def assert_consistent(frame: Frame, histograms: Sequence[Counts], *, all_totals:
         assert (values == frame.sums(histograms[-1], level)).all()
         if all_totals or level == 1:
             assert (values.sum(axis=1) == frame.totals(level)).all()
-
-
-def bound(frame: Frame, noisy: Sequence[Counts], prices: Prices) -> float:
-    """A bound of the least cost with all totals, by weak duality: every condition priced, whole numbers of at least 0.
-
-    What is left is a sum over cells of (x - noisy)^2 - 2 q x, least at the whole number nearest to noisy + q.
-    """
-    lower = 0.0
-    for k, level in enumerate(frame.levels):
-        y = reals(frame, noisy, prices, k, slice(0, len(noisy[k])))
-        x = np.maximum(np.rint(y), 0)
-        lower += float(((x - noisy[k]) ** 2 - 2 * (y - noisy[k]) * x).sum())
-        lower += 2 * float(prices.totals[k] @ frame.totals(level))
-    return lower

@@ -15,7 +15,7 @@ from scipy.optimize import brentq, minimize_scalar
 from od_core import OdError
 from od_core.stops import mechanisms as equal_grid
 from od_core.stops.geometry import Grid
-from od_core.stops.mechanisms import EBP, EUG, MKM, Identity, Path, StopsMechanism, Uniform
+from od_core.stops.mechanisms import EBP, EUG, MKM, Identity, Path, Uniform
 
 MECHANISMS = {"identity": Identity, "uniform": Uniform, "eug": EUG, "ebp": EBP, "mkm": MKM}
 COUNTING = ("eug", "ebp", "mkm")
@@ -61,15 +61,6 @@ def covered(grid, lower, upper):
     for low, high in zip(lower, upper, strict=True):
         cover[tuple(slice(a, b + 1) for a, b in zip(low, high, strict=True))] += 1
     return cover
-
-
-@pytest.mark.parametrize("name", MECHANISMS)
-def test_is_a_mechanism_under_its_name(name):
-    mechanism = MECHANISMS[name]()
-    assert isinstance(mechanism, StopsMechanism)
-    assert mechanism.name == name
-    assert mechanism.options == {}
-    assert mechanism == MECHANISMS[name]()
 
 
 @pytest.mark.parametrize("name", MECHANISMS)

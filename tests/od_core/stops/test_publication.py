@@ -8,8 +8,6 @@ import re
 import shutil
 from fractions import Fraction
 
-import frictionless
-import jsonschema
 import numpy as np
 import pandas as pd
 import pytest
@@ -19,11 +17,9 @@ from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.budget import Cap
 from od_core.privacy.domain import PrivacyDomain
-from od_core.publication.bundle import bundle_faults
 from od_core.published.verification import Published, verify_release
 from od_core.stops.mechanisms import MECHANISMS
 from od_core.stops.publishing import STOPS, open_stops
-from tests.od_core.publication.examples import files_of
 from tests.od_core.publication.published_kinds import locations, publish
 
 KEY = ReleaseKey("journeys", "2001-06")
@@ -49,39 +45,6 @@ def made(tmp_path_factory):
 
 def faults(place: Published) -> dict[str, str]:
     return {finding.part: finding.fault for finding in verify_release(place) if finding.fault}
-
-
-@pytest.mark.slow
-def test_a_bundle_without_a_map_is_as_its_data_package_and_schema_say(made):
-    """With one, as for every kind; only then columns are named by the places of the map. Nor are there features."""
-    place, mapped = made("privtree", (4, 4, 4, 4)), made("privtree", MAP).bundle
-    folder = place.bundle
-    assert faults(place) == {}
-    assert not (folder / "gis/boxes.geojson").exists()
-    words = {
-        "README.txt",
-        "codebook.md",
-        "certificate.html",
-        "certificate.json",
-        "certificate.schema.json",
-        "report.html",
-    }
-    named = {"tables/boxes.csv", "tables/boxes.parquet", *words, "datapackage.json", "SHA256SUMS"}
-    assert {*files_of(folder)} == named
-    assert {*files_of(mapped)} == {*named, "gis/boxes.geojson"}
-    report = frictionless.validate(str(folder / "datapackage.json"))
-    assert report.valid, report.flatten(["name", "type", "message"])[:5]
-    content = {
-        name: json.loads((folder / name).read_text()) for name in ("certificate.json", "certificate.schema.json")
-    }
-    jsonschema.Draft202012Validator(content["certificate.schema.json"]).validate(content["certificate.json"])
-    boxes, codebook = pd.read_parquet(folder / "tables/boxes.parquet"), (folder / "codebook.md").read_text()
-    pd.testing.assert_frame_equal(pd.read_csv(folder / "tables/boxes.csv"), boxes, check_dtype=False)
-    assert all(f"| `{column}` |" in codebook for column in boxes.columns)
-    axis = "along the latitude of place 'destination'"
-    assert axis not in codebook
-    assert axis in (mapped / "codebook.md").read_text()
-    assert list(bundle_faults(folder)) == []
 
 
 @pytest.mark.representatives("ebp", "privtree")

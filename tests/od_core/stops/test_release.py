@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
@@ -221,15 +220,3 @@ def test_measurements_are_drawn_once():
     first = run_plan(plan, points, ListedLaplace([1, 0, -1]), kept)
     again = run_plan(plan, points, _Wanted(), kept)
     pd.testing.assert_frame_equal(first.boxes, again.boxes)
-
-
-def test_printed_boxes_say_what_they_are_what_they_promise_and_how_to_read_them():
-    release = released(mechanism="identity")
-    what, promise, levels, reading = str(release).splitlines()
-    assert f"{release.counts.sum():,} trips in {len(release.boxes):,} boxes" in what
-    assert promise == "Guarantee: epsilon 1 for unit trip, unbounded neighbours"
-    assert levels == "Levels: none; a grid of 8 x 4 x 8 cells"
-    asked = {"ranges": [[0, 7], [0, 3], [0, 7]], "origin": [(0, 7)], "destination": [(0, 7)]}
-    for call in re.findall(r"\.(\w+.*?)(?:;|$)", reading):
-        assert eval(f"release.{call}", {"release": release}, asked) is not None  # noqa: S307  # our own text
-    assert release._repr_html_().count("<tr>") == 5

@@ -244,32 +244,6 @@ def test_the_same_noise_gives_the_same_leaves_for_any_pieces_and_threads(monkeyp
     assert_equal_for_any_pieces_and_threads(monkeypatch, plan, counts_of(plan, GRID))
 
 
-TWO = World([("a", "aa"), ("a", "ab"), ("b", "ba")], [("x", "xx"), ("y", "yx"), ("y", "yy")], {})
-
-
-@pytest.mark.representatives
-@pytest.mark.parametrize("estimator", ESTIMATORS, ids=NAMES)
-@pytest.mark.parametrize("unit", UNITS, ids=["exact root", "measured root"])
-@pytest.mark.parametrize("noise", [0, 7, -7], ids=str)
-@pytest.mark.parametrize("cap", [0, KEEP_ALL_CAP], ids=["dropped", "kept"])
-def test_an_empty_table_has_a_release(estimator, unit, noise, cap):
-    """Of no trips where the root is exact, whatever the noise of area totals."""
-    plan = plan_of(TWO, unit=unit, cap=cap, **estimator)
-    release = run_plan(plan, counts_of(plan, TWO), ListedNoise([noise]), MemoryMeasurements())
-    total = 0 if plan.publishes_total or noise <= 0 else None
-    assert [m.step for m in release.measured[-2:]] == list(plan.area_total_steps)
-    assert release.leaves.trips.sum() == total or (total is None and release.leaves.trips.sum() >= 0)
-    assert all(len(table) for table in (release.measurements_at(step.level) for step in plan.area_total_steps))
-
-
-@pytest.mark.parametrize("cap", [0, KEEP_ALL_CAP], ids=["dropped", "kept"])
-def test_a_table_of_one_trip_with_exact_measurements_has_that_trip(cap):
-    world = World(TWO.origins, TWO.destinations, {(TWO.origins[2], TWO.destinations[1]): 1})
-    plan = plan_of(world, cap=cap)
-    release = run_plan(plan, counts_of(plan, world), no_noise(), MemoryMeasurements())
-    assert world.areas_of(plan.tree, release.leaves) == world.flows
-
-
 @pytest.mark.representatives("least squares")
 @pytest.mark.parametrize("estimator", ESTIMATORS, ids=NAMES)
 def test_totals_have_at_most_the_error_of_their_noise(estimator):

@@ -68,32 +68,6 @@ def test_a_node_counts_for_its_trips_where_it_is_dropped_and_for_nothing_where_i
     assert np.abs(expected(variance, least, without_density)[:, 0]).max() > 0.25
 
 
-def p_value(answer, variance: Fraction, families: int, size: int) -> float:
-    """Two-sided, of the sum over families of true counts and thresholds of any kind, by its stated variance.
-
-    What is left of the mean by the exact test, a hundredth of a deviation a node, is allowed for.
-    """
-    generator = np.random.default_rng()
-    middle = math.ceil(float(variance) ** 0.5)
-    trips = generator.poisson(generator.uniform(0, 2 * middle, families)[:, None], (families, size))
-    limit = generator.integers(-middle, 2 * middle + 1, families)[:, None]
-    noise = noise_named("table").draw(variance, 1, 0, families * size).reshape(families, size)
-    noisy = trips + noise
-    kept = noisy > limit
-    level = level_of(noisy.ravel(), kept.ravel(), np.arange(families + 1) * size, variance)
-    found, doubt = answer(level)
-    error = abs(float(found.sum()) - int(trips[~kept].sum()))
-    beyond = max(0.0, error - 0.01 * float(variance) ** 0.5 * families * size)
-    return float(2 * stats.norm.sf(beyond / (2 * doubt.sum()) ** 0.5))
-
-
-@pytest.mark.parametrize("variance", [Fraction(2), Fraction(91, 4), Fraction(400)])
-def test_sums_over_random_large_families_are_unbiased(variance):
-    """Failure probability 1e-6, by the normal law, with twice the stated variance; the density must be there."""
-    assert p_value(dropped_trips, variance, 40, 2000) > ALPHA
-    assert p_value(without_density, variance, 40, 2000) < ALPHA
-
-
 @pytest.mark.parametrize("size", [1, 2, 5])
 def test_in_small_families_too_much_is_taken_rather_than_too_little(size):
     """The threshold is not seen there: the mean is above 0, where it would be far below without the density."""

@@ -33,7 +33,6 @@ from od_core.flows.estimation.least_squares import fit, least_squares
 from od_core.flows.estimation.shrinkage import Prediction, Rule, predicted, shrink, trips_by_rule
 from od_core.flows.release import run_plan
 from od_core.geography import flow_tree
-from od_core.geography.flow_tree import Nodes
 from od_core.ledger.measurements import MemoryMeasurements
 from tests.od_core.doubles import SeededNoise, no_noise
 from tests.od_core.flows.estimation.test_empirical_bayes import counts_of, dense
@@ -318,21 +317,6 @@ def test_with_an_earlier_table_rules_are_compared_with_the_one_that_is_best_with
         assert rule.learns
         chosen.add(alone.learns)
     assert chosen == {world is SPARSE}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("world", [SPARSE, EVEN, ROUGH], ids=["sparse", "even", "rough"])
-def test_an_earlier_table_that_says_nothing_does_not_change_the_choice(world):
-    """Its cells are shuffled. With fixed noise, for which no rule is as close to another as chance could bring it."""
-    random = np.random.default_rng(5)
-    for seed in range(3):
-        plan, levels = fitted_of(world, "0.5", seed)
-        nodes = plan.tree.public_nodes(plan.tree.depth)
-        trips = np.zeros(len(nodes), dtype=np.int64)
-        before = leaves_before(world, "0.5", seed + 9)
-        trips[: len(before.trips)] = before.trips
-        shuffled = Nodes(plan.tree.depth, nodes.origin, nodes.destination, random.permutation(trips))
-        assert chosen_rule(plan, levels, shuffled) == chosen_rule(plan, levels)
 
 
 @pytest.mark.representatives("1500")

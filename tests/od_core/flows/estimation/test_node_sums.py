@@ -91,19 +91,6 @@ def test_sums_apart_for_every_area_are_the_sums_one_by_one(random: Random):
     assert found == len(estimates.estimate)
 
 
-@given(areas=st.lists(st.integers(1, 3), min_size=1, max_size=6), data=st.data())
-def test_what_is_joined_keeps_its_place(areas, data):
-    values = np.arange(6.0 * sum(areas)).reshape(6, -1)
-    ends = np.concatenate([[0], np.cumsum(areas)])
-    cut = data.draw(st.integers(0, len(areas)))
-    pieces = [
-        NodeSums(ends[: cut + 1], values[:, : ends[cut]]),
-        NodeSums(ends[cut:] - ends[cut], values[:, ends[cut] :]),
-    ]
-    joined = NodeSums.joined(pieces)
-    assert (joined.offsets.tolist(), joined.values.tolist()) == (ends.tolist(), values.tolist())
-
-
 @given(random=RANDOMS, dropping=st.booleans())
 def test_over_divided_children_sums_are_what_the_formula_says(random: Random, dropping: bool):
     """Each child overlaps the areas of the child before it, or those that follow; some children are dropped."""

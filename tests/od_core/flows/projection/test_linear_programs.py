@@ -42,12 +42,6 @@ def assert_as_near_as_intopt(cases: list[Case]) -> None:
         assert distance(noisy, y) == distance(noisy, intopt(noisy, total).tolist()), (noisy, total, y)
 
 
-def test_is_as_near_as_intopt_on_200_inputs():
-    rng, numbers = random.Random("mixed integer"), np.random.default_rng(500)  # noqa: S311
-    small = [small_case(rng) for _ in range(100)]
-    assert_as_near_as_intopt(small + [noisy_flows(numbers, size) for size in numbers.integers(1, 13, 100)])
-
-
 def test_is_optimal_by_brute_force_on_150_inputs():
     cases = enumerable_cases(random.Random("brute force, solver"), 150)  # noqa: S311
     for (noisy, total), y in zip(cases, project(cases), strict=True):

@@ -73,17 +73,6 @@ def test_with_equal_weights_many_rounds_lead_to_the_minimum(monkeypatch, mean):
         assert differences(moved(*one, even=True), minimum(one), one) < (1e-3, 0.02)
 
 
-def test_the_solver_tells_a_wrong_minimum(monkeypatch):
-    """The estimates as they are, the totals with their whole variance, and weights that differ."""
-    given = problem(4, 3.0)
-    monkeypatch.setattr(onto_area_totals, "_ROUNDS", 0)
-    assert differences(moved(*given, even=True), minimum(given), given) > (0.1, 0.1)
-    monkeypatch.setattr(onto_area_totals, "_ROUNDS", 1000)
-    assert differences(moved(*given), minimum(given), given)[0] > 0.1
-    monkeypatch.setattr(onto_area_totals, "_SOFTNESS", 1.0)
-    assert differences(moved(*given, even=True), minimum(given), given) > (0.02, 0.1)
-
-
 def violation(x: np.ndarray, given: Problem) -> float:
     """How far x is from the equations of the module docstring, in standard deviations of the noise of the level."""
     estimate, noise, runs, totals, area, of_areas = given

@@ -211,10 +211,3 @@ def test_a_changed_plan_is_refused(copied):
     path.write_text(text.replace(f'"variance": "{variance}"', '"variance": "1/2"'), encoding="utf-8")
     with pytest.raises(OdError, match="OD-BUNDLE-CHANGED"):
         open_release(copied)
-
-
-def test_a_bundle_may_be_moved(published, tmp_path):
-    """It needs nothing else of the project, and its name says nothing."""
-    shutil.copytree(published("unknown zones")[0], tmp_path / "bundle")
-    shutil.move(tmp_path / "bundle", tmp_path / "anywhere")
-    assert open_release(str(tmp_path / "anywhere")).plan.digest == release("unknown zones").plan.digest
