@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from benchmarks import group_sizes
-from benchmarks.group_sizes import CONTENDERS, choices, csv_tables, errors
+from benchmarks.group_sizes import CONTENDERS, csv_tables, errors
 from od_core.group_sizes.release import GroupSizeRelease, evaluate_group_sizes
 
 BY_LABEL = {contender.label: contender for contender in CONTENDERS}
@@ -37,21 +37,6 @@ def row(
         "violations": 0.0,
         **names,
     }
-
-
-def test_the_choice_is_divided_by_the_least_distance_of_its_level():
-    rows = [
-        row("1", "a", [30.0, 0.5], is_chosen=True),
-        row("1", "b", [20.0, 0.6]),
-        row("1", "c", [None, None]),
-        row("1", "d", [3.0, 0.1], is_published=False),
-        row("0.1", "a", [10.0, 8.0]),
-        row("0.1", "b", [10.0, 10.0], is_chosen=True),
-    ]
-    lines = choices(rows)
-    assert [line["epsilon"] for line in lines] == ["0.1", "1"]
-    assert [line["chosen"] for line in lines] == ["b", "a"]
-    assert [line["to the best published, by level"] for line in lines] == ["1.00 / 1.25", "1.50 / -"]
 
 
 def test_a_file_has_one_row_per_level():

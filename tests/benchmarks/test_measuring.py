@@ -28,37 +28,6 @@ def test_json_is_the_figures(capsys):
     assert json.loads(capsys.readouterr().out) == results
 
 
-def test_groups_and_single_figures_are_lines(capsys):
-    printed({"machine": MACHINE, "epsilon": "1", "peak_memory_gigabytes": 0.98765}, as_json=False)
-    assert [" ".join(line) for line in lines(capsys)] == [
-        "machine: processor a, cores 2, load average 0.123",
-        "epsilon: 1",
-        "peak memory gigabytes: 0.988",
-    ]
-
-
 def test_rows_are_a_table(capsys):
     printed({"cases": LONG}, as_json=False)
     assert lines(capsys) == [["cases"], ["case", "draws"], ["a", "1"], ["b", "12,345"], ["c", "106.0", "M"]]
-
-
-def test_rows_of_many_figures_stand_side_by_side(capsys):
-    printed({"cases": WIDE}, as_json=False)
-    assert lines(capsys) == [
-        ["cases"],
-        ["case", "a", "b"],
-        ["seconds,", "total", "1.23", "1,234"],
-        ["seconds,", "reserve", "0.5", "0.25"],
-        ["least", "and", "most", "1,", "2"],
-        ["facade", "seconds", "-"],
-    ]
-
-
-def test_figures_by_name_are_a_table(capsys):
-    printed({"draws_a_second": {"table": {"1": 1e9, "10": 99.5}, "opendp": {"1": 104_000.0}}}, as_json=False)
-    assert lines(capsys) == [
-        ["draws", "a", "second"],
-        ["table", "opendp"],
-        ["1", "1,000.0", "M", "104,000"],
-        ["10", "99.5"],
-    ]

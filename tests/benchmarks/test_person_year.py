@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import pytest
 
-from benchmarks.person_year import MONTHS, each_level, in_csv, in_months
+from benchmarks.person_year import MONTHS, each_level, in_months
 from benchmarks.synthetic_users import mobility_panel
 
 
@@ -37,8 +37,3 @@ def test_the_noise_of_a_table_is_that_of_its_bounds_and_a_third_of_the_rho() -> 
         squared = row["m"] if row["c"] == 1 else row["m"] ** 2
         sigma = math.sqrt(squared / (2 * yearly / MONTHS / 3))
         assert row["each_level"] * number / 1600 == pytest.approx(sigma * math.sqrt(2 / math.pi), rel=0.08)
-
-
-def test_the_rows_of_a_csv_name_their_data_set() -> None:
-    results = {"machine": {}, "taxis, each level": [{"m": 10, "error": 0.12345}], "taxis, pair caps": [{"m": 1}]}
-    assert in_csv(results, "each level") == [{"data_set": "taxis", "m": 10, "error": "0.123"}]

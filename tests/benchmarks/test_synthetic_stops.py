@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from benchmarks.synthetic_stops import connections, flights, gaussian, zipf
+from benchmarks.synthetic_stops import flights, gaussian, zipf
 from od_core import OdError
 
 FLIGHTS = Path(__file__).parents[2] / "data" / "us_flights"
@@ -58,12 +58,6 @@ def test_points_without_a_marking_are_refused(marking):
         replace(zipf(1, 2, 2.0, trips=5), marking=marking)
 
 
-@pytest.mark.parametrize(("dimensions", "side"), [(2, 1000), (4, 32), (6, 10)])
-def test_sides_are_those_of_the_paper(dimensions, side):
-    """N^(1/d) for a million points, to the nearest."""
-    assert zipf(1, dimensions, 1.5).grid.sizes == (side,) * dimensions
-
-
 @pytest.mark.parametrize("spread", [0.05, 0.2])
 def test_a_gaussian_is_a_rounded_normal_law_within_the_side(spread):
     """Each coordinate against the law with that centre, cut at the space; 1e-6 each. Half the spread is refused."""
@@ -103,41 +97,3 @@ def test_flights_lie_at_their_airports(cells, month):
     for pair, count in month.groupby(["origin", "destination"])["flights"].sum().items():
         expected[cells[pair[0]] + cells[pair[1]]] += count
     assert tallied(data.points) == expected
-
-
-def test_journeys_are_two_flights_of_a_day_that_meet(cells, month):
-    """Both are flown on one day; at the largest hub onward flights have the chances said (1e-6), and not equal ones."""
-    data = connections(FLIGHTS, "2001-06", 3)
-    assert data.marking == "synthetic"
-    assert "synthetic" in data.name
-    assert data.grid.sizes == (256,) * 6
-    days: dict[tuple[int, ...], set] = {}
-    flown: Counter = Counter()
-    for row in month.itertuples():
-        days.setdefault(cells[row.origin] + cells[row.destination], set()).add(row.date)
-        flown[cells[row.origin] + cells[row.destination]] += row.flights
-    journeys = tallied(data.points)
-    assert all(days[journey[:4]] & days[journey[2:]] for journey in journeys)
-    airports = Counter(cells.values())
-    assert all(journey[:2] != journey[4:] or airports[journey[:2]] > 1 for journey in journeys)  # nobody flies back
-    first: Counter = Counter()
-    for journey, count in journeys.items():
-        first[journey[:4]] += count
-    assert first <= flown
-    hub = month.groupby("origin")["flights"].sum().idxmax()
-    arriving, leaving = month[month["destination"] == hub], month[month["origin"] == hub]
-    chance = leaving["flights"] / leaving.groupby("date")["flights"].transform("sum")
-    pairs = arriving.merge(leaving.assign(chance=chance), on="date", suffixes=("", "_onward"))
-    pairs = pairs[pairs["origin"] != pairs["destination_onward"]]
-    expected: Counter = Counter()
-    for end, count in (pairs["flights"] * pairs["chance"]).groupby(pairs["destination_onward"]).sum().items():
-        expected[cells[end]] += count
-    onward: Counter = Counter()
-    for journey, count in journeys.items():
-        if journey[2:4] == cells[hub]:
-            onward[journey[4:]] += count
-    assert onward.keys() <= expected.keys()
-    seen, law = (np.array([of[end] for end in expected]) for of in (onward, expected))
-    assert seen.sum() == pytest.approx(law.sum(), abs=5 * law.sum() ** 0.5)
-    assert stats.chisquare(seen, law * seen.sum() / law.sum()).pvalue > ALPHA
-    assert stats.chisquare(seen).pvalue < ALPHA
