@@ -7,13 +7,11 @@ import pandas as pd
 import pytest
 from matplotlib.path import Path as Outline
 
-from benchmarks.cities import CENTRES, _drawn_within, pupils, rides
+from benchmarks.cities import _drawn_within, rides
 from od_core import Budget, PrivacyUnit, Trajectories, evaluate_stops_entropy, release_stops
 from od_core.stops.geometry import filled_cells
 from od_core.stops.release import entropy_of, true_answers
 from tests.real_data import real_data
-
-CITY = "Dunedin"
 
 
 def test_points_of_an_area_lie_in_it_evenly():
@@ -27,26 +25,6 @@ def test_points_of_an_area_lie_in_it_evenly():
     left = points[inside[1]][:, 0] < 4
     assert abs(left.sum() - left.size / 2) < 5 * (left.size / 4) ** 0.5
     assert _drawn_within([square], 0, np.random.default_rng(3)).shape == (0, 2)
-
-
-def test_pupils_are_those_of_the_census_near_the_city():
-    folder = real_data("nz_education_2018").parent
-    zones = pd.read_csv(folder / "nz_education_2018" / "zones.csv", dtype={"sa3": str})
-    flows = pd.read_csv(folder / "nz_education_2018" / "flows.csv.gz", dtype={"origin": str, "destination": str})
-    latitude, longitude = CENTRES[CITY]
-    apart = np.hypot(zones["latitude"] - latitude, (zones["longitude"] - longitude) * np.cos(np.radians(latitude)))
-    within = set(zones.loc[apart < 0.2, "sa3"])  # at most 22 km away, so whole areas are on the map
-    near = set(zones.loc[apart < 1.2, "sa3"])
-    homes, trips = pupils(folder, CITY, 1, to_school=False), pupils(folder, CITY, 1, to_school=True)
-    for data, least, most in (
-        (homes, flows["origin"].isin(within), flows["origin"].isin(near)),
-        (trips, flows[["origin", "destination"]].isin(within).all(axis=1), flows["origin"].isin(near)),
-    ):
-        assert data.marking == "synthetic"
-        assert flows.loc[least, "trips"].sum() <= len(data.points) <= flows.loc[most, "trips"].sum()
-    assert (homes.grid.dimensions, trips.grid.dimensions) == (2, 4)
-    assert np.array_equal(homes.points, pupils(folder, CITY, 1, to_school=False).points)
-    assert not np.array_equal(homes.points, pupils(folder, CITY, 2, to_school=False).points[: len(homes.points)])
 
 
 def test_journeys_of_real_taxis_are_released_with_intervals_that_hold():

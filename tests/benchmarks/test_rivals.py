@@ -12,7 +12,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from scipy.optimize import nnls
 
-from benchmarks.rivals import blue_down, grem_lnn, non_negative_fit
+from benchmarks.rivals import blue_down, non_negative_fit
 from od_core.flows.estimation.least_squares import MeasuredLevel, fit
 from od_core.geography.flow_tree import Pairs
 
@@ -114,26 +114,6 @@ def test_blue_down_is_the_nearest_by_the_whole_covariance_rounded(random: Random
             distance = cvxpy.quad_form(y - fitted[k + 1].estimate[own], cvxpy.psd_wrap((precision + precision.T) / 2))
             cvxpy.Problem(cvxpy.Minimize(distance), [cvxpy.sum(y) == int(c)]).solve(cvxpy.CLARABEL)
             assert_rounded(children, y.value, tolerance=1e-4 * (1 + np.abs(fitted[k + 1].estimate[own]).max()))
-
-
-@settings(max_examples=60)
-@given(random=RANDOMS, dropping=st.booleans())
-def test_tables_are_consistent_and_near_their_real_numbers(random: Random, dropping):
-    """Rounding moves GReM-LNN by at most 1 a level, where no node was dropped."""
-    levels = random_levels(random, dropping=dropping)
-    real = non_negative_fit(levels)
-    for name, table in (("blue_down", blue_down(levels)), ("grem_lnn", grem_lnn(levels))):
-        for k, (above, below) in enumerate(pairwise(levels)):
-            kept = np.zeros(len(below.nodes), dtype=bool)
-            kept[below.divided if k + 2 < len(levels) else slice(None)] = True
-            assert (table[k + 1] >= 0).all()
-            assert not table[k + 1][~kept].any()
-            for number, parent in enumerate(above.divided):
-                own = slice(below.offsets[number], below.offsets[number + 1])
-                assert table[k + 1][own].sum() == table[k][parent]
-            if name == "grem_lnn" and not dropping:
-                assert np.abs(table[k + 1] - real[k + 1]).max() < k + 2.5
-    assert [each.tolist() for each in table] == [each.tolist() for each in grem_lnn(levels)]
 
 
 def assert_rounded(whole: np.ndarray, real: np.ndarray, tolerance: float) -> None:

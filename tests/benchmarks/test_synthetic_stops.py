@@ -2,46 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 from scipy import stats
 
-from benchmarks.synthetic_stops import flights, gaussian, zipf
+from benchmarks.synthetic_stops import gaussian, zipf
 from od_core import OdError
 
-FLIGHTS = Path(__file__).parents[2] / "data" / "us_flights"
 ALPHA = 1e-6
-
-
-@pytest.fixture(scope="module")
-def cells() -> dict[str, tuple[int, int]]:
-    """Cell of every airport on the map of 256 x 256, by the definition."""
-    table = pd.read_csv(FLIGHTS / "airports.csv", dtype=str, keep_default_na=False).set_index("airport")
-    degrees = table[["longitude", "latitude"]].astype(float)
-    (west, south), (east, north) = degrees.min(), degrees.max()
-    return {
-        code: (min(int((x - west) / (east - west) * 256), 255), min(int((y - south) / (north - south) * 256), 255))
-        for code, x, y in degrees.itertuples()
-    }
-
-
-@pytest.fixture(scope="module")
-def month() -> pd.DataFrame:
-    """Flights of June 2001 by day, origin and destination: date, origin, destination, flights."""
-    records = pd.read_parquet(FLIGHTS / "2001-06.parquet")
-    return records.value_counts(["date", "origin", "destination"]).rename("flights").reset_index()
-
-
-def tallied(points: np.ndarray) -> Counter[tuple[int, ...]]:
-    """How many points lie in each cell that has any."""
-    keys, counts = np.unique(points @ (1 << 8 * np.arange(points.shape[1])), return_counts=True)
-    cells = zip(*(keys >> 8 * i & 255 for i in range(points.shape[1])), strict=True)
-    return Counter(dict(zip((tuple(map(int, cell)) for cell in cells), counts.tolist(), strict=True)))
 
 
 @pytest.mark.parametrize(("make", "shape"), [(gaussian, 0.1), (zipf, 2.0)])
@@ -87,13 +57,3 @@ def test_zipf_is_the_law_within_the_side(a):
             law = np.arange(1, 26.0) ** -exponent
             assert (stats.chisquare(seen, law / law.sum() * 20_000).pvalue > ALPHA) == (exponent == a)
     assert abs(np.corrcoef(data.points.T) - np.eye(3)).max() < 0.05
-
-
-def test_flights_lie_at_their_airports(cells, month):
-    data = flights(FLIGHTS, "2001-06")
-    assert data.marking == "public"
-    assert data.grid.sizes == (256,) * 4
-    expected: Counter = Counter()
-    for pair, count in month.groupby(["origin", "destination"])["flights"].sum().items():
-        expected[cells[pair[0]] + cells[pair[1]]] += count
-    assert tallied(data.points) == expected

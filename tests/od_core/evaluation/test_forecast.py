@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from od_core import Budget, Geography, OdError, PrivacyUnit, ReleasePlan, evaluate, plan_release, release_flows
+from od_core import Budget, Geography, OdError, PrivacyUnit, ReleasePlan, plan_release
 from od_core.evaluation.forecast import (
     CLASS_NAMES,
     COLUMNS,
@@ -95,36 +95,6 @@ def test_cells_of_each_size_are_those_of_the_table_at_every_level(tree):
             for name, least, below in zip(CLASS_NAMES[1:], BOUNDS[1:], BOUNDS[2:], strict=False)
         }
         assert rows["cells"].to_dict() == {name: number for name, number in expected.items() if number}
-
-
-@pytest.mark.slow
-def test_a_forecast_is_what_releases_then_show():
-    """Means of 40 runs each, of the same table: at no level by a fifth apart.
-
-    The mean absolute error of a run varies by at most half of itself at the few cells of the upper levels, so that
-    means of 40 runs differ by less than 6 * 0.5 * sqrt(2 / 40) = 0.67 of it; at the leaves, of 144 cells, by 0.2.
-    """
-    geography = zones()
-    table = known(geography)
-    pairs = table.tree.pairs_at(table.trips.rank)
-    flows = pd.DataFrame(
-        {
-            "origin": geography.codes_of(2, pairs.origin),
-            "destination": geography.codes_of(2, pairs.destination),
-            "trips": np.diff(table.trips.before),
-        }
-    )
-    shown = [
-        evaluate(release_flows(flows, geography, unit=UNIT, budget=BUDGET, noise="table", fault_threshold=0), flows)[
-            "mean_abs_error"
-        ]
-        for _ in range(40)
-    ]
-    rows = forecast(plan(geography), table, runs=40).query("size_class == 'all' and level <= 4")
-    found = rows["mean_abs_error"].to_numpy()
-    ratio = found[1:] / np.mean(shown, axis=0)[1:]
-    assert (np.abs(np.log(ratio)) < 0.5).all()
-    assert abs(np.log(ratio[-1])) < 0.2
 
 
 @pytest.mark.parametrize("mechanism", ["inftda", "inftda_refined", "stability_histogram"])

@@ -171,20 +171,6 @@ def test_errors_of_one_family_are_those_of_all_possible_noises(siblings, sigma, 
     assert 1.1 < errors["equal"] / errors["apart"] < 1.35
 
 
-def test_the_uneven_shift_of_a_family_below_a_wide_noised_parent():
-    """Of 200,000 families with a fixed seed, good to 0.2 %; without the parent's noise it is 3 % off."""
-    siblings, families = 10, 200_000
-    tree = FlowTree(geography_of([("all zones",)]), geography_of([(f"z{i}",) for i in range(siblings)]))
-    variances = {0: Fraction(24**2), 1: Fraction(1), 2: Fraction(1)}
-    generator, truth = np.random.default_rng(3), 1000 * np.arange(1, siblings + 1)
-    (wide, wide_law), (values, law) = discrete_gaussian(24**2, 200), discrete_gaussian(1, 9)
-    totals = truth.sum() + generator.choice(wide, families, p=wide_law)
-    noisy = truth + generator.choice(values, (families, siblings), p=law)
-    released = project_children(noisy.ravel(), totals, np.arange(families + 1) * siblings).reshape(noisy.shape)
-    predicted = expected_errors(tree, variances, refined=False)
-    assert predicted[:2] == pytest.approx([24, root_mean_square(released - truth)], rel=0.015)
-
-
 @pytest.mark.parametrize("refined", [False, True])
 def test_the_only_zones_are_known_with_the_total(refined):
     one = geography_of([("zone",)])

@@ -8,43 +8,11 @@ from __future__ import annotations
 import pytest
 
 from od_core import Budget, PrivacyUnit, evaluate, release_flows
-from tests.od_core.doubles import SeededNoise, no_noise
-from tests.od_core.invariants import AIRPORT_LEVELS, areas_by_zone, assert_invariants, grouped, indexed
+from tests.od_core.doubles import no_noise
+from tests.od_core.invariants import AIRPORT_LEVELS, areas_by_zone, grouped, indexed
 from tests.od_core.strategies import TREES
 
 UNIT = PrivacyUnit("trip", neighbours="bounded")
-
-
-@pytest.mark.representatives("2001-05-*", "2001-06-*")
-@pytest.mark.parametrize(
-    ("month", "epsilon", "order"),
-    [
-        ("2001-01", "0.1", "destination"),
-        ("2001-02", "1", "origin"),
-        ("2001-03", "10", "destination"),
-        ("2001-04", "0.1", "origin"),
-        ("2001-05", "1", "destination"),
-        ("2001-06", "10", "origin"),
-    ],
-)
-def test_every_month_keeps_the_invariants(month, epsilon, order, flights, airports, airport_geography):
-    """At every pair of levels, and at every level on the way down."""
-    assert len(flights) == 6
-    records = flights[month]
-    budget = Budget(epsilon=epsilon, delta=1e-8)
-    release = release_flows(
-        records,
-        airport_geography,
-        unit=UNIT,
-        budget=budget,
-        tree=order,
-        noise=SeededNoise(int(month[-1])),
-        fault_threshold=0,
-        one_row_a_trip=True,
-    )
-    assert_invariants(release, len(records), airports)
-    shares = tuple(step.rho / release.plan.spent.rho for step in release.plan.steps)
-    assert release.spent.rho == release.plan.spent.rho == budget.total_rho("exact", shares, (2,) * len(shares))
 
 
 @pytest.mark.parametrize("order", TREES)

@@ -17,7 +17,7 @@ from od_core.ledger.ledger import Ledger
 from od_core.privacy.accounting import float_above
 from od_core.privacy.budget import Cap
 from od_core.privacy.domain import PrivacyDomain
-from tests.od_core.doubles import ListedNoise, NoiseNotWanted, SeededNoise, no_noise, released
+from tests.od_core.doubles import ListedNoise, SeededNoise, no_noise, released
 from tests.od_core.strategies import TREES, frame_of, geography_of, level_names, noises, worlds
 
 ZONES = [("a", "aa"), ("a", "ab"), ("b", "ba")]
@@ -184,14 +184,6 @@ def test_an_error_after_the_first_draw_does_not_say_that_nothing_was_spent():
     with pytest.raises(OdError, match="OVERFLOW") as error:
         release_flows(frame_of({(("z0",), ("z1",)): 5}), wide, **USUAL, noise=nearly, fault_threshold=0)
     assert error.value.spent != "nothing was spent"
-
-
-def test_bad_records_are_refused_before_anything_is_drawn():
-    too_many_faults = FLOWS.assign(origin=["aa", "ab", "zz"])
-    with pytest.raises(OdError, match=r"OD-TRIPS-FAULTS.*nothing was spent"):
-        release_flows(too_many_faults, GEOGRAPHY, **USUAL, noise=NoiseNotWanted(), fault_threshold=0)
-    release = release_flows(too_many_faults, GEOGRAPHY, **USUAL, noise=no_noise(), fault_threshold=Fraction(1, 48))
-    assert int(release.flows["trips"].sum()) == 47
 
 
 @pytest.mark.parametrize("order", TREES)

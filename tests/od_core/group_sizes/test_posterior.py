@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from od_core import parallel as pipeline
 from od_core.errors import OdError
 from od_core.group_sizes import area_curves as posterior
-from od_core.group_sizes.area_curves import NoisyAreas, classes_of_sizes, first_chain, powers
+from od_core.group_sizes.area_curves import NoisyAreas, classes_of_sizes, first_chain
 from od_core.group_sizes.groups import Frame
 from od_core.group_sizes.mechanisms import BottomUpPosterior, GroupSizeMechanism, SizesPosterior
 from tests.od_core.group_sizes.test_mechanisms import (
@@ -299,15 +299,6 @@ def likelihood(noisy, total, scale, leaf, classes, chain):
         for curve, value in prior.items()
         if curve[-1] == total
     )
-
-
-def test_powers_are_those_of_the_noise():
-    for scale in (Fraction(1, 7), Fraction(3), Fraction(200)):
-        values = powers(scale, 5_000)
-        assert values[0] == 1
-        np.testing.assert_allclose(values, np.exp(-np.arange(len(values)) / float(scale)), rtol=1e-12)
-        assert len(values) == 5_001 or values[-1] * np.exp(-1 / float(scale)) <= 1e-300 * (1 + 1e-9)
-    assert len(powers(Fraction(200), 3)) == 4
 
 
 def test_classes_are_single_sizes_then_two_an_octave():

@@ -129,15 +129,6 @@ def test_eug_solves_the_problem_that_the_paper_states(dimensions, total):
         assert known == pytest.approx(best(float(Fraction(size))), rel=1e-4)
 
 
-def test_smaller_queries_make_finer_grids_but_in_two_dimensions():
-    """The exponent of r in equation 8 is below 0 for d > 2, and 0 for d = 2; a plan states r."""
-    fine, coarse = EUG(query_size="1/100"), EUG(query_size=1)
-    assert fine.fan_out(1e6, 0.1, 4) > EUG().fan_out(1e6, 0.1, 4) > coarse.fan_out(1e6, 0.1, 4)
-    assert fine.fan_out(1e6, 0.1, 2) == coarse.fan_out(1e6, 0.1, 2) == EUG().fan_out(1e6, 0.1, 2)
-    assert EUG(query_size=0.01).options == {"query_size": "1/100"}
-    assert EUG(query_size=1).parts(10**6, Fraction(1, 10), Grid((50,))) == (1,)
-
-
 def test_eug_is_the_uniform_grid_in_two_dimensions():
     """Equation 9 with c_0 = 10 / sqrt 2: m = sqrt(N eps / 10). In one dimension equation 13 says 0."""
     assert EUG().fan_out(1e6, 0.1, 2) == pytest.approx(100)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.range_queries import covering_ranges, filled_ranges, random_ranges, ranges_about, sized_ranges
+from benchmarks.range_queries import random_ranges, sized_ranges
 from od_core import Budget, MapGrid, OdError, PrivacyUnit, plan_stops, release_stops
 from od_core.stops.geometry import Boxes, BoxIndex, Grid, checked_ranges, filled_cells
 from od_core.stops.release import (
@@ -20,7 +20,6 @@ from od_core.stops.release import (
     entropy_of,
     evaluate_stops,
     evaluate_stops_entropy,
-    mean_relative_error,
     true_answers,
 )
 
@@ -105,15 +104,6 @@ def test_many_boxes_in_any_order_by_any_number_of_threads(monkeypatch):
         by_threads.append(partition.answers(ranges))
     assert by_threads[0].tobytes() == by_threads[1].tobytes()
     assert by_threads[0] == pytest.approx(shares @ partition.noisy)
-
-
-def test_blocks_are_of_neighbours():
-    """Shuffled cells of a cube with a side that is a power of 2 come back as cubes of 4 x 4 x 4, which fill it."""
-    cells = np.random.default_rng(2).permutation(np.indices((32, 32, 32)).reshape(3, -1).T).astype(np.int32)
-    index = BoxIndex.of(cells, cells)
-    assert np.array_equal(cells[index.order], index.lower)
-    assert (index.block_upper - index.block_lower == 3).all()
-    assert len(np.unique(index.block_lower, axis=0)) == 32**3 / 64
 
 
 def test_the_largest_grid_is_answered_without_overflow():
@@ -265,12 +255,6 @@ def test_a_partition_of_equal_boxes_has_the_most_bits():
     assert str(entropy_of(np.array([7, 0]))) == str(entropy_of(np.zeros(3, dtype=np.int64))) == "0.0"
 
 
-def test_errors_by_hand():
-    true, answered = np.array([0, 5, 200]), np.array([3.0, 5.0, 100.0])
-    assert mean_relative_error(true, answered, 1.0) == pytest.approx((3 / 1 + 0 + 0.5) / 3)
-    assert mean_relative_error(true, answered, 10.0) == pytest.approx((0.3 + 0 + 0.5) / 3)
-
-
 @pytest.mark.parametrize("floor", [0, -1, math.nan])
 def test_a_floor_is_above_zero(floor):
     with pytest.raises(OdError, match="the floor must be above 0"):
@@ -284,57 +268,3 @@ def test_nothing_to_judge_is_refused():
     for points in ([[5, 0]], [[0, -1]], [[0]], [0, 0], [[0.0, 1.0]]):
         with pytest.raises(OdError, match=r"not on the grid|rows of 2 whole numbers|is not a whole number"):
             evaluate_stops(partition.release, points, [[(0, 1), (0, 1)]])
-
-
-def test_filled_queries_hold_a_thousandth_of_the_points():
-    """Two points of 2,000 at least, where most random queries hold none; and the same queries at every call."""
-    grid, generator = Grid((50, 50, 50)), np.random.default_rng(2)
-    points = np.clip(generator.normal(4, 2, (2_000, 3)), 0, 49).astype(np.int32)
-    ranges = filled_ranges(points, grid, 300, 7)
-    assert ranges.shape == (300, 3, 2)
-    assert np.array_equal(ranges, filled_ranges(points, grid, 300, 7))
-    rows = filled_cells(points, grid)
-    assert true_answers(rows, ranges).min() >= 2
-    assert np.mean(true_answers(rows, random_ranges(grid, 300, 7)) == 0) > 0.5
-    assert (ranges[:, :, 1] - ranges[:, :, 0]).min() == 0  # no size is left out
-
-
-@pytest.mark.parametrize(("share", "cells"), [(0.01, (10, 1)), (0.1, (100, 5)), (1.0, (1000, 48))])
-def test_queries_of_a_coverage_have_one_size_and_lie_anywhere(share, cells):
-    ranges = covering_ranges(Grid((1000, 48)), 5_000, 3, share)
-    assert set(map(tuple, (ranges[:, :, 1] - ranges[:, :, 0] + 1).tolist())) == {cells}
-    assert ranges.min(axis=(0, 2)).tolist() == [0, 0]
-    assert ranges.max(axis=(0, 2)).tolist() == [999, 47]
-
-
-def test_query_makers_keep_their_shapes_and_the_space():
-    """All ends are possible; sides from a tenth to a half, at least a cell; a record lies in its query's middle."""
-    grid = Grid((1, 3, 40, 256))
-    points = np.array([[0, 1, 5, 250], [0, 2, 20, 100]], dtype=np.int32)
-    top = np.array(grid.sizes) - 1
-    makers = {
-        "random": lambda seed: random_ranges(grid, 4_000, seed),
-        "sized": lambda seed: sized_ranges(grid, 4_000, seed),
-        "about": lambda seed: ranges_about(points, grid, 4_000, seed),
-    }
-    for name, make in makers.items():
-        ranges = make(7)
-        assert np.array_equal(ranges, make(7))
-        assert not np.array_equal(ranges, make(8))
-        first, last = ranges[:, :, 0], ranges[:, :, 1]
-        assert ((first >= 0) & (first <= last) & (last <= top)).all()
-        if name == "random":
-            assert (first.min(axis=0) == 0).all()
-            assert (last.max(axis=0) == top).all()
-            continue
-        lengths = last - first + 1
-        assert lengths.max(axis=0).tolist() == [1, 1, 20, 128]
-        if name == "sized":
-            assert lengths.min(axis=0).tolist() == [1, 1, 4, 26]
-            assert (first[:, 2].min(), last[:, 2].max()) == (0, 39)
-            continue
-        middle = (first + last) // 2
-        whole = (first > 0) & (last < top)
-        is_centred = [(np.where(whole, middle, point) == point).all(axis=1) for point in points]
-        assert (is_centred[0] | is_centred[1]).all()
-        assert 0.4 < is_centred[0].mean() < 0.6  # fails with probability below 1e-30

@@ -253,25 +253,6 @@ def test_the_increase_is_that_of_the_cells_with_the_largest_differences_and_thos
     assert spread == 8 * sum((r - b) ** 2 for _, b, r in most)
 
 
-@pytest.mark.representatives("sparse")
-@pytest.mark.parametrize(
-    ("world", "epsilon", "most"),
-    [(SPARSE, "0.5", 0.9), (EVEN, "1", 0.8), (SMOOTH, "0.5", 0.95), (SMOOTH, "4", 1.01), (ROUGH, "1", 1.01)],
-    ids=["sparse", "even", "smooth", "smooth, large budget", "rough"],
-)
-def test_the_choice_gains_where_rules_gain_and_costs_nothing_where_they_lose(world, epsilon, most):
-    """Total errors of 4 tables with fixed noise. In all but the first, some rule has more error than least squares."""
-    errors = dict.fromkeys(("chosen", LEAST_SQUARES, *RULES), 0.0)
-    for seed in range(4):
-        plan, levels = fitted_of(world, epsilon, seed)
-        truth = truth_of(world, plan, levels)
-        own = {rule: float(np.abs(shrink(plan, levels, rule)[-1] - truth).sum()) for rule in (LEAST_SQUARES, *RULES)}
-        for name, error in (own | {"chosen": own[chosen_rule(plan, levels)]}).items():
-            errors[name] += error
-    assert errors["chosen"] <= most * errors[LEAST_SQUARES]
-    assert world is SPARSE or max(errors[rule] for rule in RULES) > 1.05 * errors[LEAST_SQUARES]
-
-
 def reference_choice(plan, levels, base=LEAST_SQUARES, earlier=None):
     """The choice by whole tables of :func:`shrink`, with nothing shared between rules."""
     errors, false = np.zeros((2, len(RULES), 2))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from random import Random
 
 import numpy as np
@@ -48,25 +47,3 @@ def test_every_node_has_the_estimate_and_the_variance_of_linear_algebra(mechanis
     assert levels[0].nodes.level == (
         plan.steps[0].level if not plan.publishes_total and len(levels) == len(plan.steps) else 0
     )
-
-
-@given(random=RANDOMS)
-def test_where_all_are_kept_children_sum_to_their_parent(random: Random):
-    """The exact total is not touched; and what lies below a range of parents is found by position."""
-    case = case_of(random, KEEPING)
-    levels = fitted(case)
-    for above, below in pairwise(levels):
-        assert above.divided.tolist() == list(range(len(above.nodes)))
-        sums = np.add.reduceat(below.estimate, below.offsets[:-1])
-        np.testing.assert_allclose(sums, above.estimate, atol=1e-6 * (1 + np.abs(below.estimate).sum()))
-        first = random.randrange(len(above.nodes))
-        last = random.randint(first + 1, len(above.nodes))
-        part, whole = below.below(first, last), slice(below.offsets[first], below.offsets[last])
-        assert part.estimate.tolist() == below.estimate[whole].tolist()
-        assert part.siblings.tolist() == below.siblings[first:last].tolist()
-        assert part.offsets.tolist() == (below.offsets[first : last + 1] - below.offsets[first]).tolist()
-        assert (part.divided + below.offsets[first]).tolist() == [
-            k for k in below.divided.tolist() if whole.start <= k < whole.stop
-        ]
-    if case.release.plan.publishes_total:
-        assert (levels[0].estimate.tolist(), levels[0].variance.tolist()) == ([float(case.trips)], [0.0])

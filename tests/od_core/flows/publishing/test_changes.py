@@ -16,14 +16,7 @@ from scipy.stats import norm
 from od_core import Budget, Geography, OdError, PrivacyUnit, Release, release_flows
 from od_core.flows import interval_ends
 from od_core.flows.interval_ends import DEVIATIONS
-from od_core.flows.plan import plan_release
 from od_core.flows.publishing.changes import PER_DAY, changes, changes_of_tables
-from od_core.flows.release import run_plan
-from od_core.geography.flow_tree import FlowTree
-from od_core.ledger.measurements import MemoryMeasurements
-from od_core.noise.backends import noise_named
-from od_core.privacy.neighbours import NO_FAULTS
-from od_core.records.counts import TripCounts
 
 COLUMNS = ["origin", "destination", "before", "after", "change", "lower", "upper", "significant"]
 ZONES = pd.DataFrame(
@@ -208,49 +201,11 @@ def test_almost_no_change_is_marked_where_each_day_is_like_any_other():
     assert list(told.columns) == [*COLUMNS[:-1], *PER_DAY.values(), COLUMNS[-1]]
 
 
-@pytest.fixture(scope="module")
-def truths() -> list[np.ndarray]:
-    """Two tables of true trips; a third of the pairs has not changed."""
-    one, two = trips(3), trips(4)
-    return [one, np.where(np.arange(len(one)) % 3 == 0, one, two)]
-
-
 def at(counts: np.ndarray, levels: tuple[str, str]) -> pd.Series:
     """True trips of all pairs of some levels, by pandas."""
     frame, areas = table(counts), ZONES.assign(code=ZONES["zone"]).set_index("code")
     sides = [frame[side].map(areas[level]) for side, level in zip(("origin", "destination"), levels, strict=True)]
     return frame["trips"].groupby(sides).sum()
-
-
-LEVEL_PAIRS = [("zone", "zone"), ("state", "zone"), ("region", "region")]
-RUNS = 25
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("rhos", [("0.02", "0.02"), ("0.5", "0.02")])
-def test_intervals_hold_the_true_change(truths, rhos):
-    """Fresh noise in every run; half of the flows are 0, and one release may have five times the noise of the other.
-
-    Of a run's cells a share is held that varies between runs by at most 0.1 (at 9 cells, more than one in ten, as of
-    independent cells). Its mean over the runs then varies by 0.02; where 90 % are held it is below 0.8 with a
-    probability of 3e-7. At the leaves it varies by 0.02, so that below 0.88 the probability is the same.
-    """
-    tree = FlowTree(GEOGRAPHY, GEOGRAPHY)
-    origin, destination = (part.ravel().astype(np.int32) for part in np.indices((len(ZONES), len(ZONES))))
-    counts = [TripCounts.from_pairs(tree, origin, destination, truth) for truth in truths]
-    plans = [
-        plan_release(GEOGRAPHY, unit=UNIT, budget=Budget(rho=rho, delta="1e-8"), acceptance=NO_FAULTS) for rho in rhos
-    ]
-    noise, held = noise_named("table"), {levels: [] for levels in LEVEL_PAIRS}
-    expected = {levels: at(truths[1], levels) - at(truths[0], levels) for levels in LEVEL_PAIRS}
-    for _ in range(RUNS):
-        pair = [run_plan(plan, count, noise, MemoryMeasurements()) for plan, count in zip(plans, counts, strict=True)]
-        for levels in LEVEL_PAIRS:
-            found = changes(*pair, *levels).set_index(["origin", "destination"])
-            truth = expected[levels].reindex(found.index)
-            held[levels].append(((found["lower"] <= truth) & (truth <= found["upper"])).mean())
-    for levels, shares in held.items():
-        assert np.mean(shares) >= (0.8 if levels == ("region", "region") else 0.88), levels
 
 
 def other(change) -> Geography:

@@ -153,22 +153,6 @@ def test_zones_without_coordinates_have_no_map_and_two_geographies_no_flowmap() 
     assert names(made(destinations=other[["region", "zone"]])) == set()
 
 
-@pytest.mark.slow
-def test_a_release_without_trips_has_empty_maps(tmp_path: Path) -> None:
-    place = tmp_path / "r1"
-    none = release_flows(
-        pd.DataFrame({"origin": [], "destination": [], "trips": []}).astype({"origin": str, "destination": str}),
-        Geography.from_frame(ZONES, ["region", "zone"], coordinates=("lat", "lon")),
-        unit=PrivacyUnit("trip"),
-        budget=Budget(epsilon=1, delta="1e-8"),
-        fault_threshold=0,
-    )
-    with staged_bundle(none, facts(none, intervals=False), place):
-        pass
-    assert json.loads((place / "gis/desire_lines.geojson").read_bytes())["features"] == []
-    assert len(table(place / "gis/desire_lines.gpkg", "SELECT * FROM desire_lines")) == 0
-
-
 def test_a_damaged_geopackage_is_found_and_another_sqlite_is_not_damage(bundle: Path, tmp_path: Path) -> None:
     copy = tmp_path / "r1"
     shutil.copytree(bundle, copy)
