@@ -13,9 +13,6 @@ from benchmarks.estimator import (
     VARIANTS,
     errors_by_level,
     estimated,
-    measured,
-    paired,
-    paired_lines,
     planned,
 )
 from benchmarks.rivals import RIVALS
@@ -47,34 +44,6 @@ def test_the_reference_is_the_paper():
                 acceptance=NO_FAULTS,
             ).digest
         )
-
-
-def test_every_variant_is_divided_by_the_paper():
-    """And not by the variant before it."""
-    paper, *others = measured("c", "1", KnownFlows.synthetic(binary(1, levels=2, trips=500)), runs=3)
-    assert paper["variant"] == "paper"
-    assert paper["ratios"] is None
-    for other in others:
-        quotients = [
-            level["mean_abs_error"] / reference["mean_abs_error"]
-            for level, reference in zip(other["levels"], paper["levels"], strict=True)
-        ]
-        assert [ratio["ratio"] for ratio in other["ratios"]["mean_abs_error"]] == pytest.approx(quotients)
-
-
-def test_a_table_that_is_refined_has_no_change_and_another_has_one():
-    """All are made from the same measurements, so that equal tables have no change at all."""
-    data = KnownFlows.synthetic(binary(1, levels=6, trips=5_000))
-    same, other, rival = paired("binary", "1", data, 2, ["refined", "shrunk", "grem_lnn"])
-    assert same["largest_error_change"] == same["leaf_error_change"] == 0
-    assert set(same["largest_error_change_by_level"]) == {0.0}
-    assert len(set(same["total_abs_error_of_leaves"])) == 1
-    assert other["leaf_error_change"] != 0
-    assert rival["leaf_error_change"] not in (0, other["leaf_error_change"])
-    assert len(other["largest_error_change_by_level"]) == data.geography.depth * 2
-    refined, changed = rival["total_abs_error_of_leaves"]
-    assert changed == pytest.approx(refined * (1 + rival["leaf_error_change"]))
-    assert paired_lines([rival])[0]["total error of the leaves"].startswith(f"{rival['leaf_error_change']:+.1%} (")
 
 
 @pytest.mark.parametrize("name", ["refined", *RIVALS])

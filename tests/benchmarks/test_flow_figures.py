@@ -7,7 +7,6 @@ import hashlib
 import subprocess
 import sys
 from itertools import product
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -102,23 +101,6 @@ def test_one_legend_names_every_contender_and_the_bound():
         (legend,) = figure.legends
         assert [text.get_text() for text in legend.get_texts()] == [*LABELS, *extra]
         assert not any(axes.get_legend() for axes in figure.axes)
-
-
-def test_files_are_made_for_what_is_there(tmp_path, monkeypatch):
-    """Empty ones: other tests draw them."""
-    monkeypatch.setattr(Figure, "savefig", lambda figure, path, **options: Path(path).touch(exist_ok=False))
-    paths = draw_figures(made_up(data_sets=("italy", "binary sparse"), **SMALL), tmp_path / "figures")
-    names = {
-        "figure-3-italy",
-        "figure-3-binary-sparse",
-        "figure-4-errors",
-        "figure-5-false-discoveries",
-        "figure-6-times",
-    }
-    assert {path.name for path in paths} == {name + ending for name, ending in product(names, (".svg", ".png"))}
-    assert set((tmp_path / "figures").iterdir()) == set(paths)
-    only_italy = draw_figures(made_up(data_sets=("italy",), **SMALL), tmp_path / "italy")
-    assert {path.name for path in only_italy} == {"figure-3-italy.svg", "figure-3-italy.png"}
 
 
 def test_the_same_table_gives_the_same_bytes_in_another_process(tmp_path):

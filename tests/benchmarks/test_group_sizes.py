@@ -10,47 +10,10 @@ import numpy as np
 import pytest
 
 from benchmarks import group_sizes
-from benchmarks.group_sizes import CONTENDERS, csv_tables, errors
+from benchmarks.group_sizes import CONTENDERS, errors
 from od_core.group_sizes.release import GroupSizeRelease, evaluate_group_sizes
 
 BY_LABEL = {contender.label: contender for contender in CONTENDERS}
-
-
-def row(
-    epsilon: str,
-    contender: str,
-    distance: list[float | None],
-    *,
-    is_chosen: bool = False,
-    is_published: bool = True,
-) -> dict:
-    names = {f"{metric}{end}": distance for metric in ("distance", "l1") for end in ("", "_least", "_most")}
-    return {
-        "case": "made up",
-        "epsilon": epsilon,
-        "contender": contender,
-        "is_chosen": is_chosen,
-        "is_published": is_published,
-        "level_names": ["nation", "county"],
-        "runs": 1,
-        "seconds_a_run": 0.5,
-        "violations": 0.0,
-        **names,
-    }
-
-
-def test_a_file_has_one_row_per_level():
-    rows = [row("1", "a", [3000.4, 0.52], is_chosen=True), row("1", "c", [None, None])]
-    speed = {"contender": "a", "seconds": 12.34, "peak_memory_gigabytes": 1.25}
-    tables = csv_tables({"speed": [speed], "errors": rows})
-    times, lines = ([",".join(map(str, line.values())) for line in table] for table in tables.values())
-    assert times == ["a,12,1.2"]
-    assert lines == [
-        "made up,1,a,true,1,nation,3000,3000,3000,3000,0,0.5",
-        "made up,1,a,true,2,county,0.52,0.52,0.52,0.52,0,0.5",
-        "made up,1,c,false,1,nation,,,,,0,0.5",
-        "made up,1,c,false,2,county,,,,,0,0.5",
-    ]
 
 
 def kept_releases(monkeypatch: pytest.MonkeyPatch, benchmark: ModuleType) -> list[GroupSizeRelease]:

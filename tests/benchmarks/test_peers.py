@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import sys
@@ -14,12 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.peers import given as giving
 from benchmarks.peers.contenders import CONTENDERS, FOLDER, ROOT
 from benchmarks.peers.limited import run_limited
 from benchmarks.peers.measures import Released, consistent_share, level_measures, read_released
-from benchmarks.peers.user_level import USER_CONTENDERS, rows, write_users
-from benchmarks.synthetic_users import mobility_panel
+from benchmarks.peers.user_level import USER_CONTENDERS, rows
 
 EVERY = (*CONTENDERS, *USER_CONTENDERS.values())
 PARENTS = np.array([0, 0, 1], dtype=np.int32)
@@ -82,17 +79,6 @@ def test_a_program_is_ended_at_its_limits(code: str, limits: dict[str, float], f
     assert run_limited([sys.executable, "-S", "-c", code], os.environ, **limits).fault == fault
 
 
-def test_trips_written_in_parts_are_those_of_the_pairs(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(giving, "AT_ONCE", 3)
-    zones = pd.DataFrame({"region": ["N", "N", "S"], "zone": ["A", "B", "C"]})
-    origin, destination, trips = np.array([0, 1, 1, 2]), np.array([2, 0, 1, 2]), np.array([2, 1, 7, 1])
-    giving.write_trips(tmp_path / "trips.parquet", zones, origin, destination, trips)
-    read = pd.read_parquet(tmp_path / "trips.parquet")
-    assert list(read) == ["origin_region", "origin_zone", "destination_region", "destination_zone"]
-    expected = [("N", "A", "S", "C")] * 2 + [("N", "B", "N", "A")] + [("N", "B", "N", "B")] * 7 + [("S", "C", "S", "C")]
-    assert list(read.itertuples(index=False, name=None)) == expected
-
-
 def test_every_environment_is_made_by_the_makefile_from_packages_pinned_by_hash() -> None:
     names = {contender.environment for contender in EVERY if contender.environment is not None}
     (made,) = re.findall(r"^PEERS := (.*)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
@@ -100,23 +86,6 @@ def test_every_environment_is_made_by_the_makefile_from_packages_pinned_by_hash(
     pinned = re.compile(r"(?:[a-z0-9-]+(?:\[[a-z]+\])?==\S+(?: \\\n    --hash=sha256:[0-9a-f]{64})+\n)+")
     for name in {*names, "building"}:
         assert pinned.fullmatch((FOLDER / "requirements" / f"{name}.txt").read_text(encoding="utf-8")), name
-
-
-def test_users_are_given_with_points_in_the_squares_of_their_zones(tmp_path) -> None:
-    panel = mobility_panel(2_000, 200, 40, 0.25)
-    levels, trips = write_users(tmp_path / "given", panel, "1")
-    given_trips = pd.read_parquet(tmp_path / "given" / "trips.parquet")
-    assert len(given_trips) == len(trips.user) == levels.true[0].sum()
-    assert given_trips["user"].value_counts().tolist() == sorted(np.bincount(trips.user)[np.unique(trips.user)])[::-1]
-    squares = json.loads((tmp_path / "given" / "zones.geojson").read_text(encoding="utf-8"))["features"]
-    corners = {each["properties"]["zone"]: each["geometry"]["coordinates"][0] for each in squares}
-    for side in ("origin", "destination"):
-        ends = given_trips[[f"{side}_zone", f"{side}_lng", f"{side}_lat"]].drop_duplicates()
-        for zone, x, y in ends.itertuples(index=False):
-            (left, low), (right, high) = corners[zone][0], corners[zone][2]
-            assert left < x < right
-            assert low < y < high
-    assert len({tuple(ring[0]) for ring in corners.values()}) == len(corners) == 40
 
 
 def test_a_small_panel_is_released_and_its_cut_is_stated() -> None:

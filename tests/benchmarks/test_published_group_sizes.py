@@ -16,7 +16,6 @@ from benchmarks.published_group_sizes import (
     IntegerCumulative,
     IntegerHistogram,
     OptimisedTables,
-    csv_tables,
     errors,
 )
 from od_core.group_sizes.release import evaluate_group_sizes
@@ -76,17 +75,6 @@ def test_errors_are_sums_over_the_areas(label, monkeypatch):
     assert row["violations"] == pytest.approx(np.mean(violations))
     assert (row["violations"] > 0) == label.endswith("relaxed")
     json.dumps(row, allow_nan=False)
-
-
-def test_a_file_has_our_errors_beside_those_of_the_paper():
-    row = errors("taxis", "1", BY_LABEL["cumulative_relaxed"], 1, 1.0, small=True)
-    tables = csv_tables({"errors": [row], "runtime": [{"racer": "M_H", "sizes": 5, "seconds": None}]})
-    lines = tables["group-sizes-fioretto.csv"]
-    assert [line["level_name"] for line in lines] == ["city", "borough", "zone"]
-    assert [line["paper_l1"] for line in lines] == ["471000", "1542000", "4471000"]
-    assert {line["paper_violations"] for line in lines} == {"19706"}
-    assert {line["paper_name"] for line in lines} == {"M_c^r"}
-    assert tables["group-sizes-fioretto-runtime.csv"] == [{"paper_name": "M_H", "sizes": 5, "seconds": ""}]
 
 
 def test_the_l1_errors_of_the_taxis_are_larger_than_any_tables_of_their_groups_can_have():

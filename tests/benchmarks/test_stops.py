@@ -11,10 +11,8 @@ import pytest
 from scipy import stats
 
 from benchmarks import stops
-from benchmarks.stops import CONTENDERS, Contender, Questions, errors, never_materialised, questions, root
-from benchmarks.stops_tables import ANSWER_ZERO, csv_tables
+from benchmarks.stops import CONTENDERS, Questions, errors, never_materialised, questions, root
 from benchmarks.synthetic_stops import zipf
-from benchmarks.tables import csv_figure
 from od_core.stops.mechanisms import Identity
 from od_core.stops.release import whole_counts
 
@@ -96,21 +94,3 @@ def test_what_the_queries_ask_for_is_counted_query_by_query():
     assert found["below_thousandth_percent"] == 0
     zero = stops.answers_of_zero(CASE, "0.1", small=True)[-1]
     assert (zero["queries"], zero["noisy_thousandth"], zero["noisy_one"]) == ("filled", 1, 1)
-
-
-def test_files_have_every_part_that_was_measured():
-    contenders = [BY_LABEL["uniform"], Contender("ebp again", "ebp")]
-    results = stops.measured("all", [CASE, "gaussian 0.2, 2 dimensions"], ["0.1", "0.5"], 2, contenders, small=True)
-    assert {line["contender"] for line in results["errors"]} == {ANSWER_ZERO, "uniform", "ebp again"}
-    assert len(results["errors"]) == 2 * 3 * (4 + 8)  # a map has queries of four coverages as well
-    ratios, lines, sizes, asked, cities = csv_tables(results).values()
-    assert ratios == asked == cities == []  # the reference was not measured
-    assert len(lines) == 2 * 3 * (3 + 3) * 2 * 2
-    assert {line["mechanism"] for line in sizes} == {"uniform", "ebp again"}
-    assert [line["boxes"] for line in sizes if line["mechanism"] == "uniform"] == ["1"] * (2 * 2 + 3)
-    assert len({line["data_set"] for line in sizes}) == 2 + 3
-    row = next(row for row in results["errors"] if row["queries"] == "sized" and row["epsilon"] == "0.5")
-    wanted = ("0.5", "sized", "whole", "1", row["case"], row["contender"])
-    columns = ("epsilon", "queries", "counts", "floor", "data_set", "mechanism")
-    line = next(line for line in lines if tuple(line[column] for column in columns) == wanted)
-    assert line["error_most"] == csv_figure(row["whole_one_most"])

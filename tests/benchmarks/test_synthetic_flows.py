@@ -67,14 +67,6 @@ def test_the_country_has_its_sizes(country):
     assert (len(country.trips), country.trips.sum()) == (650_000, 28_800_000)
 
 
-def test_the_scale_shrinks_zones_pairs_and_trips():
-    flows = italy(1, scale=0.1)
-    assert (len(flows.geography.zones), len(flows.trips), flows.trips.sum()) == (809, 65_000, 2_880_000)
-    assert 20 > flows.geography.size(1) > 2
-    assert 110 > flows.geography.size(2) > flows.geography.size(1)
-    assert italy(1, scale=0.01, trips=50_000_000).trips.sum() == 500_000
-
-
 @pytest.mark.parametrize(
     "make",
     [

@@ -139,14 +139,6 @@ def test_another_epsilon_changes_nothing_else(budget):
         assert with_epsilon(stated, budget.epsilon).digest == stated.digest
 
 
-@pytest.mark.parametrize("mechanism", ["inftda", "vanilla_gauss", "stability_histogram", "tda_l2"])
-def test_every_mechanism_may_be_forecast(mechanism):
-    found = forecast(plan(zones(), mechanism=mechanism), known(zones()), runs=1)
-    assert found["level"].nunique() == 7
-    assert np.isfinite(found["mean_abs_error"]).all()
-    assert np.isfinite(found.query("level > 4 and size_class == 'all'")["largest_bias"]).all()
-
-
 @pytest.mark.parametrize("levels", [["zone"], ["region", "zone"]])
 @pytest.mark.parametrize("regions", [1, 3, 30])
 def test_the_synthetic_table_of_an_area_list_is_always_the_same(regions, levels):

@@ -85,13 +85,6 @@ def test_synthetic_sets_have_the_published_sizes(name):
     assert known.geography.depth == (8 if name.startswith("binary") else 4)
 
 
-def test_sets_of_one_kind_share_their_geography():
-    makers = synthetic_data_sets()
-    digests = {name: makers[name]().geography.digest for name in PUBLISHED}
-    assert len({digests[name] for name in digests if name.startswith("random")}) == 1
-    assert len(set(digests.values())) == 2
-
-
 def test_the_flights_are_public():
     known = us_flights(FLIGHTS)
     assert (known.name, known.marking) == ("us_flights", "public")

@@ -111,12 +111,6 @@ def test_a_verdict_is_rounded_up_to_two_digits(width, small, large):
     assert f"from {large}on" in said
 
 
-def test_a_mechanism_with_a_threshold_says_nothing_of_intervals():
-    plan = planned(mechanism="stability_histogram")
-    assert plan.verdicts() == []
-    assert all(map(math.isnan, plan.half_widths))
-
-
 @pytest.mark.parametrize("mechanism", ["inftda_refined", "inftda", InfTDARefined(keep_all_cap=0)], ids=str)
 def test_a_level_with_one_area_changes_no_number(mechanism):
     """The total of a country is that of the whole space: where it is not exact, it is as uncertain, and as accurate."""

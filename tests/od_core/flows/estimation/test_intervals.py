@@ -6,6 +6,7 @@ import math
 from fractions import Fraction
 from itertools import product
 from random import Random
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -28,11 +29,11 @@ DEVIATIONS = 1.6448536269514722
 ALL_MECHANISMS = [*KEEPING, *DROPPING]
 
 
-def bounds_at(case: Case, o_level: int, d_level: int) -> dict:
+def bounds_at(case: Case, o_level: int, d_level: int, release: Any = None) -> dict:
     """(lower, upper) of every public pair of two levels, by its areas, before the released value is taken in."""
     origins, destinations = case.areas(0, o_level), case.areas(1, d_level)
     pairs = np.array(list(product(range(len(origins)), range(len(destinations)))), dtype=np.int32)
-    bounds = case.release.intervals.of_cells(o_level, d_level, pairs[:, 0], pairs[:, 1])
+    bounds = (release or case.release).intervals.of_cells(o_level, d_level, pairs[:, 0], pairs[:, 1])
     areas = [(origins[o], destinations[d]) for o, d in pairs]
     return dict(zip(areas, zip(*(b.tolist() for b in bounds), strict=True), strict=True))
 
@@ -49,7 +50,7 @@ def summed(case: Case, origins, destinations) -> tuple[int, int]:
 def assert_is_interval(found: tuple[int, int], estimate: float, variance: float) -> None:
     """Whole numbers of at least 0 that lie within 1.645 deviations and one half, and all those within 1.645."""
     lower, upper = found
-    width, error = DEVIATIONS * variance**0.5, 1e-7 * (1 + abs(estimate)) + 1e-6 * variance**0.5
+    width, error = DEVIATIONS * variance**0.5, 1e-6 * (1 + abs(estimate)) + 1e-5 * variance**0.5
     inner = math.ceil(estimate - width + error), math.floor(estimate + width - error)
     outer = math.ceil(estimate - width - 0.5 - error), math.floor(estimate + width + 0.5 + error)
     assert max(0, outer[0]) <= lower <= max(0, inner[0])

@@ -15,7 +15,6 @@ from scipy.stats import norm
 
 from od_core import OdError
 from od_core.flows.estimation import families
-from od_core.flows.estimation import levels as noisy_levels
 from od_core.flows.estimation.families import families_of, gravity_shares, trips_of_nodes
 from od_core.flows.estimation.least_squares import least_squares
 from od_core.flows.estimation.shrinkage import Rule, descend, shrink
@@ -102,20 +101,6 @@ def test_values_beyond_the_limit_are_refused():
     plan = plan_of(GRID)
     with pytest.raises(OdError, match="OD-REFINEMENT-OVERFLOW"):
         run_plan(plan, counts_of(plan, GRID), ListedNoise([2**58, -(2**58)]), MemoryMeasurements())
-
-
-def test_a_level_beyond_the_memory_is_refused_before_it_is_drawn(monkeypatch):
-    plan, kept = plan_of(GRID), MemoryMeasurements()
-    leaves = plan.tree.cells(plan.tree.depth)
-    monkeypatch.setattr(noisy_levels, "memory", lambda: 150 * leaves - 1)
-    with pytest.raises(
-        OdError, match=f"OD-PARTS-NEEDED: level 4 has {leaves:,} values in 1 table, .* without estimate"
-    ):
-        run_plan(plan, counts_of(plan, GRID), SeededNoise(1), kept)
-    assert {step.level for step in plan.steps if step.number in kept._noisy} == {1, 2, 3}
-    run_plan(plan_of(GRID, estimate="least_squares"), counts_of(plan, GRID), SeededNoise(1), MemoryMeasurements())
-    monkeypatch.setattr(noisy_levels, "memory", lambda: 150 * leaves)
-    run_plan(plan, counts_of(plan, GRID), SeededNoise(1), MemoryMeasurements())
 
 
 # Against plain NumPy
