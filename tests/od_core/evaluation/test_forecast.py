@@ -140,7 +140,7 @@ def test_another_epsilon_changes_nothing_else(budget):
 
 
 @pytest.mark.parametrize("levels", [["zone"], ["region", "zone"]])
-@pytest.mark.parametrize("regions", [1, 3, 30])
+@pytest.mark.parametrize("regions", [1, 30])
 def test_the_synthetic_table_of_an_area_list_is_always_the_same(regions, levels):
     frame = zones(regions).to_frame()
     table, again = (synthetic_table(Geography.from_frame(frame, levels=levels)) for _ in range(2))

@@ -35,7 +35,7 @@ from od_core.records.counts import TripCounts
 from tests.od_core.oracles.variances import level_rows, wanted_rows
 from tests.od_core.strategies import geography_of
 
-SEEDS = range(50)
+SEEDS = range(25)
 
 
 @pytest.mark.parametrize("neighbours", ["bounded", "unbounded"])
@@ -300,9 +300,8 @@ def test_a_target_that_is_stated_twice_is_refused():
         target_budget(plan, [*targets, targets[0]], table)
 
 
-@pytest.mark.parametrize("depth", [1, 2])
-def test_what_is_published_exactly_needs_no_target(depth):
-    base, table, _ = problem(6, depth=depth)
+def test_what_is_published_exactly_needs_no_target():
+    base, table, _ = problem(6, depth=1)
     budget = Budget(1, "1e-8")
     plan = plan_release(base.tree.origin, unit=PrivacyUnit("trip"), budget=budget, acceptance=NO_FAULTS)
     zone = plan.tree.origin.levels[-1]

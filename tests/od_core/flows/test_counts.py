@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from od_core import (
-    Acceptance,
     Budget,
     FlowTree,
     Geography,
@@ -126,25 +125,6 @@ def test_without_noise_each_area_has_the_sum_of_its_parts(
     assert (evaluate(released, given_table)["max_abs_error"] == 0).all()
 
 
-@given(zone_lists())
-def test_flows_to_a_geography_with_one_area_need_twice_the_variance(zones: list[Area]) -> None:
-    """The paper's mechanism measures its T levels with variance T / rho; by hand, there are twice as many."""
-    whole, one_area = (
-        plan_release(
-            geography_of(zones),
-            destination_geography=destination,
-            unit=TRIP,
-            budget=Budget(rho=Fraction(1, 7), delta="1e-8"),
-            mechanism="inftda",
-            acceptance=Acceptance(Fraction(0)),
-        )
-        for destination in (Geography.whole(), geography_of([("here",)]))
-    )
-    levels = len(zones[0])
-    assert [step.variance for step in whole.steps] == [7 * levels] * levels
-    assert [step.variance for step in one_area.steps] == [14 * levels] * (2 * levels)
-
-
 @given(zone_lists(), st.sampled_from([TRIP, ADDED]))
 def test_the_tree_of_a_table_is_its_hierarchy(zones: list[Area], unit: PrivacyUnit) -> None:
     """Level by level, with the numbers of areas and children that the list of zones has, and nothing repeated."""
@@ -192,24 +172,6 @@ def test_refuses_what_is_no_table_of_counts(table: dict[str, list[Any]], options
     with pytest.raises(OdError, match=error) as refused:
         release_counts(pd.DataFrame(table), HIERARCHY, **USUAL | {"noise": NoiseNotWanted()} | options)
     assert refused.value.spent == "nothing was spent"
-
-
-def test_counts_are_read_by_level_and_by_category() -> None:
-    table = pd.DataFrame({"area": ["A001", "A150", "J001"], "persons": [500, 40, 3]})
-    released = release_counts(table, HIERARCHY, **USUAL, columns={"count": "persons"}, noise=SeededNoise(1))
-    assert "counts by inftda_refined" in str(released)
-    assert '.counts_at("code", interval=True)' in str(released)
-    inside = released.trips_between("chapter", ["I"], "all", ["all"])
-    assert inside.trips == released.counts_at("chapter").set_index("area")["count"]["I"]
-    by_age = release_counts(
-        table.drop(columns="persons").assign(age=["old", "young", "old"]),
-        HIERARCHY,
-        **USUAL,
-        noise=no_noise(),
-        segments={"age": ["old", "young"]},
-    )
-    found = by_age.counts_at("chapter", segment="age")
-    assert found.to_dict("list") == {"area": ["I", "I", "X"], "age": ["old", "young", "old"], "count": [1, 1, 1]}
 
 
 @pytest.mark.parametrize("name", ["area", "Count"])

@@ -186,16 +186,6 @@ def test_an_error_after_the_first_draw_does_not_say_that_nothing_was_spent():
     assert error.value.spent != "nothing was spent"
 
 
-@pytest.mark.parametrize("order", TREES)
-def test_no_trips_and_a_single_zone_are_released(order):
-    single = geography_of([("region", "zone")])
-    for trips in (0, 3):
-        flows = frame_of({(("region", "zone"), ("region", "zone")): trips})
-        release = release_flows(flows, single, **USUAL, tree=order, fault_threshold=0)
-        assert release.flows["trips"].tolist() == ([3] if trips else [])
-        assert release.flows_at("all", "level_1")["trips"].tolist() == ([3] if trips else [])
-
-
 def test_noise_too_wide_for_a_table_is_refused_before_anything_is_charged(tmp_path):
     """A small budget needs wider noise than a table is made for; OpenDP draws it."""
     ledger, budget = Ledger(tmp_path / "ledger.sqlite"), Budget(rho=Fraction(1, 10**9), delta="1e-8")

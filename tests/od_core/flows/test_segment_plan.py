@@ -185,7 +185,7 @@ def costs_as_the_formulas_say(categories: int, t: Fraction) -> tuple[float, floa
 
 
 @pytest.mark.parametrize("categories", [2, 4, 7, 10, 24])
-@pytest.mark.parametrize("t", [None, Fraction(1, 4), Fraction(3, 4), Fraction(1, 1000), Fraction(999, 1000)])
+@pytest.mark.parametrize("t", [None, Fraction(1, 4), Fraction(999, 1000)])
 def test_totals_and_segments_cost_what_the_formulas_say(categories, t):
     """F_T and F_S at every level, exactly; half and half, they are equal, with the published values."""
     totals, segments = costs_as_the_formulas_say(categories, Fraction(1, 2) if t is None else t)

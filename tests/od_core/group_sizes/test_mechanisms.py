@@ -133,16 +133,6 @@ def test_every_mechanism_keeps_its_promise_and_equals_the_oracle_for_any_noisy_v
         assert released[-1].tolist() == by_oracle(frame, mechanism, measured, Fraction(7, 3)), named(mechanism)
 
 
-@every_mechanism
-def test_without_noise_the_truth_comes_out(mechanism):
-    rng = np.random.default_rng(7)
-    for _ in range(20):
-        world = random_world(rng, most_groups=40, most_top_code=30)
-        released = mechanism.estimate(world.frame, world.measured(mechanism), Fraction(1))
-        for table, true in zip(released, world.truth(), strict=True):
-            assert (table == true).all()
-
-
 @pytest.mark.parametrize(
     ("queries", "depth", "what"),
     [
@@ -191,7 +181,7 @@ def test_merges_as_the_oracle_does_to_the_last_fraction_where_sizes_have_several
     """The first level as if merged before: of one size, groups of several weights, which decides who shares what."""
     rng = np.random.default_rng(12)
     shared_in_turn = 0
-    for _ in range(120):
+    for _ in range(60):
         frame = random_world(rng).frame
         geography, first = frame.geography, np.repeat(np.arange(len(frame.totals(1))), frame.totals(1))
         sizes, weights = rng.integers(0, 4, len(first)), rng.integers(1, 4, len(first))
@@ -208,7 +198,7 @@ def test_merges_as_the_oracle_does_to_the_last_fraction_where_sizes_have_several
         for area, own in found.items():
             assert sorted(own) == sorted(merged[area])
         shared_in_turn += len(set(levels[0].totals / levels[0].weights)) < len(levels[0].groups)
-    assert shared_in_turn > 30
+    assert shared_in_turn > 15
 
 
 def groups_by_area(geography: Geography, level: int, runs: Runs) -> dict[str, list[oracle.Group]]:

@@ -15,27 +15,12 @@ from od_core.group_sizes import nearest_curves as module
 from od_core.group_sizes.groups import Counts, Frame
 from od_core.group_sizes.mechanisms import CumulativeNearest, CumulativeRelaxed
 from od_core.group_sizes.nearest_curves import exact_curves, nearest_curves, relaxed_curves, whole_curves
-from tests.od_core.group_sizes.trees import assert_consistent, cost, random_case
+from tests.od_core.group_sizes.trees import assert_consistent, by_clarabel, cost, random_case
 
 
 def cumulative_case(rng: np.random.Generator, **limits: int) -> tuple[Frame, list[Counts], Fraction]:
     frame, noisy, scale = random_case(rng, **limits)
     return frame, [np.cumsum(values, axis=1)[:, :-1] for values in noisy], Fraction(scale)
-
-
-def by_clarabel(frame: Frame, noisy: list[Counts]) -> list[np.ndarray]:
-    """Model 2 over the reals, told to a solver as it is written."""
-    x = [cp.Variable(values.shape, nonneg=True) for values in noisy]
-    conditions = [x[-1] <= np.tile(frame.groups[:, None], frame.top_code)]
-    if frame.top_code > 1:
-        conditions += [one[:, :-1] <= one[:, 1:] for one in x]
-    for k, level in enumerate(frame.levels[1:], 1):
-        sums = np.zeros((len(noisy[k - 1]), len(noisy[k])))
-        sums[frame.geography.parents[level], np.arange(len(noisy[k]))] = 1
-        conditions.append(x[k - 1] == sums @ x[k])
-    objective = sum(cp.sum_squares(one - values) for one, values in zip(x, noisy, strict=True))
-    cp.Problem(cp.Minimize(objective), conditions).solve(cp.CLARABEL)
-    return [one.value for one in x]
 
 
 def by_enumeration(frame: Frame, noisy: list[Counts]) -> int:
@@ -48,7 +33,11 @@ def test_the_relaxation_is_what_a_solver_finds_on_20_trees():
     rng = np.random.default_rng(40)
     for _ in range(20):
         frame, noisy, _ = cumulative_case(rng, most_groups=30, most_sizes=10, max_fan_out=4)
-        for ours, theirs in zip(relaxed_curves(frame, noisy), by_clarabel(frame, noisy), strict=True):
+        x = [cp.Variable(values.shape, nonneg=True) for values in noisy]
+        conditions = [x[-1] <= np.tile(frame.groups[:, None], frame.top_code)]
+        if frame.top_code > 1:
+            conditions += [one[:, :-1] <= one[:, 1:] for one in x]
+        for ours, theirs in zip(relaxed_curves(frame, noisy), by_clarabel(frame, noisy, x, conditions), strict=True):
             assert ours == pytest.approx(theirs, abs=0.1)
 
 

@@ -12,7 +12,6 @@ import pandas as pd
 import pytest
 
 from od_core import OdError, PrivacyUnit, TopCodeEstimate
-from od_core.group_sizes.mechanisms import MECHANISMS
 from od_core.group_sizes.plan import margin
 from od_core.group_sizes.publishing import GROUP_SIZES, open_group_sizes
 from od_core.ledger.ledger import Ledger
@@ -22,7 +21,7 @@ from od_core.privacy.domain import PrivacyDomain
 from od_core.publication.bundle import staged_folder, write_bundle
 from od_core.publication.certificate import CheckResult
 from od_core.publication.certify import certificate
-from tests.od_core.group_sizes.test_release import GEOGRAPHY, TOP_CODE, released
+from tests.od_core.group_sizes.test_release import GEOGRAPHY, released
 from tests.od_core.publication.examples import AROUND, files_of
 
 KEY = ReleaseKey("departures", "2001-06")
@@ -53,26 +52,6 @@ def bundle(release, certificate, folder):
 
 
 ESTIMATE = TopCodeEstimate(Fraction(1, 2), most=500)
-
-
-@pytest.mark.representatives("mixed-9", "histogram-top_code*")
-@pytest.mark.parametrize(
-    ("mechanism", "top_code"),
-    [*((mechanism, TOP_CODE) for mechanism in MECHANISMS), *((one, ESTIMATE) for one in ("cumulative", "histogram"))],
-)
-def test_a_bundle_is_read_back_and_made_anew(tmp_path, mechanism, top_code):
-    release, certificate = published(tmp_path, mechanism, top_code=top_code)
-    files = bundle(release, certificate, tmp_path / "r1")
-    again = open_group_sizes(tmp_path / "r1")
-    pd.testing.assert_frame_equal(again.histogram, release.histogram)
-    pd.testing.assert_frame_equal(again.cumulative, release.cumulative)
-    pd.testing.assert_frame_equal(again.measurements, release.measurements)
-    for name, frame in (("cumulative", release.at_most()), ("members_by_area", release.members)):
-        pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "r1" / "tables" / f"{name}.parquet"), frame)
-    pd.testing.assert_frame_equal(again.at_most(), release.at_most())
-    assert again.spent == release.spent
-    assert again.plan.digest == release.plan.digest
-    assert bundle(again, certificate, tmp_path / "anew") == files
 
 
 def test_a_report_states_only_what_a_relaxed_release_holds(tmp_path):

@@ -73,32 +73,6 @@ def test_without_noise_the_table_is_the_truth(name):
     assert last["zone"].to_dict() == {"01": 0, "02": 0, "03": 0, "04": 0} | truth.groupby("area").size().to_dict()
 
 
-@pytest.mark.representatives
-@pytest.mark.parametrize("name", MECHANISMS)
-@pytest.mark.parametrize("unit", [UNBOUNDED, BOUNDED])
-def test_every_mechanism_keeps_its_promises(name, unit):
-    release = released(mechanism=name, unit=unit)
-    mechanism = release.plan.mechanism
-    errors = evaluate_group_sizes(release, groups())
-    for histogram in release.histograms:
-        assert histogram.dtype == np.int64
-        assert (histogram >= 0).all()
-    if mechanism.adds_up:
-        assert (errors["child_error"] == 0).all()
-    if mechanism.keeps_totals:
-        assert (errors["total_error"] == 0).all()
-    assert release.spent.epsilon == sum(step.epsilon for step in release.plan.steps) == 1
-    assert release.spent.delta == 0
-    assert release.has_guarantee
-    measured = release.measurements
-    queries = mechanism.level_queries(2)
-    widths = {"histogram": TOP_CODE + 1, "cumulative": TOP_CODE}
-    areas = (3, 4)[-len(queries) :]
-    assert len(measured) == sum(
-        60 if query == "sizes" else widths[query] * of_level for query, of_level in zip(queries, areas, strict=True)
-    )
-
-
 def test_errors_against_a_count_by_hand():
     """One group of 3 released as one of 1, and so on: distances, L1 and totals from their definitions."""
     given = pd.DataFrame({"group": [1, 2], "area": pd.Series(["01", "03"], dtype="str"), "size": [3, 2]})
@@ -191,9 +165,3 @@ def test_no_message_quotes_a_size():
     with pytest.raises(OdError) as error:
         released(changed(size=-987654), noise=DrawsNothing())
     assert "987654" not in str(error.value)
-
-
-@pytest.mark.parametrize("name", MECHANISMS)
-def test_options_that_were_written_down_make_the_same_mechanism(name):
-    mechanism = MECHANISMS.make(name)
-    assert MECHANISMS.make(name, **mechanism.options) == mechanism

@@ -108,8 +108,7 @@ def test_the_other_two_spend_all_on_their_boxes(name, world, sensitivity):
     assert (result.boxes.noisy - truth).tolist() == np.resize([5, -7], boxes).tolist()  # as drawn, never cut at 0
 
 
-@pytest.mark.parametrize("dimensions", [2, 3, 4, 6])
-@pytest.mark.parametrize("total", [5_000.0, 1e6])
+@pytest.mark.parametrize(("dimensions", "total"), [(2, 5_000.0), (3, 1e6), (6, 5_000.0)])
 def test_eug_solves_the_problem_that_the_paper_states(dimensions, total):
     """Equation 6 minimised over m by search, and the minimum averaged over the sizes r of queries by quadrature."""
     rate, c_0 = 0.37, 10 / math.sqrt(2)
@@ -177,7 +176,7 @@ def test_m_goes_to_the_nearest_whole_number_of_parts(m, parts):
 
 
 @pytest.mark.parametrize("name", COUNTING)
-@pytest.mark.parametrize("total", [-(10**6), -1, 0, 1])
+@pytest.mark.parametrize("total", [-(10**6), 1])
 def test_no_trips_are_one_box(name, total):
     assert MECHANISMS[name]().parts(total, Fraction(1000), Grid((9, 9))) == (1, 1)
     noise = RecordingNoise(total)

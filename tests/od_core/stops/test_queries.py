@@ -89,6 +89,7 @@ def test_answers_are_sums_over_the_cells(partition, seed):
     assert given.dtype == np.float64
     assert given == pytest.approx(expected, rel=1e-12, abs=1e-9)
     assert given[-1] == partition.noisy.sum()
+    assert partition.answers([]).shape == (0,)
 
 
 def test_many_boxes_in_any_order_by_any_number_of_threads(monkeypatch):
@@ -128,14 +129,9 @@ def test_more_dimensions_than_bits_of_a_key():
         ([[(-1, 4), (0, 4)]], "extends beyond the space"),
         ([[(0, 4), (3, 2)]], "ends before it begins"),
         ([[(0, 4)]], "for each of the 2 dimensions"),
-        ([[(0, 4), (0, 4), (0, 4)]], "for each of the 2 dimensions"),
-        ([(0, 4), (0, 4)], "for each of the 2 dimensions"),
         ([[(0, 4), (0, 4)], [(0, 4)]], "for each of the 2 dimensions"),
-        (3, "for each of the 2 dimensions"),
-        ([[(0, 4, 1), (0, 4, 1)]], "for each of the 2 dimensions"),
         ([[(0.0, 4.0), (0.5, 4)]], "whole numbers"),
         ([[(0, math.nan), (0, 4)]], "whole numbers"),
-        ([[("0", "4"), ("0", "4")]], "whole numbers"),
         ([[(True, True), (False, True)]], "whole numbers"),
         ([[(0, 2**70), (0, 4)]], "whole numbers"),
     ],
@@ -149,12 +145,7 @@ def test_bad_queries_are_refused_in_one_line(ranges, said):
     assert "\n" not in str(caught.value)
 
 
-def test_no_query_has_no_answer():
-    partition = cut((5, 5), 7, 1)
-    assert partition.answers([]).shape == (0,)
-
-
-@pytest.mark.parametrize(("sizes", "places"), [((3, 4, 5, 2, 3, 3), 3), ((4, 5, 3), 3), ((6, 7, 5, 4), 2)])
+@pytest.mark.parametrize(("sizes", "places"), [((3, 4, 5, 2, 3, 3), 3), ((6, 7, 5, 4), 2)])
 def test_from_origin_to_destination_is_the_sum_over_everything_between(sizes, places):
     release, of_a_place = cut(sizes, 60, 5).release, len(sizes) // places
     cells = Partition(sizes, release.measured.lower, release.measured.upper, release.counts).spread()
@@ -167,17 +158,20 @@ def test_from_origin_to_destination_is_the_sum_over_everything_between(sizes, pl
         assert given == pytest.approx(float(expected), abs=1e-9)
 
 
-@pytest.mark.parametrize(("dimensions", "of_a_place"), [(6, 4), (6, 6), (6, 7), (5, 2), (7, 2)])
-def test_dimensions_of_other_places_are_refused(dimensions, of_a_place):
-    release, ends = cut((3,) * dimensions, 5, 1).release, [(0, 1)] * of_a_place
-    with pytest.raises(OdError, match=f"the space has {dimensions} dimensions, which does not fit"):
-        release.od(ends, ends)
-
-
-@pytest.mark.parametrize(("origin", "destination", "of_a_place"), [(2, 1, 2), (2, 3, 2), (3, 2, 3), (0, 0, 1)])
-def test_a_place_has_its_own_dimensions(origin, destination, of_a_place):
-    release = cut((3, 3, 3, 3, 3, 3), 5, 1).release
-    with pytest.raises(OdError, match=f"each of the {of_a_place} dimensions of a place"):
+@pytest.mark.parametrize(
+    ("dimensions", "origin", "destination", "said"),
+    [
+        (6, 4, 4, "the space has 6 dimensions, which does not fit"),
+        (6, 7, 7, "the space has 6 dimensions, which does not fit"),
+        (5, 2, 2, "the space has 5 dimensions, which does not fit"),
+        (6, 2, 1, "each of the 2 dimensions of a place"),
+        (6, 3, 2, "each of the 3 dimensions of a place"),
+        (6, 0, 0, "each of the 1 dimensions of a place"),
+    ],
+)
+def test_dimensions_of_other_places_are_refused(dimensions, origin, destination, said):
+    release = cut((3,) * dimensions, 5, 1).release
+    with pytest.raises(OdError, match=said):
         release.od([(0, 1)] * origin, [(0, 1)] * destination)
 
 
@@ -255,16 +249,13 @@ def test_a_partition_of_equal_boxes_has_the_most_bits():
     assert str(entropy_of(np.array([7, 0]))) == str(entropy_of(np.zeros(3, dtype=np.int64))) == "0.0"
 
 
-@pytest.mark.parametrize("floor", [0, -1, math.nan])
-def test_a_floor_is_above_zero(floor):
-    with pytest.raises(OdError, match="the floor must be above 0"):
-        evaluate_stops(cut((5,), 2, 1).release, [[1]], [[(0, 1)]], floors=[floor])
-
-
 def test_nothing_to_judge_is_refused():
     partition = cut((5, 4), 2, 1)
     with pytest.raises(OdError, match="at least one query"):
         evaluate_stops(partition.release, [[1, 1]], [])
+    for floor in (0, -1, math.nan):
+        with pytest.raises(OdError, match="the floor must be above 0"):
+            evaluate_stops(partition.release, [[1, 1]], [[(0, 1), (0, 1)]], floors=[floor])
     for points in ([[5, 0]], [[0, -1]], [[0]], [0, 0], [[0.0, 1.0]]):
         with pytest.raises(OdError, match=r"not on the grid|rows of 2 whole numbers|is not a whole number"):
             evaluate_stops(partition.release, points, [[(0, 1), (0, 1)]])

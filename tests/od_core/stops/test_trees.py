@@ -83,7 +83,7 @@ CORNERS = [
 @pytest.mark.representatives
 @pytest.mark.parametrize("name", ["daf_entropy", "daf_homogeneity", "privtree"])
 @pytest.mark.parametrize(("sizes", "trips"), CORNERS)
-@pytest.mark.parametrize("epsilon", ["1/100", "1", "50"])
+@pytest.mark.parametrize("epsilon", ["1/100", "50"])
 def test_corners_of_grids(name, sizes, trips, epsilon):
     points = np.random.default_rng(1).integers(0, sizes, (trips, len(sizes))).astype(np.int32)
     drawn = MECHANISMS.make(name).draw(points, Grid(sizes), Path(Recorded(4), 1, Fraction(epsilon)))
@@ -142,22 +142,6 @@ def test_a_stopped_node_keeps_what_a_choice_would_have_cost():
     assert len(drawn.boxes) == 1
 
 
-@given(worlds(dimensions=3, side=9, trips=200))
-def test_the_default_stops_where_the_count_is_below_the_scale(world):
-    """None stands for the count with threshold 1, and is no option of a plan: releases without it stay as they are."""
-    found = []
-    for mechanism in (DAFEntropy(), DAFEntropy(stop="count", threshold=1)):
-        boxes = mechanism.draw(world.points.copy(), world.grid, world.path()).boxes
-        found.append((boxes_as_tuples(boxes), boxes.noisy.tolist()))
-    assert found[0] == found[1]
-    assert DAFEntropy().options == {"rounding": "times_1.5"}
-    assert DAFEntropy(stop="extent", threshold=0.25).options == {
-        "rounding": "times_1.5",
-        "stop": "extent",
-        "threshold": "1/4",
-    }
-
-
 @pytest.mark.parametrize("name", ["daf_entropy", "daf_homogeneity"])
 def test_a_stop_condition_that_never_stops_is_refused(name):
     for stop, threshold, sizes in (
@@ -195,7 +179,7 @@ def test_filled_cells_of_large_grids():
 
 def test_dividing_moves_rows_and_loses_none():
     generator = np.random.default_rng(5)
-    for _ in range(50):
+    for _ in range(20):
         points = generator.integers(0, 20, (generator.integers(0, 200), 3)).astype(np.int32)
         rows = filled_cells(points, Grid((20, 20, 20)))
         before = sorted(map(tuple, rows.tolist()))

@@ -351,15 +351,6 @@ def test_what_is_not_there_is_named(small, asked, code):
         small.release.trips_between(*asked)
 
 
-def test_levels_that_are_not_there_are_named(small):
-    for ask in (
-        lambda: small.release.flows_at("all", "town", interval=True),
-        lambda: small.release.zero_bound("town", "all"),
-    ):
-        with pytest.raises(OdError, match=r"OD-LEVEL-UNKNOWN.*all, level_1, level_2"):
-            ask()
-
-
 def test_what_has_no_intervals_says_so(small, monkeypatch):
     """A threshold says nothing of what falls below it; and more cells than the memory is meant for are refused."""
     frame = pd.DataFrame({"origin": ["a"], "destination": ["c"], "trips": [500]}).astype(

@@ -266,8 +266,7 @@ def test_sums_that_would_leave_64_bits_are_refused(root, kept, noisy):
         refined_by_hand(plan, exact, [list(range(kept))], noisy)
 
 
-@pytest.mark.parametrize("level", [1, 2])
-@pytest.mark.parametrize("change", [-1, 1])
+@pytest.mark.parametrize(("level", "change"), [(1, -1), (2, 1)])
 def test_measurements_of_the_wrong_length_are_refused(level, change):
     noisy = [[103], [60, -8, 30], [40, 26, 21, -3]]
     noisy[level] = (noisy[level] + [1])[: len(noisy[level]) + change]

@@ -22,7 +22,7 @@ from od_core.flows.mechanisms import InfTDARefined
 from od_core.flows.release import run_plan
 from od_core.geography.flow_tree import Nodes
 from od_core.ledger.measurements import MemoryMeasurements
-from tests.od_core.doubles import ListedNoise, SeededNoise, no_noise
+from tests.od_core.doubles import SeededNoise, no_noise
 from tests.od_core.flows.estimation.test_empirical_bayes import (
     GRID,
     counts_of,
@@ -95,12 +95,6 @@ def test_an_empty_earlier_table_is_none():
     fitted = least_squares(plan, counts.total, release.measured)
     nothing = Nodes(plan.tree.depth, *(np.empty(0, np.int32),) * 2, np.empty(0, np.int64))
     assert table(leaves_of(plan, fitted, nothing)) == table(leaves_of(plan, fitted, None))
-
-
-def test_values_beyond_the_limit_are_refused():
-    plan = plan_of(GRID)
-    with pytest.raises(OdError, match="OD-REFINEMENT-OVERFLOW"):
-        run_plan(plan, counts_of(plan, GRID), ListedNoise([2**58, -(2**58)]), MemoryMeasurements())
 
 
 # Against plain NumPy
@@ -403,14 +397,6 @@ def test_levels_too_small_to_learn_from_leave_least_squares_as_they_are(monkeypa
 
 
 # The option
-
-
-def test_the_option_is_read_back_from_text_and_tells_plans_apart():
-    shrunk = InfTDARefined(estimate="shrunk")
-    assert shrunk.options == {"order": "ascending", "keep_all_cap": "5000000", "estimate": "shrunk"}
-    assert InfTDARefined(**shrunk.options) == shrunk != InfTDARefined()
-    assert "estimate" not in InfTDARefined().options
-    assert plan_of(GRID).digest != plan_of(GRID, estimate="least_squares").digest
 
 
 def test_what_it_cannot_be_combined_with_is_refused():

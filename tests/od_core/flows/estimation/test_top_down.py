@@ -4,18 +4,13 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from od_core import Budget, InfTDA, OdError, PrivacyUnit, plan_release, release_flows
-from od_core.flows.estimation.levels import estimate, published_root
+from od_core import Budget, InfTDA, OdError, PrivacyUnit, release_flows
 from od_core.flows.projection.onto_parents import ORDERS
-from od_core.ledger.measurements import NoisyVector
-from od_core.privacy.neighbours import NO_FAULTS
-from od_core.records.counting import count_trips
 from tests.od_core.doubles import ListedNoise
 from tests.od_core.oracles.inftda import inftda
 from tests.od_core.oracles.refinement import estimates, first_pass
@@ -161,17 +156,3 @@ def test_a_total_of_zero_or_below_releases_nothing_and_costs_the_same(trips, nei
     below = [len(m.noisy) for m in release.measured if m.step.level > 0]
     assert len(below) == 4
     assert (sum(below) > 0) is (total > 0)
-
-
-@pytest.mark.parametrize("change", [-1, 1])
-def test_a_measurement_of_the_wrong_length_is_refused(change):
-    """More or fewer values than children of the level above: never cut or filled up in silence."""
-    geography = geography_of([("a", "aa"), ("a", "ab"), ("b", "ba")])
-    plan = plan_release(geography, unit=PrivacyUnit("trip"), budget=BUDGET, acceptance=NO_FAULTS)
-    root = published_root(plan, count_trips(count_frame([("aa", "ba", 7)]), plan.tree).total)
-    with pytest.raises(OdError, match=r"OD-MEASUREMENT-LENGTH.*the level stays charged"):
-        estimate(plan, plan.steps[0], root, NoisyVector.in_memory([np.ones(2 + change, dtype=np.int64)]))
-    assert rows(estimate(plan, plan.steps[0], root, NoisyVector.in_memory([np.array([1, 6])]))) == [
-        (0, 0, 1),
-        (0, 1, 6),
-    ]

@@ -39,20 +39,6 @@ def test_margins_are_exact_in_2400_families(make, bits):
             assert (margins_of(projected) == margins_of(family.truth)).all()
 
 
-@given(data=st.data())
-def test_the_trips_of_any_tables_are_kept(data):
-    cells = st.lists(st.tuples(st.integers(-(2**40), 2**40), st.sampled_from((0, 0, 1, 2, 7, 10**9))), min_size=1)
-    table = data.draw(cells)
-    categories = data.draw(st.integers(1, len(table)))
-    children = len(table) // categories
-    table = np.array(table[: children * categories]).reshape(children, categories, 2)
-    rows = np.array(data.draw(st.lists(st.integers(1, 2**20), min_size=children, max_size=children)))
-    families = [Family(table[..., 0] / 2**BITS, rows, table[..., 1])]
-    projected = project(families)[0]
-    assert projected.min() >= 0
-    assert (margins_of(projected) == margins_of(table[..., 1])).all()
-
-
 def test_a_family_is_the_same_alone_as_among_others():
     rng = np.random.default_rng(32)
     families = [make(rng, 12, 5) for make in (noisy_family, adversarial_family) for _ in range(40)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from fractions import Fraction
 
 import numpy as np
 from hypothesis import given
@@ -72,12 +71,3 @@ def test_is_optimal_and_blind_to_a_shift_of_all_values(noisy, total, shift):
     assert y == oracle.rounded(noisy, total)
     if len(noisy) <= 5:
         assert project([([value + shift for value in noisy], total)]) == [y]
-
-
-def test_the_units_that_are_left_go_to_the_largest_first_ties_by_position():
-    """By hand: theta is 2/3, 1/2, 3/4 and -1/2; left are 1, 2, 1 and 1 units."""
-    assert oracle.real_optimum([3, 5, 4], 10) == [Fraction(7, 3), Fraction(13, 3), Fraction(10, 3)]
-    assert project([([3, 5, 4], 10)]) == [[2, 5, 3]]
-    assert project([([2, 2, 2, 2], 6)]) == [[2, 2, 1, 1]]
-    assert project([([1, 5, 5, 1], 9)]) == [[0, 5, 4, 0]]
-    assert project([([-9, 0, 0], 1)]) == [[0, 1, 0]]
