@@ -11,6 +11,7 @@ from scipy import sparse
 from scipy.optimize import linprog
 
 from od_core import Geography
+from od_core.group_sizes.area_totals import Prices, reals
 from od_core.group_sizes.groups import Counts, Frame
 
 
@@ -117,3 +118,17 @@ def by_clarabel(
     objective = sum(cp.sum_squares(one - values) for one, values in zip(x, noisy, strict=True))
     cp.Problem(cp.Minimize(objective), conditions).solve(cp.CLARABEL)
     return [one.value for one in x]
+
+
+def bound(frame: Frame, noisy: Sequence[Counts], prices: Prices) -> float:
+    """A bound of the least cost with all totals, by weak duality: every condition priced, whole numbers of at least 0.
+
+    What is left is a sum over cells of (x - noisy)^2 - 2 q x, least at the whole number nearest to noisy + q.
+    """
+    lower = 0.0
+    for k, level in enumerate(frame.levels):
+        y = reals(frame, noisy, prices, k, slice(0, len(noisy[k])))
+        x = np.maximum(np.rint(y), 0)
+        lower += float(((x - noisy[k]) ** 2 - 2 * (y - noisy[k]) * x).sum())
+        lower += 2 * float(prices.totals[k] @ frame.totals(level))
+    return lower
