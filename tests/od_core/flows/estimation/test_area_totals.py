@@ -238,7 +238,7 @@ def test_the_same_noise_gives_the_same_leaves_for_any_pieces_and_threads(monkeyp
 
 
 @pytest.mark.representatives("least squares")
-@pytest.mark.parametrize("estimator", ESTIMATORS, ids=NAMES)
+@pytest.mark.parametrize("estimator", ESTIMATORS[:4], ids=NAMES[:4])
 def test_totals_have_at_most_the_error_of_their_noise(estimator):
     """On 144 zones where most pairs are empty, little more than half the error of sums of flows; the noise is fixed."""
     world, found = grid_world(30, 9), {}
