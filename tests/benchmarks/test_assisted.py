@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from benchmarks.assisted import WAYS, altered, collapsed, compared, estimates, permuted_cells, permuted_zones
+from benchmarks.assisted import WAYS, altered, compared, estimates, permuted_zones
 from od_core import FlowTree, assist_release
 from od_core.evaluation.known_flows import KnownFlows, binary
 from od_core.flows.derived_flows import rule_of
@@ -28,32 +28,6 @@ def test_permuted_zones_keep_what_each_zone_sends_receives_and_keeps(table, seed
     ends = [sorted(zip(one.sum(axis=0), one.sum(axis=1), one.diagonal(), strict=True)) for one in (table, found)]
     assert ends[0] == ends[1]
     assert sorted(found.ravel()) == sorted(table.ravel())
-
-
-@given(table=TABLES, seed=SEEDS)
-def test_permuted_cells_keep_the_cells(table, seed):
-    found = permuted_cells(table, np.random.default_rng(seed))
-    assert found.shape == table.shape
-    assert sorted(found.ravel()) == sorted(table.ravel())
-
-
-def test_permuted_cells_leave_no_zone_as_it_was():
-    """Of one zone that sends all trips, to 40 places each; two in one row have a probability of 1 to 40."""
-    table = np.zeros((40, 40), dtype=np.int64)
-    table[7] = 5
-    assert (permuted_cells(table, np.random.default_rng(1)) > 0).any(axis=1).sum() > 10
-
-
-@given(table=TABLES, seed=SEEDS)
-def test_collapsed_moves_half_of_the_destinations_to_one_and_keeps_what_is_sent(table, seed):
-    found = collapsed(table, np.random.default_rng(seed))
-    assert np.array_equal(found.sum(axis=1), table.sum(axis=1))
-    gained = np.flatnonzero((found > table).any(axis=0))
-    lost = np.flatnonzero((found < table).any(axis=0))
-    assert len(gained) <= 1
-    assert (found[:, lost] == 0).all()
-    assert (found == 0).all(axis=0).sum() >= len(table) // 2
-    assert len(lost) <= len(table) // 2
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.path import Path as Outline
 
-from benchmarks.cities import CENTRES, SIDE, _drawn_within, map_of, pupils, rides
+from benchmarks.cities import _drawn_within, rides
 from od_core import Budget, PrivacyUnit, Trajectories, evaluate_stops_entropy, release_stops
 from od_core.stops.geometry import filled_cells
 from od_core.stops.release import entropy_of, true_answers
 from tests.real_data import real_data
-
-CITY = "Dunedin"
 
 
 def test_points_of_an_area_lie_in_it_evenly():
@@ -29,55 +25,6 @@ def test_points_of_an_area_lie_in_it_evenly():
     left = points[inside[1]][:, 0] < 4
     assert abs(left.sum() - left.size / 2) < 5 * (left.size / 4) ** 0.5
     assert _drawn_within([square], 0, np.random.default_rng(3)).shape == (0, 2)
-
-
-@pytest.mark.parametrize("city", CENTRES)
-def test_maps_are_seventy_kilometres_wide_and_high(city):
-    on_map = map_of(city, ("home",))
-    middle = np.radians((on_map.south + on_map.north) / 2)
-    assert (on_map.north - on_map.south) * 111.32 == pytest.approx(70)
-    assert (on_map.east - on_map.west) * 111.32 * np.cos(middle) == pytest.approx(70)
-    assert on_map.grid.sizes == (SIDE, SIDE)
-
-
-def test_pupils_are_those_of_the_census_near_the_city():
-    folder = real_data("nz_education_2018").parent
-    zones = pd.read_csv(folder / "nz_education_2018" / "zones.csv", dtype={"sa3": str})
-    flows = pd.read_csv(folder / "nz_education_2018" / "flows.csv.gz", dtype={"origin": str, "destination": str})
-    latitude, longitude = CENTRES[CITY]
-    apart = np.hypot(zones["latitude"] - latitude, (zones["longitude"] - longitude) * np.cos(np.radians(latitude)))
-    within = set(zones.loc[apart < 0.2, "sa3"])  # at most 22 km away, so whole areas are on the map
-    near = set(zones.loc[apart < 1.2, "sa3"])
-    homes, trips = pupils(folder, CITY, 1, to_school=False), pupils(folder, CITY, 1, to_school=True)
-    for data, least, most in (
-        (homes, flows["origin"].isin(within), flows["origin"].isin(near)),
-        (trips, flows[["origin", "destination"]].isin(within).all(axis=1), flows["origin"].isin(near)),
-    ):
-        assert data.marking == "synthetic"
-        assert flows.loc[least, "trips"].sum() <= len(data.points) <= flows.loc[most, "trips"].sum()
-    assert (homes.grid.dimensions, trips.grid.dimensions) == (2, 4)
-    assert np.array_equal(homes.points, pupils(folder, CITY, 1, to_school=False).points)
-    assert not np.array_equal(homes.points, pupils(folder, CITY, 2, to_school=False).points[: len(homes.points)])
-
-
-def test_rides_are_the_records_and_journeys_are_two_of_them():
-    folder = real_data("nyc_yellow_taxi").parent
-    records = pd.read_csv(folder / "nyc_yellow_taxi" / "trips.csv.gz", dtype=str)
-    zones = pd.read_csv(folder / "nyc_yellow_taxi" / "zones.csv", dtype=str)
-    listed = zones.sort_values(["borough", "service_area", "zone_name"])["zone"].tolist()
-    single, journeys = rides(folder, 1, in_turn=False), rides(folder, 1, in_turn=True)
-    named = Counter((listed[a], listed[b]) for a, b in single.points.tolist())
-    assert named == Counter(zip(records["PULocationID"], records["DOLocationID"], strict=True))
-    assert (single.marking, journeys.marking) == ("public", "synthetic")
-    hour = (pd.to_datetime(records["pickup_datetime"]).astype("datetime64[s]").astype("int64") // 3600).tolist()
-    begins: dict[tuple[str, str], set] = {}
-    for when, a, b in zip(hour, records["PULocationID"], records["DOLocationID"], strict=True):
-        begins.setdefault((a, b), set()).add(when)
-    for a, stop, b in np.unique(journeys.points, axis=0)[::50].tolist():
-        assert {when + 1 for when in begins[listed[a], listed[stop]]} & begins[listed[stop], listed[b]]
-    begun = set(zip(hour, records["PULocationID"], strict=True))
-    expected = sum((when + 1, b) in begun for when, b in zip(hour, records["DOLocationID"], strict=True))
-    assert len(journeys.points) == expected
 
 
 def test_journeys_of_real_taxis_are_released_with_intervals_that_hold():

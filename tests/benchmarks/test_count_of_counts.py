@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from benchmarks.count_of_counts import Plain, by_size, csv_tables, data_set, measured, merging, omniscient
+from benchmarks.count_of_counts import Plain, data_set, omniscient
 from tests.od_core.group_sizes.test_mechanisms import children_of, noisy_values, random_world
 from tests.od_core.oracles import group_sizes as oracle
 
@@ -43,19 +43,3 @@ def test_the_omniscient_line_counts_the_sizes_of_each_area():
     by_state = table.groupby("area")["size"].nunique().mean()
     expected = [sizes * math.sqrt(2) / 0.1 for sizes in (table["size"].nunique(), by_state)]
     assert omniscient(data, "0.1") == pytest.approx(expected)
-
-
-@pytest.mark.parametrize("query", ["cumulative", "sizes"])
-def test_the_distance_is_divided_among_the_sizes(query):
-    """All groups are in some class, and at an epsilon without noise no class has a distance."""
-    rows = by_size("small", "1000", query, 1)
-    assert sum(row["groups"] for row in rows) == 3_000
-    assert [row["distance"] for row in rows] == [0] * len(rows)
-    assert sum(row["distance"] for row in by_size("small", "0.1", query, 1)) > 0
-
-
-def test_a_row_has_each_level_and_the_deviation_of_its_mean():
-    row = merging("small", "1000", "H_c x H_g, plain", 2)
-    assert (row["level_names"], row["distance"], row["deviation"]) == (["nation", "state"], [0.0, 0.0], [0.0, 0.0])
-    tables = csv_tables(measured(["merging"], ["small"], runs=1, epsilons=["1"], labels=["naive"]))
-    assert [row["level_name"] for row in tables["group-sizes-kuo.csv"]] == ["nation", "state"]

@@ -13,7 +13,6 @@ from benchmarks import coverage as module
 from benchmarks.coverage import coverage
 from od_core.evaluation.forecast import SIZE_CLASSES
 from od_core.geography.flow_tree import Nodes
-from tests.od_core.doubles import SeededNoise
 from tests.od_core.oracles.intervals import DROPPING, KEEPING, Case, case_of
 
 RANDOMS = st.randoms(use_true_random=True)
@@ -70,14 +69,3 @@ def test_it_counts_every_public_pair_by_its_true_size(zeros, random: Random):
         assert found[key].cells == cells
         assert found[key].covered == pytest.approx(covered / cells)
         assert found[key].width == pytest.approx(width / cells)
-
-
-def test_several_releases_are_taken_together():
-    """Cells of one, shares and widths of all."""
-    made = [case_of(Random(3), [KEEPING[0]], most_trips=40, most_pairs=30, noise=SeededNoise(k)) for k in (1, 2)]  # noqa: S311
-    truth, releases = true_leaves(made[0]), [case.release for case in made]
-    alone, both = [coverage([release], truth) for release in releases], coverage(releases, truth)
-    assert not alone[0].equals(alone[1])
-    assert both["cells"].tolist() == alone[0]["cells"].tolist() == alone[1]["cells"].tolist()
-    for column in ("covered", "width"):
-        np.testing.assert_allclose(both[column], (alone[0][column] + alone[1][column]) / 2)

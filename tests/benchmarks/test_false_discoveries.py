@@ -10,22 +10,10 @@ from hypothesis import event, example, given
 from hypothesis import strategies as st
 
 from benchmarks.false_discoveries import (
-    FIGURES,
-    TABLES,
     Curve,
-    compared,
-    csv_rows,
-    figures_at,
-    rescaled_error,
-    top_errors,
 )
-from od_core.evaluation.known_flows import KnownFlows, binary
-from od_core.evaluation.metrics import aligned
-from od_core.flows.estimation.refinement import with_trips
-from od_core.geography.flow_tree import Nodes, Pairs
 
 CELLS = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), min_size=1, max_size=10)
-ERRORS_AT = FIGURES.index("leaf_error")
 
 
 def by_trial(true: list[int], found: list[int], threshold: int) -> tuple[Fraction, Fraction, Fraction]:
@@ -62,56 +50,3 @@ def test_the_curve_and_what_is_read_from_it_are_those_of_every_threshold(cells, 
         (curve.false_discoveries, curve.false_negatives, curve.leaf_error), expected, strict=True
     ):
         assert sum(weight * values[k] for k, weight in curve.at(float(share))) == pytest.approx(float(figure))
-
-
-def test_sums_follow_the_leaves_or_leaves_are_rescaled_to_them():
-    """Errors of the levels above are those of the table that a threshold leaves, with the lost trips as the first."""
-    data = KnownFlows.synthetic(binary(1, levels=2, trips=40))
-    origin, destination = (side.ravel().astype(np.int32) for side in np.indices((4, 4)))
-    order = np.argsort(data.tree.first_rank(Pairs(data.tree.depth, origin, destination)))
-    leaves = Nodes(data.tree.depth, origin[order], destination[order], np.arange(1, 17, dtype=np.int64))
-    there, _ = aligned(data.truth.levels[-1], (data.tree.first_rank(leaves), leaves.trips))
-    curve = Curve.of(there, leaves.trips)
-    own = figures_at(data, leaves, curve, 1.0)
-    assert own[0] == 1
-    assert own[1 + ERRORS_AT] == pytest.approx(np.abs(there - leaves.trips).sum() / 40)
-    assert own[2 + ERRORS_AT] == pytest.approx(own[1 + ERRORS_AT])
-    assert own[3 + ERRORS_AT :] == top_errors(data, leaves)
-    for t in curve.thresholds:
-        trips = np.where(leaves.trips >= t, leaves.trips, 0)
-        left = with_trips(leaves, trips)
-        rescaled = trips.astype(float)
-        areas = np.column_stack([data.geography.ancestors(1)[each] for each in (leaves.origin, leaves.destination)])
-        for pair in np.unique(areas, axis=0):
-            own = (areas == pair).all(axis=1)
-            rescaled[own] *= leaves.trips[own].sum() / max(1, trips[own].sum())
-        assert rescaled_error(data, leaves, trips) == pytest.approx(np.abs(rescaled - there).sum() / 40)
-        if len(left):
-            errors = [row["mean_abs_error"] * data.tree.cells(row["level"]) / 40 for row in data.truth.errors(left)[:3]]
-            assert top_errors(data, left) == pytest.approx(errors)
-    assert top_errors(data, with_trips(leaves, np.zeros_like(leaves.trips))) == [1.0] * 3
-
-
-def test_every_table_has_no_change_from_itself_and_no_more_false_discoveries_than_asked():
-    data = KnownFlows.synthetic(binary(1, levels=4, filled=Fraction(1, 4), trips=300))
-    rows = list(compared("binary", "1", data, 3))
-    assert {row["table"] for row in rows} == set(TABLES)
-    for row in rows:
-        if row["table"] in ("refined", "auto"):
-            assert row[f"leaf_error_from_{row['table']}_percent"] == 0
-        if row["at"].endswith(" %"):
-            percent = float(row["at"][:-2])
-            assert row["false_discoveries_percent"] <= percent + 1e-9
-            if row["runs_that_reach_it"] == 3:
-                assert row["false_discoveries_percent"] == pytest.approx(percent)
-        if row["at"] == "no threshold":
-            assert row["threshold"] >= 1
-            assert row["trips_lost_percent"] == 0
-    plain = {row["table"]: row for row in rows if row["at"] == "no threshold"}
-    for row in rows:
-        if row["at"] in ("refined", "auto") and row["runs_that_reach_it"] == 3:
-            assert row["false_discoveries_percent"] == pytest.approx(plain[row["at"]]["false_discoveries_percent"])
-    for name, row in plain.items():
-        change = row["leaf_error_percent"] / plain["refined"]["leaf_error_percent"] - 1
-        assert row["leaf_error_from_refined_percent"] == pytest.approx(100 * change), name
-    assert csv_rows([{"a": 12.39, "b": 0.00005, "c": 3, "d": "x"}]) == [{"a": "12.4", "b": "0.00005", "c": 3, "d": "x"}]

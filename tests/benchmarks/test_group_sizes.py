@@ -10,62 +10,10 @@ import numpy as np
 import pytest
 
 from benchmarks import group_sizes
-from benchmarks.group_sizes import CONTENDERS, choices, csv_tables, errors
+from benchmarks.group_sizes import CONTENDERS, errors
 from od_core.group_sizes.release import GroupSizeRelease, evaluate_group_sizes
 
 BY_LABEL = {contender.label: contender for contender in CONTENDERS}
-
-
-def row(
-    epsilon: str,
-    contender: str,
-    distance: list[float | None],
-    *,
-    is_chosen: bool = False,
-    is_published: bool = True,
-) -> dict:
-    names = {f"{metric}{end}": distance for metric in ("distance", "l1") for end in ("", "_least", "_most")}
-    return {
-        "case": "made up",
-        "epsilon": epsilon,
-        "contender": contender,
-        "is_chosen": is_chosen,
-        "is_published": is_published,
-        "level_names": ["nation", "county"],
-        "runs": 1,
-        "seconds_a_run": 0.5,
-        "violations": 0.0,
-        **names,
-    }
-
-
-def test_the_choice_is_divided_by_the_least_distance_of_its_level():
-    rows = [
-        row("1", "a", [30.0, 0.5], is_chosen=True),
-        row("1", "b", [20.0, 0.6]),
-        row("1", "c", [None, None]),
-        row("1", "d", [3.0, 0.1], is_published=False),
-        row("0.1", "a", [10.0, 8.0]),
-        row("0.1", "b", [10.0, 10.0], is_chosen=True),
-    ]
-    lines = choices(rows)
-    assert [line["epsilon"] for line in lines] == ["0.1", "1"]
-    assert [line["chosen"] for line in lines] == ["b", "a"]
-    assert [line["to the best published, by level"] for line in lines] == ["1.00 / 1.25", "1.50 / -"]
-
-
-def test_a_file_has_one_row_per_level():
-    rows = [row("1", "a", [3000.4, 0.52], is_chosen=True), row("1", "c", [None, None])]
-    speed = {"contender": "a", "seconds": 12.34, "peak_memory_gigabytes": 1.25}
-    tables = csv_tables({"speed": [speed], "errors": rows})
-    times, lines = ([",".join(map(str, line.values())) for line in table] for table in tables.values())
-    assert times == ["a,12,1.2"]
-    assert lines == [
-        "made up,1,a,true,1,nation,3000,3000,3000,3000,0,0.5",
-        "made up,1,a,true,2,county,0.52,0.52,0.52,0.52,0,0.5",
-        "made up,1,c,false,1,nation,,,,,0,0.5",
-        "made up,1,c,false,2,county,,,,,0,0.5",
-    ]
 
 
 def kept_releases(monkeypatch: pytest.MonkeyPatch, benchmark: ModuleType) -> list[GroupSizeRelease]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.growth import FAMILIES, bytes_of_releases, draw, slopes
+from benchmarks.growth import FAMILIES, bytes_of_releases, slopes
 
 
 def points(power: float, fixed: float, family: str = "towns") -> list[dict[str, object]]:
@@ -35,23 +35,6 @@ def test_small_points_do_not_count():
     off = [point | {"seconds": 100.0} if point["cells"] == 10**4 else point for point in all_families(1.0, 0.0)]
     assert [row["slope"] for row in slopes(off)] == pytest.approx([1.0] * (len(FAMILIES) + 1))
     assert {row["points"] for row in slopes(off)} == {3, 3 * len(FAMILIES)}
-
-
-def test_no_slope_without_a_span_or_above_the_fixed_seconds():
-    flat = [point | {"cells": 10**6 + int(point["cells"]) // 100} for point in all_families(1.0, 0.0)]
-    assert {row["slope"] for row in slopes(flat)} == {None}
-    drowned = [point | {"fixed_seconds": 100.0} for point in all_families(1.0, 0.0)]
-    assert {row["slope_without_fixed"] for row in slopes(drowned)} == {None}
-
-
-def test_same_points_draw_the_same_bytes(tmp_path):
-    for name in ("first.svg", "second.svg"):
-        draw(all_families(1.0, 0.2), tmp_path / name)
-    for ending in (".svg", ".png"):
-        first, second = ((tmp_path / name).with_suffix(ending).read_bytes() for name in ("first", "second"))
-        assert first == second
-    assert b"<dc:date>" not in (tmp_path / "first.svg").read_bytes()
-    assert (tmp_path / "first.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_a_release_of_two_thousand_trips_takes_little_space():

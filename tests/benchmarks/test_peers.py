@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import sys
-from collections import Counter
 from itertools import product
 
 import numpy as np
@@ -15,14 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.peers import given as giving
-from benchmarks.peers.__main__ import why_not_tried, written
 from benchmarks.peers.contenders import CONTENDERS, FOLDER, ROOT
 from benchmarks.peers.limited import run_limited
 from benchmarks.peers.measures import Released, consistent_share, level_measures, read_released
-from benchmarks.peers.user_level import MOST, USER_CONTENDERS, cut_share, rows, write_users
-from benchmarks.person_year import in_months
-from benchmarks.synthetic_users import mobility_panel
+from benchmarks.peers.user_level import USER_CONTENDERS, rows
 
 EVERY = (*CONTENDERS, *USER_CONTENDERS.values())
 PARENTS = np.array([0, 0, 1], dtype=np.int32)
@@ -85,45 +79,6 @@ def test_a_program_is_ended_at_its_limits(code: str, limits: dict[str, float], f
     assert run_limited([sys.executable, "-S", "-c", code], os.environ, **limits).fault == fault
 
 
-def test_trips_written_in_parts_are_those_of_the_pairs(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(giving, "AT_ONCE", 3)
-    zones = pd.DataFrame({"region": ["N", "N", "S"], "zone": ["A", "B", "C"]})
-    origin, destination, trips = np.array([0, 1, 1, 2]), np.array([2, 0, 1, 2]), np.array([2, 1, 7, 1])
-    giving.write_trips(tmp_path / "trips.parquet", zones, origin, destination, trips)
-    read = pd.read_parquet(tmp_path / "trips.parquet")
-    assert list(read) == ["origin_region", "origin_zone", "destination_region", "destination_zone"]
-    expected = [("N", "A", "S", "C")] * 2 + [("N", "B", "N", "A")] + [("N", "B", "N", "B")] * 7 + [("S", "C", "S", "C")]
-    assert list(read.itertuples(index=False, name=None)) == expected
-
-
-def test_a_contender_is_not_tried_where_it_cannot_finish() -> None:
-    fixed, mst = (next(each for each in CONTENDERS if each.name == name) for name in ("opendp_fixed", "opendp_mst"))
-
-    def tried(finished: str, seconds: float) -> dict[str, object]:
-        return {"data_set": "uk", "finished": finished, "seconds": seconds, "processor_seconds": seconds}
-
-    assert not why_not_tried(mst, 100, [(fixed, 10, tried("yes", 500)), (mst, 10, tried("yes", 599))])
-    assert not why_not_tried(fixed, 100, [(mst, 10, tried("no, 8 GB", 5))])
-    assert "opendp_fixed did not finish uk" in why_not_tried(mst, 100, [(fixed, 10, tried("no, 8 GB", 5))])
-    assert "10 times the pairs" in why_not_tried(mst, 100, [(mst, 10, tried("yes", 601))])
-
-
-def test_rows_of_a_file_are_replaced_or_kept(tmp_path) -> None:
-    def row(data_set: str, contender: str, error: str) -> dict[str, str]:
-        return {"data_set": data_set, "epsilon": "1", "contender": contender, "error": error}
-
-    order = ("flights", "norway", "uk"), ("ours", "inf_tda")
-    written(tmp_path / "peers.csv", [row("flights", "ours", "1"), row("flights", "inf_tda", "2")], *order)
-    written(tmp_path / "peers.csv", [row("uk", "ours", "3"), row("flights", "ours", "4")], *order)
-    expected = [("flights", "ours", 4), ("flights", "inf_tda", 2), ("uk", "ours", 3)]
-    read = pd.read_csv(tmp_path / "peers.csv")[["data_set", "contender", "error"]]
-    assert list(read.itertuples(index=False, name=None)) == expected
-
-
-def test_every_contender_has_a_program_with_user_code() -> None:
-    assert all(contender.lines > 5 for contender in EVERY)
-
-
 def test_every_environment_is_made_by_the_makefile_from_packages_pinned_by_hash() -> None:
     names = {contender.environment for contender in EVERY if contender.environment is not None}
     (made,) = re.findall(r"^PEERS := (.*)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
@@ -131,42 +86,6 @@ def test_every_environment_is_made_by_the_makefile_from_packages_pinned_by_hash(
     pinned = re.compile(r"(?:[a-z0-9-]+(?:\[[a-z]+\])?==\S+(?: \\\n    --hash=sha256:[0-9a-f]{64})+\n)+")
     for name in {*names, "building"}:
         assert pinned.fullmatch((FOLDER / "requirements" / f"{name}.txt").read_text(encoding="utf-8")), name
-
-
-def test_spark_starts_the_python_of_the_contender(monkeypatch) -> None:
-    monkeypatch.setenv("PYSPARK_PYTHON", "another")
-    monkeypatch.setenv("SPARK_HOME", "another")
-    (contender,) = (each for each in CONTENDERS if each.name == "tumult_laplace")
-    variables = contender.environment_variables
-    assert variables["PYSPARK_PYTHON"] == str(contender.python)
-    assert not variables.keys() & {"SPARK_HOME", "PYTHONPATH"}
-
-
-def test_caps_leave_out_what_a_loop_does_not_count() -> None:
-    panel = mobility_panel(20_000, 400, 40, 0.25)
-    now = panel.month == 0
-    trips = list(zip(panel.user[now], panel.origin[now], panel.destination[now], strict=True))
-    for once, counted in ((False, trips), (True, set(trips))):
-        of_user = Counter(user for user, *_ in counted)
-        kept = sum(min(number, MOST) for number in of_user.values())
-        assert cut_share(in_months(panel)[0], once=once) == pytest.approx(1 - kept / len(trips))
-
-
-def test_users_are_given_with_points_in_the_squares_of_their_zones(tmp_path) -> None:
-    panel = mobility_panel(2_000, 200, 40, 0.25)
-    levels, trips = write_users(tmp_path / "given", panel, "1")
-    given_trips = pd.read_parquet(tmp_path / "given" / "trips.parquet")
-    assert len(given_trips) == len(trips.user) == levels.true[0].sum()
-    assert given_trips["user"].value_counts().tolist() == sorted(np.bincount(trips.user)[np.unique(trips.user)])[::-1]
-    squares = json.loads((tmp_path / "given" / "zones.geojson").read_text(encoding="utf-8"))["features"]
-    corners = {each["properties"]["zone"]: each["geometry"]["coordinates"][0] for each in squares}
-    for side in ("origin", "destination"):
-        ends = given_trips[[f"{side}_zone", f"{side}_lng", f"{side}_lat"]].drop_duplicates()
-        for zone, x, y in ends.itertuples(index=False):
-            (left, low), (right, high) = corners[zone][0], corners[zone][2]
-            assert left < x < right
-            assert low < y < high
-    assert len({tuple(ring[0]) for ring in corners.values()}) == len(corners) == 40
 
 
 def test_a_small_panel_is_released_and_its_cut_is_stated() -> None:

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from benchmarks.performance import State, compared, measured, run_case, slower, state_at
+from benchmarks.performance import State, measured, run_case, slower, state_at
 
 COUNTS = "month, counts"
 COMMAND = """\
@@ -77,8 +77,3 @@ def test_figures_of_other_code_are_refused(states, tmp_path):
         (elsewhere.folder / "od_assets" / name).write_text("")
     with pytest.raises(RuntimeError, match="was measured in place of"):
         run_case(elsewhere, [COUNTS], tmp_path)
-
-
-def test_ratios_have_three_digits():
-    assert compared(1234.4, 1000.0) == {"this_state": 1234, "tagged_state": 1000, "ratio": 1.23}
-    assert compared(0.12345, None) == {"this_state": 0.123, "tagged_state": None, "ratio": None}

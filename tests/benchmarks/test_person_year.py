@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from fractions import Fraction
 
 import pytest
 
-from benchmarks.person_year import MONTHS, each_level, in_csv, in_months
+from benchmarks.person_year import each_level, in_months
 from benchmarks.synthetic_users import mobility_panel
 
 
@@ -25,20 +24,3 @@ def test_without_noise_a_table_lacks_what_its_own_bounds_cut() -> None:
         else:
             counted = trips.counted(len(trips.rank), of_pair).sum()
             assert row["each_level"] == pytest.approx(1 - trips.counted(m, of_pair).sum() / counted)
-
-
-def test_the_noise_of_a_table_is_that_of_its_bounds_and_a_third_of_the_rho() -> None:
-    """Each of 1,600 cells then has a mean absolute error of sigma sqrt(2 / pi); 8 % are 4 standard deviations of it."""
-    panel, yearly, runs = mobility_panel(20_000, 400, 40, 0.25), Fraction(1, 10), 2
-    number = len(in_months(panel)[0].rank)
-    for row in each_level(panel, runs, yearly):
-        if row["level"] != "zone x zone" or row["figure"] != "error":
-            continue
-        squared = row["m"] if row["c"] == 1 else row["m"] ** 2
-        sigma = math.sqrt(squared / (2 * yearly / MONTHS / 3))
-        assert row["each_level"] * number / 1600 == pytest.approx(sigma * math.sqrt(2 / math.pi), rel=0.08)
-
-
-def test_the_rows_of_a_csv_name_their_data_set() -> None:
-    results = {"machine": {}, "taxis, each level": [{"m": 10, "error": 0.12345}], "taxis, pair caps": [{"m": 1}]}
-    assert in_csv(results, "each level") == [{"data_set": "taxis", "m": 10, "error": "0.123"}]

@@ -3,29 +3,20 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 from fractions import Fraction
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from benchmarks import published_group_sizes
-from benchmarks.group_size_figures import draw_published
 from benchmarks.group_sizes import CONTENDERS, data_set
 from benchmarks.published_group_sizes import (
     PAPER,
-    PAPER_NAMES,
-    RACERS,
     UNITS,
     IntegerCumulative,
     IntegerHistogram,
     OptimisedTables,
-    csv_tables,
     errors,
-    few_sizes,
-    races,
 )
 from od_core.group_sizes.release import evaluate_group_sizes
 from tests.benchmarks.test_group_sizes import kept_releases
@@ -86,21 +77,6 @@ def test_errors_are_sums_over_the_areas(label, monkeypatch):
     json.dumps(row, allow_nan=False)
 
 
-def test_runs_end_when_the_seconds_are_over():
-    assert errors("taxis", "1", BY_LABEL["sizes"], 30, 0.0, small=True)["runs"] == 1
-
-
-def test_a_file_has_our_errors_beside_those_of_the_paper():
-    row = errors("taxis", "1", BY_LABEL["cumulative_relaxed"], 1, 1.0, small=True)
-    tables = csv_tables({"errors": [row], "runtime": [{"racer": "M_H", "sizes": 5, "seconds": None}]})
-    lines = tables["group-sizes-fioretto.csv"]
-    assert [line["level_name"] for line in lines] == ["city", "borough", "zone"]
-    assert [line["paper_l1"] for line in lines] == ["471000", "1542000", "4471000"]
-    assert {line["paper_violations"] for line in lines} == {"19706"}
-    assert {line["paper_name"] for line in lines} == {"M_c^r"}
-    assert tables["group-sizes-fioretto-runtime.csv"] == [{"paper_name": "M_H", "sizes": 5, "seconds": ""}]
-
-
 def test_the_l1_errors_of_the_taxis_are_larger_than_any_tables_of_their_groups_can_have():
     """Two tables of G = 13,282 groups differ by at most 2 G at a level. In thousands, two of level 1 would be 2 G."""
     most = 2 * 13_282
@@ -110,48 +86,3 @@ def test_the_l1_errors_of_the_taxis_are_larger_than_any_tables_of_their_groups_c
     assert min(printed) > most
     at_most = [PAPER["taxis", "0.1"][name][0][0] for name in ("M_H^dp", "TopDown")]
     assert at_most == [round(most / 1e3, 1)] * 2
-
-
-def test_every_mechanism_of_table_7_but_the_chain_is_measured():
-    assert set(PAPER_NAMES) <= set(BY_LABEL)
-    assert all(set(row) == set(PAPER_NAMES.values()) for row in PAPER.values())
-    assert set(PAPER_NAMES.values()) < set(RACERS)
-
-
-def test_few_sizes_are_those_up_to_the_largest():
-    data = few_sizes(7, 20)
-    assert data.top_code == 7
-    assert data.groups.size.max() <= 7
-    assert len(few_sizes(8, 20).groups.size) > len(data.groups.size)
-
-
-def test_a_mechanism_that_takes_too_long_runs_no_further(monkeypatch):
-    def too_long(racer, sizes):
-        if sizes == 20:
-            os.kill(os.getpid(), signal.SIGXCPU)
-        return {"racer": racer, "sizes": sizes, "seconds": 1.0}
-
-    monkeypatch.setattr(published_group_sizes, "race", too_long)
-    rows = races(["M_c"], (5, 10, 20, 30))
-    assert [(row["sizes"], row["seconds"]) for row in rows] == [(5, 1.0), (10, 1.0), (20, None)]
-
-
-def test_figures_are_the_same_bytes_twice_and_show_totals(tmp_path):
-    rows = [
-        {
-            "case": "taxis",
-            "epsilon": epsilon,
-            "contender": label,
-            "seconds_a_run": 1.0,
-            "l1": [1.0, 2.0, 4.0],
-            "distance": [1.0, None, 4.0] if label == "histogram_relaxed" else [1.0, 2.0, 4.0],
-        }
-        for epsilon in ("0.1", "1")
-        for label in ("histogram_relaxed", "cumulative")
-    ]
-    runtime = pd.DataFrame(
-        [{"racer": "M_H", "sizes": 5, "seconds": 1.0}, {"racer": "M_H", "sizes": 10, "seconds": None}]
-    )
-    first, again = (draw_published(pd.DataFrame(rows), runtime, 60.0, tmp_path / name) for name in "ab")
-    assert [path.name for path in first] == [f"fioretto-figure-{number}.svg" for number in (7, 8, 9)]
-    assert [path.read_bytes() for path in first] == [path.read_bytes() for path in again]

@@ -12,8 +12,8 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from scipy.optimize import nnls
 
-from benchmarks.rivals import blue_down, grem_lnn, non_negative_fit
-from od_core.flows.estimation.least_squares import MeasuredLevel, fit, up
+from benchmarks.rivals import blue_down, non_negative_fit
+from od_core.flows.estimation.least_squares import MeasuredLevel, fit
 from od_core.geography.flow_tree import Pairs
 
 RANDOMS = st.randoms(use_true_random=True)
@@ -93,18 +93,6 @@ def test_the_non_negative_fit_is_that_of_another_solver(random: Random, dropping
         np.testing.assert_allclose(x, nnls(a, y)[0], atol=1e-7 * scale)
 
 
-def test_zeros_that_only_later_estimates_show_are_found():
-    """The first estimates are 6, 0.5, 0.5 and -5; without the last one, the next two are negative."""
-    level = np.array([8.0, 2.5, 2.5, -3.0]) - 2.0
-    numbers = np.arange(4, dtype=np.int32)
-    none = np.empty(0, dtype=np.int64)
-    root = MeasuredLevel(
-        Pairs(0, numbers[:1], numbers[:1]), np.zeros(1, np.int64), np.zeros(1, np.int64), np.array([2.0]), 0.0
-    )
-    leaves = MeasuredLevel(Pairs(1, numbers, numbers), np.array([0, 4]), none, level, 1.0)
-    assert non_negative_fit([root, leaves])[1].tolist() == [2.0, 0.0, 0.0, 0.0]
-
-
 @settings(max_examples=30)
 @given(random=RANDOMS)
 def test_blue_down_is_the_nearest_by_the_whole_covariance_rounded(random: Random):
@@ -126,40 +114,6 @@ def test_blue_down_is_the_nearest_by_the_whole_covariance_rounded(random: Random
             distance = cvxpy.quad_form(y - fitted[k + 1].estimate[own], cvxpy.psd_wrap((precision + precision.T) / 2))
             cvxpy.Problem(cvxpy.Minimize(distance), [cvxpy.sum(y) == int(c)]).solve(cvxpy.CLARABEL)
             assert_rounded(children, y.value, tolerance=1e-4 * (1 + np.abs(fitted[k + 1].estimate[own]).max()))
-
-
-@settings(max_examples=60)
-@given(random=RANDOMS, dropping=st.booleans())
-def test_tables_are_consistent_and_near_their_real_numbers(random: Random, dropping):
-    """Rounding moves GReM-LNN by at most 1 a level, where no node was dropped."""
-    levels = random_levels(random, dropping=dropping)
-    real = non_negative_fit(levels)
-    for name, table in (("blue_down", blue_down(levels)), ("grem_lnn", grem_lnn(levels))):
-        for k, (above, below) in enumerate(pairwise(levels)):
-            kept = np.zeros(len(below.nodes), dtype=bool)
-            kept[below.divided if k + 2 < len(levels) else slice(None)] = True
-            assert (table[k + 1] >= 0).all()
-            assert not table[k + 1][~kept].any()
-            for number, parent in enumerate(above.divided):
-                own = slice(below.offsets[number], below.offsets[number + 1])
-                assert table[k + 1][own].sum() == table[k][parent]
-            if name == "grem_lnn" and not dropping:
-                assert np.abs(table[k + 1] - real[k + 1]).max() < k + 2.5
-    assert [each.tolist() for each in table] == [each.tolist() for each in grem_lnn(levels)]
-
-
-def test_the_largest_of_equal_fractions_are_rounded_up():
-    """Each of the six leaves that stay positive is x - 5/6, so one of them takes the missing unit: the largest."""
-    numbers = np.arange(7, dtype=np.int32)
-    root = MeasuredLevel(
-        Pairs(0, numbers[:1], numbers[:1]), np.zeros(1, np.int64), np.zeros(1, np.int64), np.array([10.0]), 0.0
-    )
-    leaves = MeasuredLevel(
-        Pairs(1, numbers, numbers), np.array([0, 7]), np.empty(0, np.int64), np.array([1.0, 2, 1, 6, 2, -9, 3]), 4.0
-    )
-    assert list(up([root, leaves]))[-1][0].tolist() == [10.0]
-    for table in (blue_down, grem_lnn):
-        assert table([root, leaves])[1].tolist() == [0, 1, 0, 6, 1, 0, 2]
 
 
 def assert_rounded(whole: np.ndarray, real: np.ndarray, tolerance: float) -> None:

@@ -11,11 +11,8 @@ import pytest
 from scipy import stats
 
 from benchmarks import stops
-from benchmarks.stops import CONTENDERS, Contender, Questions, errors, never_materialised, questions, root
-from benchmarks.stops_tables import ANSWER_ZERO, REFERENCE, compared, csv_tables, workloads
+from benchmarks.stops import CONTENDERS, Questions, errors, never_materialised, questions, root
 from benchmarks.synthetic_stops import zipf
-from benchmarks.tables import csv_figure
-from od_core.stops import mechanisms as equal_grid
 from od_core.stops.mechanisms import Identity
 from od_core.stops.release import whole_counts
 
@@ -78,21 +75,6 @@ def test_identity_that_is_never_materialised_has_the_law_of_the_real_one():
     assert len(drawn.boxes) == 10
 
 
-@pytest.mark.parametrize("label", ["identity", "mkm"])
-def test_too_many_boxes_are_empty_or_drawn_from_the_distribution(label, monkeypatch):
-    monkeypatch.setattr(equal_grid, "MAX_BOXES", 50)
-    rows = errors(CASE, "0.1", BY_LABEL[label], 2, small=True)
-    assert all("at most 50 are allowed" in row["refused"] for row in rows)
-    assert all(row["whole_one"] is None for row in rows)
-    assert all((row["noisy_one"] is None) == (label == "mkm") for row in rows)
-    tables = csv_tables({"scale": [], "errors": rows})
-    noisy = {line["error_median"] != "" for line in tables["stops-errors.csv"] if line["counts"] == "noisy"}
-    whole = {line["error_median"] for line in tables["stops-errors.csv"] if line["counts"] == "whole"}
-    drawn = {line["drawn_from_distribution"] for line in tables["stops-errors.csv"] if line["counts"] == "noisy"}
-    assert (noisy, whole, drawn) == ({label == "identity"}, {""}, {str(label == "identity").lower()})
-    assert [(line["boxes"], line["seconds"]) for line in tables["stops-sizes.csv"]] == [("", "")]
-
-
 def row(case, contender, error, *, epsilon="0.1", queries="random"):
     return {"case": case, "epsilon": epsilon, "queries": queries, "contender": contender, "noisy_thousandth": error}
 
@@ -112,54 +94,3 @@ def test_what_the_queries_ask_for_is_counted_query_by_query():
     assert found["below_thousandth_percent"] == 0
     zero = stops.answers_of_zero(CASE, "0.1", small=True)[-1]
     assert (zero["queries"], zero["noisy_thousandth"], zero["noisy_one"]) == ("filled", 1, 1)
-
-
-def test_the_table_of_workloads_names_the_best_of_the_grids():
-    about = {"trips": 5, "bits_of_cells": 2, "empty_percent": 50, "below_thousandth_percent": 60}
-    rows = [
-        row("a, 4 dimensions", label, error) | about | {"median_trips_percent": 1}
-        for label, error in ((ANSWER_ZERO, 0.5), ("eug", 3.0), ("ebp", 2.0), (REFERENCE, 0.75), ("privtree", 0.25))
-    ]
-    (line,) = workloads([*rows, row("a, 4 dimensions", "ebp", 1e-6, epsilon="0.5")])
-    assert list(line.values())[-4:] == ["0.5", "2", "0.75", "0.25"]
-    assert workloads(rows[:4]) == []
-
-
-def test_ratios_to_the_papers_best_are_of_one_data_set_each():
-    rows = [
-        row("a, 4 dimensions", REFERENCE, 2.0),
-        row("b, 6 dimensions", REFERENCE, 0.5),
-        row("c, 6 dimensions", REFERENCE, 1.0),
-        row("a, 4 dimensions", "identity", 20.0),
-        row("b, 6 dimensions", "identity", 1.0),
-        row("c, 6 dimensions", "identity", 4.0),
-        row("a, 4 dimensions", "mkm", 8.0),
-        row("b, 6 dimensions", "mkm", 0.5),
-        row("c, 6 dimensions", "mkm", None),
-        row("d, 2 dimensions", REFERENCE, 1.0),
-        row("d, 2 dimensions", "identity", 100.0),
-        row("a, 4 dimensions", "identity", 1e6, epsilon="0.3"),
-        row("a, 4 dimensions", "identity", 1e6, queries="sized"),
-    ]
-    identity, mkm = compared(rows, "random")
-    assert list(identity.values()) == ["random", "identity", "4", "4.3", "2", "10", "3", "3"]  # 10, 2, 4
-    assert list(mkm.values()) == ["random", "mkm", "2.5", "2", "1", "4", "2", "3"]  # 4, 1
-    assert compared([each for each in rows if each["contender"] != REFERENCE], "random") == []
-
-
-def test_files_have_every_part_that_was_measured():
-    contenders = [BY_LABEL["uniform"], Contender("ebp again", "ebp")]
-    results = stops.measured("all", [CASE, "gaussian 0.2, 2 dimensions"], ["0.1", "0.5"], 2, contenders, small=True)
-    assert {line["contender"] for line in results["errors"]} == {ANSWER_ZERO, "uniform", "ebp again"}
-    assert len(results["errors"]) == 2 * 3 * (4 + 8)  # a map has queries of four coverages as well
-    ratios, lines, sizes, asked, cities = csv_tables(results).values()
-    assert ratios == asked == cities == []  # the reference was not measured
-    assert len(lines) == 2 * 3 * (3 + 3) * 2 * 2
-    assert {line["mechanism"] for line in sizes} == {"uniform", "ebp again"}
-    assert [line["boxes"] for line in sizes if line["mechanism"] == "uniform"] == ["1"] * (2 * 2 + 3)
-    assert len({line["data_set"] for line in sizes}) == 2 + 3
-    row = next(row for row in results["errors"] if row["queries"] == "sized" and row["epsilon"] == "0.5")
-    wanted = ("0.5", "sized", "whole", "1", row["case"], row["contender"])
-    columns = ("epsilon", "queries", "counts", "floor", "data_set", "mechanism")
-    line = next(line for line in lines if tuple(line[column] for column in columns) == wanted)
-    assert line["error_most"] == csv_figure(row["whole_one_most"])

@@ -33,15 +33,6 @@ def test_bounds_hold_for_every_table_with_the_same_margins(cells: list[int]) -> 
         assert (low == high).all()
 
 
-def test_a_single_suppressed_number_and_all_that_are_least_are_found() -> None:
-    low, high = by_subtraction(np.array([[20, 3], [30, 40]]))
-    assert (low == high).all()
-    low, high = by_subtraction(np.array([[1, 1], [1, 1]]))
-    assert (low == high).all()
-    low, high = by_subtraction(np.array([[2, 3], [3, 2]]))
-    assert (low < high).all()
-
-
 def test_errors_are_of_small_numbers_rows_and_larger_areas() -> None:
     zones = pd.DataFrame({"state": ["A", "A", "B"], "airport": ["A1", "A2", "B1"]})
     geography = Geography.from_frame(zones, levels=["state", "airport"])

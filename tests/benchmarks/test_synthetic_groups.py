@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from benchmarks import synthetic_groups
-from benchmarks.synthetic_groups import HOUSEHOLDS, OUTLIERS, census, departures, full_number, households, taxis
+from benchmarks.synthetic_groups import HOUSEHOLDS, OUTLIERS, census, departures, households, taxis
 from od_core import OdError
 
 FLIGHTS = Path(__file__).parents[2] / "data" / "us_flights"
@@ -62,22 +61,6 @@ def test_households_have_the_published_shares_and_a_tail_of_one_ratio():
     assert stats.pearsonr(areas, common).pvalue > ALPHA  # sizes are dealt out to the areas at random
 
 
-def test_census_and_taxis_have_the_shapes_of_the_paper():
-    """The mean size of 13,282 log-normal draws lies within 5 % of 1,844, up to the cut, but for less than 1e-6."""
-    data = census(5, groups=40_000)
-    assert [data.geography.size(level) for level in (1, 2, 3)] == [1, 52, 3_144]
-    groups = data.groups.per_area(data.geography)
-    assert (groups.sum(), groups.min() >= 1) == (40_000, True)
-    assert groups.max() > 5 * groups.mean()
-    assert 1 == data.groups.size.min() < 500 < data.groups.size.max() <= data.top_code == 1_000
-    cabs = taxis(5)
-    assert [cabs.geography.size(level) for level in (1, 2, 3)] == [1, 6, 263]
-    assert len(cabs.groups.size) == cabs.top_code == 13_282
-    assert 0.92 * 1_844 < cabs.groups.size.mean() < 1.05 * 1_844
-    assert np.median(cabs.groups.size) < 0.7 * cabs.groups.size.mean()
-    assert cabs.groups.size.max() > 6 * cabs.groups.size.mean()
-
-
 def test_too_few_parts_for_the_areas_are_refused():
     with pytest.raises(OdError, match="OD-SYNTHETIC"):
         census(1, counties=51)
@@ -96,30 +79,3 @@ def test_departures_are_those_of_a_group_by(airport_geography, flights):
         mine = data.groups.size[data.groups.area == number]
         theirs = sorted(counts[airport]) if airport in counts else []
         assert mine.tolist() == [0] * (28 - len(theirs)) + theirs
-
-
-def test_a_frame_has_the_numbers_of_the_groups():
-    data = SMALL["census"](1)
-    again = synthetic_groups.GroupSizes.from_frame(data.to_frame(), data.geography)
-    assert len(again.size) < len(data.groups.size)
-    for one, other in zip(again.column_pieces(), data.groups.column_pieces(), strict=True):
-        assert np.array_equal(one, other)
-
-
-def test_full_numbers_have_the_published_shares_and_totals():
-    """Fails with probability 1e-6: the common sizes of 117,630,445 groups by a chi-square test."""
-    data = full_number(5)
-    assert (data.geography.size(2), len(data.geography.zones)) == (52, 7_592)
-    assert data.groups.groups.sum() == 117_630_445
-    assert data.groups.groups[data.groups.size > 100].sum() >= OUTLIERS // 2
-    seen = np.bincount(np.minimum(data.groups.size, 7), weights=data.groups.groups, minlength=8)[1:]
-    expected = np.array(HOUSEHOLDS) / sum(HOUSEHOLDS) * seen.sum()
-    assert stats.chisquare(seen, expected).pvalue > ALPHA
-    two_levels = full_number(5, states=4, counties=None, groups=1_000)
-    assert (two_levels.geography.levels, two_levels.groups.groups.sum()) == (("nation", "state"), 1_000)
-
-
-def test_the_list_of_data_sets_names_what_it_makes():
-    made = synthetic_groups.synthetic_groups()
-    assert list(made) == ["households", "census", "taxis"]
-    assert made["taxis"]().name == "taxis"

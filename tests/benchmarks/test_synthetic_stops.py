@@ -2,46 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 from scipy import stats
 
-from benchmarks.synthetic_stops import connections, flights, gaussian, zipf
+from benchmarks.synthetic_stops import gaussian, zipf
 from od_core import OdError
 
-FLIGHTS = Path(__file__).parents[2] / "data" / "us_flights"
 ALPHA = 1e-6
-
-
-@pytest.fixture(scope="module")
-def cells() -> dict[str, tuple[int, int]]:
-    """Cell of every airport on the map of 256 x 256, by the definition."""
-    table = pd.read_csv(FLIGHTS / "airports.csv", dtype=str, keep_default_na=False).set_index("airport")
-    degrees = table[["longitude", "latitude"]].astype(float)
-    (west, south), (east, north) = degrees.min(), degrees.max()
-    return {
-        code: (min(int((x - west) / (east - west) * 256), 255), min(int((y - south) / (north - south) * 256), 255))
-        for code, x, y in degrees.itertuples()
-    }
-
-
-@pytest.fixture(scope="module")
-def month() -> pd.DataFrame:
-    """Flights of June 2001 by day, origin and destination: date, origin, destination, flights."""
-    records = pd.read_parquet(FLIGHTS / "2001-06.parquet")
-    return records.value_counts(["date", "origin", "destination"]).rename("flights").reset_index()
-
-
-def tallied(points: np.ndarray) -> Counter[tuple[int, ...]]:
-    """How many points lie in each cell that has any."""
-    keys, counts = np.unique(points @ (1 << 8 * np.arange(points.shape[1])), return_counts=True)
-    cells = zip(*(keys >> 8 * i & 255 for i in range(points.shape[1])), strict=True)
-    return Counter(dict(zip((tuple(map(int, cell)) for cell in cells), counts.tolist(), strict=True)))
 
 
 @pytest.mark.parametrize(("make", "shape"), [(gaussian, 0.1), (zipf, 2.0)])
@@ -56,12 +26,6 @@ def test_the_same_seed_gives_the_same_points_and_another_seed_others(make, shape
 def test_points_without_a_marking_are_refused(marking):
     with pytest.raises(OdError, match="OD-EVALUATION-CONFIDENTIAL"):
         replace(zipf(1, 2, 2.0, trips=5), marking=marking)
-
-
-@pytest.mark.parametrize(("dimensions", "side"), [(2, 1000), (4, 32), (6, 10)])
-def test_sides_are_those_of_the_paper(dimensions, side):
-    """N^(1/d) for a million points, to the nearest."""
-    assert zipf(1, dimensions, 1.5).grid.sizes == (side,) * dimensions
 
 
 @pytest.mark.parametrize("spread", [0.05, 0.2])
@@ -93,51 +57,3 @@ def test_zipf_is_the_law_within_the_side(a):
             law = np.arange(1, 26.0) ** -exponent
             assert (stats.chisquare(seen, law / law.sum() * 20_000).pvalue > ALPHA) == (exponent == a)
     assert abs(np.corrcoef(data.points.T) - np.eye(3)).max() < 0.05
-
-
-def test_flights_lie_at_their_airports(cells, month):
-    data = flights(FLIGHTS, "2001-06")
-    assert data.marking == "public"
-    assert data.grid.sizes == (256,) * 4
-    expected: Counter = Counter()
-    for pair, count in month.groupby(["origin", "destination"])["flights"].sum().items():
-        expected[cells[pair[0]] + cells[pair[1]]] += count
-    assert tallied(data.points) == expected
-
-
-def test_journeys_are_two_flights_of_a_day_that_meet(cells, month):
-    """Both are flown on one day; at the largest hub onward flights have the chances said (1e-6), and not equal ones."""
-    data = connections(FLIGHTS, "2001-06", 3)
-    assert data.marking == "synthetic"
-    assert "synthetic" in data.name
-    assert data.grid.sizes == (256,) * 6
-    days: dict[tuple[int, ...], set] = {}
-    flown: Counter = Counter()
-    for row in month.itertuples():
-        days.setdefault(cells[row.origin] + cells[row.destination], set()).add(row.date)
-        flown[cells[row.origin] + cells[row.destination]] += row.flights
-    journeys = tallied(data.points)
-    assert all(days[journey[:4]] & days[journey[2:]] for journey in journeys)
-    airports = Counter(cells.values())
-    assert all(journey[:2] != journey[4:] or airports[journey[:2]] > 1 for journey in journeys)  # nobody flies back
-    first: Counter = Counter()
-    for journey, count in journeys.items():
-        first[journey[:4]] += count
-    assert first <= flown
-    hub = month.groupby("origin")["flights"].sum().idxmax()
-    arriving, leaving = month[month["destination"] == hub], month[month["origin"] == hub]
-    chance = leaving["flights"] / leaving.groupby("date")["flights"].transform("sum")
-    pairs = arriving.merge(leaving.assign(chance=chance), on="date", suffixes=("", "_onward"))
-    pairs = pairs[pairs["origin"] != pairs["destination_onward"]]
-    expected: Counter = Counter()
-    for end, count in (pairs["flights"] * pairs["chance"]).groupby(pairs["destination_onward"]).sum().items():
-        expected[cells[end]] += count
-    onward: Counter = Counter()
-    for journey, count in journeys.items():
-        if journey[2:4] == cells[hub]:
-            onward[journey[4:]] += count
-    assert onward.keys() <= expected.keys()
-    seen, law = (np.array([of[end] for end in expected]) for of in (onward, expected))
-    assert seen.sum() == pytest.approx(law.sum(), abs=5 * law.sum() ** 0.5)
-    assert stats.chisquare(seen, law * seen.sum() / law.sum()).pvalue > ALPHA
-    assert stats.chisquare(seen).pvalue < ALPHA

@@ -12,7 +12,6 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from od_core import Budget, OdError, PrivacyUnit, plan_release
@@ -28,9 +27,8 @@ from od_core.evaluation.comparison import (
     released,
     table,
 )
-from od_core.evaluation.known_flows import KnownFlows, binary, random_tree, synthetic, synthetic_data_sets
+from od_core.evaluation.known_flows import KnownFlows, binary, random_tree, synthetic
 from od_core.evaluation.metrics import theorem_4
-from od_core.flows.mechanisms import InfTDARefined
 from od_core.flows.release import run_plan
 from od_core.privacy.neighbours import NO_FAULTS
 from tests.forked import SERVER
@@ -40,7 +38,6 @@ SMALL = {
     "small random": partial(synthetic, "small random", partial(random_tree, 5, levels=2, zones=30, trips=20_000)),
 }
 TWO = (CONTENDERS[0], CONTENDERS[5])
-ERRORS = [f"{metric}_{name}" for metric in METRICS for name in ("median", "min", "max")]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -55,14 +52,14 @@ def _workers():
 def results(tmp_path_factory):
     """A folder with the two contenders on both small data sets, three runs each, and the runs as they were told."""
     folder, told = tmp_path_factory.mktemp("results"), []
-    runs = planned_runs(SMALL, TWO, epsilons=("2", "10"), number=3)
+    runs = planned_runs(SMALL, TWO, epsilons=("2",), number=3)
     compare(runs, folder, SMALL, progress=lambda run, made: told.append((run, made)))
     return folder, runs, told
 
 
 def test_every_run_has_a_file_and_is_told(results):
     folder, runs, told = results
-    assert len(runs) == len(set(runs)) == 2 * 2 * 2 * 3
+    assert len(runs) == len(set(runs)) == 2 * 2 * 3
     assert {run for run, _ in told} == set(runs)
     assert len(told) == len(runs)
     assert all(made for _, made in told)
@@ -93,20 +90,11 @@ def test_a_file_says_what_was_run_and_with_what_noise(results):
             assert 0.05 < record["peak_memory_gigabytes"] < 4
 
 
-def test_every_run_has_noise_of_its_own(results):
-    folder, runs, _ = results
-    means = {}
-    for run in runs:
-        leaves = json.loads(run.path(folder).read_text(encoding="utf-8"))["levels"][-1]
-        means.setdefault((run.data_set, run.contender.label, run.epsilon), set()).add(leaves["mean_abs_error"])
-    assert sum(len(values) for values in means.values()) > 2 * len(means)  # in most cases all three differ
-
-
 def test_the_table_by_hand(results):
     """Every number again from the files, in plain Python."""
     folder, runs, _ = results
     rows = table(folder)
-    assert len(rows) == sum(SMALL[name]().geography.depth * 2 + 1 for name in SMALL) * 4
+    assert len(rows) == sum(SMALL[name]().geography.depth * 2 + 1 for name in SMALL) * 2
     assert (rows["runs"] == 3).all()
     for _, row in rows.iterrows():
         records = [
@@ -123,16 +111,6 @@ def test_the_table_by_hand(results):
             assert row[f"{name}_median"] == statistics.median(values)
             assert (row[f"{name}_min"], row[f"{name}_max"]) == (min(values), max(values))
         assert row["rho"] == records[0]["rho"]
-
-
-def test_the_table_stands_in_the_order_of_the_lists(tmp_path, results):
-    """Of contenders, then of epsilon as a number, then of level; what is in no list stands behind by name."""
-    cases = table(results[0])[["data_set", "contender", "epsilon", "level"]]
-    order = {"inftda": 0, "inftda_refined": 1}
-    keys = [(d, order[c], Fraction(e), level) for d, c, e, level in cases.itertuples(index=False, name=None)]
-    assert keys == sorted(keys)
-    assert table(tmp_path).empty
-    assert list(table(tmp_path).columns) == list(table(results[0]).columns)
 
 
 def test_what_is_there_is_not_made_again(results):
@@ -163,17 +141,6 @@ def test_a_comparison_that_is_ended_makes_no_run_but_those_in_progress(tmp_path)
     with pytest.raises(KeyboardInterrupt):
         compare(runs, tmp_path / "runs", data_sets, workers=1, progress=end)
     assert {path.name for path in (tmp_path / "runs").iterdir()} <= {run.path(tmp_path).name for run in runs[:2]}
-
-
-def test_runs_of_an_earlier_version_have_no_bias(tmp_path):
-    compare([Run("small binary", CONTENDERS[0], "1", 1)], tmp_path, SMALL, workers=1)
-    (path,) = tmp_path.iterdir()
-    record = json.loads(path.read_text(encoding="utf-8"))
-    path.write_text(json.dumps({name: one for name, one in record.items() if "bias" not in name}), encoding="utf-8")
-    rows = table(tmp_path)
-    assert list(rows) == comparison.TABLE_COLUMNS
-    assert rows.filter(like="bias").isna().all(axis=None)
-    assert rows.filter(like="seconds").notna().all(axis=None)
 
 
 def test_runs_of_different_plans_make_no_table(tmp_path):
@@ -220,16 +187,6 @@ def test_equal_rho_and_equal_promise_come_from_one_set_of_runs():
         assert own > shared
 
 
-def test_every_contender_has_ten_runs_at_each_budget_as_in_the_paper():
-    names = [*synthetic_data_sets(), "us_flights"]
-    runs = planned_runs(names)
-    counted = pd.Series([(run.data_set, run.contender.label, run.epsilon) for run in runs]).value_counts()
-    assert len(runs) == len(set(runs))
-    assert (counted == 10).all()
-    assert len(counted) == 8 * 9 * 3
-    assert [run.data_set for run in runs] == sorted((run.data_set for run in runs), key=names.index)
-
-
 def test_the_variants_of_a_contender_are_those_that_their_labels_say():
     """IntOpt in descending order has the rho of the ascending one; both thresholds differ but at epsilon 10."""
     geography, known = SMALL["small binary"]().geography, {contender.label: contender for contender in CONTENDERS}
@@ -241,18 +198,6 @@ def test_the_variants_of_a_contender_are_those_that_their_labels_say():
         for epsilon in ("0.1", "1", "10")
     ]
     assert thresholds == [[357, 384], [37, 40], [5, 5]]  # docs/explanation/noise.md
-
-
-def test_paths_of_different_runs_differ(tmp_path):
-    runs = planned_runs([*synthetic_data_sets(), "us_flights"])
-    assert len({run.path(tmp_path) for run in runs}) == len(runs)
-    assert all(run.path(tmp_path).parent == tmp_path for run in runs)
-
-
-def test_a_contender_may_bring_its_options():
-    geography = SMALL["small binary"]().geography
-    plan = Contender("small flows", InfTDARefined(leaves="empirical_bayes")).plan(geography, "1")
-    assert plan.mechanism.options["leaves"] == "empirical_bayes"
 
 
 @pytest.mark.parametrize("contender", CONTENDERS, ids=lambda contender: contender.label)

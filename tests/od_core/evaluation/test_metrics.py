@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from od_core import (
     Budget,
-    FlowTree,
     PrivacyUnit,
     evaluate,
     evaluate_area_totals,
@@ -18,7 +17,6 @@ from od_core import (
     release_flows,
 )
 from od_core.evaluation.metrics import Truth
-from od_core.geography.flow_tree import Nodes
 from od_core.records.counts import TripCounts
 from tests.od_core.doubles import no_noise, released
 from tests.od_core.strategies import TREES, frame_of, geography_of, noises, worlds
@@ -82,48 +80,6 @@ def test_numbers_below_zero_are_errors_but_no_discoveries(world, order, data):
     pd.testing.assert_frame_equal(
         pd.DataFrame(truth.errors(leaves)), pd.DataFrame(expected), check_dtype=False, rtol=1e-12
     )
-
-
-def test_a_small_case_below_zero_by_hand():
-    """Truth a>a 4, b>b 2 against a>a -1, a>b 3, b>a -3, b>b 1: row a is 2, row b is -2, all of it 0."""
-    tree = FlowTree(geography_of([("a",), ("b",)]), geography_of([("a",), ("b",)]), "origin")  # level 1: origins
-    areas = np.array([0, 1, 0, 0, 1, 1], dtype=np.int32)
-    truth = Truth.of_counts(tree, TripCounts.from_pairs(tree, areas[:2], areas[:2], np.array([4, 2])))
-    leaves = Nodes(2, areas[2:], np.array([0, 1, 0, 1], dtype=np.int32), np.array([-1, 3, -3, 1]))
-    table = pd.DataFrame(truth.errors(leaves))
-    assert table["max_abs_error"].tolist() == [6, 4, 5]
-    assert table["mean_abs_error"].tolist() == [6.0, (2 + 4) / 2, (5 + 3 + 3 + 1) / 4]
-    assert table["false_discovery_rate"].tolist() == [0.0, 0.0, pytest.approx(1 / 2)]
-    assert table["false_negative_rate"].tolist() == [1.0, 1 / 2, 1 / 2]
-
-
-def test_a_small_case_by_hand():
-    """Truth a>a 4, b>b 2 against released a>a 5, a>b 1: a false positive and a false negative, total kept."""
-    geography = geography_of([("a",), ("b",)])
-    flows = frame_of({(("a",), ("a",)): 4, (("b",), ("b",)): 2})
-    other = frame_of({(("a",), ("a",)): 5, (("a",), ("b",)): 1})
-    release = release_flows(
-        other,
-        geography,
-        unit=PrivacyUnit("trip"),
-        budget=Budget(rho=1, delta=1e-8),
-        noise=no_noise(),
-        fault_threshold=0,
-    )
-    table = evaluate(release, flows)
-    assert table["max_abs_error"].tolist() == [0, 1, 2]
-    assert table["mean_abs_error"].tolist() == [0.0, 1.0, (1 + 1 + 0 + 2) / 4]
-    assert table["false_discovery_rate"].tolist() == [0.0, 0.0, pytest.approx(1 / 2)]
-    assert table["false_negative_rate"].tolist() == [0.0, 0.0, pytest.approx(1 / 2)]
-
-
-def test_without_noise_there_is_no_error():
-    geography = geography_of([("a", "aa"), ("b", "ba")])
-    flows = frame_of({(("a", "aa"), ("b", "ba")): 4})
-    usual = {"unit": PrivacyUnit("trip"), "budget": Budget(rho=1, delta=1e-8)}
-    table = evaluate(release_flows(flows, geography, **usual, noise=no_noise(), fault_threshold=0), flows)
-    assert table["level"].tolist() == [0, 1, 2, 3, 4]
-    assert (table.drop(columns="level") == 0).all(axis=None)
 
 
 def test_each_weight_counts_in_full():

@@ -61,18 +61,6 @@ def test_errors_are_those_of_all_cells_and_categories(release, trips):
         assert errors.loc[level, "false_negative_rate"] == pytest.approx(len(missed) / len(counted))
 
 
-def test_without_noise_there_are_no_errors(trips):
-    exact = release_flows(
-        trips,
-        Geography.from_frame(ZONES, ("state", "zone")),
-        unit=PrivacyUnit("trip"),
-        budget=Budget(rho=1, delta="1e-8"),
-        segments={"mode": MODES},
-        noise=no_noise(),
-    )
-    assert not evaluate(exact, trips, segment="mode").drop(columns="level").to_numpy().any()
-
-
 @pytest.mark.parametrize("segment", [None, "mode"])
 def test_a_table_of_which_nothing_says_what_a_row_is_is_refused(release, trips, segment):
     counted = trips.assign(n=300)

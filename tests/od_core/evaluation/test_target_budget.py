@@ -25,7 +25,6 @@ from od_core.evaluation.targets import (
     probability_of_at_least,
     ratios_of,
     target_budget,
-    variance_limit,
 )
 from od_core.flows.optimal_shares import LEAST, VarianceModel
 from od_core.flows.plan import ReleasePlan
@@ -36,7 +35,7 @@ from od_core.records.counts import TripCounts
 from tests.od_core.oracles.variances import level_rows, wanted_rows
 from tests.od_core.strategies import geography_of
 
-SEEDS = range(50)
+SEEDS = range(25)
 
 
 @pytest.mark.parametrize("neighbours", ["bounded", "unbounded"])
@@ -185,22 +184,6 @@ def test_many_events_are_nearly_normal():
         assert probability_of_at_least(probabilities, least) == pytest.approx(expected, abs=5e-3)
 
 
-def test_the_limit_of_the_variances_is_where_the_chance_is_reached():
-    """Exact for multiples of the variances; for others, the same slope as the rho that is needed."""
-    plan, table, targets = problem(0, depth=2)
-    [one] = chosen(plan, table, targets[:1])
-    variances = np.linspace(1, 3, len(one.sizes))
-    weights = variance_limit(one, variances, 0.8)
-    assert weights @ variances == pytest.approx(needed_by_hand(variances, one, 0.8), rel=1e-4)
-    for place in range(0, len(variances), 3):
-        moved = [variances.copy(), variances.copy()]
-        moved[0][place] *= 1.1
-        moved[1][place] /= 1.1
-        larger, smaller = (needed_by_hand(each, one, 0.8) for each in moved)
-        slope = (larger - smaller) / (moved[0][place] - moved[1][place])
-        assert weights[place] == pytest.approx(slope, rel=0.05, abs=0.02 * weights.mean())
-
-
 @pytest.mark.slow
 def test_without_a_target_that_binds_the_others_cost_less():
     plan, table, _ = problem(2, depth=2)
@@ -310,34 +293,6 @@ def test_simulated_releases_meet_targets_by_category_as_often_as_planned():
     assert met < 0.7  # half of the budget is seen
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("within", "most", "less"), [("1 trip", 0.97, 0.7), ("2 trips", CHANCE, 0.8)])
-def test_tolerances_of_a_trip_or_two_are_met_and_leave_little_slack(within, most, less):
-    """Two binomial shares of 2,000 and of 3,000 releases differ by less than 5 standard deviations (6e-7): by 3.6 %.
-
-    Trips are whole, so the share that meets a tolerance of one trip falls in jumps as rho does: 96 % of the releases
-    meet it with the rho that is found and with 0.94 of it, 93 % with 0.9 and 90 % with 0.8.
-    """
-    plan, _, _ = problem(6, depth=2)
-    count = len(plan.tree.origin.zones)
-    origin, destination = (part.ravel().astype(np.int32) for part in np.indices((count, count)))
-    trips = np.random.default_rng(1).integers(20, 50, count * count)
-    table = made_up(plan, origin, destination, trips)
-    zone = plan.tree.origin.levels[-1]
-    targets = [Target.of(f"{zone} x {zone}: flows >= 20 within {within} in 90 %", plan.tree)]
-    found = target_budget(plan, targets, table, runs=2000)
-    by_chance = 5 * math.sqrt(CHANCE * (1 - CHANCE) * (1 / 2000 + 1 / 3000))
-
-    def met(rho):
-        tried = with_budget(plan, Budget(rho=rho, delta="1e-8", shares=found.shares))
-        counts = on_plan(table, tried)
-        classes = classes_of(tried, targets, counts)
-        return np.mean([max(ratios_of(classes, release)) <= 1 for release in simulated_releases(tried, counts, 3000)])
-
-    assert CHANCE - by_chance < met(found.rho) < most + by_chance
-    assert met(found.rho * less) < CHANCE - by_chance
-
-
 def test_a_target_that_is_stated_twice_is_refused():
     """It would divide the probability of failure twice, and cost more than once."""
     plan, table, targets = problem(1)
@@ -345,9 +300,8 @@ def test_a_target_that_is_stated_twice_is_refused():
         target_budget(plan, [*targets, targets[0]], table)
 
 
-@pytest.mark.parametrize("depth", [1, 2])
-def test_what_is_published_exactly_needs_no_target(depth):
-    base, table, _ = problem(6, depth=depth)
+def test_what_is_published_exactly_needs_no_target():
+    base, table, _ = problem(6, depth=1)
     budget = Budget(1, "1e-8")
     plan = plan_release(base.tree.origin, unit=PrivacyUnit("trip"), budget=budget, acceptance=NO_FAULTS)
     zone = plan.tree.origin.levels[-1]
@@ -378,8 +332,3 @@ def test_a_table_over_other_areas_is_refused():
     _, other, _ = problem(4, depth=2)
     with pytest.raises(OdError, match="OD-FORECAST-GEOGRAPHY"):
         target_budget(plan, targets, other)
-
-
-def test_shares_are_exact():
-    plan, table, targets = problem(3)
-    assert all(isinstance(share, Fraction) for share in target_budget(plan, targets, table).shares)

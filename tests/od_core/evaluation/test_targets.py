@@ -144,19 +144,6 @@ def test_whole_errors_up_to_the_tolerance_are_within_it(size, within, largest):
         assert chosen.ratio(TREE, one_flow(size + error), None, generator) > 1
 
 
-@pytest.mark.slow
-def test_factors_of_tolerances_have_no_steps_if_the_errors_before_rounding_are_drawn():
-    """Without them, all releases of an exact flow would have the factor 0, which says nothing about the budget."""
-    target = Target.of(f"{LAST} x {LAST}: flows >= 1 within 2 trips in 90 %", TREE)
-    chosen = TargetClass.of(target, TREE, one_flow(50), None)
-    generator = np.random.default_rng(4)
-    for error in (0, 1, 2):
-        drawn = [chosen.ratio(TREE, one_flow(50 + error), None, generator) for _ in range(2000)]
-        low, high = max(error - 0.5, 0) / 2.5, (error + 0.5) / 2.5
-        assert low <= min(drawn) < low + 0.02
-        assert high - 0.02 < max(drawn) <= high
-
-
 @pytest.mark.parametrize(
     ("text", "numbers"),
     [
@@ -179,11 +166,8 @@ def test_texts_of_targets(text, numbers):
         ("flows >= 10 within 0 % in 90 %", "above 0"),
         ("flows >= 10 within 105 % in 90 %", "at most 100 %"),
         ("flows >= 10 within 5 % in 100 %", "below 100 %"),
-        ("flows >= 10 within 5 % in 120 %", "below 100 %"),
         ("flows >= 10 within 5 % in 0 %", "above 0 %"),
         ("flows >= -3 within 5 % in 90 %", "is not a target"),
-        ("flows > 10 within 5 % in 90 %", "is not a target"),
-        ("flows >= 10 within 5..2 % in 90 %", "is not a target"),
         ("flows >= 10 within 5 km in 90 %", "is not a target"),
         ("flows >= 10 within 5 %", "is not a target"),
         ("", "is not a target"),

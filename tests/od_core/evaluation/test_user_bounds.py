@@ -155,17 +155,11 @@ def test_a_year_costs_a_user_the_same_with_every_bound():
     "text",
     [
         "",
-        "60",
-        "60:",
         "60: 2",
-        "60: 2x",
         "60: 0x3",
-        "60: 1000x1",
         "60: 2x0",
         "0: 1x1",
-        "-1: 1x1",
         "nan: 1x1",
-        "1: 1x1,2x2",
     ],
 )
 def test_other_descriptions_of_users_are_refused(text):

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import replace
 from fractions import Fraction
 from functools import cache
-from itertools import chain, combinations, combinations_with_replacement, product
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from od_core import Budget, FlowTree, Geography, Ledger, OdError, PrivacyUnit, ReleasePlan, plan_release, release_flows
 from od_core.flows.interval_ends import half_width
-from od_core.flows.mechanisms import InfTDA, InfTDARefined
+from od_core.flows.mechanisms import InfTDARefined
 from od_core.flows.plan import Bands
 from od_core.flows.release import run_plan
 from od_core.flows.step import AreaTotalStep
@@ -26,9 +26,11 @@ from od_core.privacy.neighbours import DEFAULT_ACCEPTANCE, NO_FAULTS, Acceptance
 from od_core.privacy.plan import Uncounted, check_charges
 from od_core.records import counts as counted
 from od_core.records.counting import count_trips
-from tests.od_core.doubles import NoiseNotWanted, no_noise
+from tests.od_core.doubles import no_noise
+from tests.od_core.flows.neighbours import LISTED, UNKNOWN, of_one_unit, squared_changes
+from tests.od_core.flows.neighbours import counted as trips_of
 from tests.od_core.ledger.ledger_rows import domain, rows
-from tests.od_core.strategies import TREES, geography_of, text, worlds
+from tests.od_core.strategies import TREES, geography_of, worlds
 
 UNITS = [
     PrivacyUnit("trip", "bounded"),
@@ -131,30 +133,33 @@ def test_totals_that_are_those_of_areas_with_a_single_zone_are_not_measured_agai
 # What is refused
 
 
-@pytest.mark.parametrize("share", [0, "0", 1, "0.6", Fraction(51, 100), -1, 7])
-def test_a_share_that_is_out_of_range_is_refused(share):
-    with pytest.raises(OdError, match=r"^OD-AREA-TOTALS: .* above 0 and at most 1/2"):
-        plan_of(area_totals=share)
-
-
-@pytest.mark.parametrize("share", ["much", float("nan"), float("inf"), [1]])
-def test_a_share_that_is_no_number_is_refused(share):
-    with pytest.raises(OdError, match="the share of the budget for area totals"):
-        plan_of(area_totals=share)
+OUT_OF_RANGE = "OD-AREA-TOTALS: .* above 0 and at most 1/2"
+NO_NUMBER = "the share of the budget for area totals"
+OF_THE_TREE = "OD-AREA-TOTALS: .* the flow tree measures the trips from and to each zone"
+OTHERS_USE_NONE = "OD-AREA-TOTALS: .*only mechanism 'inftda_refined' uses them"
 
 
 @pytest.mark.parametrize(
-    "given_",
+    ("given_", "refusal"),
     [
-        {"origin": ONE, "destination": FLAT},
-        {"origin": FLAT, "destination": ONE},
-        {"origin": ONE},
-        {"origin": geography_of([("a", "aa")]), "destination": TWO},
-        {"origin": TWO, "destination": geography_of([("a", "aa")]), "tree": "origin"},
+        *(({"area_totals": share}, OUT_OF_RANGE) for share in (0, "0", 1, "0.6", Fraction(51, 100), -1, 7)),
+        *(({"area_totals": share}, NO_NUMBER) for share in ("much", float("nan"), float("inf"), [1])),
+        ({"origin": ONE, "destination": FLAT}, OF_THE_TREE),
+        ({"origin": FLAT, "destination": ONE}, OF_THE_TREE),
+        ({"origin": ONE}, OF_THE_TREE),
+        ({"origin": geography_of([("a", "aa")]), "destination": TWO}, OF_THE_TREE),
+        ({"origin": TWO, "destination": geography_of([("a", "aa")]), "tree": "origin"}, OF_THE_TREE),
+        ({"bands": Bands((2,))}, r"OD-AREA-TOTALS: .* a release in parts \(`bands`\) has none"),
+        *(({"mechanism": name}, OTHERS_USE_NONE) for name in ("inftda", "vanilla_gauss")),
+        ({"mechanism": "stability_histogram", "budget": Budget(1, "1e-8")}, OTHERS_USE_NONE),
+        (
+            {"mechanism": InfTDARefined(leaves="empirical_bayes")},
+            "OD-AREA-TOTALS: .*empirical_bayes needs estimate: shrunk",
+        ),
     ],
 )
-def test_totals_that_the_tree_measures_are_refused(given_):
-    with pytest.raises(OdError, match=r"OD-AREA-TOTALS: .* the flow tree measures the trips from and to each zone"):
+def test_what_has_no_area_totals_is_refused(given_, refusal):
+    with pytest.raises(OdError, match=refusal):
         plan_of(**given_)
 
 
@@ -170,33 +175,11 @@ def test_where_nodes_may_be_dropped_a_total_is_promised_by_the_better_of_two_est
         assert both.area_total_variance(step) == better.area_total_variance(step)
 
 
-def test_a_release_in_parts_is_refused():
-    with pytest.raises(OdError, match=r"OD-AREA-TOTALS: .* a release in parts \(`bands`\) has none"):
-        plan_of(bands=Bands((2,)))
-
-
 @pytest.mark.parametrize(("order", "side"), [("destination", 0), ("origin", 1)])
 def test_with_one_level_of_zones_the_tree_measures_the_other_side(order, side):
     plan = plan_of(FLAT, tree=order, area_totals="1/10")
     (step,) = plan.area_total_steps
     assert (step.side, step.level, step.rho) == (side, 3, Fraction(1, 10))
-
-
-@pytest.mark.parametrize(
-    ("mechanism", "words"),
-    [
-        (InfTDA(), "only mechanism 'inftda_refined' uses them"),
-        ("vanilla_gauss", "only mechanism 'inftda_refined' uses them"),
-        ("stability_histogram", "only mechanism 'inftda_refined' uses them"),
-        (InfTDARefined(leaves="empirical_bayes"), "empirical_bayes needs estimate: shrunk"),
-    ],
-)
-def test_mechanisms_that_do_not_use_them_are_refused_before_anything_is_drawn(mechanism, words):
-    frame = pd.DataFrame({"origin": ["aa"], "destination": ["ba"], "trips": [3]})
-    budget = Budget(epsilon=1, delta="1e-8")
-    given_ = {"unit": UNITS[0], "budget": budget, "mechanism": mechanism, "noise": NoiseNotWanted()}
-    with pytest.raises(OdError, match=f"OD-AREA-TOTALS: .*{words}"):
-        release_flows(frame, TWO, **given_, area_totals="1/10")
 
 
 # Sensitivity
@@ -233,9 +216,6 @@ def test_totals_of_zones_equal_a_group_by(world, order, size):
             assert dict(zip(zones, found.tolist(), strict=True)) == Counter(dict.fromkeys(zones, 0)) | grouped.to_dict()
 
 
-KEY = bytes(range(32))
-UNKNOWN = Geography.from_frame(pd.DataFrame({"zone": ["a", "b", "?"]}), ["zone"], unknown="?")
-LISTED = Geography.from_frame(pd.DataFrame({"zone": ["a", "b"]}), ["zone"])
 DEEP = Geography.from_frame(
     pd.DataFrame({"area": ["A", "A", "B", "U"], "zone": ["a", "c", "b", "?"]}), ["area", "zone"], unknown="?"
 )
@@ -265,15 +245,7 @@ def case_plan(case: str, relation: str, order: str) -> ReleasePlan:
 
 def answers(plan: ReleasePlan, rows: list[Row]) -> dict[int, np.ndarray]:
     """What the release of some records measures, without noise, by the number of the step."""
-    columns = dict(zip(["origin", "destination", "weight", "id"], zip(*rows, strict=True), strict=True))
-    frame = pd.DataFrame({name: text(columns[name]) for name in ("origin", "destination")})
-    if plan.unit.max_weight is not None:
-        frame["weight"] = columns["weight"]
-    if plan.unit.kind != "trip":
-        frame["id"] = text(columns["id"])
-    threshold = plan.acceptance.fault_threshold
-    trips = count_trips(frame, plan.tree, unit=plan.unit, key=KEY, period="2001-06", fault_threshold=threshold)
-    release = run_plan(plan, trips, no_noise(), MemoryMeasurements())
+    release = run_plan(plan, trips_of(plan, rows), no_noise(), MemoryMeasurements())
     assert [m.step for m in release.measured] == list(plan.charged_steps)
     return {m.step.number: m.noisy.values() for m in release.measured}
 
@@ -282,10 +254,8 @@ def answers(plan: ReleasePlan, rows: list[Row]) -> dict[int, np.ndarray]:
 def inputs_of(case: str, order: str) -> dict[tuple[Row, ...], dict[int, np.ndarray]]:
     """The answers to all inputs: the other records, and none, one or several records of the unit that changes."""
     unit, _, _, rows = CASES[case]
-    sizes = range(2) if unit.kind == "trip" else range(unit.contribution_bound + 2)
-    chosen = chain.from_iterable(combinations_with_replacement(rows, size) for size in sizes)
     plan = case_plan(case, "unbounded", order)  # which measures the root
-    return {some: answers(plan, [*OTHERS, *some]) for some in chosen}
+    return {some: answers(plan, [*OTHERS, *some]) for some in of_one_unit(unit, rows)}
 
 
 @pytest.mark.representatives
@@ -298,20 +268,11 @@ def test_neighbours_change_all_true_counts_by_at_most_what_is_stated_and_area_to
     """All neighbours of a tiny table: every step that is charged, with records of places that are not listed."""
     plan, inputs = case_plan(case, relation, order), inputs_of(case, order)
     assert plan.area_total_steps
-    if relation == "bounded":
-        pairs = combinations([rows for rows in inputs if rows or plan.unit.kind != "trip"], 2)
-    else:
-        pairs = (((), rows) for rows in inputs)
     stated = {step.number: step.sensitivity_squared for step in plan.charged_steps}
     largest, cost, most = Counter(), Fraction(0), plan.spent.rho
-    for one, other in pairs:
-        changes = {
-            number: int(((values - inputs[other][number]) ** 2).sum())
-            for number, values in inputs[one].items()
-            if number in stated
-        }
-        for number, change in changes.items():
-            largest[number] = max(largest[number], change)
+    for changes in squared_changes(plan, inputs):
+        for number in stated:
+            largest[number] = max(largest[number], changes[number])
         cost = max(cost, sum(changes[step.number] / (2 * step.variance) for step in plan.charged_steps))
     assert all(largest[number] <= limit for number, limit in stated.items())
     assert all(largest[step.number] == step.sensitivity_squared for step in plan.area_total_steps)

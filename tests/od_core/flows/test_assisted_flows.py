@@ -110,11 +110,6 @@ def test_earlier_releases_lower_the_error() -> None:
     assert errors[3] < errors[1]
 
 
-def test_the_order_of_the_releases_matters() -> None:
-    one, two = releases_of(GRAVITY, range(2))
-    assert not np.array_equal(dense(one.plan, assist_release([one, two])), dense(one.plan, assist_release([two, one])))
-
-
 def test_a_release_with_breakdowns_is_estimated_without_them() -> None:
     """All its measurements are used: those of the totals, and the sums of the categories."""
     case = segment_case(Random(5))  # noqa: S311  # no secret

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from od_core import (
-    Acceptance,
     Budget,
     FlowTree,
     Geography,
@@ -126,25 +125,6 @@ def test_without_noise_each_area_has_the_sum_of_its_parts(
     assert (evaluate(released, given_table)["max_abs_error"] == 0).all()
 
 
-@given(zone_lists())
-def test_flows_to_a_geography_with_one_area_need_twice_the_variance(zones: list[Area]) -> None:
-    """The paper's mechanism measures its T levels with variance T / rho; by hand, there are twice as many."""
-    whole, one_area = (
-        plan_release(
-            geography_of(zones),
-            destination_geography=destination,
-            unit=TRIP,
-            budget=Budget(rho=Fraction(1, 7), delta="1e-8"),
-            mechanism="inftda",
-            acceptance=Acceptance(Fraction(0)),
-        )
-        for destination in (Geography.whole(), geography_of([("here",)]))
-    )
-    levels = len(zones[0])
-    assert [step.variance for step in whole.steps] == [7 * levels] * levels
-    assert [step.variance for step in one_area.steps] == [14 * levels] * (2 * levels)
-
-
 @given(zone_lists(), st.sampled_from([TRIP, ADDED]))
 def test_the_tree_of_a_table_is_its_hierarchy(zones: list[Area], unit: PrivacyUnit) -> None:
     """Level by level, with the numbers of areas and children that the list of zones has, and nothing repeated."""
@@ -194,40 +174,6 @@ def test_refuses_what_is_no_table_of_counts(table: dict[str, list[Any]], options
     assert refused.value.spent == "nothing was spent"
 
 
-def test_refuses_what_is_no_hierarchy() -> None:
-    """An area in two areas, levels from fine to coarse, an area within itself, and a hierarchy without levels."""
-    twice = pd.concat([ZONES, pd.DataFrame({"chapter": ["X"], "block": ["A00"], "code": ["A009"]})])
-    with pytest.raises(OdError, match="OD-GEOGRAPHY-TWO-PARENTS"):
-        Geography.from_frame(twice, ["chapter", "block", "code"])
-    with pytest.raises(OdError, match=r"OD-GEOGRAPHY-DUPLICATE.*coarse to fine"):
-        Geography.from_frame(ZONES, ["code", "block", "chapter"])
-    with pytest.raises(OdError, match="OD-GEOGRAPHY-CYCLE"):
-        Geography.from_parents(pd.DataFrame({"area": ["a", "b"], "parent": ["b", "a"]}))
-    with pytest.raises(OdError, match=r"OD-GEOGRAPHY-LEVELS.*at least one level"):
-        Geography.from_frame(ZONES, [])
-    for destination in (Geography.whole(), HIERARCHY):
-        with pytest.raises(OdError, match=r"OD-GEOGRAPHY-LEVELS.*origins has no levels"):
-            FlowTree(Geography.whole(), destination)
-
-
-def test_counts_are_read_by_level_and_by_category() -> None:
-    table = pd.DataFrame({"area": ["A001", "A150", "J001"], "persons": [500, 40, 3]})
-    released = release_counts(table, HIERARCHY, **USUAL, columns={"count": "persons"}, noise=SeededNoise(1))
-    assert "counts by inftda_refined" in str(released)
-    assert '.counts_at("code", interval=True)' in str(released)
-    inside = released.trips_between("chapter", ["I"], "all", ["all"])
-    assert inside.trips == released.counts_at("chapter").set_index("area")["count"]["I"]
-    by_age = release_counts(
-        table.drop(columns="persons").assign(age=["old", "young", "old"]),
-        HIERARCHY,
-        **USUAL,
-        noise=no_noise(),
-        segments={"age": ["old", "young"]},
-    )
-    found = by_age.counts_at("chapter", segment="age")
-    assert found.to_dict("list") == {"area": ["I", "I", "X"], "age": ["old", "young", "old"], "count": [1, 1, 1]}
-
-
 @pytest.mark.parametrize("name", ["area", "Count"])
 def test_a_breakdown_cannot_have_the_name_of_a_column_of_counts(name: str) -> None:
     options: dict[str, Any] = {"unit": ADDED, "budget": Budget(rho=1, delta="1e-6")}
@@ -241,22 +187,6 @@ def test_only_whole_names_of_columns_are_those_of_counts() -> None:
     names = ["origin", "origin name", "destination", "trips_by_origin", "original", "trips", "lower"]
     shown = for_people(FlowTree(HIERARCHY, Geography.whole()), pa.table({name: [1] for name in names}))
     assert shown.column_names == ["area", "area name", "trips_by_origin", "original", "count", "lower"]
-
-
-def test_levels_can_be_attributes() -> None:
-    """The example of the paper's introduction: diseases, then gender, then age. A code is the whole combination."""
-    attributes = {"disease": ["flu", "measles"], "gender": ["f", "m"], "age": ["0-17", "18+"]}
-    cells = pd.MultiIndex.from_product(attributes.values(), names=attributes).to_frame(index=False)
-    joined = {name: [*attributes][: place + 1] for place, name in enumerate(attributes)}
-    levels = pd.DataFrame({name: cells[columns].agg(" / ".join, axis=1) for name, columns in joined.items()})
-    hierarchy = Geography.from_frame(levels, list(attributes))
-    people = pd.concat([cells.loc[[0, 0, 3, 4]], cells.loc[[7]]])
-    released = release_counts(
-        people.agg(" / ".join, axis=1).to_frame("area"), hierarchy, **USUAL, noise=no_noise(), fault_threshold=0
-    )
-    for name, columns in joined.items():
-        found = released.counts_at(name).set_index("area")["count"].to_dict()
-        assert found == Counter(people[columns].agg(" / ".join, axis=1))
 
 
 def test_values_are_counted_as_weights() -> None:

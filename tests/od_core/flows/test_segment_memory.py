@@ -65,57 +65,30 @@ def test_parts_whose_estimates_learn_from_whole_levels_are_checked_together(tmp_
         measure_band(plan, 1, frontier, None, None, None)
 
 
-def test_segments_that_are_moved_to_profiles_need_twice_the_memory(monkeypatch):
-    geography = Geography.from_frame(pd.DataFrame({"zone": list("abc")}), ["zone"])
-    root = Nodes(0, *np.zeros((2, 1), dtype=np.int32), np.ones(1, np.int64))
-    monkeypatch.setattr(noisy_levels, "memory", lambda: 24 * 3 * 3)
-    for profile in (None, 1):
-        plan = plan_release(
-            geography,
-            unit=PrivacyUnit("trip"),
-            budget=Budget(rho=1, delta=1e-8),
-            mechanism=InfTDARefined(segment_profile=profile),
-            segments={"mode": ["car", "bus"]},
-        )
-        if profile is None:
-            noisy_levels.refuse_beyond_memory(plan, 1, root)
-        else:
-            with pytest.raises(OdError, match="OD-PARTS-NEEDED") as refused:
-                noisy_levels.refuse_beyond_memory(plan, 1, root)
-            assert "bands" not in refused.value.next_step
-            assert "without segment_profile" in refused.value.next_step
-
-
-@pytest.mark.parametrize("estimate", ["shrunk", "auto"])
-def test_totals_that_are_shrunk_need_memory_in_addition_to_the_values_by_segment(estimate, monkeypatch):
-    """24 bytes a value of the totals and of both categories; and 150 or 210 a total, for the shrunk estimates."""
-    geography = Geography.from_frame(pd.DataFrame({"zone": list("abc")}), ["zone"])
-    root = Nodes(0, *np.zeros((2, 1), dtype=np.int32), np.ones(1, np.int64))
+@pytest.mark.parametrize(
+    ("options", "by_value", "advice"),
+    [
+        ({"estimate": "shrunk"}, 150, "without estimate: shrunk"),
+        ({"segment_profile": 1}, 3 * 2 * 24, "without segment_profile"),
+        ({"estimate": "shrunk", "segments": True}, 3 * 24 + 150, "without estimate: shrunk"),
+        ({"estimate": "auto", "segments": True}, 3 * 24 + 210, "without estimate: auto"),
+        ({"area_totals": "1/10"}, 120, "release a revision without area_totals"),
+    ],
+    ids=str,
+)
+def test_whole_levels_need_memory_for_each_of_their_values(options, by_value, advice, monkeypatch):
+    """Of 16 pairs of zones: 24 bytes a value of the totals and both categories, twice as many where they are moved."""
+    zones = Geography.from_frame(pd.DataFrame({"area": list("aabb"), "zone": list("1234")}), ["area", "zone"])
+    options, asked = dict(options), {"unit": PrivacyUnit("trip"), "budget": Budget(rho=1, delta=1e-8)}
+    if options.pop("segments", False) or "segment_profile" in options:
+        asked["segments"] = {"mode": ["car", "bus"]}
     plan = plan_release(
-        geography,
-        unit=PrivacyUnit("trip"),
-        budget=Budget(rho=1, delta=1e-8),
-        mechanism=InfTDARefined(estimate=estimate),
-        segments={"mode": ["car", "bus"]},
+        zones, **asked, area_totals=options.pop("area_totals", None), mechanism=InfTDARefined(**options)
     )
-    needed = 3 * (3 * 24 + {"shrunk": 150, "auto": 210}[estimate])
-    monkeypatch.setattr(noisy_levels, "memory", lambda: needed)
-    noisy_levels.refuse_beyond_memory(plan, 1, root)
-    monkeypatch.setattr(noisy_levels, "memory", lambda: needed - 1)
-    with pytest.raises(OdError, match=f"OD-PARTS-NEEDED.*without estimate: {estimate}"):
-        noisy_levels.refuse_beyond_memory(plan, 1, root)
-
-
-def test_area_totals_need_whole_levels_in_memory(monkeypatch):
-    """The level of the leaves has 16 values, of 120 bytes each; without area totals, it is read piece by piece."""
-    zones = pd.DataFrame({"area": list("aabb"), "zone": list("1234")})
-    asked = {"unit": PrivacyUnit("trip"), "budget": Budget(rho=1, delta=1e-8), "acceptance": NO_FAULTS}
-    geography = Geography.from_frame(zones, ["area", "zone"])
-    plans = [plan_release(geography, **asked, area_totals=share) for share in (None, "1/10")]
-    parents = plans[0].tree.public_nodes(3)
-    monkeypatch.setattr(noisy_levels, "memory", lambda: 120 * 16 - 1)
-    noisy_levels.refuse_beyond_memory(plans[0], 4, parents)
-    with pytest.raises(OdError, match=r"OD-PARTS-NEEDED: .*release a revision without area_totals"):
-        noisy_levels.refuse_beyond_memory(plans[1], 4, parents)
-    monkeypatch.setattr(noisy_levels, "memory", lambda: 120 * 16)
-    noisy_levels.refuse_beyond_memory(plans[1], 4, parents)
+    parents = plan.tree.public_nodes(3)
+    monkeypatch.setattr(noisy_levels, "memory", lambda: 16 * by_value)
+    noisy_levels.refuse_beyond_memory(plan, 4, parents)
+    monkeypatch.setattr(noisy_levels, "memory", lambda: 16 * by_value - 1)
+    with pytest.raises(OdError, match="OD-PARTS-NEEDED") as refused:
+        noisy_levels.refuse_beyond_memory(plan, 4, parents)
+    assert advice in refused.value.next_step

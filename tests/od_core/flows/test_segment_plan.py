@@ -6,22 +6,18 @@ from fractions import Fraction
 from itertools import groupby
 
 import numpy as np
-import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from od_core import Budget, Geography, OdError, PrivacyUnit, ReleasePlan, plan_release, release_flows
+from od_core import Budget, OdError, PrivacyUnit, ReleasePlan, plan_release
 from od_core.flows.mechanisms import MECHANISMS, InfTDARefined
 from od_core.privacy.neighbours import DEFAULT_ACCEPTANCE, NO_FAULTS, Neighbours
-from tests.od_core.doubles import NoiseNotWanted
-from tests.od_core.mutants import charge_the_root_of_segments_as_a_total, weigh_sums_of_segments_as_totals
+from tests.od_core.mutants import charge_the_root_of_segments_as_a_total
 from tests.od_core.strategies import TREES, geography_of, zone_lists
 
 SMALL = geography_of([("a", "aa"), ("a", "ab"), ("b", "ba")])
-ZONES = pd.DataFrame({"zone": ["a", "b", "?"]})
-UNKNOWN = Geography.from_frame(ZONES, ["zone"], unknown="?")
 MODE, HOUR, AGE = {"mode": ["car", "bus", "walk"]}, {"hour": ["am", "pm"]}, {"age": ["0", "18", "65", "?"]}
 LISTS = [MODE, {**MODE, **HOUR}, {**AGE, **HOUR, **MODE}]
 UNITS = [
@@ -146,18 +142,6 @@ def test_the_exact_conversion_counts_every_query(unit):
     assert delta == pytest.approx(1e-8, rel=1e-3)
 
 
-def test_an_unknown_category_keeps_n_exact_where_zones_do():
-    """A record that is not listed is counted in the unknown category; without one, it may leave, and n is noisy."""
-    given_ = {"acceptance": DEFAULT_ACCEPTANCE, "segments": MODE}
-    assert plan_of(UNKNOWN, **given_, segment_unknown={"mode": "walk"}).publishes_total
-    plan = plan_of(UNKNOWN, **given_)
-    assert not plan.publishes_total
-    assert queries(plan)[0, None].sensitivity_squared == 1
-    assert not plan_of(
-        UNKNOWN, **{**given_, "segments": {**MODE, **HOUR}}, segment_unknown={"mode": "walk"}
-    ).publishes_total
-
-
 def shares_the_charge_of_the_root() -> None:
     """A category of the root may change although n does not, so the two parts of a change are both charged."""
     relation = Neighbours(UNITS[0], NO_FAULTS)
@@ -201,7 +185,7 @@ def costs_as_the_formulas_say(categories: int, t: Fraction) -> tuple[float, floa
 
 
 @pytest.mark.parametrize("categories", [2, 4, 7, 10, 24])
-@pytest.mark.parametrize("t", [None, Fraction(1, 4), Fraction(3, 4), Fraction(1, 1000), Fraction(999, 1000)])
+@pytest.mark.parametrize("t", [None, Fraction(1, 4), Fraction(999, 1000)])
 def test_totals_and_segments_cost_what_the_formulas_say(categories, t):
     """F_T and F_S at every level, exactly; half and half, they are equal, with the published values."""
     totals, segments = costs_as_the_formulas_say(categories, Fraction(1, 2) if t is None else t)
@@ -209,13 +193,6 @@ def test_totals_and_segments_cost_what_the_formulas_say(categories, t):
         default = {2: 1.155, 4: 1.265, 7: 1.323, 10: 1.348, 24: 1.386}[categories]
         assert totals == pytest.approx(default, abs=5e-4)
         assert segments == pytest.approx(totals)
-
-
-def test_sums_of_segments_that_weigh_as_much_as_totals_are_found(monkeypatch):
-    """As if the sum of K noisy values had the variance of one."""
-    weigh_sums_of_segments_as_totals(monkeypatch)
-    with pytest.raises(AssertionError):
-        costs_as_the_formulas_say(4, Fraction(1, 2))
 
 
 def test_several_breakdowns_combine_by_their_precisions():
@@ -293,23 +270,3 @@ def test_what_segments_cannot_be_is_refused(case):
         plan_of(**{"segments": MODE, **REFUSED[case]})
     assert refused.value.code.startswith(("OD-SEGMENT", "OD-BUDGET-NUMBER", "OD-NUMBER"))
     assert refused.value.next_step
-
-
-@pytest.mark.parametrize("count", [2, 64])
-def test_the_least_and_the_most_categories_are_planned(count):
-    plan = plan_of(segments={"mode": [f"m{s}" for s in range(count)]})
-    assert sum(step.rho for step in plan.steps) == 1
-
-
-@pytest.mark.parametrize("segments", [{"mode": ["car"]}, {"origin": ["x", "y"]}])
-def test_a_release_is_refused_before_the_records_are_read(segments):
-    """The path does not exist: it would be another error."""
-    with pytest.raises(OdError, match="OD-SEGMENT"):
-        release_flows(
-            "absent.parquet",
-            SMALL,
-            unit=UNITS[0],
-            budget=Budget(rho=1, delta=1e-8),
-            segments=segments,
-            noise=NoiseNotWanted(),
-        )

@@ -49,7 +49,7 @@ def test_the_interval_of_an_exact_total_contains_it():
     pairs, budget = list(product(ZONES["zone"], repeat=2)), Budget(epsilon=1, delta="1e-6")
     flows = pd.DataFrame(pairs, columns=["origin", "destination"]).assign(trips=range(7, 7 + len(pairs)))
     geography, total = Geography.from_frame(ZONES, ["state", "zone"]), int(flows["trips"].sum())
-    for seed in range(20):
+    for seed in range(5):
         unit, noise = PrivacyUnit("trip"), SeededNoise(seed)
         released = release_flows(flows, geography, unit=unit, budget=budget, fault_threshold=0, noise=noise)
         found = released.weighted_sum("trips")

@@ -70,18 +70,6 @@ def test_bounded_neighbours_count_as_twice_the_noise(frame, epsilon):
     )
 
 
-@given(frames(), st.sampled_from(EPSILONS), st.integers(2, 3))
-def test_copies_of_a_forest_side_by_side_change_nothing(frame, epsilon, copies):
-    """What counts is a top area with what is below it, not how many there are; nor is it which leaf has the groups."""
-    zones = frame.geography.to_frame()[list(frame.geography.levels)]
-    forest = pd.concat([zones.map(lambda code, n=n: f"{n}:{code}") for n in range(copies)], ignore_index=True)
-    geography = Geography.from_frame(forest, list(zones.columns))
-    copied = Frame(geography, np.tile(frame.groups[::-1], copies), frame.top_code)
-    assert default_mechanism(copied, UNBOUNDED, Fraction(epsilon)) == default_mechanism(
-        frame, UNBOUNDED, Fraction(epsilon)
-    )
-
-
 def test_a_plan_without_a_mechanism_has_the_chosen_one():
     """A replaced member is twice the noise: at epsilon 1 that of the flights hides steps that are else found."""
     data = departures(FLIGHTS, "2001-01")

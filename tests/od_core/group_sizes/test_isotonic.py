@@ -6,10 +6,8 @@ from fractions import Fraction
 from itertools import combinations_with_replacement, pairwise
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.optimize import isotonic_regression, linprog
 
 from od_core.group_sizes.area_curves import least_absolute, least_squares
 from tests.od_core.oracles.group_sizes import best_extremes, min_max
@@ -64,32 +62,6 @@ def test_least_squares_is_exact_where_products_of_sums_and_lengths_leave_64_bits
         assert values_of(least_squares(*arguments([row], [upper])), 0) == min_max(row, 0, upper)
 
 
-def test_least_squares_is_scipys_on_long_rows():
-    rng = np.random.default_rng(2)
-    rows = [np.rint(np.sort(rng.gamma(2, 60, 3000)) + rng.laplace(0, 25, 3000)).astype(int).tolist() for _ in range(5)]
-    steps = least_squares(*arguments(rows, [200] * 5))
-    for number, row in enumerate(rows):
-        expected = np.clip(isotonic_regression(np.array(row, dtype=float)).x, 0, 200)
-        np.testing.assert_allclose([float(v) for v in values_of(steps, number)], expected, rtol=0, atol=1e-8)
-
-
-def test_least_absolute_gives_the_ends_of_all_best_rows_by_enumeration():
-    """The optimal rows have whole ends, and a row of the least (greatest) value at every place is itself optimal."""
-    rng = np.random.default_rng(3)
-    rows = [rng.integers(-2, 7, rng.integers(0, 7)).tolist() for _ in range(400)]
-    bounds = rng.integers(0, 8, 400).tolist()
-    noisy, offsets, upper = arguments(rows, bounds)
-    least, greatest = least_absolute(noisy, offsets, upper)
-    ambiguous = 0
-    for number, (row, high) in enumerate(zip(rows, bounds, strict=True)):
-        best = ascending_best(row, 0, high, 1)
-        own = slice(offsets[number], offsets[number + 1])
-        assert least[own].tolist() == [min(place) for place in zip(*best, strict=True)], (row, high)
-        assert greatest[own].tolist() == [max(place) for place in zip(*best, strict=True)], (row, high)
-        ambiguous += len(best) > 1
-    assert ambiguous > 50
-
-
 @given(ROWS)
 def test_least_absolute_is_the_min_max_formula_of_medians_clipped(rows):
     noisy, bounds = [row for row, _ in rows], [upper for _, upper in rows]
@@ -107,38 +79,3 @@ def test_the_formula_of_medians_gives_the_ends_of_all_best_rows():
         row = rng.integers(-2, 7, rng.integers(1, 6)).tolist()
         best = ascending_best(row, 0, 4, 1)
         assert best_extremes(row, 0, 4) == [(min(place), max(place)) for place in zip(*best, strict=True)]
-
-
-def least_cost(row: np.ndarray, lower: int, upper: int) -> float:
-    """The least cost, by a linear program: values y and distances d >= |y - x|."""
-    size = len(row)
-    one, none = np.eye(size), np.zeros((size - 1, size))
-    step = one[:-1] - one[1:]
-    limits = np.block([[one, -one], [-one, -one], [step, none]])
-    bounds = [(lower, upper)] * size + [(0, None)] * size
-    solved = linprog(np.repeat([0, 1], size), limits, np.concatenate((row, -row, np.zeros(size - 1))), bounds=bounds)
-    assert solved.status == 0
-    return float(solved.fun)
-
-
-def test_least_absolute_is_ascending_and_costs_what_a_linear_program_says():
-    rng = np.random.default_rng(4)
-    for size in (1, 2, 30, 120, 200):
-        for scale in (2, 40):
-            row = np.rint(np.sort(rng.integers(0, 100, size)) + rng.laplace(0, scale, size)).astype(np.int64)
-            extremes = least_absolute(*arguments([row.tolist()], [90]))
-            for answer in (*extremes, sum(extremes) / 2):
-                assert (np.diff(answer) >= 0).all()
-                assert answer.min() >= 0
-                assert answer.max() <= 90
-                assert np.abs(answer - row).sum() == pytest.approx(least_cost(row, 0, 90), abs=1e-6)
-
-
-@given(ROWS, st.integers(0, 20))
-def test_neither_regression_moves_a_row_that_ascends_within_its_bounds(rows, width):
-    noisy = [sorted(value % (width + 1) for value in row) for row, _ in rows]
-    given_rows = arguments(noisy, [width] * len(rows))
-    least, greatest = least_absolute(*given_rows)
-    assert least.tolist() == greatest.tolist() == given_rows[0].tolist()
-    steps = least_squares(*given_rows)
-    assert [values_of(steps, number) for number in range(len(rows))] == noisy

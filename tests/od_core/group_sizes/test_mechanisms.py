@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import chain, pairwise
+from itertools import chain
 
 import numpy as np
 import pandas as pd
@@ -19,6 +19,7 @@ from od_core.group_sizes import mechanisms
 from od_core.group_sizes.groups import Frame
 from od_core.group_sizes.mechanisms import BottomUp, Cumulative, GroupSizeMechanism, MixedQueries, Naive, Sizes
 from od_core.group_sizes.merging import Runs, merge, size_keys
+from tests.od_core.group_sizes.trees import assert_consistent, random_geography
 from tests.od_core.oracles import group_sizes as oracle
 from tests.od_core.strategies import geography_of, zone_lists
 
@@ -30,7 +31,6 @@ MECHANISMS: list[GroupSizeMechanism] = [
     BottomUp(),
     BottomUp("sizes"),
 ]
-MEASURED_AT_ALL_LEVELS = [mechanism for mechanism in MECHANISMS if not mechanism.leaves_alone]
 
 
 def named(mechanism: GroupSizeMechanism) -> str:
@@ -66,18 +66,10 @@ class World:
         return values
 
 
-def random_geography(rng: np.random.Generator) -> Geography:
-    """One to four levels, one to three areas at the first, one to three children each."""
-    depth = int(rng.integers(1, 5))
-    names = [f"level_{level}" for level in range(depth)]
-    areas = [(f"a{k}",) for k in range(rng.integers(1, 4))]
-    for _ in range(depth - 1):
-        areas = [(*area, f"{area[-1]}.{k}") for area in areas for k in range(rng.integers(1, 4))]
-    return Geography.from_frame(pd.DataFrame(areas, columns=names, dtype="str"), levels=names)
-
-
 def random_world(rng: np.random.Generator, most_groups: int = 7, most_top_code: int = 9) -> World:
-    geography = random_geography(rng)
+    """Of one to four levels, one to three areas at the first, one to three children each."""
+    tops, depth = int(rng.integers(1, 4)), int(rng.integers(1, 5))
+    geography = random_geography(rng, tops=tops, depth=depth, max_fan_out=3)
     top_code = int(rng.integers(1, most_top_code + 1))
     groups = rng.integers(0, most_groups + 1, len(geography.zones)) * (rng.random(len(geography.zones)) < 0.9)
     sizes = [np.minimum(rng.geometric(0.3, number) - 1, top_code).tolist() for number in groups]
@@ -119,16 +111,7 @@ def by_oracle(frame: Frame, mechanism: GroupSizeMechanism, noisy: list[np.ndarra
 
 def assert_keeps_its_promise(frame: Frame, released: list[np.ndarray]) -> None:
     """Whole numbers of at least 0 that sum to G_r in every area, children to their parent cell by cell."""
-    assert len(released) == frame.geography.depth
-    for level, table in zip(frame.levels, released, strict=True):
-        assert table.dtype == np.int64
-        assert table.shape == (frame.geography.size(level), frame.top_code + 1)
-        assert (table >= 0).all()
-        assert (table.sum(axis=1) == frame.totals(level)).all()
-    for level, (table, below) in zip(frame.levels, pairwise(released), strict=False):
-        added = np.zeros_like(table)
-        np.add.at(added, frame.geography.parents[level + 1], below)
-        assert (added == table).all()
+    assert_consistent(frame, released, all_totals=True)
 
 
 @given(st.data())
@@ -153,46 +136,6 @@ def test_every_mechanism_keeps_its_promise_and_equals_the_oracle_for_any_noisy_v
         released = mechanism.estimate(frame, measured, Fraction(7, 3))
         assert_keeps_its_promise(frame, released)
         assert released[-1].tolist() == by_oracle(frame, mechanism, measured, Fraction(7, 3)), named(mechanism)
-
-
-@pytest.mark.parametrize("mechanism", MEASURED_AT_ALL_LEVELS, ids=named)
-def test_equals_the_oracle_where_many_groups_are_tied(mechanism):
-    """Three levels, some 60 leaf areas of 30 groups: shares of runs that are themselves shares."""
-    rng = np.random.default_rng(60)
-    areas = [
-        (f"n{i}", f"s{i}{j}", f"c{i}{j}{k}") for i in range(2) for j in range(4) for k in range(rng.integers(1, 15))
-    ]
-    levels = ["nation", "state", "county"]
-    geography = Geography.from_frame(pd.DataFrame(areas, columns=levels, dtype="str"), levels=levels)
-    groups = rng.integers(0, 60, len(areas))
-    sizes = [np.minimum(rng.geometric(0.25, number), 12).tolist() for number in groups]
-    world = World(Frame(geography, groups, 12), sizes)
-    noisy = noisy_values(world, mechanism, rng, p=0.4)
-    released = mechanism.estimate(world.frame, noisy, Fraction(1))
-    assert_keeps_its_promise(world.frame, released)
-    if mechanism.query != "sizes":  # the formula of means is cubic in the number of groups
-        assert released[-1].tolist() == by_oracle(world.frame, mechanism, noisy, Fraction(1))
-
-
-@every_mechanism
-def test_without_noise_the_truth_comes_out(mechanism):
-    rng = np.random.default_rng(7)
-    for _ in range(200):
-        world = random_world(rng, most_groups=40, most_top_code=30)
-        released = mechanism.estimate(world.frame, world.measured(mechanism), Fraction(1))
-        for table, true in zip(released, world.truth(), strict=True):
-            assert (table == true).all()
-
-
-def test_equal_queries_are_the_mechanism_of_this_query():
-    rng = np.random.default_rng(9)
-    for mechanism in (Cumulative(), Sizes()):
-        for _ in range(20):
-            world = random_world(rng)
-            mixed = MixedQueries((mechanism.query,) * world.frame.geography.depth)
-            noisy = noisy_values(world, mechanism, rng, p=0.3)
-            both = (one.estimate(world.frame, noisy, Fraction(1)) for one in (mechanism, mixed))
-            assert all((a == b).all() for a, b in zip(*both, strict=True))
 
 
 @pytest.mark.parametrize(
@@ -243,7 +186,7 @@ def test_merges_as_the_oracle_does_to_the_last_fraction_where_sizes_have_several
     """The first level as if merged before: of one size, groups of several weights, which decides who shares what."""
     rng = np.random.default_rng(12)
     shared_in_turn = 0
-    for _ in range(400):
+    for _ in range(60):
         frame = random_world(rng).frame
         geography, first = frame.geography, np.repeat(np.arange(len(frame.totals(1))), frame.totals(1))
         sizes, weights = rng.integers(0, 4, len(first)), rng.integers(1, 4, len(first))
@@ -260,7 +203,7 @@ def test_merges_as_the_oracle_does_to_the_last_fraction_where_sizes_have_several
         for area, own in found.items():
             assert sorted(own) == sorted(merged[area])
         shared_in_turn += len(set(levels[0].totals / levels[0].weights)) < len(levels[0].groups)
-    assert shared_in_turn > 100
+    assert shared_in_turn > 15
 
 
 def groups_by_area(geography: Geography, level: int, runs: Runs) -> dict[str, list[oracle.Group]]:
@@ -364,11 +307,3 @@ def test_unknown_choices_are_refused_with_the_nearest():
         Cumulative("least_square")
     with pytest.raises(OdError, match="did you mean 'sizes'"):
         BottomUp("size")
-
-
-@every_mechanism
-def test_says_what_it_is(mechanism):
-    assert isinstance(mechanism, GroupSizeMechanism)
-    assert mechanism.adds_up
-    assert mechanism.keeps_totals
-    assert hash(mechanism) == hash(type(mechanism)(**mechanism.options))

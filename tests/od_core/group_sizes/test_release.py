@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from fractions import Fraction
 
 import numpy as np
@@ -72,32 +71,6 @@ def test_without_noise_the_table_is_the_truth(name):
     assert len(at_most) == (3 + 4) * (TOP_CODE + 1)
     last = at_most[at_most["size"] == TOP_CODE].set_index(["level", "area"])["groups"]
     assert last["zone"].to_dict() == {"01": 0, "02": 0, "03": 0, "04": 0} | truth.groupby("area").size().to_dict()
-
-
-@pytest.mark.representatives
-@pytest.mark.parametrize("name", MECHANISMS)
-@pytest.mark.parametrize("unit", [UNBOUNDED, BOUNDED])
-def test_every_mechanism_keeps_its_promises(name, unit):
-    release = released(mechanism=name, unit=unit)
-    mechanism = release.plan.mechanism
-    errors = evaluate_group_sizes(release, groups())
-    for histogram in release.histograms:
-        assert histogram.dtype == np.int64
-        assert (histogram >= 0).all()
-    if mechanism.adds_up:
-        assert (errors["child_error"] == 0).all()
-    if mechanism.keeps_totals:
-        assert (errors["total_error"] == 0).all()
-    assert release.spent.epsilon == sum(step.epsilon for step in release.plan.steps) == 1
-    assert release.spent.delta == 0
-    assert release.has_guarantee
-    measured = release.measurements
-    queries = mechanism.level_queries(2)
-    widths = {"histogram": TOP_CODE + 1, "cumulative": TOP_CODE}
-    areas = (3, 4)[-len(queries) :]
-    assert len(measured) == sum(
-        60 if query == "sizes" else widths[query] * of_level for query, of_level in zip(queries, areas, strict=True)
-    )
 
 
 def test_errors_against_a_count_by_hand():
@@ -192,22 +165,3 @@ def test_no_message_quotes_a_size():
     with pytest.raises(OdError) as error:
         released(changed(size=-987654), noise=DrawsNothing())
     assert "987654" not in str(error.value)
-
-
-@pytest.mark.parametrize("name", MECHANISMS)
-def test_options_that_were_written_down_make_the_same_mechanism(name):
-    mechanism = MECHANISMS.make(name)
-    assert MECHANISMS.make(name, **mechanism.options) == mechanism
-
-
-@pytest.mark.parametrize("noise", ["table", ListedLaplace([0])])
-def test_a_printed_table_says_what_it_is_what_it_promises_and_how_to_read_it(noise):
-    release = released(noise=noise)
-    what, promise, levels, reading = str(release).splitlines()
-    assert what == "Release: group sizes by cumulative: 60 groups, sizes 0 to 9"
-    assert ("epsilon 1 for unit trip, unbounded neighbours" in promise) == release.has_guarantee
-    assert ("none" in promise) != release.has_guarantee
-    assert levels == "Levels: region, zone"
-    tables = [getattr(release, name) for name in re.findall(r"\.(\w+)", reading)]
-    assert all(len(table() if callable(table) else table) for table in tables)
-    assert release._repr_html_().count("<tr>") == 5

@@ -191,12 +191,6 @@ def test_the_table_is_that_of_the_noisy_largest_size_and_the_margin(name, noise)
     assert set(release.measurements["level"][1:]) <= {"region", "zone"}
 
 
-def test_the_tests_see_both_ends_and_what_lies_between():
-    """Of 1..50, with the noise above."""
-    reached = [min(max(12 + noise + margin(Fraction(2)), 1), 50) for noise in (-100, -16, 0, 11, 10**6)]
-    assert reached[0] == 1 < reached[1] < 12 < reached[2] < reached[3] < reached[4] == 50
-
-
 @pytest.mark.parametrize("name", EXPECT_NOISE)
 def test_a_mechanism_is_told_the_noise_of_the_levels(name):
     """Not that of the largest size, which is a hundredth of it here."""
@@ -207,11 +201,6 @@ def test_a_mechanism_is_told_the_noise_of_the_levels(name):
     noisy = [frame.rows(mechanism.query, values.values()) for _, values in release.measured[1:]]
     for table, expected in zip(release.histograms, mechanism.estimate(frame, noisy, scale), strict=True):
         np.testing.assert_array_equal(table, expected)
-
-
-def test_without_groups_nothing_is_drawn():
-    with pytest.raises(OdError, match="OD-GROUPS-NONE"):
-        released(groups().iloc[:0], mechanism="sizes", top_code=HALF, noise=NoiseOnTheLargest(0))
 
 
 def declared(folder):

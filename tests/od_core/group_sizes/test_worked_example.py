@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import accumulate, pairwise
+from itertools import accumulate
 
 import numpy as np
 import pandas as pd
@@ -34,9 +34,6 @@ NOISY = {"US": 2, "GA": 3, "NY": 0}
 TABLE_5 = {"GA": [9, 4, 1, 0, 1], "NY": [0, 1, 4, 9, 16], "US": [4 + 9, 1 + 4, 0 + 1, 1 + 0, 4 + 1]}
 """Costs of the values 0 to 4. Those of US are printed as a sum and the least of several candidates."""
 
-TABLE_6 = {"GA": [9, 4, 1, 0, 1], "NY": [9 + 9, 4 + 4, 1 + 1, 0, 1], "US": [4 + 18, 1 + 8, 0 + 2, 1 + 0, 4 + 1]}
-"""The same along the chain GA, NY, US, where a value is at most the next one on its level."""
-
 
 def histograms(users: pd.DataFrame) -> dict[str, list[int]]:
     """The released histograms, sizes 0 to 5, of the six groups, without noise."""
@@ -61,20 +58,6 @@ def test_groups_and_their_sizes_are_those_of_tables_3_and_4():
     assert {area: values[1:] for area, values in histograms(USERS).items()} == TABLE_4
 
 
-def test_the_groups_of_size_1_are_not_those_that_example_2_names():
-    """It names A and B for GA, and A, B and E for US. A has three members, as table 3 says."""
-    of_size_1 = [unit for unit, size in GROUPS.items() if size == 1]
-    assert of_size_1 == ["B", "C", "E"]
-    assert [unit for unit in of_size_1 if REGIONS[unit] == "GA"] == ["B", "C"]
-
-
-def test_the_truth_breaks_constraint_h2_as_printed():
-    """Model 1 asks for G groups in every region; the states have G together, as condition 4 of section 4 says."""
-    totals = {area: sum(values) for area, values in TABLE_4.items()}
-    assert totals == {"GA": 3, "NY": 3, "US": 6}
-    assert totals["GA"] + totals["NY"] == totals["US"]
-
-
 def test_table_5_is_the_cost_table_of_the_subtree_of_size_1():
     tree, columns = np.array([1, 3]), np.array([[NOISY["US"], NOISY["GA"], NOISY["NY"]]])
     for area in ("GA", "NY"):
@@ -90,26 +73,6 @@ def test_table_5_is_the_cost_table_of_the_subtree_of_size_1():
     assert values.tolist() == [[3, 0]]  # the stars
     values, _ = leaf_values(tree, columns, np.array([5]), 16, 6)
     assert values.tolist() == [[4, 1]]  # v^2 of example 4, where example 5 says that GA is 1
-
-
-def test_one_candidate_of_table_5_is_the_cost_of_no_split():
-    """At v = 2 it is printed as 0 + 4. The least candidate, 1 + 0, is right."""
-    printed = {0: [9], 1: [9 + 1, 4], 2: [0 + 4, 4 + 1, 1], 3: [0, 1 + 1, 4 + 4, 9 + 9], 4: [1, 1, 1 + 4]}
-    for value, candidates in printed.items():
-        splits = sorted(TABLE_5["GA"][value - x] + TABLE_5["NY"][x] for x in range(value + 1))
-        wrong = [cost for cost in candidates if cost not in splits]
-        assert wrong == ([4] if value == 2 else [])
-        assert min(candidates) == splits[0]
-
-
-def test_table_6_follows_from_the_recurrence_of_the_chain():
-    """Equations 6a and 6b. The stars are the values from the last node back."""
-    ga = [(v - 3) ** 2 for v in range(5)]
-    ny = [(v - 3) ** 2 + min(ga[: v + 1]) for v in range(5)]
-    us = [(v - 2) ** 2 + ny[v] for v in range(5)]
-    assert {"GA": ga, "NY": ny, "US": us} == TABLE_6
-    assert min(range(5), key=us.__getitem__) == 3
-    assert min(range(4), key=ga.__getitem__) == 3
 
 
 def chain(levels: dict[str, list[int]], areas: list[str]) -> np.ndarray:
@@ -146,10 +109,3 @@ def test_the_number_of_groups_is_public_only_if_sizes_begin_at_0(least_size):
     """Sizes of the paper begin at 1. A group that loses its only member is no longer counted, so that G tells it."""
     totals = {sum(histograms(users)["US"][least_size:]) for users in [USERS, *one_member_more_or_less()]}
     assert totals == ({6} if least_size == 0 else {5, 6})
-
-
-def test_cumulative_counts_are_those_of_figure_5_and_ascend():
-    for area, values in histograms(USERS).items():
-        cumulated = np.cumsum(values[1:]).tolist()
-        assert all(a <= b for a, b in pairwise(cumulated))
-        assert cumulated[-1] == sum(TABLE_4[area])

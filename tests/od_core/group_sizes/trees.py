@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import cvxpy as cp
 import numpy as np
 import pandas as pd
 from scipy import sparse
@@ -104,6 +105,19 @@ def assert_consistent(frame: Frame, histograms: Sequence[Counts], *, all_totals:
         assert (values == frame.sums(histograms[-1], level)).all()
         if all_totals or level == 1:
             assert (values.sum(axis=1) == frame.totals(level)).all()
+
+
+def by_clarabel(
+    frame: Frame, noisy: list[Counts], x: list[cp.Variable], conditions: list[cp.Constraint]
+) -> list[np.ndarray]:
+    """The real tables of every level that are nearest and add up, under further conditions, by another solver."""
+    for k, level in enumerate(frame.levels[1:], 1):
+        sums = np.zeros((len(noisy[k - 1]), len(noisy[k])))
+        sums[frame.geography.parents[level], np.arange(len(noisy[k]))] = 1
+        conditions.append(x[k - 1] == sums @ x[k])
+    objective = sum(cp.sum_squares(one - values) for one, values in zip(x, noisy, strict=True))
+    cp.Problem(cp.Minimize(objective), conditions).solve(cp.CLARABEL)
+    return [one.value for one in x]
 
 
 def bound(frame: Frame, noisy: Sequence[Counts], prices: Prices) -> float:

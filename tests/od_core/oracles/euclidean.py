@@ -38,12 +38,3 @@ def cost(noisy: list[int], y: list[int] | tuple[int, ...] | list[Fraction]) -> i
 def least_cost(noisy: list[int], total: int) -> int | Fraction:
     """Minimum of the sum of squares over all whole y >= 0 with sum y = total, by full enumeration."""
     return min(cost(noisy, y) for y in compositions(total, len(noisy)))
-
-
-def no_unit_moves(noisy: list[int], y: list[int]) -> bool:
-    """No unit costs less elsewhere; for a sum of convex functions of whole numbers, y is then optimal.
-
-    The last unit of y_j costs 2 (y_j - x_j) - 1, the next unit of y_i costs 2 (y_i - x_i) + 1.
-    """
-    above = [b - a for a, b in zip(noisy, y, strict=True)]
-    return max((z for z, value in zip(above, y, strict=True) if value), default=min(above)) - min(above) <= 1

@@ -51,13 +51,32 @@ def random_zones(random: Random, depth: int, most: int = 3, side: str = "") -> l
 
 
 @dataclass
-class Case:
-    """A release with its true flows by pairs of zones."""
+class Released:
+    """A release over zones by their areas."""
 
     origins: list[Area]
     destinations: list[Area]
-    truth: NDArray[np.int64]
     release: Release
+
+    @property
+    def tree(self) -> Any:
+        return self.release.plan.tree
+
+    def areas(self, side: int, level: int) -> list[Area]:
+        """Areas of a level in tree order, by their codes."""
+        zones, geography = ((self.origins, self.tree.origin), (self.destinations, self.tree.destination))[side]
+        by_code = {zone[:level][-1] if level else "all": zone[:level] for zone in zones}
+        return [by_code[code] for code in geography.codes[level]]
+
+    def level_pairs(self) -> list[tuple[int, int]]:
+        return list(product(range(self.tree.origin.depth + 1), range(self.tree.destination.depth + 1)))
+
+
+@dataclass
+class Case(Released):
+    """A release with its true flows by pairs of zones."""
+
+    truth: NDArray[np.int64]
 
     @property
     def trips(self) -> int:
@@ -67,16 +86,6 @@ class Case:
         """True trips of a pair of areas."""
         return int(self.truth[np.ix_(inside(origin, self.origins), inside(destination, self.destinations))].sum())
 
-    def areas(self, side: int, level: int) -> list[Area]:
-        """Areas of a level in tree order, by their codes."""
-        zones, geography = ((self.origins, self.tree.origin), (self.destinations, self.tree.destination))[side]
-        by_code = {zone[:level][-1] if level else "all": zone[:level] for zone in zones}
-        return [by_code[code] for code in geography.codes[level]]
-
-    @property
-    def tree(self) -> Any:
-        return self.release.plan.tree
-
     @cached_property
     def dense(self) -> Dense:
         return Dense.of(self)
@@ -85,9 +94,6 @@ class Case:
     def drops(self) -> bool:
         """Whether nodes were dropped: some measured cells above the leaves have nothing measured below."""
         return any(len(o) + len(d) < self.tree.depth for o, d in self.dense.columns)
-
-    def level_pairs(self) -> list[tuple[int, int]]:
-        return list(product(range(self.tree.origin.depth + 1), range(self.tree.destination.depth + 1)))
 
 
 def inside(area: Area, zones: Sequence[Area]) -> list[int]:
@@ -243,7 +249,7 @@ def made(
     pairs = np.array(list(product(o, d)), dtype=np.int32)
     there = truth.ravel() > 0
     counts = TripCounts.from_pairs(plan.tree, pairs[there, 0], pairs[there, 1], truth.ravel()[there])
-    return Case(origins, destinations, truth, run_plan(plan, counts, noise, MemoryMeasurements()))
+    return Case(origins, destinations, run_plan(plan, counts, noise, MemoryMeasurements()), truth)
 
 
 def _with_levels(budget: Budget, mechanism: Any) -> Budget:

@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from od_core import Budget, PrivacyUnit, Release, plan_release
+from od_core import Budget, PrivacyUnit, plan_release
 from od_core.flows.mechanisms import InfTDARefined
 from od_core.flows.release import run_plan
 from od_core.ledger.measurements import MemoryMeasurements
@@ -30,7 +30,7 @@ from od_core.records.counting import count_trips
 from od_core.records.counts import TripCounts
 from tests.od_core.doubles import SeededNoise
 from tests.od_core.oracles.inftda import Area, Node, Tree
-from tests.od_core.oracles.intervals import UNITS, random_zones, within
+from tests.od_core.oracles.intervals import UNITS, Released, random_zones, within
 from tests.od_core.strategies import TREES, geography_of, text
 
 KEEPING, DROPPING = InfTDARefined(), InfTDARefined(keep_all_cap=0)
@@ -43,23 +43,16 @@ Cell = tuple[Any, ...]
 
 
 @dataclass
-class SegmentCase:
+class SegmentCase(Released):
     """A release by segment, with its true trips, and as they were counted."""
 
-    origins: list[Area]
-    destinations: list[Area]
     segments: dict[str, list[str]]
     truth: Counter[Cell]
-    release: Release
     counts: TripCounts
 
     @property
     def plan(self) -> Any:
         return self.release.plan
-
-    @property
-    def tree(self) -> Any:
-        return self.release.plan.tree
 
     @property
     def trips(self) -> int:
@@ -69,12 +62,6 @@ class SegmentCase:
     def nodes(self) -> list[list[Node]]:
         """All public nodes of levels 0 to T, in tree order."""
         return Tree(self.origins, self.destinations, self.tree.order).levels()
-
-    def areas(self, side: int, level: int) -> list[Area]:
-        """Areas of a level in the order of the library."""
-        zones, geography = ((self.origins, self.tree.origin), (self.destinations, self.tree.destination))[side]
-        by_code = {zone[:level][-1] if level else "all": zone[:level] for zone in zones}
-        return [by_code[code] for code in geography.codes[level]]
 
     def named(self, level: int, nodes: Any) -> list[Node]:
         """Nodes of the library by their areas."""
@@ -110,9 +97,6 @@ class SegmentCase:
     @cached_property
     def dense(self) -> DenseSegments:
         return DenseSegments.of(self)
-
-    def level_pairs(self) -> list[tuple[int, int]]:
-        return list(product(range(self.tree.origin.depth + 1), range(self.tree.destination.depth + 1)))
 
     def combined(self) -> dict[int, dict[Node, tuple[float, float]]]:
         """By level: the mean of total and sums of segments, weighted by precision, and its variance."""
@@ -272,7 +256,7 @@ def made(
     )
     counts = count_trips(frame_of(truth, segments), plan.tree, breakdowns=plan.segments.breakdowns)
     release = run_plan(plan, counts, noise, MemoryMeasurements())
-    return SegmentCase(origins, destinations, segments, +truth, release, counts)
+    return SegmentCase(origins, destinations, release, segments, +truth, counts)
 
 
 def frame_of(truth: Counter[Cell], segments: dict[str, list[str]]) -> pd.DataFrame:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from fractions import Fraction
 from functools import partial
 
@@ -84,7 +83,7 @@ CORNERS = [
 @pytest.mark.representatives
 @pytest.mark.parametrize("name", ["daf_entropy", "daf_homogeneity", "privtree"])
 @pytest.mark.parametrize(("sizes", "trips"), CORNERS)
-@pytest.mark.parametrize("epsilon", ["1/100", "1", "50"])
+@pytest.mark.parametrize("epsilon", ["1/100", "50"])
 def test_corners_of_grids(name, sizes, trips, epsilon):
     points = np.random.default_rng(1).integers(0, sizes, (trips, len(sizes))).astype(np.int32)
     drawn = MECHANISMS.make(name).draw(points, Grid(sizes), Path(Recorded(4), 1, Fraction(epsilon)))
@@ -108,17 +107,6 @@ def test_replaced_trips_double_every_scale(name):
     assert [2 * scale for scale in asked[0]] == asked[1]
 
 
-@given(worlds(dimensions=3, side=9, trips=2000))
-def test_replaced_trips_at_twice_the_budget_give_the_same_tree(world):
-    for mechanism in (DAFEntropy(), DAFEntropy(rounding="up")):
-        single, double = Recorded(world.seed), Recorded(world.seed)
-        one = mechanism.draw(world.points.copy(), world.grid, Path(single, 1, world.epsilon)).boxes
-        two = mechanism.draw(world.points.copy(), world.grid, Path(double, 2, 2 * world.epsilon)).boxes
-        assert boxes_as_tuples(one) == boxes_as_tuples(two)
-        assert one.noisy.tolist() == two.noisy.tolist()
-        assert single.scales == double.scales
-
-
 def test_the_root_chooses_at_no_charge_where_there_is_nothing_to_choose():
     """A first dimension of one cell: the choice is left out, and the depths below share what it would have cost."""
     points = np.zeros((100_000, 2), dtype=np.int32)
@@ -130,16 +118,6 @@ def test_the_root_chooses_at_no_charge_where_there_is_nothing_to_choose():
     assert 1 / source.scales[1] == Fraction(7, 10) * below
     assert 4 / source.scales[2] == Fraction(3, 10) * below
     assert 1 / source.scales[-1] == below
-
-
-def test_daf_entropy_charges_all_that_it_draws():
-    """With 10^5 trips none stops before full depth: one draw a depth, whose charges sum to epsilon."""
-    points = np.random.default_rng(1).integers(0, 4, (100_000, 3)).astype(np.int32)
-    source = Recorded(1)
-    DAFEntropy().draw(points, Grid((4,) * 3), Path(source, 2, HALF))
-    assert len(source.scales) == 4
-    assert 2 / source.scales[0] == HALF / 100
-    assert sum(2 / scale for scale in source.scales) == HALF
 
 
 def test_daf_homogeneity_charges_all_that_it_draws():
@@ -164,47 +142,6 @@ def test_a_stopped_node_keeps_what_a_choice_would_have_cost():
     assert len(drawn.boxes) == 1
 
 
-def test_nodes_stop_below_one_over_the_budget_left():
-    """Without noise: at epsilon 1/2 the root has 99/200 left, so 3 trips are cut and 2 are not."""
-    for trips, boxes in ((2, 1), (3, 2)):
-        points = np.zeros((trips, 1), dtype=np.int32)
-        drawn = DAFEntropy().draw(points, Grid((2,)), Path(Recorded(width=0), 1, HALF))
-        assert len(drawn.boxes) == boxes
-
-
-@given(worlds(dimensions=3, side=9, trips=200))
-def test_the_default_stops_where_the_count_is_below_the_scale(world):
-    """None stands for the count with threshold 1, and is no option of a plan: releases without it stay as they are."""
-    found = []
-    for mechanism in (DAFEntropy(), DAFEntropy(stop="count", threshold=1)):
-        boxes = mechanism.draw(world.points.copy(), world.grid, world.path()).boxes
-        found.append((boxes_as_tuples(boxes), boxes.noisy.tolist()))
-    assert found[0] == found[1]
-    assert DAFEntropy().options == {"rounding": "times_1.5"}
-    assert DAFEntropy(stop="extent", threshold=0.25).options == {
-        "rounding": "times_1.5",
-        "stop": "extent",
-        "threshold": "1/4",
-    }
-
-
-def test_stop_conditions_by_hand():
-    """Without noise, 64 trips in one cell of 4 x 4 and epsilon 1/2, of which 99/200 remain after the root."""
-    points, grid = np.zeros((64, 2), dtype=np.int32), Grid((4, 4))
-
-    def boxes(stop, threshold):
-        mechanism = DAFEntropy(stop=stop, threshold=threshold)
-        return len(mechanism.draw(points, grid, Path(Recorded(width=0), 1, HALF)).boxes)
-
-    assert boxes("count", Fraction(64 * 99, 200)) > 1  # 64 = threshold / (99/200)
-    assert boxes("count", Fraction(64 * 99, 200) + Fraction(1, 10)) == 1
-    assert boxes("depth", 1) == 4  # m = 1.5 (64 * 0.495 / sqrt 2)^(1/1 * 2/3), at most the 4 cells
-    bits = 2 / 3 * math.log2(64 * 0.495 / math.sqrt(2))
-    assert (boxes("entropy", str(bits + 1e-6)), boxes("entropy", str(bits - 1e-6)) > 1) == (1, True)
-    assert boxes("extent", 1) == 1
-    assert boxes("extent", "99/100") > 1
-
-
 @pytest.mark.parametrize("name", ["daf_entropy", "daf_homogeneity"])
 def test_a_stop_condition_that_never_stops_is_refused(name):
     for stop, threshold, sizes in (
@@ -225,14 +162,6 @@ def test_a_stop_condition_that_never_stops_is_refused(name):
         MECHANISMS.make(name, stop=stop, threshold=threshold).refuse(Grid(sizes))
 
 
-@given(worlds(dimensions=3, side=9, trips=200))
-def test_filled_cells_and_their_trips(world):
-    rows = filled_cells(world.points, world.grid)
-    cells, trips = np.unique(world.points, axis=0, return_counts=True)
-    assert rows[:, :-1].tolist() == cells.tolist()
-    assert rows[:, -1].tolist() == trips.tolist()
-
-
 def test_filled_cells_of_large_grids():
     """Numbers of cells that take one word exactly, a bit more than one, and several."""
     generator = np.random.default_rng(3)
@@ -250,7 +179,7 @@ def test_filled_cells_of_large_grids():
 
 def test_dividing_moves_rows_and_loses_none():
     generator = np.random.default_rng(5)
-    for _ in range(50):
+    for _ in range(20):
         points = generator.integers(0, 20, (generator.integers(0, 200), 3)).astype(np.int32)
         rows = filled_cells(points, Grid((20, 20, 20)))
         before = sorted(map(tuple, rows.tolist()))

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import math
-from fractions import Fraction
 
 import numpy as np
 import pytest
-from scipy import stats
 
 from od_core.flows.estimation.fitted_tree import dropped_trips
 from od_core.flows.estimation.least_squares import FittedLevel
 from od_core.geography.flow_tree import Pairs
-from od_core.noise.backends import noise_named
-from tests.statistical.laws import ALPHA, probabilities
+from tests.statistical.laws import probabilities
 
 
 def level_of(noisy, kept, offsets, noise) -> FittedLevel:
@@ -66,48 +63,6 @@ def test_a_node_counts_for_its_trips_where_it_is_dropped_and_for_nothing_where_i
     assert np.abs(found[:, 0]).max() <= (0.02 if variance < 2 else 0.01)
     assert found[found[:, 2] > 0.01, 1].max() <= 2
     assert np.abs(expected(variance, least, without_density)[:, 0]).max() > 0.25
-
-
-def p_value(answer, variance: Fraction, families: int, size: int) -> float:
-    """Two-sided, of the sum over families of true counts and thresholds of any kind, by its stated variance.
-
-    What is left of the mean by the exact test, a hundredth of a deviation a node, is allowed for.
-    """
-    generator = np.random.default_rng()
-    middle = math.ceil(float(variance) ** 0.5)
-    trips = generator.poisson(generator.uniform(0, 2 * middle, families)[:, None], (families, size))
-    limit = generator.integers(-middle, 2 * middle + 1, families)[:, None]
-    noise = noise_named("table").draw(variance, 1, 0, families * size).reshape(families, size)
-    noisy = trips + noise
-    kept = noisy > limit
-    level = level_of(noisy.ravel(), kept.ravel(), np.arange(families + 1) * size, variance)
-    found, doubt = answer(level)
-    error = abs(float(found.sum()) - int(trips[~kept].sum()))
-    beyond = max(0.0, error - 0.01 * float(variance) ** 0.5 * families * size)
-    return float(2 * stats.norm.sf(beyond / (2 * doubt.sum()) ** 0.5))
-
-
-@pytest.mark.parametrize("variance", [Fraction(2), Fraction(91, 4), Fraction(400)])
-def test_sums_over_random_large_families_are_unbiased(variance):
-    """Failure probability 1e-6, by the normal law, with twice the stated variance; the density must be there."""
-    assert p_value(dropped_trips, variance, 40, 2000) > ALPHA
-    assert p_value(without_density, variance, 40, 2000) < ALPHA
-
-
-@pytest.mark.parametrize("size", [1, 2, 5])
-def test_in_small_families_too_much_is_taken_rather_than_too_little(size):
-    """The threshold is not seen there: the mean is above 0, where it would be far below without the density."""
-    families, variance = 100_000, Fraction(25)
-    generator = np.random.default_rng()
-    trips = generator.poisson(5, (families, size))
-    kept_above = 4
-    noisy = trips + noise_named("table").draw(variance, 1, 0, families * size).reshape(families, size)
-    kept = noisy > kept_above
-    level = level_of(noisy.ravel(), kept.ravel(), np.arange(families + 1) * size, variance)
-    missing = [answer(level)[0].sum() - trips[~kept].sum() for answer in (dropped_trips, without_density)]
-    spread = 5 * (2 * families * size) ** 0.5
-    assert missing[0] > -stats.norm.isf(ALPHA) * spread
-    assert missing[1] < -stats.norm.isf(ALPHA) * spread
 
 
 def test_by_hand():

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from functools import partial
 from itertools import pairwise, product
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.optimize import brentq, minimize
+from scipy.optimize import brentq
 from scipy.stats import norm
 
 from od_core import Budget, OdError, PrivacyUnit, plan_release
@@ -20,9 +21,6 @@ from od_core.flows.estimation.empirical_bayes import (
     GridNoise,
     _maximised,
     _moments,
-    _prior_means,
-    _share_out,
-    leaf_rows,
 )
 from od_core.flows.estimation.families import bins
 from od_core.flows.estimation.levels import published_root
@@ -35,24 +33,28 @@ from od_core.geography import flow_tree
 from od_core.ledger.measurements import MemoryMeasurements
 from od_core.privacy.neighbours import NO_FAULTS
 from od_core.records.counts import TripCounts
-from tests.od_core.doubles import ListedNoise, SeededNoise, no_noise
-from tests.od_core.strategies import TREES, World, worlds
+from tests.od_core.doubles import ListedNoise, SeededNoise
+from tests.od_core.strategies import World
 
 UNITS = [PrivacyUnit("trip", "bounded"), PrivacyUnit("user", "unbounded", column="user", max_trips=2)]
-DIALS = [Fraction(1, 10), Fraction(1), Fraction(3, 2), Fraction(100)]
-FAR = 2**32
 
 
-def plan_of(world, tree="destination", u=Fraction(3, 2), epsilon="1", cap=KEEP_ALL_CAP, unit=UNITS[0]):
+def plan_of_world(world, tree="destination", unit=UNITS[0], **given):
+    """A plan over the zones of a world; options of its mechanism and of its budget are among those given."""
+    options = {name: given.pop(name) for name in ("estimate", "leaves", "u") if name in given}
     return plan_release(
         world.origin,
         destination_geography=world.destination,
         unit=unit,
-        budget=Budget(epsilon, "1e-8", conversion="tight"),
-        mechanism=InfTDARefined(keep_all_cap=cap, leaves="empirical_bayes", u=u),
+        budget=Budget(given.pop("epsilon", "1"), "1e-8", conversion="tight", shares=given.pop("shares", None)),
+        mechanism=InfTDARefined(keep_all_cap=given.pop("cap", KEEP_ALL_CAP), **options),
         tree=tree,
         acceptance=NO_FAULTS,
+        **given,
     )
+
+
+plan_of = partial(plan_of_world, leaves="empirical_bayes")
 
 
 def counts_of(plan, world):
@@ -108,103 +110,6 @@ def grid_world(width=9, depth_two=7, seed=4):
 GRID = grid_world()
 
 # The release
-
-
-@given(
-    world=worlds(),
-    tree=st.sampled_from(TREES),
-    u=st.sampled_from(DIALS),
-    epsilon=st.sampled_from(["1e-6", "0.1", "1", "10", "100"]),
-    cap=st.sampled_from([0, 12, KEEP_ALL_CAP]),
-    unit=st.sampled_from(UNITS),
-    noise=st.one_of(
-        st.integers(0, 2**32).map(SeededNoise),
-        st.lists(st.sampled_from([0, 0, 0, 1, -1, 15, -15, FAR, -FAR]), min_size=1, max_size=12).map(ListedNoise),
-    ),
-)
-def test_leaves_are_whole_positive_and_sum_to_their_parents(world, tree, u, epsilon, cap, unit, noise):
-    """Whatever the tree, the dial and the noise; and the levels above are those of Chebyshev leaves."""
-    plan = plan_of(world, tree, u, epsilon, cap, unit)
-    counts = counts_of(plan, world)
-    measurements = MemoryMeasurements()
-    release = run_plan(plan, counts, noise, measurements)
-    levels = refine(plan, published_root(plan, counts.total), release.measured)[0]
-    *_, above, leaves = levels
-    assert table(leaves) == table(release.leaves)
-    assert leaves.trips.dtype == np.int64
-    assert np.all(leaves.trips >= 1)
-    assert np.all(np.diff(plan.tree.first_rank(leaves)) > 0)
-    assert plan.tree.sums_agree(above, leaves)
-    chebyshev = plan_release(
-        world.origin,
-        destination_geography=world.destination,
-        unit=unit,
-        budget=Budget(epsilon, "1e-8", conversion="tight"),
-        mechanism=InfTDARefined(keep_all_cap=cap),
-        tree=tree,
-        acceptance=NO_FAULTS,
-    )
-    others = run_plan(chebyshev, counts, noise, measurements)
-    for mine, other in zip(
-        levels[:-1], refine(chebyshev, published_root(plan, counts.total), others.measured)[0], strict=False
-    ):
-        assert table(mine) == table(other)
-
-
-@given(world=worlds(), tree=st.sampled_from(TREES), cap=st.sampled_from([0, KEEP_ALL_CAP]), u=st.sampled_from(DIALS))
-def test_without_noise_and_with_a_large_budget_the_truth_comes_back(world, tree, cap, u):
-    plan = plan_of(world, tree, u, "10000", cap)
-    assert plan.steps[-1].variance * 2000 < 1
-    release = run_plan(plan, counts_of(plan, world), no_noise(), MemoryMeasurements())
-    true = {pair: trips for pair, trips in world.flows.items() if trips}
-    assert world.areas_of(plan.tree, release.leaves) == true
-
-
-@pytest.mark.parametrize(("tree", "cap"), [("destination", KEEP_ALL_CAP), ("origin", 0)])
-def test_the_same_noise_gives_the_same_leaves_for_any_pieces_and_threads(monkeypatch, tree, cap):
-    plan = plan_of(GRID, tree, cap=cap, epsilon="0.5")
-    counts = counts_of(plan, GRID)
-    noise = ListedNoise([int((k * k * 7919) % 61) - 30 for k in range(997)])
-    found = []
-    for chunk, threads in [(1 << 18, "1"), (1 << 18, "2"), (100, "1"), (100, "2"), (1, "3"), (1 << 18, "1")]:
-        monkeypatch.setattr(flow_tree, "CHILDREN_AT_ONCE", chunk)
-        monkeypatch.setenv("OD_THREADS", threads)
-        found.append(table(run_plan(plan, counts, noise, MemoryMeasurements()).leaves))
-    assert len(found[0]) > 100
-    assert all(leaves == found[0] for leaves in found)
-
-
-@pytest.mark.parametrize("tree", TREES)
-def test_rows_and_bins_lower_the_error_of_flows_between_places_of_different_size(tree):
-    """Mean of 12 releases: the total error is below that of Chebyshev leaves by more than a twentieth.
-
-    The noise is fixed, so that the test does not fail by chance.
-    """
-    plan = plan_of(GRID, tree, epsilon="0.5")
-    plain = plan_release(
-        GRID.origin,
-        unit=UNITS[0],
-        budget=Budget("0.5", "1e-8", conversion="tight"),
-        mechanism=InfTDARefined(),
-        tree=tree,
-        acceptance=NO_FAULTS,
-    )
-    rows, chebyshev = errors(GRID, [plan, plain])
-    assert rows < 0.95 * chebyshev
-
-
-def errors(world, plans):
-    """The total error of the leaves under each plan, over 12 releases with fixed noise."""
-    counts = counts_of(plans[0], world)
-    exact = plan_of(world, plans[0].tree.order, epsilon="10000")
-    truth = dense(exact, run_plan(exact, counts, no_noise(), MemoryMeasurements()))
-    return [
-        sum(
-            np.abs(dense(plan, run_plan(plan, counts, SeededNoise(seed), MemoryMeasurements())) - truth).sum()
-            for seed in range(12)
-        )
-        for plan in plans
-    ]
 
 
 def leaves_of_the_rule(plan, measurement, totals):
@@ -277,13 +182,16 @@ def leaves_of_the_rule(plan, measurement, totals):
 def test_leaves_are_those_of_the_rule(monkeypatch, tree, cap, epsilon, u):
     """Real numbers found in another way: some may be rounded to another side, and which of two equal cells is first."""
     monkeypatch.setattr(empirical_bayes, "_LEAST_CELLS", 40)
-    plan = plan_of(GRID, tree, u, epsilon, cap)
+    plan = plan_of(GRID, tree, u=u, epsilon=epsilon, cap=cap)
     counts = counts_of(plan, GRID)
     sigma = float(plan.steps[-1].variance) ** 0.5
     far = np.random.default_rng(1).normal(0, sigma, 997) * np.where(np.arange(997) % 40, 1, 4)
     noise = SeededNoise(1) if cap else ListedNoise(np.rint(far).astype(int).tolist())
     release = run_plan(plan, counts, noise, MemoryMeasurements())
-    *_, above, leaves = refine(plan, published_root(plan, counts.total), release.measured)[0]
+    root = published_root(plan, counts.total)
+    *_, above, leaves = levels = refine(plan, root, release.measured)[0]
+    least_squares = refine(plan_of_world(GRID, tree, epsilon=epsilon, cap=cap), root, release.measured)[0]
+    assert [*map(table, levels[:-1])] == [*map(table, least_squares[:-1])]
     mine, other = (0, 1) if plan.tree.refines_origin(plan.tree.depth) else (1, 0)
     totals = {(row[mine], row[other]): row[2] for row in table(above)}
     areas = (plan.tree.origin, plan.tree.destination)[mine].parents[-1]
@@ -295,38 +203,10 @@ def test_leaves_are_those_of_the_rule(monkeypatch, tree, cap, epsilon, u):
     assert sum(by > 0 for by in different.values()) <= 20
 
 
-@given(world=worlds(), tree=st.sampled_from(TREES), cap=st.sampled_from([0, KEEP_ALL_CAP]), seed=st.integers(0, 99))
-def test_rows_are_sums_of_all_measured_cells_of_an_area(world, tree, cap, seed):
-    plan = plan_of(world, tree, cap=cap)
-    measured = run_plan(plan, counts_of(plan, world), SeededNoise(seed), MemoryMeasurements()).measured[-1]
-    if measured.parents is None:
-        return
-    level = measured.parents.level + 1
-    side = 0 if plan.tree.refines_origin(level) else 1
-    geography = (plan.tree.origin, plan.tree.destination)[side]
-    sums, cells = np.zeros((2, geography.size(plan.tree.level_pair(level)[side])), dtype=np.int64)
-    for pairs, noisy in measured.pieces(plan):
-        area = geography.ancestors(plan.tree.level_pair(level)[side])[(pairs.origin, pairs.destination)[side]]
-        np.add.at(sums, area, noisy)
-        np.add.at(cells, area, 1)
-    rows = leaf_rows(plan, measured)
-    assert (rows.sums.tolist(), rows.cells.tolist()) == (sums.tolist(), cells.tolist())
-
-
 def dense(plan, release):
     full = np.zeros((len(plan.tree.origin.zones), len(plan.tree.destination.zones)), dtype=np.int64)
     full[release.leaves.origin, release.leaves.destination] = release.leaves.trips
     return full
-
-
-def test_a_larger_dial_makes_fewer_cells():
-    counts = counts_of(plan_of(GRID), GRID)
-    cells = []
-    for u in ("0.1", "1", "3", "100"):
-        release = run_plan(plan_of(GRID, u=u, epsilon="0.5"), counts, SeededNoise(3), MemoryMeasurements())
-        cells.append(len(release.leaves))
-    assert cells == sorted(cells, reverse=True)
-    assert cells[0] > 1.5 * cells[-1]
 
 
 def test_values_beyond_the_limit_are_refused():
@@ -404,17 +284,6 @@ def test_expectation_maximisation_is_the_textbooks(seed, variance, iterations):
     assert np.allclose(deviation**2, ((n[:, None] - mean) ** 2 * chances).sum(axis=0), atol=1e-9)
 
 
-def test_expectation_maximisation_finds_the_distribution():
-    """A mixture of 0 and one other count, from its exact expected counts: most mass goes to these two."""
-    noise = GridNoise.of(Fraction(4))
-    counts = np.rint(1e9 * (0.8 * noise.likelihood[0] + 0.2 * noise.likelihood[15])).astype(np.int64)
-    start = np.append(0.5, np.full(len(noise.likelihood) - 1, 0.5 / (len(noise.likelihood) - 1)))
-    found = _maximised(noise.likelihood, np.ascontiguousarray(noise.likelihood.T), counts, start, 3000)
-    assert found[0] == pytest.approx(0.8, abs=0.01)
-    assert found[14:17].sum() == pytest.approx(0.2, abs=0.01)
-    assert found.sum() == pytest.approx(1)
-
-
 FAMILIES = st.integers(1, 6).flatmap(
     lambda size: st.tuples(
         st.lists(st.floats(0, 50), min_size=size, max_size=size),
@@ -441,24 +310,6 @@ def test_the_projection_is_the_nearest_point_of_its_sum(family):
             if np.all(w >= -1e-12):
                 best = min(best, ((w - mean) ** 2 / deviation).sum())
     assert ((found - mean) ** 2 / deviation).sum() == pytest.approx(best, rel=1e-6, abs=1e-9)
-
-
-@pytest.mark.parametrize("seed", range(8))
-def test_the_projection_is_that_of_a_general_solver(seed):
-    random = np.random.default_rng(seed)
-    mean, deviation, total = random.exponential(9, 12), random.uniform(0.2, 9, 12), float(random.integers(1, 150))
-    found = mean.copy()
-    project_to_total(found, deviation, total)
-    solved = minimize(
-        lambda w: ((w - mean) ** 2 / deviation).sum(),
-        np.full(12, total / 12),
-        jac=lambda w: 2 * (w - mean) / deviation,
-        bounds=[(0, None)] * 12,
-        constraints={"type": "eq", "fun": lambda w: w.sum() - total, "jac": lambda _: np.ones(12)},
-        method="SLSQP",
-        options={"maxiter": 1000, "ftol": 1e-14},
-    )
-    assert np.allclose(found, solved.x, atol=1e-3)
 
 
 def lumped(w, least, lump):
@@ -503,30 +354,6 @@ def test_what_real_numbers_lose_goes_to_the_largest():
     trips = np.empty(3, dtype=np.int64)
     round_in_lumps(np.array([5.0, 90.0, 7.0]), 99, 1.0, 1, trips)
     assert trips.tolist() == [5, 87, 7]
-
-
-def test_prior_means_follow_the_rows_without_the_cell_itself():
-    """Two cells, with two others each in their rows that sum to 30 and 10: without noise, with some, and alone."""
-    noisy, sums, cells, mean = np.array([0, 7, 5]), np.array([37, 15]), np.array([3, 3]), np.empty(2)
-    _prior_means(noisy, 1, 2, 0, 8, sums, cells, 1e-9, mean)
-    assert mean == pytest.approx([6, 2])
-    _prior_means(noisy, 1, 2, 0, 8, sums, cells, 20 / math.sqrt(2), mean)
-    assert mean == pytest.approx([8 * 40 / 60, 8 * 20 / 60])
-    _prior_means(noisy, 1, 2, 0, 8, noisy[1:], np.array([1, 1]), 3.0, mean)
-    assert mean.tolist() == [4, 4]
-
-
-@pytest.mark.parametrize(
-    ("noisy", "table_mean", "expected"),
-    [([30, 0], 0.0, [10, 0]), ([0, 150], 100.0, [20, 150]), ([-50, 60], 0.0, [0, 40])],
-)
-def test_a_posterior_mean_stays_within_two_sigma_of_its_cell(noisy, table_mean, expected):
-    """A distribution of one count that is far from x, which is of sigma 10; beyond 100, x stands for itself."""
-    one, two, trips = np.ones(1, dtype=np.int64), np.ones(2, dtype=np.int64), np.empty(2, dtype=np.int64)
-    means, deviations, bin_of = np.full((1, 181), table_mean), np.full((1, 181), 1.0), np.zeros(24, dtype=np.int64)
-    family = np.array(noisy), np.array([0, 2]), 0 * one, np.array([sum(expected)]), two, two
-    _share_out(*family, 10.0, 1, -80, bin_of, means, deviations, 1.0, 1, trips)
-    assert trips.tolist() == expected
 
 
 @given(cells=st.lists(st.sampled_from([0, 1, 30, 399, 400, 5000]), min_size=24, max_size=24))

@@ -129,59 +129,6 @@ def test_a_series_near_the_limit_keeps_its_rule():
     assert settled > 190
 
 
-def test_two_rules_that_are_nearly_equal_do_not_alternate():
-    random, free, kept = np.random.default_rng(4), 0, 0
-    for _ in range(100):
-        both = 0.06 + 0.01 * random.standard_normal((12, 2))
-        each = [losses({WEAK: one, STRONG: other}) for one, other in both]
-        free += flips([one.best(LEAST_SQUARES) for one in each])
-        kept += flips(rules_of(each))
-    assert free / 100 > 4
-    assert kept / 100 < 0.2
-
-
-def test_a_rule_at_the_limit_of_false_discoveries_is_kept():
-    random, free, kept = np.random.default_rng(5), 0, 0
-    for _ in range(100):
-        each = [losses({STRONG: 0.06}, {STRONG: 1.1 + 0.03 * random.standard_normal()}) for _ in range(12)]
-        free += flips([one.best(LEAST_SQUARES) for one in each])
-        kept += flips(rules_of(each))
-    assert free / 100 > 4
-    assert kept / 100 < 1
-
-
-@pytest.mark.parametrize(
-    ("first", "shown", "then"),
-    [
-        (LEAST_SQUARES, losses({STRONG: 0.02}), STRONG),
-        (STRONG, losses({STRONG: 0.05, WEAK: 0.07}), WEAK),
-        (STRONG, losses({STRONG: -0.02}), LEAST_SQUARES),
-        (STRONG, losses({STRONG: 0.06}, {STRONG: 1.3}), LEAST_SQUARES),
-        (STRONG, losses({STRONG: 0.06, WEAK: 0.05}, harm={STRONG: 1.5}), WEAK),
-    ],
-    ids=["gain", "other gain", "loss", "false discoveries", "harm"],
-)
-def test_clear_evidence_changes_the_rule_once(first, shown, then):
-    rules = rules_of([shown] * 12, first)
-    assert rules[0] == first
-    assert rules[-1] == then
-    assert flips(rules) == 1
-
-
-def test_a_rule_is_refused_later_than_it_would_be_taken():
-    """By harm of 2.5 standard deviations in four releases together, and then of 3.5."""
-    for score, then in ((2.5, STRONG), (3.5, LEAST_SQUARES)):
-        evidence = Evidence.of(losses({STRONG: 0.2}, harm={STRONG: score / 2}))
-        pooled = evidence + evidence + evidence + evidence
-        assert pooled.rule_after(STRONG) == then
-        assert pooled.rule_after(LEAST_SQUARES) == LEAST_SQUARES
-
-
-def test_a_rule_that_is_refused_is_not_taken_however_much_it_saves():
-    each = [losses({STRONG: 0.3, WEAK: 0.3}, {STRONG: 1.2}, {WEAK: 2.5})] * 12
-    assert set(rules_of(each)) == {LEAST_SQUARES}
-
-
 @given(st.data())
 def test_the_rule_is_the_one_before_unless_another_saves_more_than_chance(data):
     """Against the same decision in words, with exact numbers."""

@@ -6,6 +6,7 @@ import math
 from fractions import Fraction
 from itertools import product
 from random import Random
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,18 +14,14 @@ import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from od_core import Budget, Geography, OdError, PrivacyUnit, open_release, release_flows
+from od_core import Budget, Geography, OdError, PrivacyUnit, release_flows
 from od_core.flows import interval_ends
 from od_core.flows.estimation import fitted_tree, intervals
 from od_core.flows.interval_ends import lower_bound, upper_bound
 from od_core.flows.mechanisms import MECHANISMS, InfTDARefined
-from od_core.flows.publishing.kind import FLOWS
 from od_core.publication import columns
 from tests.od_core.doubles import ListedNoise, SeededLaplace, SeededNoise, no_noise
-from tests.od_core.oracles.intervals import DROPPING, KEEPING, Case, case_of, inside, made, meets, within
-from tests.od_core.publication.examples import KEY, facts
-from tests.od_core.publication.examples import KINDS as PUBLISHED
-from tests.od_core.publication.examples import release as published
+from tests.od_core.oracles.intervals import DROPPING, KEEPING, Case, case_of, made, meets, within
 from tests.statistical.laws import probabilities
 
 RANDOMS = st.randoms(use_true_random=True)
@@ -32,11 +29,11 @@ DEVIATIONS = 1.6448536269514722
 ALL_MECHANISMS = [*KEEPING, *DROPPING]
 
 
-def bounds_at(case: Case, o_level: int, d_level: int) -> dict:
+def bounds_at(case: Case, o_level: int, d_level: int, release: Any = None) -> dict:
     """(lower, upper) of every public pair of two levels, by its areas, before the released value is taken in."""
     origins, destinations = case.areas(0, o_level), case.areas(1, d_level)
     pairs = np.array(list(product(range(len(origins)), range(len(destinations)))), dtype=np.int32)
-    bounds = case.release.intervals.of_cells(o_level, d_level, pairs[:, 0], pairs[:, 1])
+    bounds = (release or case.release).intervals.of_cells(o_level, d_level, pairs[:, 0], pairs[:, 1])
     areas = [(origins[o], destinations[d]) for o, d in pairs]
     return dict(zip(areas, zip(*(b.tolist() for b in bounds), strict=True), strict=True))
 
@@ -53,7 +50,7 @@ def summed(case: Case, origins, destinations) -> tuple[int, int]:
 def assert_is_interval(found: tuple[int, int], estimate: float, variance: float) -> None:
     """Whole numbers of at least 0 that lie within 1.645 deviations and one half, and all those within 1.645."""
     lower, upper = found
-    width, error = DEVIATIONS * variance**0.5, 1e-7 * (1 + abs(estimate)) + 1e-6 * variance**0.5
+    width, error = DEVIATIONS * variance**0.5, 1e-6 * (1 + abs(estimate)) + 1e-5 * variance**0.5
     inner = math.ceil(estimate - width + error), math.floor(estimate + width - error)
     outer = math.ceil(estimate - width - 0.5 - error), math.floor(estimate + width + 0.5 + error)
     assert max(0, outer[0]) <= lower <= max(0, inner[0])
@@ -134,16 +131,6 @@ def _is_below(pair, other) -> bool:
 
 
 @given(random=RANDOMS)
-def test_a_cell_and_the_sum_over_its_zones_have_one_interval(random: Random):
-    case = case_of(random, KEEPING, most_pairs=36, most_trips=random.choice([2, 1000]))
-    for o_level, d_level in case.level_pairs():
-        for (origin, destination), found in bounds_at(case, o_level, d_level).items():
-            origins = [case.origins[k] for k in inside(origin, case.origins)]
-            destinations = [case.destinations[k] for k in inside(destination, case.destinations)]
-            assert summed(case, origins, destinations) == pytest.approx(found, abs=0)
-
-
-@given(random=RANDOMS)
 def test_tables_hold_every_public_pair_with_what_was_released_inside(random: Random):
     """All pairs up to the limit, above it those with trips alone, of the same bounds; what is 0 then has a bound.
 
@@ -188,23 +175,6 @@ def test_neither_the_size_of_the_pieces_nor_the_threads_change_a_number(random: 
             case.release.__dict__.pop("intervals", None)
             found.append([bounds_at(case, *levels) for levels in case.level_pairs()])
     assert found[1:] == found[:1] * 3
-
-
-@pytest.mark.representatives("unbounded origin tree", "unknown zones")
-@pytest.mark.parametrize("kind", PUBLISHED)
-def test_a_release_read_back_has_the_same_intervals(tmp_path, kind):
-    """From the database; certified noise, other destinations, unknown zones, no trips."""
-    release = published(kind)
-    FLOWS.store(tmp_path / "release.duckdb", release, KEY, facts(release))
-    back = open_release(tmp_path / "release.duckdb")
-    for o_level, d_level in product(["all", "region", "county", "zone"], repeat=2):
-        table = release.flows_at(o_level, d_level, interval=True)
-        pd.testing.assert_frame_equal(back.flows_at(o_level, d_level, interval=True), table)
-        assert back.zero_bound(o_level, d_level) == release.zero_bound(o_level, d_level)
-    zones = release.plan.tree.origin.zones[1::2], release.plan.tree.destination.zones[::2]
-    assert back.trips_between("zone", zones[0], "zone", zones[1]) == release.trips_between(
-        "zone", zones[0], "zone", zones[1]
-    )
 
 
 # -- the exact law ---------------------------------------------------------------------------------------------------
@@ -266,18 +236,6 @@ def test_estimates_between_whole_numbers_are_covered_by_the_exact_law(name):
             share, exists = covered(trips, errors, chances, float(np.square(weights).sum()) * sigma**2)
             assert exists
             assert share >= 0.9 - 1e-9
-
-
-@pytest.mark.parametrize("deviations", [0.8 * DEVIATIONS, 1.05 * DEVIATIONS])
-def test_the_enumeration_tells_other_widths(monkeypatch, deviations):
-    """Narrower intervals miss; wider ones hold more than nine tenths and a half percent where sigma is large."""
-    half_width = interval_ends.half_width
-    monkeypatch.setattr(
-        interval_ends, "half_width", lambda estimate, variance, _=0: half_width(estimate, variance, deviations)
-    )
-    errors, chances = law_of([1], 50.0)
-    share = covered(10**6, errors, chances, 2500.0)[0]
-    assert share < 0.85 if deviations < DEVIATIONS else share > 0.91
 
 
 def test_intervals_are_no_wider_than_they_must_be():
@@ -345,21 +303,6 @@ def test_a_large_public_total_stays_the_only_number():
     assert (widths["upper"] - widths["lower"]).max() <= 100
 
 
-def test_a_true_three_that_is_released_as_nothing_is_within():
-    """A released 0 says "at most k": no interval is [0, 0] where there is noise of more than a trip."""
-    case = made(
-        FEW,
-        FEW,
-        np.full((3, 3), 3),
-        mechanism=InfTDARefined(),
-        budget=Budget(epsilon=1, delta=1e-8),
-        noise=SeededNoise(4),
-    )
-    table = case.release.flows_at("level_2", "level_2", interval=True)
-    assert (table["trips"] == 0).any()
-    assert (table["upper"] >= 3).all()
-
-
 @pytest.fixture(scope="module")
 def small() -> Case:
     """Of three zones, with noise."""
@@ -406,15 +349,6 @@ def test_sums_over_areas_a_user_names(small):
 def test_what_is_not_there_is_named(small, asked, code):
     with pytest.raises(OdError, match=code):
         small.release.trips_between(*asked)
-
-
-def test_levels_that_are_not_there_are_named(small):
-    for ask in (
-        lambda: small.release.flows_at("all", "town", interval=True),
-        lambda: small.release.zero_bound("town", "all"),
-    ):
-        with pytest.raises(OdError, match=r"OD-LEVEL-UNKNOWN.*all, level_1, level_2"):
-            ask()
 
 
 def test_what_has_no_intervals_says_so(small, monkeypatch):

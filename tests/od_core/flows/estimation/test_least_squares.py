@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from random import Random
 
 import numpy as np
@@ -11,8 +10,6 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from od_core.flows.estimation.least_squares import least_squares
-from od_core.flows.estimation.levels import Measurement
-from od_core.ledger.measurements import NoisyVector
 from tests.od_core.oracles.intervals import DROPPING, KEEPING, Case, case_of
 
 RANDOMS = st.randoms(use_true_random=True)
@@ -50,44 +47,3 @@ def test_every_node_has_the_estimate_and_the_variance_of_linear_algebra(mechanis
     assert levels[0].nodes.level == (
         plan.steps[0].level if not plan.publishes_total and len(levels) == len(plan.steps) else 0
     )
-
-
-@given(random=RANDOMS)
-def test_where_all_are_kept_children_sum_to_their_parent(random: Random):
-    """The exact total is not touched; and what lies below a range of parents is found by position."""
-    case = case_of(random, KEEPING)
-    levels = fitted(case)
-    for above, below in pairwise(levels):
-        assert above.divided.tolist() == list(range(len(above.nodes)))
-        sums = np.add.reduceat(below.estimate, below.offsets[:-1])
-        np.testing.assert_allclose(sums, above.estimate, atol=1e-6 * (1 + np.abs(below.estimate).sum()))
-        first = random.randrange(len(above.nodes))
-        last = random.randint(first + 1, len(above.nodes))
-        part, whole = below.below(first, last), slice(below.offsets[first], below.offsets[last])
-        assert part.estimate.tolist() == below.estimate[whole].tolist()
-        assert part.siblings.tolist() == below.siblings[first:last].tolist()
-        assert part.offsets.tolist() == (below.offsets[first : last + 1] - below.offsets[first]).tolist()
-        assert (part.divided + below.offsets[first]).tolist() == [
-            k for k in below.divided.tolist() if whole.start <= k < whole.stop
-        ]
-    if case.release.plan.publishes_total:
-        assert (levels[0].estimate.tolist(), levels[0].variance.tolist()) == ([float(case.trips)], [0.0])
-
-
-def test_the_variance_is_that_of_a_sum_with_the_weights_of_the_estimate():
-    """It is linear in the noisy values: noise in one cell at a time gives their weights."""
-    case = case_of(Random(5), [KEEPING[0]], budget={"epsilon": 1}, least_trips=5)  # noqa: S311
-    plan, measured = case.release.plan, case.release.measured
-    base = fitted(case)
-    total = [np.zeros(len(level.nodes)) for level in base]
-    for number, m in enumerate(measured):
-        for cell in range(len(m.noisy)):
-            values = m.noisy.values().copy()
-            values[cell] += 1000
-            changed = list(measured)
-            changed[number] = Measurement(m.step, m.parents, NoisyVector.in_memory([values]))
-            moved = least_squares(plan, case.trips, changed)
-            for k, level in enumerate(moved):
-                total[k] += float(m.step.variance) * ((level.estimate - base[k].estimate) / 1000) ** 2
-    for level, expected in zip(base, total, strict=True):
-        np.testing.assert_allclose(level.variance, expected, rtol=1e-8, atol=1e-9)

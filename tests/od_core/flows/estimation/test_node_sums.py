@@ -91,65 +91,6 @@ def test_sums_apart_for_every_area_are_the_sums_one_by_one(random: Random):
     assert found == len(estimates.estimate)
 
 
-@given(areas=st.lists(st.integers(1, 3), min_size=1, max_size=6), data=st.data())
-def test_what_is_joined_keeps_its_place(areas, data):
-    values = np.arange(6.0 * sum(areas)).reshape(6, -1)
-    ends = np.concatenate([[0], np.cumsum(areas)])
-    cut = data.draw(st.integers(0, len(areas)))
-    pieces = [
-        NodeSums(ends[: cut + 1], values[:, : ends[cut]]),
-        NodeSums(ends[cut:] - ends[cut], values[:, ends[cut] :]),
-    ]
-    joined = NodeSums.joined(pieces)
-    assert (joined.offsets.tolist(), joined.values.tolist()) == (ends.tolist(), values.tolist())
-
-
-@given(random=RANDOMS, dropping=st.booleans())
-def test_over_divided_children_sums_are_what_the_formula_says(random: Random, dropping: bool):
-    """Each child overlaps the areas of the child before it, or those that follow; some children are dropped."""
-    rows = 6 if dropping else 3
-    families = [[random.random() < 0.5 or not dropping for _ in range(random.randint(1, 3))] for _ in range(3)]
-    kept = [one for family in families for one in family]
-    spans = []
-    for family in families:
-        at, width = 100 * random.randint(0, 3), random.randint(1, 3)
-        for _ in family:
-            spans.append((at, width))
-            if random.random() < 0.5:  # the next child overlaps other areas; else, the same
-                at, width = at + width, random.randint(1, 3)
-    own = [random.randint(1, 9) / 4 for _ in kept]
-    offsets = np.concatenate([[0], np.cumsum([len(family) for family in families])])
-    siblings = np.add.reduceat(own, offsets[:-1])
-    each = [[[random.randint(-8, 8) / 8 for _ in range(rows)] for _ in range(width)] for _, width in spans]
-    unseen = np.array([[0 if is_kept else random.randint(1, 9) for is_kept in kept] for _ in range(3)])
-    level = SimpleNamespace(offsets=offsets, own=np.array(own), siblings=siblings, divided=np.flatnonzero(kept))
-    widths = [width for (_, width), mine in zip(spans, kept, strict=True) if mine]
-    sums = NodeSums(
-        np.concatenate([[0], np.cumsum(widths, dtype=np.int64)]),
-        np.array([sum_ for mine, is_kept in zip(each, kept, strict=True) if is_kept for sum_ in mine])
-        .reshape(-1, rows)
-        .T.copy(),
-    )
-    first, count = np.array(spans).T.copy()
-    above = sums.carried(level, first, count, unseen=unseen.astype(float) if dropping else None)
-    for parent in range(len(families)):
-        children = range(offsets[parent], offsets[parent + 1])
-        last = spans[children[-1]]
-        assert above.offsets[parent + 1] - above.offsets[parent] == sum(last) - spans[children[0]][0]
-        for place in range(above.offsets[parent], above.offsets[parent + 1]):
-            area = spans[children[0]][0] + place - above.offsets[parent]
-            there = [i for i in children if 0 <= area - spans[i][0] < spans[i][1]]
-            below = {i: each[i][area - spans[i][0]] if kept[i] else [0.0] * rows for i in there}
-            follows = sum(below[i][0] * own[i] for i in there)
-            residual = sum(below[i][1] + below[i][0] ** 2 * own[i] for i in there) - follows**2 / siblings[parent]
-            more = [sum(below[i][row] + unseen[row - 3][i] for i in there) for row in range(3, rows)]
-            expected = [
-                *(follows / siblings[parent], max(0, residual)),
-                *(sum(below[i][2] for i in there), *more),
-            ]
-            np.testing.assert_allclose(above.values[:, place], expected, atol=1e-12)
-
-
 def test_sums_of_dropped_children_take_no_memory():
     """Sums of their own would take 960 MB: 200,000 children overlap 100 areas each, and one of them is divided."""
     children, areas = 200_000, 100

@@ -121,16 +121,6 @@ def test_where_nodes_were_dropped_they_are_the_noise_of_the_leaves(random: Rando
         np.testing.assert_allclose(error, expected, atol=1e-9 * (1 + np.abs(found.estimate).max(initial=0)))
 
 
-def test_an_exact_total_is_in_every_replicate() -> None:
-    release = release_of()
-    assert release.plan.publishes_total
-    total = release.leaves.trips.sum()
-    sums = [trips.sum() for trips in release.replicated.tables(20)]
-    np.testing.assert_allclose(sums, total, rtol=1e-12)
-    other = release_of(unit=PrivacyUnit("trip", "unbounded"))
-    assert np.std([trips.sum() for trips in other.replicated.tables(20)]) > 1
-
-
 # The noise
 
 

@@ -5,9 +5,7 @@ The oracle has its own estimates (``conditional``: the solution of normal equati
 
 from __future__ import annotations
 
-from collections import Counter
 from fractions import Fraction
-from itertools import product
 
 import numpy as np
 import pytest
@@ -16,9 +14,7 @@ from numpy.typing import NDArray
 from od_core import Budget, InfTDARefined, OdError, PrivacyUnit, plan_release
 from od_core.flows.estimation.refinement import move_to_profile
 from od_core.flows.plan import ReleasePlan
-from tests.od_core.doubles import SeededNoise
 from tests.od_core.flows.projection.margin_families import BITS, Family, conditional, margin_matrix, noisy_family
-from tests.od_core.oracles.segments import made
 from tests.od_core.strategies import geography_of
 
 ZONES = [("a", "aa"), ("a", "ab"), ("b", "ba"), ("b", "bb")]
@@ -149,22 +145,3 @@ def test_what_cannot_be_done_is_refused(options, code):
     with pytest.raises(OdError, match="segment_profile") as refused:
         planned(**options)
     assert refused.value.code == code
-
-
-def test_segments_that_follow_their_profile_have_less_error_at_every_level():
-    """All pairs of zones have the same division. The noise is the same with and without the option."""
-    zones = [(f"r{k % 6}", f"z{k}") for k in range(30)]
-    modes = {"mode": ["car", "bus", "walk", "bike"]}
-    trips = dict(zip(modes["mode"], (400, 200, 100, 300), strict=True))
-    truth = Counter({(a, b, mode): trips[mode] for a, b, mode in product(zones, zones, modes["mode"])})
-    errors = []
-    for profile in (None, 100):
-        mechanism = InfTDARefined(segment_profile=profile)
-        case = made(zones, zones, modes, truth, noise=SeededNoise(8), mechanism=mechanism, budget={"rho": "1/2000"})
-        errors.append([])
-        for level, pairs in (("level_1", 25), ("level_2", 1)):
-            table = case.release.flows_at(level, level, segment="mode")
-            errors[-1].append((table["trips"] - table["mode"].map(trips) * pairs).abs().sum())
-    unmoved, moved = errors
-    assert moved[0] < 0.8 * unmoved[0]
-    assert moved[1] < 0.5 * unmoved[1]

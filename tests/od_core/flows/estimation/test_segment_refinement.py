@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 from fractions import Fraction
-from itertools import product
 from random import Random
 
 import numpy as np
@@ -16,7 +15,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from od_core import Budget, PrivacyUnit, plan_release, release_flows
+from od_core import Budget, plan_release
 from od_core.flows.estimation import intervals
 from od_core.flows.estimation.least_squares import least_squares
 from od_core.flows.estimation.levels import combined_totals, published_root
@@ -26,11 +25,11 @@ from od_core.flows.release import run_plan
 from od_core.flows.step import CombinedTotals
 from od_core.geography import flow_tree
 from od_core.ledger.measurements import MemoryMeasurements
-from od_core.privacy.neighbours import DEFAULT_ACCEPTANCE, NO_FAULTS
+from od_core.privacy.neighbours import NO_FAULTS
 from od_core.records.counting import count_trips
-from tests.od_core.doubles import ListedNoise, SeededNoise, no_noise
-from tests.od_core.oracles.intervals import UNITS, within
-from tests.od_core.oracles.segments import DROPPING, KEEPING, ROOT, SegmentCase, cells_of, frame_of, made, segment_case
+from tests.od_core.doubles import SeededNoise, no_noise
+from tests.od_core.oracles.intervals import within
+from tests.od_core.oracles.segments import DROPPING, KEEPING, ROOT, SegmentCase, cells_of, frame_of, segment_case
 
 RANDOMS = st.randoms(use_true_random=True)
 MECHANISMS = pytest.mark.parametrize("mechanism", [KEEPING, DROPPING], ids=["all kept", "some dropped"])
@@ -194,53 +193,7 @@ def test_totals_that_are_measured_alone_are_todays_byte_for_byte(mechanism, rand
         assert_same_totals(case.release, alone)
 
 
-class SameSums:
-    """Test double: noise of which the first category has that of the total, and the others none."""
-
-    def __init__(self, noise: ListedNoise, depth: int, categories: list[int]) -> None:
-        self.noise, self.depth, self.categories = noise, depth, [1, *categories]
-
-    def draw(self, variance, number, first, size):
-        query, level = divmod(number, self.depth + 1)
-        categories = self.categories[query]
-        drawn = np.zeros((size // categories, categories), dtype=np.int64)
-        drawn[:, 0] = self.noise.draw(variance, level, first // categories, len(drawn))
-        return drawn.ravel()
-
-
-@pytest.mark.representatives("some dropped")
-@MECHANISMS
-@given(random=RANDOMS, listed=st.lists(st.integers(-9, 9), min_size=1, max_size=12))
-def test_sums_of_segments_that_say_the_same_change_no_total(mechanism, random: Random, listed):
-    """Whatever they weigh: the combination is the noisy total itself, and all precisions grow by one factor."""
-    noise = ListedNoise(listed)
-    unit = random.choice([PrivacyUnit("trip"), PrivacyUnit("trip", "unbounded")])
-    depth = 2 * random.randint(1, 2)
-    origins, destinations = ([(side, f"{side}{k}")[-depth // 2 :] for k in range(3)] for side in "od")
-    segments = {"mode": ["car", "bus", "walk"], "hour": ["am", "pm"]}
-    truth = Counter({cell: random.choice([0, 0, 1, 8]) for cell in product(origins, destinations, *segments.values())})
-    case = made(
-        origins,
-        destinations,
-        segments,
-        truth,
-        noise=SameSums(noise, depth, [3, 2]),
-        mechanism=mechanism,
-        unit=unit,
-        budget={"rho": 1},
-        segment_share=random.choice([None, "1/5", "0.9"]),
-    )
-    assert_same_totals(case.release, without_segments(case, noise))
-
-
 # -- no noise ----------------------------------------------------------------------------------------------------------
-
-TINY = {
-    "one zone": ([("z",)], [("z",)]),
-    "one zone of three levels": ([("a", "b", "z")], [("a", "b", "z")]),
-    "levels of one child": ([("a", "b", "y"), ("a", "b", "z")], [("c", "d", "x"), ("c", "e", "w")]),
-    "unequal": ([("a", "v"), ("b", "w"), ("b", "x")], [("c", "y")]),
-}
 
 
 def assert_is_the_truth(case: SegmentCase) -> None:
@@ -271,55 +224,6 @@ def test_without_noise_the_truth_is_released_at_every_pair_of_levels(mechanism, 
 @given(random=RANDOMS)
 def test_with_a_large_budget_the_truth_is_released_with_shrunk_totals(mechanism, random: Random):
     assert_is_the_truth(segment_case(random, mechanism, noise=no_noise(), budget={"rho": 10**6}, segment_share="1/2"))
-
-
-@pytest.mark.representatives
-@MECHANISMS
-@pytest.mark.parametrize("unit", UNITS[1:4], ids=["exact", "noisy", "users"])
-@pytest.mark.parametrize("zones", TINY)
-def test_without_noise_the_smallest_trees_are_released(mechanism, unit, zones):
-    """One zone, levels of one child; half of them without trips, some for each of two choices."""
-    origins, destinations = TINY[zones]
-    trips = (0, 7)[(list(TINY).index(zones) + UNITS.index(unit) + (mechanism == DROPPING)) % 2]
-    segments = {"mode": ["car", "bus"], "hour": ["am", "noon", "pm"]}
-    cells = list(product(origins, destinations, *segments.values()))
-    truth = Counter(dict.fromkeys(cells[1::2], trips))
-    case = made(
-        origins, destinations, segments, truth, noise=no_noise(), mechanism=mechanism, unit=unit, budget={"rho": 1}
-    )
-    assert_is_the_truth(case)
-    for name, listed in segments.items():
-        lower, upper = case.release.segment_intervals(name).of_cells(0, 0, *np.zeros((2, 1), dtype=np.int32))
-        true = [case.true(ROOT, name, category) for category in listed]
-        assert (lower[0] <= true).all()
-        assert (true <= upper[0]).all()
-
-
-def test_records_are_released_by_segment_as_they_are():
-    """From one row a trip: the records' columns, whose categories that are not listed go to the unknown one."""
-    origins = destinations = [("a", "aa"), ("a", "ab"), ("b", "ba")]
-    segments = {"mode": ["car", "bus", "else"]}
-    rows = [("aa", "ba", "car"), ("aa", "ba", "car"), ("aa", "ba", "horse"), ("ba", "ba", "bus"), ("ba", "aa", "else")]
-    frame = frame_of(Counter(), segments).drop(columns="trips").reindex(range(len(rows)))
-    frame[["origin", "destination", "mode"]] = rows
-    case = made(origins, destinations, segments, Counter(), noise=no_noise(), budget={"rho": 1})
-    release = release_flows(
-        frame,
-        case.tree.origin,
-        unit=UNITS[0],
-        budget=Budget(rho=1, delta=1e-8),
-        segments=segments,
-        segment_unknown={"mode": "else"},
-        fault_threshold=DEFAULT_ACCEPTANCE.fault_threshold,
-        noise=no_noise(),
-    )
-    found = release.flows_at("level_2", "level_2", segment="mode")
-    assert sorted(row for row in found.to_numpy().tolist() if row[-1]) == [
-        ["aa", "ba", "car", 2],
-        ["aa", "ba", "else", 1],
-        ["ba", "aa", "else", 1],
-        ["ba", "ba", "bus", 1],
-    ]
 
 
 # -- pieces and threads ------------------------------------------------------------------------------------------------

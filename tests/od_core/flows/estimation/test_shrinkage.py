@@ -5,41 +5,33 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from itertools import pairwise, product
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from scipy.optimize import brentq
 from scipy.stats import norm
 
-from od_core import Budget, OdError, plan_release
+from od_core import OdError
 from od_core.flows.estimation import families
-from od_core.flows.estimation import levels as noisy_levels
 from od_core.flows.estimation.families import families_of, gravity_shares, trips_of_nodes
 from od_core.flows.estimation.least_squares import least_squares
 from od_core.flows.estimation.shrinkage import Rule, descend, shrink
-from od_core.flows.mechanisms import KEEP_ALL_CAP, InfTDARefined
+from od_core.flows.mechanisms import InfTDARefined
 from od_core.flows.release import run_plan
 from od_core.geography.flow_tree import Nodes
 from od_core.ledger.measurements import MemoryMeasurements
-from od_core.privacy.neighbours import NO_FAULTS
-from tests.od_core.doubles import ListedNoise, SeededNoise, no_noise
+from tests.od_core.doubles import SeededNoise, no_noise
 from tests.od_core.flows.estimation.test_empirical_bayes import (
     GRID,
-    UNITS,
-    assert_equal_for_any_pieces_and_threads,
-    assert_whole_and_consistent,
     counts_of,
     dense,
-    errors,
     lumped,
+    plan_of_world,
     table,
 )
-from tests.od_core.strategies import TREES, World, worlds
-
-FAR = 2**32
+from tests.od_core.strategies import World
 
 
 def gravity_world(seed=4):
@@ -56,77 +48,14 @@ def gravity_world(seed=4):
 
 GRAVITY = gravity_world()
 
-
 LEAVES = ({}, {"leaves": "empirical_bayes", "u": "1"})
 """Further options: deviations are normal, or a mixture whose small numbers are given in lumps."""
 
 
-def plan_of(world, tree="destination", estimate="shrunk", epsilon="1", cap=KEEP_ALL_CAP, unit=UNITS[0], **options):
-    return plan_release(
-        world.origin,
-        destination_geography=world.destination,
-        unit=unit,
-        budget=Budget(epsilon, "1e-8", conversion="tight"),
-        mechanism=InfTDARefined(keep_all_cap=cap, estimate=estimate, **options),
-        tree=tree,
-        acceptance=NO_FAULTS,
-    )
+plan_of = partial(plan_of_world, estimate="shrunk")
 
 
 # The release
-
-
-@pytest.mark.usefixtures("small_levels_learn")
-@given(
-    world=worlds(),
-    tree=st.sampled_from(TREES),
-    epsilon=st.sampled_from(["1e-6", "0.1", "1", "10", "100"]),
-    cap=st.sampled_from([0, 12, KEEP_ALL_CAP]),
-    unit=st.sampled_from(UNITS),
-    leaves=st.sampled_from(LEAVES),
-    noise=st.one_of(
-        st.integers(0, 2**32).map(SeededNoise),
-        st.lists(st.sampled_from([0, 0, 0, 1, -1, 15, -15, FAR, -FAR]), min_size=1, max_size=12).map(ListedNoise),
-    ),
-)
-def test_every_level_is_whole_and_positive_and_sums_to_the_level_above(world, tree, epsilon, cap, unit, leaves, noise):
-    plan = plan_of(world, tree, epsilon=epsilon, cap=cap, unit=unit, **leaves)
-    counts = counts_of(plan, world)
-    release = run_plan(plan, counts, noise, MemoryMeasurements())
-    assert_whole_and_consistent(plan, counts, release)
-
-
-@pytest.mark.usefixtures("small_levels_learn")
-@given(
-    world=worlds(),
-    tree=st.sampled_from(TREES),
-    cap=st.sampled_from([0, KEEP_ALL_CAP]),
-    leaves=st.sampled_from(LEAVES),
-)
-def test_without_noise_and_with_a_large_budget_the_truth_comes_back(world, tree, cap, leaves):
-    plan = plan_of(world, tree, epsilon="10000", cap=cap, **leaves)
-    release = run_plan(plan, counts_of(plan, world), no_noise(), MemoryMeasurements())
-    assert world.areas_of(plan.tree, release.leaves) == {pair: trips for pair, trips in world.flows.items() if trips}
-
-
-@pytest.mark.representatives
-@pytest.mark.parametrize("leaves", LEAVES, ids=["normal", "mixture"])
-@pytest.mark.parametrize(("tree", "cap"), [("destination", KEEP_ALL_CAP), ("origin", 0)])
-def test_the_same_noise_gives_the_same_leaves_for_any_pieces_and_threads(monkeypatch, tree, cap, leaves):
-    plan = plan_of(GRID, tree, cap=cap, epsilon="0.5", **leaves)
-    assert_equal_for_any_pieces_and_threads(monkeypatch, plan, counts_of(plan, GRID))
-
-
-@pytest.mark.parametrize("tree", TREES)
-def test_it_lowers_the_error_where_zones_and_return_trips_explain_the_flows(tree):
-    """Mean of 12 releases: the total error of the leaves is below that of least squares by more than a twentieth.
-
-    The noise is fixed, so that the test does not fail by chance.
-    """
-    shrunk, plain = errors(
-        GRAVITY, [plan_of(GRAVITY, tree, estimate, "0.5") for estimate in ("shrunk", "least_squares")]
-    )
-    assert shrunk < 0.95 * plain
 
 
 @pytest.mark.slow
@@ -166,26 +95,6 @@ def test_an_empty_earlier_table_is_none():
     fitted = least_squares(plan, counts.total, release.measured)
     nothing = Nodes(plan.tree.depth, *(np.empty(0, np.int32),) * 2, np.empty(0, np.int64))
     assert table(leaves_of(plan, fitted, nothing)) == table(leaves_of(plan, fitted, None))
-
-
-def test_values_beyond_the_limit_are_refused():
-    plan = plan_of(GRID)
-    with pytest.raises(OdError, match="OD-REFINEMENT-OVERFLOW"):
-        run_plan(plan, counts_of(plan, GRID), ListedNoise([2**58, -(2**58)]), MemoryMeasurements())
-
-
-def test_a_level_beyond_the_memory_is_refused_before_it_is_drawn(monkeypatch):
-    plan, kept = plan_of(GRID), MemoryMeasurements()
-    leaves = plan.tree.cells(plan.tree.depth)
-    monkeypatch.setattr(noisy_levels, "memory", lambda: 150 * leaves - 1)
-    with pytest.raises(
-        OdError, match=f"OD-PARTS-NEEDED: level 4 has {leaves:,} values in 1 table, .* without estimate"
-    ):
-        run_plan(plan, counts_of(plan, GRID), SeededNoise(1), kept)
-    assert {step.level for step in plan.steps if step.number in kept._noisy} == {1, 2, 3}
-    run_plan(plan_of(GRID, estimate="least_squares"), counts_of(plan, GRID), SeededNoise(1), MemoryMeasurements())
-    monkeypatch.setattr(noisy_levels, "memory", lambda: 150 * leaves)
-    run_plan(plan, counts_of(plan, GRID), SeededNoise(1), MemoryMeasurements())
 
 
 # Against plain NumPy
@@ -488,14 +397,6 @@ def test_levels_too_small_to_learn_from_leave_least_squares_as_they_are(monkeypa
 
 
 # The option
-
-
-def test_the_option_is_read_back_from_text_and_tells_plans_apart():
-    shrunk = InfTDARefined(estimate="shrunk")
-    assert shrunk.options == {"order": "ascending", "keep_all_cap": "5000000", "estimate": "shrunk"}
-    assert InfTDARefined(**shrunk.options) == shrunk != InfTDARefined()
-    assert "estimate" not in InfTDARefined().options
-    assert plan_of(GRID).digest != plan_of(GRID, estimate="least_squares").digest
 
 
 def test_what_it_cannot_be_combined_with_is_refused():

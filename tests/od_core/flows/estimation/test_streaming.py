@@ -9,14 +9,12 @@ import pytest
 
 from od_core import Budget, InfTDA, PrivacyUnit, plan_release, release_flows
 from od_core.flows.estimation.levels import estimate, published_root
-from od_core.flows.estimation.refinement import refine
-from od_core.flows.mechanisms import KEEP_ALL_CAP, InfTDARefined
 from od_core.flows.release import run_plan
 from od_core.geography import flow_tree
 from od_core.ledger import measurements as noisy_vector
 from od_core.ledger.confidential import ConfidentialFolder
 from od_core.ledger.ledger import Ledger
-from od_core.ledger.measurements import MemoryMeasurements, begin_release
+from od_core.ledger.measurements import begin_release
 from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.budget import Cap
 from od_core.privacy.domain import PrivacyDomain
@@ -63,29 +61,6 @@ def test_the_same_noise_gives_the_same_files_for_any_pieces_and_threads(
             assert getattr(nodes, column).tolist() == getattr(release.leaves, column).tolist()
         leaves = release.leaves.origin, release.leaves.destination, release.leaves.trips
         found.add((*digests, *(column.tobytes() for column in leaves)))
-    assert len(found) == 1
-
-
-@pytest.mark.representatives("0")
-@pytest.mark.parametrize("cap", [0, KEEP_ALL_CAP])
-def test_the_refinement_is_the_same_for_any_pieces_and_threads(monkeypatch, flights, airport_geography, cap):
-    """Every level of it, with and without the nodes that the first pass puts at 0."""
-    noise = ListedNoise([int((k * k * 7919) % 9) - 4 for k in range(997)])
-    budget, mechanism = Budget(epsilon=1, delta="1e-8"), InfTDARefined(keep_all_cap=cap)
-    plan = plan_release(
-        airport_geography, unit=PrivacyUnit("trip"), budget=budget, mechanism=mechanism, acceptance=NO_FAULTS
-    )
-    trips = count_trips(flights["2001-06"], plan.tree, one_row_a_trip=True)
-    found = set()
-    for chunk, threads in WORK:
-        monkeypatch.setattr(flow_tree, "CHILDREN_AT_ONCE", chunk)
-        monkeypatch.setenv("OD_THREADS", threads)
-        release = run_plan(plan, trips, noise, MemoryMeasurements())
-        levels = refine(plan, published_root(plan, trips.total), release.measured)[0]
-        assert len(levels) == 9
-        columns = [column for nodes in levels for column in (nodes.origin, nodes.destination, nodes.trips)]
-        found.add(b"|".join(column.tobytes() for column in columns))
-        assert levels[-1].trips.tolist() == release.leaves.trips.tolist()
     assert len(found) == 1
 
 

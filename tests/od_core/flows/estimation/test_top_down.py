@@ -4,21 +4,15 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from od_core import Budget, InfTDA, OdError, PrivacyUnit, plan_release, release_flows
-from od_core.flows.estimation.levels import estimate, published_root
+from od_core import Budget, InfTDA, OdError, PrivacyUnit, release_flows
 from od_core.flows.projection.onto_parents import ORDERS
-from od_core.geography import flow_tree
-from od_core.ledger.measurements import NoisyVector
-from od_core.privacy.neighbours import NO_FAULTS
-from od_core.records.counting import count_trips
-from tests.od_core.doubles import ListedNoise, SeededNoise, no_noise
-from tests.od_core.oracles.inftda import inftda, trips_below
+from tests.od_core.doubles import ListedNoise
+from tests.od_core.oracles.inftda import inftda
 from tests.od_core.oracles.refinement import estimates, first_pass
 from tests.od_core.strategies import TREES, geography_of, noises, worlds
 
@@ -52,16 +46,6 @@ def rows(nodes) -> list[tuple[int, int, int]]:
 def levels_of(release) -> list:
     """Released nodes of levels 0 to T: those above each measurement, and the leaves."""
     return [m.parents for m in release.measured if m.step.level > 0] + [release.leaves]
-
-
-@given(**GIVEN, walk=st.sampled_from(ORDERS))
-def test_without_noise_the_truth_is_released_at_every_level(world, order, neighbours, walk):
-    release = released(world, no_noise(), order, neighbours, walk)
-    tree, reference = world.trees(order)
-    for level, (nodes, public) in enumerate(zip(levels_of(release), reference.levels(), strict=True)):
-        truth = {node: trips_below(node, world.flows) for node in public}
-        positive = [node for node in public if truth[node] > 0]
-        assert rows(nodes) == rows(world.nodes(tree, level, positive, [truth[node] for node in positive]))
 
 
 @given(**GIVEN, walk=st.sampled_from(ORDERS), values=noises())
@@ -138,20 +122,6 @@ def test_levels_that_geography_shares_leave_out_are_not_measured(world, order, n
             release.measurements_at(level)
 
 
-@pytest.mark.representatives("2")
-@pytest.mark.parametrize("size", [1, 2, 7])
-@given(**GIVEN, seed=st.integers(0, 2**32))
-def test_the_size_of_the_chunks_changes_nothing(size, world, order, neighbours, seed):
-    """Noise is asked for piece by piece without gaps, so noise by level and position comes out the same."""
-    whole = released(world, SeededNoise(seed), order, neighbours)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(flow_tree, "CHILDREN_AT_ONCE", size)
-        cut = released(world, SeededNoise(seed), order, neighbours)
-    assert rows(cut.leaves) == rows(whole.leaves)
-    for one, other in zip(cut.measured, whole.measured, strict=True):
-        assert one.noisy.values().tolist() == other.noisy.values().tolist()
-
-
 @pytest.mark.parametrize("order", TREES)
 @pytest.mark.parametrize(
     ("trips", "neighbours", "noise", "total"),
@@ -186,17 +156,3 @@ def test_a_total_of_zero_or_below_releases_nothing_and_costs_the_same(trips, nei
     below = [len(m.noisy) for m in release.measured if m.step.level > 0]
     assert len(below) == 4
     assert (sum(below) > 0) is (total > 0)
-
-
-@pytest.mark.parametrize("change", [-1, 1])
-def test_a_measurement_of_the_wrong_length_is_refused(change):
-    """More or fewer values than children of the level above: never cut or filled up in silence."""
-    geography = geography_of([("a", "aa"), ("a", "ab"), ("b", "ba")])
-    plan = plan_release(geography, unit=PrivacyUnit("trip"), budget=BUDGET, acceptance=NO_FAULTS)
-    root = published_root(plan, count_trips(count_frame([("aa", "ba", 7)]), plan.tree).total)
-    with pytest.raises(OdError, match=r"OD-MEASUREMENT-LENGTH.*the level stays charged"):
-        estimate(plan, plan.steps[0], root, NoisyVector.in_memory([np.ones(2 + change, dtype=np.int64)]))
-    assert rows(estimate(plan, plan.steps[0], root, NoisyVector.in_memory([np.array([1, 6])]))) == [
-        (0, 0, 1),
-        (0, 1, 6),
-    ]

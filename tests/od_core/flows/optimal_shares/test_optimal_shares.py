@@ -35,14 +35,6 @@ def test_variances_of_single_levels_have_a_closed_form(weights):
     assert found.largest * (1 - found.gap) <= np.sqrt(a).sum() ** 2 * (1 + 1e-6)
 
 
-@given(weights=st.lists(st.floats(1, 6), min_size=2, max_size=7))
-def test_the_largest_of_single_levels_is_smallest_where_all_are_equal(weights):
-    a = np.array(weights)
-    found = optimal_shares(lambda x: a / x, equal(len(a)), 1)
-    assert found.largest == pytest.approx(a.sum(), rel=1e-3)
-    assert a.sum() >= found.largest * (1 - found.gap) * (1 - 1e-6)
-
-
 @given(
     levels=st.integers(2, 6),
     coefficients=st.lists(st.lists(st.integers(0, 20), min_size=6, max_size=6), min_size=1, max_size=4),

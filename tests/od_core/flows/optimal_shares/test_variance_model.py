@@ -165,14 +165,3 @@ def test_names_of_quantities():
     two = planned((ONLY, OTHER))
     with pytest.raises(OdError, match=r"OD-QUANTITY-UNKNOWN"):
         Quantity.named(f"{first} within", two.tree)
-
-
-@pytest.mark.parametrize("segments", [None, {"mode": ["car", "bus"]}])
-@pytest.mark.parametrize("neighbours", ["unbounded", "bounded"])
-def test_twice_the_shares_halve_every_variance(neighbours, segments):
-    plan = planned((UNEVEN, UNEVEN), segments=segments, neighbours=neighbours, acceptance=NO_FAULTS)
-    model = model_of(plan)
-    shares = shares_of(plan, model)
-    for quantity in every_quantity(plan):
-        single, double = (model.of_cells(quantity)(factor * shares) for factor in (1, 2))
-        assert double == pytest.approx(single / 2, rel=1e-9), quantity.name

@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -118,84 +112,3 @@ def test_the_digest_of_a_level_is_of_all_its_parts_in_order(store):
     (store.folder / part_file(LEVEL, 0)).write_bytes(b"two")
     (store.folder / part_file(LEVEL, 1)).write_bytes(b"one")
     assert kept_digest(store, LEVEL) != whole
-
-
-KILLED = """
-import json, os, sys
-from pathlib import Path
-import numpy as np
-import od_core.ledger.object_store as archive
-from od_core.flows.parts import PartMeasurements
-from od_core.ledger.object_store import LocalStore
-from tests.od_core.ledger.ledger_rows import small_plan
-
-step = small_plan().steps[2]
-whole = LocalStore.create_if_absent
-
-def work(folder, moment, rounds):
-    log = (folder / "draws").open("a")
-
-    def say_and_die(where):
-        if where == moment:
-            os.kill(os.getpid(), 9)
-
-    def draw():
-        say_and_die("claimed")
-        log.write("drawn\\n"); log.flush()
-        say_and_die("drawn")
-        yield np.arange(5)
-
-    def create(self, name, content, **options):
-        kept = whole(self, name, content, **options)
-        if name.startswith("parts/"):
-            say_and_die("kept")
-        return kept
-
-    LocalStore.create_if_absent = create
-    say_and_die("before")
-    PartMeasurements(LocalStore(folder / "store"), 0, {step.level: rounds}).once(step, draw)
-
-for line in sys.stdin:
-    folder, moment, rounds = json.loads(line)
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            work(Path(folder), moment, rounds)
-            code = 0
-        finally:
-            os._exit(code)
-    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
-"""
-"""Does one task per line in a process of its own, which is forked because the imports take seconds."""
-
-
-@pytest.fixture(scope="module")
-def do_task() -> Iterator[Callable[[Path, str, int], int]]:
-    """Do a task in a process that may be killed at a moment, and return its exit code."""
-    pipe = subprocess.PIPE
-    with subprocess.Popen(
-        [sys.executable, "-c", KILLED], stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True
-    ) as process:
-
-        def do(folder: Path, moment: str, rounds: int) -> int:
-            process.stdin.write(json.dumps([str(folder), moment, rounds]) + "\n")
-            process.stdin.flush()
-            return int(process.stdout.readline())
-
-        yield do
-        process.stdin.close()
-
-
-@pytest.mark.parametrize(
-    ("moment", "drawn", "goes_on"), [("before", 0, True), ("claimed", 0, False), ("drawn", 1, False), ("kept", 1, True)]
-)
-def test_a_task_killed_at_any_moment_draws_at_most_once_a_round(do_task, tmp_path, moment, drawn, goes_on):
-    def draws() -> int:
-        return len((tmp_path / "draws").read_text().splitlines())
-
-    assert do_task(tmp_path, moment, 1) == -9
-    assert draws() == drawn
-    assert (do_task(tmp_path, "never", 1) == 0) is goes_on
-    assert do_task(tmp_path, "never", 2) == 0
-    assert draws() == max(drawn, 1) + (moment == "drawn")

@@ -83,16 +83,6 @@ def test_the_same_noise_gives_the_same_release_of_users_with_a_pair_cap(folder):
     assert_alike(folder, plan, one_pass, counted(plan, FLOWS))
 
 
-def test_what_learns_from_whole_levels_differs_from_least_squares(folder):
-    """Otherwise, parts that are refined one by one would pass the test above."""
-    asked = {"mechanism": MECHANISMS["shrunk"]}
-    parted = in_parts(folder, plan_of(FLOWS, Bands(*CUTS[1]), **asked), counted(plan_of(FLOWS, **asked), FLOWS))
-    least_squares = plan_of(FLOWS, mechanism=MECHANISMS["projected leaves"])
-    other = whole(least_squares, counted(least_squares, FLOWS)).leaves
-    (leaves,) = parted.pieces(other.level)
-    assert not np.array_equal(leaves.origin, other.origin) or not np.array_equal(leaves.trips, other.trips)
-
-
 def assert_alike(folder, plan: ReleasePlan, one_pass: ReleasePlan, trips: TripCounts) -> PartedRelease:
     expected = whole(one_pass, trips)
     parted = in_parts(folder, plan, trips)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +9,7 @@ import pandas as pd
 import pytest
 
 from benchmarks.parted_release import PartedRelease
-from od_core import Budget, Geography, PrivacyUnit, ReleasePlan
+from od_core import Geography, PrivacyUnit, ReleasePlan
 from od_core.errors import OdError
 from od_core.evaluation.known_flows import SyntheticFlows
 from od_core.flows.estimation.levels import published_root
@@ -23,8 +22,6 @@ from od_core.ledger.object_store import LocalStore
 from od_core.records.counts import CountFiles, TripCounts, finish_count_files, write_count_files
 from tests.od_core.flows.parts.passes import (
     KEY,
-    SHAPES,
-    Dying,
     assert_measured_alike,
     assert_same,
     begun,
@@ -33,7 +30,7 @@ from tests.od_core.flows.parts.passes import (
     small_italy,
     whole,
 )
-from tests.od_core.ledger.ledger_rows import charged, reservations, states
+from tests.od_core.ledger.ledger_rows import charged, states
 
 FLOWS = small_italy(0.006)  # 49 zones, so that the last levels learn
 MODES = {"mode": ["car", "bus", "walk"]}
@@ -114,27 +111,6 @@ def test_what_learns_from_whole_levels_is_measured_in_parts(folder, option):
     assert not same or not np.array_equal(segments["mode"], other.segments["mode"])
 
 
-@pytest.mark.representatives
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("trips", [0, 1, 700])
-def test_trees_of_odd_shapes(folder, shape, trips):
-    """Each shape and each number of trips has nodes that are dropped and none, and both kinds of neighbours."""
-    zones, cuts = SHAPES[shape]
-    number = list(SHAPES).index(shape)
-    mechanism = (InfTDARefined(), DROPPING)[(number + (trips == 1)) % 2]
-    neighbours = ("bounded", "unbounded")[(number // 2 + (trips == 700)) % 2]
-    names = ["one", "two", "three"]
-    geography = Geography.from_frame(pd.DataFrame(sorted(zones), columns=names, dtype="str"), names)
-    random = np.random.default_rng(trips)
-    pairs = random.permutation(len(zones) ** 2)[: min(trips, 9)]
-    flows = SyntheticFlows(
-        "odd", geography, *(side.astype(np.int32) for side in np.divmod(pairs, len(zones))), np.full(len(pairs), 77)
-    )
-    budget = Budget(epsilon="4", delta="1e-6")
-    asked = {"unit": PrivacyUnit("trip", neighbours), "budget": budget, "segments": BOTH, "mechanism": mechanism}
-    assert_alike(folder, plan_of(flows, Bands(cuts, 60), **asked), plan_of(flows, **asked), flows)
-
-
 @pytest.mark.parametrize("segments", [None, MODES])
 def test_a_band_without_a_measured_level_is_refused(segments):
     """A level whose nodes have one child each is not measured. Dagster would take the next band for this one."""
@@ -145,29 +121,6 @@ def test_a_band_without_a_measured_level_is_refused(segments):
     assert plan_of(flows, Bands((3,)), segments=segments).unmeasured_levels == [2, 3]
     with pytest.raises(OdError, match=r"OD-BANDS: a band has no level that is measured"):
         plan_of(flows, Bands((2, 3)), segments=segments)
-
-
-class NoNoise:
-    """Test double: no noise, so that the release is the truth."""
-
-    def draw(self, variance, level, first, size):
-        return np.zeros(size, dtype=np.int64)
-
-
-def test_without_noise_each_category_has_its_true_trips(folder):
-    plan = plan_of(FLOWS, Bands((2, 4), 12_000), mechanism=DROPPING, segments=BOTH)
-    trips = counts_by_segment(folder, plan, FLOWS).whole()
-    parted = in_parts(folder, plan, trips, noise=NoNoise())
-    pieces = list(parted.segment_pieces())
-    leaves = Nodes.joined(plan.tree.depth, [nodes for nodes, _ in pieces])
-    rank = plan.tree.first_rank(leaves)
-    np.testing.assert_array_equal(rank, trips.rank)
-    for breakdown in plan.breakdowns:
-        found = np.concatenate([own[breakdown.name] for _, own in pieces])
-        for k, of_category in enumerate(trips.by_segment[breakdown.name]):
-            has = found[:, k] > 0
-            np.testing.assert_array_equal(rank[has], of_category.rank)
-            np.testing.assert_array_equal(found[has, k], np.diff(of_category.before))
 
 
 def test_counts_at_a_level_have_the_trips_of_each_category(folder):
@@ -194,21 +147,3 @@ def assert_summed(tree, level: int, found: TripCounts, leaves: TripCounts, ranks
         if ranks[0] <= rank < ranks[1]:
             expected[node] = expected.get(node, 0) + own
     assert dict(zip(found.rank.tolist(), np.diff(found.before).tolist(), strict=True)) == expected
-
-
-@pytest.mark.slow
-def test_a_lost_part_costs_its_query_once_more_and_the_others_stay(folder, tmp_path):
-    plan = plan_of(FLOWS, Bands((4,), 12_000), mechanism=DROPPING, segments=MODES)
-    counts_by_segment(tmp_path, plan, FLOWS)
-    trips = counts_by_segment(folder, plan, FLOWS).whole()
-    expected = in_parts(tmp_path, plan, trips)
-    (frontier,) = expected.work.load_nodes("frontier", {"band": 1, "part": 3})
-    step = plan.segment_steps("mode")[-2]
-    with pytest.raises(OdError, match=r"OD-PARTS-FAILED: 1 of .* parts failed: OD-PART-FAILED part 3"):
-        in_parts(folder, plan, trips, noise=Dying(step.number, plan.tree.rank_range(frontier), categories=3))
-    parted = in_parts(folder, plan, trips)
-    assert [(row["level"], Fraction(row["rho"])) for row in reservations(folder / "ledger.sqlite", draw=2)] == [
-        (step.number, step.rho)
-    ]
-    for (_, one), (_, other) in zip(parted.segment_pieces(), expected.segment_pieces(), strict=True):
-        np.testing.assert_array_equal(one["mode"], other["mode"])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import product
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -24,7 +22,6 @@ from tests.od_core.flows.projection.margin_families import (
     margins_of,
     noisy_family,
     project,
-    weights,
 )
 
 # Margins
@@ -40,25 +37,6 @@ def test_margins_are_exact_in_2400_families(make, bits):
         for family, projected in zip(families, project(families, bits), strict=True):
             assert projected.min() >= 0
             assert (margins_of(projected) == margins_of(family.truth)).all()
-
-
-def test_a_large_family():
-    family = noisy_family(np.random.default_rng(31), 5000, 24)
-    assert (margins_of(project([family])[0]) == margins_of(family.truth)).all()
-
-
-@given(data=st.data())
-def test_the_trips_of_any_tables_are_kept(data):
-    cells = st.lists(st.tuples(st.integers(-(2**40), 2**40), st.sampled_from((0, 0, 1, 2, 7, 10**9))), min_size=1)
-    table = data.draw(cells)
-    categories = data.draw(st.integers(1, len(table)))
-    children = len(table) // categories
-    table = np.array(table[: children * categories]).reshape(children, categories, 2)
-    rows = np.array(data.draw(st.lists(st.integers(1, 2**20), min_size=children, max_size=children)))
-    families = [Family(table[..., 0] / 2**BITS, rows, table[..., 1])]
-    projected = project(families)[0]
-    assert projected.min() >= 0
-    assert (margins_of(projected) == margins_of(table[..., 1])).all()
 
 
 def test_a_family_is_the_same_alone_as_among_others():
@@ -164,35 +142,9 @@ def excesses(families: list[Family]) -> list[float]:
 
 def test_the_largest_change_is_near_that_of_highs():
     rng = np.random.default_rng(43)
-    found = excesses([noisy_family(rng, int(rng.integers(2, 61)), int(rng.integers(2, 11))) for _ in range(80)])
-    assert len(found) > 60
+    found = excesses([noisy_family(rng, int(rng.integers(2, 61)), int(rng.integers(2, 11))) for _ in range(40)])
+    assert len(found) > 30
     assert min(found) > -1e-6
-    assert max(found) <= 2
-    assert np.mean(found) < 0.3
-
-
-@pytest.mark.parametrize("transposed", [False, True])
-def test_the_largest_change_is_near_the_smallest_of_all_tables(transposed):
-    """Of all tables of two categories, or two children: their other half follows from the margins."""
-    rng = np.random.default_rng([44, transposed])
-    found = []
-    for _ in range(150):
-        truth = rng.integers(0, 5, (int(rng.integers(2, 6)), 2))
-        truth = truth.T.copy() if transposed else truth
-        estimates = truth + rng.normal(0.0, (0.5, 2.0, 8.0)[rng.integers(3)], truth.shape)
-        family = Family(estimates, weights(rng, len(truth)), truth)
-        estimate = conditional(family)
-        if min(estimate.shape) < 2:
-            continue
-        projected, left = (table[np.ix_(*family.left)] for table in (project([family])[0], truth))
-        if transposed:
-            estimate, projected, left = estimate.T, projected.T, left.T
-        sums, wanted = left.sum(axis=1), left[:, 0].sum()
-        halves = np.array([one for one in product(*(range(sum_ + 1) for sum_ in sums)) if sum(one) == wanted])
-        changes = np.maximum(np.abs(halves - estimate[:, 0]), np.abs(sums - halves - estimate[:, 1])).max(axis=1)
-        found.append(np.abs(projected - estimate).max() - changes.min())
-    assert len(found) > 100
-    assert min(found) > -1e-3
     assert max(found) <= 2
     assert np.mean(found) < 0.3
 

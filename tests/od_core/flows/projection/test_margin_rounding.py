@@ -78,16 +78,3 @@ def test_a_repair_takes_the_rows_of_largest_slack(surplus, giver):
     values = np.array([[7, 9, 10, 1], [5, 5, 5, 5]]) << BITS
     repair_columns(values, np.array([28 - surplus, surplus]), BITS, rounded)
     assert rounded.tolist() == [giver, [9 - giver[0], 9 - giver[1], 9 - giver[2], 1 - giver[3]]]
-
-
-def test_a_row_of_little_slack_gives_none_of_the_rest():
-    """Of 18 units, the other rows give 7, 5 and 4, which is 5 more than their slack; the first two of them the rest."""
-    rounded, values = np.array([[9] * 4, [0] * 4]), np.array([[29, 7, 9, 10], [5] * 4]) << BITS
-    assert repair_columns(values, np.array([18, 18]), BITS, rounded) == 1
-    assert rounded.tolist() == [[9, 1, 3, 5], [0, 8, 6, 4]]
-
-
-def test_a_row_without_units_gives_none():
-    rounded, values = np.array([[0, 5], [0, 0]]), np.array([[0, 8], [3, 0]]) << BITS
-    assert repair_columns(values, np.array([4, 1]), BITS, rounded) == 1
-    assert rounded.tolist() == [[0, 4], [0, 1]]

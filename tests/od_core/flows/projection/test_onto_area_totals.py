@@ -6,7 +6,6 @@ import math
 from itertools import pairwise
 from typing import Any
 
-import cvxpy
 import numpy as np
 import pytest
 
@@ -44,44 +43,11 @@ def problem(seed: int, mean: float) -> Problem:
     return noisy[there], float(noise), runs, totals, np.nonzero(there)[1].astype(np.int32), measured
 
 
-def minimum(given: Problem, softness: float = SOFTNESS) -> np.ndarray:
-    """The x of the module docstring if w is 1, by an interior-point solver."""
-    estimate, noise, runs, totals, area, of_areas = given
-    x, node = cvxpy.Variable(len(estimate)), np.repeat(np.arange(len(totals)), np.diff(runs))
-    by_node, by_area = ((group == np.arange(group.max() + 1)[:, np.newaxis]).astype(float) for group in (node, area))
-    weight = (softness * of_areas.noise[: len(by_area)]) ** -0.5
-    near = cvxpy.sum_squares((x - estimate) / noise**0.5)
-    missed = cvxpy.multiply(by_area @ x - of_areas.trips[: len(by_area)], weight)
-    asked = cvxpy.Problem(cvxpy.Minimize(near + cvxpy.sum_squares(missed)), [by_node @ x == totals, x >= 0])
-    asked.solve(solver=cvxpy.CLARABEL)
-    return np.asarray(x.value)
-
-
 def differences(one: np.ndarray, other: np.ndarray, given: Problem) -> tuple[float, float]:
     """Largest difference of a flow and of the total of an area, each in standard deviations of its noise."""
     _, noise, *_, area, of_areas = given
     sums = np.bincount(area, one - other, minlength=len(of_areas.trips))
     return float(np.abs(one - other).max() / noise**0.5), float(np.abs(sums / of_areas.noise**0.5).max())
-
-
-@pytest.mark.representatives("3.0")
-@pytest.mark.parametrize("mean", [0.3, 3.0, 100.0])
-def test_with_equal_weights_many_rounds_lead_to_the_minimum(monkeypatch, mean):
-    """By a general solver of convex problems; the variance of totals counts by a fifth."""
-    monkeypatch.setattr(onto_area_totals, "_ROUNDS", 1000)
-    for one in (problem(seed, mean) for seed in range(25)):
-        assert differences(moved(*one, even=True), minimum(one), one) < (1e-3, 0.02)
-
-
-def test_the_solver_tells_a_wrong_minimum(monkeypatch):
-    """The estimates as they are, the totals with their whole variance, and weights that differ."""
-    given = problem(4, 3.0)
-    monkeypatch.setattr(onto_area_totals, "_ROUNDS", 0)
-    assert differences(moved(*given, even=True), minimum(given), given) > (0.1, 0.1)
-    monkeypatch.setattr(onto_area_totals, "_ROUNDS", 1000)
-    assert differences(moved(*given), minimum(given), given)[0] > 0.1
-    monkeypatch.setattr(onto_area_totals, "_SOFTNESS", 1.0)
-    assert differences(moved(*given, even=True), minimum(given), given) > (0.02, 0.1)
 
 
 def violation(x: np.ndarray, given: Problem) -> float:

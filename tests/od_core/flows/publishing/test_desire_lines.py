@@ -14,7 +14,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from od_core import Budget, Geography, PrivacyUnit, Release, open_release, release_flows
+from od_core import Budget, Geography, PrivacyUnit, Release, release_flows
 from od_core.flows.publishing.flow_tables import FlowTables
 from od_core.flows.publishing.kind import FLOWS
 from od_core.flows.publishing.maps import DesireLines
@@ -131,13 +131,6 @@ def test_the_tables_for_flowmap_have_the_columns_that_it_reads(bundle: Path, exp
     assert flows.to_numpy().tolist() == expected[["origin", "destination", "trips"]].to_numpy().tolist()
 
 
-def test_a_bundle_that_is_read_back_gives_the_same_files(bundle: Path, tmp_path: Path) -> None:
-    again = open_release(bundle)
-    with staged_bundle(again, facts(again), tmp_path / "r1"):
-        pass
-    assert differing_files(tmp_path / "r1", bundle) == []
-
-
 def test_only_the_largest_flows_are_drawn(release: Release, expected: pd.DataFrame) -> None:
     lines, file = DesireLines(FlowTables.of(release, facts(release)), facts(release), 6), io.BytesIO()
     assert lines.flows.to_pandas()["trips"].tolist() == expected["trips"].head(6).tolist()
@@ -158,22 +151,6 @@ def test_zones_without_coordinates_have_no_map_and_two_geographies_no_flowmap() 
     assert names(made(destinations=other)) == {"desire_lines.geojson", "desire_lines.gpkg"}
     assert names(made(ZONES[["region", "zone"]])) == set()
     assert names(made(destinations=other[["region", "zone"]])) == set()
-
-
-@pytest.mark.slow
-def test_a_release_without_trips_has_empty_maps(tmp_path: Path) -> None:
-    place = tmp_path / "r1"
-    none = release_flows(
-        pd.DataFrame({"origin": [], "destination": [], "trips": []}).astype({"origin": str, "destination": str}),
-        Geography.from_frame(ZONES, ["region", "zone"], coordinates=("lat", "lon")),
-        unit=PrivacyUnit("trip"),
-        budget=Budget(epsilon=1, delta="1e-8"),
-        fault_threshold=0,
-    )
-    with staged_bundle(none, facts(none, intervals=False), place):
-        pass
-    assert json.loads((place / "gis/desire_lines.geojson").read_bytes())["features"] == []
-    assert len(table(place / "gis/desire_lines.gpkg", "SELECT * FROM desire_lines")) == 0
 
 
 def test_a_damaged_geopackage_is_found_and_another_sqlite_is_not_damage(bundle: Path, tmp_path: Path) -> None:

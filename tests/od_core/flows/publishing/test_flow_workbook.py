@@ -15,35 +15,11 @@ from od_core.flows.publishing.flow_tables import FlowTables, largest
 from tests.od_core.publication.examples import facts, release
 from tests.od_core.publication.test_workbook import read_workbook
 
-LEVELS = ("all", "region", "county", "zone")
-
 
 def written(kind: str = "bounded", *, intervals: bool = True) -> dict[str, list[list[str | int]]]:
     certificate, file = facts(release(kind), intervals=intervals), io.BytesIO()
     write_flow_workbook(FlowTables.of(release(kind), certificate), certificate, file)
     return read_workbook(file)
-
-
-@pytest.mark.parametrize("intervals", [True, False])
-@pytest.mark.parametrize("kind", ["bounded", "other destinations", "no trips"])
-def test_each_pair_of_levels_has_a_sheet_with_all_trips(kind: str, intervals: bool) -> None:
-    sheets, made = written(kind, intervals=intervals), release(kind)
-    read_me = sheets.pop("Read me")
-    assert list(sheets) == [f"{origin}_{destination}" for origin in LEVELS for destination in LEVELS]
-    for name, (line, head, *rows) in sheets.items():
-        flows = made.flows_at(*name.split("_"), interval=intervals)
-        count = f"{len(flows):,} row{'' if len(flows) == 1 else 's'}"
-        assert line == [f"Flows from {' to '.join(name.split('_'))}: {count} in all, largest first"]
-        assert head == list(flows.columns)
-        assert rows == flows.sort_values("trips", ascending=False, kind="stable").to_numpy(object).tolist()
-        assert sum(int(row[2]) for row in rows) == made.flows["trips"].sum()
-    text = " ".join(str(cell) for row in read_me for cell in row)
-    assert facts(made)["guarantee"]["protected"] in text
-    assert ("90 % interval" in text) == intervals
-    assert ("noise, except the total, which is exact." in text) == ("trips" in facts(made)["exact"])
-    assert [row for row in read_me if row[0] == "zone_zone"] == [
-        ["zone_zone", len(sheets["zone_zone"]) - 2, 0, made.flows["trips"].sum()]
-    ]
 
 
 def test_a_large_sheet_has_the_largest_flows_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

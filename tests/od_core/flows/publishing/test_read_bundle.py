@@ -76,20 +76,6 @@ def test_a_release_comes_back_whole(published, kind):
     assert (len(made.flows) == 0) == (kind == "no trips")
 
 
-@pytest.mark.representatives("unbounded")
-@pytest.mark.parametrize("neighbours", ["bounded", "unbounded"])
-def test_both_bounds_and_the_pattern_of_users_of_a_year_come_back(tmp_path, neighbours):
-    unit = PrivacyUnit("user_year", neighbours, "person", 2, max_trips_year=5, id_pattern=r"p\d+|\[é,;\"]")
-    trips = pd.DataFrame({"person": ["p1", "p1", "p2"], "origin": ["x"] * 3, "destination": ["x"] * 3})
-    budget = Budget(rho=2, delta="1e-8")
-    made = release_flows(trips, ZONES, unit=unit, budget=budget, fault_threshold=0, one_row_a_trip=True)
-    for place in publish(made, tmp_path):
-        back = open_release(place)
-        assert back.plan.unit == unit
-        assert back.plan.facts() == made.plan.facts()
-        pd.testing.assert_frame_equal(back.flows, made.flows)
-
-
 @pytest.fixture(scope="module")
 def shelf(tmp_path_factory):
     """A database of several series, periods and revisions; and its releases, each with flows of its own."""
@@ -211,10 +197,3 @@ def test_a_changed_plan_is_refused(copied):
     path.write_text(text.replace(f'"variance": "{variance}"', '"variance": "1/2"'), encoding="utf-8")
     with pytest.raises(OdError, match="OD-BUNDLE-CHANGED"):
         open_release(copied)
-
-
-def test_a_bundle_may_be_moved(published, tmp_path):
-    """It needs nothing else of the project, and its name says nothing."""
-    shutil.copytree(published("unknown zones")[0], tmp_path / "bundle")
-    shutil.move(tmp_path / "bundle", tmp_path / "anywhere")
-    assert open_release(str(tmp_path / "anywhere")).plan.digest == release("unknown zones").plan.digest
