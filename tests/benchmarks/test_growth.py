@@ -6,7 +6,6 @@ import pytest
 
 from benchmarks.growth import FAMILIES, bytes_of_releases, slopes
 
-
 _BLOCK = 256 * 1024
 """Bytes of a block of DuckDB."""
 
