@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, takewhile, zip_longest
 from pathlib import Path
@@ -25,7 +26,7 @@ from od_core.meaning.subject import Subject
 from od_core.privacy.accounting import float_above
 from od_core.privacy.budget import Spent
 from od_core.privacy.plan import LaplaceStep, Step, with_fields
-from od_core.privacy.stability import laplace_reach
+from od_core.privacy.stability import laplace_reach, laplace_variance
 from od_core.publication.certificate import Certificate, confidence, format_of, has_intervals, subject_of
 from od_core.publication.certify import guarantee_sentences
 from od_core.publication.columns import CONFIDENCE, public_table
@@ -318,7 +319,10 @@ class GroupSizeKind(TableKind[GroupSizePlan, GroupSizes, GroupSizeRelease]):
             areas=_by_area(release),
             measured=_measured(release.plan),
             geography=release.frame.geography,
-            errors=[(step, laplace_reach(step.scale)) for step in release.plan.level_steps],
+            errors=[
+                (step, math.sqrt(laplace_variance(step.scale)), laplace_reach(step.scale))
+                for step in release.plan.level_steps
+            ],
             context=context,
         )
 

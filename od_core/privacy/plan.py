@@ -25,7 +25,7 @@ from od_core.privacy.accounting import Number, exact_fraction, promise_text, tex
 from od_core.privacy.budget import Budget, Charge, Spent, refuse_wrong_charge, wrong_charge
 from od_core.privacy.domain import Charged, rho_of_year
 from od_core.privacy.neighbours import Acceptance, Neighbours, NodeSizes, sensitivity_of_leaves
-from od_core.privacy.stability import laplace_reach, stability_threshold
+from od_core.privacy.stability import laplace_reach, laplace_variance, stability_threshold
 from od_core.privacy.unit import PrivacyUnit
 from od_core.registry import Registry
 
@@ -190,12 +190,11 @@ class DetailNoise:
 
     Attributes:
         scale: a variance, or the scale of Laplace noise.
-        deviation: standard deviation of one measured number. For Laplace noise, it is sqrt(2) times the scale, which is
-            slightly more than that of its discrete form.
+        deviation: standard deviation of one measured number.
         error: expected error of the published flows; None if it is not defined.
         note: which pairs a mechanism with a threshold drops, or why the noise is not known; else empty.
         is_known: False if the noise depends on what is drawn first. The numbers then are those of another noise of the
-            release, which have the same ratios.
+            release, which have about the same ratios.
     """
 
     scale: Fraction
@@ -207,7 +206,7 @@ class DetailNoise:
     @classmethod
     def laplace(cls, scale: Fraction, note: str = "", *, is_known: bool = True) -> Self:
         """Return Laplace noise of a scale."""
-        return cls(scale, math.sqrt(2 * scale**2), note=note, is_known=is_known)
+        return cls(scale, math.sqrt(laplace_variance(scale)), note=note, is_known=is_known)
 
 
 class Plan(Shown, ABC):

@@ -23,6 +23,7 @@ from od_core.meaning.subject import Subject
 from od_core.privacy.accounting import float_above
 from od_core.privacy.budget import Spent
 from od_core.privacy.plan import Step, with_fields
+from od_core.privacy.stability import laplace_variance
 from od_core.publication.certificate import Certificate, confidence, has_intervals, is_selected, subject_of
 from od_core.publication.certify import guarantee_sentences
 from od_core.publication.columns import CONFIDENCE, COUNT_ENDS, boxes_table
@@ -307,7 +308,10 @@ class StopsKind(TableKind[StopsPlan, Trajectories, StopsRelease]):
             places=None if on_map is None else on_map.places,
             largest=_largest(release),
             maps=None if on_map is None else _maps(release, on_map, subject_of(certificate).nouns.counted),
-            errors=[(name.replace("_", " "), float(scale)) for name, scale in release.plan.step.scales],
+            errors=[
+                (name.replace("_", " "), float(scale), math.sqrt(laplace_variance(scale)))
+                for name, scale in release.plan.step.scales
+            ],
             context=context,
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
@@ -192,8 +193,42 @@ def measured_pairs(made: Made, pages: list[Page]) -> Iterator[Finding]:
         yield Finding("release/codebook.md", "pairs below a 0 were measured", f"{len(rows)} rows")
 
 
+def references(made: Made, pages: list[Page]) -> Iterator[Finding]:
+    """Yield each page that points to a part below which it has not."""
+    for page in pages:
+        for number, block in enumerate(page.blocks):
+            for what in re.findall(r"see the ([a-z ]+?) below", block):
+                if not any(one.lower().startswith(what) for one in page.blocks[number + 1 :]):
+                    yield Finding(page.file, "what is to be below is not there", what)
+
+
+def deviations_of_laplace(made: Made, pages: list[Page]) -> Iterator[Finding]:
+    """Yield the report of a release with Laplace noise whose standard deviation is not that of its scale."""
+    if made.row["kind"] != "group sizes":
+        return
+    blocks = next((page.blocks for page in pages if page.file == "release/report.html"), ())
+    for scale in {float(Fraction(level["scale_exact"])) for level in made.main.facts["levels"]}:
+        decay = math.exp(-1 / scale)
+        deviation = f"{math.sqrt(2 * decay) / (1 - decay):.3g}"
+        if not any(block.startswith(deviation) for block in blocks):
+            yield Finding("release/report.html", "not the standard deviation of the noise", deviation)
+
+
+def looser_bounds(made: Made, pages: list[Page]) -> Iterator[Finding]:
+    """Yield each certificate that speaks of looser bounds, where every epsilon that it states is the promise."""
+    for page in pages:
+        if page.name == "certificate.html" and "looser bounds" in page.text:
+            spent = made.bundles[page.of].facts["spent"]
+            epsilons = [one for name, one in spent.items() if name.startswith("epsilon") and isinstance(one, float)]
+            if "epsilon" in spent and max(epsilons) <= spent["epsilon"]:
+                yield Finding(page.file, "no other epsilon is looser", str(spent["epsilon"]))
+
+
 CHECKS = (
     links,
+    references,
+    deviations_of_laplace,
+    looser_bounds,
     intervals_that_are_published,
     words_of_files,
     figures_of_text,

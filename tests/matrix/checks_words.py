@@ -127,7 +127,7 @@ _FAULTS = {
     "one of many": re.compile(r"(?<![\d.,/+-] )(?<![\d.,/^-])\b1 (?!is\b|has\b|was\b|times\b|does\b)[a-z]{3,}s\b"),
     "no space after a sentence": re.compile(r"[a-z]{2}\.[A-Z][a-z]"),
     "a period of all time": re.compile(r"\bperiod all\b"),
-    "no plural": re.compile(r"\b(?:journeyss|flightss|recordss|tripss)\b"),
+    "no plural": re.compile(r"\b(?:journeyss|flightss|recordss|tripss|areass|zoness)\b"),
     "a range to itself": re.compile(r"(?<![\d.,])0 \(0 to 0\)"),
 }
 
