@@ -158,11 +158,10 @@ def test_the_project_of_the_path_is_looked_at(
         broken="type: [1]\n",
         warehouse="type: od_assets.components.OdWarehouse\n",  # which needs no attributes
     )
-    with pytest.MonkeyPatch.context() as elsewhere:  # undone before the fixture takes its own variable away
-        elsewhere.delenv("OD_PROJECT")
-        elsewhere.chdir(tmp_path_factory.mktemp("elsewhere"))
-        assert load_from_defs_folder(path_within_project=project.defs.parent).resolve_job_def("trips_release")
-        assert "OD_PROJECT" not in os.environ
+    monkeypatch.delenv("OD_PROJECT")
+    monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
+    assert load_from_defs_folder(path_within_project=project.defs.parent).resolve_job_def("trips_release")
+    assert "OD_PROJECT" not in os.environ
 
 
 def test_without_a_sound_warehouse_the_fault_of_its_declaration_is_said(
