@@ -337,9 +337,7 @@ def projects_in(folder: Path, given: pytest.MonkeyPatch | None = None) -> Iterat
 
 
 @pytest.fixture
-def make_project(
-    own_folders: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Callable[[], Project]]:
+def make_project(own_folders: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], Project]]:
     with projects_in(tmp_path, monkeypatch) as make:
         yield make
 
