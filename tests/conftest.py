@@ -183,6 +183,16 @@ def equal_bundles_read_once() -> Iterator[None]:
         shared_database.cache_clear()
 
 
+@pytest.fixture(scope="session", autouse=True)
+def version_read_once() -> Iterator[None]:
+    """Let the installed version of OpenDP be read once, not at every choice of its noise, which takes milliseconds."""
+    from od_core.noise import opendp
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(opendp, "version", functools.cache(opendp.version))
+        yield
+
+
 @contextmanager
 def in_shared_database(_: Path) -> Iterator[duckdb.DuckDBPyConnection]:
     """Connect to a database of all tests of this process, and leave no table in it."""

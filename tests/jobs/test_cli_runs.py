@@ -5,9 +5,12 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import os
 import re
 import shutil
 import sqlite3
+import subprocess
+import sys
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -24,9 +27,16 @@ from od_core.ledger import measurements
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.accounting import epsilon_tight, text_above
-from tests.od_assets.cli.test_app import ROOT, od_release
 from tests.od_assets.conftest import ATTRIBUTES, Project
 from tests.projects import make_dg_project
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def od_release(*arguments: str, var: Path, project: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "OD_VAR": str(var), "OD_PROJECT": str(project)}
+    command = [sys.executable, "-m", "od_assets.cli", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
 
 
 def test_run_publishes_reads_back_and_status_tells(tmp_path: Path) -> None:

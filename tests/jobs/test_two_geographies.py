@@ -11,11 +11,8 @@ import numpy as np
 import openmatrix
 import pandas as pd
 import pytest
-from pydantic import ValidationError
-from typer.testing import CliRunner
 
 from od_assets.checks.expectations import records_meet_expectations
-from od_assets.cli import app as cli
 from od_assets.cli.published import compare
 from od_assets.cli.target_plan import forecast_of
 from od_assets.components import OdRelease
@@ -98,7 +95,6 @@ def test_through_the_job_into_every_format(two: Project) -> None:
     assert all(release.plan.tree.origin.version == "2018" for release in opened)
     _assert_near_the_truth(opened[0])
     _assert_formats(bundle, opened[0])
-    _assert_words(bundle)
 
     assert [row["faults"] for row in verified("trips")] == [{}]
     forecast = forecast_of(settings, opened[0].plan, ["1"], 1)
@@ -158,19 +154,6 @@ def _assert_formats(bundle: Path, release: Release) -> None:
     } == flows.to_dict()
     structure = json.loads((bundle / "sdmx/flows.sdmx.json").read_text(encoding="utf-8"))
     assert {codes["id"] for codes in structure["data"]["codelists"]} == {"CL_ORIGIN_TRIPS", "CL_DESTINATION_TRIPS"}
-
-
-def _assert_words(bundle: Path) -> None:
-    certificate = json.loads((bundle / "certificate.json").read_text(encoding="utf-8"))
-    assert certificate["geography_versions"] == {"origin": "2018", "destination": None}
-    assert certificate["repeated_levels"] == {"origin": ["county_2"], "destination": []}
-    assert "of the origins county_2." in certificate["guarantee"]["levels"]
-    codebook = (bundle / "codebook.md").read_text(encoding="utf-8")
-    for side, stated in {"origin": "version 2018", "destination": "without a version"}.items():
-        assert f"Geography of the {side}s: SHA-256 `{certificate['geographies'][side]}`, {stated}." in codebook
-    report = (bundle / "report.html").read_text(encoding="utf-8")
-    assert "Areas of origins version 2018, of destinations no version." in report
-    assert "of the origins county_2." in report
 
 
 def _assert_a_changed_list_needs_a_revision(two: Project) -> None:
@@ -240,20 +223,3 @@ def test_both_kept_lists_are_checked_again(two: Project) -> None:
         path.write_text(whole + whole.splitlines()[1] + "\n")
         assert violations(Warehouse(), "2001-01") != {"is_a_partition": 0}
         path.write_text(whole)
-
-
-def test_the_plan_says_which_level_stands_twice(two: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    component = declared(two)
-    monkeypatch.setattr("od_assets.series.reading.declaration", lambda _name: component)
-    text = " ".join(CliRunner().invoke(cli.app, ["plan", "trips", "--explain"]).stdout.split())
-    assert "of the origins county_2. Flows at such a level equal those at the level above." in text
-    plan = json.loads(CliRunner().invoke(cli.app, ["plan", "trips", "--json"]).stdout)
-    assert [(step["origin_level"], step["destination_level"]) for step in plan["levels"]] == [
-        pair for pair in LEVELS[1:] if pair != ("county", "town")
-    ]
-    assert "county_2" in plan["guarantee"]["levels"]
-
-
-def test_true_is_no_length_of_a_code(two: Project) -> None:
-    with pytest.raises(ValidationError, match="true and false are not valid"):
-        two.component(geography={**ORIGINS, "prefixes": {"county": True}})

@@ -40,13 +40,10 @@ BROKEN = {
         "broken/defs.yaml is not valid YAML (line 1): its aliases (*) stand for more than 100,000 values"
     ),
     "type: [1]\n": "broken/defs.yaml: type: must name a component",
-    "type: od_assets.components.OdComparison\nattributes: {sets: [x]}\n": "broken/defs.yaml: ",
     "type: od_assets.components.OdSite\nattributes: {title: x}\n": "broken/defs.yaml: owners (line 2): Field required",
-    "type: od_assets.components.OdSite\nattributes: {owners: [], url: here}\n": "broken/defs.yaml: 'here'",
     "type: od_assets.components.OdComparison\nattributes: {name: broken, owners: [], mechanisms: [inftdda]}\n": (
         "broken/defs.yaml: there is no mechanism 'inftdda' (did you mean 'inftda'?)"
     ),
-    "type: od_assets.components.OdRelease\n": "broken/defs.yaml is not a YAML file with a component's attributes",
 }
 """Faults of a declaration, and a part of the message."""
 

@@ -22,7 +22,6 @@ from od_core import OdError
 from od_core.ledger.release_key import ReleaseKey
 from od_core.publication.bundle import zip_beside
 from od_core.publication.read_back import REPAIR
-from od_core.publication.templates import filled
 from od_core.published.site import (
     SiteDescription,
     SiteRelease,
@@ -234,34 +233,6 @@ def test_text_of_a_certificate_cannot_end_the_script_element(var: Path) -> None:
     assert "</script><script>alert(1)" in described["description"]
 
 
-def test_a_series_is_described_in_the_words_of_its_publisher(var: Path) -> None:
-    (old, _) = released(var)
-    about = {"title": "Flights", "description": "all flights by airport"}
-    one = replace(old, certificate=old.certificate | {"about": about})
-    described = json.loads(re.sub("</?script[^>]*>", "", dataset_markup(TRIPS, "us_flights", [one])))
-    assert described["name"] == "Flights"
-    assert described["description"].startswith("All flights by airport. ")
-    [series, _] = json.loads(catalogue(TRIPS, [one]))["dcat:dataset"]
-    assert (series["dct:title"], series["dct:description"]) == ("Flights", "All flights by airport.")
-    feed = filled("site/feed.xml", site=WITH_URL, newest=[one])
-    assert "<title>Flights, May 2001, revision 1</title>" in feed
-    assert "<summary>All flights by airport.</summary>" in feed
-
-
-@pytest.mark.parametrize(
-    ("period", "words"),
-    [
-        ("2001-06-05", "on 5 June 2001"),
-        ("2001-Q1", "in the 1st quarter of 2001"),
-        ("2001-05--2001-06", "from May 2001 to June 2001"),
-    ],
-)
-def test_the_period_of_a_figure_is_said_as_people_say_it(var: Path, period: str, words: str) -> None:
-    (old, _) = released(var)
-    one = replace(old, key=ReleaseKey("us_flights", period))
-    assert f" {words}" in filled("site/home.html", site=TRIPS, series={"a": [one]}, releases=[one], over_time={})
-
-
 @pytest.mark.parametrize("url", ["ftp://a.example", "a.example", "https://", "https://a\nb", 'https://a.example/"><b>'])
 def test_other_addresses_are_refused(url: str) -> None:
     with pytest.raises(OdError, match="OD-SITE-ADDRESS"):
@@ -401,10 +372,3 @@ def test_a_site_among_the_bundles_is_refused(var: Path) -> None:
         with pytest.raises(OdError, match="OD-SITE-FOLDER"):
             write_site(var / "releases", folder, TRIPS)
     assert content(var) == before
-
-
-def test_the_command_as_json(var: Path) -> None:
-    found = json.loads(run("--to", str(var / "mine"), "--title", "Trips & more", "--json").stdout)
-    assert (found["folder"], found["series"], found["releases"]) == (str(var / "mine"), 1, 2)
-    assert set(found["changed"]) == content(var / "mine").keys()
-    assert "<h1>Trips &amp; more</h1>" in (var / "mine" / "index.html").read_text(encoding="utf-8")

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
-from decimal import ROUND_CEILING, ROUND_FLOOR, Context
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -132,43 +129,6 @@ def test_what_periods_and_series_share_is_read_once(project: Project, monkeypatc
     assert {row["data_set_rho_left"] for row in rows} == {
         float(ledger.balance("trips", period.text).left) for period in settings.periods.ended()
     }
-
-
-def test_rho_and_epsilon_are_the_same_number_wherever_they_are_printed(released: Project) -> None:
-    """What is spent is rounded up to six digits, and what remains is rounded down."""
-    project, component = released, released.component()
-    (project.defs / "trips").mkdir()
-    text = yaml.dump({"type": "od_assets.components.OdRelease", "attributes": ATTRIBUTES})
-    (project.defs / "trips" / "defs.yaml").write_text(text, encoding="utf-8")
-    settings = component.checked()
-    bundle = Warehouse().bundle(settings.key("2001-01"))
-    spent = json.loads((bundle / "certificate.json").read_text())["spent"]
-    rho = Fraction(spent["rho_exact"])
-    up, down, epsilon = (
-        Context(prec=6, rounding=rounding).create_decimal(f"{float(value):.15f}").normalize()
-        for value, rounding in (
-            (rho, ROUND_CEILING),
-            (Fraction(1, 10) - rho, ROUND_FLOOR),
-            (spent["epsilon"], ROUND_CEILING),
-        )
-    )
-    status, ledger, plan, verbose, explained = (
-        " ".join(CliRunner().invoke(app, command).stdout.split())
-        for command in (
-            ["status"],
-            ["ledger"],
-            ["plan", "trips"],
-            ["plan", "trips", "--verbose"],
-            ["explain", "trips/2001-01/r1"],
-        )
-    )
-    report = re.sub(r"<[^>]*>", " ", (bundle / "report.html").read_text())
-    for said in (status, ledger, explained, report):
-        assert str(up) in said
-        assert str(down) in said
-    assert f"spends rho {up}: epsilon {epsilon} (exact)" in verbose
-    for said in (plan, explained, report):
-        assert f"epsilon {epsilon} at delta 1e-8" in said
 
 
 def test_each_declaration_is_parsed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
