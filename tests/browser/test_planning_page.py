@@ -269,27 +269,6 @@ def test_every_control_changes_the_plan_and_the_address_leads_back(opened, tmp_p
     assert seen.errors == []
 
 
-def test_examples_are_numbers_of_the_reader(opened, tmp_path):
-    case = CASES["uneven"]
-    page, _ = opened(case.write(tmp_path))
-    page.fill("#flow", "2500")
-    page.fill("#small", "40")
-    page.fill("#person", "3")
-    page.fill("#times", "12")
-    plan, found = case.declared(), page.evaluate(READ)
-    width = math.ceil(plan.half_widths[-1])
-    assert 10 <= width < 100, "it is not rounded further"
-    assert f"± {width} trips" in page.inner_text("#accuracy .lead")
-    assert f"{math.ceil(10 * 100 * width / 2500) / 10:g} %" in page.inner_text("#accuracy .lead")
-    largest, level = plan._largest_variances(plan.totals), plan.tree.depth
-    chance = 1 - NormalDist(40, math.sqrt(largest[level])).cdf(plan.half_widths[level])
-    assert dict(found["seen"])[level] == pytest.approx(chance, abs=1e-9)
-    assert "3 trips" in [person["trips"] for person in found["persons"]]
-    same_chances(found | {"seen": []}, plan)
-    assert f"{math.ceil(10 * 100 * width / 1200) / 10:g} % of 1,200" not in page.inner_text("#alternatives")
-    assert "% of 30,000" in page.inner_text("#alternatives")
-
-
 def test_the_share_of_the_cap_is_that_of_the_declared_unit_alone(opened, tmp_path):
     case = CASES["uneven"]
     page, _ = opened(case.write(tmp_path))

@@ -85,14 +85,6 @@ def test_no_more_trips_are_counted_in_a_period_than_in_a_year(page):
     page.wait_for_function("document.getElementById('results').dataset.shown.includes('trips=10&pair=10&yearly=40')")
 
 
-def test_the_bound_of_a_year_is_chosen_for_that_unit_alone(page):
-    assert page.locator("#yearly").is_visible()
-    assert "Counted trips of a person in each period, at most" in page.inner_text("#trips-label")
-    page.select_option("#kind", "trip")
-    assert not page.locator("#yearly").is_visible()
-    assert "yearly" not in page.url
-
-
 def test_the_share_of_the_cap_is_that_of_the_declared_bounds_alone(opened, tmp_path):
     """A year of releases may take the whole cap; what rounding alone adds to it is not more than it allows."""
     refused = "more than it allows, so od-release would refuse"

@@ -17,7 +17,6 @@ from typing import Any
 
 import pandas as pd
 import pytest
-import yaml
 from typer.testing import CliRunner
 
 from od_assets.cli.app import app
@@ -87,10 +86,7 @@ def test_a_run_says_which_draws_were_lost_and_what_is_charged_and_not_published(
     """A draw ends before it is stored, and a revision is charged and never drawn."""
     monkeypatch.setattr(jobs, "load_definitions", lambda: project.definitions(declaration("trips")))
     project.component()  # writes the domain
-    (project.defs / "trips").mkdir()
-    attributes = ATTRIBUTES | {"privacy": {"rho": "0.01", "delta": "1e-8"}}
-    text = yaml.dump({"type": "od_assets.components.OdRelease", "attributes": attributes})
-    (project.defs / "trips" / "defs.yaml").write_text(text, encoding="utf-8")
+    project.declare(ATTRIBUTES | {"privacy": {"rho": "0.01", "delta": "1e-8"}})
     write = measurements._write_draw
 
     def dies(draw: Any, path: Path) -> Any:

@@ -255,6 +255,14 @@ class Project:
         (self.defs / "domains" / "trips.yaml").write_text(yaml.dump(declared), encoding="utf-8")
         return attributes
 
+    def declare(self, attributes: dict[str, Any] = ATTRIBUTES, kind: str = "OdRelease") -> Path:
+        """Write the declaration of a series into a folder of its name, and return the file."""
+        path = self.defs / attributes["name"] / "defs.yaml"
+        path.parent.mkdir(exist_ok=True)
+        text = yaml.dump({"type": f"od_assets.components.{kind}", "attributes": attributes})
+        path.write_text(text, encoding="utf-8")
+        return path
+
     def definitions(self, component: Series) -> dg.Definitions:
         return with_warehouse(series_definitions(component))
 

@@ -41,9 +41,7 @@ def set_prefix(project: Project, prefix: Any) -> None:
 
 def declare(project: Project) -> None:
     project.component()  # with the file of its domain
-    (project.defs / "trips").mkdir()
-    declared = {"type": "od_assets.components.OdRelease", "attributes": ATTRIBUTES | {"assisted": True}}
-    (project.defs / "trips" / "defs.yaml").write_text(yaml.dump(declared), encoding="utf-8")
+    project.declare(ATTRIBUTES | {"assisted": True})
 
 
 @pytest.mark.parametrize("kind", KINDS)

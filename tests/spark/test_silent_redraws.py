@@ -20,7 +20,7 @@ def told(spark_process: Callable, tmp_path_factory: pytest.TempPathFactory) -> d
 def test_two_actions_draw_twice(told: dict[str, Any]) -> None:
     """Counted, then written: what was written is other noise than what was counted, and nobody is told."""
     assert sorted(part for part, _ in told["draws"]) == sorted(2 * PARTS)
-    later = {part: value for part, value in told["draws"][len(PARTS) :]}
+    later = dict(told["draws"][len(PARTS) :])
     assert {int(part): value for part, value in told["result"].items()} == later
 
 

@@ -13,7 +13,6 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
-import yaml
 from typer.testing import CliRunner
 
 from od_assets.cli.app import COMMANDS, STATED, app
@@ -51,10 +50,7 @@ def test_a_series_none_of_whose_months_has_ended_is_planned(project: Project, mo
     """A plan reads no record, so that it can be looked at before the first month has ended; a run cannot begin."""
     plan = project.component().checked()
     expected = plan.plan(plan.read_geography(), "2001-01").facts()
-    declared = {**ATTRIBUTES, "periods": {"first": "2150-06"}}
-    folder = project.defs / "trips"
-    folder.mkdir()
-    (folder / "defs.yaml").write_text(yaml.dump({"attributes": declared}), encoding="utf-8")
+    project.declare(ATTRIBUTES | {"periods": {"first": "2150-06"}})
     for chosen in ([], ["--period", "2150-06"]):
         result = CliRunner().invoke(app, ["plan", "trips", "--json", *chosen])
         assert result.exit_code == 0, result.exception

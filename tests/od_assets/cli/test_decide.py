@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from typer.testing import CliRunner
 
 from od_assets.cli.app import app
@@ -32,11 +31,8 @@ TITLE = "<b>Trips</b> & {# a 'note' #}"
 def declared(project: Project, kind: str, attributes: dict[str, Any], **domain: Any) -> str:
     """Declare a series, and return its name."""
     project.component(**{f"domain__{name}": value for name, value in domain.items()})
-    name = str(attributes["name"])
-    (project.defs / name).mkdir()
-    text = yaml.dump({"type": f"od_assets.components.{kind}", "attributes": attributes})
-    (project.defs / name / "defs.yaml").write_text(text, encoding="utf-8")
-    return name
+    project.declare(attributes, kind)
+    return str(attributes["name"])
 
 
 def page(name: str, *more: str) -> str:

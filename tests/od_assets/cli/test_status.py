@@ -3,32 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
-from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 from typer.testing import CliRunner
 
 from od_assets.cli.app import app
 from od_assets.cli.printing import print_status
 from od_assets.resources.warehouse import Warehouse
 from od_assets.runs.period_status import period_status, release_status
-from od_assets.series import section
 from od_assets.series.flows import FlowSeries
-from od_assets.series.reading import declaration_files
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
-from tests.od_assets.conftest import ATTRIBUTES, Project
+from tests.od_assets.conftest import Project
 
 
 def test_before_the_first_release_nothing_is_written(project: Project) -> None:
     """And a ledger that was lost is no new one."""
     project.component()  # declares the data set
-    (project.defs / "trips").mkdir()
-    declared = yaml.dump({"type": "od_assets.components.OdRelease", "attributes": ATTRIBUTES})
-    (project.defs / "trips" / "defs.yaml").write_text(declared, encoding="utf-8")
+    project.declare()
     rows = json.loads(CliRunner().invoke(app, ["status", "--json"]).stdout)
     assert [(row["state"], row["data_set_rho_left"]) for row in rows] == [("not begun", 0.1), ("waits", 0.1)]
     assert not project.var.exists()
@@ -101,9 +93,7 @@ def test_a_release_on_which_no_run_works_was_interrupted(project: Project) -> No
     key, ledger = settings.key("2001-01"), Warehouse().ledger
     ledger.declare(settings.domain)
     ledger.reserve(key, settings.domain.name, settings.plan(settings.read_geography(), key.period))
-    (project.defs / "trips").mkdir()
-    declared = yaml.dump({"type": "od_assets.components.OdRelease", "attributes": ATTRIBUTES})
-    (project.defs / "trips" / "defs.yaml").write_text(declared, encoding="utf-8")
+    project.declare()
     said = f"{key} is only begun, and no run works on it: its last run was interrupted or failed."
     with ledger.exclusive():
         assert said not in " ".join(CliRunner().invoke(app, ["status"]).output.split())
@@ -128,24 +118,4 @@ def test_what_periods_and_series_share_is_read_once(project: Project, monkeypatc
     assert (planned, looked) == (["2001-01", "2001-02", "2001-04"] * 2, ["trips"])
     assert {row["data_set_rho_left"] for row in rows} == {
         float(ledger.balance("trips", period.text).left) for period in settings.periods.ended()
-    }
-
-
-def test_each_declaration_is_parsed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """For its type, too. The series are those of this repository."""
-    monkeypatch.setenv("OD_VAR", str(tmp_path / "var"))
-    parsed, real = Counter[str](), yaml.load_all
-
-    def load_all(text: str, **options: Any) -> Any:
-        parsed[text] += 1
-        return real(text, **options)
-
-    monkeypatch.setattr(yaml, "load_all", load_all)
-    section._documents.cache_clear()  # of other tests in this process
-    result = CliRunner().invoke(app, ["status", "--json"])
-    assert result.exit_code == 0, result.output
-    assert len(json.loads(result.stdout)) > 1
-    files = declaration_files()
-    assert {path.parent.name: parsed[path.read_text(encoding="utf-8")] for path in files} == {
-        path.parent.name: 1 for path in files
     }
