@@ -86,7 +86,7 @@ def test_every_kind_of_series_has_a_page_before_anything_is_published(project: P
 def test_a_published_release_is_the_public_table_and_is_not_paid_again(released: Project) -> None:
     name = declared(released, "OdRelease", ATTRIBUTES)
     before = states(released.var)
-    found = page(name)
+    found = page(name, "--epsilon", "1")
     assert "The published flows of trips/2001-01/r1 serve as the true flows." in found
     assert "Published so far: 1 of them." in found
     assert "It pays for 1 of 1 release to come." in found
@@ -98,7 +98,7 @@ def test_the_least_budget_is_corrected_by_simulated_releases(project: Project) -
     name = declared(project, "OdRelease", ATTRIBUTES | {"mechanism": "inftda_refined"})
     target = "zone x zone: flows >= 5 within 12 trips in 90 %"
     options = ["--table", "synthetic", "--target", target]
-    found = page(name, *options)
+    found = page(name, "--epsilon", "1", *options)
     asked = CliRunner().invoke(app, ["plan", name, *options, "--runs", "0", "--json"])
     (stated,) = re.findall(rf"the least budget for {target.replace('>', '&gt;')} ([\d.]+)", found)
     assert float(stated) > 1.1 * float(Fraction(json.loads(asked.stdout)["epsilon"]))

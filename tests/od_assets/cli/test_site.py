@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import urljoin
 
 import pandas as pd
 import pytest
@@ -111,22 +110,6 @@ def test_a_new_release_is_added(var: Path) -> None:
     assert {name for name in changed if not name.startswith(NEW)} == {*OWN - {"404.html"}, "feed.atom", "sitemap.xml"}
     write_site(var / "releases", var / "fresh", WITH_URL)
     assert content(var / "site") == content(var / "fresh")
-
-
-def test_every_link_leads_to_a_file(var: Path) -> None:
-    write_site(var / "releases", var / "site", WITH_URL)
-    files = {URL + name for name in content(var / "site")}
-    for page in ("index.html", "404.html", "us_flights/index.html", "us_flights/over_time.html"):
-        found = links((var / "site" / page).read_text(encoding="utf-8"))
-        assert len(found) >= 2
-        assert {urljoin(URL + page, address) for address in found} <= files
-    feed = parsed(var / "site" / "feed.atom")
-    reports = [str(link.get("href")) for link in feed.findall(f"{ATOM}entry/{ATOM}link")]
-    assert sorted(reports) == [f"{URL}{OLD}/report.html", f"{URL}{NEW}/report.html"]
-    assert {str(link.get("href")) for link in feed.findall(f"{ATOM}link")} == {URL, f"{URL}feed.atom"}
-    assert len({entry.findtext(f"{ATOM}id") for entry in feed.findall(f"{ATOM}entry")}) == 2
-    listed = parsed(var / "site" / "sitemap.xml")
-    assert {one.text for one in listed.iter(f"{SITEMAP}loc")} <= files
 
 
 def test_the_catalogue_describes_every_file(var: Path) -> None:

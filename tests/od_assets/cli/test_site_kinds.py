@@ -19,7 +19,7 @@ from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
 from od_core.published.derived import publish_assisted, publish_sum
 from od_core.published.site import SiteDescription, write_site
-from tests.od_assets.cli.test_site import ATOM, URL, content, links, parsed
+from tests.od_assets.cli.test_site import ATOM, SITEMAP, URL, content, links, parsed
 from tests.od_core.publication.examples import files_of
 from tests.od_core.publication.published_kinds import Made, flows, publish
 
@@ -99,10 +99,15 @@ def test_every_link_of_every_kind_leads_to_a_file(releases: Path, tmp_path: Path
     files = {URL + name for name in content(tmp_path)}
     for page in ("index.html", "404.html", "commuters/over_time.html", *(f"{name}/index.html" for name in KINDS)):
         found = links((tmp_path / page).read_text(encoding="utf-8"))
+        assert len(found) >= 2
         assert {urljoin(URL + page, address) for address in found} <= files
     feed = parsed(tmp_path / "feed.atom")
     assert feed.findtext(f"{ATOM}author/{ATOM}name") == "Office of Statistics"
-    assert len(feed.findall(f"{ATOM}entry")) == len(list(releases.glob("*/*/r1")))
+    reports = {str(link.get("href")) for link in feed.findall(f"{ATOM}entry/{ATOM}link")}
+    assert reports == {f"{URL}{path.relative_to(releases)}/report.html" for path in releases.glob("*/*/r1")}
+    assert len({entry.findtext(f"{ATOM}id") for entry in feed.findall(f"{ATOM}entry")}) == len(reports)
+    assert {str(link.get("href")) for link in feed.findall(f"{ATOM}link")} == {URL, f"{URL}feed.atom"}
+    assert {one.text for one in parsed(tmp_path / "sitemap.xml").iter(f"{SITEMAP}loc")} <= files
     for file in tmp_path.rglob("*.croissant.json"):
         assert {one["contentUrl"] for one in read(file)["distribution"]} <= files
         assert read(file)["url"] in files
