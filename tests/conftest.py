@@ -19,6 +19,7 @@ import pytest
 from _pytest.doctest import DoctestModule  # pytest offers it nowhere else, and its version is pinned
 from hypothesis import HealthCheck, settings
 
+from od_assets.project import PLACES
 from od_core import Geography, errors
 from tests.checkouts_own import refuse_what_was_touched
 from tests.postgres import engine, postgres  # noqa: F401  # fixtures
@@ -107,9 +108,27 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=lambda item: turn(item.path))
 
 
+@pytest.fixture
+def left_as_found() -> Iterator[None]:
+    """A test leaves the working directory, and the variables that name a project, to the next one as they were.
+
+    Two patches of one variable that are not undone in turn would leave it behind.
+    """
+
+    def places() -> tuple[str, list[str | None]]:
+        return os.getcwd(), [os.environ.get(name) for name in (*PLACES, "DAGSTER_HOME")]  # noqa: PTH109  # it is faster
+
+    before = places()
+    yield
+    assert places() == before
+
+
 @pytest.fixture(autouse=True)
 def own_folders(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+    request: pytest.FixtureRequest,
+    left_as_found: None,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[None]:
     """No test sees what this checkout has released: unless it says otherwise, all is written to a folder of its own.
 
@@ -162,6 +181,16 @@ def equal_bundles_read_once() -> Iterator[None]:
     if shared_database.cache_info().currsize:
         shared_database(os.getpid()).close()
         shared_database.cache_clear()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def version_read_once() -> Iterator[None]:
+    """Let the installed version of OpenDP be read once, not at every choice of its noise, which takes milliseconds."""
+    from od_core.noise import opendp
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(opendp, "version", functools.cache(opendp.version))
+        yield
 
 
 @contextmanager

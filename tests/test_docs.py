@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import runpy
 from collections.abc import Iterator
@@ -23,6 +24,7 @@ ENTRY = re.compile(r"^::: ([\w.]+)$", re.MULTILINE)
 CITED = re.compile(r"\[([a-z]+\d{4}[a-z]+)(?:, [^\]]*)?(?:; ([a-z]+\d{4}[a-z]+))?\]")
 
 
+@functools.cache
 def hooks() -> dict[str, Any]:
     """The functions of the site's hooks, which import their neighbours as MkDocs lets them."""
     with pytest.MonkeyPatch.context() as patch:

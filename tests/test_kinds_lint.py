@@ -10,12 +10,14 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-MODULES = {
-    path.relative_to(ROOT): ast.parse(path.read_text(encoding="utf-8"))
-    for package in ("od_core", "od_assets")
-    for path in sorted((ROOT / package).rglob("*.py"))
-}
 BASES = {"BundleKind", "Plan", "PlannedRelease", "ReleasedFlows", "Series", "Step"}
+
+
+@cache
+def modules() -> dict[Path, ast.Module]:
+    """All modules of both packages."""
+    files = (path for package in ("od_core", "od_assets") for path in sorted((ROOT / package).rglob("*.py")))
+    return {path.relative_to(ROOT): ast.parse(path.read_text(encoding="utf-8")) for path in files}
 
 
 def package_of(path: Path) -> str:
@@ -28,7 +30,7 @@ def classes_of_kinds() -> dict[str, str]:
     """Package of each class that derives from one of the bases, by name of the class, with the bases themselves."""
     defined = {
         node.name: (package_of(path), [name_of(base) for base in node.bases])
-        for path, module in MODULES.items()
+        for path, module in modules().items()
         for node in ast.walk(module)
         if isinstance(node, ast.ClassDef)
     }
@@ -71,7 +73,7 @@ def test_no_module_asks_which_kind_it_has() -> None:
     assert {"ReleasePlan", "GroupSizePlan", "StopsPlan", "DerivedFlows", "StopsSeries", "UncountedStep"} <= {
         *classes_of_kinds()
     }
-    assert [one for path, module in MODULES.items() for one in asked_outside(path, module)] == []
+    assert [one for path, module in modules().items() for one in asked_outside(path, module)] == []
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 import shapely
 from axe_playwright_python.sync_playwright import Axe
 
-from od_core import Budget, Geography, Release, open_release
+from od_core import Geography, Release, open_release
 from od_core.flows.indicators import indicators
 from od_core.flows.publishing import atlas
 from tests.browser.atlases import (
@@ -141,17 +141,6 @@ def test_the_page_is_printed_dark_on_light(opened, bundle, view, scheme):
     assert page.is_visible(f"#{view}")
     assert page.evaluate("document.documentElement.scrollWidth") <= PAPER
     show(page, f"atlas-print-{view}-{scheme}", whole=True)
-
-
-@pytest.mark.parametrize("width", [DESK, PHONE])
-def test_the_title_of_a_matrix_is_read_without_scrolling(opened, bundle, width):
-    page, _ = opened((bundle / "atlas.html").as_uri() + "#level=state&view=matrix", width)
-    page.wait_for_selector("#matrix table")
-    ends = "(of) => document.querySelector(of).getBoundingClientRect().right"
-    assert page.evaluate(
-        "document.querySelector('#matrix').scrollWidth > document.querySelector('#matrix').clientWidth"
-    )
-    assert page.evaluate(ends, "#matrix caption span") <= page.evaluate(ends, "#matrix") + 1
 
 
 def test_names_that_are_markup_are_read_and_do_nothing(opened, tmp_path):
@@ -321,22 +310,6 @@ def test_axe_finds_nothing(opened, bundle, fragment, scheme):
     assert [(one["id"], one["nodes"][0]["html"][:200]) for one in found] == []
 
 
-def test_a_line_may_end_on_an_area(opened, bounded):
-    """Letting go there does not deselect it."""
-    page, _ = opened(bounded[1] + "#level=zone")
-    page.wait_for_selector("#panel table")
-    page.click("#lasso")
-    box = page.locator("#map").bounding_box()
-    for number, (x, y) in enumerate([(0.01, 0.01), (0.99, 0.01), (0.99, 0.99), (0.01, 0.99), (0.03, 0.5)]):
-        page.mouse.move(box["x"] + x * box["width"], box["y"] + y * box["height"])
-        if number == 0:
-            page.mouse.down()
-    page.mouse.up()
-    page.wait_for_selector("text=8 areas together")  # all that have a place
-    page.wait_for_timeout(300)
-    assert page.inner_text("#panel h2") == "8 areas together"
-
-
 def test_a_table_of_one_zone(opened, tmp_path):
     """Its map has one place, and there are no other areas."""
     zones = pd.DataFrame({"zone": ["a"], "latitude": [1.0], "longitude": [2.0]})
@@ -350,111 +323,4 @@ def test_a_table_of_one_zone(opened, tmp_path):
     page.wait_for_selector(".tiles")
     assert page.inner_text("#panel h2") == "a"
     assert "500" in page.inner_text(".tiles")
-    assert seen.errors == []
-
-
-def test_the_first_map_is_one_of_states_with_a_key(opened, bundle):
-    """Widths of its lines are in proportion to trips, and no end of a line is off the map."""
-    page, seen = opened((bundle / "atlas.html").as_uri())
-    page.wait_for_selector("#key span svg")
-    assert page.evaluate("document.querySelector('#level').selectedOptions[0].textContent") == "state"
-    drawn = page.evaluate(
-        """() => atlas.map.scene.lines.map((line) => [line.trips, atlas.map.widthOf(line.trips),
-            ...[line.from, line.to].map((area) => atlas.map.contains(atlas.map.place(area)))])"""
-    )
-    assert len(drawn) == 15
-    most = max(trips for trips, *_ in drawn)
-    widest = max(width for _, width, *_ in drawn)
-    for trips, width, *on_map in drawn:
-        assert width == pytest.approx(widest * trips / most)
-        assert on_map == [True, True]
-    shown = [text for text in page.locator("#key span").all_inner_texts() if text and ":" not in text]
-    assert {"500", "2,500", "5,000"} <= set(shown)
-    width_of = "paths => paths.map((path) => Number(path.getAttribute('stroke-width')))"
-    widths = page.eval_on_selector_all("#key path", width_of)
-    assert widths == pytest.approx([widest * trips / most for trips in (500, 2500, 5000)], rel=1e-6)
-    assert seen.errors == []
-
-
-def test_places_far_away_are_in_boxes_and_chosen_there(opened, bundle):
-    page, seen = opened((bundle / "atlas.html").as_uri())
-    page.wait_for_selector("#key span svg")
-    boxes = page.evaluate("atlas.map.frames.slice(1).map(({ box }) => box)")
-    named = page.evaluate("atlas.opened.origin.codes[atlas.state.level]")
-    places = page.evaluate("atlas.opened.origin.codes[atlas.state.level].map((_, area) => atlas.map.place(area))")
-    at = dict(zip(named, places, strict=True))
-    within = {
-        code: [k for k, (left, top, w, h) in enumerate(boxes) if left < x < left + w and top < y < top + h]
-        for code, (x, y) in at.items()
-    }
-    inside = {code: numbers for code, numbers in within.items() if numbers}
-    assert inside.keys() == {"AK", "HI", "PR", "VI"}
-    assert inside["PR"] == inside["VI"] != inside["AK"] != inside["HI"]
-    canvas = page.locator("#map").bounding_box()
-    page.mouse.click(canvas["x"] + at["AK"][0], canvas["y"] + at["AK"][1])
-    page.wait_for_selector(".chips")
-    assert page.inner_text("#panel h2") == "Alaska"
-    page.focus("#map")
-    for key in ("+", "+", "ArrowLeft"):
-        page.keyboard.press(key)
-    assert page.evaluate("(area) => atlas.map.place(area)", named.index("AK")) == at["AK"]  # boxes stay
-    assert seen.errors == []
-
-
-def test_a_place_without_trips_that_an_address_selects_is_on_the_map(opened, tmp_path):
-    """It has no box, though it is far away, and the key has no size of areas if all others are without trips."""
-    zones = pd.DataFrame({"zone": list("abcz"), "latitude": [50.0, 50.1, 50.2, 58.0], "longitude": 9.0})
-    geography = Geography.from_frame(zones, ["zone"], coordinates=("latitude", "longitude"))
-    flows = pd.DataFrame({"origin": list("abc"), "destination": list("bca"), "trips": 500})
-    release = released(flows, geography, budget=Budget(epsilon=100, delta="1e-8"))  # with hardly any noise
-    page, seen = opened(written(release, facts(release), tmp_path) + "#level=zone&areas=z")
-    page.wait_for_selector("#panel[aria-busy=false] h2")
-    assert page.evaluate("atlas.map.contains(atlas.map.place(3))")
-    assert page.inner_text("#key") == ""
-    both, _ = opened(written(release, facts(release), tmp_path) + "#level=zone&areas=a,z")
-    both.wait_for_selector("#panel[aria-busy=false] table")
-    assert both.evaluate("[0, 3].every((area) => atlas.map.contains(atlas.map.place(area)))")
-    page.click("#clear")
-    page.wait_for_selector("#panel table")
-    assert "far away" not in page.inner_text("#key")
-    assert seen.errors == []
-
-
-def test_controls_fold_away_on_a_phone(opened, bundle):
-    page, _ = opened((bundle / "atlas.html").as_uri(), PHONE, 844)
-    page.wait_for_selector("#panel table")
-    folded = page.locator("#controls").bounding_box()["height"]
-    assert not page.is_visible("#download")
-    page.click("#fold")
-    assert page.is_visible("#download")
-    assert page.get_attribute("#fold", "aria-expanded") == "true"
-    assert page.locator("#controls").bounding_box()["height"] > 1.5 * folded
-    assert too_wide(page) == ""
-    page.click("#fold")
-    assert not page.is_visible("input[value=to]")
-    wide, _ = opened((bundle / "atlas.html").as_uri())
-    wide.wait_for_selector("#panel table")
-    assert wide.is_visible("#download")
-    assert not wide.is_visible("#fold")
-
-
-@pytest.fixture(scope="module")
-def regions_alone(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Four zones without places in two regions with boundaries, which are squares side by side."""
-    zones = pd.DataFrame([(f"r{k // 2}", f"z{k}") for k in range(4)], columns=["region", "zone"])
-    zones["shape"] = [shapely.to_wkb(shapely.box(k // 2, 0, k // 2 + 1, 1)).hex() for k in range(4)]
-    geography = Geography.from_frame(zones, ["region", "zone"], boundaries={"region": "shape"})
-    release = of_all_pairs(geography, geography)
-    return written(release, facts(release), tmp_path_factory.mktemp("regions"))
-
-
-def test_boundaries_of_regions_alone_make_a_map(opened, regions_alone):
-    page, seen = opened(regions_alone + "#level=region")
-    page.wait_for_selector("#key span svg")
-    box = page.locator("#map").bounding_box()
-    page.mouse.click(box["x"] + 0.4 * box["width"], box["y"] + box["height"] / 2)
-    page.wait_for_selector(".chips")
-    assert page.inner_text("#panel h2") == "r0"
-    page.select_option("#level", label="zone")
-    page.wait_for_selector("#panel[aria-busy=false] table")
     assert seen.errors == []

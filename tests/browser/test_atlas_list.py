@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pandas as pd
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 
 from od_core import Geography, open_release
 from tests.browser.atlases import released, with_word, written
@@ -67,18 +66,6 @@ def test_areas_are_selected_in_the_list_by_keyboard_alone(opened, bundle):
     assert page.inner_text("#panel h2") in ("North Carolina", "South Carolina")
     assert page.inner_text("#said") == page.inner_text("#panel h2")
     assert seen.errors == []
-
-
-def test_a_long_list_grows(opened, bundle):
-    page, _ = opened((bundle / "atlas.html").as_uri() + "#level=airport&view=list")
-    page.wait_for_selector("#panel[aria-busy=false]")
-    airports = page.evaluate("atlas.opened.origin.codes.at(-1).length")
-    counts = [len(listed(page))]
-    while page.is_visible("#more"):
-        page.click("#more")
-        page.wait_for_selector(f"#areas tbody tr:nth-child({counts[-1] + 1})")
-        counts.append(len(listed(page)))
-    assert counts == [100, 200, airports]
 
 
 def test_a_list_of_two_sides_has_the_areas_that_can_be_selected(opened, two_sides):
@@ -152,17 +139,6 @@ def test_names_from_right_to_left_do_not_turn_the_numbers(opened, arabic, view, 
     assert seen.errors == []
 
 
-def test_what_the_pointer_shows_is_not_turned_by_a_name(opened, arabic):
-    page, _ = opened(arabic[1] + "#level=zone")
-    page.wait_for_selector("#profile[aria-busy=false]")
-    for area, code in enumerate(NAMES):
-        page.evaluate("(area) => atlas.hint(atlas.map.scene.circles[area])", area)
-        ((read, order),) = page.evaluate(_ORDER, "#hint")
-        assert read == order
-        assert read.startswith(":")
-        assert page.inner_text("#hint bdi") == NAMES[code]
-
-
 def test_names_from_right_to_left_are_found(opened, arabic):
     page, _ = opened(arabic[1] + "#level=zone")
     page.wait_for_selector("#profile[aria-busy=false]")
@@ -172,13 +148,3 @@ def test_names_from_right_to_left_are_found(opened, arabic):
     page.keyboard.press("Enter")
     page.wait_for_selector(".chips")
     assert page.inner_text("#panel h2") == NAMES["e"]
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("view", ["map", "list"])
-def test_axe_finds_nothing_with_these_names(opened, arabic, view, scheme):
-    page, _ = opened(arabic[1] + f"#level=zone&areas=a,b&view={view}")
-    page.emulate_media(color_scheme=scheme)
-    page.wait_for_selector("#profile[aria-busy=false]")
-    found = Axe().run(page).response["violations"]
-    assert [(one["id"], one["nodes"][0]["html"][:200]) for one in found] == []

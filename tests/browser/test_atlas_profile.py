@@ -16,7 +16,7 @@ from od_core.flows.mechanisms import InfTDARefined
 from od_core.flows.publishing import atlas
 from od_core.flows.released_flows import ReleasedFlows
 from od_core.geography.places import ZoneDistances
-from tests.browser.atlases import downloaded, released, with_word, written
+from tests.browser.atlases import downloaded, released, written
 from tests.browser.test_atlas_numbers import by_library, selections
 from tests.od_core.publication.examples import facts
 
@@ -122,22 +122,6 @@ def test_a_page_may_have_the_categories_of_its_coarser_areas_alone(opened, tmp_p
     assert "Trips by mode and day are known for areas down to town." in page.inner_text("#profile")
     (got,) = asked_of(opened, address, "categories", [dict.fromkeys(("origins", "destinations"), area(3, [zone]))])
     assert got is None
-
-
-def test_trips_by_category_and_by_distance_have_words(opened, tmp_path):
-    page, seen = opened(written(release := made(5), facts(release), tmp_path))
-    page.wait_for_selector("#profile[aria-busy=false] table")
-    rows = page.locator("#profile tbody tr").evaluate_all(
-        "(rows) => rows.map((row) => [...row.cells].map((cell) => cell.innerText))"
-    )
-    by_mode = [
-        with_word(f"{trips} {interval}, {word}" if word else f"{trips} {interval}")
-        for _, trips, interval, word, _ in rows
-    ]
-    assert by_mode[: len(MODES)] == [
-        list(release.trips_between("all", ["all"], "all", ["all"], segment="mode", category=mode)) for mode in MODES
-    ]
-    assert seen.errors == []
 
 
 CHOSEN = """async ([part, level, asks]) => {
@@ -298,13 +282,3 @@ def test_bands_of_a_sum_of_releases_are_those_of_the_table(opened, tmp_path):
     table = distance_bands(flows, ["all"])
     (got,) = banded(opened, written(flows, facts(first), tmp_path), [{"origins": ALL, "destinations": ALL}])
     assert got == table[["trips", "lower", "upper"]].to_numpy().tolist()
-
-
-def test_a_page_that_is_cut_has_no_distances_and_says_so(opened, tmp_path, monkeypatch):
-    monkeypatch.setattr(atlas, "_depth", lambda *_: 2)
-    release = made(10)
-    address = written(release, facts(release), tmp_path)
-    assert asked_of(opened, address, "distances", [{"origins": ALL, "destinations": ALL}]) == [None]
-    page, _ = opened(address)
-    page.wait_for_selector("#panel h2")
-    assert "They also have the distances between zones" in page.inner_text("footer")

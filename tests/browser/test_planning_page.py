@@ -269,27 +269,6 @@ def test_every_control_changes_the_plan_and_the_address_leads_back(opened, tmp_p
     assert seen.errors == []
 
 
-def test_examples_are_numbers_of_the_reader(opened, tmp_path):
-    case = CASES["uneven"]
-    page, _ = opened(case.write(tmp_path))
-    page.fill("#flow", "2500")
-    page.fill("#small", "40")
-    page.fill("#person", "3")
-    page.fill("#times", "12")
-    plan, found = case.declared(), page.evaluate(READ)
-    width = math.ceil(plan.half_widths[-1])
-    assert 10 <= width < 100, "it is not rounded further"
-    assert f"± {width} trips" in page.inner_text("#accuracy .lead")
-    assert f"{math.ceil(10 * 100 * width / 2500) / 10:g} %" in page.inner_text("#accuracy .lead")
-    largest, level = plan._largest_variances(plan.totals), plan.tree.depth
-    chance = 1 - NormalDist(40, math.sqrt(largest[level])).cdf(plan.half_widths[level])
-    assert dict(found["seen"])[level] == pytest.approx(chance, abs=1e-9)
-    assert "3 trips" in [person["trips"] for person in found["persons"]]
-    same_chances(found | {"seen": []}, plan)
-    assert f"{math.ceil(10 * 100 * width / 1200) / 10:g} % of 1,200" not in page.inner_text("#alternatives")
-    assert "% of 30,000" in page.inner_text("#alternatives")
-
-
 def test_the_share_of_the_cap_is_that_of_the_declared_unit_alone(opened, tmp_path):
     case = CASES["uneven"]
     page, _ = opened(case.write(tmp_path))
@@ -320,39 +299,6 @@ def test_a_declared_pair_cap_is_that_of_the_first_setting_and_can_be_lifted(open
     same_numbers(page.evaluate(READ), case.declared())
 
 
-def test_the_page_says_what_the_conversion_of_chosen_shares_costs(opened, tmp_path):
-    """How much wider the noise of the declared shares would be with the conversion of chosen shares."""
-    case = CASES["uneven"]
-    page, _ = opened(case.write(tmp_path))
-    assert page.locator("[data-more]").count() == 0
-    at(page, case.fragment(Setting(None, "trip", "bounded", 1, (1, 2, 3), segments=False, weights=(9,) * 7)))
-    exact = case.declared().spent.rho
-    tight = replace(case, budget=replace(case.budget, conversion="tight")).declared().spent.rho
-    more = float(page.get_attribute("[data-more]", "data-more"))
-    assert more == pytest.approx(100 * ((exact / tight) ** 0.5 - 1))
-    assert 1 < more < 20
-    at(page, case.fragment(Setting(None, "user", "bounded", 1, (1, 2, 3), segments=False, weights=(9,) * 7)))
-    assert page.locator("[data-more]").count() == 0
-
-
-def test_the_page_says_where_declared_shares_do_not_fit(opened, tmp_path):
-    """A list of shares is for one number of levels; a rule is for any."""
-    said = "Where the declared shares do not fit, the mechanism shares the budget."
-    for name, is_list in (("listed shares", True), ("uneven", False)):
-        page, _ = opened(CASES[name].write(tmp_path))
-        assert (said in page.inner_text("#alternatives")) == is_list
-        assert "declared shares of the budget" in page.inner_text("#short")
-        page.get_by_role("checkbox", name="zone").uncheck()
-        assert ("the mechanism's shares of the budget" in page.inner_text("#short")) == is_list
-        assert ("so they are left out" in page.inner_text("#declaration")) == is_list
-
-
-def test_a_person_with_weighted_records_has_records(opened, tmp_path):
-    page, _ = opened(CASES["weights"].write(tmp_path))
-    assert "A person with records" in " ".join(page.inner_text("#person-label").split())
-    assert "For a person with several records" in page.inner_text("#promise")
-
-
 @pytest.mark.parametrize(("name", "record"), [("counts", "records"), ("counted weights", "units of weight")])
 def test_counts_by_one_hierarchy_have_words_of_their_own(opened, tmp_path, name, record):
     """But for the sentences of `od-release plan`, and for names that the declaration gives."""
@@ -366,16 +312,6 @@ def test_counts_by_one_hierarchy_have_words_of_their_own(opened, tmp_path, name,
     others = text.replace(own, "")
     assert [line for line in others.split("\n") if re.search("flow|trip|pair|two zones", line, re.IGNORECASE)] == []
     assert seen.errors == []
-
-
-def test_of_many_levels_only_the_outer_ones_can_be_left_out(opened, tmp_path):
-    page, _ = opened(CASES["deep"].write(tmp_path))
-    page.wait_for_selector("#results[data-shown]")
-    boxes = page.get_by_role("checkbox").all()
-    assert [box.is_disabled() for box in boxes] == [False, True, True, True, False]
-    boxes[-1].uncheck()
-    assert [box.is_disabled() for box in boxes] == [False, True, True, False, False]
-    assert "Only the first and the last levels can be left out here." in page.inner_text("#levels")
 
 
 def test_what_is_told_from_0_has_an_interval_without_0(opened, tmp_path):
@@ -457,17 +393,3 @@ def test_names_that_are_markup_are_read_and_do_nothing(opened, tmp_path):
     assert page.locator("script").count() == 2
     assert page.locator("img, b, i:not(.bar i)").count() == 0
     assert (len(seen.asked), seen.errors) == (1, [])
-
-
-@pytest.mark.parametrize("width", [DESK, PHONE])
-def test_the_tiles_stay_in_sight_while_the_controls_move(opened, tmp_path, width):
-    page, _ = opened(CASES["uneven"].write(tmp_path), width, 800)
-    page.wait_for_selector("#short .tiles")
-    for moved in ("#levels", "#declared"):
-        page.evaluate("(moved) => document.querySelector(moved).scrollIntoView({block: 'center'})", moved)
-        for number in range(4):
-            box = page.locator("#short .tiles div").nth(number).bounding_box()
-            assert box["y"] >= 0
-            assert box["y"] + box["height"] <= 400  # in the upper half
-        control = page.locator(moved).bounding_box()
-        assert 0 <= control["y"] <= 800

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import pytest
-import yaml
 from axe_playwright_python.sync_playwright import Axe
 
 from od_core import Budget, PrivacyUnit
@@ -85,14 +83,6 @@ def test_no_more_trips_are_counted_in_a_period_than_in_a_year(page):
     page.wait_for_function("document.getElementById('results').dataset.shown.includes('trips=10&pair=10&yearly=40')")
 
 
-def test_the_bound_of_a_year_is_chosen_for_that_unit_alone(page):
-    assert page.locator("#yearly").is_visible()
-    assert "Counted trips of a person in each period, at most" in page.inner_text("#trips-label")
-    page.select_option("#kind", "trip")
-    assert not page.locator("#yearly").is_visible()
-    assert "yearly" not in page.url
-
-
 def test_the_share_of_the_cap_is_that_of_the_declared_bounds_alone(opened, tmp_path):
     """A year of releases may take the whole cap; what rounding alone adds to it is not more than it allows."""
     refused = "more than it allows, so od-release would refuse"
@@ -112,22 +102,6 @@ def test_the_share_of_the_cap_is_that_of_the_declared_bounds_alone(opened, tmp_p
         page.fill("#yearly", "41")
         assert "cap" not in page.inner_text("#short"), "the data set would be another one"
     assert CAP == 1 / 2
-
-
-def test_changed_bounds_are_declared_with_the_data_set(page):
-    case = case_of()
-    lines = yaml.safe_load(page.evaluate(READ)["declaration"])
-    assert lines.keys() == {"privacy"}
-    assert "As declared" not in page.inner_text("#alternatives")
-    page.fill("#yearly", "30")
-    lines = yaml.safe_load(page.evaluate(READ)["declaration"])
-    bounds = {"max_trips": 10, "max_trips_year": 30}
-    assert lines == {"privacy": lines["privacy"], "unit": "user_year", "neighbours": "unbounded"} | bounds
-    assert "The unit, its neighbours and its bounds are declared once" in page.inner_text("#declaration")
-    assert "As declared" in page.inner_text("#alternatives")
-    trip = replace(setting_of(1, 1), unit="trip", yearly=None)
-    same_declaration(at(page, case.fragment(trip)), case.plan(trip))
-    assert "Unit trip takes no column, max_trips, max_trips_year" in page.inner_text("#declaration")
 
 
 @pytest.mark.parametrize("width", [DESK, PHONE])

@@ -108,15 +108,6 @@ def test_a_reader_finds_an_area_and_what_changed(opened, site):
     assert seen.errors == []
 
 
-def test_the_areas_are_listed_without_a_program(browser, site):
-    context = browser.new_context(java_script_enabled=False)
-    page = context.new_page()
-    page.goto((site / PAGES["over-time"]).as_uri())
-    assert page.locator("#ask").is_hidden()
-    assert page.locator("#find tbody tr").count() == 5 + 10 + 51 + 229
-    context.close()
-
-
 class Quiet(SimpleHTTPRequestHandler):
     def log_message(self, *_: object) -> None:
         """Write nothing."""

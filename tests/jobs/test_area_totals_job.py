@@ -6,7 +6,6 @@ from typing import Any
 
 import dagster as dg
 import numpy as np
-import pandas as pd
 import pytest
 
 import od_assets.assets.flows
@@ -16,7 +15,6 @@ from od_assets.resources.release_work import FlowWork
 from od_assets.resources.warehouse import Warehouse
 from od_assets.runs.jobs import _measured
 from od_assets.runs.period_status import period_status
-from od_core import OdError
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
 from tests.od_assets.conftest import SEGMENTS, ZONES, Project, failure_text, public_bytes, records, records_by_mode
@@ -112,11 +110,3 @@ def test_a_side_that_the_tree_measures_itself_has_an_empty_asset(project: Projec
     assert metadata(result, "area_totals_origin")["measured_cells"] == 6
     assert metadata(result, "area_totals_destination") == {"measured_cells": 0}
     assert len(drawn(project)) == 1
-
-
-def test_a_table_whose_area_totals_are_all_in_the_tree_is_refused(project: Project) -> None:
-    pd.DataFrame({"office": ["1"]}).to_csv(project.root / "offices.csv", index=False)
-    one_office = {"file": "offices.csv", "levels": ["office"]}
-    component = project.component(geography__levels=["zone"], destination_geography=one_office, **DECLARED)
-    with pytest.raises(OdError, match=r"OD-AREA-TOTALS: .* the flow tree measures the trips from and to each zone"):
-        component.plan(component.read_geography(), "2001-01")

@@ -11,7 +11,6 @@ import pytest
 import od_assets.assets.flows
 from od_assets.resources.warehouse import Warehouse
 from od_core import open_release
-from od_core.errors import OdError
 from od_core.flows.estimation import levels as noisy_levels
 from od_core.flows.estimators import ESTIMATORS
 from od_core.flows.plan import Bands
@@ -83,15 +82,6 @@ def test_a_release_that_learns_from_whole_levels_is_resumed_after_its_parts(
     verify_release(Warehouse().published(KEY, ledger))
 
 
-def test_other_bands_are_another_plan(project: Project) -> None:
-    """What is published stays; a step of its own does not go on with them."""
-    assert project.run(banded(project, 2)).success
-    assert [event for event in project.run(banded(project, 3)).all_events if event.is_step_skipped]
-    again = project.materialize("trip_counts", component=banded(project, 3))
-    assert "OD-REPLAY-PLAN-CHANGED" in failure_text(again)
-    assert "bands" in failure_text(again)
-
-
 def test_a_band_is_whole_or_is_begun_again(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     """A part that fails is lost; the run that follows asks for a second round of its level alone."""
     from od_core.flows import parts as measurements
@@ -118,28 +108,6 @@ def test_a_band_is_whole_or_is_begun_again(project: Project, monkeypatch: pytest
     assert over in {step.rho for step in release.plan.steps if step.level > 2}
     assert release.spent.rho == ledger.balance("trips", "2001-01").spent
     assert isinstance(over, Fraction)
-
-
-@pytest.mark.parametrize(
-    ("changes", "code"),
-    [
-        ({"bands": {"cuts": [4]}}, "OD-BANDS"),
-        ({"bands": {"cuts": []}}, "OD-BANDS"),
-        ({"bands": {"cuts": [2, 1]}}, "OD-BANDS"),
-        ({"bands": {"cuts": [2], "part_trips": 0}}, "OD-BANDS"),
-        ({"engine": "flink"}, "OD-ENGINE"),
-        ({"engine": "spark"}, "OD-ENGINE"),
-        ({"spark": {"address": "local[2]"}}, "OD-ENGINE"),
-        ({"engine": "spark", "spark": {"address": "local[2]"}}, "OD-ENGINE"),
-    ],
-)
-def test_what_does_not_fit_together_is_refused(project: Project, changes, code) -> None:
-    def planned() -> None:
-        settings = project.component(**changes).checked()
-        settings.plan(settings.read_geography(), "2001-01")
-
-    with pytest.raises(OdError, match=code):
-        planned()
 
 
 def test_levels_that_fit_part_by_part_but_not_together_wait_for_more_memory(

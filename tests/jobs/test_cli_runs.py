@@ -5,16 +5,18 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import os
 import re
 import shutil
 import sqlite3
+import subprocess
+import sys
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
-import yaml
 from typer.testing import CliRunner
 
 from od_assets.cli.app import app
@@ -24,9 +26,16 @@ from od_core.ledger import measurements
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.accounting import epsilon_tight, text_above
-from tests.od_assets.cli.test_app import ROOT, od_release
 from tests.od_assets.conftest import ATTRIBUTES, Project
 from tests.projects import make_dg_project
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def od_release(*arguments: str, var: Path, project: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "OD_VAR": str(var), "OD_PROJECT": str(project)}
+    command = [sys.executable, "-m", "od_assets.cli", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
 
 
 def test_run_publishes_reads_back_and_status_tells(tmp_path: Path) -> None:
@@ -77,10 +86,7 @@ def test_a_run_says_which_draws_were_lost_and_what_is_charged_and_not_published(
     """A draw ends before it is stored, and a revision is charged and never drawn."""
     monkeypatch.setattr(jobs, "load_definitions", lambda: project.definitions(declaration("trips")))
     project.component()  # writes the domain
-    (project.defs / "trips").mkdir()
-    attributes = ATTRIBUTES | {"privacy": {"rho": "0.01", "delta": "1e-8"}}
-    text = yaml.dump({"type": "od_assets.components.OdRelease", "attributes": attributes})
-    (project.defs / "trips" / "defs.yaml").write_text(text, encoding="utf-8")
+    project.declare(ATTRIBUTES | {"privacy": {"rho": "0.01", "delta": "1e-8"}})
     write = measurements._write_draw
 
     def dies(draw: Any, path: Path) -> Any:

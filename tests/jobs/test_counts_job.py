@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 import duckdb
-import frictionless
 import pandas as pd
-import pytest
 
 from od_assets.resources.warehouse import verified
 from od_core import Release, open_release
-from od_core.published.derived import publish_assisted, publish_sum
-from od_core.published.site import SiteDescription, write_site
-from tests.od_assets.conftest import SEGMENTS, ZONES, Project, failure_text, public_bytes, records, records_by_mode
+from tests.od_assets.conftest import SEGMENTS, ZONES, Project, failure_text, public_bytes, records_by_mode
 
 FILES = {
     f"tables/counts_{level}{by}.csv" for level in ("all", "region", "zone") for by in ("", "_by_mode", "_by_day_type")
 }
 
 
-@pytest.mark.parametrize("bands", [None, {"cuts": [1], "part_trips": 500}])
-def test_a_month_is_published_with_one_side_and_a_second_run_changes_nothing(
-    project: Project, bands: dict[str, object] | None
-) -> None:
+def test_a_month_is_published_with_one_side_and_a_second_run_changes_nothing(project: Project) -> None:
     project.write_records(records_by_mode())
-    component = project.counts(segments=SEGMENTS, bands=bands, noise="table")
+    component = project.counts(segments=SEGMENTS, bands={"cuts": [1], "part_trips": 500}, noise="table")
     first = project.run(component)
     assert first.success, failure_text(first)
     assert all(check.passed for check in first.get_asset_check_evaluations())
@@ -42,11 +35,6 @@ def test_a_month_is_published_with_one_side_and_a_second_run_changes_nothing(
         assert by_mode.groupby("area")["count"].sum().to_dict() == table.set_index("area")["count"].to_dict()
     inside = release.counts.groupby(release.counts["area"].map(ZONES.set_index("zone")["region"]))["count"].sum()
     assert inside.to_dict() == release.counts_at("region").set_index("area")["count"].to_dict()
-    assert frictionless.validate(str(bundle / "datapackage.json")).valid
-    report = (bundle / "report.html").read_text()
-    assert "<th>to " not in report
-    assert "Counts of large areas" in report
-    assert "trip" not in report.replace("data set trips", "")  # these are records
     with duckdb.connect(str(project.var / "release.duckdb"), read_only=True) as database:
         query = "SELECT origin, trips FROM flows_by_level WHERE origin_level = 'region' ORDER BY origin"
         assert dict(database.sql(query).fetchall()) == inside.to_dict()
@@ -54,27 +42,3 @@ def test_a_month_is_published_with_one_side_and_a_second_run_changes_nothing(
     assert project.run(component).success
     assert public_bytes(project.var) == files
     assert verified() == [{"release": "begun/2001-01/r1", "verified": True, "faults": {}}]
-
-
-def test_what_is_derived_from_counts_has_one_side(project: Project) -> None:
-    """The sum of two months, and the newer month estimated with the help of the other."""
-    component = project.counts(trips__columns={"area": "origin", "date": "date"}, noise="table")
-    for month in ("2001-01", "2001-02"):
-        project.write_records(records().assign(date=f"{month}-15"), month)
-        assert project.run(component, month).success
-    keys = [component.key(month) for month in ("2001-01", "2001-02")]
-    releases = project.var / "releases"
-    one, other = (open_release(releases / key.folder) for key in keys)
-    summed, assisted = publish_sum(releases, keys), publish_assisted(releases, keys[1])
-    for found in (summed, assisted):
-        page = (found.folder / "report.html").read_text()
-        assert "<th>to " not in page
-        assert "pairs of zones" not in page
-        table = pd.read_csv(found.folder / "tables/counts_zone.csv").set_index("area")["count"]
-        assert table.to_dict() == found.flows.counts.set_index("area")["count"].to_dict()
-    for level in ("all", "region", "zone"):
-        counts = [release.counts_at(level).set_index("area")["count"] for release in (one, other, summed.flows)]
-        assert (counts[0] + counts[1]).to_dict() == counts[2].to_dict()
-    write_site(releases, project.var / "site", SiteDescription("Counts"))
-    home = (project.var / "site" / "index.html").read_text()
-    assert f"<b>{summed.certificate['contents']['trips']:,} records</b>" in home

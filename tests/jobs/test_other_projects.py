@@ -11,7 +11,6 @@ from typing import Any
 
 import dagster as dg
 import pytest
-import yaml
 from dagster import ComponentTree
 
 from od_assets import code_location
@@ -26,13 +25,12 @@ from od_assets.series.reading import (
     RELEASES,
     WAREHOUSE,
     component_type,
-    declaration,
     declaration_file,
     declarations_of,
     declared_releases,
 )
 from od_core.errors import OdError
-from tests.od_assets.conftest import ATTRIBUTES, SILENT, failure_text, records
+from tests.od_assets.conftest import SILENT, failure_text, records
 from tests.od_assets.conftest import Project as TrialProject
 from tests.projects import make_dg_project
 
@@ -152,13 +150,6 @@ def test_a_project_is_found_from_any_folder_in_it(layout: str, tmp_path: Path, m
     assert current_project() == Project(tmp_path, tmp_path / layout / "defs", "team.definitions")
 
 
-def test_settings_of_dg_may_be_in_a_file_of_their_own(tmp_path: Path) -> None:
-    (tmp_path / "declared" / "own").mkdir(parents=True)
-    text = 'directory_type = "project"\n[project]\nroot_module = "team"\ndefs_module = "declared.own"\n'
-    (tmp_path / "dg.toml").write_text(text + 'code_location_target_module = "team.all"\n', encoding="utf-8")
-    assert project_at(tmp_path) == Project(tmp_path, tmp_path / "declared" / "own", "team.all")
-
-
 def test_a_project_without_its_package_is_refused(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text('[tool.dg.project]\nroot_module = "absent_team"\n', encoding="utf-8")
     with pytest.raises(OdError, match=r"OD-PROJECT-ABSENT.*absent_team\.defs"):
@@ -226,23 +217,6 @@ def test_the_dagster_home_of_a_team_is_left_as_it_is(tmp_path: Path, monkeypatch
     monkeypatch.setenv("DAGSTER_HOME", str(home))
     assert prepare_dagster_home() == home
     assert [file.name for file in home.iterdir()] == ["dagster.yaml"]
-
-
-def test_declarations_may_name_variables_of_the_environment(
-    make_project: Callable[[], TrialProject], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    project = make_project()
-    monkeypatch.setenv("LAKE", str(tmp_path / "lake"))
-    attributes = ATTRIBUTES | {"trips": ATTRIBUTES["trips"] | {"files": "{{ env.LAKE }}/{period}.csv"}}
-    (project.defs / "trips").mkdir()
-    text = yaml.dump({"type": "od_assets.components.OdRelease", "attributes": attributes})
-    (project.defs / "trips" / "defs.yaml").write_text(text, encoding="utf-8")
-    (project.defs / "domains" / "trips.yaml").write_text("{name: trips, cap: {rho: 1, reason: a test}}\n")
-    assert declaration("trips").checked().records_path("2001-01") == tmp_path / "lake" / "2001-01.csv"
-    monkeypatch.delenv("LAKE")
-    line = 1 + next(place for place, part in enumerate(text.splitlines()) if "env.LAKE" in part)
-    with pytest.raises(OdError, match=rf"OD-CONFIG: trips/defs\.yaml: trips\.files \(line {line}\): .*LAKE is not set"):
-        declaration("trips")
 
 
 def test_this_repository_sets_its_executor_in_its_own_project_alone() -> None:

@@ -104,8 +104,6 @@ def test_a_series_changes_its_rule_when_its_evidence_is_clear_and_keeps_it(publi
         ("mixture", 2, None, "trips/2001-01/r1"),
         ("mixture", 3, "trips/2001-02/r1", "trips/2001-02/r1"),
     ]
-    report = (months.var / "releases" / "trips" / "2001-03" / "r1" / "report.html").read_text(encoding="utf-8")
-    assert "of 3 releases of the series, which has kept this rule since trips/2001-02/r1." in report
     ledger = Ledger(months.var / "ledger.sqlite")
     assert [row["settings_changed"] for row in period_status([component(months)], ledger, ledger.states())] == [[]] * 3
     assert charged(component(months).checked(), "2001-03").fault is None

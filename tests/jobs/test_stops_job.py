@@ -80,16 +80,6 @@ def test_points_are_published_as_boxes_of_their_map(project: Project, points: in
     assert not project.run(other).success
 
 
-def test_a_map_of_one_place(mapped: Project) -> None:
-    component = mapped.stops(trips__columns={"places": ["stop"], "date": "date"}, trips__one_row_a_trip=True)
-    result = mapped.run(component)
-    assert result.success, failure_text(result)
-    release = open_stops(mapped.var / "releases" / str(KEY))
-    assert (release.plan.grid.sizes, release.plan.map.places) == ((16, 16), ("stop",))
-    assert "Map of released trips by their stop" in (mapped.var / "releases" / str(KEY) / "report.html").read_text()
-    assert verified() == [{"release": str(KEY), "verified": True, "faults": {}}]
-
-
 def test_all_kinds_share_one_cap_and_are_verified_together(mapped: Project) -> None:
     for component in (mapped.component(trips__one_row_a_trip=True), mapped.group_sizes(), mapped.stops()):
         assert mapped.run(component).success
@@ -154,24 +144,16 @@ def test_metadata_is_of_the_allowed_names_and_confidential_assets_have_none(mapp
     [
         ({"map__side": 0}, "OD-STOPS-MAP"),
         ({"map__edges": [0, 1]}, "OD-CONFIG"),
-        ({"map__edges": [0, 1, 50, 58]}, "OD-STOPS-MAP"),
         ({"map__longitude": "lon"}, "OD-STOPS-PLACES"),
         ({"trips__columns": {"places": []}}, "OD-CONFIG"),
         ({"trips__columns": {"points": [["x", "y"]]}}, "OD-CONFIG"),  # with a list of places, and without edges
         ({"trips__columns": {"points": [["x", "y"]]}, "map": {"side": 4}}, "OD-CONFIG"),
         ({"trips__columns": {"points": [["x", "y", "z"]]}, "map": POINTS_MAP}, "OD-CONFIG"),
-        ({"trips__columns": {"points": [["x"]]}, "map": POINTS_MAP}, "OD-CONFIG"),
-        ({"trips__columns": {"points": []}, "map": POINTS_MAP}, "OD-CONFIG"),
         ({"trips__columns": {"points": [["x", "y"]], "places": ["origin"]}, "map": POINTS_MAP}, "OD-CONFIG"),
         ({"map": POINTS_MAP}, "OD-CONFIG"),
         ({"trips__columns": {"points": [["x", "y"]]}, "map": POINTS_MAP | {"side": 1 << 21}}, "OD-STOPS-PLACES"),
-        ({"trips__columns": {"points": [["x", "y"]]}, "map": POINTS_MAP | {"edges": [1, 0, 0, 1]}}, "OD-STOPS-MAP"),
         ({"mechanism": "daf_entropy", "mechanism_options": {"stop": "depth", "threshold": 6}}, "OD-STOPS-CONDITION"),
-        ({"mechanism": "privtre"}, "OD-MECHANISM-UNKNOWN"),
-        ({"mechanism": "identity"}, "OD-STOPS-TOO-MANY-BOXES"),
         ({"mechanism_options": {"theta": "x"}}, "OD-STOPS-PRIVTREE"),
-        ({"privacy__epsilon": "-1"}, "OD-BUDGET-EPSILON"),
-        ({"domain__unit": "user", "domain__column": "person"}, "OD-STOPS-UNIT"),
         ({"domain__cap__rho": "0.001"}, "OD-LEDGER-CAP"),
     ],
 )

@@ -123,10 +123,7 @@ def declare(project: Project, case: str, **further: Any) -> str:
     """Write the declaration of a case, with the public lists that it names, and return its name."""
     component, attributes, changes, domain = CASES[case]
     attributes = attributes | changes | further
-    folder = project.defs / attributes["name"]
-    folder.mkdir()
-    text = yaml.dump({"type": component, "attributes": attributes})
-    (folder / "defs.yaml").write_text(text, encoding="utf-8")
+    project.declare(attributes, component.rpartition(".")[2])
     (project.defs / "domains" / "trips.yaml").write_text(yaml.dump(DOMAIN | domain), encoding="utf-8")
     coordinates = ZONES.assign(longitude=[7.6, 7.7, 7.8] * 2, latitude=[45.1, 45.2] * 3)
     coordinates.to_csv(project.root / "zones.csv", index=False)

@@ -12,12 +12,8 @@ from typing import Any
 import dagster as dg
 import jsonschema
 import pandas as pd
-import pyarrow.parquet as pq
 import pytest
-import yaml
-from typer.testing import CliRunner
 
-from od_assets.cli.app import app
 from od_assets.cli.diagnosis import Finding
 from od_assets.components import OdRelease
 from od_assets.resources.warehouse import verified
@@ -28,7 +24,6 @@ from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.accounting import epsilon_tight
 from tests.od_assets.canary import USER, leaks
 from tests.od_assets.conftest import (
-    ATTRIBUTES,
     Project,
     doctors_faults,
     failure_text,
@@ -89,12 +84,6 @@ def released(three_months: Path, project: Project) -> Project:
     return project
 
 
-def said(*arguments: str) -> Any:
-    result = CliRunner().invoke(app, arguments)
-    assert result.exit_code == 0, (result.output, result.exception)
-    return json.loads(result.stdout)
-
-
 def counted(project: Project, month: str, revision: int = 1) -> int:
     folder = project.var / "confidential" / "trips" / month / f"r{revision}"
     return StagedRelease(folder).trip_counts().whole().total
@@ -125,37 +114,6 @@ def test_a_year_of_users_is_counted_certified_and_verified(released: Project) ->
     assert leaks(released.root) == []
 
 
-def test_the_ledger_states_the_year(released: Project) -> None:
-    (row,) = said("ledger", "--json")
-    assert (row["domain"], row["period"], row["releases"], row["lost_draws"]) == ("trips", "2001", 3, 0)
-    amounts = {name: Fraction(row[name]["rho_exact"]) for name in ("cap", "spent", "left")}
-    spent = Fraction(5, 4) * RHO
-    assert amounts == {"cap": Fraction(1, 10), "spent": spent, "left": Fraction(1, 10) - spent}
-    assert {month: one["rho_exact"] for month, one in row["periods"].items()} == dict.fromkeys(MONTHS, str(RHO))
-    assert said("ledger", "verify", "--json")["whole"] is True
-
-
-def test_commands_speak_of_the_year(released: Project) -> None:
-    """The plan, which names the cap of a year; the explanation; and the documents of disclosure."""
-    attributes = released._attributes(ATTRIBUTES | {"mechanism": released.mechanism}, YEAR)
-    (released.defs / "trips").mkdir()
-    declaration = {"type": "od_assets.components.OdRelease", "attributes": attributes}
-    (released.defs / "trips" / "defs.yaml").write_text(yaml.dump(declaration), encoding="utf-8")
-    assert "10 % of the cap of data set 'trips' (rho 0.1 per year)" in text("plan", "trips")
-    explained = text("explain", "trips/2001-03/r1")
-    assert "of which at most 2 in each period and 3 in the year are counted" in explained
-    assert "in period 2001 is rho 0.1. 3 releases spent 0.0125 of it" in explained
-    assert "6 of 6 files were written" in text("disclose", "trips/2001-03/r1")
-    assert "3 of 3 releases verified" in text("verify")
-    assert leaks(released.root) == []
-
-
-def text(*arguments: str) -> str:
-    result = CliRunner().invoke(app, arguments)
-    assert result.exit_code == 0, (result.output, result.exception)
-    return " ".join(result.output.split())
-
-
 def test_months_are_replayed_byte_for_byte_and_revised_alike(released: Project) -> None:
     """January after March, from shuffled records; and a revision of February, which the year leaves as it was."""
     before, ledger = public_bytes(released.var), Ledger(released.var / "ledger.sqlite")
@@ -171,27 +129,6 @@ def test_months_are_replayed_byte_for_byte_and_revised_alike(released: Project) 
     assert counted(released, "2001-02", 2) == counted(released, "2001-02") == 100
     assert ledger.balance("trips", "2001-01").spent == Fraction(9, 4) * RHO
     assert leaks(released.root) == []
-
-
-def test_parts_and_segments_of_users_of_a_year(project: Project) -> None:
-    """Two months by a breakdown, worked on part by part; the first is replayed after the second."""
-    segments = {"mode": {"categories": ["car", "bus", "other"], "unknown": "other"}}
-    declared = of_users(project, bands={"cuts": [2], "part_trips": 50}, segments=segments)
-    for month in MONTHS[:2]:
-        frame = users(month)
-        project.write_records(frame.assign(mode=["car", "bus", "tram", "car"] * (len(frame) // 4)), month)
-        result = project.run(declared, month)
-        assert result.success, failure_text(result)
-    before = public_bytes(project.var)
-    counted_trips = []
-    for month in MONTHS[:2]:
-        folder = project.var / "confidential" / "user-counters" / "trips" / "2001" / month
-        counted_trips.append(sum(pq.read_table(folder / f"trips.{month}.r1.parquet")["counted"].to_pylist()))
-    assert counted_trips == [200, 100]
-    assert project.run(declared, MONTHS[0]).success
-    assert public_bytes(project.var) == before
-    assert [row["verified"] for row in verified("trips")] == [True] * 2
-    assert leaks(project.root) == []
 
 
 def test_model_assisted_flows_promise_for_the_year(project: Project) -> None:
@@ -291,15 +228,6 @@ def test_damaged_counters_do_not_name_the_file_of_records(
     assert finding.fault == told(result)
     assert "2001-04.csv" not in failure_text(result)
     assert leaks(released.root) == []
-
-
-def test_a_cap_of_the_year_that_is_used_up_is_found_before_the_run(released: Project) -> None:
-    """A revision of a month adds a whole month to what a user can lose in the year."""
-    changes = {"revision": 2, "domain__cap": {"rho": "0.02", "reason": "no room for a revision"}}
-    (finding,) = faults(released, "2001-02", **changes)
-    result = released.run(of_users(released, **changes), "2001-02")
-    assert finding.fault == told(result)
-    assert "OD-LEDGER-CAP: the release needs rho 0.01 in 2001, but data set 'trips' has" in failure_text(result)
 
 
 def faults(project: Project, month: str, **changes: Any) -> list[Finding]:

@@ -86,16 +86,6 @@ found = flows_meet_expectations(flows, ["A", "B"], ["A"], Path("docs").absolute(
 print(*(name for name, met in found.items() if not met), sep=chr(10))
 """
 
-POSTGRES = """\
-import psycopg
-from od_core.extras import require
-
-require("postgres")
-try:
-    psycopg.connect("postgresql://nobody@localhost:1/none", connect_timeout=1)
-except psycopg.OperationalError:
-    print(psycopg.pq.__impl__)  # with its own libpq: nothing of the system is needed
-"""
 
 OPENLINEAGE = """\
 import json, uuid
@@ -189,10 +179,6 @@ def test_the_extra_checks_alone_checks_flows(environments, tmp_path) -> None:
     environment = environments("checks")
     assert said(environment, CHECKS, tmp_path) == ["expect_column_values_to_be_in_set: destination_is_listed"]
     assert "dagster" not in environment.names
-
-
-def test_the_extra_postgres_alone_brings_a_client(environments, tmp_path) -> None:
-    assert said(environments("postgres"), POSTGRES, tmp_path) == ["binary"]
 
 
 def test_the_extra_openlineage_alone_emits_events(environments, tmp_path) -> None:

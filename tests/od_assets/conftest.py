@@ -255,6 +255,14 @@ class Project:
         (self.defs / "domains" / "trips.yaml").write_text(yaml.dump(declared), encoding="utf-8")
         return attributes
 
+    def declare(self, attributes: dict[str, Any] = ATTRIBUTES, kind: str = "OdRelease") -> Path:
+        """Write the declaration of a series into a folder of its name, and return the file."""
+        path = self.defs / attributes["name"] / "defs.yaml"
+        path.parent.mkdir(exist_ok=True)
+        text = yaml.dump({"type": f"od_assets.components.{kind}", "attributes": attributes})
+        path.write_text(text, encoding="utf-8")
+        return path
+
     def definitions(self, component: Series) -> dg.Definitions:
         return with_warehouse(series_definitions(component))
 
@@ -316,9 +324,13 @@ def as_csv(what: str) -> str:
 
 
 @contextmanager
-def projects_in(folder: Path) -> Iterator[Callable[[], Project]]:
-    """Make the project in a folder, as long as it is the one that the environment names."""
-    with pytest.MonkeyPatch.context() as patch, ExitStack() as opened:
+def projects_in(folder: Path, given: pytest.MonkeyPatch | None = None) -> Iterator[Callable[[], Project]]:
+    """Make the project in a folder, as long as it is the one that the environment names.
+
+    With the patches of a test, it is so until these are undone: a test may name another project, too.
+    """
+    with pytest.MonkeyPatch.context() as own, ExitStack() as opened:
+        patch = given or own
         patch.setenv("OD_PROJECT", str(folder))
         patch.setenv("OD_VAR", str(folder / "var"))
 
@@ -333,8 +345,8 @@ def projects_in(folder: Path) -> Iterator[Callable[[], Project]]:
 
 
 @pytest.fixture
-def make_project(own_folders: None, tmp_path: Path) -> Iterator[Callable[[], Project]]:
-    with projects_in(tmp_path) as make:
+def make_project(own_folders: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], Project]]:
+    with projects_in(tmp_path, monkeypatch) as make:
         yield make
 
 

@@ -214,12 +214,6 @@ def test_by_default_a_notice_is_a_line_in_the_log(caplog: pytest.LogCaptureFixtu
     ]
 
 
-def test_runs_of_chosen_assets_are_tagged_too(project: Project) -> None:
-    chosen = project.materialize("geography", "raw_trips")
-    tags = project.instance.get_run_by_id(chosen.run_id).tags
-    assert [tags.get(name) for name in TAGS] == ["trips", "2001-01", "1"]
-
-
 def test_a_failed_run_of_chosen_assets_is_said_with_its_period(project: Project) -> None:
     """As "Materialize all" and automation request it: with the published table, and an asset of the team."""
     component = project.component(revision=2, periods={"first": "2001-Q1", "last": "2001-Q2", "every": "quarter"})

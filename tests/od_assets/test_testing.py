@@ -13,7 +13,6 @@ import pytest
 import yaml
 
 from od_assets.project import CHECKOUT
-from od_assets.series.reading import RELEASES
 from od_assets.testing import check_project, dry_run
 from od_core.errors import OdError
 from tests.od_assets.conftest import ATTRIBUTES, DOMAIN, Project
@@ -24,9 +23,7 @@ __all__ = ["loader"]
 
 def with_changes(project: Project, attributes: dict[str, Any], domain: dict[str, Any] | None = None) -> None:
     """Declare the release of the project anew, with changes."""
-    text = yaml.dump({"type": RELEASES[0], "attributes": ATTRIBUTES | attributes})
-    (project.defs / "trips").mkdir(exist_ok=True)
-    (project.defs / "trips" / "defs.yaml").write_text(text, encoding="utf-8")
+    project.declare(ATTRIBUTES | attributes)
     (project.defs / "domains" / "trips.yaml").write_text(yaml.dump(DOMAIN | (domain or {})), encoding="utf-8")
 
 
@@ -109,9 +106,7 @@ def test_a_dry_run_takes_no_declared_file(project: Project, how: str, tmp_path_f
     with_changes(project, {"trips": ATTRIBUTES["trips"] | {"files": "lake/{period}"}})
     if how == "of another series":
         other = ATTRIBUTES | {"name": "other", "trips": ATTRIBUTES["trips"] | {"files": "lake/{period}/part.csv"}}
-        (project.defs / "other").mkdir()
-        text = yaml.dump({"type": RELEASES[0], "attributes": other})
-        (project.defs / "other" / "defs.yaml").write_text(text, encoding="utf-8")
+        project.declare(other)
         with_changes(project, {})
     real = project.root / "lake" / "2099-12" / "part.csv"
     real.parent.mkdir(parents=True)

@@ -218,12 +218,6 @@ def test_counts_by_one_hierarchy_are_those_of_duckdb(session, tmp_path, monkeypa
         assert np.diff(by_duckdb[1]).tolist() == expected
 
 
-@pytest.mark.parametrize("way", ["one row a trip", "counts", "users"])
-def test_no_records_are_counted_as_none(session, tmp_path, way):
-    by_spark, by_duckdb = both(session, tmp_path, some_records(1)[:0], way, TREES["destination"])
-    assert by_spark == by_duckdb == ([], [0])
-
-
 MODES = SegmentSource("mode", "mode"), Breakdown("mode", ("car", "bus", "é"), unknown="bus")
 BY_KIND = SegmentSource("kind", "kind", lookup=(("1", "one"), ("2", "two"))), Breakdown("kind", ("two", "one"))
 

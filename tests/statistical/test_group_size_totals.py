@@ -11,16 +11,6 @@ from od_core.group_sizes.groups import Frame
 from tests.od_core.group_sizes.trees import assert_consistent, cost, least_cost, random_case, random_geography
 
 
-def test_is_optimal_on_150_small_trees():
-    """The linear program of the tests has all values at once; the library's has changes by one unit."""
-    rng = np.random.default_rng(150)
-    for _ in range(150):
-        frame, noisy, _ = random_case(rng, most_groups=12, most_sizes=10, max_fan_out=4)
-        histograms = nearest_with_area_totals(frame, noisy)
-        assert_consistent(frame, histograms, all_totals=True)
-        assert cost(noisy, histograms) == least_cost(frame, noisy, area_totals=True)
-
-
 def test_is_optimal_from_any_start(monkeypatch):
     """Where the apportioned answer is far off, as many rounds of changes are made as it takes."""
 

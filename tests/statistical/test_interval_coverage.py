@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from fractions import Fraction
 from functools import cache
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,8 +21,6 @@ from benchmarks.coverage import coverage
 from od_core import Budget, PrivacyUnit, Release, plan_release
 from od_core.evaluation.known_flows import SEED, KnownFlows, binary, italy, random_tree
 from od_core.flows import interval_ends
-from od_core.flows.estimation.fitted_tree import FittedTree, NodeSums
-from od_core.flows.estimation.least_squares import FittedLevel
 from od_core.flows.interval_ends import half_width
 from od_core.flows.mechanisms import InfTDARefined
 from od_core.flows.release import run_plan
@@ -96,40 +93,3 @@ def test_narrower_intervals_are_rejected(monkeypatch, name):
     usual = interval_ends.DEVIATIONS
     monkeypatch.setattr(interval_ends, "half_width", lambda e, v, deviations=usual: half_width(e, v, 0.8 * deviations))
     assert too_rarely_covered(runs_of(name, _synthetic(name)), LEAST_COVERED)
-
-
-class AroundTheReleased:
-    """Wrong: deviations of the measurement around what was released, and nothing around 0, as a bootstrap has them."""
-
-    def __init__(self, release: Release) -> None:
-        self.release = release
-
-    def of_cells(self, o_level, d_level, origin, destination):
-        o, d, trips = self.release.plan.tree.sums_at(self.release.leaves, o_level, d_level)
-        table = np.zeros(
-            (self.release.plan.tree.origin.size(o_level), self.release.plan.tree.destination.size(d_level))
-        )
-        table[o, d] = trips
-        released = table[origin, destination]
-        lower, upper = self.release.intervals.of_cells(o_level, d_level, origin, destination)
-        half = np.where(released > 0, (upper - lower) / 2, 0)
-        return np.maximum(released - half, 0).astype(np.int64), (released + half).astype(np.int64)
-
-
-def test_intervals_around_released_zeros_are_rejected():
-    """A true 3 released as 0 gets [0, 0]."""
-
-    def judged(release: Release) -> Any:
-        return SimpleNamespace(plan=release.plan, leaves=release.leaves, intervals=AroundTheReleased(release))
-
-    assert too_rarely_covered(runs_of("random", _synthetic("random"), judged), LEAST_COVERED)
-
-
-def test_fitted_values_of_kept_nodes_are_rejected(monkeypatch):
-    """Where nodes were dropped, those kept were chosen for their noise."""
-
-    def fitted(_: FittedTree, level: FittedLevel, weights: Any) -> NodeSums:
-        return NodeSums.of_level(level, weights)
-
-    monkeypatch.setattr(FittedTree, "_single", fitted)
-    assert too_rarely_covered(runs_of("binary, nodes dropped", _synthetic("binary, nodes dropped")), LEAST_COVERED)

@@ -6,11 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from od_core import Budget, PrivacyUnit, release_flows
 from od_core.privacy.unit import NEIGHBOUR_RELATIONS
 from tests.od_core.doubles import released
 from tests.od_core.flows.mechanisms.test_tda import TOP_DOWN
-from tests.od_core.invariants import assert_invariants
 from tests.od_core.strategies import TREES, noises, worlds
 
 
@@ -43,22 +41,3 @@ def sums_of_leaves(release, level):
     tree = release.plan.tree
     origin, destination, trips = tree.sums_at(release.leaves, *tree.level_pair(level))
     return dict(zip(zip(origin, destination, strict=True), trips, strict=True))
-
-
-@pytest.mark.parametrize("name", TOP_DOWN)
-def test_invariants_on_the_flights(name, flights, airports, airport_geography):
-    """Real data, real noise, every pair of levels, recomputed with pandas."""
-    records = flights["2001-06"]
-    budget = Budget(epsilon=1, delta="1e-8")
-    unit = PrivacyUnit("trip")
-    release = release_flows(
-        records,
-        airport_geography,
-        unit=unit,
-        budget=budget,
-        mechanism=name,
-        noise="table",
-        fault_threshold=0,
-        one_row_a_trip=True,
-    )
-    assert_invariants(release, len(records), airports)

@@ -38,15 +38,15 @@ def run(*arguments: str) -> Result:
 
 
 def test_the_largest_changes_as_json(var: Path) -> None:
-    result = run(OLD, NEW, "--level", "state", "--top", "7", "--json")
+    result = run(OLD, NEW, "--level", "division", "--top", "7", "--json")
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)
     before, after = (open_release(var / "releases" / key) for key in (OLD, NEW))
-    expected = changes(before, after, "state", "state", days=(31, 30))
+    expected = changes(before, after, "division", "division", days=(31, 30))
     assert (found["days"], found["per_day"]) == ([31, 30], True)
     assert found["note"] == "2001-05 has 31 days and 2001-06 30: changes are told per day."
     assert (found["before"], found["after"], found["confidence"]) == (OLD, NEW, "9/10")
-    assert (found["origin_level"], found["destination_level"]) == ("state", "state")
+    assert (found["origin_level"], found["destination_level"]) == ("division", "division")
     assert found["pairs"] == len(expected)
     assert found["significant"] == expected["significant"].sum() > 0
     assert found["changes"] == json.loads(expected.head(7).to_json(orient="records"))

@@ -23,13 +23,10 @@ from tests.od_assets.conftest import ATTRIBUTES, DOMAIN, Project
 @pytest.fixture
 def declared(project: Project, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Project]:
     """Writes the declaration of ``trips``, with changes, and that of its data set."""
-    folder = project.defs
-    (folder / "trips").mkdir()
 
     def write(attributes: dict[str, Any] = ATTRIBUTES, kind: str = "OdRelease", **changes: Any) -> Project:
-        (folder / "domains" / "trips.yaml").write_text(yaml.dump(DOMAIN | changes.pop("domain_section", {})))
-        text = yaml.dump({"attributes": {**attributes, "name": "trips", **changes}})
-        (folder / "trips" / "defs.yaml").write_text(f"type: od_assets.components.{kind}\n{text}")
+        (project.defs / "domains" / "trips.yaml").write_text(yaml.dump(DOMAIN | changes.pop("domain_section", {})))
+        project.declare({**attributes, "name": "trips", **changes}, kind)
         return project
 
     return write

@@ -6,7 +6,6 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-import yaml
 from typer.testing import CliRunner
 
 from od_assets.cli.app import app
@@ -96,10 +95,8 @@ def test_a_lost_draw_is_charged_once_more_if_the_cap_allows_it(project: Project)
 def test_plan_doctor_and_init_refuse_a_cap_that_a_run_would_refuse(project: Project) -> None:
     """Its number was changed and its reason was not. The data set of ``init`` was charged before under its name."""
     begun(project)
-    (project.defs / "trips").mkdir()
     project.component(**RHO, domain__cap={"rho": "0.2", "reason": "first declaration"})  # writes the domain
-    declaration = {"type": "od_assets.components.OdRelease", "attributes": ATTRIBUTES | RHO}
-    (project.defs / "trips" / "defs.yaml").write_text(yaml.dump(declaration), encoding="utf-8")
+    project.declare(ATTRIBUTES | RHO)
     expected = "OD-LEDGER-CAP-REASON: the cap of 'trips' changed from rho 1/10 to rho 1/5 without a new reason"
     for options in ([], ["--json"], ["--page", str(project.root / "page.html")]):
         result = CliRunner().invoke(app, ["plan", "trips", *options])

@@ -11,12 +11,11 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-import yaml
 from typer.testing import CliRunner
 
 from od_assets.cli.app import app
 from od_core import OdError
-from tests.od_assets.conftest import ATTRIBUTES, Project, projects_in, states
+from tests.od_assets.conftest import Project, projects_in, states
 from tests.privileges import without_rights_of_root
 
 KEY = "trips/2001-01/r1"
@@ -39,9 +38,7 @@ def read_only(first_run: tuple[Path, Any]) -> Iterator[tuple[Project, dict[str, 
         project = make()
         shutil.copytree(first_run[0], project.var)
         project.component()  # declares the data set
-        (project.defs / "trips").mkdir()
-        text = yaml.dump({"type": "od_assets.components.OdRelease", "attributes": ATTRIBUTES})
-        (project.defs / "trips" / "defs.yaml").write_text(text, encoding="utf-8")
+        project.declare()
         (project.root / "temporary").mkdir()
         (project.root / "temporary").chmod(0o777)
         owner = {" ".join(words): CliRunner().invoke(app, words).output for words in READING}

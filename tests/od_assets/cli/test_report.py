@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import webbrowser
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +12,6 @@ from typer.testing import CliRunner
 from od_assets.cli.app import app
 from od_assets.cli.published import newest_report
 from od_assets.project import current_project
-from od_core.publication.read_back import REPAIR
 from tests.published_flights import KEYS
 
 
@@ -53,23 +51,6 @@ def test_without_a_published_release_the_next_command_is_named(
     assert "no release of us_departures is published here" in refused("report", "us_departures")
     assert "(did you mean 'us_flights'?)" in refused("report", "us_flihgts")
     assert opened == []
-
-
-def test_a_report_that_is_gone_is_made_again_by_a_run(
-    published_flights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: Callable[..., str]
-) -> None:
-    var = tmp_path / "published"
-    shutil.copytree(published_flights, var)
-    (var / "releases" / str(max(KEYS)) / "report.html").unlink()
-    monkeypatch.setenv("OD_VAR", str(var))
-    said = refused("report", "us_flights")
-    assert said.startswith(f"OD-BUNDLE-DAMAGED: the bundle of {max(KEYS)} is damaged: report.html is missing")
-    assert REPAIR in said
-    shutil.rmtree(var / "releases" / str(max(KEYS)))
-    for arguments in (["us_flights"], ["us_flights", "--period", max(KEYS).period], ["--period", max(KEYS).period]):
-        said = refused("report", *arguments)
-        assert said.startswith(f"OD-BUNDLE-ABSENT: the bundle of {max(KEYS)} is missing")
-        assert REPAIR in said
 
 
 def test_without_a_name_the_release_that_was_measured_last_is_chosen(tmp_path: Path) -> None:

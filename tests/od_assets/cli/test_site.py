@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import urljoin
 
 import pandas as pd
 import pytest
@@ -22,7 +21,6 @@ from od_core import OdError
 from od_core.ledger.release_key import ReleaseKey
 from od_core.publication.bundle import zip_beside
 from od_core.publication.read_back import REPAIR
-from od_core.publication.templates import filled
 from od_core.published.site import (
     SiteDescription,
     SiteRelease,
@@ -112,22 +110,6 @@ def test_a_new_release_is_added(var: Path) -> None:
     assert {name for name in changed if not name.startswith(NEW)} == {*OWN - {"404.html"}, "feed.atom", "sitemap.xml"}
     write_site(var / "releases", var / "fresh", WITH_URL)
     assert content(var / "site") == content(var / "fresh")
-
-
-def test_every_link_leads_to_a_file(var: Path) -> None:
-    write_site(var / "releases", var / "site", WITH_URL)
-    files = {URL + name for name in content(var / "site")}
-    for page in ("index.html", "404.html", "us_flights/index.html", "us_flights/over_time.html"):
-        found = links((var / "site" / page).read_text(encoding="utf-8"))
-        assert len(found) >= 2
-        assert {urljoin(URL + page, address) for address in found} <= files
-    feed = parsed(var / "site" / "feed.atom")
-    reports = [str(link.get("href")) for link in feed.findall(f"{ATOM}entry/{ATOM}link")]
-    assert sorted(reports) == [f"{URL}{OLD}/report.html", f"{URL}{NEW}/report.html"]
-    assert {str(link.get("href")) for link in feed.findall(f"{ATOM}link")} == {URL, f"{URL}feed.atom"}
-    assert len({entry.findtext(f"{ATOM}id") for entry in feed.findall(f"{ATOM}entry")}) == 2
-    listed = parsed(var / "site" / "sitemap.xml")
-    assert {one.text for one in listed.iter(f"{SITEMAP}loc")} <= files
 
 
 def test_the_catalogue_describes_every_file(var: Path) -> None:
@@ -232,34 +214,6 @@ def test_text_of_a_certificate_cannot_end_the_script_element(var: Path) -> None:
     assert text.count("<") == 2
     described = json.loads(re.sub("</?script[^>]*>", "", text))
     assert "</script><script>alert(1)" in described["description"]
-
-
-def test_a_series_is_described_in_the_words_of_its_publisher(var: Path) -> None:
-    (old, _) = released(var)
-    about = {"title": "Flights", "description": "all flights by airport"}
-    one = replace(old, certificate=old.certificate | {"about": about})
-    described = json.loads(re.sub("</?script[^>]*>", "", dataset_markup(TRIPS, "us_flights", [one])))
-    assert described["name"] == "Flights"
-    assert described["description"].startswith("All flights by airport. ")
-    [series, _] = json.loads(catalogue(TRIPS, [one]))["dcat:dataset"]
-    assert (series["dct:title"], series["dct:description"]) == ("Flights", "All flights by airport.")
-    feed = filled("site/feed.xml", site=WITH_URL, newest=[one])
-    assert "<title>Flights, May 2001, revision 1</title>" in feed
-    assert "<summary>All flights by airport.</summary>" in feed
-
-
-@pytest.mark.parametrize(
-    ("period", "words"),
-    [
-        ("2001-06-05", "on 5 June 2001"),
-        ("2001-Q1", "in the 1st quarter of 2001"),
-        ("2001-05--2001-06", "from May 2001 to June 2001"),
-    ],
-)
-def test_the_period_of_a_figure_is_said_as_people_say_it(var: Path, period: str, words: str) -> None:
-    (old, _) = released(var)
-    one = replace(old, key=ReleaseKey("us_flights", period))
-    assert f" {words}" in filled("site/home.html", site=TRIPS, series={"a": [one]}, releases=[one], over_time={})
 
 
 @pytest.mark.parametrize("url", ["ftp://a.example", "a.example", "https://", "https://a\nb", 'https://a.example/"><b>'])
@@ -401,10 +355,3 @@ def test_a_site_among_the_bundles_is_refused(var: Path) -> None:
         with pytest.raises(OdError, match="OD-SITE-FOLDER"):
             write_site(var / "releases", folder, TRIPS)
     assert content(var) == before
-
-
-def test_the_command_as_json(var: Path) -> None:
-    found = json.loads(run("--to", str(var / "mine"), "--title", "Trips & more", "--json").stdout)
-    assert (found["folder"], found["series"], found["releases"]) == (str(var / "mine"), 1, 2)
-    assert set(found["changed"]) == content(var / "mine").keys()
-    assert "<h1>Trips &amp; more</h1>" in (var / "mine" / "index.html").read_text(encoding="utf-8")

@@ -5,8 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from dataclasses import replace
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 from urllib.parse import urljoin
@@ -20,8 +18,8 @@ from od_core.flows.publishing.kind import FLOWS
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
 from od_core.published.derived import publish_assisted, publish_sum
-from od_core.published.site import SiteDescription, SiteRelease, write_site
-from tests.od_assets.cli.test_site import ATOM, URL, content, links, parsed
+from od_core.published.site import SiteDescription, write_site
+from tests.od_assets.cli.test_site import ATOM, SITEMAP, URL, content, links, parsed
 from tests.od_core.publication.examples import files_of
 from tests.od_core.publication.published_kinds import Made, flows, publish
 
@@ -80,43 +78,6 @@ def test_each_series_has_a_page_that_says_what_it_has(site: Path) -> None:
     assert [name for name in KINDS if f'href="{name}/index.html"' not in home] == []
 
 
-class Shapes(HTMLParser):
-    """What is drawn in each picture of a page that is no bar, frames within it included."""
-
-    def __init__(self, page: Path) -> None:
-        super().__init__()
-        self.depth, self.pictures = 0, list[list[tuple[str, str | None]]]()
-        self.feed(page.read_text(encoding="utf-8"))
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag == "svg" and (self.depth or ("role", "img") in attrs):
-            self.depth += 1
-            if self.depth == 1:
-                self.pictures.append([])
-        elif self.depth and tag in ("path", "rect", "circle"):
-            self.pictures[-1].append((tag, dict(attrs).get("d")))
-
-    def handle_endtag(self, tag: str) -> None:
-        self.depth -= tag == "svg" and self.depth > 0
-
-
-def test_the_first_page_begins_with_flows_and_shows_the_first_picture_of_each_report(site: Path) -> None:
-    page = (site / "index.html").read_text(encoding="utf-8")
-    addresses = [address for address in links(page) if address.endswith("/report.html")]
-    assert [address.split("/")[0] for address in addresses[:3]] == sorted(name for name in KINDS if "commuters" in name)
-    of_reports = [picture for address in addresses for picture in Shapes(site / address).pictures[:1]]
-    assert len(of_reports) > 1
-    assert [picture for picture in Shapes(site / "index.html").pictures if picture in of_reports] == of_reports
-
-
-def test_a_picture_with_frames_is_shown_whole(releases: Path, tmp_path: Path) -> None:
-    """Maps have a frame for each far area."""
-    picture = '<svg viewBox="0 0 9 9" role="img"><svg><path d="M0"/></svg><svg><rect/></svg><path d="M1"/></svg>'
-    (tmp_path / "report.html").write_text(f"<p><svg></svg></p>{picture}<svg role='img'></svg>", encoding="utf-8")
-    key = ReleaseKey("commuters", "2001-06")
-    assert replace(SiteRelease.of(key, releases / key.folder), place=tmp_path).picture == picture
-
-
 @pytest.mark.parametrize("contents", ["group sizes", "boxes"])
 def test_a_site_may_have_releases_of_one_kind_alone(
     all_published: dict[str, Made], tmp_path: Path, contents: str
@@ -138,10 +99,15 @@ def test_every_link_of_every_kind_leads_to_a_file(releases: Path, tmp_path: Path
     files = {URL + name for name in content(tmp_path)}
     for page in ("index.html", "404.html", "commuters/over_time.html", *(f"{name}/index.html" for name in KINDS)):
         found = links((tmp_path / page).read_text(encoding="utf-8"))
+        assert len(found) >= 2
         assert {urljoin(URL + page, address) for address in found} <= files
     feed = parsed(tmp_path / "feed.atom")
     assert feed.findtext(f"{ATOM}author/{ATOM}name") == "Office of Statistics"
-    assert len(feed.findall(f"{ATOM}entry")) == len(list(releases.glob("*/*/r1")))
+    reports = {str(link.get("href")) for link in feed.findall(f"{ATOM}entry/{ATOM}link")}
+    assert reports == {f"{URL}{path.relative_to(releases)}/report.html" for path in releases.glob("*/*/r1")}
+    assert len({entry.findtext(f"{ATOM}id") for entry in feed.findall(f"{ATOM}entry")}) == len(reports)
+    assert {str(link.get("href")) for link in feed.findall(f"{ATOM}link")} == {URL, f"{URL}feed.atom"}
+    assert {one.text for one in parsed(tmp_path / "sitemap.xml").iter(f"{SITEMAP}loc")} <= files
     for file in tmp_path.rglob("*.croissant.json"):
         assert {one["contentUrl"] for one in read(file)["distribution"]} <= files
         assert read(file)["url"] in files

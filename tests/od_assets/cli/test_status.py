@@ -3,35 +3,24 @@
 from __future__ import annotations
 
 import json
-import re
-from collections import Counter
-from decimal import ROUND_CEILING, ROUND_FLOOR, Context
-from fractions import Fraction
-from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 from typer.testing import CliRunner
 
 from od_assets.cli.app import app
 from od_assets.cli.printing import print_status
 from od_assets.resources.warehouse import Warehouse
 from od_assets.runs.period_status import period_status, release_status
-from od_assets.series import section
 from od_assets.series.flows import FlowSeries
-from od_assets.series.reading import declaration_files
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
-from tests.od_assets.conftest import ATTRIBUTES, Project
+from tests.od_assets.conftest import Project
 
 
 def test_before_the_first_release_nothing_is_written(project: Project) -> None:
     """And a ledger that was lost is no new one."""
     project.component()  # declares the data set
-    (project.defs / "trips").mkdir()
-    declared = yaml.dump({"type": "od_assets.components.OdRelease", "attributes": ATTRIBUTES})
-    (project.defs / "trips" / "defs.yaml").write_text(declared, encoding="utf-8")
+    project.declare()
     rows = json.loads(CliRunner().invoke(app, ["status", "--json"]).stdout)
     assert [(row["state"], row["data_set_rho_left"]) for row in rows] == [("not begun", 0.1), ("waits", 0.1)]
     assert not project.var.exists()
@@ -104,9 +93,7 @@ def test_a_release_on_which_no_run_works_was_interrupted(project: Project) -> No
     key, ledger = settings.key("2001-01"), Warehouse().ledger
     ledger.declare(settings.domain)
     ledger.reserve(key, settings.domain.name, settings.plan(settings.read_geography(), key.period))
-    (project.defs / "trips").mkdir()
-    declared = yaml.dump({"type": "od_assets.components.OdRelease", "attributes": ATTRIBUTES})
-    (project.defs / "trips" / "defs.yaml").write_text(declared, encoding="utf-8")
+    project.declare()
     said = f"{key} is only begun, and no run works on it: its last run was interrupted or failed."
     with ledger.exclusive():
         assert said not in " ".join(CliRunner().invoke(app, ["status"]).output.split())
@@ -131,61 +118,4 @@ def test_what_periods_and_series_share_is_read_once(project: Project, monkeypatc
     assert (planned, looked) == (["2001-01", "2001-02", "2001-04"] * 2, ["trips"])
     assert {row["data_set_rho_left"] for row in rows} == {
         float(ledger.balance("trips", period.text).left) for period in settings.periods.ended()
-    }
-
-
-def test_rho_and_epsilon_are_the_same_number_wherever_they_are_printed(released: Project) -> None:
-    """What is spent is rounded up to six digits, and what remains is rounded down."""
-    project, component = released, released.component()
-    (project.defs / "trips").mkdir()
-    text = yaml.dump({"type": "od_assets.components.OdRelease", "attributes": ATTRIBUTES})
-    (project.defs / "trips" / "defs.yaml").write_text(text, encoding="utf-8")
-    settings = component.checked()
-    bundle = Warehouse().bundle(settings.key("2001-01"))
-    spent = json.loads((bundle / "certificate.json").read_text())["spent"]
-    rho = Fraction(spent["rho_exact"])
-    up, down, epsilon = (
-        Context(prec=6, rounding=rounding).create_decimal(f"{float(value):.15f}").normalize()
-        for value, rounding in (
-            (rho, ROUND_CEILING),
-            (Fraction(1, 10) - rho, ROUND_FLOOR),
-            (spent["epsilon"], ROUND_CEILING),
-        )
-    )
-    status, ledger, plan, verbose, explained = (
-        " ".join(CliRunner().invoke(app, command).stdout.split())
-        for command in (
-            ["status"],
-            ["ledger"],
-            ["plan", "trips"],
-            ["plan", "trips", "--verbose"],
-            ["explain", "trips/2001-01/r1"],
-        )
-    )
-    report = re.sub(r"<[^>]*>", " ", (bundle / "report.html").read_text())
-    for said in (status, ledger, explained, report):
-        assert str(up) in said
-        assert str(down) in said
-    assert f"spends rho {up}: epsilon {epsilon} (exact)" in verbose
-    for said in (plan, explained, report):
-        assert f"epsilon {epsilon} at delta 1e-8" in said
-
-
-def test_each_declaration_is_parsed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """For its type, too. The series are those of this repository."""
-    monkeypatch.setenv("OD_VAR", str(tmp_path / "var"))
-    parsed, real = Counter[str](), yaml.load_all
-
-    def load_all(text: str, **options: Any) -> Any:
-        parsed[text] += 1
-        return real(text, **options)
-
-    monkeypatch.setattr(yaml, "load_all", load_all)
-    section._documents.cache_clear()  # of other tests in this process
-    result = CliRunner().invoke(app, ["status", "--json"])
-    assert result.exit_code == 0, result.output
-    assert len(json.loads(result.stdout)) > 1
-    files = declaration_files()
-    assert {path.parent.name: parsed[path.read_text(encoding="utf-8")] for path in files} == {
-        path.parent.name: 1 for path in files
     }

@@ -188,23 +188,6 @@ def test_targets_beyond_the_cap_are_relaxed(empty):
     assert not path.exists()
 
 
-@pytest.mark.slow
-def test_tolerances_below_one_trip_allow_no_error(empty):
-    """They all need the same budget, and simulated releases without any error do not confuse the command."""
-
-    def rho(within: str, runs: str) -> float:
-        text = f"airport x airport: flows >= 10 within {within} in 90 %"
-        arguments = ["plan", "us_flights", "--json", "--table", "synthetic", "--runs", runs, "--target", text]
-        result = CliRunner().invoke(app, arguments)
-        assert result.exit_code == 0, result.output
-        return decimal_of(json.loads(result.stdout)["rho"])
-
-    needed = rho("0.1 trips", "0")
-    assert needed > 1
-    assert [rho(within, "0") for within in ("0.9 trips", "0.0000000001 %")] == [needed, needed]
-    assert needed < rho("0.1 trips", "20") < 1e4
-
-
 def decimal_of(text: str) -> float:
     return float(Fraction(text))
 
@@ -237,18 +220,6 @@ def test_the_declared_periods_that_the_remaining_cap_pays_for_are_counted(empty)
     )
     declared = f"the {len(months)} declared periods ({months[0]} to {months[-1]}) at this budget."
     assert f"What remains of the cap pays for {expected} of {declared} A released period counts as" in output
-
-
-def test_what_is_printed(empty):
-    output = " ".join(run("--runs", "20", "--target", STATES, "--target", OUTFLOW).output.split())
-    assert "The smallest budget for these targets is epsilon" in output
-    assert "In 93.5 % of 20 simulated releases of that table, all targets are met together." in output
-    assert "Levels that no target needs have the smallest share." in output
-    assert "Declare it so: privacy: epsilon:" in output
-    charged = float(output.partition("A release is charged rho ")[2].partition(":")[0])
-    needed = re.findall(r"│ [\d,]+ │ ([\d.]+) │ [\d.]+ │ [\d.]+ │ (?:yes|no) │", output)
-    assert len(needed) == 2
-    assert max(map(float, needed)) == pytest.approx(charged, rel=0.01)  # three digits are printed
 
 
 @pytest.mark.parametrize("pattern", ["data/us_flights/2001-03.parquet", "./data/../data/us_flights/2001-01.parquet"])
@@ -316,20 +287,14 @@ def test_confidential_files_are_refused(empty):
     ("arguments", "code"),
     [
         (("--target", "state x planet: flows >= 10 within 5 % in 90 %"), "OD-QUANTITY-UNKNOWN"),
-        (("--target", "state x state by mode: flows >= 10 within 5 % in 90 %"), "OD-QUANTITY-UNKNOWN"),
         (("--target", "flows within 5 %"), "OD-TARGET"),
-        (("--target", "state x state: flows >= 10 within 105 % in 90 %"), "OD-TARGET"),
         (("--target", "state x state: flows >= 999999999 within 5 % in 90 %"), "OD-TARGET-EMPTY"),
-        (("--target", "state x state: flows >= 10 within 5 % in 150 %"), "OD-TARGET"),
-        (("--target", "state x state: flows >= 0 within 5 % in 90 %"), "OD-TARGET"),
         (("--target", "all x all: flows >= 10 within 5 % in 90 %"), "OD-TARGET"),
-        (("--target", "state x state: flows >= 10 within 999999999999 trips in 90 %"), "OD-TARGET"),
         (("--target", STATES, "--target", STATES.replace("1000", "1,000")), "OD-TARGET"),
         (("--table", "synthetic"), "OD-TARGET"),
         (("--to", "defs.yaml"), "OD-TARGET"),
         (("--target", STATES, "--page", "page.html"), "OD-TARGET"),
         (("--target", STATES, "--table", "nowhere.csv"), "OD-TABLE-PUBLIC"),
-        (("--target", STATES, "--table", "us_flights/2001-06/r9"), "OD-TABLE-PUBLIC"),
         (("--target", STATES, "--runs", "-1"), "OD-FORECAST-RUNS"),
         (("--target", STATES, "--to", "nowhere/defs.yaml"), "OD-INIT-WRITE"),
     ],

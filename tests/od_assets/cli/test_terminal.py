@@ -17,13 +17,11 @@ from rich.table import Table
 
 import od_assets
 from od_assets.cli.diagnosis import Finding, print_findings
-from od_assets.cli.printing import print_frame, print_outcome, print_promise, sentences
+from od_assets.cli.printing import print_frame, print_outcome, sentences
 from od_assets.runs.jobs import Outcome, by_step, followed, silent
 from od_assets.terminal import PlainConsole, printable
 from od_core import Budget, Geography, PrivacyUnit, release_counts, release_flows, release_stops
 from od_core.flows.publishing.kind import FLOWS
-from od_core.meaning.subject import Subject
-from od_core.stops.plan import plan_stops
 from od_core.stops.publishing import STOPS
 from tests.od_core.doubles import no_noise
 
@@ -109,17 +107,6 @@ def test_a_run_of_boxes_says_the_noise_of_a_box(capsys: pytest.CaptureFixture[st
         print_outcome(Outcome(PUBLISHED, release, STOPS))
         said = f"The noise of the count of a box is at most {release.reach}, 9 times in 10."
         assert said in " ".join(capsys.readouterr().out.split())
-
-
-def test_the_promise_of_group_sizes_is_about_a_member(capsys: pytest.CaptureFixture[str]) -> None:
-    """A record may state many groups, of which each has many members."""
-    plan = plan_stops((4, 4), unit=PrivacyUnit("trip", neighbours="unbounded"), budget=Budget(epsilon=1))
-    for subject in (Subject("group sizes", "trip", "unbounded"), Subject.of(plan)):
-        print_promise(subject, plan.spent)
-    of_members, of_trips = " ".join(capsys.readouterr().out.split()).split("Nobody can tell")[1:]
-    assert "whether one member of a group was in the records" in of_members
-    assert "a whole group, or a person who is many members, more may be learned" in of_members
-    assert "whether one trip was in the records" in of_trips
 
 
 def test_a_run_with_area_totals_counts_the_flows_between_zones(capsys: pytest.CaptureFixture[str]) -> None:

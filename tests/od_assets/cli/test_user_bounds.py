@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-import yaml
 from typer.testing import CliRunner
 
 from od_assets.cli.app import app
@@ -26,9 +25,7 @@ def declared(project: Project) -> Project:
 def declare(project: Project, **changes: Any) -> None:
     project.component(**changes)
     attributes = ATTRIBUTES | {name: value for name, value in changes.items() if not name.startswith("domain__")}
-    (project.defs / "trips").mkdir(exist_ok=True)
-    text = yaml.dump({"type": "od_assets.components.OdRelease", "attributes": attributes})
-    (project.defs / "trips" / "defs.yaml").write_text(text, encoding="utf-8")
+    project.declare(attributes)
 
 
 def facts(*arguments: str) -> dict[str, Any]:

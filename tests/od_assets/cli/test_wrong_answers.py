@@ -63,27 +63,6 @@ WRONG = [
         "correct the name",
         name="../mine",
     ),
-    wrong(
-        "OD-RELEASE-KEY",
-        "'Mine'",
-        "must contain only lower-case letters, digits and underscores",
-        "correct the name",
-        name="Mine",
-    ),
-    wrong(
-        "OD-RELEASE-KEY",
-        "'m ine'",
-        "must contain only lower-case letters, digits and underscores",
-        "correct the name",
-        name="m ine",
-    ),
-    wrong(
-        "OD-RELEASE-KEY",
-        "''",
-        "must contain only lower-case letters, digits and underscores",
-        "correct the name",
-        name="",
-    ),
     wrong("OD-INIT-EXISTS", "defs/taken", "exists already", "another name", name="taken"),
     wrong("OD-INIT-EXISTS", "domains/us_flights.yaml", "exists already", "another name", name="us_flights"),
     # What is not given.
@@ -118,90 +97,46 @@ WRONG = [
     wrong("OD-INIT-FLAG", "--set '=x'", "is not a field and a value", "--set FIELD=VALUE", "=x"),
     # The files of records.
     wrong("OD-FILE-MISSING", "{perod}.csv", "similar names that exist: '{period}.csv'", THERE, records="{perod}.csv"),
-    wrong("OD-FILE-MISSING", "{period}.txt", "similar names that exist: '{period}.csv'", THERE, records="{period}.txt"),
     wrong("OD-FILE-MISSING", "2001-1.csv", "names that exist: '2001-01.csv'", THERE, records="2001-1.csv"),
     wrong("OD-FILE-MISSING", "reords/{period}.csv", "that exist: 'records'", THERE, records="reords/{period}.csv"),
     wrong("OD-FILE-MISSING", "records", "is a folder", THERE, records="records"),
-    wrong("OD-FILE-MISSING", "/", "is a folder", THERE, records="/"),
     wrong("OD-FILE-MISSING", "2001-01.csv", "lacks permission", THERE, records="closed/{period}.csv"),
     wrong("OD-FILE-MISSING", "x" * 40, "name too long", THERE, records="x" * 5000),
     wrong("OD-FILE-MISSING", "gone-2001-01.csv", "there is no file", THERE, records="gone-{period}.csv"),
     wrong("OD-TRIPS-FILES", "mine/defs.yaml", "needs {period} and nothing else in braces", AGAIN, records="{year}/{p}"),
-    wrong(
-        "OD-TRIPS-FILES",
-        "mine/defs.yaml",
-        "the path of the records",
-        AGAIN,
-        records="2001-01.csv",
-        date=None,
-        one_row_a_trip="true",
-    ),
     wrong("OD-FILE-UNREADABLE", "book-2001-01.xlsx", "is an Excel workbook", "as CSV", records="book-{period}.xlsx"),
-    wrong("OD-FILE-UNREADABLE", "bin-2001-01.csv", "invalid in this", "correct the file", records="bin-{period}.csv"),
-    wrong("OD-FILE-UNREADABLE", "void-2001-01.csv", "is empty", "correct the file", records="void-{period}.csv"),
     wrong("OD-FILE-UNREADABLE", "cut-2001-01.csv.gz", "truncated", "download", records="cut-{period}.csv.gz"),
-    wrong("OD-FILE-UNREADABLE", "bad-2001-01.parquet", "as Parquet", "correct", records="bad-{period}.parquet"),
     wrong("OD-READER-UNKNOWN", "reader 'tcl'", "did you mean 'tlc'?", "correct the reader", reader="tcl"),
-    wrong("OD-READER-OPTIONS", "encoding", "there is no encoding", "correct the declaration", "trips.encoding=ebcdic"),
     # Their columns.
     wrong("OD-INIT-COLUMN", "2001-01.csv", "no column 'from'", "give --origin", origin="from"),
     wrong("OD-INIT-COLUMN", "2001-01.csv", "no column 'h_geocode'", "give --origin", reader="lodes", date=None),
-    wrong("OD-INIT-COLUMN", "2001-01.csv", "no column 'day'; it has date", "give --date", date="day"),
     wrong("OD-INIT-COLUMN", "2001-01.csv", "no column 'n'", "give --trips", trips="n"),
-    wrong("OD-INIT-COLUMN", "2001-01.csv", "no column 'me'", "give --column", **OF_USERS | {"column": "me"}),
     wrong("OD-INIT-COLUMN", "'origin'", "cannot be both origin and date", "give --date or --origin", date="origin"),
     wrong("OD-TRIPS-ROWS", "flows-2001-01.csv", "counts: 'count'", "give --trips", records="flows-{period}.csv"),
     wrong("OD-CONFIG", "trips.one_row_a_trip", "valid boolean", AGAIN, one_row_a_trip="maybe"),
     # The zone list and its levels.
     wrong("OD-FILE-MISSING", "zone.csv", "there is no file", "give --zones", zones="zone.csv"),
     wrong("OD-FILE-MISSING", "records", "is a folder", "give --zones", zones="records"),
-    wrong("OD-FILE-MISSING", "x" * 40, "name too long", "give --zones", zones="x" * 5000),
     wrong("OD-FILE-UNREADABLE", "book-2001-01.xlsx", "Excel workbook", "as CSV", zones="book-2001-01.xlsx"),
     wrong("OD-FILE-NOT-UTF8", "bin-2001-01.csv", "not UTF-8", "correct the", zones="bin-2001-01.csv"),
     wrong("OD-FILE-DELIMITER", "semicolons.csv", "separated by semicolons", "with commas", zones="semicolons.csv"),
-    wrong("OD-GEOGRAPHY-COLUMN", "2001-01.csv", "no column 'region'", AGAIN, zones="2001-01.csv"),
-    wrong("OD-GEOGRAPHY-COLUMN", "zones.csv", "did you mean 'region'?", AGAIN, levels="regoin,zone"),
     wrong("OD-GEOGRAPHY-DUPLICATE", "zones.csv", "the wrong way round?", AGAIN, levels="zone,region"),
-    wrong("OD-GEOGRAPHY-LEVELS", "zones.csv", "level 'zone' is named twice", AGAIN, levels="zone,zone"),
-    wrong("OD-GEOGRAPHY-LEVELS", "zones.csv", "level name ''", AGAIN, levels=","),
     wrong("OD-CONFIG", "geography.prefixes.region", "valid integer", AGAIN, prefixes="region"),
-    wrong("OD-GEOGRAPHY-LEVELS", "'region'", "whole number of at least 1", AGAIN, prefixes="region=-1"),
     # Periods.
     wrong("OD-PERIOD", "mine/defs.yaml", "every cannot be 'mnth' (did you mean 'month'?)", AGAIN, every="mnth"),
     wrong("OD-PERIOD-TEXT", "mine/defs.yaml: periods.first", "'2001-13' is not a period", AGAIN, first="2001-13"),
-    wrong("OD-PERIOD-TEXT", "mine/defs.yaml: periods.last", "'soon' is not a period", AGAIN, last="soon"),
-    wrong("OD-PERIOD", "mine/defs.yaml", "2000-12 is before the first period 2001-01", AGAIN, last="2000-12"),
     wrong("OD-TIME-ZONE", "'europe/rome'", "did you mean 'Europe/Rome'?", AGAIN, time_zone="europe/rome"),
     # What is protected, and the budget.
     wrong("OD-UNIT-UNKNOWN", "mine.yaml", "no privacy unit 'trips' (did you mean 'trip'?)", AGAIN, unit="trips"),
-    wrong("OD-UNIT-UNKNOWN", "mine.yaml", "did you mean 'bounded'?", AGAIN, neighbours="bound"),
     wrong("OD-UNIT-MAX-TRIPS", "mine/defs.yaml", "needs max_trips", AGAIN, **OF_USERS | {"max_trips": "-3"}),
-    wrong("OD-CONFIG", "defs.yaml: max_trips", "valid integer", AGAIN, **OF_USERS | {"max_trips": "many"}),
-    wrong("OD-BUDGET-EPSILON", "epsilon", "between 1e-30 and 1e9", AGAIN, epsilon="-1"),
     wrong("OD-BUDGET-NUMBER", "epsilon", "'one', which is not a finite number", AGAIN, epsilon="one"),
-    wrong("OD-BUDGET-NUMBER", "epsilon", "which is not a finite number", AGAIN, epsilon="9" * 5000),
-    wrong("OD-BUDGET-DELTA", "delta", "below 1", AGAIN, delta="2"),
     wrong("OD-LEDGER-CAP", "data set 'mine'", "exceeds the cap", AGAIN, cap="1e-6", reason="too low"),
     wrong("OD-DOMAIN-CAP", "mine.yaml", "the cap must be from", AGAIN, cap="-1", reason="negative"),
     wrong("OD-CONFIG", "mine.yaml: cap.reason", "Field required", AGAIN, cap="1"),
     # Other fields.
-    wrong("OD-CONFIG", "arrivals.settled_seconds", "valid integer", AGAIN, settled_seconds="soon"),
     wrong("OD-CONFIG", "mine/defs.yaml", "Invalid owner 'me'", AGAIN, owner="me"),
     wrong("OD-CONFIG", "geography.colour", "not permitted", AGAIN, "geography.colour=red"),
-    wrong("OD-CONFIG", "defs.yaml: periods", "valid dictionary", AGAIN, "periods=x"),
     wrong("OD-CONFIG", "about.title", "longer than 120", AGAIN, f"about={{title: {300 * 't'}}}"),
-    wrong("OD-CONFIG", "about.counted", "longer than 40", AGAIN, f"about={{title: T, counted: {41 * 'f'}}}"),
-    wrong("OD-CONFIG", "about.licence", "is blank", AGAIN, "about={title: T, licence: ' '}"),
-    wrong("OD-NOISE-UNKNOWN", "mine/defs.yaml", "noise backend 'loud'", AGAIN, "noise=loud"),
-    wrong("OD-CONFIG", "mine/defs.yaml", "is no cron line", AGAIN, "schedule=0 6 2 *"),
-    wrong("OD-CONFIG", "freshness", "no cron line", AGAIN, "freshness={deadline: 0 12 * *, within_days: 3}"),
-    wrong(
-        "OD-FRESHNESS",
-        "within_days",
-        "to the 1 between",
-        AGAIN,
-        f"freshness={{deadline: 0 12 * * *, within_days: {9**20}}}",
-    ),
 ]
 
 
@@ -215,9 +150,7 @@ def files() -> Iterator[Project]:
         with zipfile.ZipFile(folder / "book-2001-01.xlsx", "w") as book:
             book.writestr("xl/workbook.xml", "<workbook/>")
         (folder / "bin-2001-01.csv").write_bytes(bytes(range(250, 0, -1)))
-        (folder / "void-2001-01.csv").touch()
         (folder / "cut-2001-01.csv.gz").write_bytes(b"\x1f\x8b\x08\0\0\0")
-        (folder / "bad-2001-01.parquet").write_bytes(b"PAR1 bad PAR1")
         (folder / "gone-2001-01.csv").symlink_to("nowhere.csv")
         (folder / "flows-2001-01.csv").write_text("date,origin,destination,count\n2001-01-03,Z00,Z01,7\n")
         (folder / "semicolons.csv").write_text("region;zone\nR0;Z00\n")
