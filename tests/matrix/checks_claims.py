@@ -207,7 +207,7 @@ def deviations_of_laplace(made: Made, pages: list[Page]) -> Iterator[Finding]:
     if made.row["kind"] != "group sizes":
         return
     blocks = next((page.blocks for page in pages if page.file == "release/report.html"), ())
-    for scale in {float(Fraction(level["scale_exact"])) for level in made.main.facts["levels"]}:
+    for scale in {float(Fraction(level["scale_exact"])) for level in made.main.facts["levels"] if level["level"]}:
         decay = math.exp(-1 / scale)
         deviation = f"{math.sqrt(2 * decay) / (1 - decay):.3g}"
         if not any(block.startswith(deviation) for block in blocks):
