@@ -51,7 +51,7 @@ class Failed:
 class Notices:
     """A channel that writes notices to the sensor's log. Override its methods to send them elsewhere.
 
-    Bind the subclass as the Dagster resource ``notices``. Notices contain nothing confidential. Each notice is
+    Bind the subclass as the Dagster resource ``od_notices``. Notices contain nothing confidential. Each notice is
     delivered at least once: if a method raises an exception, the notice is delivered again later.
     """
 

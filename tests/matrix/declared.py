@@ -175,7 +175,8 @@ def _top_code(row: Row) -> Any:
 
 def domain_of(row: Row, name: str = SERIES) -> PrivacyDomain:
     """Return the data set of a row, with a cap for a few releases."""
-    cap, unit = Cap(rho=Fraction(30)), unit_of(row)
+    has_rho, unit = row["mechanism"] != "stability_histogram", unit_of(row)
+    cap = Cap(rho=Fraction(30)) if has_rho else Cap(epsilon=Fraction(30), delta=Fraction(1, 10**6))
     bound = unit.max_trips if unit.kind == "user_year" else None if unit.kind == "trip" else 1
     shared = replace(unit, max_trips=bound, max_weight=None, max_trips_pair=unit.max_trips_pair if bound == 4 else None)
     return PrivacyDomain(name, shared, cap, "the board decided it", elementary_period=row["period"])  # type: ignore[arg-type]
