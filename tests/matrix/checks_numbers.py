@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Iterator
 from functools import partial
-from itertools import product
+from itertools import pairwise, product
 from statistics import median
 from typing import Any
 
@@ -27,7 +27,8 @@ Ends = tuple[int, ...]
 """A number, and the ends of its interval if it has one."""
 
 _MINUS = "\u2212"
-_SHOWN = re.compile(rf"(?<![\w.,])([+{_MINUS}-]?[\d,]+) \(([+{_MINUS}-]?[\d,]+) to ([+{_MINUS}-]?[\d,]+)(?=[,)\s])")
+_END = rf"([+{_MINUS}-]?[\d,]+)"
+_SHOWN = re.compile(rf"(?<![\w.,]){_END}(?: [a-z]+)? \((?:90 % interval:? )?{_END} to {_END}(?=[,)\s])")
 _PROMISE = re.compile(r"the release is \(([\d.e-]+), ([\d.e-]+)\)-differential")
 
 
@@ -179,7 +180,7 @@ def exact_totals(made: Made, pages: list[Page]) -> Iterator[Finding]:
             if page.name not in ("certificate.html", "report.html", "README.txt", "codebook.md") and page.of != "site":
                 continue
             text = " ".join(page.text.split())
-            if re.search(rf"(?<![\d,]){shown} \([\d,]+ to ", text):
+            if re.search(rf"(?<![\d,]){shown}(?: [a-z]+)? \((?:90 % interval:? )?[\d,]+ to ", text):
                 yield Finding(page.file, "an exact number has an interval", shown)
             stands = re.search(rf"(?<![\d,]){shown}(?![\d,])", text)
             if stands and not re.search(rf"(?<![\d,]){shown}(?![\d,]).{{0,90}}exact|exact.{{0,200}}{shown}", text):
@@ -223,8 +224,12 @@ def _links(made: Made, page: Page) -> set[str]:
     return {name for link in re.findall(r'href="([^"]*)"', text) for name in link.split("/")}
 
 
-_TOLD = re.compile(rf"([+{_MINUS}][\d,.]+)(?: per day)? \(")
-_PRINTED = re.compile(r"│ +-?[\d.]+ │ +-?[\d.]+ │ +(-?[\d.]+) │")
+_TOLD = {
+    "report.html": re.compile(rf"([+{_MINUS}][\d,.]+) \("),
+    "compare": re.compile(r"│ +-?[\d.]+ │ +-?[\d.]+ │ +(-?[\d.]+) │"),
+    "over_time.html": re.compile(rf"([+{_MINUS}][\d,.]+)(?: per day)? \("),
+}
+"""Changes between two releases, by the last part of the name of their page."""
 _DAYS = 31, 30
 """Numbers of days of the two months of a row."""
 
@@ -240,14 +245,16 @@ def changes_per_day(made: Made, pages: list[Page]) -> Iterator[Finding]:
     known = {days[1].get(place, 0) - days[0].get(place, 0) for place in days[0].keys() | days[1].keys()}
     for page in pages:
         if page.file in ("release/report.html", "release/compare", f"site/{made.main.key.release}/over_time.html"):
-            for text in _PRINTED.findall(page.text) if page.name == "compare" else _TOLD.findall(page.text):
+            for text in _TOLD[page.name.split("/")[-1]].findall(page.text):
                 told = float(text.replace(",", "").replace(_MINUS, "-"))
                 if not any(abs(told - change) <= 0.001 + 0.005 * abs(change) for change in known):
                     yield Finding(page.file, "a change is not one per day", text)
+            if page.of == "site" and (bare := re.search(rf"[+{_MINUS}][\d,.]+ \([{_MINUS}+\d]", page.text)):
+                yield Finding(page.file, "a change per day is not called so", bare[0])
 
 
 def usual_widths(made: Made, pages: list[Page]) -> Iterator[Finding]:
-    """Yield each interval that is told as that of any number, and is half as wide again as the median of either side."""
+    """Yield each interval that is told as that of any number, and reaches 1.5 times as far as the median of a side."""
     zones = {("zone", "zone"), ("zone", "all")} if made.row["kind"] == "counts" else {("zone", "zone")}
     for page in pages:
         for text in re.findall(r"interval[^.]* is about ± ([\d,]+)", page.text) if page.of in made.bundles else ():
@@ -266,6 +273,10 @@ def same_promises(made: Made, pages: list[Page]) -> Iterator[Finding]:
             for epsilon, delta in _PROMISE.findall(page.text):
                 if not _is_above(float(epsilon), spent["epsilon"]) or float(delta) != spent["delta"]:
                     yield Finding(page.file, "another promise than the certificate", f"({epsilon}, {delta})")
+        if page.file == "release/report.html":
+            for name, text in pairwise(page.blocks):
+                if name == "epsilon" and not _is_above(float(text), made.main.facts["spent"]["epsilon"]):
+                    yield Finding(page.file, "another promise than the certificate", f"epsilon {text}")
     needed = ("certificate.html", "report.html", "codebook.md", "registry-entry.yaml", "explain")
     for page in pages:
         if page.of == "release" and page.name in needed:

@@ -63,7 +63,7 @@ _CHECKOUT = "od_assets/defs"
 
 
 def names_in_documents() -> Iterator[Finding]:
-    """Yield each resource, file and folder that a document or a docstring names, and that there is not for its reader."""
+    """Yield each resource, file and folder that a document or a docstring names, and that its reader does not have."""
     bound = {*re.findall(r'"(od_\w+)"', (ROOT / "od_assets/components/project.py").read_text(encoding="utf-8"))}
     for path in (ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md")), *sorted(ROOT.glob("od_assets/**/*.py"))):
         page, text = str(path.relative_to(ROOT)), path.read_text(encoding="utf-8")

@@ -5,10 +5,8 @@ The nouns are those of this module, and not of the product, so that a noun of th
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterator
-from statistics import NormalDist
 
 from tests.matrix.declared import ABOUT, unit_of
 from tests.matrix.findings import Finding
@@ -56,10 +54,10 @@ def foreign_to(made: Made) -> dict[str, str]:
             "trip": "trips?",
             "flow": "flows?",
             "end": "origins?|destinations?",
-            "pair": "pairs? of (?:zones|areas)",
+            "pair": "pairs? of (?:zones|areas)|between (?:areas|zones)",
         }
     if kind == "boxes":
-        foreign |= {"flow": "flows?", "pair": "pairs? of (?:zones|areas)"}
+        foreign |= {"flow": "flows?", "pair": "pairs? of (?:zones|areas)|between (?:areas|zones)"}
         if row["geography"] == "codes":
             foreign |= {"end": "origins?|destinations?"}
     if "counted" in about:
@@ -97,69 +95,6 @@ def whole_promises(made: Made, pages: list[Page]) -> Iterator[Finding]:
                     yield Finding(page.file, f"{name} is not stated", str(bound))
 
 
-_PROMISES = re.compile(
-    r"learns almost nothing about whether|The promise is for|The unit is (?!not)|at most \d+ \w+ of (?:each user|your)\b[^.]* are counted",
-    re.IGNORECASE,
-)
-"""What a sentence has that says of whom, in which time and within which bounds a promise holds."""
-
-
-def whole_sentences(made: Made, pages: list[Page]) -> Iterator[Finding]:
-    """Yield each sentence that says what a unit is, and leaves out its time, one of its bounds or what may happen to it.
-
-    Another sentence of the page may have what is left out: who reads this one alone is told something untrue.
-    """
-    unit, row = unit_of(made.row), made.row
-    of_user = unit.kind != "trip"
-    bounds = {
-        "the contribution bound": of_user and rf"at most {unit.max_trips}\b",
-        "the pair cap": unit.max_trips_pair and rf"\b{unit.max_trips_pair} (?:between|in) the same",
-        "the bound of a year": unit.max_trips_year and rf"\b{unit.max_trips_year} in (?:the|a|all)\b",
-        "the bound of weights": unit.max_weight and rf"at most {unit.max_weight}\b",
-    }
-    span = {"user_period": "period", "user_year": "year"}.get(unit.kind)
-    is_bounded = row["neighbours"] == "bounded"
-    may_leave = row["total"] == "records may be left out" and not of_user
-    change = {
-        "whether a unit is replaced or removed": "replaced by" if is_bounded else "added or removed",
-        "the time of the other user": span and is_bounded and rf"another user in the same {span}",
-        "that the other record may not be counted": is_bounded
-        and may_leave
-        and "whether or not that record is counted",
-    }
-    for page in pages:
-        for sentence in [one for block in page.blocks for one in re.split(r"(?<=\.) (?=[A-Z])", block)]:
-            if _PROMISES.search(sentence) and (page.of != "plan" or page.name == "plan --explain"):
-                needed = bounds | {
-                    "the time of a unit": span and "one user" in sentence and rf"one user in one [a-z ]*{span}"
-                }
-                for name, pattern in (needed | (change if "nothing about whether" in sentence else {})).items():
-                    if pattern and not re.search(pattern, sentence, re.IGNORECASE):
-                        yield Finding(page.file, f"a promise does not state {name}", sentence[:300])
-
-
-_GUESSED = re.compile(
-    r"whoever guesses wh[^.]*? right at most (\d+) times in 100|[Tt]his release alone: at most (\d+) of 100 cases"
-)
-
-
-def guesses(made: Made, pages: list[Page]) -> Iterator[Finding]:
-    """Yield each page on which a best guess about a release is right more or less often than its promise says.
-
-    Of Gaussian noise, the bounds are those of a normal distribution and of Pinsker.
-    """
-    spent, normal = made.main.facts["spent"], NormalDist()
-    deviations = math.sqrt(spent["rho"] / 2)
-    low, high = 100 * normal.cdf(deviations), 50 + 50 * deviations
-    if not spent["delta"]:
-        low = high = 100 / (1 + math.exp(-spent["epsilon"]))
-    for page in pages:
-        if page.of == "release":
-            for found in _GUESSED.findall(page.text):
-                if not math.ceil(low - 1e-9) <= int("".join(found)) <= math.ceil(high - 1e-9):
-                    yield Finding(page.file, "a guess is right another number of times", "".join(found))
-
-
 def plain_sentences(made: Made, pages: list[Page]) -> Iterator[Finding]:
     """Yield each block with a large epsilon that does not say, too, how often a guess about a person is right."""
     for page in pages:
@@ -179,6 +114,9 @@ def days_of_periods(made: Made, pages: list[Page]) -> Iterator[Finding]:
         tells = tells and (page.of in ("site", "release")) and re.search(r"\b(?:grew|fell)\b", page.text)
         if tells and not re.search(r"per day|\b3[01] days\b|a day", page.text):
             yield Finding(page.file, "a change between 31 and 30 days is told without days")
+        of_users = made.row["unit"] not in ("trip", "weights")
+        if tells and of_users and not re.search(r"bound of [^.]* period[^.]* per day may change", page.text):
+            yield Finding(page.file, "a change per day is told without the bound of a user in a period")
 
 
 _FAULTS = {
@@ -211,8 +149,10 @@ def faults_of_english(made: Made, pages: list[Page]) -> Iterator[Finding]:
 
 
 _CLAIMS = {
-    "a bound is told as if it were usual": r"[Aa] (?:flow|count)[^.]{0,40} has a 90 % interval of about ±|as often as they say",
-    "a share of the error is told that was not measured here": r"\b(?:half|a third|a quarter|twice) (?:of )?the errors?\b",
+    "a bound is told as if it were usual": (
+        r"[Aa] (?:flow|count)[^.]{0,40} has a 90 % interval of about ±|as often as they say"
+    ),
+    "a share of the error is told that was not measured": r"\b(?:half|third|quarter|twice) (?:of )?the errors?\b",
 }
 
 
@@ -261,8 +201,6 @@ def _around(text: str, place: int) -> str:
 CHECKS = (
     foreign_nouns,
     whole_promises,
-    whole_sentences,
-    guesses,
     plain_sentences,
     days_of_periods,
     faults_of_english,

@@ -81,6 +81,9 @@ FORMATS: dict[str, tuple[str, ...] | None] = {
     "none": (),
     "omx sdmx": ("omx", "sdmx"),
 }
+MOST_UNCOUNTED = 8
+"""Records of a user of which a number of uncounted ones is measured."""
+
 HOMES = {"n1": "north", "n2": "north", "s1": "south", "s2": "south", "s3": "south"}
 WORKS = {"e1": "east", "e2": "east", "w1": "west", "w2": "west"}
 
@@ -165,7 +168,7 @@ def _plan_of(row: Row) -> Plan:
 
 
 def _measured(row: Row) -> dict[str, Any]:
-    uncounted = {"uncounted": Uncounted("1/10", 8)} if row["unit"] == "user_year uncounted" else {}
+    uncounted = {"uncounted": Uncounted("1/10", MOST_UNCOUNTED)} if row["unit"] == "user_year uncounted" else {}
     return uncounted | ({"area_totals": "1/10"} if row["area_totals"] == "yes" else {})
 
 
