@@ -270,21 +270,25 @@ class Records:
         return records
 
 
-def draw(row: Row, key: ReleaseKey, ledger: Ledger, records: Records, previous: Any = None) -> Any:
-    """Return the release of a row and a period, charged to the ledger, or read back if it is there already."""
+def draw(row: Row, key: ReleaseKey, ledger: Ledger, records: Records, previous: Any = None, **more: Any) -> Any:
+    """Return the release of a row and a period, charged to the ledger, or read back if it is there already.
+
+    Its call has ``more`` arguments, or others, than those of the row.
+    """
     given: dict[str, Any] = {"unit": unit_of(row), "budget": budget_of(row), "mechanism": _mechanism_of(row)}
     given |= {"ledger": ledger, "release_id": str(key), "noise": "table"}
     table = records.of(row)
     if row["kind"] == "boxes":
-        return release_stops(table, _grid_of(row), **given)
+        return release_stops(table, _grid_of(row), **given | more)
     homes = geography("same", row["geography"])
     if row["kind"] == "group sizes":
-        return release_group_sizes(table, homes, top_code=_top_code(row), **given)
+        return release_group_sizes(table, homes, **{"top_code": _top_code(row)} | given | more)
     given |= SEGMENTS[row["segments"]] | _measured(row) | {"one_row_a_trip": row["unit"] != "weights"}
     if row["total"] == "no record left out":
         given["fault_threshold"] = 0
     if previous is not None:
         given["previous"] = previous
+    given |= more
     if row["kind"] == "counts":
         return release_counts(table, homes, **{name: value for name, value in given.items() if name != "area_totals"})
     works = geography(row["destinations"], row["geography"])
