@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from od_core import Budget, Ledger, OdError, TopCodeEstimate, Uncounted
+from od_core.meaning.features import refuse_unsupported
 from tests.matrix.declared import MOST_UNCOUNTED, Records, domain_of, draw, keys_of, plan_of
 from tests.matrix.made import fixed_noise
 from tests.matrix.options import Row
@@ -23,6 +24,23 @@ ARGUMENTS: dict[str, tuple[str, dict[str, Any]]] = {
     "uncounted trips where all are counted": ("flows", {"uncounted": Uncounted("1/10", MOST_UNCOUNTED)}),
 }
 """Arguments that no option of the rows has, each with the kind that refuses it in an otherwise usual row."""
+
+
+COMBINATIONS = Path(__file__).with_name("combinations.tsv")
+"""Combinations of features that are refused, each by one row of the product's table, also where no plan has them."""
+
+
+def accepted_combinations() -> list[tuple[str, ...]]:
+    """Return each kind and combination of features that ``combinations.tsv`` has, and that is not refused."""
+    lines = (line.split("\t") for line in COMBINATIONS.read_text(encoding="utf-8").splitlines()[1:])
+    accepted = []
+    for kind, features in [(kind, features.split(" ")) for kinds, features in lines for kind in kinds.split(", ")]:
+        try:
+            refuse_unsupported(kind, {*features})
+        except OdError:
+            continue
+        accepted.append((kind, *features))
+    return accepted
 
 
 def faults_of_refusal(row: Row, root: Path, **more: Any) -> Iterator[str]:
