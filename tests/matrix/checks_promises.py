@@ -23,10 +23,11 @@ _OF_USER = r"one user|all counted \w+ of a user"
 def whole_sentences(made: Made, pages: list[Page]) -> Iterator[Finding]:
     """Yield each sentence that says what a unit is, and leaves out its time, a bound, or what may happen to it.
 
-    Another sentence of the page may have what is left out: who reads this one alone is told something untrue.
+    Another sentence of the page may have what is left out: who reads this one alone is told something untrue. Pages of
+    a site that are also about another series, of which a record may not be left out, are not looked at.
     """
     clauses = clauses_of(made.row)
-    for page in pages:
+    for page in [page for page in pages if page.of != "site" or "other" not in made.bundles]:
         for sentence in [one for block in page.blocks for one in re.split(r"(?<=\.) (?=[A-Z])", block)]:
             if page.of != "plan" or page.name == "plan --explain" or "The promise is for" in sentence:
                 for (where, name), pattern in clauses.items():
