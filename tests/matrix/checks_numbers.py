@@ -254,15 +254,14 @@ def changes_per_day(made: Made, pages: list[Page]) -> Iterator[Finding]:
 
 
 def usual_widths(made: Made, pages: list[Page]) -> Iterator[Finding]:
-    """Yield each interval that is told as that of any number, and reaches 1.5 times as far as the median of a side."""
+    """Yield each interval that is told as that of any number, and is 1.5 times as wide as the median one."""
     zones = {("zone", "zone"), ("zone", "all")} if made.row["kind"] == "counts" else {("zone", "zone")}
     for page in pages:
         for text in re.findall(r"interval[^.]* is about ± ([\d,]+)", page.text) if page.of in made.bundles else ():
             numbers = [ends for place, ends in flows_of(made.bundles[page.of]).items() if place[:2] in zones]
-            above = [ends for ends in numbers if ends[0] > 0 and len(ends) > 1]
-            sides = median(ends[0] - ends[1] for ends in above), median(ends[2] - ends[0] for ends in above)
-            if int(text.replace(",", "")) > 1.5 * min(sides):
-                yield Finding(page.file, "an interval is told as usual, and is wider", f"± {text}, medians {sides}")
+            usual = median((ends[2] - ends[1]) / 2 for ends in numbers if ends[0] > 0 and len(ends) > 1)
+            if int(text.replace(",", "")) > 1.5 * usual:
+                yield Finding(page.file, "an interval is told as usual, and is wider", f"± {text}, median ± {usual}")
 
 
 def same_promises(made: Made, pages: list[Page]) -> Iterator[Finding]:
