@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import closing, redirect_stdout
 from functools import cache
 from io import StringIO
-from pathlib import Path
+from pathlib import Path, PurePath
 from tempfile import TemporaryDirectory
 from types import ModuleType
 from zipfile import ZipFile
@@ -22,8 +22,11 @@ import tables
 from jsonschema import Draft202012Validator
 
 from od_core import OdError
+from od_core.meaning.features import possible_formats
+from od_core.publication.bundle import bundle_tables
 from od_core.published.verification import verify_release
-from tests.matrix.declared import OTHER_SERIES
+from tests.matrix.damaged import PARTS, damaged
+from tests.matrix.declared import OTHER_SERIES, kind_of
 from tests.matrix.findings import Finding
 from tests.matrix.made import Bundle, Made, fixed_noise, of_neighbour
 from tests.matrix.pages import Page
@@ -44,6 +47,26 @@ def stated_formats(made: Made, _: list[Page]) -> Iterator[Finding]:
             yield Finding(f"{name}/certificate.json", f"the format {form} is stated, and has no file")
         for form in sorted(there - stated):
             yield Finding(f"{name}/certificate.json", f"the format {form} is not stated, and has files")
+
+
+def accepted_formats(made: Made, _: list[Page]) -> Iterator[Finding]:
+    """Yield each format that a plan accepts and that has no file, and each that it refuses and that would have one."""
+    plan, stated = made.main.release.plan, {**made.main.facts, "formats": [*_PLACES]}
+    accepted = possible_formats(plan.table, plan.features)
+    names = [file.name for file in bundle_tables(kind_of(made.row), made.main.release, stated)]  # type: ignore[arg-type]
+    for form, pattern in _PLACES.items():
+        if (form in accepted) != any(PurePath(name).match(pattern) for name in names):
+            what = "is accepted, and has no file" if form in accepted else "is refused, and would have a file"
+            yield Finding("release/certificate.json", f"the format {form} {what}")
+
+
+def names_of_files(made: Made, _: list[Page]) -> Iterator[Finding]:
+    """Yield each file of counts that is called flows, but for Parquet and SDMX, whose columns are those of flows."""
+    if made.row["kind"] == "counts":
+        for name, bundle in made.bundles.items():
+            for file, path in bundle.files().items():
+                if "flows" in path.name and path.suffix != ".parquet" and path.parent.name != "sdmx":
+                    yield Finding(f"{name}/{file}", "a file of counts is called flows")
 
 
 def foreign_readers(made: Made, _: list[Page]) -> Iterator[Finding]:
@@ -155,6 +178,24 @@ def verified(made: Made, _: list[Page]) -> Iterator[Finding]:
         yield Finding("release/verify_spending.py", "the second verifier finds a fault", line)
 
 
+def damage(made: Made, _: list[Page]) -> Iterator[Finding]:
+    """Yield each part of a verification that finds nothing, although what it verifies was changed.
+
+    These are rows with few files, and of every kind, because each verification writes all files again.
+    """
+    if made.row["formats"] != "none":
+        return
+    derived = "sum" if "sum" in made.bundles else "assisted"
+    for name, what in [*(("release", what) for what in PARTS), (derived, "files")]:
+        if name in made.bundles:
+            with TemporaryDirectory() as folder, fixed_noise():
+                place = damaged(made.place(made.bundles[name]), Path(folder), what)
+                found = {one.part for one in verify_release(place) if one.fault is not None}
+            for part in PARTS[what]:
+                if part not in found:
+                    yield Finding(f"{name}/verify", f"the part {part} does not find changed {what}")
+
+
 @cache
 def _second_verifier() -> ModuleType:
     spec = importlib.util.spec_from_file_location("verify_spending", _SECOND_VERIFIER)
@@ -179,4 +220,4 @@ def neighbours(made: Made, _: list[Page]) -> Iterator[Finding]:
                 yield Finding(f"release/{file}", "differs between neighbours with the same noisy values")
 
 
-CHECKS = (stated_formats, foreign_readers, verified, neighbours)
+CHECKS = (stated_formats, accepted_formats, names_of_files, foreign_readers, verified, damage, neighbours)

@@ -7,7 +7,8 @@ import json
 import re
 from collections.abc import Iterator
 from functools import partial
-from itertools import product
+from itertools import pairwise, product
+from statistics import median
 from typing import Any
 
 import pandas as pd
@@ -26,7 +27,8 @@ Ends = tuple[int, ...]
 """A number, and the ends of its interval if it has one."""
 
 _MINUS = "\u2212"
-_SHOWN = re.compile(rf"(?<![\w.,])([+{_MINUS}-]?[\d,]+) \(([+{_MINUS}-]?[\d,]+) to ([+{_MINUS}-]?[\d,]+)(?=[,)\s])")
+_END = rf"([+{_MINUS}-]?[\d,]+)"
+_SHOWN = re.compile(rf"(?<![\w.,]){_END}(?: [a-z]+)? \((?:90 % interval:? )?{_END} to {_END}(?=[,)\s])")
 _PROMISE = re.compile(r"the release is \(([\d.e-]+), ([\d.e-]+)\)-differential")
 
 
@@ -120,8 +122,6 @@ def _of_site(made: Made, bundle: Bundle) -> Iterator[tuple[str, Place, Ends]]:
 def shown_intervals(made: Made, pages: list[Page]) -> Iterator[Finding]:
     """Yield each interval of a page that is in no table: it was computed a second time, and otherwise."""
     tables = {name: _intervals(bundle) for name, bundle in made.bundles.items()}
-    if not flows_of(made.main):  # reports of other kinds state figures of their own
-        return
     of_changes = _changes(made)
     every = set[Ends]().union(*tables.values()) | of_changes
     for page in pages:
@@ -141,7 +141,9 @@ def _intervals(bundle: Bundle) -> set[Ends]:
     for path in bundle.folder.glob("tables/*.parquet"):
         table = pq.read_table(path).to_pandas()
         for name in table.columns:
-            prefix = "" if name in ("trips", "groups", "count") and f"{name}_lower" not in table else f"{name}_"
+            prefix = (
+                "" if name in ("trips", "groups", "members", "count") and f"{name}_lower" not in table else f"{name}_"
+            )
             if f"{prefix}lower" in table and pd.api.types.is_numeric_dtype(table[name]):
                 rows = table[[name, f"{prefix}lower", f"{prefix}upper"]].dropna()
                 found |= {tuple(map(int, row)) for row in rows.to_numpy()}
@@ -178,7 +180,7 @@ def exact_totals(made: Made, pages: list[Page]) -> Iterator[Finding]:
             if page.name not in ("certificate.html", "report.html", "README.txt", "codebook.md") and page.of != "site":
                 continue
             text = " ".join(page.text.split())
-            if re.search(rf"(?<![\d,]){shown} \([\d,]+ to ", text):
+            if re.search(rf"(?<![\d,]){shown}(?: [a-z]+)? \((?:90 % interval:? )?[\d,]+ to ", text):
                 yield Finding(page.file, "an exact number has an interval", shown)
             stands = re.search(rf"(?<![\d,]){shown}(?![\d,])", text)
             if stands and not re.search(rf"(?<![\d,]){shown}(?![\d,]).{{0,90}}exact|exact.{{0,200}}{shown}", text):
@@ -189,29 +191,77 @@ def exact_totals(made: Made, pages: list[Page]) -> Iterator[Finding]:
 
 
 def zeros_without_doubt(made: Made, _: list[Page]) -> Iterator[Finding]:
-    """Yield each table with a 0 from 0 to 0 whose codebook does not say what that means."""
+    """Yield each table of flows with intervals whose codebook does not say with which confidence a 0 is none."""
     for name, bundle in made.bundles.items():
-        certain = [place for place, ends in flows_of(bundle).items() if ends == (0, 0, 0)]
+        zeros = [place for place, ends in flows_of(bundle).items() if ends[0] == 0 and len(ends) > 1]
         said = "with the confidence of the interval" in bundle.file("codebook.md").read_text(encoding="utf-8")
-        if certain and not said:
-            yield Finding(f"{name}/tables/flows.parquet", "a released 0 is certainly none", f"{len(certain)} pairs")
+        if zeros and not said:
+            yield Finding(f"{name}/tables/flows.parquet", "a released 0 is certainly none", f"{len(zeros)} pairs")
 
 
 def totals_of_site(made: Made, pages: list[Page]) -> Iterator[Finding]:
-    """Yield each page of a series that hides a total which another series of its data set and period has exactly."""
-    exact = [bundle for bundle in made.bundles.values() if "trips" in bundle.facts["exact"]]
-    others = [bundle for bundle in made.bundles.values() if "trips" in bundle.facts["contents"] and bundle not in exact]
-    for one, other in product(exact, others):
-        if one.key.period == other.key.period:
-            for page in pages:
-                if page.file == f"site/{other.key.release}/index.html" and one.key.release not in _links(made, page):
+    """Yield each page that hides a total which another series of the same data set and period has exactly.
+
+    The page of the series leads to that series, and the first page has the exact number beside the one with noise.
+    """
+    of_period = [bundle for bundle in made.bundles.values() if "trips" in bundle.facts["contents"]]
+    for other in [bundle for bundle in of_period if "trips" not in bundle.facts["exact"]]:
+        exact = [one for one in of_period if one.key.period == other.key.period and "trips" in one.facts["exact"]]
+        for page in pages if exact else ():
+            if page.file == f"site/{other.key.release}/index.html":
+                if not _links(made, page) & {one.key.release for one in exact}:
                     yield Finding(page.file, "another series has this total exactly, and is not named", other.name)
+            elif page.file == "site/index.html":
+                noisy, true = (f"{one.facts['contents']['trips']:,}" for one in (other, exact[0]))
+                for text in re.split(rf"(?<![\d,]){noisy} \w+ \(", page.text)[1:]:
+                    if not re.search(rf"(?<![\d,]){true} \(exact", text[:200]):
+                        yield Finding(page.file, "the exact total of another series is not beside this one", other.name)
 
 
 def _links(made: Made, page: Page) -> set[str]:
     """Return the names of the series to which the main part of a page of the site leads."""
     text = made.site.joinpath(page.name).read_text(encoding="utf-8").partition("<main")[2]
     return {name for link in re.findall(r'href="([^"]*)"', text) for name in link.split("/")}
+
+
+_TOLD = {
+    "report.html": re.compile(rf"([+{_MINUS}][\d,.]+) \("),
+    "compare": re.compile(r"│ +-?[\d.]+ │ +-?[\d.]+ │ +(-?[\d.]+) │"),
+    "over_time.html": re.compile(rf"([+{_MINUS}][\d,.]+)(?: per day)? \("),
+}
+"""Changes between two releases, by the last part of the name of their page."""
+_DAYS = 31, 30
+"""Numbers of days of the two months of a row."""
+
+
+def changes_per_day(made: Made, pages: list[Page]) -> Iterator[Finding]:
+    """Yield each change between two months that a page tells, and that is none of the changes per day."""
+    if made.row["series"] != "two" or made.row["period"] != "month" or not flows_of(made.main):
+        return
+    days = [
+        {place: ends[0] / of for place, ends in flows_of(made.bundles[name]).items()}
+        for name, of in zip(("earlier", "release"), _DAYS, strict=True)
+    ]
+    known = {days[1].get(place, 0) - days[0].get(place, 0) for place in days[0].keys() | days[1].keys()}
+    for page in pages:
+        if page.file in ("release/report.html", "release/compare", f"site/{made.main.key.release}/over_time.html"):
+            for text in _TOLD[page.name.split("/")[-1]].findall(page.text):
+                told = float(text.replace(",", "").replace(_MINUS, "-"))
+                if not any(abs(told - change) <= 0.001 + 0.005 * abs(change) for change in known):
+                    yield Finding(page.file, "a change is not one per day", text)
+            if page.of == "site" and (bare := re.search(rf"[+{_MINUS}][\d,.]+ \([{_MINUS}+\d]", page.text)):
+                yield Finding(page.file, "a change per day is not called so", bare[0])
+
+
+def usual_widths(made: Made, pages: list[Page]) -> Iterator[Finding]:
+    """Yield each interval that is told as that of any number, and is 1.5 times as wide as the median one."""
+    zones = {("zone", "zone"), ("zone", "all")} if made.row["kind"] == "counts" else {("zone", "zone")}
+    for page in pages:
+        for text in re.findall(r"interval[^.]* is about ± ([\d,]+)", page.text) if page.of in made.bundles else ():
+            numbers = [ends for place, ends in flows_of(made.bundles[page.of]).items() if place[:2] in zones]
+            usual = median((ends[2] - ends[1]) / 2 for ends in numbers if ends[0] > 0 and len(ends) > 1)
+            if int(text.replace(",", "")) > 1.5 * usual:
+                yield Finding(page.file, "an interval is told as usual, and is wider", f"± {text}, median ± {usual}")
 
 
 def same_promises(made: Made, pages: list[Page]) -> Iterator[Finding]:
@@ -222,6 +272,10 @@ def same_promises(made: Made, pages: list[Page]) -> Iterator[Finding]:
             for epsilon, delta in _PROMISE.findall(page.text):
                 if not _is_above(float(epsilon), spent["epsilon"]) or float(delta) != spent["delta"]:
                     yield Finding(page.file, "another promise than the certificate", f"({epsilon}, {delta})")
+        if page.file == "release/report.html":
+            for name, text in pairwise(page.blocks):
+                if name == "epsilon" and not _is_above(float(text), made.main.facts["spent"]["epsilon"]):
+                    yield Finding(page.file, "another promise than the certificate", f"epsilon {text}")
     needed = ("certificate.html", "report.html", "codebook.md", "registry-entry.yaml", "explain")
     for page in pages:
         if page.of == "release" and page.name in needed:
@@ -235,4 +289,13 @@ def _is_above(rounded: float, number: float) -> bool:
     return number <= rounded * (1 + 1e-12) <= 1.002 * number
 
 
-CHECKS = (same_intervals, shown_intervals, exact_totals, zeros_without_doubt, totals_of_site, same_promises)
+CHECKS = (
+    same_intervals,
+    shown_intervals,
+    exact_totals,
+    zeros_without_doubt,
+    totals_of_site,
+    changes_per_day,
+    usual_widths,
+    same_promises,
+)

@@ -16,24 +16,65 @@ from od_assets.failures import failure_lines
 from od_assets.runs.period_status import release_status
 from od_assets.terminal import console
 from od_core.ledger.release_key import ReleaseKey
+from tests.matrix.checks_words import untrue_claims
 from tests.matrix.findings import Finding
 
 ROOT = Path(__file__).parents[2]
 ROW = "00-sources"
 """Name of the row of these findings in the list of known ones."""
 
+_TEXTS = (".html", ".yaml", ".md", ".txt", ".json")
+"""Ends of the names of templates with sentences."""
+
 _READ = re.compile(
-    r"""["'][^"']+["'] (?:not )?in [\w.]*(?:guarantee|said)\b[\w.]*|(?:guarantee|said)\.\w+ *\| *replace\("""
+    r"""["'][^"']+["'] (?:not )?in [\w.]*(?:guarantee|said|clauses)\b(?!\w*\()[\w.]*"""
+    r"""|["'][^"']+["'] (?:not )?in [\w.]+\[["']guarantee["']\]"""
+    r"""|(?:guarantee|said|clauses)\.\w+ *\| *replace\("""
 )
+_OF_EARLY_CERTIFICATES = "certificate.py"
+"""The program that reads certificates of early formats, which state some facts in sentences alone."""
 
 
 def facts_out_of_sentences() -> Iterator[Finding]:
-    """Yield each template that looks for words in a sentence, or edits one that is finished."""
-    for path in sorted((ROOT / "od_core/publication/templates").rglob("*")):
-        if path.is_file() and path.suffix in (".html", ".yaml", ".md", ".txt", ".json"):
+    """Yield each template and program that looks for words in a sentence, or edits one that is finished."""
+    templates = sorted((ROOT / "od_core/publication/templates").rglob("*"))
+    programs = [path for folder in ("od_core", "od_assets") for path in sorted((ROOT / folder).rglob("*.py"))]
+    for path in [*templates, *programs]:
+        if path.suffix in (*_TEXTS, ".py") and path.name != _OF_EARLY_CERTIFICATES:
             for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
                 if found := _READ.search(line):
                     yield Finding(path.name, "a fact is read out of a sentence", f"line {number}: {found[0]}")
+
+
+def claims_of_documents() -> Iterator[Finding]:
+    """Yield each claim of accuracy in a document or a template, also where no row has its sentence, as on a page."""
+    guides = [path for folder in ("how-to", "tutorial") for path in sorted((ROOT / "docs" / folder).glob("*.md"))]
+    templates = [path for path in (ROOT / "od_core/publication/templates").rglob("*") if path.suffix in _TEXTS]
+    for path in (ROOT / "README.md", ROOT / "docs/index.md", *guides, *sorted(templates)):
+        text = " ".join(path.read_text(encoding="utf-8").split())
+        for what, claim in untrue_claims(text):
+            yield Finding(str(path.relative_to(ROOT)), what, claim)
+
+
+_RESOURCE = re.compile(r"resource `+(\w+)`")
+_PLACE = re.compile(r"`((?:od_core|od_assets|docs|examples|benchmarks|deploy)/[a-z0-9_./-]+)`")
+_CHECKOUT = "od_assets/defs"
+"""Folder of the declarations of this checkout; a team has that of its own project."""
+
+
+def names_in_documents() -> Iterator[Finding]:
+    """Yield each resource, file and folder that a document or a docstring names, and that its reader does not have."""
+    bound = {*re.findall(r'"(od_\w+)"', (ROOT / "od_assets/components/project.py").read_text(encoding="utf-8"))}
+    for path in (ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md")), *sorted(ROOT.glob("od_assets/**/*.py"))):
+        page, text = str(path.relative_to(ROOT)), path.read_text(encoding="utf-8")
+        for name in {*_RESOURCE.findall(text)} - bound:
+            yield Finding(page, "a resource is named that no project has", name)
+        if path.suffix == ".md":
+            for place in _PLACE.findall(text):
+                if not (ROOT / place).exists():
+                    yield Finding(page, "a file or folder is named that there is not", place)
+        if page.startswith("docs/how-to") and _CHECKOUT in text:
+            yield Finding(page, "a guide for any project names a folder of the checkout", _CHECKOUT)
 
 
 def pages_without_content() -> Iterator[Finding]:
@@ -94,6 +135,8 @@ def _evaluation() -> Any:
 
 CHECKS = (
     facts_out_of_sentences,
+    claims_of_documents,
+    names_in_documents,
     pages_without_content,
     words_of_shipped_series,
     status_of_many_periods,

@@ -56,16 +56,18 @@ def foreign_to(made: Made) -> dict[str, str]:
             "trip": "trips?",
             "flow": "flows?",
             "end": "origins?|destinations?",
-            "pair": "pairs? of (?:zones|areas)",
+            "pair": "pairs? of (?:zones|areas)|between (?:areas|zones)",
         }
     if kind == "boxes":
-        foreign |= {"flow": "flows?"}
+        foreign |= {"flow": "flows?", "pair": "pairs? of (?:zones|areas)|between (?:areas|zones)"}
         if row["geography"] == "codes":
             foreign |= {"end": "origins?|destinations?", "map": "maps?"}
     if "counted" in about:
         foreign |= {"trip": "trips?"}
     if row["unit"] in ("trip", "weights"):
         foreign |= {"user": "users?"}
+    if "trip" in foreign:
+        foreign |= {"deed": "you made|who made"}
     return foreign
 
 
@@ -114,6 +116,9 @@ def days_of_periods(made: Made, pages: list[Page]) -> Iterator[Finding]:
         tells = tells and (page.of in ("site", "release")) and re.search(r"\b(?:grew|fell)\b", page.text)
         if tells and not re.search(r"per day|\b3[01] days\b|a day", page.text):
             yield Finding(page.file, "a change between 31 and 30 days is told without days")
+        of_users = made.row["unit"] not in ("trip", "weights")
+        if tells and of_users and not re.search(r"bound of [^.]* period[^.]* per day may change", page.text):
+            yield Finding(page.file, "a change per day is told without the bound of a user in a period")
 
 
 _FAULTS = {
@@ -145,12 +150,27 @@ def faults_of_english(made: Made, pages: list[Page]) -> Iterator[Finding]:
             yield Finding(page.file, "percent in two ways", _around(page.text, joined.start()))
 
 
+_CLAIMS = {
+    "a bound is told as if it were usual": (
+        r"[Aa] (?:flow|count)[^.]{0,40} has a 90 % interval of about ±|as often as they say"
+    ),
+    "a share of the error is told that was not measured": r"\b(?:half|third|quarter|twice) (?:of )?the errors?\b",
+}
+
+
+def untrue_claims(text: str) -> Iterator[tuple[str, str]]:
+    """Yield each claim of accuracy that does not hold for every release: what is wrong with it, and where it is."""
+    for what, pattern in _CLAIMS.items():
+        for found in re.finditer(pattern, text):
+            yield what, _around(text, found.start())
+
+
 def claims_of_accuracy(made: Made, pages: list[Page]) -> Iterator[Finding]:
-    """Yield each sentence that gives the widest interval as if it were that of any number."""
+    """Yield each block that gives the widest interval as if it were that of any number, or a share of the error."""
     for page in pages:
         for block in page.blocks:
-            if re.search(r"[Aa] (?:flow|count)[^.]{0,40} has a 90 % interval of about ±|as often as they say", block):
-                yield Finding(page.file, "a bound is told as if it were usual", block[:160])
+            for what, claim in untrue_claims(block):
+                yield Finding(page.file, what, claim)
 
 
 def lists_of_noise(made: Made, pages: list[Page]) -> Iterator[Finding]:

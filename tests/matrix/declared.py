@@ -81,6 +81,9 @@ FORMATS: dict[str, tuple[str, ...] | None] = {
     "none": (),
     "omx sdmx": ("omx", "sdmx"),
 }
+MOST_UNCOUNTED = 8
+"""Records of a user of which a number of uncounted ones is measured."""
+
 HOMES = {"n1": "north", "n2": "north", "s1": "south", "s2": "south", "s3": "south"}
 WORKS = {"e1": "east", "e2": "east", "w1": "west", "w2": "west"}
 
@@ -165,7 +168,7 @@ def _plan_of(row: Row) -> Plan:
 
 
 def _measured(row: Row) -> dict[str, Any]:
-    uncounted = {"uncounted": Uncounted("1/10", 8)} if row["unit"] == "user_year uncounted" else {}
+    uncounted = {"uncounted": Uncounted("1/10", MOST_UNCOUNTED)} if row["unit"] == "user_year uncounted" else {}
     return uncounted | ({"area_totals": "1/10"} if row["area_totals"] == "yes" else {})
 
 
@@ -175,7 +178,8 @@ def _top_code(row: Row) -> Any:
 
 def domain_of(row: Row, name: str = SERIES) -> PrivacyDomain:
     """Return the data set of a row, with a cap for a few releases."""
-    cap, unit = Cap(rho=Fraction(30)), unit_of(row)
+    has_rho, unit = row["mechanism"] != "stability_histogram", unit_of(row)
+    cap = Cap(rho=Fraction(30)) if has_rho else Cap(epsilon=Fraction(30), delta=Fraction(1, 10**6))
     bound = unit.max_trips if unit.kind == "user_year" else None if unit.kind == "trip" else 1
     shared = replace(unit, max_trips=bound, max_weight=None, max_trips_pair=unit.max_trips_pair if bound == 4 else None)
     return PrivacyDomain(name, shared, cap, "the board decided it", elementary_period=row["period"])  # type: ignore[arg-type]
@@ -266,21 +270,25 @@ class Records:
         return records
 
 
-def draw(row: Row, key: ReleaseKey, ledger: Ledger, records: Records, previous: Any = None) -> Any:
-    """Return the release of a row and a period, charged to the ledger, or read back if it is there already."""
+def draw(row: Row, key: ReleaseKey, ledger: Ledger, records: Records, previous: Any = None, **more: Any) -> Any:
+    """Return the release of a row and a period, charged to the ledger, or read back if it is there already.
+
+    Its call has ``more`` arguments, or others, than those of the row.
+    """
     given: dict[str, Any] = {"unit": unit_of(row), "budget": budget_of(row), "mechanism": _mechanism_of(row)}
     given |= {"ledger": ledger, "release_id": str(key), "noise": "table"}
     table = records.of(row)
     if row["kind"] == "boxes":
-        return release_stops(table, _grid_of(row), **given)
+        return release_stops(table, _grid_of(row), **given | more)
     homes = geography("same", row["geography"])
     if row["kind"] == "group sizes":
-        return release_group_sizes(table, homes, top_code=_top_code(row), **given)
+        return release_group_sizes(table, homes, **{"top_code": _top_code(row)} | given | more)
     given |= SEGMENTS[row["segments"]] | _measured(row) | {"one_row_a_trip": row["unit"] != "weights"}
     if row["total"] == "no record left out":
         given["fault_threshold"] = 0
     if previous is not None:
         given["previous"] = previous
+    given |= more
     if row["kind"] == "counts":
         return release_counts(table, homes, **{name: value for name, value in given.items() if name != "area_totals"})
     works = geography(row["destinations"], row["geography"])

@@ -31,6 +31,9 @@ MECHANISMS = {
     "boxes": ("privtree", "daf_entropy"),
 }
 
+UNPUBLISHED = ("vanilla_gauss", "stability_histogram")
+"""Mechanisms of flows and counts that serve for comparison: no release with them is charged or published."""
+
 OPTIONS: dict[str, tuple[str, ...]] = {
     "kind": tuple(MECHANISMS),
     "mechanism": tuple(dict.fromkeys(name for names in MECHANISMS.values() for name in names)),
@@ -63,6 +66,11 @@ ONLY_OF: dict[tuple[str, str], tuple[str, ...]] = {
     ("total", "records may be left out"): ("flows", "counts"),
 }
 """Values that only some kinds have: others take no such argument. Boxes with coordinates are boxes on a map."""
+
+
+TOGETHER = ({"kind": "flows", "unit": "trip", "neighbours": "bounded", "series": "and another series"},)
+"""Values that a row has together although they are more than a pair: two series of a site then count the same records,
+and one of them publishes the total exactly."""
 
 
 def is_expressible(row: Row) -> bool:
@@ -141,13 +149,22 @@ def _filled(
 
 
 def valid_rows(valid: Callable[[Row], bool]) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
-    """Return rows that hold every valid pair, and a row for each pair that is refused with whatever else."""
+    """Return rows that hold every valid pair, and a row for each pair that is refused with whatever else.
+
+    A few rows follow that no pair asks for: those of ``TOGETHER`` and of ``UNPUBLISHED``.
+    """
     pairs = [*all_combinations(2)]
     doubtful = [pair for pair in pairs if not valid(usual(pair))]
     refused = covering_rows(valid, doubtful)[1]
     wanted = sorted({*pairs}.difference(refused), key=lambda pair: (*sorted(pair),))
     rows, others = covering_rows(valid, wanted, {*refused})
-    return rows, [*map(usual, [*refused, *others])]
+    rows += [usual(frozenset(chosen.items())) for chosen in TOGETHER]
+    unpublished = [
+        frozenset({("kind", kind), ("mechanism", name), ("intervals", "no")})
+        for kind in ("flows", "counts")
+        for name in UNPUBLISHED
+    ]
+    return rows, [*map(usual, [*refused, *others, *unpublished])]
 
 
 def stored_rows(refused: bool) -> dict[str, dict[str, str]]:

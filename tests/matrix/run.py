@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.matrix import checks_claims, checks_files, checks_numbers, checks_sources, checks_words
+from tests.matrix import checks_claims, checks_files, checks_numbers, checks_promises, checks_sources, checks_words
 from tests.matrix.findings import Finding, Signature, signature
 from tests.matrix.made import Made, make
 from tests.matrix.options import Row
 from tests.matrix.pages import Page, pages_of
 
-CHECKS = (*checks_words.CHECKS, *checks_numbers.CHECKS, *checks_claims.CHECKS, *checks_files.CHECKS)
+CHECKS = (
+    *checks_words.CHECKS,
+    *checks_promises.CHECKS,
+    *checks_numbers.CHECKS,
+    *checks_claims.CHECKS,
+    *checks_files.CHECKS,
+)
 
 
 def run(row: Row, root: Path) -> tuple[Made, list[Page], dict[str, list[Finding]]]:

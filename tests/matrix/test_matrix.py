@@ -10,7 +10,7 @@ from tests.matrix import checks_sources
 from tests.matrix.declared import refusal
 from tests.matrix.findings import Finding, Signature, known_findings, known_of
 from tests.matrix.options import all_combinations, held, stored_rows, usual
-from tests.matrix.refused import faults_of_refusal
+from tests.matrix.refused import ARGUMENTS, accepted_combinations, faults_of_refusal
 from tests.matrix.run import run, run_on_sources, signed
 
 VALID, REFUSED = stored_rows(refused=False), stored_rows(refused=True)
@@ -37,6 +37,17 @@ def assert_known(row: str, found: dict[Signature, Finding]) -> None:
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_refused_row_is_refused_before_anything_is_charged(name: str, tmp_path: Path) -> None:
     assert [*faults_of_refusal(REFUSED[name], tmp_path)] == []
+
+
+@pytest.mark.parametrize("name", ARGUMENTS)
+def test_an_argument_is_refused_before_anything_is_charged(name: str, tmp_path: Path) -> None:
+    kind, more = ARGUMENTS[name]
+    assert [*faults_of_refusal(usual(frozenset({("kind", kind)})), tmp_path, **more)] == []
+
+
+def test_combinations_of_features_are_refused() -> None:
+    """A row that the table of what is supported has lost is seen here, also if no plan of a row has its features."""
+    assert accepted_combinations() == []
 
 
 def test_the_rows_hold_every_valid_pair() -> None:

@@ -1,8 +1,9 @@
 """Mutants of the whole product: small defects, each with the tests that must find it.
 
 The tables in this folder list them, a table for each package. A mutant replaces ``old``, a text that its file has once,
-with ``new``. They were chosen by a seeded sample of all functions, in proportion to their lines of logic. ``python -m
-tests.mutants`` checks that each is still found, so that a change of the tests that loses one is seen.
+with ``new``. They were chosen by a seeded sample of all functions, in proportion to their lines of logic; those of
+``meaning.yaml`` are pages and promises that say what is not so. ``python -m tests.mutants`` checks that each is still
+found, so that a change of the tests that loses one is seen.
 """
 
 from __future__ import annotations
