@@ -318,7 +318,7 @@ class Plan(Shown, ABC):
         ``_measured`` are the measurements of a release, for plans whose noise depends on what is drawn first.
         """
         facts = self.steps[-1].noise_facts
-        below = f"pairs with a noisy count below {facts['threshold']} are dropped" if "threshold" in facts else ""
+        below = f"what has a noisy count below {facts['threshold']} is dropped" if "threshold" in facts else ""
         return DetailNoise.laplace(Fraction(facts["scale"]), below)
 
     @property

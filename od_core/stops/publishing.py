@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping
+from fractions import Fraction
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -208,6 +209,14 @@ def _shares(lower: Bounds, upper: Bounds, side: int, pixels: int) -> NDArray[np.
     return shares
 
 
+def _scales(release: StopsRelease) -> Iterator[tuple[str, Fraction]]:
+    """Yield the scales of the noise by purpose: those of the plan, and that of a box where the draw determines it."""
+    planned = release.plan.step.scales
+    yield from planned
+    if release.scale not in [scale for _, scale in planned]:
+        yield "a box", release.scale
+
+
 def _rectangles(density: NDArray[np.float64], scale: Scale) -> Iterator[dict[str, Any]]:
     """Yield a rectangle for adjacent fields of one shade in a row, except for the lightest shade, in fields."""
     for row, line in enumerate(density.T[::-1].tolist()):
@@ -310,7 +319,7 @@ class StopsKind(TableKind[StopsPlan, Trajectories, StopsRelease]):
             maps=None if on_map is None else _maps(release, on_map, subject_of(certificate).nouns.counted),
             errors=[
                 (name.replace("_", " "), float(scale), math.sqrt(laplace_variance(scale)))
-                for name, scale in release.plan.step.scales
+                for name, scale in _scales(release)
             ],
             context=context,
         )

@@ -89,10 +89,10 @@ class StopsRelease(PlannedRelease):
     @property
     def reach(self) -> int:
         """Number of trips that the noise of the count of a box exceeds at most 1 time in 10."""
-        return laplace_reach(self._scale)
+        return laplace_reach(self.scale)
 
     @property
-    def _scale(self) -> Fraction:
+    def scale(self) -> Fraction:
         """Scale of the noise of the count of a box; the largest, where boxes have several."""
         plan = self.plan
         return plan.mechanism.count_scale(self.measured, plan.grid, plan.step.epsilon, plan.step.sensitivity)
@@ -107,7 +107,7 @@ class StopsRelease(PlannedRelease):
         them contain the true number [benjamini2005false, Theorem 1].
         """
         noisy, reach, positive = self.measured.noisy, self.reach, int(np.count_nonzero(self.counts))
-        below = laplace_reach(self._scale, Fraction(positive, 20 * len(noisy))) if positive and self.selected else reach
+        below = laplace_reach(self.scale, Fraction(positive, 20 * len(noisy))) if positive and self.selected else reach
         lower, upper = np.where(self.counts > 0, noisy - below, noisy - reach), np.maximum(noisy + reach, 0)
         return np.clip(lower, 0, self.counts), upper  # no count is released above its noisy count and 0
 

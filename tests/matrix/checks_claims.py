@@ -224,8 +224,54 @@ def looser_bounds(made: Made, pages: list[Page]) -> Iterator[Finding]:
                 yield Finding(page.file, "no other epsilon is looser", str(spent["epsilon"]))
 
 
+def caps(made: Made, pages: list[Page]) -> Iterator[Finding]:
+    """Yield each page that says the cap limits all releases of a data set, where it limits those of a period."""
+    spans = str(made.main.facts["unit"]) in ("user", "user_year")
+    for page in pages:
+        if not spans and re.search(r"cap (?:of [^.]*|that )?limits what all releases of the data set", page.text):
+            yield Finding(page.file, "the cap of a period is told as that of all time")
+
+
+def bounds_of_absent_numbers(made: Made, pages: list[Page]) -> Iterator[Finding]:
+    """Yield each page that says an absent number is at most a few, whatever the noise is."""
+    for page in pages:
+        if found := re.search(r"true (?:number|count) may be a (?:few|little)[^.]*", page.text):
+            yield Finding(page.file, "a bound that the noise does not keep", found[0])
+
+
+def sources_of_derived(made: Made, pages: list[Page]) -> Iterator[Finding]:
+    """Yield each certificate of derived numbers that says they are made again from measurements."""
+    for page in pages:
+        derived = page.of in made.bundles and "sources" in made.bundles[page.of].facts
+        if derived and page.name == "certificate.html" and "again from the measurements" in page.text:
+            yield Finding(page.file, "derived numbers have no measurements of their own")
+
+
+def changes_that_are_marked(made: Made, pages: list[Page]) -> Iterator[Finding]:
+    """Yield the first page of a site that says reports mark changes, where none can."""
+    marks = any(bundle.facts.get("interval") and flows_of(bundle) for bundle in made.bundles.values())
+    for page in pages:
+        if page.file == "site/index.html" and not marks and "the reports mark changes" in page.text:
+            yield Finding(page.file, "no report can mark a change")
+
+
+def exact_columns(made: Made, pages: list[Page]) -> Iterator[Finding]:
+    """Yield each codebook that says a column with an exact number has noise throughout."""
+    for page in pages:
+        exact = page.of in made.bundles and "trips" in made.bundles[page.of].facts["exact"]
+        if exact and page.name == "codebook.md" and flows_of(made.bundles[page.of]):
+            for block in page.blocks:
+                if re.search(r"(?:destination|area), released with noise\.", block):
+                    yield Finding(page.file, "an exact number is told to have noise", block[:120])
+
+
 CHECKS = (
     links,
+    caps,
+    bounds_of_absent_numbers,
+    sources_of_derived,
+    changes_that_are_marked,
+    exact_columns,
     references,
     deviations_of_laplace,
     looser_bounds,

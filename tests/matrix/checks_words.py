@@ -49,7 +49,8 @@ def foreign_to(made: Made) -> dict[str, str]:
     if kind == "counts":
         foreign |= {"trip": "trips?", "flow": "flows?", "end": "origins?|destinations?"}
         foreign |= {
-            "pair": "(?:same )?two (?:zones|areas|places)|pairs? of (?:zones|areas|levels)|between (?:areas|zones)"
+            "pair": "(?:same )?two (?:zones|areas|places)|pairs? (?:of (?:zones|areas|levels)|with a noisy|that did)"
+            "|between (?:areas|zones)"
         }
     if kind == "group sizes":
         foreign |= {
