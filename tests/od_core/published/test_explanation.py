@@ -137,6 +137,12 @@ def test_an_alternative_is_the_plan_that_it_says(name: str) -> None:
     assert other.times == pytest.approx(other.noise / now.noise)  # type: ignore[operator]
 
 
+def deviation(scale: Fraction) -> float:
+    """The standard deviation of discrete Laplace noise, whose probabilities fall by one factor at each step."""
+    fall = math.exp(-1 / float(scale))
+    return math.sqrt(2 * fall) / (1 - fall)
+
+
 def test_the_noise_of_boxes_is_known_once_they_are_drawn(tmp_path: Path) -> None:
     """It is not that of the total, which a hundredth of the budget measures."""
     make = partial(release_stops, POINTS, (8, 8, 8, 8), unit=PrivacyUnit("trip"), budget=Budget(2))
@@ -148,8 +154,9 @@ def test_the_noise_of_boxes_is_known_once_they_are_drawn(tmp_path: Path) -> None
     drawn, wider = found.chosen, {(one.decision, one.choice): one for one in found.others}["epsilon", "1"]
     assert drawn is not None
     assert drawn.noise is not None
-    assert laplace_reach(Fraction(drawn.noise / math.sqrt(2))) == made.release.reach
-    assert (wider.noise, wider.times) == pytest.approx((2 * drawn.noise, 2))
+    scale = made.release.scale
+    assert drawn.noise == pytest.approx(deviation(scale))
+    assert (wider.noise, wider.times) == pytest.approx((deviation(2 * scale), deviation(2 * scale) / drawn.noise))
     assert made.release.reach < laplace_reach(dict(made.release.plan.step.scales)["total"]) / 9
 
 
@@ -168,14 +175,17 @@ def test_kinds_that_protect_single_records_say_that_users_are_not_defined() -> N
         assert undefined == {"unit"}
         assert all("not defined" in one.note for (decision, _), one in found.items() if decision == "unit")
         other = found["neighbours", "unbounded"]
-        assert (other.epsilon, other.times) == pytest.approx((1.0, 0.5))
-        assert [found["epsilon", text].times for text in ("1", "4")] == pytest.approx([2, 0.5])
+        scale = plan.detail_noise().scale
+        noise = {factor: deviation(Fraction(factor) * scale) for factor in ("1", "2", "1/2")}
+        assert (other.epsilon, other.times) == pytest.approx((1.0, noise["1/2"] / noise["1"]))
+        wider, narrower = (found["epsilon", text].times for text in ("1", "4"))
+        assert (wider, narrower) == pytest.approx((noise["2"] / noise["1"], noise["1/2"] / noise["1"]))
 
 
 def test_a_threshold_is_stated_with_each_choice() -> None:
     found = by_choice(certified("threshold").plan)
-    assert "below 28 are dropped" in present(certified("threshold").plan).note
-    assert all("are dropped" in one.note for one in found.values())
+    assert "below 28 is dropped" in present(certified("threshold").plan).note
+    assert all("is dropped" in one.note for one in found.values())
     lower, higher = found["delta", "0.0001"], found["delta", "1e-8"]
     assert (lower.times, higher.times) == (1, 1)  # delta moves the threshold, and not the noise
     assert lower.note != higher.note

@@ -226,7 +226,9 @@ def test_the_unit_says_its_bound_everywhere() -> None:
     assert "total number" not in sentences["not_protected"]
     assert "(one with 40 records in the period: epsilon" in sentences["not_protected"]
     assert choice_text(of_unit(BOUNDED)) == "one record of at most 5 trips, bounded"
-    assert "0.1 % of its records are faulty. The promise" in sentences["input"]
+    assert (
+        "0.1 % of its records are faulty. Otherwise, faulty records are not counted. The promise" in sentences["input"]
+    )
     assert (
         "; a column of numbers contains invalid values,"
         in (
