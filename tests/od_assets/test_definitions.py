@@ -362,6 +362,7 @@ for arguments in (["--version"], ["ledger"], ["status"], ["plan", "us_flights"])
 """Commands one after another, and what all of them have imported until then: those that import least come first."""
 
 
+@pytest.mark.slow
 def test_commands_that_release_nothing_import_no_dagster_and_read_declarations_without_a_solver(tmp_path: Path) -> None:
     """Dagster and SciPy's solvers take a second to import, Numba (which has SciPy without them) and pandas half."""
     environment = os.environ | {"OD_VAR": str(tmp_path)}

@@ -63,6 +63,7 @@ def test_no_process_is_started_where_great_expectations_is_imported(monkeypatch:
         assert checked(is_elsewhere, os.getpid()) == {"elsewhere": False}
 
 
+@pytest.mark.slow
 def test_the_process_ends_when_its_parent_is_killed() -> None:
     with subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None

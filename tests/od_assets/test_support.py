@@ -273,6 +273,7 @@ PAIRS = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_what_the_table_does_not_refuse_is_accepted(project: Project) -> None:
     """Each pair of features, with what they need, is declared without an error, and planned if a plan has both."""
     PLACED.to_csv(project.root / "zones.csv", index=False)

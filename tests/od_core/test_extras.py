@@ -72,6 +72,7 @@ def test_the_library_alone_requires_neither_dagster_nor_great_expectations() -> 
     assert not {name for name in alone if name.startswith(("dagster", "great-expectations", "pyspark", "matplotlib"))}
 
 
+@pytest.mark.slow
 def test_the_library_alone_releases_and_names_the_extra_that_is_missing() -> None:
     """Every installed module is hidden that the library does not require."""
     allowed, installed = modules_of(required(PROJECT["dependencies"])), set(packages_distributions())

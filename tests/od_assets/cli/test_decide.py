@@ -93,6 +93,7 @@ def test_a_published_release_is_the_public_table_and_is_not_paid_again(released:
     assert states(released.var) == before
 
 
+@pytest.mark.slow
 def test_the_least_budget_is_corrected_by_simulated_releases(project: Project) -> None:
     """Rho 0.032 suffices without cuts at 0; with it, 62 % of 300 releases met the target, and 93.5 % are promised."""
     name = declared(project, "OdRelease", ATTRIBUTES | {"mechanism": "inftda_refined"})

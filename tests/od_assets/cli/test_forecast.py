@@ -40,6 +40,7 @@ def var(published_flights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     return tmp_path / "var"
 
 
+@pytest.mark.slow
 def test_where_nothing_is_public_it_says_that_its_table_is_synthetic(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -244,6 +244,7 @@ def test_a_question_can_be_asked_again_and_explained(empty: Project, typed: Call
     assert written(empty) == by_way_back
 
 
+@pytest.mark.slow
 def test_a_stop_at_any_question_leaves_nothing(empty: Project, typed: Callable[..., str]) -> None:
     """By quit, in any case, at the end of input, or by an interrupt."""
     empty.write_records(records().assign(rider="r1", colour="red"))

@@ -177,6 +177,7 @@ def test_logs_of_finished_runs_are_removed_and_their_materializations_stay(
     assert prune("--older-than", "0")["folders"] == []
 
 
+@pytest.mark.slow
 def test_a_pruned_release_is_verified_and_run_again_as_before(released: Project) -> None:
     before, ledger = public_bytes(released.var), (released.var / "ledger.sqlite").read_bytes()
     assert {row["what"] for row in prune("--older-than", "0", "--remove")["folders"]} == {"counts and estimates"}  # type: ignore[attr-defined]

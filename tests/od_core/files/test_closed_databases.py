@@ -88,6 +88,7 @@ def probes(tmp_path, monkeypatch) -> list[list[str]]:
     assert [path.name for path in elsewhere.iterdir()] == ["other.csv"]
 
 
+@pytest.mark.slow
 def test_the_search_for_a_way_out_finds_one(tmp_path):
     with duckdb.connect() as connection:
         assert len(escapes(connection, tmp_path)) >= 9

@@ -402,6 +402,7 @@ def test_a_sum_of_an_earlier_bundle_format_stays(tmp_path: Path, monkeypatch: py
     assert faults(tmp_path, first.key) == {}
 
 
+@pytest.mark.slow
 def test_other_columns_and_categories_derived_in_another_way_are_not_summed(tmp_path: Path) -> None:
     for key, trips, limit in zip(KEYS, ("all", "all", "young"), (20, 60, 60), strict=True):
         hours = {"derive": "number", "breaks": [limit]}
