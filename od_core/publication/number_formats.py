@@ -73,7 +73,12 @@ def reliability(value: int, lower: int, upper: int) -> str:
 
 
 def interval_and_word(value: int, lower: int, upper: int) -> str:
-    """Return the text of the interval of a number, with its :func:`reliability`, such as ``20 to 54, rough``."""
+    """Return the text of the interval of a number, with its :func:`reliability`, such as ``20 to 54, rough``.
+
+    An interval from 0 to 0 is no certainty, so it has a word in place of its ends.
+    """
+    if value == lower == upper == 0:
+        return "likely none"
     return ", ".join(filter(None, [between(lower, upper), reliability(value, lower, upper)]))
 
 
