@@ -8,7 +8,7 @@ export interface Bounds {
   trips: number;
   /** Between the same two zones; if it is not below `trips`, it bounds nothing. */
   pair: number;
-  /** In a year, for unit `user_year`. */
+  /** In a year, for a unit of a year. */
   yearly: number;
 }
 
