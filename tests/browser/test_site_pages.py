@@ -80,7 +80,7 @@ def test_intervals_are_read_on_a_phone_without_scrolling(opened, site):
         """(name) => {
             const tables = [...document.querySelectorAll(".scroll:has(table:not(.heat))")]
                 .filter((region) => region.innerText.includes(" to "))
-            const names = document.querySelectorAll("table:not(.heat) tbody :is(th, td:not(.n, .bar))")
+            const names = document.querySelectorAll("table:not(.heat) tbody :is(th, td:not(.n, .bar, .word))")
             for (const cell of names) cell.innerText = name
             return tables.filter((region) => region.scrollWidth > region.clientWidth).map((region) => region.ariaLabel)
         }""",
