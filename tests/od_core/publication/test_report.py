@@ -306,7 +306,7 @@ def test_the_main_results_are_those_of_the_release():
     )
     above = flows_of.query("trips > 0")
     down, up = (above["trips"] - above["lower"]).max(), (above["upper"] - above["trips"]).max()
-    assert f"reaches at most {down} down and {up} up from the released number" in within
+    assert f"reach at most {down} down and {up} up from the released number" in within
     assert within.endswith(f"at most {(above['upper'] - above['lower']).median():.0f} wide.")
     marked = of_months(example).query("significant")
     grew, fell = (int((sign * marked["change_per_day"] > 0).sum()) for sign in (1, -1))
