@@ -14,7 +14,7 @@ from tests.matrix.made import Made
 from tests.matrix.options import Row
 from tests.matrix.pages import Page
 
-_CHANGE = "learns almost nothing about whether"
+_CHANGE = "knowledge of every other record, about whether"
 _BOUNDED = rf"{_CHANGE}|The promise is for|The unit is (?!not)|at most \d+ \w+ of (?:each user|your)\b[^.]* are counted"
 _OF_USER = r"one user|all counted \w+ of a user"
 """What a sentence has that says what may change; what a unit is, or what of it is counted; and that it is a user."""
