@@ -58,10 +58,11 @@ READERS: Mapping[str, Callable[[str], Any]] = {
 
 
 UNITS = {
-    "users": tuple(kind for kind, records in RECORDS_OF.items() if records.owner is not None),
+    "": (),
+    "users": tuple(kind for kind, records in RECORDS_OF.items() if records.is_of_users),
     "year": tuple(kind for kind, records in RECORDS_OF.items() if records.is_of_year),
 }
-"""Privacy units for which a question is asked, by the name that a question gives."""
+"""Privacy units for which a question is asked, by the name that a question gives; without one, it is for all units."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ class Question:
     @property
     def needs(self) -> dict[str, Sequence[str]]:
         """Answers with which the question is asked, by the flag of the question that they answer."""
-        stated = {"kind": self.kinds, "unit": UNITS.get(self.units, ())}
+        stated = {"kind": self.kinds, "unit": UNITS[self.units]}
         return {flag: answers for flag, answers in stated.items() if answers}
 
     @property

@@ -815,7 +815,7 @@ def _usual_cap(series: Series[Any, Any], plan: Plan, epsilon: str) -> dict[str, 
     if plan.unit.is_of_year:
         rho = plan.rho_of_year(plan.spent, len(series.domain.periods_of_year(series.periods.first)))
         span = " of each period of a year"
-    elif plan.unit.kind == "user":
+    elif plan.unit.spans_periods:
         span = " in all periods together"
     elif series.stated_periods.every == SINGLE:
         span = ""

@@ -233,7 +233,7 @@ class DomainSection(Section):
                 names the file of the domain if what the file declares is at fault, whatever the release declares.
         """
         bound, records = self.max_trips, RECORDS_OF.get(self.unit)
-        if records is not None and records.owner is not None and not records.is_of_year:
+        if records is not None and records.is_of_users and not records.is_of_year:
             if bound is not None or self.max_trips_pair is not None:
                 name = "max_trips_pair" if bound is None else "max_trips"
                 message = f"declares {name}, which each release of unit {self.unit!r} declares itself"

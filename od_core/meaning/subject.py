@@ -145,7 +145,7 @@ class Subject:
     @property
     def is_of_users(self) -> bool:
         """Whether the privacy unit is a user, whose records are counted up to a bound."""
-        return RECORDS_OF[self.unit].owner is not None
+        return RECORDS_OF[self.unit].is_of_users
 
     @property
     def owner(self) -> str:

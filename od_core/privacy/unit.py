@@ -30,9 +30,14 @@ class ProtectedRecords:
     span: Literal["elementary period", "year"] | None = None
 
     @property
+    def is_of_users(self) -> bool:
+        """True if one unit is an owner, whose records are counted up to a bound."""
+        return self.owner is not None
+
+    @property
     def spans_periods(self) -> bool:
         """True if the records of one unit may be in several elementary periods, so that their losses add up."""
-        return self.owner is not None and self.span != "elementary period"
+        return self.is_of_users and self.span != "elementary period"
 
     @property
     def is_of_year(self) -> bool:
@@ -42,7 +47,7 @@ class ProtectedRecords:
     @property
     def is_of_all_time(self) -> bool:
         """True if one unit has all records of its owner, so that all periods are charged together."""
-        return self.owner is not None and self.span is None
+        return self.is_of_users and self.span is None
 
 
 RECORDS_OF: Mapping[str, ProtectedRecords] = MappingProxyType(
@@ -152,8 +157,8 @@ class PrivacyUnit(Shown):
 
     @property
     def is_of_users(self) -> bool:
-        """True if one unit is a user, whose records are counted up to a bound."""
-        return RECORDS_OF[self.kind].owner is not None
+        """As :attr:`ProtectedRecords.is_of_users`."""
+        return RECORDS_OF[self.kind].is_of_users
 
     @property
     def is_of_year(self) -> bool:

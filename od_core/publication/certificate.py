@@ -179,7 +179,7 @@ def subject_of(certificate: Certificate) -> Subject:  # a filter
     if certificate.get("geographies", {}).get("destination") == Geography.whole().digest:
         table = "counts"
     bounds: dict[str, Any] = {name: plan.get(name) for name in ("max_trips_pair", "max_trips_year", "max_weight")}
-    if RECORDS_OF[certificate["unit"]].owner is not None:
+    if RECORDS_OF[certificate["unit"]].is_of_users:
         bounds["max_trips"] = certificate["contribution_bound"]
     elif "contribution" in certificate["guarantee"]:
         bounds["max_weight"] = certificate["contribution_bound"]

@@ -7,8 +7,6 @@ import re
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
 
-import pyarrow.parquet as pq
-
 from tests.matrix.checks_numbers import Ends, Place, flows_of
 from tests.matrix.findings import Finding
 from tests.matrix.made import Bundle, Made
@@ -166,8 +164,7 @@ def _blocks(pages: list[Page], of: str, name: str) -> list[str]:
 
 def faults_of_records(made: Made, pages: list[Page]) -> Iterator[Finding]:
     """Yield each block that says faulty records are left out, where an input with one is refused."""
-    acceptance = made.main.facts["plan"].get("acceptance", {})
-    if made.row["total"] != "no record left out" or Fraction(acceptance.get("fault_threshold", 0)):
+    if Fraction(made.main.facts["fault_threshold"]):
         return
     for page in pages:
         for block in page.blocks:
@@ -184,13 +181,10 @@ def rules_of_estimates(made: Made, pages: list[Page]) -> Iterator[Finding]:
 
 def measured_pairs(made: Made, pages: list[Page]) -> Iterator[Finding]:
     """Yield each codebook that says nothing is measured below a pair that is estimated as 0, where it is."""
-    path = made.main.file("tables/noisy_measurements.parquet")
-    if "nothing below it is measured" not in _text_of(pages, "release", "codebook.md") or not path.is_file():
-        return
-    flows, rows = flows_of(made.main), pq.read_table(path, columns=["level"]).to_pylist()
-    steps = [step for step in made.main.facts["plan"]["steps"] if not step.get("breakdown")]
-    if len(rows) >= len(flows) and len(steps) > 1:
-        yield Finding("release/codebook.md", "pairs below a 0 were measured", f"{len(rows)} rows")
+    levels = made.main.facts.get("levels", [])
+    all_measured = all(level.get("public_cells") == level["measured_cells"] for level in levels)
+    if all_measured and "nothing below it is measured" in _text_of(pages, "release", "codebook.md"):
+        yield Finding("release/codebook.md", "pairs below a 0 were measured")
 
 
 def references(made: Made, pages: list[Page]) -> Iterator[Finding]:
@@ -226,9 +220,9 @@ def looser_bounds(made: Made, pages: list[Page]) -> Iterator[Finding]:
 
 def caps(made: Made, pages: list[Page]) -> Iterator[Finding]:
     """Yield each page that says the cap limits all releases of a data set, where it limits those of a period."""
-    spans = str(made.main.facts["unit"]) in ("user", "user_year")
+    told = re.compile(r"cap (?:of [^.]*|that )?limits what all releases of the data set")
     for page in pages:
-        if not spans and re.search(r"cap (?:of [^.]*|that )?limits what all releases of the data set", page.text):
+        if made.main.facts["unit"] != "user" and told.search(page.text):
             yield Finding(page.file, "the cap of a period is told as that of all time")
 
 
