@@ -8,7 +8,7 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Generic, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal, Self, TypeVar
 
 from pydantic import Field, StrictBool, ValidationError, ValidationInfo, field_validator
 
@@ -20,7 +20,7 @@ from od_core.errors import OdError, nearest_known
 from od_core.geography.codes import COORDINATES, name_column
 from od_core.geography.geography import Geography, boundary_column
 from od_core.ledger.staged_files import Counted
-from od_core.meaning.features import given, refuse_unsupported, usual_formats
+from od_core.meaning.features import given, refuse_unsupported, support, usual_formats
 from od_core.noise.backends import noise_named, refuse_too_wide
 from od_core.periods import Period
 from od_core.privacy.accounting import text_above
@@ -392,7 +392,10 @@ class About(Section):
         return texts
 
 
-Format = Literal["csv", "gis", "omx", "spreadsheet", "sdmx"]
+if TYPE_CHECKING:
+    Format = str
+else:
+    Format = Literal[tuple(support().groups["formats"])]
 """Format of the tables of a bundle, beside Parquet."""
 
 P = TypeVar("P", bound=Plan)

@@ -57,8 +57,6 @@ its own format has it.
 TABLES = "tables"
 """Folder of a bundle with its tables as Parquet and CSV. Files of other formats are in the folder of their format."""
 
-_FORMAT_OF = {".csv": "csv", ".geojson": "gis", ".gpkg": "gis", ".omx": "omx", ".xlsx": "spreadsheet"}
-
 _LINE = re.compile(r"([0-9a-f]{64}) [ *](.+)")
 
 
@@ -547,12 +545,10 @@ def bundle_tables(kind: BundleKind[T], release: T, certificate: Certificate) -> 
         return files
     placed = []
     for file in files:
-        suffix = PurePath(file.name).suffix
-        form = "gis" if file.name.startswith("flowmap_") else _FORMAT_OF.get(suffix)
-        form = "sdmx" if file.name.startswith("flows.sdmx.") else form
-        if form is None or form in certificate["formats"]:
-            place = TABLES if form == "csv" or suffix == ".parquet" else form
-            if file.table is not None and suffix == ".parquet" and "csv" not in certificate["formats"]:
+        is_parquet = PurePath(file.name).suffix == ".parquet"
+        if file.format is None or file.format in certificate["formats"]:
+            place = TABLES if file.format == "csv" or is_parquet else file.format
+            if file.table is not None and is_parquet and "csv" not in certificate["formats"]:
                 file = replace(file, description=file.table.file)  # the only file of its table
             placed.append(file if place is None else replace(file, name=f"{place}/{file.name}"))
     return placed

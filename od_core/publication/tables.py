@@ -23,6 +23,7 @@ class BundleFile:
 
     Attributes:
         write: function that writes the whole content to an open file; every call writes the same bytes.
+        format: name of the format of bundles that has the file, and of its folder; None if every bundle has the file.
         table: definition of the table in the file; None if the file contains no table.
         rows: rows that the file must have: an SQL query of the bundle's Parquet tables, which are named after their
             files; or a function that returns such a query, or the number of the rows. By default, a CSV file has the
@@ -32,6 +33,7 @@ class BundleFile:
     name: str
     description: str
     write: Callable[[BinaryIO], object]
+    format: str | None = None
     table: Table | None = None
     rows: str | Callable[[], str | int] | None = None
 
@@ -44,8 +46,8 @@ def public_files(table: Table, rows: pd.DataFrame | Callable[[], pa.Table]) -> l
         return made.replace_schema_metadata(None)
 
     return [
-        BundleFile(f"{table.name}.csv", table.file, lambda file: write_csv(arrow().to_pandas(), file), table),
-        BundleFile(f"{table.name}.parquet", "The same table.", lambda file: write_parquet(arrow(), file), table),
+        BundleFile(f"{table.name}.csv", table.file, lambda file: write_csv(arrow().to_pandas(), file), "csv", table),
+        BundleFile(f"{table.name}.parquet", "The same table.", lambda file: write_parquet(arrow(), file), table=table),
     ]
 
 

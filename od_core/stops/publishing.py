@@ -289,7 +289,7 @@ class StopsKind(TableKind[StopsPlan, Trajectories, StopsRelease]):
         if on_map is None:
             return files
         name = "The boxes as GeoJSON (RFC 7946): a polygon for each place."
-        return [*files, BundleFile("boxes.geojson", name, partial(_write_geojson, release, on_map, interval))]
+        return [*files, BundleFile("boxes.geojson", name, partial(_write_geojson, release, on_map, interval), "gis")]
 
     def notes(self, release: StopsRelease, certificate: Certificate) -> list[str]:
         """Return the codebook's notes on the intervals and on the map, if the release has them."""

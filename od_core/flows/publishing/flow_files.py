@@ -76,7 +76,7 @@ def _formats(tables: FlowTables, certificate: Certificate) -> list[BundleFile]:
     """
     files, table = _pair_files(tables.pairs[::-1], tables.defined("pair_flows")), tables.defined("flows")
     if tables.format == 1:
-        files = [BundleFile("flows.csv", "Flows at every pair of levels.", tables.write_csv, table)]
+        files = [BundleFile("flows.csv", "Flows at every pair of levels.", tables.write_csv, "csv", table)]
     files.append(_parquet_file(tables.pairs, FLOWS_SCHEMA, table))
     has_pairs = tables.nouns.has_pairs  # without, there is no matrix, and nothing to choose in the atlas
     files += [_matrices(pair) for pair in reversed(tables.pairs) if pair.cells <= MOST_CELLS and has_pairs]
@@ -86,6 +86,7 @@ def _formats(tables: FlowTables, certificate: Certificate) -> list[BundleFile]:
             f"Excel workbook with a sheet for each {tables.nouns.level_pair}: its {MOST_ROWS:,} largest"
             f" {tables.nouns.cells}.",
             partial(write_flow_workbook, tables, certificate),
+            "spreadsheet",
             rows=filled("rows/sheets.sql", tables=tables, sheets=_sheet_names(tables), most=MOST_ROWS),
         )
         files += [workbook, *_maps(tables, certificate)]
@@ -103,14 +104,20 @@ def _formats(tables: FlowTables, certificate: Certificate) -> list[BundleFile]:
 
 def _pair_files(pairs: Iterable[LevelPair], table: Table) -> list[BundleFile]:
     return [
-        BundleFile(f"{pair.name}.csv", f"{pair.title}.", pair.write_csv, table, filled("rows/pair.sql", pair=pair))
+        BundleFile(
+            f"{pair.name}.csv", f"{pair.title}.", pair.write_csv, "csv", table, filled("rows/pair.sql", pair=pair)
+        )
         for pair in pairs
     ]
 
 
 def _parquet_file(pairs: Sequence[LevelPair], schema: pa.Schema, table: Table) -> BundleFile:
     write = partial(write_pairs, pairs, schema)
-    return BundleFile(f"{table.name}.parquet", table.file, write, table, lambda: sum(len(pair.flows) for pair in pairs))
+
+    def rows() -> int:
+        return sum(len(pair.flows) for pair in pairs)
+
+    return BundleFile(f"{table.name}.parquet", table.file, write, table=table, rows=rows)
 
 
 def _matrices(pair: LevelPair) -> BundleFile:
@@ -121,7 +128,9 @@ def _matrices(pair: LevelPair) -> BundleFile:
         for place, category in enumerate(breakdown.categories)
     ]
     rows = filled("rows/matrices.sql", pair=pair, categories=categories)
-    return BundleFile(f"{pair.name}.omx", f"{pair.title}, as OpenMatrix.", partial(write_matrices, pair), rows=rows)
+    return BundleFile(
+        f"{pair.name}.omx", f"{pair.title}, as OpenMatrix.", partial(write_matrices, pair), "omx", rows=rows
+    )
 
 
 def _maps(tables: FlowTables, certificate: Certificate) -> list[BundleFile]:
@@ -136,8 +145,10 @@ def _maps(tables: FlowTables, certificate: Certificate) -> list[BundleFile]:
     which = f"the {MOST_LINES:,} largest {nouns.cells} between zones with coordinates"
     again = "The same lines as a GeoPackage, for QGIS and others."
     files = [
-        BundleFile("desire_lines.geojson", f"Lines on a map, as GeoJSON: {which}.", lines.write_geojson, rows=rows),
-        BundleFile("desire_lines.gpkg", again, lines.write_geopackage, rows=rows),
+        BundleFile(
+            "desire_lines.geojson", f"Lines on a map, as GeoJSON: {which}.", lines.write_geojson, "gis", rows=rows
+        ),
+        BundleFile("desire_lines.gpkg", again, lines.write_geopackage, "gis", rows=rows),
     ]
     if len(tables.geographies) == 1:
         files += [
@@ -145,6 +156,7 @@ def _maps(tables: FlowTables, certificate: Certificate) -> list[BundleFile]:
                 "flowmap_flows.csv",
                 f"For flowmap.gl: {which}.",
                 lines.write_flowmap_flows,
+                "gis",
                 public_table("flowmap_flows", nouns),
                 filled("rows/flowmap.sql", tables=tables, most=MOST_LINES),
             ),
@@ -152,6 +164,7 @@ def _maps(tables: FlowTables, certificate: Certificate) -> list[BundleFile]:
                 "flowmap_locations.csv",
                 "For flowmap.gl: the zones with coordinates.",
                 lines.write_flowmap_locations,
+                "gis",
                 public_table("flowmap_locations"),
                 lambda: len(located(tables.tree.origin)),
             ),
@@ -185,7 +198,7 @@ def _measurements(release: Release, nouns: Nouns, *, by_segment: bool) -> Bundle
     def rows() -> int:
         return sum(len(measured.noisy) for measured in release.measured if measured.step.by_segment == by_segment)
 
-    return BundleFile(f"{table.name}.parquet", table.file, write, table, rows)
+    return BundleFile(f"{table.name}.parquet", table.file, write, table=table, rows=rows)
 
 
 def _areas(tables: FlowTables) -> list[BundleFile]:

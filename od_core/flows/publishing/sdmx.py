@@ -97,18 +97,20 @@ def sdmx_files(tables: FlowTables, certificate: Certificate) -> list[BundleFile]
             "flows.sdmx.csv",
             f"The same {tables.nouns.cells} as SDMX-CSV 2.0, for statistical offices.",
             partial(write_sdmx_csv, tables, key),
+            "sdmx",
             rows=filled("rows/sdmx.sql", tables=tables, **values),
         ),
         BundleFile(
             "flows.sdmx.json",
             "Structure of that file as SDMX-JSON 2.0: code lists of the areas, concepts, data structure and dataflow.",
             partial(write_structure, "sdmx_structure.json", tables, certificate),
+            "sdmx",
             rows=codes,
         ),
     ]
     if tables.for_tools:
         write = partial(write_structure, "sdmx_structure.xml", tables, certificate)
-        files.append(BundleFile("flows.sdmx.xml", "The same structure as SDMX-ML 2.1.", write, rows=codes))
+        files.append(BundleFile("flows.sdmx.xml", "The same structure as SDMX-ML 2.1.", write, "sdmx", rows=codes))
     return files
 
 
