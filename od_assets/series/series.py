@@ -226,7 +226,8 @@ class DomainSection(Section):
             max_trips: contribution bound, the largest number of trips of a user that are counted; None if
                 the data set declares it, or the unit is a record.
             max_weight: largest number of trips that a record with a weight counts as; None without weights.
-            max_trips_pair: pair cap, the largest number of trips of a user between the same two zones; None without.
+            max_trips_pair: pair cap, the largest number of trips of a user with the same origin and destination; None
+                without.
 
         Raises:
             OdError: the unit, the cap or the periods are invalid, or max_trips is declared in the wrong file. The error

@@ -524,8 +524,7 @@ class ReleasePlan(Plan):
         for mechanism in COMPARED:
             if (mechanism.name, mechanism.options) != (self.mechanism.name, self.mechanism.options):
                 name = mechanism.name + (", estimate auto" if mechanism.estimate == "auto" else "")
-                note = "its numbers may be below 0" if mechanism.measures == "all_leaves" else ""
-                yield f"mechanism {name}", partial(self.replanned, self.unit, self.budget, mechanism), note
+                yield f"mechanism {name}", partial(self.replanned, self.unit, self.budget, mechanism), ""
 
     def with_earlier(self, found: Callable[[], Mapping[str, Any] | None]) -> ReleasePlan:
         """Return the plan with what earlier releases showed of its rule of estimation, if it chooses one."""

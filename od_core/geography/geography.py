@@ -207,6 +207,13 @@ def _boundaries_of(areas: Sequence[str], codes: Sequence[str], column: pd.Series
     return tuple(map(checked_boundaries(boundary_of).get, areas))
 
 
+def extent_of(boundaries: Sequence[bytes]) -> tuple[float, float, float, float]:
+    """Return the west, south, east and north ends of boundaries, in degrees. Raises OdError without their extra."""
+    require("boundaries")
+    west, south, east, north = map(float, shapely.total_bounds(shapely.from_wkb(boundaries)))
+    return west, south, east, north
+
+
 def checked_boundaries(boundaries: Mapping[str, bytes]) -> dict[str, bytes]:
     """Return boundaries, by the codes of their areas, without heights and coordinate systems of their own.
 

@@ -578,5 +578,5 @@ def share_of_table(uncounted: Uncounted | None) -> Fraction:
 
 def _fault(message: str) -> OdError:
     return OdError(
-        "OD-UNCOUNTED", f"uncounted trips cannot be measured: {message}", next_step="correct or leave out `uncounted`"
+        "OD-UNCOUNTED", f"uncounted records cannot be measured: {message}", next_step="correct or leave out `uncounted`"
     )

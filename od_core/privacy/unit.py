@@ -81,8 +81,8 @@ class PrivacyUnit(Shown):
             ``user_year``.
         id_pattern: regular expression (RE2) that a whole user id must match, for unit ``user_year``. A record with
             another id is faulty. So an id that is written differently in another period is noticed.
-        max_trips_pair: the pair cap c, the largest number of a user's records between the same two zones that a release
-            counts, for the user units; None, also if m is given, if only m bounds them.
+        max_trips_pair: the pair cap c, the largest number of a user's records with the same origin and destination
+            that a release counts, for the user units; None, also if m is given, if only m bounds them.
 
     Raises:
         OdError: the kind or the relation is unknown; m is below 1; a user unit lacks its column or m, or has W; unit

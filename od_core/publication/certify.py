@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from functools import cache, partial
+from functools import cache
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -224,7 +224,7 @@ def guarantee_sentences(
         said=clauses(subject),
         spent=spent,
         one=Guarantee.of(spent),
-        in_words=partial(_in_words, spent=spent),
+        in_words=_in_words,
         many=TRIPS_OF_A_PERSON,
         periods=PERIODS_OF_A_YEAR,
         public=known,
@@ -241,12 +241,12 @@ def year_sentence(plan: Plan, spent: Spent, periods: int, subject: Subject) -> s
     return str(filled_data("year.yaml", subject=subject, year=year, periods=periods)["sentence"])
 
 
-def _in_words(guarantee: Guarantee | None, spent: Spent) -> str:
-    """Return a guarantee in words; delta is stated if it is not that of the release."""
+def _in_words(guarantee: Guarantee | None) -> str:
+    """Return a guarantee in words, with its delta if there is one."""
     if guarantee is None:
         return "no promise"
     text = f"epsilon {text_above(guarantee.epsilon, digits=4)}"
-    if guarantee.delta != spent.delta:
+    if guarantee.delta:
         text += f" with delta {text_above(guarantee.delta, digits=4)}"
     return f"{text}, so a guess is right at most {right_of_100(guarantee)} times in 100"
 

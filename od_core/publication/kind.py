@@ -86,8 +86,8 @@ class BundleKind(ABC, Generic[T]):
 
     def refuse_comparison(self, key: ReleaseKey) -> None:
         """Raise OdError unless releases of this kind are compared with earlier ones; ``key`` is in the message."""
-        message = f"{key} is not a release of flows; only flows can be compared"
-        raise OdError("OD-COMPARE-KIND", message, next_step="name two releases of flows")
+        message = f"{key} is neither a release of flows nor of counts; only those can be compared"
+        raise OdError("OD-COMPARE-KIND", message, next_step="name two releases of flows, or of counts by one hierarchy")
 
 
 class Kind(BundleKind[R]):

@@ -42,13 +42,14 @@ from od_core.flows.interval_ends import CHOSEN_BEFORE, Selection
 from od_core.flows.publishing.changes import as_told, cautions, changes_of_tables
 from od_core.flows.publishing.kind import FLOWS
 from od_core.geography.codes import COORDINATES, WHOLE_SPACE
-from od_core.geography.geography import Geography
+from od_core.geography.geography import Geography, extent_of
 from od_core.ledger.ledger import Withdrawal
 from od_core.ledger.release_key import ReleaseKey
 from od_core.meaning.subject import Nouns
 from od_core.periods import Period
 from od_core.publication.bundle import (
     ATLAS,
+    BOUNDARIES,
     CERTIFICATE,
     CHECKSUMS,
     PACKAGE,
@@ -255,8 +256,10 @@ class SiteRelease:
 
     @property
     def extent(self) -> tuple[float, float, float, float] | None:
-        """West, south, east and north ends of the coordinates of the zones, in degrees; None if they have none."""
-        areas = self.table("areas")
+        """West, south, east and north ends of the areas' boundaries, or else of the coordinates; None without any."""
+        boundaries, areas = table_path(self.place, BOUNDARIES), self.table("areas")
+        if boundaries.is_file():
+            return extent_of(pq.read_table(boundaries)["geometry"].to_pylist())
         if not areas.is_file() or not {*COORDINATES} <= {*pq.read_schema(areas).names}:
             return None
         degrees = np.stack([pq.read_table(areas)[name].to_numpy() for name in COORDINATES[::-1]])

@@ -127,17 +127,6 @@ def losses_of_derived(made: Made, _: list[Page]) -> Iterator[Finding]:
                 yield Finding(f"{name}/certificate.json", "one loss with two values", str(sorted(stated)))
 
 
-def original_parameters(made: Made, pages: list[Page]) -> Iterator[Finding]:
-    """Yield each document that calls parameters original which are a conversion of rho."""
-    for page in pages:
-        if "parameters are the original ones" in page.text and _is_gaussian(made):
-            yield Finding(page.file, "a conversion is called original")
-
-
-def _is_gaussian(made: Made) -> bool:
-    return all("variance" in step for step in made.main.facts["plan"]["steps"])
-
-
 def strength_in_words(made: Made, pages: list[Page]) -> Iterator[Finding]:
     """Yield each page that calls what can be learned almost nothing, where a guess is right more than 55 times."""
     for page in pages:
@@ -208,47 +197,6 @@ def deviations_of_laplace(made: Made, pages: list[Page]) -> Iterator[Finding]:
             yield Finding("release/report.html", "not the standard deviation of the noise", deviation)
 
 
-def looser_bounds(made: Made, pages: list[Page]) -> Iterator[Finding]:
-    """Yield each certificate that speaks of looser bounds, where every epsilon that it states is the promise."""
-    for page in pages:
-        if page.name == "certificate.html" and "looser bounds" in page.text:
-            spent = made.bundles[page.of].facts["spent"]
-            epsilons = [one for name, one in spent.items() if name.startswith("epsilon") and isinstance(one, float)]
-            if "epsilon" in spent and max(epsilons) <= spent["epsilon"]:
-                yield Finding(page.file, "no other epsilon is looser", str(spent["epsilon"]))
-
-
-def caps(made: Made, pages: list[Page]) -> Iterator[Finding]:
-    """Yield each page that says the cap limits all releases of a data set, where it limits those of a period."""
-    told = re.compile(r"cap (?:of [^.]*|that )?limits what all releases of the data set")
-    for page in pages:
-        if made.main.facts["unit"] != "user" and told.search(page.text):
-            yield Finding(page.file, "the cap of a period is told as that of all time")
-
-
-def bounds_of_absent_numbers(made: Made, pages: list[Page]) -> Iterator[Finding]:
-    """Yield each page that says an absent number is at most a few, whatever the noise is."""
-    for page in pages:
-        if found := re.search(r"true (?:number|count) may be a (?:few|little)[^.]*", page.text):
-            yield Finding(page.file, "a bound that the noise does not keep", found[0])
-
-
-def sources_of_derived(made: Made, pages: list[Page]) -> Iterator[Finding]:
-    """Yield each certificate of derived numbers that says they are made again from measurements."""
-    for page in pages:
-        derived = page.of in made.bundles and "sources" in made.bundles[page.of].facts
-        if derived and page.name == "certificate.html" and "again from the measurements" in page.text:
-            yield Finding(page.file, "derived numbers have no measurements of their own")
-
-
-def changes_that_are_marked(made: Made, pages: list[Page]) -> Iterator[Finding]:
-    """Yield the first page of a site that says reports mark changes, where none can."""
-    marks = any(bundle.facts.get("interval") and flows_of(bundle) for bundle in made.bundles.values())
-    for page in pages:
-        if page.file == "site/index.html" and not marks and "the reports mark changes" in page.text:
-            yield Finding(page.file, "no report can mark a change")
-
-
 def exact_columns(made: Made, pages: list[Page]) -> Iterator[Finding]:
     """Yield each codebook that says a column with an exact number has noise throughout."""
     for page in pages:
@@ -261,20 +209,14 @@ def exact_columns(made: Made, pages: list[Page]) -> Iterator[Finding]:
 
 CHECKS = (
     links,
-    caps,
-    bounds_of_absent_numbers,
-    sources_of_derived,
-    changes_that_are_marked,
     exact_columns,
     references,
     deviations_of_laplace,
-    looser_bounds,
     intervals_that_are_published,
     words_of_files,
     figures_of_text,
     promises_of_estimates,
     losses_of_derived,
-    original_parameters,
     strength_in_words,
     top_codes,
     faults_of_records,

@@ -41,7 +41,7 @@ def clauses_of(row: Row) -> dict[tuple[str, str], str]:
     clauses = dict[tuple[str, str], str]()
     for name, bound, words in (
         ("the contribution bound", unit.max_trips if of_user else unit.max_weight, "at most {}\\b"),
-        ("the pair cap", unit.max_trips_pair, "\\b{} (?:between|in) the same"),
+        ("the pair cap", unit.max_trips_pair, "\\b{} (?:with|in) the same"),
         ("the bound of a year", unit.max_trips_year, "\\b{} in (?:the|a|all)\\b"),
     ):
         if bound is not None:

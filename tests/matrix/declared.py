@@ -81,11 +81,17 @@ FORMATS: dict[str, tuple[str, ...] | None] = {
     "none": (),
     "omx sdmx": ("omx", "sdmx"),
 }
+GROUPS, RECORDS = 60, {"few": 600, "many": 5_000}
 MOST_UNCOUNTED = 8
 """Records of a user of which a number of uncounted ones is measured."""
 
-HOMES = {"n1": "north", "n2": "north", "s1": "south", "s2": "south", "s3": "south"}
-WORKS = {"e1": "east", "e2": "east", "w1": "west", "w2": "west"}
+REGIONS = {
+    ("same", "few"): {"north": 2, "south": 3},
+    ("other", "few"): {"east": 2, "west": 2},
+    ("same", "many"): {"north": 24, "south": 18, "isles": 14},
+    ("other", "many"): {"east": 20, "west": 28},
+}
+"""Number of the zones in each region: of the areas of origins, ``same``, and of other destinations."""
 
 
 def unit_of(row: Row) -> PrivacyUnit:
@@ -97,10 +103,16 @@ def unit_of(row: Row) -> PrivacyUnit:
     return PrivacyUnit(kind, row["neighbours"], **given)  # type: ignore[arg-type]
 
 
+def zones_of(which: str, zones: str) -> dict[str, str]:
+    """Return the region of each zone, such as ``n1``."""
+    regions = REGIONS[which, zones].items()
+    return {f"{region[0]}{number}": region for region, most in regions for number in range(1, most + 1)}
+
+
 @lru_cache
-def geography(which: str, detail: str) -> Geography:
+def geography(which: str, detail: str, number: str) -> Geography:
     """Return the areas of origins, ``same``, or of other destinations, ``other``, with names, places or boundaries."""
-    areas = HOMES if which == "same" else WORKS
+    areas = zones_of(which, number)
     zones = pd.DataFrame({"region": areas.values(), "zone": areas.keys()}, dtype="str")
     zones["region_name"] = zones["region"].str.title() + " of Aland"
     zones["zone_name"] = "Town " + zones["zone"].str.upper()
@@ -147,13 +159,15 @@ def _plan_of(row: Row) -> Plan:
     given: dict[str, Any] = {"unit": unit_of(row), "budget": budget_of(row), "mechanism": _mechanism_of(row)}
     if row["kind"] == "boxes":
         return plan_stops(_grid_of(row), **given)
-    homes = geography("same", row["geography"])
+    homes = geography("same", row["geography"], row["zones"])
     if row["kind"] == "group sizes":
-        groups = np.full(len(HOMES), 12, dtype=np.int64)
+        groups = np.bincount(np.arange(GROUPS) % len(homes.zones))
         return plan_group_sizes(homes, groups, top_code=_top_code(row), **given)
     options = SEGMENTS[row["segments"]]
     segments = Segments.of(breakdowns(options.get("segments"), options.get("segment_unknown")), None)
-    works = Geography.whole() if row["kind"] == "counts" else geography(row["destinations"], row["geography"])
+    works = (
+        Geography.whole() if row["kind"] == "counts" else geography(row["destinations"], row["geography"], row["zones"])
+    )
     is_strict = row["total"] == "no record left out"
     acceptance = replace(NO_FAULTS if is_strict else DEFAULT_ACCEPTANCE, has_categories=False)
     return plan_release(
@@ -205,6 +219,12 @@ def kind_of(row: Row) -> Kind[Any]:
     return {"group sizes": GROUP_SIZES, "boxes": STOPS}.get(row["kind"], FLOWS)
 
 
+def _shares(zones: int) -> Any:
+    """Return the share of the records in each zone: a few have most of them."""
+    weights = 0.7 ** np.arange(zones) if zones < 6 else 1 / np.arange(1, zones + 1)
+    return weights / weights.sum()
+
+
 @dataclass(frozen=True)
 class Records:
     """The confidential input of a period: a seed, and whether one unit differs from it.
@@ -219,26 +239,25 @@ class Records:
 
     def of(self, row: Row) -> Any:
         """Return the records of a row as its release takes them."""
-        chance, number = np.random.default_rng([7, self.seed]), 600 - 60 * self.seed
+        chance, number = np.random.default_rng([7, self.seed]), RECORDS[row["zones"]] - 60 * self.seed
         if row["kind"] == "boxes":
             points = chance.integers(0, 8, (number, 4 if row["geography"] == "coordinates" else 2)) // chance.integers(
                 1, 4, (number, 1)
             )
             return self._changed(row, points, np.arange(number) == 0, 7)
         if row["kind"] == "group sizes":
-            sizes = pd.DataFrame({"group": [f"g{k}" for k in range(60)], "area": [*HOMES] * 12})
+            homes = [*zones_of("same", row["zones"])]
+            areas = [homes[k % len(homes)] for k in range(GROUPS)]
+            sizes = pd.DataFrame({"group": [f"g{k}" for k in range(GROUPS)], "area": areas})
             sizes["size"] = chance.choice([0, 1, 2, 3, 12], 60, p=[0.3, 0.3, 0.2, 0.1, 0.1])
             if self.is_neighbour:  # the groups are public; a member of the first one with members leaves, or moves
                 has_members = np.flatnonzero(sizes["size"])
                 sizes.loc[has_members[0], "size"] -= 1
                 sizes.loc[has_members[-1], "size"] += row["neighbours"] == "bounded"
             return sizes
-        works = HOMES if row["destinations"] == "same" else WORKS
-        weights = [0.4, 0.25, 0.2, 0.1, 0.05]
-        frame = pd.DataFrame({"origin": chance.choice([*HOMES], number, p=weights)}, dtype="str")
-        frame["destination"] = chance.choice(
-            [*works], number, p=np.array(weights[: len(works)]) / sum(weights[: len(works)])
-        )
+        homes, works = (zones_of(which, row["zones"]) for which in ("same", row["destinations"]))
+        frame = pd.DataFrame({"origin": chance.choice([*homes], number, p=_shares(len(homes)))}, dtype="str")
+        frame["destination"] = chance.choice([*works], number, p=_shares(len(works)))
         frame["mode"] = chance.choice(["car", "bus", "walk"], number)
         frame["hour"] = chance.choice(["07", "08", "night"], number)
         user = [f"u{k}" for k in chance.integers(0, 150, number)]
@@ -247,7 +266,9 @@ class Records:
         elif row["unit"] != "trip":
             frame["user"] = user
         is_first = np.array(user) == user[0] if "user" in frame else np.arange(number) == 0
-        changed = self._changed(row, frame, is_first, {"origin": "s3", "destination": [*works][-1], "user": "u999"})
+        changed = self._changed(
+            row, frame, is_first, {"origin": [*homes][-1], "destination": [*works][-1], "user": "u999"}
+        )
         if row["segments"] == "none":
             changed = changed.drop(columns=["mode", "hour"])
         elif row["segments"] == "one":
@@ -280,7 +301,7 @@ def draw(row: Row, key: ReleaseKey, ledger: Ledger, records: Records, previous: 
     table = records.of(row)
     if row["kind"] == "boxes":
         return release_stops(table, _grid_of(row), **given | more)
-    homes = geography("same", row["geography"])
+    homes = geography("same", row["geography"], row["zones"])
     if row["kind"] == "group sizes":
         return release_group_sizes(table, homes, **{"top_code": _top_code(row)} | given | more)
     given |= SEGMENTS[row["segments"]] | _measured(row) | {"one_row_a_trip": row["unit"] != "weights"}
@@ -291,5 +312,5 @@ def draw(row: Row, key: ReleaseKey, ledger: Ledger, records: Records, previous: 
     given |= more
     if row["kind"] == "counts":
         return release_counts(table, homes, **{name: value for name, value in given.items() if name != "area_totals"})
-    works = geography(row["destinations"], row["geography"])
+    works = geography(row["destinations"], row["geography"], row["zones"])
     return release_flows(table, homes, destination_geography=works, tree=row["tree"], **given)  # type: ignore[arg-type]

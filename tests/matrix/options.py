@@ -43,6 +43,7 @@ OPTIONS: dict[str, tuple[str, ...]] = {
     "segments": ("none", "one", "two, one with unknown"),
     "area_totals": ("no", "yes"),
     "destinations": ("same", "other"),
+    "zones": ("few", "many"),
     "tree": ("destination", "origin"),
     "geography": ("codes", "names", "coordinates", "boundaries"),
     "intervals": ("yes", "no"),
@@ -68,9 +69,16 @@ ONLY_OF: dict[tuple[str, str], tuple[str, ...]] = {
 """Values that only some kinds have: others take no such argument. Boxes with coordinates are boxes on a map."""
 
 
-TOGETHER = ({"kind": "flows", "unit": "trip", "neighbours": "bounded", "series": "and another series"},)
-"""Values that a row has together although they are more than a pair: two series of a site then count the same records,
-and one of them publishes the total exactly."""
+TOGETHER = (
+    {"kind": "flows", "unit": "trip", "neighbours": "bounded", "series": "and another series"},
+    {"kind": "flows", "zones": "many", "series": "two", "mechanism": "inftda_refined auto", "words": "journeys"},
+    {"kind": "flows", "zones": "many", "series": "two", "unit": "user_period", "geography": "coordinates"},
+)
+"""Values that a row has together although they are more than a pair. In the first, two series of a site count the same
+records, and one of them publishes the total exactly; in the others, assisted flows learn, which takes many zones."""
+
+ONLY_TOGETHER = ("zones",)
+"""Options whose other values only the rows of ``TOGETHER`` have, because they take long."""
 
 
 def is_expressible(row: Row) -> bool:
@@ -92,7 +100,7 @@ def usual(chosen: Chosen) -> dict[str, str]:
 
 def all_combinations(strength: int) -> Iterator[Chosen]:
     """Yield every combination of values of some options that can be expressed."""
-    for names in combinations(OPTIONS, strength):
+    for names in combinations([name for name in OPTIONS if name not in ONLY_TOGETHER], strength):
         for values in product(*(OPTIONS[name] for name in names)):
             chosen = frozenset(zip(names, values, strict=True))
             if is_expressible(usual(chosen)):
@@ -134,6 +142,7 @@ def _filled(
     row: dict[str, str], missing: Iterable[Chosen], refused: Container[Chosen], chance: random.Random
 ) -> dict[str, str] | None:
     """Return a row that goes on from some values; None if one of its options has no value that fits the others."""
+    row |= {name: OPTIONS[name][0] for name in ONLY_TOGETHER}
     names = [name for name in OPTIONS if name not in row]
     for name in sorted(names, key=lambda name: (name != "kind", chance.random())):
         gains = dict[str, float]()

@@ -26,7 +26,7 @@ from od_core.meaning.subject import Subject
 from od_core.periods import Period
 from od_core.published.documents import data_contract, disclosure_documents
 from tests.matrix import prose
-from tests.matrix.declared import ABOUT, HOMES, SERIES, WORKS, domain_of, kind_of, plan_of
+from tests.matrix.declared import ABOUT, SERIES, domain_of, kind_of, plan_of, zones_of
 from tests.matrix.made import Made, fixed_noise
 
 
@@ -109,8 +109,9 @@ def known_table(made: Made) -> KnownFlows | None:
     plan = made.main.release.plan
     if not isinstance(plan, ReleasePlan):
         return None
-    works = ["all"] if plan.tree.has_one_side else [*(HOMES if made.row["destinations"] == "same" else WORKS)]
-    rows = [(home, work, 7 * k + 11 * m) for k, home in enumerate(HOMES) for m, work in enumerate(works)]
+    homes, works = (zones_of(which, made.row["zones"]) for which in ("same", made.row["destinations"]))
+    ends = ["all"] if plan.tree.has_one_side else [*works]
+    rows = [(home, work, 7 * k + 11 * m) for k, home in enumerate(homes) for m, work in enumerate(ends)]
     table = pd.DataFrame(rows, columns=["origin", "destination", "trips"])
     if plan.tree.has_one_side:
         table = table.drop(columns="destination").rename(columns={"origin": "area", "trips": "count"})

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.matrix import checks_claims, checks_files, checks_numbers, checks_promises, checks_sources, checks_words
+from tests.matrix import (
+    checks_claims,
+    checks_files,
+    checks_numbers,
+    checks_promises,
+    checks_sentences,
+    checks_sources,
+    checks_words,
+)
 from tests.matrix.findings import Finding, Signature, signature
 from tests.matrix.made import Made, make
 from tests.matrix.options import Row
@@ -15,6 +23,7 @@ CHECKS = (
     *checks_promises.CHECKS,
     *checks_numbers.CHECKS,
     *checks_claims.CHECKS,
+    *checks_sentences.CHECKS,
     *checks_files.CHECKS,
 )
 

@@ -25,7 +25,7 @@ const RELATIONS: Record<UnitFacts["relation"], string> = {
 export function unitText({ kind, relation, trips }: UnitFacts, chosen: Setting): string {
   const bound = kind === "user_year" ? ` in each period and ${number(chosen.yearly)} in the year` : "";
   const cap = pairCap(chosen);
-  const ofPair = cap === null ? "" : inWords(`, and at most ${number(cap)} between the same two zones,`);
+  const ofPair = cap === null ? "" : inWords(`, and at most ${number(cap)} with the same origin and destination zone,`);
   const counted = trips === null ? `, of which at most ${number(chosen.trips)}${bound}${ofPair} are counted,` : "";
   return `${kindText(kind, trips)}${counted} ${kind === "trip" ? "is" : "are"} ${RELATIONS[relation]}`;
 }

@@ -88,7 +88,7 @@ export function promise(facts: Facts, state: State, planned: Planned): Node[] {
 /** What a cap for each pair of zones means for the flows. */
 function ofPairs(pair: number, isYear: boolean): string {
   const counted = `${pair === 1 ? "is" : "are"} counted${isYear ? " in each period" : ""}`;
-  const bound = `Of these, at most ${number(pair)} between the same two zones ${counted}`;
+  const bound = `Of these, at most ${number(pair)} with the same origin and destination zone ${counted}`;
   const people = ", so a flow between two zones is a number of people, and a sum of flows counts a person once for each pair";
   return `${bound}${pair === 1 ? `${people} of zones` : ""}.`;
 }

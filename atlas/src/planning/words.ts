@@ -24,7 +24,7 @@ export function speakOf({ nouns, levels }: Facts): void {
     "pairs of areas": nouns.pairs,
     "pair of areas": nouns.pair,
     "pair of zones": nouns.zone_pair,
-    "between the same two zones": nouns.same_zones,
+    "with the same origin and destination zone": nouns.same_zones,
     ...(levels.length === 1 ? ofOne : {}),
     flows: nouns.cells,
     flow: nouns.cell,

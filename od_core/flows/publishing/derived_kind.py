@@ -126,8 +126,8 @@ _COPIED = (
 )
 """Names of the fields that derived flows have from one of their releases."""
 
-_COPIED_SENTENCES = ("contribution", "levels", "segments")
-"""Names of the sentences of the guarantee that are those of this release, if it has them."""
+_COPIED_SENTENCES = {"contribution", "levels", "segments"}
+"""Names of the sentences of the guarantee that are those of this release; that on categories only with categories."""
 
 
 def derived_certificate(
@@ -169,7 +169,8 @@ def derived_certificate(
     if about:
         about["title"] = f"{about['title']} ({kind.name})"
     stated = FLOWS.guarantee(plan, flows.parts[0].spent, subject)
-    copied = {name: text for name, text in stated.items() if name in _COPIED_SENTENCES}
+    sentences_of_release = _COPIED_SENTENCES if flows.breakdowns else _COPIED_SENTENCES - {"segments"}
+    copied = {name: text for name, text in stated.items() if name in sentences_of_release}
     facts = {
         "format": kind.format,
         "bundle_format": BUNDLE_FORMAT,

@@ -180,7 +180,9 @@ def structure(tables: FlowTables, certificate: Certificate) -> dict[str, Any]:
             "description": f"The name of each identifier is the category; {ALL} stands for all categories.",
             "codes": [{"id": ALL, "name": "All categories"}, *codes],
         }
+    attributes = (LOWER.name, UPPER.name)
     identifiers = {name: IDENTIFIERS[name] for name in tables.sides} | dimensions | IDENTIFIERS
+    identifiers = {name: one for name, one in identifiers.items() if tables.interval or name not in attributes}
     concepts = {
         name: {
             "id": identifier,
@@ -191,7 +193,6 @@ def structure(tables: FlowTables, certificate: Certificate) -> dict[str, Any]:
         }
         for name, identifier in identifiers.items()
     }
-    attributes = (LOWER.name, UPPER.name)
     return {
         "agency": AGENCY,
         "version": _version(tables),

@@ -93,7 +93,7 @@ def test_mistakes_are_named_with_what_there_is(var: Path, tmp_path: Path, all_pu
     assert refused(OLD, str(tmp_path)).code == "OD-RELEASE-ABSENT"
     other_kind = refused(OLD, str(all_published["boxes"].place.bundle))
     assert other_kind.code == "OD-COMPARE-KIND"
-    assert "journeys/2001-06/r1 is not a release of flows" in other_kind.message
+    assert "journeys/2001-06/r1 is neither a release of flows nor of counts" in other_kind.message
 
 
 def counts(**changes: Any) -> Any:

@@ -307,7 +307,7 @@ def test_the_main_results_are_those_of_the_release():
     above = flows_of.query("trips > 0")
     down, up = (above["trips"] - above["lower"]).max(), (above["upper"] - above["trips"]).max()
     assert f"reach at most {down} down and {up} up from the released number" in within
-    assert within.endswith(f"at most {(above['upper'] - above['lower']).median():.0f} wide.")
+    assert within.endswith(f"at most {math.ceil((above['upper'] - above['lower']).median())} wide.")
     marked = of_months(example).query("significant")
     grew, fell = (int((sign * marked["change_per_day"] > 0).sum()) for sign in (1, -1))
     assert changed == (
@@ -324,14 +324,14 @@ def test_the_main_results_are_those_of_the_release():
     subject = example.certificate["subject"] | {"max_weight": 1}
     stated = example.certificate | {"exact": {}, "guarantee": weighed, "subject": subject}
     bounded = main_results(replace(example, certificate=stated))
-    counted = f"{flows_of['trips'].sum():,} trips are counted in 2001-06."
+    counted = f"About {flows_of['trips'].sum():,} trips are counted in 2001-06."
     assert bounded[0] == f"{counted} A record counts as its weight, but at most 1."
     records = pd.DataFrame({"area": [*ZONES["zone"]] * 50, "weight": 3})
     unit, budget = PrivacyUnit("trip", "unbounded", max_weight=5), Budget(rho=2, delta="1e-8")
     counts = reported(release_counts(records, geography(), unit=unit, budget=budget, noise="table"), FLOWS)
     total = int(counts.release.flows["trips"].sum())
     assert main_results(counts)[0].startswith(
-        f"{total:,} units of weight are counted in 2001-06. A record counts as many units of weight as its"
+        f"About {total:,} units of weight are counted in 2001-06. A record counts as many units of weight as its"
     )
     none = reported(flows(size=0), FLOWS)
     assert main_results(none)[0] == "2001-06 has exactly 0 trips."
