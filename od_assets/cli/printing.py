@@ -232,7 +232,7 @@ def _print_accuracy(plan: Any, subject: Subject, *, verbose: bool) -> None:
         columns["noise of one measurement"] = exact["standard_deviation"].map(rounded)
         columns["expected error"] = exact["expected_error"].map(rounded)
     print_frame(f"Accuracy of {nouns.cells}, in {nouns.counted}", exact[[]].assign(**columns))
-    say("plan.intervals", "\n", subject=subject)
+    say("plan.intervals", "\n", subject=subject, plan=plan)
     if verbose:
         say("plan.errors", "\n", subject=subject)
     if plan.mechanism.shrinks or plan.mechanism.leaf_dial is not None:
