@@ -102,7 +102,7 @@ def periods_of_derived(made: Made, pages: list[Page]) -> Iterator[Finding]:
 
 def digests_of_areas(made: Made, pages: list[Page]) -> Iterator[Finding]:
     """Yield each codebook whose geography of the areas is another one."""
-    for page in pages:
+    for page in pages if made.row["kind"] != "boxes" else ():
         if page.name == "codebook.md":
             areas = pq.read_table(made.bundles[page.of].file("tables/areas.parquet")).to_pylist()
             digests = {row["geography"] for row in areas if row["level"]}

@@ -133,6 +133,7 @@ def _of_plan(made: Made) -> Iterator[Page]:
         kind=kind,
         periods=every,
         columns=SimpleNamespace(row="one each"),
+        states_intervals=made.row["intervals"] == "yes",
     )
     subject = Subject.of(plan, ABOUT[made.row["words"]])
     compared, facts = [*options(plan, subject=subject)], dict[str, Any](runs=1, flows=[], source="")
