@@ -69,7 +69,9 @@ SENTENCES = (
     Sentence("only flows can be compared|uncounted trips"),
     Sentence("true (?:number|count) may be a (?:few|little)"),
     Sentence(r"all files, 0\.0 MB"),
-    Sentence(r"\d has [\d,]+ (?!days|groups)", pages="report.html"),  # a noisy number is not what a period has
+    Sentence(
+        r"(?m)^\d{4}\S* has [\d,]+ (?!days|groups)", pages="report.html"
+    ),  # a noisy number is not what a period has
     Sentence("added to every count", lambda facts, made: made.row["kind"] != "group sizes" and not facts["exact"]),
     Sentence(r"epsilon [\d.e-]+, so a guess", lambda facts, made: not facts["spent"].get("delta")),
     Sentence("whether they changed", lambda facts, made: "earlier" in made.bundles, "index.html"),
