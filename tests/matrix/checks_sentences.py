@@ -70,7 +70,7 @@ SENTENCES = (
     Sentence("true (?:number|count) may be a (?:few|little)"),
     Sentence(r"all files, 0\.0 MB"),
     Sentence(
-        r"(?m)^\d{4}\S* has [\d,]+ (?!days|groups)", pages="report.html"
+        r"(?m)^\d{4}\S* has [\d,]+ (?!days|groups|released)", pages="report.html"
     ),  # a noisy number is not what a period has
     Sentence("added to every count", lambda facts, made: made.row["kind"] != "group sizes" and not facts["exact"]),
     Sentence(r"epsilon [\d.e-]+, so a guess", lambda facts, made: not facts["spent"].get("delta")),
