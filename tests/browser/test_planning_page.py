@@ -229,8 +229,8 @@ def test_every_control_changes_the_plan_and_the_address_leads_back(opened, tmp_p
     assert (page.input_value("#pair"), page.get_attribute("#pair", "max")) == ("6", "6"), "no cap"
     page.fill("#pair", "2")
     changed(pair=2)
-    assert "of which at most 6, and at most 2 between the same two zones, are counted," in page.inner_text("#short")
-    assert "at most 6 and at most 2 between the same two zones in each release are counted" in page.inner_text(
+    assert "of which at most 6, and at most 2 with the same origin and destination zone, are counted," in page.inner_text("#short")
+    assert "at most 6 and at most 2 with the same origin and destination zone in each release are counted" in page.inner_text(
         "#promise"
     )
     page.fill("#pair", "7")
@@ -292,7 +292,7 @@ def test_a_declared_pair_cap_is_that_of_the_first_setting_and_can_be_lifted(open
     assert "As declared" in page.inner_text("#alternatives")
     page.fill("#pair", "25")
     assert "max_trips_pair is left out." in page.inner_text("#declaration")
-    assert "between the same two zones" not in page.inner_text("#promise")
+    assert "with the same origin and destination zone" not in page.inner_text("#promise")
     page.select_option("#kind", "trip")
     assert not page.locator("#pair").is_visible()
     page.click("#declared")
@@ -363,7 +363,7 @@ def test_the_page_is_printed_whole_and_states_its_setting(opened, address):
     assert too_wide(page) == ""
     assert not page.locator("#controls").is_visible()
     assert (
-        "Epsilon 2.5; all trips of a person, of which at most 4, and at most 1 between the same two zones, are counted,"
+        "Epsilon 2.5; all trips of a person, of which at most 4, and at most 1 with the same origin and destination zone, are counted,"
         " are added or removed; levels region, zone; with segments; chosen shares of the budget."
         in page.inner_text("#short")
     )

@@ -18,7 +18,7 @@ BOUNDS = [(1, 1), (10, 10), (10, 25), (10, 40), (3, 35), (3, 36), (7, 900)]
 """Trips of a user that are counted in a period, and in a year."""
 
 CAPPED = [(10, 10, 1), (40, 77, 1), (40, 130, 3), (3, 35, 2), (7, 83, 1), (7, 900, 6)]
-"""The same, and between the same two zones."""
+"""The same, and with the same origin and destination zone."""
 
 
 def case_of(rho: str = "0.05", yearly: int = 40) -> Case:

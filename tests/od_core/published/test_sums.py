@@ -198,7 +198,7 @@ def test_sums_and_estimates_of_a_year_of_users_state_the_trips_that_are_not_coun
     assert "not counted" in stated["guarantee"]["uncounted"]
     schema = json.loads((published.folder / "certificate.schema.json").read_text("utf-8"))
     Draft202012Validator(schema).validate(stated)
-    cap = ", and at most 1 between the same two zones," if of_pair else ""
+    cap = ", and at most 1 with the same origin and destination zone," if of_pair else ""
     bounds = f"At most 2 records of each user{cap} are counted in a period, and at most 3 in all periods of a year"
     assert bounds in disclosure_documents(published.folder)[1]["nist-sp-800-226.json"]
     estimated = publish_assisted(tmp_path / "releases", KEYS[1])
