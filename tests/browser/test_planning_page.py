@@ -229,10 +229,9 @@ def test_every_control_changes_the_plan_and_the_address_leads_back(opened, tmp_p
     assert (page.input_value("#pair"), page.get_attribute("#pair", "max")) == ("6", "6"), "no cap"
     page.fill("#pair", "2")
     changed(pair=2)
-    assert "of which at most 6, and at most 2 with the same origin and destination zone, are counted," in page.inner_text("#short")
-    assert "at most 6 and at most 2 with the same origin and destination zone in each release are counted" in page.inner_text(
-        "#promise"
-    )
+    cap = "at most 2 with the same origin and destination zone"
+    assert f"of which at most 6, and {cap}, are counted," in page.inner_text("#short")
+    assert f"at most 6 and {cap} in each release are counted" in page.inner_text("#promise")
     page.fill("#pair", "7")
     assert page.get_attribute("#pair", "aria-invalid") == "true"
     changed()
@@ -363,7 +362,8 @@ def test_the_page_is_printed_whole_and_states_its_setting(opened, address):
     assert too_wide(page) == ""
     assert not page.locator("#controls").is_visible()
     assert (
-        "Epsilon 2.5; all trips of a person, of which at most 4, and at most 1 with the same origin and destination zone, are counted,"
+        "Epsilon 2.5; all trips of a person, of which at most 4, and at most 1 with the same origin and destination"
+        " zone, are counted,"
         " are added or removed; levels region, zone; with segments; chosen shares of the budget."
         in page.inner_text("#short")
     )
