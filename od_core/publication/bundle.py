@@ -511,7 +511,7 @@ def write_bundle(
     ]
     values = {"certificate": certificate, "files": listed}
     codebook = filled("codebook.md", **values, tables=file_names, notes=notes)
-    listed.append(_words("codebook.md", "What every file and column means.", codebook))
+    listed.append(_words("codebook.md", "What the tables and their columns mean.", codebook))
     listed.append(_words("README.txt", "Overview of the files.", filled("README.txt", **values)))
     written_files: dict[str, Written] = {}
     places = {(folder / file.name).parent for file in listed}

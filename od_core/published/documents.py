@@ -206,7 +206,7 @@ def losses_of(certificate: Certificate) -> tuple[Loss, ...]:
         rho = rho_of_year([charged] * periods, bound, year, plan.get("max_trips_pair"))
         subject = f"A year of {periods} periods, each of them released once like this one"
         losses.append(Loss(subject, Guarantee.of_rho(rho, guarantee.delta)))
-    with_others = "These numbers, with the releases that they follow from"
+    with_others = "These numbers, with what they follow from"
     return (*losses, Loss(with_others if is_derived(certificate) else "This release alone", guarantee))
 
 

@@ -119,6 +119,9 @@ def choices(plan: Plan, subject: Subject) -> Iterator[tuple[str, str, PrivacyUni
     unit, budget = plan.unit, plan.budget
     if budget.epsilon is None:  # the epsilon that its rho promises
         budget = replace(budget, rho=None, epsilon=plan.spent.epsilon)
+    usual = replace(budget, conversion=None)
+    if budget.conversion and plan.replanned(unit, usual).spent.rho == plan.spent.rho:
+        budget = usual  # a bundle states the conversion, and another unit may have a better one
     for other, note in _units(unit, subject):
         yield "unit", choice_text(subject.with_unit(other)), other, budget, note
     opposite = replace(unit, neighbours="unbounded" if unit.neighbours == "bounded" else "bounded")

@@ -75,6 +75,15 @@ SENTENCES = (
     Sentence("added to every count", lambda facts, made: made.row["kind"] != "group sizes" and not facts["exact"]),
     Sentence(r"epsilon [\d.e-]+, so a guess", lambda facts, made: not facts["spent"].get("delta")),
     Sentence("whether they changed", lambda facts, made: "earlier" in made.bundles, "index.html"),
+    Sentence("contains all facts|(?:every file and|explains every) column"),
+    Sentence("release has no intervals", lambda facts, made: "uncounted" not in facts),
+    Sentence("have no intervals\\.", lambda facts, made: "uncounted" not in facts, "nist|registry"),
+    Sentence("consistent over all levels", lambda facts, made: made.row["kind"] != "boxes"),
+    Sentence("made consistent", lambda facts, made: made.row["kind"] != "boxes", "index.html"),
+    Sentence(
+        "(?:follows from|[Tt]he published|settings of|certificates of|bundles of) the releases|published releases,",
+        lambda facts, made: len(facts.get("sources", ())) != 1,
+    ),
     Sentence(
         "Counted categories",
         lambda facts, made: not ("sources" in facts and facts["release"].startswith("commuters_assisted")),
@@ -100,6 +109,19 @@ def periods_of_derived(made: Made, pages: list[Page]) -> Iterator[Finding]:
         is_of_several = len(facts.get("sources", ())) > 1 and facts["unit"] == "user_period"
         if page.name == "notice.html" and is_of_several and "of one of the periods" not in page.text:
             yield Finding(page.file, "a guess about one period is told of all")
+
+
+def promises_of_certificates(made: Made, pages: list[Page]) -> Iterator[Finding]:
+    """Yield each certificate that calls another epsilon the promise than its guarantee states, or has empty parts."""
+    for page in pages:
+        if page.name == "certificate.html":
+            bundle = made.bundles[page.of]
+            told = re.search(r"epsilon ([\d.e-]+) at delta [\d.e-]+\s*: this is the promise", page.text)
+            stated = re.search(r"\(?([\d.e-]+)(?:, [\d.e-]+\))?-differentially", bundle.facts["guarantee"]["protected"])
+            if told is None or stated is None or told[1] != stated[1]:
+                yield Finding(page.file, "not the promise of the guarantee", told[0] if told else "")
+            if re.search(r"<dl>\s*</dl>", bundle.file("certificate.html").read_text(encoding="utf-8")):
+                yield Finding(page.file, "a part is empty")
 
 
 def digests_of_areas(made: Made, pages: list[Page]) -> Iterator[Finding]:
@@ -157,6 +179,7 @@ def largest_groups(made: Made, pages: list[Page]) -> Iterator[Finding]:
 CHECKS = (
     sentences,
     periods_of_derived,
+    promises_of_certificates,
     digests_of_areas,
     places_in_certificates,
     boxes_of_catalogue,

@@ -444,7 +444,7 @@ def test_without_intervals_only_flows_are_listed(tmp_path):
     report = frictionless.validate(str(place / "datapackage.json"))
     assert report.valid, report.flatten(["name", "type", "message"])[:5]
     assert "lower" not in (place / "codebook.md").read_text(encoding="utf-8")
-    assert "This release has no intervals." in examples.atlas_header(place / "atlas.html")["notes"][0]
+    assert "These numbers have no intervals." in examples.atlas_header(place / "atlas.html")["notes"][0]
 
 
 def test_a_mechanism_that_releases_numbers_below_0_is_described_as_such(tmp_path):
