@@ -286,11 +286,7 @@ class ReleasePlan(Plan):
         return [segment_variance(v**2, w**2, categories) ** 0.5 for v, w in pairs]
 
     def _variances(self, measured: Sequence[TotalStep]) -> dict[int, Fraction | float]:
-        """Return the variance of the noise of each measured level of a table.
-
-        That of a root which is neither measured nor known exactly is infinite, or huge for categories. All are NaN if
-        the mechanism has a threshold.
-        """
+        """Return the noise variance of each level: NaN with a threshold, infinite or huge for an unknown root."""
         variances = {step.level: math.nan if self.has_threshold else step.variance for step in measured}
         if isinstance(measured[0], SegmentStep):
             return {0: UNMEASURED * max(variances.values())} | variances

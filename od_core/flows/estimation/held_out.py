@@ -268,11 +268,7 @@ def chosen_rule(plan: ReleasePlan, levels: Sequence[MeasuredLevel], earlier: Nod
 def _losses_by_rule(
     plan: ReleasePlan, levels: Sequence[MeasuredLevel], base: Rule, others: list[Reals] | None
 ) -> _Losses:
-    """Return what held-out noise shows of each rule, compared with the rule ``base``.
-
-    ``others`` are the trips of an earlier table at the nodes of each level below the root, from which every rule
-    learns; None if there is none.
-    """
+    """Return what held-out noise shows of each rule beside ``base``; rules learn from ``others``, trips at nodes."""
     errors, false = np.zeros((2, len(RULES), 2))
     increase = np.zeros((2, len(RULES), len(levels)))
     turn = 0 if plan.earlier is None else plan.earlier["evidence"]["releases"]
@@ -345,10 +341,7 @@ def _held_out(levels: Sequence[MeasuredLevel], half: Sequence[MeasuredLevel], le
 
 
 def _increase(held_out: MeasuredLevel, base: Integers, table: Integers) -> tuple[float, float]:
-    """Return the estimated increase of the squared error from one table of a level to another, and its variance.
-
-    Only the cells with the largest differences count, and those with equal ones.
-    """
+    """Return the estimated increase of the squared error in the cells that differ most, and its variance."""
     differences = table - base
     differ = np.flatnonzero(differences)
     sizes, rest = np.abs(differences[differ]), len(differ) - _LARGEST
@@ -392,10 +385,7 @@ def _places(noise: GridNoise, y: Reals, base: Integers, table: Integers) -> tupl
 def _expected(
     step: int, y: Reals, trips: Integers, group: Integers, point: Integers, loss: Reals, zero: Reals
 ) -> tuple[float, float]:
-    """Return the expected total error of a table, and its expected share of false discoveries.
-
-    The error of a cell beyond the grid is its distance from the measurement.
-    """
+    """Return a table's expected error, the distance from y beyond the grid, and its share of false discoveries."""
     error, false, known = np.abs(trips - y), np.zeros(len(y)), np.flatnonzero(point < zero.shape[1])
     at, place = (group[known], point[known]), trips[known] / float(step)
     below = np.minimum(place.astype(np.int64), loss.shape[2] - 2)

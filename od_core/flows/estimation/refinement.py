@@ -409,13 +409,7 @@ def _leaf_values(counts: Tables) -> dict[str, list[Integers]]:
 def _segments_from_root(
     plan: ReleasePlan, risen: Sequence[tuple[Sequence[RisenLevel], ChildSums]], trips: Sequence[Integers]
 ) -> Integers:
-    """Return the trips, in each category of a breakdown, of the kept nodes of the last of these levels.
-
-    Args:
-        risen: For every category, the result of :func:`rise` of these levels and, if the total is an invariant, of the
-            root.
-        trips: Refined trips of the root, and of the kept nodes of each level.
-    """
+    """Return the trips by category of the last kept nodes; ``risen`` has the result of :func:`rise` by category."""
     # Without an exact root, the first level is the root. An exact root of no trips is empty, and has no levels below.
     total = trips[0] if len(trips[0]) or len(trips) == 1 else trips[1]
     tops = [levels[0] if levels and levels[0].runs is None else sums for levels, sums in risen]
@@ -456,11 +450,7 @@ def _projected(
     parents: Integers,
     offsets: Integers,
 ) -> Integers:
-    """Return the trips of children in each category: the projection of estimates, moved to their profile if planned.
-
-    For the arguments, see :class:`RisenLevel` and
-    :func:`od_core.flows.projection.categories_onto_margins.project_to_margins`.
-    """
+    """Return the projection of estimates, moved to their profile if planned; see :func:`project_to_margins`."""
     weights, bits = whole_weights(variances, largest_variance), fraction_bits(plan)
     if plan.mechanism.segment_profile is not None:
         most = float(plan.mechanism.segment_profile)
@@ -486,12 +476,7 @@ def _fixed_point(plan: ReleasePlan, noisy: Integers) -> Integers:
 
 
 def _top_segments(plan: ReleasePlan, estimates: Integers, trips: Integers) -> Integers:
-    """Return the trips of the top node in each category, which sum to its trips; shape (nodes, categories).
-
-    Args:
-        estimates: Estimates of the node in each category, in fixed point; shape (categories,).
-        trips: Refined trips of the node; shape (nodes,), where the number of nodes is 1, or 0 if the node was dropped.
-    """
+    """Return the trips of the top node, or none, by category, from estimates in fixed point; (nodes, categories)."""
     bits, categories = fraction_bits(plan), len(estimates)
     lacking = (trips << bits) - estimates.sum()
     rounded = estimates + (lacking // categories)[:, np.newaxis] + ((1 << bits) >> 1) >> bits

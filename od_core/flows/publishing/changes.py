@@ -186,10 +186,7 @@ def as_told(changed: pd.DataFrame) -> pd.DataFrame:
 
 
 def _change(old: Reals, new: Reals, deviations: float) -> tuple[Reals, Reals, Reals]:
-    """Return the change between two arrays of numbers with the ends of their intervals, and the ends of its interval.
-
-    These are NaN where one of the two has no interval. A number without one is taken as 0.
-    """
+    """Return changes, from 0 if absent, and the ends of their intervals, NaN if a side has none."""
     trips, down, up, reach_down = _distances(old)
     new_trips, new_down, new_up, new_reach_down = _distances(new)
     change = new_trips - trips
