@@ -448,9 +448,9 @@ class ReleasePlan(Plan):
         return [step for step in self.steps if step.level == level]
 
     def step(self, level: int) -> GaussianStep:
-        """Return the step that measures the totals of a level. Raises OdError if they are not measured."""
-        for step in self.steps_at(level):
-            if not step.by_segment:
+        """Return the step that measures the totals of a level, or area totals. Raises OdError if there is none."""
+        for step in (*self.steps, *self.area_total_steps):
+            if step.level == level and not step.by_segment:
                 return step
         raise OdError(
             "OD-LEVEL-UNMEASURED", f"level {level} is not measured", next_step="see plan.steps for the measured levels"

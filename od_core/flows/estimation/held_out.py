@@ -55,14 +55,12 @@ from od_core.flows.estimation.families import (
     trips_of_nodes,
 )
 from od_core.flows.estimation.least_squares import MeasuredLevel
-from od_core.flows.estimation.levels import Measurement
 from od_core.flows.estimation.shrinkage import (
     LEAST_SQUARES,
     Prediction,
     Rule,
     blended,
     predicted,
-    shrink,
     trips_by_rule,
 )
 from od_core.flows.plan import ReleasePlan
@@ -114,18 +112,11 @@ _SEED = 20010101
 
 
 class _Losses(NamedTuple):
-    """What held-out noise shows of each of :data:`RULES`, compared with a base rule; sums over the two halves.
+    """What held-out noise shows of each of :data:`RULES`, compared with a base rule; sums over the two halves."""
 
-    Attributes:
-        errors, false: Estimated total error of the leaves, and share of false discoveries, by the base rule and by the
-            rule; shape (rules, 2).
-        increase: Increase of the squared error in the largest cells of each level, and its variance; shape (2, rules,
-            levels).
-    """
-
-    errors: Reals
-    false: Reals
-    increase: Reals
+    errors: Reals  # estimated total error of the leaves by the base rule and by the rule; shape (rules, 2)
+    false: Reals  # shares of false discoveries of both; shape (rules, 2)
+    increase: Reals  # of the squared error in the largest cells of each level, and its variance; (2, rules, levels)
 
     def best(self, base: Rule) -> Rule:
         """Return the rule with the least error if it is better than the base rule, and otherwise the base rule."""
@@ -244,17 +235,6 @@ def choice_of(plan: ReleasePlan, levels: Sequence[MeasuredLevel]) -> Choice:
     pooled = Evidence.from_facts(stated) + own
     rule = pooled.rule_after(before)
     return Choice(rule, pooled, (stated["since"] or plan.earlier["release"]) if rule == before else None)
-
-
-def estimated(
-    plan: ReleasePlan, levels: Sequence[MeasuredLevel], areas: Sequence[Measurement]
-) -> list[Integers] | None:
-    """Return the trips of all nodes of each level by the rule of :func:`choice_of`, which knows no area totals.
-
-    Return None if it is least squares, and no area totals were measured.
-    """
-    rule = choice_of(plan, levels).rule
-    return shrink(plan, levels, rule, areas=areas) if rule.learns or plan.area_totals is not None else None
 
 
 def chosen_rule(plan: ReleasePlan, levels: Sequence[MeasuredLevel], earlier: Nodes | None = None) -> Rule:

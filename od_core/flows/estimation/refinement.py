@@ -35,7 +35,6 @@ import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from importlib import import_module
 from itertools import accumulate
 
 import numpy as np
@@ -43,6 +42,7 @@ import numpy as np
 from od_core.flows.arrays import Integers, Reals
 from od_core.flows.estimation.empirical_bayes import leaves_by_empirical_bayes
 from od_core.flows.estimation.families import SIZES, pooled, size_of
+from od_core.flows.estimation.held_out import choice_of
 from od_core.flows.estimation.least_squares import MeasuredLevel, measured_levels
 from od_core.flows.estimation.levels import (
     LIMIT,
@@ -55,6 +55,7 @@ from od_core.flows.estimation.levels import (
     refuse_large,
     tables_of,
 )
+from od_core.flows.estimation.shrinkage import LEAST_SQUARES, Rule, shrink
 from od_core.flows.plan import ReleasePlan
 from od_core.flows.projection.categories_onto_margins import fit_to_margins, fits, project_to_margins
 from od_core.geography.flow_tree import Expansion, Nodes, Pairs, family_blocks, run_sums
@@ -215,9 +216,14 @@ def shrunk_levels(
         return None
     levels = measured_levels(plan, None if root is None else int(root.trips.sum()), totals)
     refuse_large_levels(levels)
-    module = import_module(f"od_core.flows.estimation.{plan.mechanism.estimator.module or 'shrinkage'}")
-    trips: list[Integers] | None = module.estimated(plan, levels, areas)
-    return None if trips is None else list(zip(levels, trips, strict=True))
+    rule = LEAST_SQUARES
+    if plan.mechanism.estimator.key == "auto":
+        rule = choice_of(plan, levels).rule  # which knows no area totals
+    elif plan.mechanism.shrinks:
+        rule = Rule(u=plan.mechanism.leaf_dial)
+    if not rule.learns and plan.area_totals is None:
+        return None
+    return list(zip(levels, shrink(plan, levels, rule, areas=areas), strict=True))
 
 
 def refuse_large_levels(levels: Sequence[MeasuredLevel]) -> None:

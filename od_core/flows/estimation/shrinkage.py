@@ -413,12 +413,6 @@ class Rule:
 LEAST_SQUARES = Rule(learns=False)
 
 
-def estimated(plan: ReleasePlan, levels: Sequence[MeasuredLevel], areas: Sequence[Measurement]) -> list[Integers]:
-    """Return the trips of all nodes of each level by the rule of the plan; see :func:`shrink`."""
-    rule = Rule(u=plan.mechanism.leaf_dial) if plan.mechanism.shrinks else LEAST_SQUARES
-    return shrink(plan, levels, rule, areas=areas)
-
-
 def shrink(
     plan: ReleasePlan,
     levels: Sequence[MeasuredLevel],
