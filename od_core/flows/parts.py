@@ -609,7 +609,7 @@ def measure_part(work: Work, part: Part) -> None:
     steps, is_last = plan.step_bands[band], band == len(plan.step_bands) - 1
     trips = counts.between(*ranks) if is_last else counts.at_level(plan.tree, steps[-1].level, ranks)
     measurements = PartMeasurements(work.store, number, {int(step): count for step, count in part["rounds"].items()})
-    measured, last = measure_levels(plan, steps, frontier, trips, work.noise, measurements, shared=True)
+    measured, last = measure_levels(plan, steps, frontier, trips, work.noise, measurements)
     del trips
     _, *above = {m.step.level: m.parents for m in measured}.values()
     below = [nodes for nodes in above if isinstance(nodes, Nodes)]
