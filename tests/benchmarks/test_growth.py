@@ -1,4 +1,4 @@
-"""Slopes of growth, against times that follow a known law, and the figure."""
+"""Growth of what a series stores."""
 
 from __future__ import annotations
 

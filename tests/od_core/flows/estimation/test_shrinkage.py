@@ -23,13 +23,7 @@ from od_core.flows.release import run_plan
 from od_core.geography.flow_tree import Nodes
 from od_core.ledger.measurements import MemoryMeasurements
 from tests.od_core.doubles import SeededNoise, no_noise
-from tests.od_core.flows.estimation.test_empirical_bayes import (
-    GRID,
-    counts_of,
-    dense,
-    lumped,
-    plan_of_world,
-)
+from tests.od_core.flows.estimation.test_empirical_bayes import GRID, counts_of, dense, lumped, plan_of_world
 from tests.od_core.strategies import World
 
 
