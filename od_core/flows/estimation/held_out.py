@@ -55,14 +55,7 @@ from od_core.flows.estimation.families import (
     trips_of_nodes,
 )
 from od_core.flows.estimation.least_squares import MeasuredLevel
-from od_core.flows.estimation.shrinkage import (
-    LEAST_SQUARES,
-    Prediction,
-    Rule,
-    blended,
-    predicted,
-    trips_by_rule,
-)
+from od_core.flows.estimation.shrinkage import LEAST_SQUARES, Prediction, Rule, blended, predicted, trips_by_rule
 from od_core.flows.plan import ReleasePlan
 from od_core.geography.flow_tree import Nodes, run_sums
 from od_core.privacy.plan import EARLIER
