@@ -371,10 +371,7 @@ def maximised(noise: GridNoise, counts: Integers, start: Reals | None, iteration
 
 @kernel
 def _maximised(likelihood, by_x, counts, start, iterations):  # type: ignore[no-untyped-def]  # compiled
-    """Return :func:`maximised` from ``start``. ``likelihood`` has a row for each n, and ``by_x`` one for each x.
-
-    The inner loops run along rows, so that they compile to vector instructions without changing the order of any sum.
-    """
+    """Return :func:`maximised`. The inner loops run along rows, as vector instructions with one order of sums."""
     prior = start.copy()
     mass, points = likelihood.shape
     cells = 0.0

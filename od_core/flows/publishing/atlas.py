@@ -195,10 +195,7 @@ def _places(geography: Geography, level: int) -> Degrees:
 
 
 def _shapes(geography: Geography, depth: int, columns: _Columns) -> dict[str, Any]:
-    """Return the boundaries of the areas of all levels below the whole space, simplified and in steps of a grid.
-
-    Each point is given as its difference from the point before it, which may be of another ring, area or level.
-    """
+    """Return simplified boundaries of all levels; each point is a difference, in grid steps, from the one before."""
     levels = dissolved(geography)
     finest = next(filter(None, map(square_degrees, reversed(levels))))  # of the levels with boundaries
     step = finest**0.5 / _STEPS

@@ -210,11 +210,7 @@ def _numbers(both: pd.DataFrame, which: str) -> Reals:
 
 
 def _distances(numbers: Reals) -> tuple[Reals, Reals, Reals, Reals]:
-    """Return flows, 0 if absent, and how far their intervals reach; shape (pairs,) each.
-
-    The distances are those to the lower and the upper bound, and that to the lower bound as if the interval were not
-    cut at 0: if the lower bound is 0, the larger of both.
-    """
+    """Return flows, 0 if absent, and their reach down, up, and down as if not cut at 0; shape (pairs,) each."""
     trips, lower, upper = numbers
     down, up = trips - lower, upper - trips
     reach_down = np.where(lower == 0, np.maximum(down, up), down)
