@@ -24,7 +24,7 @@ import numpy as np
 from od_core.errors import OdError
 from od_core.flows.arrays import Integers
 from od_core.flows.estimation.held_out import chosen_rule
-from od_core.flows.estimation.intervals import SegmentIntervals, refuse_without_intervals
+from od_core.flows.estimation.intervals import refuse_without_intervals
 from od_core.flows.estimation.shrinkage import LEAST_SQUARES, Rule, shrink
 from od_core.flows.release import Release
 from od_core.flows.released_flows import ReleasedFlows
@@ -195,14 +195,6 @@ class AssistedFlows(DerivedFlows):
     def breakdowns(self) -> tuple[Breakdown, ...]:
         """No breakdowns: categories are not estimated."""
         return ()
-
-    def segment_intervals(self, segment: str) -> SegmentIntervals:
-        """Raise OdError, because there are no breakdowns."""
-        raise OdError(
-            "OD-SEGMENT-UNKNOWN",
-            f"model-assisted estimates have no breakdown {segment!r}: categories are not estimated",
-            next_step="read the flows by category from the release itself",
-        )
 
 
 def assist_release(releases: Releases, rule: Rule | None = None) -> AssistedFlows:

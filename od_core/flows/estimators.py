@@ -15,15 +15,12 @@ class Estimator:
         estimate, leaves: Options of the mechanism that declare it.
         leaf_bytes: Bytes of memory that it needs for each measured leaf, since it learns from whole levels; 0 if it
             reads levels piece by piece.
-        module: Module of :mod:`od_core.flows.estimation` whose function ``estimated`` returns the trips of the nodes of
-            all levels, or None for least squares; empty if the estimator learns nothing from whole levels.
     """
 
     key: str
     estimate: str = "least_squares"
     leaves: str = "chebyshev"
     leaf_bytes: int = 0
-    module: str = ""
 
     @property
     def texts(self) -> dict[str, str]:
@@ -36,10 +33,10 @@ class Estimator:
 _EACH = (
     Estimator("least_squares"),
     Estimator("empirical_bayes", leaves="empirical_bayes"),
-    Estimator("normal", "shrunk", leaf_bytes=150, module="shrinkage"),  # measured: 143, for 65 million leaves
-    Estimator("mixture", "shrunk", "empirical_bayes", leaf_bytes=150, module="shrinkage"),
+    Estimator("normal", "shrunk", leaf_bytes=150),  # measured: 143, for 65 million leaves
+    Estimator("mixture", "shrunk", "empirical_bayes", leaf_bytes=150),
     # Measured: 197 for 1.4 million leaves, 176 for 3.7 million.
-    Estimator("auto", "auto", leaf_bytes=210, module="held_out"),
+    Estimator("auto", "auto", leaf_bytes=210),
 )
 
 ESTIMATORS = {one.key: one for one in _EACH}

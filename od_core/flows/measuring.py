@@ -13,11 +13,11 @@ import numpy as np
 
 from od_core.errors import OdError
 from od_core.flows.arrays import Integers
-from od_core.flows.estimation.levels import Measurement, estimate, estimated_piece, next_parents, refuse_beyond_memory
+from od_core.flows.estimation.levels import Measurement, next_parents, refuse_beyond_memory
 from od_core.flows.plan import ReleasePlan
 from od_core.flows.step import AreaTotalStep, SegmentStep, ThresholdStep
 from od_core.geography.flow_tree import Expansion, Nodes
-from od_core.ledger.measurements import Measurements, NoisyVector
+from od_core.ledger.measurements import Measurements
 from od_core.noise.backends import NodeNoiseSource, NoiseSource, checked_noise, laplace_source
 from od_core.parallel import in_order
 from od_core.privacy.plan import GaussianStep
@@ -31,17 +31,15 @@ def measure_levels(
     trips: TripCounts,
     noise: NoiseSource,
     measurements: Measurements,
-    *,
-    shared: bool = False,
 ) -> tuple[list[Measurement], Nodes | None]:
     """Measure consecutive levels of the flow tree, by total and by segment, and estimate the totals of each level.
+
+    Each estimate is computed from the stored values, because another process may have stored its own first.
 
     Args:
         steps: All steps of these levels, in the order of the plan.
         parents: The estimated nodes of the level above the first of these levels; None if the first level is the root.
         trips: The true trips below these nodes, also those of each category.
-        shared: Whether another process may measure the same levels and store its values first. If so, each estimate is
-            computed from the stored values, not from the values drawn here.
 
     Returns:
         The measurements of the steps, and the estimated totals of the last level. They are None if the last level is
@@ -50,14 +48,10 @@ def measure_levels(
     measured: list[Measurement] = []
     nodes = parents
     for level in dict.fromkeys(step.level for step in steps):
-        above, queries = None if level == 0 else nodes, plan.steps_at(level)
-        is_refined = plan.mechanism.refines and level == plan.steps[-1].level
-        if plan.segments is None and not is_refined and not shared and above is not None:
-            noisy, nodes = run_level(plan, queries[0], above, trips, noise, measurements)
-            measured.append(Measurement(queries[0], above, noisy))
-            continue
-        level_measured = measure_level(plan, queries, above, trips, noise, measurements)
+        above = None if level == 0 else nodes
+        level_measured = measure_level(plan, plan.steps_at(level), above, trips, noise, measurements)
         measured += level_measured
+        is_refined = plan.mechanism.refines and level == plan.steps[-1].level
         nodes = None if is_refined else next_parents(plan, level_measured, nodes)
     return measured, nodes
 
@@ -77,41 +71,6 @@ def measure_level(
     refuse_beyond_memory(plan, steps[0].level, parents)
     draws = ((step, partial(measure, plan, step, parents, trips, noise)) for step in steps)
     return [Measurement(step, parents, measurements.once(step, draw)) for step, draw in draws]
-
-
-def run_level(
-    plan: ReleasePlan,
-    step: GaussianStep,
-    parents: Nodes,
-    trips: TripCounts,
-    noise: NoiseSource,
-    measurements: Measurements,
-) -> tuple[NoisyVector, Nodes]:
-    """Measure a level below the root once, and return its noisy values and its estimate.
-
-    If the level is not measured yet, each piece is drawn and immediately estimated, while it is in the cache.
-    Otherwise, the stored noisy values are read and estimated. Both ways give the same estimate. The function returns
-    only after the noisy values have been stored.
-    """
-    estimates: list[Nodes | None] = []
-
-    def draw() -> Iterator[Integers]:
-        def drawn(expansion: Expansion) -> tuple[Integers, Nodes | None]:
-            noisy = _measured(plan, step, [trips], noise, expansion)
-            try:
-                return noisy, estimated_piece(plan, step, parents, expansion, noisy)
-            except Exception:  # noqa: BLE001  # raised again below, after the draw is stored
-                return noisy, None
-
-        for noisy, nodes in in_order(drawn, plan.tree.expand(parents)):
-            estimates.append(nodes)
-            yield noisy
-
-    noisy_values = measurements.once(step, draw)
-    all_nodes = [nodes for nodes in estimates if nodes is not None]
-    if all_nodes and len(all_nodes) == len(estimates):
-        return noisy_values, Nodes.joined(step.level, all_nodes)
-    return noisy_values, estimate(plan, step, parents, noisy_values)
 
 
 def measure(

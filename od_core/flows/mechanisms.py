@@ -83,7 +83,7 @@ class Mechanism:
     @property
     def shrinks(self) -> bool:
         """True if the estimates of totals may learn from all nodes of a level."""
-        return self.estimator.module != ""
+        return self.estimator.leaf_bytes > 0
 
     @property
     def learns_from_levels(self) -> bool:

@@ -117,10 +117,7 @@ def optimal_shares(
 
 
 def _solved(losses: Callable[[Reals], Reals], start: Reals) -> Reals:
-    """Return the best shares as real numbers, by sequential quadratic programming over their logarithms.
-
-    The sum of the shares is minimised subject to an upper bound of the losses, after which they are scaled to sum to 1.
-    """
+    """Return the best shares as real numbers: those of the least sum at bounded losses, scaled to sum to 1."""
     if len(start) == 1:
         return start
     largest = losses(start).max()
@@ -170,10 +167,7 @@ def _rounded(shares: Reals, grain: int) -> Integers:
 
 
 def _polished(units: Integers, grain: int, losses: Callable[[Reals], Reals]) -> Integers:
-    """Move units of 1 / ``grain`` between two shares for as long as this makes a single loss smaller.
-
-    The result does not depend on the last digits of the solver's result.
-    """
+    """Move units of 1 / ``grain`` between two shares for as long as this makes a single loss smaller."""
     best = losses(units / grain)[0]
     moves = list(permutations(range(len(units)), 2))
     is_better = True
@@ -192,10 +186,7 @@ def _polished(units: Integers, grain: int, losses: Callable[[Reals], Reals]) -> 
 
 
 def _lower_bound(values: Reals, slopes: Reals, power: float) -> float:
-    """Return the best proven lower bound of the optimum.
-
-    It follows from the losses at some shares, and from the derivatives of minus the losses, shape (losses, shares).
-    """
+    """Return the best proven lower bound of the optimum, from losses and minus their derivatives at some shares."""
     count, levels = slopes.shape
     spare = 1 - levels * LEAST  # what remains after the smallest share of each level
     gain = (1 + power) * values - slopes.sum(axis=1) * LEAST
@@ -365,10 +356,7 @@ class VarianceModel:
         return pairs.index(pair) if pair in pairs else None
 
     def _noise(self, quantity: Quantity, shares: Reals) -> tuple[Noise, Noise | None]:
-        """Return the variances from which totals are estimated, and those of one category; None without a breakdown.
-
-        See :func:`od_core.flows.step.planned_steps` and :class:`od_core.flows.step.CombinedTotals`.
-        """
+        """Return the variances of the noise of totals, and of one category, as ``planned_steps`` plans them."""
         of_levels = dict(zip(self.free_levels, shares.tolist(), strict=True))
         total = sum(of_levels[level] * part for level, _, _, part in self._queries) / sum(of_levels.values())
         precision: dict[int, float] = {}
@@ -411,10 +399,7 @@ class VarianceModel:
         return lru_cache(8)(lambda noise: NodeVariances.of(self._shaped, dict(noise), refined=self.mechanism.refines))
 
     def _of_nodes(self, level: int, cells: Cells) -> Callable[[Noise], Reals]:
-        """Return the function from the noise to the variance of each of some nodes of a level; shape (nodes,).
-
-        See :meth:`_of_sums`; here, each parent has one child with a weight.
-        """
+        """Return the function from noise to the variances of nodes: :meth:`_of_sums` with one weight a parent."""
         columns = [
             shapes.of_areas[above][geography.ancestors_at(below, above)[areas]]
             for tree_level in range(level + 1)

@@ -200,10 +200,7 @@ _DONE, _SAID = "done", 5
 
 @dataclass(frozen=True)
 class _Guarded:
-    """A function from a descriptor to an outcome, which runs a task and never raises an error.
-
-    The outcome is ``done`` or the code of the error, whose text may be confidential and is written to the store only.
-    """
+    """A task that never raises: it returns ``done`` or an error's code; the text, maybe confidential, is stored."""
 
     task: Callable[[Work, Part], None]
     work: Work
@@ -578,10 +575,7 @@ def _each(counts: Tables) -> Iterator[tuple[str, list[NoisyCounts]]]:
 def _risen_bands(
     counts: Tables, bands: Sequence[Band], work: Work, workers: Workers
 ) -> tuple[dict[str, ChildSums], Arrays]:
-    """Combine the measured levels from the bottom up, through all bands below the first.
-
-    Return the sums of each table over the first of these levels, and the largest variances by ``<table>_<level>``.
-    """
+    """Return each table's sums over the first level of these bands, and largest variances by table and level."""
     largest: Arrays = {}
     sums: dict[str, ChildSums] = {}
     for band in reversed(bands):
@@ -615,7 +609,7 @@ def measure_part(work: Work, part: Part) -> None:
     steps, is_last = plan.step_bands[band], band == len(plan.step_bands) - 1
     trips = counts.between(*ranks) if is_last else counts.at_level(plan.tree, steps[-1].level, ranks)
     measurements = PartMeasurements(work.store, number, {int(step): count for step, count in part["rounds"].items()})
-    measured, last = measure_levels(plan, steps, frontier, trips, work.noise, measurements, shared=True)
+    measured, last = measure_levels(plan, steps, frontier, trips, work.noise, measurements)
     del trips
     _, *above = {m.step.level: m.parents for m in measured}.values()
     below = [nodes for nodes in above if isinstance(nodes, Nodes)]

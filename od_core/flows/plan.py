@@ -286,11 +286,7 @@ class ReleasePlan(Plan):
         return [segment_variance(v**2, w**2, categories) ** 0.5 for v, w in pairs]
 
     def _variances(self, measured: Sequence[TotalStep]) -> dict[int, Fraction | float]:
-        """Return the variance of the noise of each measured level of a table.
-
-        That of a root which is neither measured nor known exactly is infinite, or huge for categories. All are NaN if
-        the mechanism has a threshold.
-        """
+        """Return the noise variance of each level: NaN with a threshold, infinite or huge for an unknown root."""
         variances = {step.level: math.nan if self.has_threshold else step.variance for step in measured}
         if isinstance(measured[0], SegmentStep):
             return {0: UNMEASURED * max(variances.values())} | variances
@@ -452,9 +448,9 @@ class ReleasePlan(Plan):
         return [step for step in self.steps if step.level == level]
 
     def step(self, level: int) -> GaussianStep:
-        """Return the step that measures the totals of a level. Raises OdError if they are not measured."""
-        for step in self.steps_at(level):
-            if not step.by_segment:
+        """Return the step that measures the totals of a level, or area totals. Raises OdError if there is none."""
+        for step in (*self.steps, *self.area_total_steps):
+            if step.level == level and not step.by_segment:
                 return step
         raise OdError(
             "OD-LEVEL-UNMEASURED", f"level {level} is not measured", next_step="see plan.steps for the measured levels"

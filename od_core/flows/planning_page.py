@@ -240,12 +240,7 @@ class _Choices:
         return [[[next(facts) for _ in options] for _ in self.units] for _ in self.trees]
 
     def _rule(self, tree: FlowTree, unit: PrivacyUnit, segments: Segments | None) -> dict[str, Any]:
-        """Return the declared shares of the levels, or those of the mechanism if the declared ones do not fit.
-
-        If the conversion from epsilon to rho depends on the shares, return the rho of each budget, too. If the exact
-        privacy loss is defined, return the epsilon of these budgets, and how often the best guess is right; of the
-        declared budget alone if no other needs the privacy loss, because each takes some hundredths of a second.
-        """
+        """Return the shares of levels, declared or the mechanism's if those do not fit, and what follows from them."""
         neighbours, mechanism = self._neighbours(unit, segments), self.plan.mechanism
         declared, fits = self.plan.budget, True
         try:
@@ -265,7 +260,7 @@ class _Choices:
             is_exact = declared.conversion_for(mechanism.default_conversion, ()) == "exact"
             losses: list[Spent | None] = []
             for budget in self.budgets:
-                if is_exact or budget is self.plan.budget:
+                if is_exact or budget is self.plan.budget:  # the privacy loss takes some hundredths of a second
                     shared = replace(budget, shares=declared.shares)
                     steps = planned_steps(tree, neighbours, mechanism, shared, segments, area_totals)
                     losses.append(Spent(tuple(step.rho for step in steps), budget.delta, cells))

@@ -173,13 +173,8 @@ class Release(ReleasedFlows, PlannedRelease):
 
         The columns are level, origin, destination (codes), noisy, variance. Raises OdError for an unmeasured level.
         """
-        measurement = next((m for m in self.measured if m.step.level == level and not m.step.by_segment), None)
-        if measurement is None:
-            raise OdError(
-                "OD-LEVEL-UNMEASURED",
-                f"level {level} was not measured",
-                next_step="see plan.steps for the measured levels",
-            )
+        step = self.plan.step(level)
+        measurement = next(m for m in self.measured if m.step == step)
         cells = pa.Table.from_batches(measured_cells(self.plan, measurement), MEASUREMENT_SCHEMA)
         table: pd.DataFrame = cells.to_pandas()
         return table

@@ -259,7 +259,8 @@ class ReleasedFlows(ABC):
 
         Raises OdError as :attr:`intervals` does, or if there is no breakdown of this name.
         """
-        return SegmentIntervals([part.segment_fit(segment) for part in self.parts])
+        name = find(self.breakdowns, segment).name
+        return SegmentIntervals([part.segment_fit(name) for part in self.parts])
 
     def once(self, key: Hashable, compute: Callable[[], T]) -> T:
         """Return the result of ``compute``, which is called once for each key and shared by all views of the flows."""

@@ -6,43 +6,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from hypothesis.extra.numpy import arrays
 
-from benchmarks.assisted import WAYS, altered, compared, estimates, permuted_zones
+from benchmarks.assisted import WAYS, compared, estimates
 from od_core import FlowTree, assist_release
-from od_core.evaluation.known_flows import KnownFlows, binary
+from od_core.evaluation.known_flows import binary
 from od_core.flows.derived_flows import rule_of
-from od_core.geography.flow_tree import Nodes
 from tests.od_core.flows.estimation.test_shrinkage import GRAVITY
 from tests.od_core.flows.test_assisted_flows import releases_of
-from tests.od_core.strategies import leaves_of
 
 SEEDS = st.integers(0, 2**32 - 1)
-TABLES = st.integers(2, 9).flatmap(lambda n: arrays(np.int64, (n, n), elements=st.integers(0, 99)))
-
-
-@given(table=TABLES, seed=SEEDS)
-def test_permuted_zones_keep_what_each_zone_sends_receives_and_keeps(table, seed):
-    """Of the origin and of the destination alike, so that trips within a zone stay within one."""
-    found = permuted_zones(table, np.random.default_rng(seed))
-    ends = [sorted(zip(one.sum(axis=0), one.sum(axis=1), one.diagonal(), strict=True)) for one in (table, found)]
-    assert ends[0] == ends[1]
-    assert sorted(found.ravel()) == sorted(table.ravel())
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_a_seed_alters_tables_alike_in_tree_order(way):
-    data = KnownFlows.synthetic(binary(1, levels=3, trips=500))
-    tree = FlowTree(data.geography, data.geography)
-    table = np.random.default_rng(2).integers(0, 3, (8, 8))
-    origin, destination = np.nonzero(table)
-    leaves = leaves_of(tree, origin, destination, table[origin, destination])
-    double = Nodes(leaves.level, leaves.origin, leaves.destination, 2 * leaves.trips)
-    found, twice, other = altered(tree, leaves, way, 3), altered(tree, double, way, 3), altered(tree, leaves, way, 4)
-    assert np.array_equal(twice.trips, 2 * found.trips)
-    assert found.trips.sum() == leaves.trips.sum()
-    assert not np.array_equal(found.trips, other.trips)
-    assert (np.diff(tree.first_rank(found)) > 0).all()
 
 
 def test_estimates_are_those_of_model_assisted_flows():

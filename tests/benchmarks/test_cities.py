@@ -5,26 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from matplotlib.path import Path as Outline
 
-from benchmarks.cities import _drawn_within, rides
+from benchmarks.cities import rides
 from od_core import Budget, PrivacyUnit, Trajectories, evaluate_stops_entropy, release_stops
 from od_core.stops.geometry import filled_cells
 from od_core.stops.release import entropy_of, true_answers
 from tests.real_data import real_data
-
-
-def test_points_of_an_area_lie_in_it_evenly():
-    """A triangle and a square apart: none outside, and halves of the square within five standard deviations."""
-    triangle = np.array([[0.0, 0.0], [2.0, 0.0], [0.0, 2.0], [0.0, 0.0]])
-    square = np.array([[3.0, 3.0], [5.0, 3.0], [5.0, 5.0], [3.0, 5.0], [3.0, 3.0]])
-    points = _drawn_within([triangle, square], 6_000, np.random.default_rng(3))
-    inside = [Outline(ring).contains_points(points) for ring in (triangle, square)]
-    assert len(points) == sum(map(np.sum, inside)) == 6_000
-    assert abs(inside[1].sum() - 4_000) < 5 * (6_000 * 2 / 9) ** 0.5  # areas of 2 and 4
-    left = points[inside[1]][:, 0] < 4
-    assert abs(left.sum() - left.size / 2) < 5 * (left.size / 4) ** 0.5
-    assert _drawn_within([square], 0, np.random.default_rng(3)).shape == (0, 2)
 
 
 def test_journeys_of_real_taxis_are_released_with_intervals_that_hold():

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from fractions import Fraction
 
 import numpy as np
-import pytest
 
-from benchmarks.count_of_counts import Plain, data_set, omniscient
+from benchmarks.count_of_counts import Plain
 from tests.od_core.group_sizes.test_mechanisms import children_of, noisy_values, random_world
 from tests.od_core.oracles import group_sizes as oracle
 
@@ -34,12 +32,3 @@ def test_plain_averages_are_those_of_the_oracle_group_by_group():
         leaves = [merged[f"{geography.depth} {code}"] for code in geography.zones]
         expected = [oracle.leaf_histogram(own, frame.top_code) for own in leaves]
         assert plain.estimate(frame, noisy, Fraction(1))[-1].tolist() == expected
-
-
-def test_the_omniscient_line_counts_the_sizes_of_each_area():
-    """Section 6.2: sizes of an area times sqrt(2) over the epsilon of a level."""
-    data = data_set("small")
-    table = data.to_frame()
-    by_state = table.groupby("area")["size"].nunique().mean()
-    expected = [sizes * math.sqrt(2) / 0.1 for sizes in (table["size"].nunique(), by_state)]
-    assert omniscient(data, "0.1") == pytest.approx(expected)

@@ -7,14 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from benchmarks.estimator import (
-    METRICS,
-    PAPER,
-    VARIANTS,
-    errors_by_level,
-    estimated,
-    planned,
-)
+from benchmarks.estimator import METRICS, PAPER, VARIANTS, errors_by_level, estimated, planned
 from benchmarks.rivals import RIVALS
 from od_core import Budget, PrivacyUnit, plan_release
 from od_core.evaluation.known_flows import KnownFlows, binary

@@ -9,9 +9,7 @@ import pytest
 from hypothesis import event, example, given
 from hypothesis import strategies as st
 
-from benchmarks.false_discoveries import (
-    Curve,
-)
+from benchmarks.false_discoveries import Curve
 
 CELLS = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), min_size=1, max_size=10)
 

@@ -8,14 +8,13 @@ import sys
 from itertools import product
 
 import numpy as np
-import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.peers.contenders import CONTENDERS, FOLDER, ROOT
 from benchmarks.peers.limited import run_limited
-from benchmarks.peers.measures import Released, consistent_share, level_measures, read_released
+from benchmarks.peers.measures import Released, consistent_share, level_measures
 from benchmarks.peers.user_level import USER_CONTENDERS, rows
 
 EVERY = (*CONTENDERS, *USER_CONTENDERS.values())
@@ -52,18 +51,6 @@ def test_measures_are_those_of_a_loop(trips: list[int], true: list[int], above: 
             used, same = used + 1, same + (sum(within) == above[number])
     share = same / used if used else np.nan
     assert consistent_share(tables, [PARENTS]) == pytest.approx(share, nan_ok=True)
-
-
-def test_pairs_that_are_not_listed_have_no_trips_and_no_interval(tmp_path) -> None:
-    frame = pd.DataFrame({"origin": ["B"], "destination": ["A"], "trips": [4], "lower": [1], "upper": [6]})
-    frame.to_parquet(tmp_path / "zone.parquet")
-    read = read_released(tmp_path / "zone.parquet", ["A", "B"])
-    assert read.trips.tolist() == [[0, 0], [4, 0]]
-    assert level_measures(read, np.array([[9.0, 0], [2, 0]]))["covered"] == 1
-    for wrong in (pd.concat([frame, frame]), frame.assign(origin="C")):
-        wrong.to_parquet(tmp_path / "zone.parquet")
-        with pytest.raises(ValueError, match="twice, or an unknown"):
-            read_released(tmp_path / "zone.parquet", ["A", "B"])
 
 
 @pytest.mark.parametrize(

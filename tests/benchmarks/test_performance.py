@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from benchmarks.performance import State, measured, run_case, slower, state_at
+from benchmarks.performance import State, measured, slower, state_at
 
 COUNTS = "month, counts"
 COMMAND = """\
@@ -55,25 +55,3 @@ def test_each_state_runs_its_own_code_and_what_is_slower_by_more_than_a_tenth_is
     rows = [row for this in (tenth, more) for row in measured(COUNTS, this, before, tmp_path, pairs=1)]
     assert slower(rows) == [f"{COUNTS}, calls: 1.15 times"]
     assert slower(measured(COUNTS, before, more, tmp_path, pairs=1)) == []
-
-
-def test_a_case_that_the_tagged_state_cannot_run_is_said_and_not_compared(states, tmp_path, capsys):
-    this, *_, without = states
-    rows = measured(COUNTS, this, without, tmp_path, pairs=1)
-    assert [(row["this_state"], row["tagged_state"], row["ratio"]) for row in rows] == [
-        (20, None, None),
-        (1, None, None),
-    ]
-    assert slower(rows) == []
-    assert f"{without.name} cannot run {COUNTS}" in capsys.readouterr().err
-    with pytest.raises(SystemExit, match=COUNTS):
-        measured(COUNTS, without, this, tmp_path, pairs=1)
-
-
-def test_figures_of_other_code_are_refused(states, tmp_path):
-    elsewhere = State("elsewhere", tmp_path / "elsewhere")
-    (elsewhere.folder / "od_assets").mkdir(parents=True)
-    for name in ("__init__.py", "cli.py"):
-        (elsewhere.folder / "od_assets" / name).write_text("")
-    with pytest.raises(RuntimeError, match="was measured in place of"):
-        run_case(elsewhere, [COUNTS], tmp_path)

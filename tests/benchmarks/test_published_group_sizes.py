@@ -10,14 +10,7 @@ import pytest
 
 from benchmarks import published_group_sizes
 from benchmarks.group_sizes import CONTENDERS, data_set
-from benchmarks.published_group_sizes import (
-    PAPER,
-    UNITS,
-    IntegerCumulative,
-    IntegerHistogram,
-    OptimisedTables,
-    errors,
-)
+from benchmarks.published_group_sizes import PAPER, UNITS, IntegerCumulative, IntegerHistogram, OptimisedTables, errors
 from od_core.group_sizes.release import evaluate_group_sizes
 from tests.benchmarks.test_group_sizes import kept_releases
 from tests.od_core.group_sizes.trees import assert_consistent, cost, least_cost, random_case

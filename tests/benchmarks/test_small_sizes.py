@@ -97,9 +97,3 @@ def test_runs_and_prints_figures(name, tmp_path):
     assert not list(work.iterdir())
     assert not list(temporary.iterdir())
     assert files() == before
-
-
-def test_every_benchmark_is_known():
-    """The figures that the documentation quotes come from these."""
-    quoted = {"performance", "scale", "growth", "counting", "estimator"}
-    assert quoted <= set(BENCHMARKS)

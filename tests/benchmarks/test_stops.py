@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from benchmarks import stops
 from benchmarks.stops import CONTENDERS, Questions, errors, never_materialised, questions, root
 from benchmarks.synthetic_stops import zipf
 from od_core.stops.mechanisms import Identity
@@ -77,20 +76,3 @@ def test_identity_that_is_never_materialised_has_the_law_of_the_real_one():
 
 def row(case, contender, error, *, epsilon="0.1", queries="random"):
     return {"case": case, "epsilon": epsilon, "queries": queries, "contender": contender, "noisy_thousandth": error}
-
-
-def test_what_the_queries_ask_for_is_counted_query_by_query():
-    """And the error of answering 0 to queries of at least N/1000 trips is 1, whatever the floor."""
-    asked = questions(CASE, small=True)
-    trips = len(asked.data.points)
-    for kind, queries in zip(asked.kinds, np.split(asked.ranges, 4), strict=True):
-        true = np.array(
-            [((asked.data.points >= q[:, 0]) & (asked.data.points <= q[:, 1])).all(axis=1).sum() for q in queries]
-        )
-        found = asked.workload(kind)
-        assert found["empty_percent"] == pytest.approx(100 * np.mean(true == 0))
-        assert found["below_thousandth_percent"] == pytest.approx(100 * np.mean(true < trips / 1000))
-        assert found["median_trips_percent"] == pytest.approx(100 * np.median(true) / trips)
-    assert found["below_thousandth_percent"] == 0
-    zero = stops.answers_of_zero(CASE, "0.1", small=True)[-1]
-    assert (zero["queries"], zero["noisy_thousandth"], zero["noisy_one"]) == ("filled", 1, 1)

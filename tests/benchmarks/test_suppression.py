@@ -5,12 +5,10 @@ from __future__ import annotations
 from itertools import product
 
 import numpy as np
-import pandas as pd
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.suppression import by_subtraction, errors, summed
-from od_core import Geography
+from benchmarks.suppression import by_subtraction
 
 LEAST = 4
 """A number is suppressed if it is 1, 2 or 3, so that all tables can be enumerated."""
@@ -31,15 +29,3 @@ def test_bounds_hold_for_every_table_with_the_same_margins(cells: list[int]) -> 
     assert (np.max(possible, axis=0) <= high).all()
     if hidden.sum() == 1:
         assert (low == high).all()
-
-
-def test_errors_are_of_small_numbers_rows_and_larger_areas() -> None:
-    zones = pd.DataFrame({"state": ["A", "A", "B"], "airport": ["A1", "A2", "B1"]})
-    geography = Geography.from_frame(zones, levels=["state", "airport"])
-    true = np.array([[0, 10, 20], [5, 0, 0], [100, 0, 0]])
-    found = errors("empty", np.where(true < 15, 0, true), true, geography)
-    assert (found["error_of_small"], found["error_of_outflow"]) == (7.5, 5)
-    assert found["airports_off_by_a_tenth"] == 2  # 10 of 30, and 5 of 5
-    assert found["error_of_states"] == (15 + 0 + 0) / 3
-    assert found["missing_percent"] == 100 * (1 - 120 / 135)
-    assert summed(true, geography.ancestors(1), 2).tolist() == [[15, 20], [100, 0]]

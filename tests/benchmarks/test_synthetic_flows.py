@@ -56,11 +56,6 @@ def test_the_same_seed_makes_the_same_data_and_another_seed_other_data(make):
         assert not np.array_equal(getattr(one, column), getattr(other, column))
 
 
-def test_codes_stand_in_the_order_of_a_zone_list(make):
-    geography = make(2).geography
-    assert Geography.from_frame(geography.to_frame(), geography.levels).digest == geography.digest
-
-
 def test_the_country_has_its_sizes(country):
     assert country.geography.levels == ("region", "province", "town")
     assert sizes(country.geography) == [20, 110, 8_092]

@@ -2,41 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from benchmarks.synthetic_groups import HOUSEHOLDS, OUTLIERS, census, departures, households, taxis
-from od_core import OdError
+from benchmarks.synthetic_groups import HOUSEHOLDS, OUTLIERS, departures, households
 
 FLIGHTS = Path(__file__).parents[2] / "data" / "us_flights"
-SMALL = {
-    "households": lambda seed: households(seed, states=3, counties=2, groups=40),
-    "census": lambda seed: census(seed, counties=60, groups=5_000),
-    "taxis": lambda seed: taxis(seed, zones=20, groups=500),
-}
 ALPHA = 1e-6
-
-
-@pytest.mark.parametrize("name", SMALL)
-def test_the_same_seed_gives_the_same_groups_and_another_seed_others(name):
-    one, again, other = (SMALL[name](seed) for seed in (1, 1, 2))
-    assert one.marking == "synthetic"
-    assert one.geography.digest == again.geography.digest
-    assert np.array_equal(one.groups.size, again.groups.size)
-    assert np.array_equal(one.groups.area, again.groups.area)
-    assert not np.array_equal(one.groups.size, other.groups.size)
-    assert one.geography.size(1) == 1
-    assert one.geography.depth == 3
-
-
-@pytest.mark.parametrize("marking", ["confidential", "", None])
-def test_groups_without_a_marking_are_refused(marking):
-    with pytest.raises(OdError, match="OD-EVALUATION-CONFIDENTIAL"):
-        replace(SMALL["taxis"](1), marking=marking)
 
 
 def test_households_have_the_published_shares_and_a_tail_of_one_ratio():
@@ -59,13 +34,6 @@ def test_households_have_the_published_shares_and_a_tail_of_one_ratio():
     assert stats.chisquare(seen, np.full(13, len(common) / 13)).pvalue < ALPHA
     areas = data.groups.area[sizes <= 100]
     assert stats.pearsonr(areas, common).pvalue > ALPHA  # sizes are dealt out to the areas at random
-
-
-def test_too_few_parts_for_the_areas_are_refused():
-    with pytest.raises(OdError, match="OD-SYNTHETIC"):
-        census(1, counties=51)
-    with pytest.raises(OdError, match="OD-SYNTHETIC"):
-        census(1, counties=100, groups=99)
 
 
 def test_departures_are_those_of_a_group_by(airport_geography, flights):

@@ -2,30 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from scipy import stats
 
 from benchmarks.synthetic_stops import gaussian, zipf
-from od_core import OdError
 
 ALPHA = 1e-6
-
-
-@pytest.mark.parametrize(("make", "shape"), [(gaussian, 0.1), (zipf, 2.0)])
-def test_the_same_seed_gives_the_same_points_and_another_seed_others(make, shape):
-    one, again, other = (make(seed, 3, shape, trips=500) for seed in (1, 1, 2))
-    assert (one.marking, one.points.dtype, one.points.shape) == ("synthetic", np.int32, (500, 3))
-    assert np.array_equal(one.points, again.points)
-    assert not np.array_equal(one.points, other.points)
-
-
-@pytest.mark.parametrize("marking", ["confidential", "", None])
-def test_points_without_a_marking_are_refused(marking):
-    with pytest.raises(OdError, match="OD-EVALUATION-CONFIDENTIAL"):
-        replace(zipf(1, 2, 2.0, trips=5), marking=marking)
 
 
 @pytest.mark.parametrize("spread", [0.05, 0.2])

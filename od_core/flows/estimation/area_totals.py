@@ -169,10 +169,7 @@ class TotalsSystem:
         return self._fitted(h, run_sums(noisy, self._levels[-1].offsets), own)
 
     def _fitted(self, h: Reals, sums: Reals, own: Reals) -> Reals:
-        """Return the fitted totals, given the fitted trips of families and the noisy values of their leaves.
-
-        These are summed over each family, and over each zone of the side that the leaves divide.
-        """
+        """Return the fitted totals, given h, and the sums of leaves by family and by zone of the divided side."""
         lacking = np.bincount(self._area, (h - sums) / self._size, minlength=int(self._area_of[-1]) + 1)
         whole = np.bincount(self._zone, h, minlength=self._zones[1 - self._side]).astype(np.float64)
         divided = own + lacking[self._area_of]

@@ -243,10 +243,7 @@ def _add_to_histogram(noisy, offsets, first_child, totals, sums, cells, sigma, s
 def _share_out(  # type: ignore[no-untyped-def]  # compiled
     noisy, offsets, first_child, totals, sums, cells, sigma, step, low, bin_of, means, deviations, least, lump, trips
 ):
-    """Write the estimated trips of the children of every parent into ``trips``.
-
-    Posterior moments are interpolated linearly between two points of the grid.
-    """
+    """Write the estimated trips of all children into ``trips``; moments are interpolated between points of the grid."""
     points = means.shape[1]
     widest = np.max(np.diff(offsets))
     w, deviation = np.empty(widest), np.empty(widest)
@@ -374,10 +371,7 @@ def maximised(noise: GridNoise, counts: Integers, start: Reals | None, iteration
 
 @kernel
 def _maximised(likelihood, by_x, counts, start, iterations):  # type: ignore[no-untyped-def]  # compiled
-    """Return :func:`maximised` from ``start``. ``likelihood`` has a row for each n, and ``by_x`` one for each x.
-
-    The inner loops run along rows, so that they compile to vector instructions without changing the order of any sum.
-    """
+    """Return :func:`maximised`. The inner loops run along rows, as vector instructions with one order of sums."""
     prior = start.copy()
     mass, points = likelihood.shape
     cells = 0.0
@@ -406,10 +400,7 @@ def _maximised(likelihood, by_x, counts, start, iterations):  # type: ignore[no-
 
 
 def _moments(by_x: Reals, prior: Reals, low: int) -> tuple[Reals, Reals]:
-    """Return the mean and the standard deviation of n, given each x, in steps; ``prior`` is the distribution of n.
-
-    If x is impossible under this distribution, because no cell of the bin has it, the mean is x itself.
-    """
+    """Return mean and standard deviation of n in steps, given each x; the mean is x where ``prior`` excludes x."""
     n, weight = np.arange(len(prior)), prior * by_x
     total = np.cumsum(weight, axis=1)[:, -1]  # cumulative sums add one after the other
     mean = np.maximum(low + np.arange(len(by_x), dtype=np.float64), 0.0)

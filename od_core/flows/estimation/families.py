@@ -29,7 +29,7 @@ from od_core.flows.arrays import Integers, Reals
 from od_core.flows.estimation.least_squares import MeasuredLevel, descend, up
 from od_core.flows.plan import ReleasePlan
 from od_core.flows.projection.onto_area_totals import EstimatedTotals
-from od_core.geography.flow_tree import CHILDREN_AT_ONCE, Nodes, Pairs, family_blocks, position_of, run_sums
+from od_core.geography.flow_tree import CHILDREN_AT_ONCE, Nodes, Pairs, family_blocks, run_sums
 from od_core.kernels import kernel
 from od_core.parallel import in_order
 
@@ -250,8 +250,9 @@ def _positions(plan: ReleasePlan, wanted: Pairs, table: Pairs) -> Integers:
 
     def find(first: int) -> None:
         block = slice(first, first + CHILDREN_AT_ONCE)
-        pairs = Pairs(wanted.level, wanted.origin[block], wanted.destination[block])
-        find_ranks(plan.tree.first_rank(pairs), ranks, at[block])
+        asked = plan.tree.first_rank(Pairs(wanted.level, wanted.origin[block], wanted.destination[block]))
+        place = np.searchsorted(ranks[:-1], asked)  # a rank after the last one is compared with the last
+        at[block] = np.where(ranks[place] == asked, place, -1)
 
     deque(in_order(find, range(0, len(at), CHILDREN_AT_ONCE)), maxlen=0)
     return at
@@ -320,18 +321,6 @@ def pooled(cells: Integers, *sums: Reals) -> list[Reals]:
     """Return sums by size, each replaced by the sum over its bin (:func:`bins`) of at least ``_LEAST_CELLS`` cells."""
     bin_of = bins(cells, _LEAST_CELLS)
     return [np.bincount(bin_of, array).astype(np.float64)[bin_of] for array in sums]
-
-
-@kernel
-def find_ranks(asked, ranks, at):  # type: ignore[no-untyped-def]  # compiled
-    """Write the position of each of ``asked`` in the ascending ``ranks``, or -1 if it is absent, into ``at``.
-
-    The search for a rank starts where that for the one before ended, which is near for leaves of one family.
-    """
-    at_rank = 0
-    for i in range(len(asked)):
-        at_rank = position_of(ranks, at_rank if i > 0 and asked[i] >= asked[i - 1] else 0, asked[i])
-        at[i] = at_rank if at_rank < len(ranks) and ranks[at_rank] == asked[i] else -1
 
 
 @kernel

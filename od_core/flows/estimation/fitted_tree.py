@@ -476,10 +476,7 @@ class FittedTree:
         return first[nodes], np.diff(first)[nodes]
 
     def _overlap(self, level: FittedLevel, inside: Sequence[Integers]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """Return two masks of a level's nodes: nodes with all zone pairs selected, and nodes with at least one.
-
-        ``inside`` has, for both sides, the number of selected zones before each zone, and of all at the end.
-        """
+        """Return masks of nodes with all, and with any, zone pairs selected; ``inside`` has those before each zone."""
         wholly, partly = np.ones((2, len(level.nodes)), dtype=np.bool_)
         for side, geography in enumerate((self.tree.origin, self.tree.destination)):
             first = geography.first_zone[self.tree.level_pair(level.nodes.level)[side]]

@@ -55,16 +55,7 @@ from od_core.flows.estimation.families import (
     trips_of_nodes,
 )
 from od_core.flows.estimation.least_squares import MeasuredLevel
-from od_core.flows.estimation.levels import Measurement
-from od_core.flows.estimation.shrinkage import (
-    LEAST_SQUARES,
-    Prediction,
-    Rule,
-    blended,
-    predicted,
-    shrink,
-    trips_by_rule,
-)
+from od_core.flows.estimation.shrinkage import LEAST_SQUARES, Prediction, Rule, blended, predicted, trips_by_rule
 from od_core.flows.plan import ReleasePlan
 from od_core.geography.flow_tree import Nodes, run_sums
 from od_core.privacy.plan import EARLIER
@@ -114,18 +105,11 @@ _SEED = 20010101
 
 
 class _Losses(NamedTuple):
-    """What held-out noise shows of each of :data:`RULES`, compared with a base rule; sums over the two halves.
+    """What held-out noise shows of each of :data:`RULES`, compared with a base rule; sums over the two halves."""
 
-    Attributes:
-        errors, false: Estimated total error of the leaves, and share of false discoveries, by the base rule and by the
-            rule; shape (rules, 2).
-        increase: Increase of the squared error in the largest cells of each level, and its variance; shape (2, rules,
-            levels).
-    """
-
-    errors: Reals
-    false: Reals
-    increase: Reals
+    errors: Reals  # estimated total error of the leaves by the base rule and by the rule; shape (rules, 2)
+    false: Reals  # shares of false discoveries of both; shape (rules, 2)
+    increase: Reals  # of the squared error in the largest cells of each level, and its variance; (2, rules, levels)
 
     def best(self, base: Rule) -> Rule:
         """Return the rule with the least error if it is better than the base rule, and otherwise the base rule."""
@@ -246,17 +230,6 @@ def choice_of(plan: ReleasePlan, levels: Sequence[MeasuredLevel]) -> Choice:
     return Choice(rule, pooled, (stated["since"] or plan.earlier["release"]) if rule == before else None)
 
 
-def estimated(
-    plan: ReleasePlan, levels: Sequence[MeasuredLevel], areas: Sequence[Measurement]
-) -> list[Integers] | None:
-    """Return the trips of all nodes of each level by the rule of :func:`choice_of`, which knows no area totals.
-
-    Return None if it is least squares, and no area totals were measured.
-    """
-    rule = choice_of(plan, levels).rule
-    return shrink(plan, levels, rule, areas=areas) if rule.learns or plan.area_totals is not None else None
-
-
 def chosen_rule(plan: ReleasePlan, levels: Sequence[MeasuredLevel], earlier: Nodes | None = None) -> Rule:
     """Return the rule of :func:`choice_of`, or a better one that learns from the leaves of an earlier release."""
     alone = choice_of(plan, levels).rule
@@ -268,11 +241,7 @@ def chosen_rule(plan: ReleasePlan, levels: Sequence[MeasuredLevel], earlier: Nod
 def _losses_by_rule(
     plan: ReleasePlan, levels: Sequence[MeasuredLevel], base: Rule, others: list[Reals] | None
 ) -> _Losses:
-    """Return what held-out noise shows of each rule, compared with the rule ``base``.
-
-    ``others`` are the trips of an earlier table at the nodes of each level below the root, from which every rule
-    learns; None if there is none.
-    """
+    """Return what held-out noise shows of each rule beside ``base``; rules learn from ``others``, trips at nodes."""
     errors, false = np.zeros((2, len(RULES), 2))
     increase = np.zeros((2, len(RULES), len(levels)))
     turn = 0 if plan.earlier is None else plan.earlier["evidence"]["releases"]
@@ -345,10 +314,7 @@ def _held_out(levels: Sequence[MeasuredLevel], half: Sequence[MeasuredLevel], le
 
 
 def _increase(held_out: MeasuredLevel, base: Integers, table: Integers) -> tuple[float, float]:
-    """Return the estimated increase of the squared error from one table of a level to another, and its variance.
-
-    Only the cells with the largest differences count, and those with equal ones.
-    """
+    """Return the estimated increase of the squared error in the cells that differ most, and its variance."""
     differences = table - base
     differ = np.flatnonzero(differences)
     sizes, rest = np.abs(differences[differ]), len(differ) - _LARGEST
@@ -392,10 +358,7 @@ def _places(noise: GridNoise, y: Reals, base: Integers, table: Integers) -> tupl
 def _expected(
     step: int, y: Reals, trips: Integers, group: Integers, point: Integers, loss: Reals, zero: Reals
 ) -> tuple[float, float]:
-    """Return the expected total error of a table, and its expected share of false discoveries.
-
-    The error of a cell beyond the grid is its distance from the measurement.
-    """
+    """Return a table's expected error, the distance from y beyond the grid, and its share of false discoveries."""
     error, false, known = np.abs(trips - y), np.zeros(len(y)), np.flatnonzero(point < zero.shape[1])
     at, place = (group[known], point[known]), trips[known] / float(step)
     below = np.minimum(place.astype(np.int64), loss.shape[2] - 2)

@@ -103,10 +103,7 @@ def exchange_covariances(fit: FittedTree, level: int) -> Reals:
 
 
 def _common_nodes(fit: FittedTree, k: int, level: int, sides: Sequence[NodeSums]) -> tuple[Integers, Reals]:
-    """Return the one node of ``fit.levels[k]`` above leaves of outflow and inflow of each area, and its product c d.
-
-    ``sides`` are the sums of the outflow and of the inflow below each node. The module docstring defines c and d.
-    """
+    """Return the node of ``fit.levels[k]`` above outflow and inflow (``sides``) of each area, and its product c d."""
     fitted, nodes, tree = fit.levels[k], fit.levels[k].nodes, fit.tree
     areas = np.arange(tree.origin.size(level), dtype=np.int32)
     pair = tree.level_pair(nodes.level)
@@ -276,13 +273,7 @@ def _without_trips_within(
 def _with_measured_totals(
     fit: FittedTree, level: int, parts: Sequence[Estimates], sums: Sequence[Estimates], exchange: Reals
 ) -> AreaEstimates:
-    """Return estimates of the areas of a level by the tree, improved by the measured totals of each area.
-
-    Args:
-        parts: Estimates of the trips within each area, and of its outflow and inflow.
-        sums: Estimates of the trips from and to each area.
-        exchange: Covariance of outflow and inflow; shape (areas,).
-    """
+    """Return estimates by the tree (within, outflow, inflow; and from and to areas) improved by measured totals."""
     estimate = np.array([part.estimate for part in parts])
     shared = np.zeros((3, 3, estimate.shape[1]))  # covariances of the three parts
     for k, part in enumerate(parts):
@@ -452,10 +443,7 @@ def _bounds(of_releases: Sequence[Sequence[Estimates]], ends: LowerEnds = USUAL)
 
 
 def _segments(total: Estimates, of_categories: Sequence[Estimates]) -> list[Estimates]:
-    """Return the estimates of some sums in each category, from those of the totals and of each category alone.
-
-    The trips of dropped nodes in a category are at most all their trips.
-    """
+    """Return the estimates of sums in each category, of whose dropped trips all may be in one category."""
     estimates, variance = _combined(total, of_categories)
     return [
         Estimates(estimate, variance, category.most, total.unseen, total.doubt, category.unmeasured)
@@ -610,10 +598,7 @@ def _limits(fit: FittedTree, weight: ZoneFunction, deviations: float) -> tuple[f
 
 
 def _extremes(tree: FlowTree, nodes: Sequence[Pairs], weight: ZoneFunction) -> tuple[Reals, Reals]:
-    """Return the least and the greatest weight of the pairs of zones below each node; shape (nodes,) each.
-
-    ``nodes`` has those of each level. The pairs of zones below them are processed in blocks.
-    """
+    """Return the least and greatest weight of the pairs of zones below each node of each level; shape (nodes,) each."""
     first = np.concatenate([np.empty(0, dtype=np.int64), *map(tree.first_rank, nodes)])
     pairs = np.concatenate([np.empty(0, dtype=np.int64), *(tree.pairs_below(of_level) for of_level in nodes)])
     low, high = np.full(len(first), np.inf), np.full(len(first), -np.inf)

@@ -178,19 +178,12 @@ def with_level_below(level: MeasuredLevel, sums: Reals, spread: Reals) -> tuple[
 
 
 class _Inner(NamedTuple):
-    """What the fit of a level above the leaves needs of its divided nodes, apart from noisy values.
-
-    Attributes:
-        level: The level.
-        runs: The divided nodes below divided node ``p`` of the level above are ``runs[p]:runs[p + 1]``.
-        weight: w of each divided node; shape (divided,).
-        part: v_i / S of each divided node; shape (divided,). Empty for the first level.
-    """
+    """What the fit of a level above the leaves needs of its divided nodes, apart from noisy values."""
 
     level: MeasuredLevel
-    runs: Integers
-    weight: Reals
-    part: Reals
+    runs: Integers  # divided nodes below divided node p of the level above are runs[p]:runs[p + 1]
+    weight: Reals  # w; shape (divided,)
+    part: Reals  # v_i / S; shape (divided,), empty for the first level
 
 
 class FamilyFit:

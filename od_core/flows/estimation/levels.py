@@ -159,16 +159,14 @@ def estimate_pieces(plan: ReleasePlan, step: TotalStep, parents: Nodes | None, n
     """
     if parents is None:
         return iter([replace(root_of(plan, max(0, int(noisy.values()[0]))), level=step.level)])
-    pieces = NoisyCounts(step, parents, noisy).expanded(plan)
-    return in_order(lambda piece: estimated_piece(plan, step, parents, *piece), pieces)
 
+    def estimated(piece: tuple[Expansion, Integers]) -> Nodes:
+        expansion, values = piece
+        projected = plan.mechanism.project(values, parents.trips[expansion.parents], expansion.offsets)
+        # Nodes of an unmeasured level have one child, with their numbers.
+        return replace(expansion.with_trips(projected, keep_all=plan.keeps_all), level=step.level)
 
-def estimated_piece(plan: ReleasePlan, step: TotalStep, parents: Nodes, expansion: Expansion, noisy: Integers) -> Nodes:
-    """Return the estimated nodes of one piece of a level, from public values alone."""
-    totals = parents.trips[expansion.parents]
-    projected = plan.mechanism.project(noisy, totals, expansion.offsets)
-    # Nodes of an unmeasured level have one child, with their numbers.
-    return replace(expansion.with_trips(projected, keep_all=plan.keeps_all), level=step.level)
+    return in_order(estimated, NoisyCounts(step, parents, noisy).expanded(plan))
 
 
 def root_of(plan: ReleasePlan, total: int) -> Nodes:

@@ -35,7 +35,6 @@ import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from importlib import import_module
 from itertools import accumulate
 
 import numpy as np
@@ -43,6 +42,7 @@ import numpy as np
 from od_core.flows.arrays import Integers, Reals
 from od_core.flows.estimation.empirical_bayes import leaves_by_empirical_bayes
 from od_core.flows.estimation.families import SIZES, pooled, size_of
+from od_core.flows.estimation.held_out import choice_of
 from od_core.flows.estimation.least_squares import MeasuredLevel, measured_levels
 from od_core.flows.estimation.levels import (
     LIMIT,
@@ -55,6 +55,7 @@ from od_core.flows.estimation.levels import (
     refuse_large,
     tables_of,
 )
+from od_core.flows.estimation.shrinkage import LEAST_SQUARES, Rule, shrink
 from od_core.flows.plan import ReleasePlan
 from od_core.flows.projection.categories_onto_margins import fit_to_margins, fits, project_to_margins
 from od_core.geography.flow_tree import Expansion, Nodes, Pairs, family_blocks, run_sums
@@ -215,9 +216,14 @@ def shrunk_levels(
         return None
     levels = measured_levels(plan, None if root is None else int(root.trips.sum()), totals)
     refuse_large_levels(levels)
-    module = import_module(f"od_core.flows.estimation.{plan.mechanism.estimator.module or 'shrinkage'}")
-    trips: list[Integers] | None = module.estimated(plan, levels, areas)
-    return None if trips is None else list(zip(levels, trips, strict=True))
+    rule = LEAST_SQUARES
+    if plan.mechanism.estimator.key == "auto":
+        rule = choice_of(plan, levels).rule  # which knows no area totals
+    elif plan.mechanism.shrinks:
+        rule = Rule(u=plan.mechanism.leaf_dial)
+    if not rule.learns and plan.area_totals is None:
+        return None
+    return list(zip(levels, shrink(plan, levels, rule, areas=areas), strict=True))
 
 
 def refuse_large_levels(levels: Sequence[MeasuredLevel]) -> None:
@@ -409,13 +415,7 @@ def _leaf_values(counts: Tables) -> dict[str, list[Integers]]:
 def _segments_from_root(
     plan: ReleasePlan, risen: Sequence[tuple[Sequence[RisenLevel], ChildSums]], trips: Sequence[Integers]
 ) -> Integers:
-    """Return the trips, in each category of a breakdown, of the kept nodes of the last of these levels.
-
-    Args:
-        risen: For every category, the result of :func:`rise` of these levels and, if the total is an invariant, of the
-            root.
-        trips: Refined trips of the root, and of the kept nodes of each level.
-    """
+    """Return the trips by category of the last kept nodes; ``risen`` has the result of :func:`rise` by category."""
     # Without an exact root, the first level is the root. An exact root of no trips is empty, and has no levels below.
     total = trips[0] if len(trips[0]) or len(trips) == 1 else trips[1]
     tops = [levels[0] if levels and levels[0].runs is None else sums for levels, sums in risen]
@@ -456,11 +456,7 @@ def _projected(
     parents: Integers,
     offsets: Integers,
 ) -> Integers:
-    """Return the trips of children in each category: the projection of estimates, moved to their profile if planned.
-
-    For the arguments, see :class:`RisenLevel` and
-    :func:`od_core.flows.projection.categories_onto_margins.project_to_margins`.
-    """
+    """Return the projection of estimates, moved to their profile if planned; see :func:`project_to_margins`."""
     weights, bits = whole_weights(variances, largest_variance), fraction_bits(plan)
     if plan.mechanism.segment_profile is not None:
         most = float(plan.mechanism.segment_profile)
@@ -486,12 +482,7 @@ def _fixed_point(plan: ReleasePlan, noisy: Integers) -> Integers:
 
 
 def _top_segments(plan: ReleasePlan, estimates: Integers, trips: Integers) -> Integers:
-    """Return the trips of the top node in each category, which sum to its trips; shape (nodes, categories).
-
-    Args:
-        estimates: Estimates of the node in each category, in fixed point; shape (categories,).
-        trips: Refined trips of the node; shape (nodes,), where the number of nodes is 1, or 0 if the node was dropped.
-    """
+    """Return the trips of the top node, or none, by category, from estimates in fixed point; (nodes, categories)."""
     bits, categories = fraction_bits(plan), len(estimates)
     lacking = (trips << bits) - estimates.sum()
     rounded = estimates + (lacking // categories)[:, np.newaxis] + ((1 << bits) >> 1) >> bits

@@ -162,12 +162,7 @@ class Replicates:
 
 @dataclass(frozen=True, eq=False)
 class _Fit:
-    """What a least-squares fit makes of the values of the leaves.
+    """What a least-squares fit makes of the values of the leaves."""
 
-    Attributes:
-        lacking: Fitted value of each parent of leaves minus the sum of the values of its leaves; shape (parents,).
-        moved: Multipliers m of the measured area totals (:mod:`od_core.flows.estimation.area_totals`) by side.
-    """
-
-    lacking: Reals
-    moved: tuple[Reals, Reals] | None = None
+    lacking: Reals  # fitted value of each parent of leaves minus the sum of the values of its leaves
+    moved: tuple[Reals, Reals] | None = None  # multipliers m of the measured area totals by side

@@ -166,10 +166,7 @@ class Deviations:
 
 @cache
 def _densities(half: int) -> Reals:
-    """Return the density of each component, up to a factor, at the points of the grid or, if ``half``, between them.
-
-    The shape is (points, components).
-    """
+    """Return the densities, up to a factor, on or (``half``) between points of the grid; shape (points, components)."""
     exact = Context(prec=40)
     rows = []
     for k in range((_HIGHEST - LOWEST) * STEPS + 1 - half):
@@ -416,12 +413,6 @@ class Rule:
 LEAST_SQUARES = Rule(learns=False)
 
 
-def estimated(plan: ReleasePlan, levels: Sequence[MeasuredLevel], areas: Sequence[Measurement]) -> list[Integers]:
-    """Return the trips of all nodes of each level by the rule of the plan; see :func:`shrink`."""
-    rule = Rule(u=plan.mechanism.leaf_dial) if plan.mechanism.shrinks else LEAST_SQUARES
-    return shrink(plan, levels, rule, areas=areas)
-
-
 def shrink(
     plan: ReleasePlan,
     levels: Sequence[MeasuredLevel],
@@ -523,10 +514,7 @@ def trips_by_rule(plan: ReleasePlan, given: Prediction, rule: Rule) -> list[Inte
 
 
 def _trips_of_children(plan: ReleasePlan, given: Prediction, k: int, rule: Rule, above: Integers) -> Integers:
-    """Return the trips of the children of each family of the level at position ``k``; shape (children,).
-
-    ``above`` has the trips of all nodes of the level above.
-    """
+    """Return the trips of the children of the level at position ``k``, given those of all nodes ``above``."""
     level, trips = given.families[k], np.zeros(len(given.families[k].noisy), dtype=np.int64)
     deviations = given.deviations.get(k)
     mixture = None if deviations is None or rule.u is None else deviations.mixture

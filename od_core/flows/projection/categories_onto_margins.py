@@ -319,10 +319,7 @@ def _ascend(values, row_sums, column_sums, bits):  # type: ignore[no-untyped-def
 
 @kernel
 def _threshold(x, total):  # type: ignore[no-untyped-def]  # compiled
-    """Return the smallest whole number t with sum max(x - t, 0) <= ``total``.
-
-    The search starts where the largest term is ``total``, so no sum exceeds that times the number of terms.
-    """
+    """Return the smallest whole number t with sum max(x - t, 0) <= ``total``, from where no sum can overflow."""
     count = np.uint64(len(x))
     high = x[0]
     for i in range(count):

@@ -260,10 +260,7 @@ def _project_chebyshev(noisy, totals, offsets, descending, projected):  # type: 
 
 @kernel
 def _project(noisy, first, last, children, low, high, noisy_sum, total, descending, projected):  # type: ignore[no-untyped-def]  # compiled
-    """Write the projected counts of the children of one parent, at least two, into ``projected``.
-
-    Their minimum is ``low``, their maximum ``high``. The module defines a, distance (t), excess (E) and total (c).
-    """
+    """Write the projected counts of two or more children, from ``low`` to ``high``, of one parent."""
     a = -((noisy_sum - total) // children)  # ceil((c - sum x) / b): floor division of the negative
     distance = max(abs(max(a, -low)), abs(max(a, -high)))  # z falls as x rises
     excess, capacity = -total, np.int64(0)

@@ -195,10 +195,7 @@ def _places(geography: Geography, level: int) -> Degrees:
 
 
 def _shapes(geography: Geography, depth: int, columns: _Columns) -> dict[str, Any]:
-    """Return the boundaries of the areas of all levels below the whole space, simplified and in steps of a grid.
-
-    Each point is given as its difference from the point before it, which may be of another ring, area or level.
-    """
+    """Return simplified boundaries of all levels; each point is a difference, in grid steps, from the one before."""
     levels = dissolved(geography)
     finest = next(filter(None, map(square_degrees, reversed(levels))))  # of the levels with boundaries
     step = finest**0.5 / _STEPS
@@ -221,10 +218,7 @@ def _shapes(geography: Geography, depth: int, columns: _Columns) -> dict[str, An
 
 
 def _fit(fit: FittedTree, depth: int, columns: _Columns) -> dict[str, Any]:
-    """Return the facts of a fitted tree for the page: its levels down to pairs of areas of the level ``depth``.
-
-    If that level was not measured, the next measured level replaces it, because it has the same nodes.
-    """
+    """Return the levels of a fitted tree down to pairs of areas of the level ``depth``, or the next measured one."""
     last = 2 * depth
     last_position, has_lower = _last_kept(fit.levels, last)
     levels: list[dict[str, Any]] = []
@@ -269,10 +263,7 @@ def _flows_at(tables: FlowTables, depth: int, columns: _Columns) -> dict[str, An
 
 
 def _selection(tables: FlowTables, depth: int, segment: str | None = None) -> dict[str, list[list[float]]] | None:
-    """Return which flows people read at each pair of levels down to ``depth``, by origin level and destination.
-
-    None if the intervals are not those of what was released above 0, or there are none.
-    """
+    """Return which flows people read, by origin and destination level; None without intervals of selected flows."""
     if not tables.has_reliability:
         return None
     levels = range(depth + 1)
@@ -282,10 +273,7 @@ def _selection(tables: FlowTables, depth: int, segment: str | None = None) -> di
 
 
 def _distances(tables: FlowTables, columns: _Columns) -> dict[str, Any]:
-    """Return the places of the zones, as unit vectors, and the ends of the bands of distance.
-
-    The ends are in kilometres and, because rounding could move a pair to another band, also as squares of chords.
-    """
+    """Return the places of zones as unit vectors, and the ends of bands in km and, exactly, as squares of chords."""
     zones = ZoneDistances.of(tables.tree)
     return {
         "edges": zones.edges,

@@ -186,10 +186,7 @@ def as_told(changed: pd.DataFrame) -> pd.DataFrame:
 
 
 def _change(old: Reals, new: Reals, deviations: float) -> tuple[Reals, Reals, Reals]:
-    """Return the change between two arrays of numbers with the ends of their intervals, and the ends of its interval.
-
-    These are NaN where one of the two has no interval. A number without one is taken as 0.
-    """
+    """Return changes, from 0 if absent, and the ends of their intervals, NaN if a side has none."""
     trips, down, up, reach_down = _distances(old)
     new_trips, new_down, new_up, new_reach_down = _distances(new)
     change = new_trips - trips
@@ -213,11 +210,7 @@ def _numbers(both: pd.DataFrame, which: str) -> Reals:
 
 
 def _distances(numbers: Reals) -> tuple[Reals, Reals, Reals, Reals]:
-    """Return flows, 0 if absent, and how far their intervals reach; shape (pairs,) each.
-
-    The distances are those to the lower and the upper bound, and that to the lower bound as if the interval were not
-    cut at 0: if the lower bound is 0, the larger of both.
-    """
+    """Return flows, 0 if absent, and their reach down, up, and down as if not cut at 0; shape (pairs,) each."""
     trips, lower, upper = numbers
     down, up = trips - lower, upper - trips
     reach_down = np.where(lower == 0, np.maximum(down, up), down)

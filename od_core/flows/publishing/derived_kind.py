@@ -435,10 +435,7 @@ ASSISTED = AssistedKind()
 
 
 def _differences(flows: AssistedFlows, *, intervals: bool) -> dict[str, Any]:
-    """Return how many flows between zones differ from the released ones, and those that differ most.
-
-    With ``intervals``, each has the interval of its measurements.
-    """
+    """Return how many flows differ from the released ones, and those that differ most, with or without intervals."""
     tree = flows.tree
     released, estimated = (
         pd.DataFrame({"origin": leaves.origin, "destination": leaves.destination, "trips": leaves.trips})

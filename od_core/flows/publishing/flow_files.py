@@ -70,10 +70,7 @@ def flow_files(release: ReleasedFlows, certificate: Certificate) -> list[BundleF
 
 
 def _formats(tables: FlowTables, certificate: Certificate) -> list[BundleFile]:
-    """Return the files with the flows of all trips in every format that the format of the bundle has.
-
-    The finest pair of levels is the first, because ``README.txt`` names the first table.
-    """
+    """Return the files with the flows of all trips; the finest pair is the first, because ``README.txt`` names it."""
     files, table = _pair_files(tables.pairs[::-1], tables.defined("pair_flows")), tables.defined("flows")
     if tables.format == 1:
         files = [BundleFile("flows.csv", "Flows at every pair of levels.", tables.write_csv, "csv", table)]
@@ -134,10 +131,7 @@ def _matrices(pair: LevelPair) -> BundleFile:
 
 
 def _maps(tables: FlowTables, certificate: Certificate) -> list[BundleFile]:
-    """Return the files for maps: none without coordinates, and tables for flowmap.gl only if each zone has one code.
-
-    flowmap.gl has one list of places, and two geographies may use a code for two places.
-    """
+    """Return the files for maps; those for flowmap.gl, which has one list of places, only if each zone has one code."""
     if not has_distances(tables.tree):
         return []
     lines, rows = DesireLines(tables, certificate), filled("rows/lines.sql", tables=tables, most=MOST_LINES)

@@ -334,12 +334,7 @@ def for_people(tree: FlowTree, flows: pa.Table) -> pa.Table:
 
 def largest(trips: NDArray[np.int64], most: int) -> NDArray[np.intp]:
     """Return the positions of the ``most`` largest numbers, largest first; equal numbers keep their order."""
-    places = np.arange(len(trips))
-    if len(trips) > most:
-        least = np.sort(trips)[-most]  # np.partition is slow if many numbers are equal
-        above = np.flatnonzero(trips > least)
-        places = np.sort(np.concatenate([above, np.flatnonzero(trips == least)[: most - len(above)]]))
-    return places[np.argsort(-trips[places], kind="stable")]
+    return np.argsort(-trips, kind="stable")[:most]
 
 
 def flows_table(release: Release) -> pa.Table:

@@ -191,24 +191,15 @@ _Rectangle = tuple[float, float, float, float]
 
 @dataclass(frozen=True)
 class _Frame:
-    """An equirectangular projection from degrees to positions on the picture, or in a box on it.
+    """An equirectangular projection from degrees to positions on the picture, or in a box on it."""
 
-    Attributes:
-        west, north: longitude and latitude, in degrees, of the upper left corner of the area that the places cover.
-            Longitudes are counted eastwards from ``west`` and may exceed 180.
-        shrink: length of a degree of longitude, as a fraction of the length of a degree of latitude.
-        scale: length of a degree of latitude, in units of the picture.
-        left, top: position of that corner on the picture.
-        box: what is seen of the projection.
-    """
-
-    west: float
-    north: float
-    shrink: float
-    scale: float
-    left: float
+    west: float  # longitude of the upper left corner of the area of the places; others are counted eastwards from it
+    north: float  # latitude of that corner
+    shrink: float  # length of a degree of longitude, as a fraction of the length of a degree of latitude
+    scale: float  # length of a degree of latitude, in units of the picture
+    left: float  # position of that corner on the picture
     top: float
-    box: _Rectangle
+    box: _Rectangle  # what is seen of the projection
 
     @classmethod
     def around(cls, degrees: Degrees, box: _Rectangle | None = None) -> _Frame:
@@ -251,17 +242,11 @@ class _Frame:
 
 @dataclass(frozen=True)
 class _Map:
-    """The frames of a map: that of most trips, and boxes for groups of places far away.
+    """The frames of a map: that of most trips, and boxes for groups of places far away."""
 
-    Attributes:
-        frames: the frames, the main one first.
-        ends: unit vectors of the ends of the lines; shape (ends, 3).
-        frame_of_end: number of the frame of each end; shape (ends,).
-    """
-
-    frames: Sequence[_Frame]
-    ends: NDArray[np.float64]
-    frame_of_end: NDArray[np.int64]
+    frames: Sequence[_Frame]  # the main one first
+    ends: NDArray[np.float64]  # unit vectors of the ends of the lines; shape (ends, 3)
+    frame_of_end: NDArray[np.int64]  # number of the frame of each end; shape (ends,)
 
     @classmethod
     def of(cls, degrees: Degrees, trips: NDArray[np.int64], outlines: Sequence[Degrees]) -> _Map:

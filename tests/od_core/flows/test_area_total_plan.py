@@ -175,13 +175,6 @@ def test_where_nodes_may_be_dropped_a_total_is_promised_by_the_better_of_two_est
         assert both.area_total_variance(step) == better.area_total_variance(step)
 
 
-@pytest.mark.parametrize(("order", "side"), [("destination", 0), ("origin", 1)])
-def test_with_one_level_of_zones_the_tree_measures_the_other_side(order, side):
-    plan = plan_of(FLAT, tree=order, area_totals="1/10")
-    (step,) = plan.area_total_steps
-    assert (step.side, step.level, step.rho) == (side, 3, Fraction(1, 10))
-
-
 # Sensitivity
 
 

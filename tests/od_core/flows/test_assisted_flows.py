@@ -121,7 +121,7 @@ def test_a_release_with_breakdowns_is_estimated_without_them() -> None:
     levels = found.tree.origin.levels[-1], found.tree.destination.levels[-1]
     with pytest.raises(OdError, match="OD-SEGMENT-UNKNOWN"):
         found.flows_at(*levels, segment=name)
-    with pytest.raises(OdError, match="OD-SEGMENT-UNKNOWN: model-assisted estimates have no breakdown"):
+    with pytest.raises(OdError, match="OD-SEGMENT-UNKNOWN: there is no breakdown"):
         found.segment_intervals(name)
 
 

@@ -189,16 +189,6 @@ def test_only_whole_names_of_columns_are_those_of_counts() -> None:
     assert shown.column_names == ["area", "area name", "trips_by_origin", "original", "count", "lower"]
 
 
-def test_values_are_counted_as_weights() -> None:
-    """Sums of money by product: each record counts its value, rounded, and at most the bound that the noise is for."""
-    sold = pd.DataFrame({"area": ["A001", "A001", "J001"], "price": [12.4, 99.0, 3.0]})
-    unit = PrivacyUnit("trip", "unbounded", max_weight=50)
-    options: dict[str, Any] = {"unit": unit, "budget": Budget(1, "1e-8"), "columns": {"weight": "price"}}
-    released = release_counts(sold, HIERARCHY, noise=no_noise(), **options)
-    assert released.counts.to_dict("list") == {"area": ["A001", "J001"], "count": [62, 3]}
-    assert {step.sensitivity_squared for step in released.plan.steps} == {50**2}
-
-
 @pytest.mark.parametrize(("unit", "changed"), [(TRIP, 2), (ADDED, 1)])
 def test_no_neighbour_changes_a_level_by_more_than_its_sensitivity(unit: PrivacyUnit, changed: int) -> None:
     """All tables of two records, and all that have another one in place of one, or one more: some attain it."""

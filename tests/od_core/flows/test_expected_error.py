@@ -142,17 +142,6 @@ def discrete_gaussian(variance: float, reach: int):
     return values, weights / weights.sum()
 
 
-@pytest.mark.parametrize("siblings", range(1, 10))
-def test_the_shift_of_siblings_far_apart_is_as_uneven_as_said(siblings, monkeypatch):
-    """IntOpt itself for everything that such siblings may lack."""
-    truth = 1000 * np.arange(1, siblings + 1)
-    for lacking in range(-60, 61):
-        shifted = project_children(truth, np.array([truth.sum() + lacking]), np.array([0, siblings])) - truth
-        monkeypatch.setattr(accuracy, "NORMAL_VALUES", np.array([float(lacking)]))
-        [error] = accuracy._shift_error(np.array([float(siblings)]), np.ones(1))
-        assert error == pytest.approx(np.mean((shifted - lacking / siblings) ** 2), abs=1e-9)
-
-
 @pytest.mark.parametrize(("siblings", "sigma", "reach"), [(2, 0.6, 4), (2, 2, 12), (3, 0.6, 4), (3, 2, 11), (4, 1, 5)])
 def test_errors_of_one_family_are_those_of_all_possible_noises(siblings, sigma, reach):
     """Every vector of noise with its probability, below a known parent; siblings far apart, and equal ones."""

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from od_core import Budget, Geography, OdError, PrivacyUnit, Release, release_flows, sum_releases
+from od_core import Budget, Geography, OdError, PrivacyUnit, Release, release_flows
 from od_core.flows.estimation.fitted_tree import Estimates
 from od_core.flows.estimation.intervals import ratio_bounds
 from od_core.flows.indicators import indicators
@@ -211,20 +211,6 @@ def test_a_side_whose_totals_were_measured_is_not_marked(side, order, name):
     assert (found[f"{name}_likely"] == "").all()
 
 
-def test_the_unbiased_totals_of_a_sum_are_those_of_its_releases_together():
-    """It is marked unless all of its releases measured the totals."""
-    plain, measured = (
-        [one_large("origin", "destination", k, **changes) for k in range(3)]
-        for changes in ({}, {"area_totals": "1/10"})
-    )
-    for releases, is_marked in ((plain, True), ([*plain, measured[0]], True), (measured, False)):
-        whole, parts = indicators(sum_releases(releases)), map(indicators, releases)
-        assert whole["outflow_unbiased"].to_numpy() == pytest.approx(
-            sum(part["outflow_unbiased"].to_numpy() for part in parts), abs=0.5 * len(releases) + 0.5
-        )
-        assert (whole["outflow_likely"][0] == "higher") == is_marked
-
-
 @given(random=RANDOMS)
 def test_weighted_sums_are_those_of_linear_algebra(random: Random):
     """Of the trips that begin in each area, where no node was dropped."""
@@ -291,19 +277,3 @@ def test_the_mean_distance_of_very_many_trips_is_that_of_one():
         noise=no_noise(),
     )
     assert indicators(released).set_index("area").loc["a", "mean_distance"] == pytest.approx(10_007.5, abs=1)
-
-
-def test_an_area_from_which_nothing_begins_has_no_share():
-    geography = Geography.from_frame(pd.DataFrame({"zone": ["a", "b"]}), ["zone"])
-    released = release_flows(
-        pd.DataFrame({"origin": ["a"], "destination": ["b"], "trips": [7]}),
-        geography,
-        unit=PrivacyUnit("trip"),
-        budget=Budget(rho=1, delta=1e-8),
-        fault_threshold=0,
-        noise=no_noise(),
-    )
-    table = indicators(released).set_index("area")
-    assert np.isnan(table.loc["b", "self_containment"])
-    assert table.loc["b", list(NUMBERS)].tolist() == [0, 7, 0, 7]
-    assert table.loc["b", ["self_containment_lower", "self_containment_upper"]].tolist() == [0, 1]

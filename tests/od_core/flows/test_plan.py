@@ -14,7 +14,6 @@ from od_core import Budget, Geography, InfTDA, OdError, PrivacyUnit, plan_releas
 from od_core.flows.mechanisms import InfTDARefined
 from od_core.privacy.accounting import epsilon_bun_steinke, epsilon_tight
 from od_core.privacy.neighbours import DEFAULT_ACCEPTANCE, NO_FAULTS, Acceptance, sensitivity_squared
-from tests.od_core.mutants import forget_that_a_record_may_leave
 from tests.od_core.oracles.inftda import Tree
 from tests.od_core.strategies import TREES, geography_of, zone_lists
 
@@ -79,23 +78,7 @@ def test_the_plan_spends_the_budget_exactly(zones, unit, order, promise, accepta
         assert convert(plan.spent.rho, plan.spent.delta) <= Fraction(promise["epsilon"])
 
 
-@pytest.mark.parametrize("order", TREES)
-def test_published_variances_of_the_uniform_split(order):
-    """One trip: sigma^2 = T / rho under substitution; of T + 1 levels (T + 1) Delta^2 / (2 rho), where n is noised."""
-    rho = Fraction(3, 100)
-    bounded, unbounded, leaving = (
-        plan_release(
-            SMALL, unit=unit, budget=Budget(rho=rho, delta=1e-8, shares="uniform"), tree=order, acceptance=acceptance
-        )
-        for unit, acceptance in ((UNITS[0], NO_FAULTS), (UNITS[1], NO_FAULTS), (UNITS[0], DEFAULT_ACCEPTANCE))
-    )
-    assert [step.variance for step in bounded.steps] == [Fraction(4) / rho] * 4
-    assert [step.variance for step in unbounded.steps] == [Fraction(5) / (2 * rho)] * 5
-    assert [step.variance for step in leaving.steps] == [Fraction(5) / (2 * rho)] + [Fraction(5) / rho] * 4
-    assert [plan.publishes_total for plan in (bounded, unbounded, leaving)] == [True, False, False]
-
-
-def measures_a_total_that_may_change() -> None:
+def test_the_total_is_measured_where_a_record_may_leave():
     """Where a record may leave, by zone or category, and only there, the root is measured."""
     unknown = Geography.from_frame(pd.DataFrame({"zone": ["a", "b", "?"]}), ["zone"], unknown="?")
     listed = Geography.from_frame(pd.DataFrame({"zone": ["a", "b"]}), ["zone"])
@@ -116,26 +99,6 @@ def measures_a_total_that_may_change() -> None:
         )
         assert plan.publishes_total is publishes
         assert (plan.steps[0].level == 0) is not publishes
-
-
-@pytest.mark.parametrize("other", ["other", None])
-def test_the_total_is_measured_where_a_record_may_leave_because_of_its_category(other):
-    """Without a category for unlisted records, a record may be replaced by one that is not counted."""
-    zones = Geography.from_frame(pd.DataFrame({"zone": ["a", "b", "?"]}), ["zone"], unknown="?")
-    modes = {"segments": {"mode": ["car", "other"]}, "segment_unknown": {"mode": other} if other else None}
-    given = {"unit": UNITS[0], "budget": Budget(rho=1, delta=1e-8), **modes}
-    assert plan_release(zones, **given).publishes_total is (other is not None)
-    assert plan_release(zones, acceptance=Acceptance(Fraction(0)), **given).publishes_total
-
-
-def test_the_total_is_measured_where_a_record_may_leave():
-    measures_a_total_that_may_change()
-
-
-def test_a_relation_that_forgets_that_a_record_may_leave_is_found(monkeypatch):
-    forget_that_a_record_may_leave(monkeypatch)
-    with pytest.raises(AssertionError):
-        measures_a_total_that_may_change()
 
 
 @pytest.mark.parametrize("mechanism", ["inftda", "inftda_refined", "vanilla_gauss", "stability_histogram"])

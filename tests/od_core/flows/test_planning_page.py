@@ -96,14 +96,6 @@ def test_a_year_of_a_user_has_its_periods_and_both_bounds(relation):
     assert {rule["rho"] is None for rules in facts["rules"] for one in rules[2:] for rule in one} == {True}
 
 
-@pytest.mark.parametrize("kind", ["trip", "user", "user_period"])
-def test_other_units_know_no_year(kind):
-    unit = PrivacyUnit(kind) if kind == "trip" else PrivacyUnit(kind, column="person", max_trips=3)
-    facts = planning_facts(planned(unit=unit), "flows")
-    assert facts["year"] is None
-    assert "{yearly}" not in json.dumps(facts)
-
-
 @pytest.mark.parametrize("tree", ["destination", "origin"])
 def test_the_largest_nodes_of_a_level_suffice_for_any_bounds(monkeypatch, tree):
     """Compared with all nodes of the level, whose sizes are the leaf pairs that are counted below each."""

@@ -34,20 +34,6 @@ def test_deviations_are_the_quantile_of_the_share_that_was_published(public, pub
     assert found >= selected_deviations(min(published + 1, public), public)
 
 
-@given(
-    st.lists(st.tuples(st.floats(-1e6, 1e6), st.floats(0, 1e8)), min_size=1),
-    st.lists(st.integers(1, 1000), min_size=2, max_size=2),
-)
-def test_lower_ends_move_towards_0_the_fewer_are_published(cells, published):
-    estimate, variance = np.array(cells).T
-    ends = [LowerEnds(selected_deviations(count, 1000)) for count in sorted(published)]
-    few, many = (lower_bound(estimate, variance, own) for own in ends)
-    assert (few <= many).all()
-    assert (many <= lower_bound(estimate, variance)).all()
-    far = estimate >= 5 * np.sqrt(variance)
-    assert (few[far] == lower_bound(estimate, variance)[far]).all()
-
-
 def test_the_lower_end_is_that_of_the_definition():
     """An estimate of 30 with a standard deviation of 10, where 20 of 1,000 are published: 30 - 3.09 * 10 - 1/4."""
     assert selected_deviations(20, 1000) == pytest.approx(3.0902, abs=1e-4)

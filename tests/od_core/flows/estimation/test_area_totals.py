@@ -16,12 +16,9 @@ from hypothesis import strategies as st
 from od_core import OdError, ReleasePlan
 from od_core.flows.estimation.area_totals import with_area_totals
 from od_core.flows.estimation.least_squares import fit, measured_levels
-from od_core.flows.estimation.levels import Measurement, published_root
-from od_core.flows.estimation.refinement import refine
 from od_core.flows.mechanisms import KEEP_ALL_CAP, InfTDARefined
 from od_core.flows.release import run_plan
-from od_core.ledger.measurements import MemoryMeasurements, NoisyVector
-from od_core.records.counting import count_trips
+from od_core.ledger.measurements import MemoryMeasurements
 from tests.od_core.doubles import ListedNoise, SeededNoise, no_noise
 from tests.od_core.flows.estimation.test_empirical_bayes import (
     GRID,
@@ -31,10 +28,9 @@ from tests.od_core.flows.estimation.test_empirical_bayes import (
     counts_of,
     grid_world,
     plan_of_world,
-    table,
 )
 from tests.od_core.oracles.intervals import Case, Dense, around, case_of
-from tests.od_core.strategies import TREES, text, worlds
+from tests.od_core.strategies import TREES, worlds
 
 # The fit
 
@@ -254,24 +250,3 @@ def test_totals_have_at_most_the_error_of_their_noise(estimator):
     noise = float(plan_of(world).area_total_steps[0].variance) ** 0.5
     assert found["1/10"].max() < 1.1 * noise
     assert found["1/10"][0] < 0.6 * found[None][0]
-
-
-@pytest.mark.parametrize("estimator", ESTIMATORS[:3], ids=NAMES[:3])
-@pytest.mark.parametrize("cap", [0, KEEP_ALL_CAP], ids=["dropped", "kept"])
-def test_segments_sum_to_totals_that_use_area_totals(estimator, cap):
-    """The totals of leaves are those of area totals, and the segments sum to them."""
-    random = np.random.default_rng(2)
-    frame = GRID.frame.loc[lambda rows: rows.index.repeat(np.minimum(rows["trips"], 5)), ["origin", "destination"]]
-    frame = frame.assign(mode=text(random.choice(["car", "bus"], len(frame))))
-    plan = plan_of(GRID, segments={"mode": ["car", "bus"]}, cap=cap, **estimator)
-    counts = count_trips(frame, plan.tree, breakdowns=plan.segments.breakdowns)
-    release = run_plan(plan, counts, SeededNoise(3), MemoryMeasurements())
-    assert np.all(release.segments["mode"] >= 0)
-    assert release.segments["mode"].sum(axis=1).tolist() == release.leaves.trips.tolist()
-    assert release.leaves.trips.sum() == len(frame)
-    without = [m for m in release.measured if m.step not in plan.area_total_steps]
-    changed = [
-        Measurement(m.step, None, NoisyVector.in_memory([m.noisy.values()[::-1]])) for m in release.measured[-2:]
-    ]
-    (*_, leaves), _ = refine(plan, published_root(plan, counts.total), [*without, *changed])
-    assert table(leaves) != table(release.leaves)

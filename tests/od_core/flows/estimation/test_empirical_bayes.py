@@ -17,11 +17,7 @@ from scipy.stats import norm
 from od_core import Budget, OdError, PrivacyUnit, plan_release
 from od_core.flows.estimation import empirical_bayes
 from od_core.flows.estimation import families as of_levels
-from od_core.flows.estimation.empirical_bayes import (
-    GridNoise,
-    _maximised,
-    _moments,
-)
+from od_core.flows.estimation.empirical_bayes import GridNoise, _maximised, _moments
 from od_core.flows.estimation.families import bins
 from od_core.flows.estimation.levels import published_root
 from od_core.flows.estimation.refinement import refine
@@ -216,18 +212,6 @@ def test_values_beyond_the_limit_are_refused():
 
 
 # The options
-
-
-def test_the_options_are_read_back_from_text_and_tell_plans_apart():
-    usual, two = InfTDARefined(leaves="empirical_bayes"), InfTDARefined(leaves="empirical_bayes", u="2.0")
-    assert usual.options == {"order": "ascending", "keep_all_cap": "5000000", "leaves": "empirical_bayes", "u": "3/2"}
-    assert InfTDARefined(**usual.options) == usual == InfTDARefined(leaves="empirical_bayes", u=1.5)
-    assert InfTDARefined(**two.options) == two != usual
-    assert two.leaf_dial == 2
-    assert InfTDARefined(u=2).options == InfTDARefined().options == {"order": "ascending", "keep_all_cap": "5000000"}
-    assert InfTDARefined(u=2).leaf_dial is None
-    assert plan_of(GRID).digest != plan_of(GRID, u=2).digest
-    assert plan_of(GRID, u="1.5").digest == plan_of(GRID).digest
 
 
 @pytest.mark.parametrize("u", [0, "0.0999", 101, -1, "nan", "inf", "x", None, "1/0", True + 100])

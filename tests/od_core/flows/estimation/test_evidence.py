@@ -16,7 +16,6 @@ from od_core.flows.estimation import held_out
 from od_core.flows.estimation.held_out import (
     LEAST_SQUARES,
     RULES,
-    Choice,
     Evidence,
     _halves,
     _Losses,
@@ -85,16 +84,6 @@ def test_what_is_not_known_counts_as_no_evidence():
     one.errors[:] = 0
     one.increase[:, :, 0], one.increase[0, :, 2], one.increase[1, :, 2] = 0, 7, math.inf
     assert not Evidence.of(one).sums[:, [0, 3, 5]].any()
-
-
-def test_evidence_is_stated_and_read_back():
-    evidence = Evidence.of(losses({STRONG: 0.05, WEAK: -0.01}, harm={STRONG: 1.25}))
-    stated = Choice(STRONG, evidence + evidence, "s/2001-01/r1").facts()
-    assert stated["estimation"] == {"rule": "mixture", "u": "3/2"}
-    assert [Rule.from_facts(one) for one in stated["evidence"]["rules"]] == list(RULES)
-    read = Evidence.from_facts(stated["evidence"])
-    assert read.releases == 2
-    assert np.array_equal(read.sums, 2 * evidence.sums)
 
 
 def test_old_releases_count_less_so_that_a_series_can_change():

@@ -67,9 +67,3 @@ def test_a_level_learns_from_a_table_that_says_nothing_only_by_chance() -> None:
     assert learnt[0] <= 26
     assert 20 < learnt[1] < 110
     assert learnt[2] == 400
-
-
-def test_a_level_without_trips_stays_as_it_is() -> None:
-    nothing = level(np.zeros((3, CHILDREN)), np.ones((3, CHILDREN)))
-    p = np.full(3 * CHILDREN, 1 / CHILDREN)
-    assert np.array_equal(blended_shares(nothing, p, np.ones(3 * CHILDREN), 1.0, least=2.0), p)

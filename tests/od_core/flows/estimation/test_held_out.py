@@ -13,10 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from od_core.flows.estimation import families, held_out
-from od_core.flows.estimation.empirical_bayes import GridNoise, maximised
+from od_core.flows.estimation.empirical_bayes import GridNoise
 from od_core.flows.estimation.families import families_of
 from od_core.flows.estimation.held_out import (
-    _EDGES,
     LEAST_SQUARES,
     RULES,
     _expect,
@@ -27,7 +26,6 @@ from od_core.flows.estimation.held_out import (
     _losses,
     _places,
     chosen_rule,
-    normal_quantiles,
 )
 from od_core.flows.estimation.least_squares import fit, least_squares
 from od_core.flows.estimation.shrinkage import Prediction, Rule, predicted, shrink, trips_by_rule
@@ -107,13 +105,6 @@ def test_the_halves_are_independent_measurements_of_twice_the_variance_whose_mea
     assert first.var() == pytest.approx(1, abs=0.04)
 
 
-def test_the_public_noise_is_normal_and_rounded():
-    assert len(normal_quantiles()) == 65536
-    assert np.array_equal(normal_quantiles(), -normal_quantiles()[::-1])
-    assert np.array_equal(normal_quantiles() * 1024, np.rint(normal_quantiles() * 1024))
-    assert normal_quantiles().var() == pytest.approx(1, abs=1e-3)
-
-
 # The errors
 
 
@@ -146,21 +137,6 @@ def test_errors_are_interpolated_between_points_and_taken_from_the_measurement_b
     assert false == pytest.approx([(0.25 + 0.25) / 3, (0.5 + 0.25 + 0.25) / 4])
 
 
-@given(
-    cells=st.lists(
-        st.tuples(st.integers(-60, 60), st.integers(0, 40), st.integers(0, 40)).map(list), min_size=1, max_size=60
-    ),
-    step=st.integers(1, 5),
-    low=st.integers(-9, -1),
-)
-def test_cells_are_placed_by_their_sizes_in_both_tables_and_their_measurement(cells, step, low):
-    y, base, table = np.array(cells).T
-    codes, points = _places(SimpleNamespace(sigma=7.0, step=step, low=low), y.astype(float), base, table)
-    for (own, b, t), code, point in zip(cells, codes, points, strict=True):
-        assert code == 5 * sum(b > 7 * edge for edge in _EDGES) + sum(t > 7 * edge for edge in _EDGES)
-        assert point == max((own + step // 2) // step - low, 0)
-
-
 @pytest.mark.parametrize("world", [EVEN, SMOOTH], ids=["even", "smooth"])
 def test_estimated_errors_are_near_the_true_ones(world):
     """Of least squares and of a rule, both made from one half and scored with the other: within a fifth of the truth.
@@ -176,45 +152,6 @@ def test_estimated_errors_are_near_the_true_ones(world):
     for table, error in zip(tables, errors, strict=True):
         assert error == pytest.approx(np.abs(table - truth).sum(), rel=0.2)
     assert all(0 <= share <= 1 for share in false)
-
-
-@pytest.mark.parametrize(("large", "expected"), [(3, [703]), (299, [999]), (300, [700, 300])])
-def test_a_distribution_is_estimated_from_at_least_300_leaves(large, expected, monkeypatch):
-    """Leaves of few trips and of many in both tables; too few of a kind share a group with their neighbours."""
-    groups = []
-
-    def counted(noise, counts, start, iterations):
-        groups.append(int(counts.sum()))
-        return maximised(noise, counts, start, iterations)
-
-    monkeypatch.setattr(held_out, "maximised", counted)
-    noise = GridNoise.of(Fraction(100))
-    table = np.repeat([0, 90], [700, large])
-    errors, _ = _losses(noise, table.astype(float), (table, table))
-    assert groups == [700 + large, *expected]
-    assert errors[0] == errors[1]
-
-
-def test_the_increase_of_the_squared_error_is_estimated_without_bias_and_with_its_variance():
-    """By 4,000 draws of normal noise: a mean or a variance is this far off with a probability below 1e-6."""
-    random, variance, draws = np.random.default_rng(7), 900.0, 4_000
-    base = random.integers(0, 200, 500)
-    table = base + np.where(np.arange(500) < 100, random.integers(20, 60, 500), random.integers(-3, 4, 500))
-    true = base + random.integers(-30, 30, 500)
-    expected = int((np.square(table - true) - np.square(base - true))[:100].sum())
-    found = []
-    for _ in range(draws):
-        noisy = true + np.rint(random.normal(0, math.sqrt(variance), 500))
-        increase, spread = _increase(SimpleNamespace(noisy=noisy, noise=variance), base, table)
-        assert spread == 4 * variance * int(np.square(table - base)[:100].sum())
-        found.append(increase)
-    assert np.mean(found) == pytest.approx(expected, abs=5 * math.sqrt(spread / draws))
-    assert np.var(found) == pytest.approx(spread, rel=5 * math.sqrt(2 / draws))
-
-
-def test_equal_tables_have_no_increase_even_where_nothing_was_measured():
-    table = np.arange(200)
-    assert _increase(SimpleNamespace(noisy=np.zeros(200), noise=math.inf), table, table) == (0, 0)
 
 
 # The choice

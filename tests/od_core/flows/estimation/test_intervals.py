@@ -20,7 +20,7 @@ from od_core.flows.estimation import fitted_tree, intervals
 from od_core.flows.interval_ends import lower_bound, upper_bound
 from od_core.flows.mechanisms import MECHANISMS, InfTDARefined
 from od_core.publication import columns
-from tests.od_core.doubles import ListedNoise, SeededLaplace, SeededNoise, no_noise
+from tests.od_core.doubles import ListedNoise, SeededLaplace, no_noise
 from tests.od_core.oracles.intervals import DROPPING, KEEPING, Case, case_of, made, meets, within
 from tests.statistical.laws import probabilities
 
@@ -246,46 +246,7 @@ def test_intervals_are_no_wider_than_they_must_be():
 
 # -- edges -----------------------------------------------------------------------------------------------------------
 
-ONE = [("A", "a")]
 FEW = [("A", "a"), ("A", "b"), ("B", "c")]
-
-
-@pytest.mark.representatives
-@pytest.mark.parametrize("mechanism", ["inftda_refined", "inftda", "tda_l2", "tda_linf", "vanilla_gauss"])
-@pytest.mark.parametrize("zones", [ONE, FEW], ids=["one zone", "three zones"])
-@pytest.mark.parametrize("trips", [0, 7, 10**12])
-def test_nothing_everything_and_one_zone(mechanism, zones, trips):
-    """All trips in one cell; for every unit, and each with every order and budget."""
-    truth = np.zeros((len(zones), len(zones)), dtype=np.int64)
-    truth[-1, 0] = trips
-    if mechanism == "tda_linf" and trips > 10**6:
-        pytest.skip("refused: too large for its solver")
-    units = [
-        PrivacyUnit("trip"),
-        PrivacyUnit("trip", "unbounded"),
-        PrivacyUnit("user", "unbounded", column="user", max_trips=4),
-    ]
-    for number, unit in enumerate(units):
-        order, epsilon = [("destination", "0.01"), ("origin", 30)][(number + trips) % 2]
-        case = made(
-            zones,
-            zones,
-            truth,
-            mechanism=MECHANISMS[mechanism](),
-            unit=unit,
-            budget=Budget(epsilon=epsilon, delta=1e-8),
-            order=order,
-            noise=SeededNoise(7),
-        )
-        for levels in product(["all", "level_1", "level_2"], repeat=2):
-            table = case.release.flows_at(*levels, interval=True)
-            assert ((table["lower"] <= table["trips"]) & (table["trips"] <= table["upper"])).all()
-            case.release.zero_bound(*levels)
-        if case.release.plan.publishes_total:
-            assert case.release.trips_between("all", ["all"], "all", ["all"]) == (trips, trips, trips)
-            assert case.release.trips_between("level_1", ["A", *("B" * (zones is FEW))], "all", ["all"])[0] == trips
-            if trips == 0 and mechanism != "inftda_refined":
-                assert case.release.zero_bound("level_2", "level_2") == 0
 
 
 def test_a_large_public_total_stays_the_only_number():

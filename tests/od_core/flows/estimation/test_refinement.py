@@ -21,7 +21,6 @@ from od_core.flows.mechanisms import KEEP_ALL_CAP, InfTDARefined
 from od_core.flows.plan import ReleasePlan
 from od_core.flows.projection.onto_parents import ORDERS
 from od_core.flows.release import Release, run_plan
-from od_core.geography import flow_tree
 from od_core.geography.flow_tree import Nodes, Pairs
 from od_core.ledger.measurements import MemoryMeasurements, NoisyVector
 from od_core.privacy.neighbours import NO_FAULTS
@@ -272,16 +271,6 @@ def test_measurements_of_the_wrong_length_are_refused(level, change):
     noisy[level] = (noisy[level] + [1])[: len(noisy[level]) + change]
     with pytest.raises(OdError, match=r"OD-MEASUREMENT-LENGTH.*the level stays charged"):
         refined_by_hand(one_level(UNITS[1], "ab", "def"), None, [[0, 2]], noisy)
-
-
-@given(random=RANDOMS, size=st.sampled_from([1, 7]))
-def test_the_size_of_the_pieces_changes_nothing(random, size):
-    case = case_of(random)
-    whole = case.released()[1]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(flow_tree, "CHILDREN_AT_ONCE", size)
-        cut = case.released()[1]
-    assert [rows(nodes) for nodes in cut] == [rows(nodes) for nodes in whole]
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,6 @@ The oracle has its own estimates (``conditional``: the solution of normal equati
 
 from __future__ import annotations
 
-from fractions import Fraction
-
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -125,12 +123,6 @@ def planned(**options) -> ReleasePlan:
         segments=segments,
         bands=bands,
     )
-
-
-def test_the_option_is_in_the_plan_only_if_it_is_chosen():
-    assert planned(segment_profile="1.5").mechanism.options["segment_profile"] == "3/2"
-    assert planned(segment_profile=Fraction(3, 2)).mechanism == planned(segment_profile="1.5").mechanism
-    assert "segment_profile" not in planned().mechanism.options
 
 
 @pytest.mark.parametrize(

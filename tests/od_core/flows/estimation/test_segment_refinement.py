@@ -12,24 +12,20 @@ from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
-from od_core import Budget, plan_release
 from od_core.flows.estimation import intervals
 from od_core.flows.estimation.least_squares import least_squares
 from od_core.flows.estimation.levels import combined_totals, published_root
-from od_core.flows.estimation.refinement import fraction_bits, refine
+from od_core.flows.estimation.refinement import refine
 from od_core.flows.estimation.shrinkage import Rule, shrink
 from od_core.flows.release import run_plan
-from od_core.flows.step import CombinedTotals
 from od_core.geography import flow_tree
 from od_core.ledger.measurements import MemoryMeasurements
-from od_core.privacy.neighbours import NO_FAULTS
-from od_core.records.counting import count_trips
 from tests.od_core.doubles import SeededNoise, no_noise
 from tests.od_core.oracles.intervals import within
-from tests.od_core.oracles.segments import DROPPING, KEEPING, ROOT, SegmentCase, cells_of, frame_of, segment_case
+from tests.od_core.oracles.segments import DROPPING, KEEPING, ROOT, SegmentCase, cells_of, segment_case
 
 RANDOMS = st.randoms(use_true_random=True)
 MECHANISMS = pytest.mark.parametrize("mechanism", [KEEPING, DROPPING], ids=["all kept", "some dropped"])
@@ -151,46 +147,6 @@ def test_totals_are_those_that_are_shrunk_from_the_combined_measurements(mechani
                 for each in (case, plain)
             )
             assert all(map(np.array_equal, *same))
-
-
-def without_segments(case: SegmentCase, noise, **changes):
-    """The release without segments at the noise that the totals have with them."""
-    spent = sum(step.rho for step in case.plan.steps if not step.by_segment)
-    plan = plan_release(
-        case.tree.origin,
-        destination_geography=case.tree.destination,
-        unit=case.plan.unit,
-        budget=Budget(rho=spent, delta=1e-8, shares=case.plan.budget.shares),
-        mechanism=case.plan.mechanism,
-        tree=case.tree.order,
-        acceptance=NO_FAULTS,
-    )
-    counts = count_trips(frame_of(case.truth, case.segments).drop(columns=list(case.segments)), plan.tree)
-    return run_plan(plan, counts, noise, MemoryMeasurements())
-
-
-def assert_same_totals(release, other) -> None:
-    for column in ("origin", "destination", "trips"):
-        assert getattr(release.leaves, column).tobytes() == getattr(other.leaves, column).tobytes()
-
-
-@pytest.mark.representatives("some dropped")
-@MECHANISMS
-@given(random=RANDOMS)
-def test_totals_that_are_measured_alone_are_todays_byte_for_byte(mechanism, random: Random):
-    """Where sums of segments have the weight 0, from the same draws, and are computed with as many fractional bits."""
-    noise = SeededNoise(random.randrange(2**32))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            CombinedTotals,
-            "of",
-            classmethod(lambda cls, total, _: cls(total.level, (1, *[0] * len(_)), total.variance)),
-        )
-        case = segment_case(random, mechanism, noise=noise)
-        alone = without_segments(case, noise)
-        assume(fraction_bits(alone.plan) == fraction_bits(case.release.plan))
-        assert [step.variance for step in alone.plan.steps] == [total.variance for total in case.plan.totals]
-        assert_same_totals(case.release, alone)
 
 
 # -- no noise ----------------------------------------------------------------------------------------------------------

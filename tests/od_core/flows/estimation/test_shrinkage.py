@@ -23,14 +23,7 @@ from od_core.flows.release import run_plan
 from od_core.geography.flow_tree import Nodes
 from od_core.ledger.measurements import MemoryMeasurements
 from tests.od_core.doubles import SeededNoise, no_noise
-from tests.od_core.flows.estimation.test_empirical_bayes import (
-    GRID,
-    counts_of,
-    dense,
-    lumped,
-    plan_of_world,
-    table,
-)
+from tests.od_core.flows.estimation.test_empirical_bayes import GRID, counts_of, dense, lumped, plan_of_world
 from tests.od_core.strategies import World
 
 
@@ -86,15 +79,6 @@ def test_an_earlier_table_lowers_the_error_and_one_that_says_nothing_costs_littl
     assert same >= 10
     assert learned < 0.98 * without
     assert misled < 1.01 * without
-
-
-def test_an_empty_earlier_table_is_none():
-    plan = plan_of(GRAVITY)
-    counts = counts_of(plan, GRAVITY)
-    release = run_plan(plan, counts, SeededNoise(1), MemoryMeasurements())
-    fitted = least_squares(plan, counts.total, release.measured)
-    nothing = Nodes(plan.tree.depth, *(np.empty(0, np.int32),) * 2, np.empty(0, np.int64))
-    assert table(leaves_of(plan, fitted, nothing)) == table(leaves_of(plan, fitted, None))
 
 
 # Against plain NumPy

@@ -70,27 +70,6 @@ def test_the_same_noise_gives_the_release_of_the_reference(world, order, neighbo
         assert rows(nodes) == rows(world.nodes(tree, level, list(positive), list(positive.values())))
 
 
-@given(**GIVEN, values=noises(reach=60))
-def test_invariants_of_every_release(world, order, neighbours, values):
-    """Integers of at least 1 in tree order; children sum to parents, all to n; every public child is measured."""
-    noise = ListedNoise(values)
-    release = released(world, noise, order, neighbours)
-    tree, reference = world.trees(order)
-    n = sum(world.flows.values())
-    total = n if neighbours == "bounded" else max(0, n + noise.at(0, 0))
-    levels = [world.areas_of(tree, nodes) for nodes in levels_of(release)]
-    for level, nodes in enumerate(levels):
-        assert all(type(trips) is int and trips >= 1 for trips in nodes.values())
-        assert sum(nodes.values()) == total
-        assert list(nodes) == [node for node in reference.levels()[level] if node in nodes]
-        if level > 0:
-            children = {parent: reference.children(parent) for parent in levels[level - 1]}
-            sums = {parent: sum(nodes.get(child, 0) for child in below) for parent, below in children.items()}
-            assert sums == levels[level - 1]
-            measured = next(m.noisy for m in release.measured if m.step.level == level)
-            assert len(measured) == sum(map(len, children.values()))
-
-
 @given(**GIVEN, walk=st.sampled_from(ORDERS), values=noises(reach=40))
 def test_levels_that_geography_shares_leave_out_are_not_measured(world, order, neighbours, walk, values):
     """Measured levels, cells by their codes, noisy values and released flows are those of the reference."""

@@ -13,10 +13,6 @@ from tests.od_core.strategies import TREES, worlds
 TOP_DOWN = [name for name, mechanism in MECHANISMS.items() if mechanism().measures == "every_level"]
 
 
-def test_the_top_down_mechanisms_are_known():
-    assert TOP_DOWN == ["inftda", "inftda_refined", "tda_l2", "tda_linf"]
-
-
 @pytest.mark.parametrize("name", [*TOP_DOWN, "vanilla_gauss"])
 @given(world=worlds(), order=st.sampled_from(TREES))
 def test_without_noise_every_mechanism_releases_the_truth(name, world, order):

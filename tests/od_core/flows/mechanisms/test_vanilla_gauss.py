@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
-
 import pandas as pd
 import pytest
 from hypothesis import given
@@ -11,7 +9,6 @@ from hypothesis import strategies as st
 
 from od_core import Budget, Geography, OdError, PrivacyUnit, plan_release, release_flows
 from od_core.flows.mechanisms import VanillaGauss
-from od_core.privacy.neighbours import NO_FAULTS, sensitivity_squared
 from od_core.privacy.unit import NEIGHBOUR_RELATIONS
 from tests.od_core.doubles import ListedNoise, NoiseNotWanted, released
 from tests.od_core.strategies import TREES, noises, worlds
@@ -40,20 +37,6 @@ def test_every_public_pair_is_its_count_plus_its_noise(world, order, neighbours,
     for level in range(tree.depth):
         names = tree.level_names[level]
         assert release.flows_at(*names)["trips"].sum() == sum(expected.values())
-
-
-@pytest.mark.parametrize("unit", [PrivacyUnit("trip"), PrivacyUnit("trip", "unbounded"), USER])
-def test_the_whole_budget_goes_to_the_leaves(unit):
-    geography = Geography.from_frame(pd.DataFrame({"a": ["x", "x", "y"], "b": ["1", "2", "3"]}), levels=["a", "b"])
-    plan = plan_release(
-        geography, unit=unit, budget=Budget(rho="0.02", delta="1e-8"), mechanism="vanilla_gauss", acceptance=NO_FAULTS
-    )
-    [step] = plan.steps
-    assert step.level == 4
-    assert step.rho == plan.spent.rho == Fraction(2, 100)
-    assert step.variance == Fraction(sensitivity_squared(unit) * 25)
-    assert not plan.publishes_total
-    assert plan.unmeasured_levels == []
 
 
 @given(world=worlds(), order=st.sampled_from(TREES))

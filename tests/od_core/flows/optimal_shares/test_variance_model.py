@@ -137,11 +137,6 @@ def test_few_shapes_change_the_mean_little(monkeypatch):
     assert found == pytest.approx(expected, rel=0.05)
 
 
-def test_a_mechanism_of_one_level_has_no_shares():
-    with pytest.raises(OdError, match="OD-SHARES-MECHANISM"):
-        model_of(planned((UNEVEN, UNEVEN), mechanism="vanilla_gauss", shares=None))
-
-
 def test_a_sum_of_too_many_flows_is_refused(monkeypatch):
     plan = planned((UNEVEN, UNEVEN))
     monkeypatch.setattr(optimal_shares, "MOST_SUMMED", 35)

@@ -7,7 +7,7 @@ import pytest
 
 from od_core.errors import OdError
 from od_core.flows.parts import PartMeasurements, claimed_rounds
-from od_core.ledger.object_store import LocalStore, kept_digest, part_digest, part_file, part_files
+from od_core.ledger.object_store import LocalStore, part_file, part_files
 from tests.od_core.ledger.ledger_rows import small_plan
 
 STEP = small_plan().steps[2]
@@ -101,14 +101,3 @@ def test_level_1_is_not_level_11(store):
     store.create_if_absent("claims/11.00000.1", b"x")
     assert part_files(store, 1) == []
     assert claimed_rounds(store, 1) == {}
-
-
-def test_the_digest_of_a_level_is_of_all_its_parts_in_order(store):
-    store.create_if_absent(part_file(LEVEL, 0), b"one")
-    before = kept_digest(store, LEVEL)
-    store.create_if_absent(part_file(LEVEL, 1), b"two")
-    whole = kept_digest(store, LEVEL)
-    assert len({before, whole, part_digest(store, part_file(LEVEL, 0))}) == 3
-    (store.folder / part_file(LEVEL, 0)).write_bytes(b"two")
-    (store.folder / part_file(LEVEL, 1)).write_bytes(b"one")
-    assert kept_digest(store, LEVEL) != whole

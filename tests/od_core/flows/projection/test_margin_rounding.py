@@ -8,13 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from od_core.flows.projection.categories_onto_margins import SWEEPS, repair_columns, round_rows
-from tests.od_core.flows.projection.margin_families import (
-    BITS,
-    adversarial_family,
-    ascended,
-    most_moves,
-    noisy_family,
-)
+from tests.od_core.flows.projection.margin_families import BITS, adversarial_family, ascended, most_moves, noisy_family
 
 
 def test_rounding_keeps_rows_and_changes_no_entry_by_one():

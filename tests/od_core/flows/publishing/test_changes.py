@@ -172,13 +172,6 @@ def test_changes_of_periods_of_different_lengths_are_told_per_day(one, other, da
     assert found[COLUMNS[:-1]].equals(whole[COLUMNS[:-1]])
 
 
-@given(NUMBERS, NUMBERS, st.sampled_from([1, 7, 30, 365]))
-def test_periods_of_as_many_days_have_the_changes_of_whole_periods_alone(one, other, days):
-    found = changes_of_tables(bounds(*one), bounds(*other), days=(days, days))
-    assert found.equals(changes_of_tables(bounds(*one), bounds(*other)))
-    assert list(found.columns) == COLUMNS
-
-
 def test_the_largest_changes_are_those_per_day():
     old = pd.concat([bounds(0, 3100, 4000), bounds(0, 310, 400).assign(origin="c")], ignore_index=True)
     new = pd.concat([bounds(0, 3000, 4000), bounds(0, 390, 400).assign(origin="c")], ignore_index=True)
@@ -239,33 +232,6 @@ def test_another_zone_for_unknown_places_is_another_geography():
     unknown = Geography.from_frame(ZONES, levels=list(ZONES.columns), unknown="Z000")
     with pytest.raises(OdError, match="unknown places are None and 'Z000'"):
         changes(released(1), _empty(unknown), "region", "region")
-
-
-def of_mechanism(mechanism: str) -> list[Release]:
-    budget = Budget(1, "1e-8")
-    return [
-        release_flows(
-            table(trips(seed)),
-            GEOGRAPHY,
-            unit=UNIT,
-            budget=budget,
-            mechanism=mechanism,
-            noise="table",
-            fault_threshold=0,
-        )
-        for seed in (1, 2)
-    ]
-
-
-def test_a_mechanism_without_intervals_has_no_changes():
-    with pytest.raises(OdError, match="OD-INTERVAL-MECHANISM"):
-        changes(*of_mechanism("stability_histogram"), "region", "region")
-
-
-def test_released_numbers_below_zero_have_changes_too():
-    found = changes(*of_mechanism("vanilla_gauss"), "zone", "zone")
-    assert (found["before"] < 0).any()
-    assert ((found["lower"] <= found["change"]) & (found["change"] <= found["upper"])).all()
 
 
 def by_mode(seed: int, modes: tuple[str, ...], name: str = "mode") -> Release:

@@ -9,7 +9,6 @@ import sqlite3
 import struct
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
@@ -83,18 +82,6 @@ def apart(flows: pd.DataFrame) -> pd.DataFrame:
     return flows[[PLACES[origin] != PLACES[destination] for origin, destination in pairs]].reset_index(drop=True)
 
 
-def test_geojson_has_a_line_for_each_flow_between_two_places(bundle: Path, expected: pd.DataFrame) -> None:
-    found = json.loads((bundle / "gis/desire_lines.geojson").read_text(encoding="utf-8"))
-    assert found["type"] == "FeatureCollection"
-    assert "10,000 largest flows" in found["description"]
-    rows = pd.DataFrame([feature["properties"] for feature in found["features"]])
-    pd.testing.assert_frame_equal(rows, apart(expected), check_dtype=False)
-    assert len(rows) >= 9
-    for feature in found["features"]:
-        ends = [PLACES[feature["properties"][side]] for side in ("origin", "destination")]
-        assert feature["geometry"] == {"type": "LineString", "coordinates": ends}
-
-
 def table(path: Path, query: str) -> pd.DataFrame:
     with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro&immutable=1", uri=True)) as connection:
         return pd.read_sql_query(query, connection)
@@ -119,16 +106,6 @@ def test_the_geopackage_has_the_same_lines(bundle: Path, expected: pd.DataFrame)
     )
     systems = table(path, "SELECT srs_id, organization FROM gpkg_spatial_ref_sys ORDER BY srs_id")
     assert systems.to_numpy().tolist() == [[-1, "NONE"], [0, "NONE"], [4326, "EPSG"]]
-
-
-def test_the_tables_for_flowmap_have_the_columns_that_it_reads(bundle: Path, expected: pd.DataFrame) -> None:
-    text: dict[Any, Any] = dict.fromkeys(("id", "name", "origin", "dest"), str)
-    places = pd.read_csv(bundle / "gis/flowmap_locations.csv", dtype=text)
-    assert list(places.columns) == ["id", "name", "lat", "lon"]
-    assert {row.id: [row.lon, row.lat] for row in places.itertuples()} == PLACES
-    flows = pd.read_csv(bundle / "gis/flowmap_flows.csv", dtype=text)
-    assert list(flows.columns) == ["origin", "dest", "count"]
-    assert flows.to_numpy().tolist() == expected[["origin", "destination", "trips"]].to_numpy().tolist()
 
 
 def test_only_the_largest_flows_are_drawn(release: Release, expected: pd.DataFrame) -> None:
