@@ -24,7 +24,6 @@ class ArrowStream(Protocol):
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """Return a capsule with a stream of record batches."""
-        ...
 
 
 Table: TypeAlias = pd.DataFrame | ArrowStream

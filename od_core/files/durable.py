@@ -218,12 +218,8 @@ def of_system(error: OSError) -> OdError:
     lacks = f": {rights(Path(error.filename))}" if refused else ""
     if refused:
         step = step_to_write(Path(error.filename))
-    return OdError(
-        "OD-SYSTEM",
-        f"{error.filename or 'the system'}: {error.strerror or type(error).__name__}{lacks}",
-        next_step=step,
-        spent=STAYS_CHARGED,
-    )
+    message = f"{error.filename or 'the system'}: {error.strerror or type(error).__name__}{lacks}"
+    return OdError("OD-SYSTEM", message, next_step=step, spent=STAYS_CHARGED)
 
 
 @dataclass(frozen=True)
@@ -259,12 +255,9 @@ def write_checked(path: Path, write: Callable[[BinaryIO], object], *, mode: int,
             digest = hashlib.file_digest(file, "sha256").hexdigest()
         written = Written(sink.digest.hexdigest(), sink.tell())
         if digest != written.digest:
-            raise OdError(
-                "OD-DISK-DAMAGED",
-                f"{path.name} was written without an error, but reading it back gave different content",
-                next_step="check the disk, then run the release again",
-                spent=STAYS_CHARGED,
-            )
+            message = f"{path.name} was written without an error, but reading it back gave different content"
+            step = "check the disk, then run the release again"
+            raise OdError("OD-DISK-DAMAGED", message, next_step=step, spent=STAYS_CHARGED)
     except BaseException:
         path.unlink(missing_ok=True)
         raise

@@ -113,11 +113,8 @@ def check_unit_columns(
 ) -> None:
     """Raise OdError if records with columns ``names`` lack one that the unit needs, or have one that it forbids."""
     if unit.max_weight is None and weight in names:
-        raise OdError(
-            "OD-TRIPS-WEIGHTS",
-            f"column {weight!r} gives records a weight, but no max_weight is declared, so each record counts 1",
-            next_step="declare the unit's max_weight, or leave the column out",
-        )
+        message = f"column {weight!r} gives records a weight, but no max_weight is declared, so each record counts 1"
+        raise OdError("OD-TRIPS-WEIGHTS", message, next_step="declare the unit's max_weight, or leave the column out")
     if unit.max_weight is not None and weight not in names:
         raise OdError(
             "OD-TRIPS-COLUMN",
@@ -129,17 +126,11 @@ def check_unit_columns(
     if not unit.is_of_users:
         return
     if user not in names:
-        raise OdError(
-            "OD-TRIPS-COLUMN",
-            f"the records have no column {user!r} of user ids{nearest_only(user, tuple(names))}",
-            next_step="name the column of the user id, or use unit 'trip'",
-        )
+        message = f"the records have no column {user!r} of user ids{nearest_only(user, tuple(names))}"
+        raise OdError("OD-TRIPS-COLUMN", message, next_step="name the column of the user id, or use unit 'trip'")
     if trips in names:
-        raise OdError(
-            "OD-TRIPS-WEIGHTS",
-            f"column {trips!r} gives records a weight, but under unit {unit.kind!r} one record counts 1",
-            next_step=f"give one row per trip, without the column {trips!r}",
-        )
+        message = f"column {trips!r} gives records a weight, but under unit {unit.kind!r} one record counts 1"
+        raise OdError("OD-TRIPS-WEIGHTS", message, next_step=f"give one row per trip, without the column {trips!r}")
 
 
 def trips_and_weights(trips: str = "trips", weight: str = WEIGHT) -> OdError:
@@ -161,11 +152,8 @@ def no_user_ids(what: str) -> OdError:
 
     Floats are refused, because different ids may be rounded to the same float.
     """
-    return OdError(
-        "OD-TRIPS-USER-ID",
-        f"{what}; user ids are text or whole numbers",
-        next_step="read or write the user ids as text",
-    )
+    message = f"{what}; user ids are text or whole numbers"
+    return OdError("OD-TRIPS-USER-ID", message, next_step="read or write the user ids as text")
 
 
 def id_patterns(unit: PrivacyUnit) -> tuple[str, ...]:
