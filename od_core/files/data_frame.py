@@ -34,8 +34,7 @@ TableOrFile: TypeAlias = Table | str | Path
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
-_SHOWN_COLUMNS = 10
-"""Largest number of columns that a message lists, each with the first 40 characters of its name."""
+_SHOWN_COLUMNS = 10  # largest number of columns that a message lists, each with the first 40 characters of its name
 
 
 def data_frame(table: Table) -> pd.DataFrame:

@@ -35,11 +35,9 @@ PUBLIC_FILE_MODE = 0o644
 
 T = TypeVar("T")
 
-_HERE = -100
-"""``AT_FDCWD`` of Linux: paths are relative to the working directory."""
+_HERE = -100  # ``AT_FDCWD`` of Linux: paths are relative to the working directory
 
-_EXCHANGE = 2
-"""``RENAME_EXCHANGE`` of Linux: exchange two paths in one step."""
+_EXCHANGE = 2  # ``RENAME_EXCHANGE`` of Linux: exchange two paths in one step
 
 LOST = (errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.ENOTCONN, errno.ENXIO, errno.ENODEV)
 """Error numbers with which a system reports that a disk or the connection to a file server fails."""
@@ -331,8 +329,7 @@ def is_locked(file: Path) -> bool:
     return False
 
 
-_PATIENCE = 5.0
-"""Seconds for which a lock is waited for before its process is looked at, which may be suspended."""
+_PATIENCE = 5.0  # seconds for which a lock is waited for before its process is looked at, which may be suspended
 
 
 def suspended(file: Path) -> OdError | None:

@@ -10,8 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-_ROWS = 1 << 20
-"""Number of rows that are converted to text at a time."""
+_ROWS = 1 << 20  # number of rows that are converted to text at a time
 
 _EMPTY: dict[str, Any] = {"null_handling": "replace"}
 """Option of Arrow's joins of texts that makes a missing text an empty one."""

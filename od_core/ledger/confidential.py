@@ -44,8 +44,7 @@ def exclusive(folder: Path, *, seconds: float = LOCK_SECONDS) -> Iterator[None]:
         yield
 
 
-_HASHED = 1 << 20
-"""Number of integers that one thread hashes at a time."""
+_HASHED = 1 << 20  # number of integers that one thread hashes at a time
 
 _KEY_BYTES = 32
 

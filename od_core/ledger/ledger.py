@@ -220,8 +220,7 @@ class ReleaseRecord:
     account: Mapping[str, Any] = field(default_factory=dict)
 
 
-_FURTHER = 1 << 31
-"""Number of a revision that no release has."""
+_FURTHER = 1 << 31  # number of a revision that no release has
 
 
 class _Opened(local):

@@ -28,8 +28,7 @@ _CREATE_EXCLUSIVELY = ("s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "memory"
 
 _PASSWORD = re.compile(r"://[^/]*:.*@|[?]")
 
-_ERRORS = "errors"
-"""Name of the folder of details of errors."""
+_ERRORS = "errors"  # name of the folder of details of errors
 
 
 def store_at(place: str) -> Store:

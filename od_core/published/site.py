@@ -463,8 +463,7 @@ def _distances(values: Reals) -> list[list[int | None]]:
     return [_whole(one).ravel().tolist() for one in (trips, trips - lower, upper - trips)]
 
 
-_MOST_ENTRIES = 100
-"""Largest number of releases in the feed."""
+_MOST_ENTRIES = 100  # largest number of releases in the feed
 
 HOME, CATALOGUE, OVER_TIME, PERIODS = "index.html", "catalog.jsonld", "over_time.html", "periods.json"
 """Files of a site: its first page and the catalogue of all releases; and of a series, its flows over time, and the

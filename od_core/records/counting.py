@@ -237,8 +237,7 @@ def refuse_bad_counts(rows: int, *bad_rows: int | None) -> None:
             raise faults.bad_count(kind, row=None if row < 0 else row, rows=rows)
 
 
-_BATCH = 1 << 17
-"""Number of ranks that are taken from DuckDB at a time."""
+_BATCH = 1 << 17  # number of ranks that are taken from DuckDB at a time
 
 
 def _counted(

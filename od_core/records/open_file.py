@@ -486,8 +486,7 @@ def record_schema(source: Path, form: RecordFormat) -> dict[str, str]:
         return file.types
 
 
-_FIRST_ROWS = 1000
-"""Number of rows with which the first line is compared."""
+_FIRST_ROWS = 1000  # number of rows with which the first line is compared
 
 
 def is_header(first: Sequence[str], rows: Sequence[Sequence[str | None]]) -> bool:

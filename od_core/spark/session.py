@@ -223,26 +223,24 @@ class SparkWorkers:
 
 
 def _on_executor(task: Task) -> Callable[[_Batches], _Batches]:
-    """Return the function that executors run, which converts batches of descriptors to batches of outcomes."""
+    """Return the function that executors run, which converts batches of descriptors to batches of outcomes.
+
+    It passes on no exception of a task, because Spark would log it with the values that it quotes.
+    """
+
+    def outcome(descriptor: str) -> pa.Scalar:
+        try:
+            with on_one_thread():
+                return pa.scalar(task(descriptor), pa.string())
+        except BaseException:  # noqa: BLE001  # not even SystemExit may pass through
+            return pa.scalar(TASK_FAILED)
 
     def run_batches(batches: _Batches) -> _Batches:
         for batch in batches:
-            outcomes = [_outcome(task, descriptor.as_py()) for descriptor in batch["descriptor"]]
-            yield pa.RecordBatch.from_arrays([batch["part"], pa.array(outcomes, pa.string())], ["part", "outcome"])
+            outcomes = pa.array(map(outcome, batch["descriptor"].to_pylist()), pa.string())
+            yield pa.RecordBatch.from_arrays([batch["part"], outcomes], ["part", "outcome"])
 
     return run_batches
-
-
-def _outcome(task: Task, descriptor: str) -> pa.Scalar:
-    """Run a task, and return its outcome, or ``TASK_FAILED`` if the task raised an exception.
-
-    No exception is passed on, because Spark would log it with the values that it quotes.
-    """
-    try:
-        with on_one_thread():
-            return pa.scalar(task(descriptor), pa.string())
-    except BaseException:  # noqa: BLE001  # no exception may pass through, not even SystemExit
-        return pa.scalar(TASK_FAILED)
 
 
 def _failed_job(detail: str) -> OdError:

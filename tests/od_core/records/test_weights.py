@@ -22,8 +22,7 @@ from od_core.group_sizes.plan import plan_group_sizes
 from od_core.privacy.domain import unit_facts
 from od_core.privacy.neighbours import NO_FAULTS, Acceptance, Neighbours
 from od_core.privacy.unit import LARGEST_WEIGHT
-from od_core.publication.certify import guarantee_sentences
-from od_core.published.explanation import choice_text
+from od_core.publication.certify import clauses, guarantee_sentences
 from od_core.records.callers_table import loaded_trips
 from od_core.records.counting import CountQuery, count_trips, trip_counts_of
 from od_core.records.counts import TripCounts
@@ -225,7 +224,7 @@ def test_the_unit_says_its_bound_everywhere() -> None:
     assert "rounded to the nearest whole number (halves up), but at most 5" in sentences["contribution"]
     assert "total number" not in sentences["not_protected"]
     assert "(one with 40 records in the period: epsilon" in sentences["not_protected"]
-    assert choice_text(of_unit(BOUNDED)) == "one record of at most 5 trips, bounded"
+    assert clauses(of_unit(BOUNDED))["choice"] == "one record of at most 5 trips, bounded"
     assert (
         "0.1 % of its records are faulty. Otherwise, faulty records are not counted. The promise" in sentences["input"]
     )
