@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import islice
+from itertools import count
 from typing import Literal
 from zoneinfo import ZoneInfo, available_timezones
 
@@ -161,12 +161,10 @@ def _first_day(number: int, length: Length) -> datetime.date:
 @lru_cache(maxsize=256)
 def numbered(numbers: range, length: Length) -> tuple[Period, ...]:
     """Return the periods of a length with consecutive numbers of :func:`number_of`."""
-    return tuple(islice(following(_first_day(numbers.start, length), length), len(numbers)))
+    return tuple(Period.around(_first_day(number, length), length) for number in numbers)
 
 
 def following(day: datetime.date, length: Length) -> Iterator[Period]:
     """Yield the period of a length that contains a day, and then all later ones, without end."""
-    while True:
-        period = Period.around(day, length)
-        yield period
-        day = period.end
+    for number in count(number_of(day, length)):
+        yield Period.around(_first_day(number, length), length)

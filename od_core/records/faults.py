@@ -39,16 +39,11 @@ IS_WEIGHT = f"coalesce({WEIGHT} >= 0 AND {WEIGHT} < CAST('Infinity' AS DOUBLE), 
 
 def bad_count(what: str, *, column: str = "trips", row: int | None = None, rows: int = 0) -> OdError:
     """Return the OdError for a column with a fault such as ``MISSING``; ``row`` of ``rows``, from 0, is the first."""
-    return OdError(
-        "OD-TRIPS-COUNT",
-        f"column {column!r} holds {what}",
-        next_step=(
-            "give whole numbers of trips; weights of single records need a column 'weight' and a declared max_weight"
-            if what == FRACTION
-            else "give every row a whole number of trips, from 0 to 2^53"
-        ),
-        confidential_detail=None if row is None else f"first in row {row + 1} of {rows}",
-    )
+    step = "give every row a whole number of trips, from 0 to 2^53"
+    if what == FRACTION:
+        step = "give whole numbers of trips; weights of single records need a column 'weight' and a declared max_weight"
+    detail = None if row is None else f"first in row {row + 1} of {rows}"
+    return OdError("OD-TRIPS-COUNT", f"column {column!r} holds {what}", next_step=step, confidential_detail=detail)
 
 
 def filled_with_zeros(column: str, codes: Sequence[str]) -> str:

@@ -110,8 +110,3 @@ LocalStore(pathlib.Path(sys.argv[1])).create_if_absent("claims/one", b"half")
 def test_storage_that_does_not_create_exclusively_is_refused(address):
     with pytest.raises(OdError, match="OD-STORE-UNSAFE"):
         store_at(address)
-
-
-def test_a_driver_that_is_not_installed_is_named():
-    with pytest.raises(OdError, match=r"OD-STORE-DRIVER.*s3fs"):
-        store_at("s3://bucket/folder").has("file")

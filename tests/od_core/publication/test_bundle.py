@@ -579,16 +579,6 @@ def test_an_unchanged_bundle_stays_as_it_is(copied):
     assert {name: path.stat().st_mtime_ns for name, path in files_of(copied).items()} == times
 
 
-@pytest.mark.parametrize(
-    "failure", [RuntimeError("a full disk"), KeyboardInterrupt(), OdError("X", "y", next_step="z")]
-)
-def test_a_body_that_fails_leaves_nothing_to_see(tmp_path, failure):
-    for _ in range(2):
-        with pytest.raises(type(failure)), staged_again(tmp_path / "2001-06" / "r1"):
-            raise failure
-        assert list((tmp_path / "2001-06").iterdir()) == []
-
-
 def test_a_store_that_fails_leaves_no_bundle_and_no_row(tmp_path):
     """The database refuses a table half way: nothing of the release is in it, and the folder is not renamed."""
     database, made = tmp_path / "release.duckdb", release()

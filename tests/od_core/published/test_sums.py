@@ -441,14 +441,6 @@ def moved(folder: Path) -> None:
     table.to_parquet(folder / "tables/flows.parquet", index=False)
 
 
-def test_a_changed_sum_is_found(root: Path) -> None:
-    bundle = root / "releases" / SUM.folder
-    moved(bundle)
-    assert set(faults(root)) == {"files", "bundle"}
-    sealed_again(bundle)
-    assert "flows.parquet differs from the file that the bundles of the releases give" in faults(root)["bundle"]
-
-
 @pytest.mark.representatives("spent")
 @pytest.mark.parametrize("field", ["guarantee", "spent", "interval", "exact", "measured_at"])
 def test_a_changed_certificate_of_a_sum_is_found(root: Path, field: str) -> None:

@@ -87,14 +87,6 @@ def test_hours_of_texts(categories):
     assert categories(list(read), derive="hour") == list(read.values())
 
 
-@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
-def test_hours_of_times_without_a_zone_are_not_converted(categories, unit):
-    moments = [dt.datetime(2001, 6, 1, 23, 59, 59), dt.datetime(2001, 6, 1), None]
-    values = pa.array(moments, pa.timestamp(unit))
-    assert categories(values, derive="hour") == ["23", "00", None]
-    assert categories(values, "America/New_York", derive="hour") == ["23", "00", None]
-
-
 def test_the_last_nanosecond_is_of_its_hour_and_a_clock_has_hours_too(categories):
     last = pa.array([pd.Timestamp("2001-06-01 22:59:59.999999999").value], pa.timestamp("ns"))
     assert categories(last, derive="hour") == ["22"]

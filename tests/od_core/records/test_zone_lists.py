@@ -327,11 +327,3 @@ def test_a_path_that_is_that_of_the_records_says_nothing_of_them(tmp_path, name)
         shown = "".join(traceback.format_exception(refused.value)).upper()
         assert "QX-" not in shown.replace(f"{CANARY}8", ""), way
         assert name in refused.value.message or way == "places"  # whose file the caller names
-
-
-def test_what_is_wrong_in_a_list_is_kept_beside_the_message(tmp_path):
-    (tmp_path / "zones.csv").write_text(NUMBERED.to_csv(index=False))
-    for way, kept in {"a list with its columns": f"zone {CANARY!r}", "a list of padded codes": f"' {CANARY}'"}.items():
-        with pytest.raises(OdError) as refused:
-            READ_AS[way](tmp_path / "zones.csv")
-        assert kept in refused.value.confidential_detail

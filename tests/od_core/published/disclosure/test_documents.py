@@ -199,15 +199,6 @@ def test_a_bundle_leads_to_its_records_through_noisy_measurements() -> None:
     assert "od:records/survey/2001-06" not in sources(document, f"od:bundle/{key}")  # there is no other way
 
 
-@pytest.mark.parametrize("name", DERIVED)
-def test_what_is_derived_leads_to_its_releases_alone(name: str) -> None:
-    certificate = certified(name).facts
-    document = json.loads(documents(name)[made.PROVENANCE])
-    above = sources(document, f"od:bundle/{certificate['release']}")
-    named = {f"od:bundle/{source['release']}" for source in certificate["sources"]}
-    assert above == {f"od:estimates/{certificate['release']}", *named}
-
-
 # -- pages -----------------------------------------------------------------------------------------------------------
 
 HOSTILE = "<script>alert(1)</script> | *x* [a](javascript:b) `c`"
