@@ -52,9 +52,10 @@ def raised() -> list[Raised]:
     for tree, helpers in zip(trees, own, strict=True):
         everywhere = _constants(tree.body)
         for function in _functions(tree):
-            known = {**everywhere, **_constants(ast.walk(function))}
-            calls = (node for node in ast.walk(function) if isinstance(node, ast.Call))
-            found |= {one for call in calls for one in _of(call, {**shared, **helpers}, known)}
+            nodes = sorted((one for one in ast.walk(function) if hasattr(one, "lineno")), key=lambda one: one.lineno)
+            for place, call in enumerate(nodes):
+                if isinstance(call, ast.Call):  # a name has the text that was last given to it above
+                    found |= {*_of(call, {**shared, **helpers}, {**everywhere, **_constants(nodes[:place])})}
         codes = (_text(node, {}) for node in ast.walk(tree) if isinstance(node, ast.Constant))
         found |= {Raised(code, "", "") for code in codes if CODE.fullmatch(code)}
     found |= {Raised(row.code, row.reason, row.next_step) for row in support().refusals}
@@ -81,13 +82,14 @@ def _of(call: ast.Call, helpers: Mapping[str, Helper], known: Mapping[str, str])
     named = {keyword.arg: _text(keyword.value, known) for keyword in call.keywords}
     texts = [_text(argument, known) for argument in call.args]
     helper = helpers.get(call.func.id if isinstance(call.func, ast.Name) else "", Helper("", ""))
-    remedy = named.get("next_step") or helper.remedy
+    spoken = [text for text in texts if " " in text]
+    remedy = named.get("next_step") or helper.remedy or next(iter(spoken[1:]), "")
     if named.get("code"):  # registry.choose and refuse_unknown word the message
         yield Raised(named["code"], f"there is no such {texts[0] or 'name'}", remedy)
     elif code := next((text for text in texts if text.startswith("OD-")), ""):
         yield Raised(code, next((text for text in texts[texts.index(code) + 1 :] if " " in text), ""), remedy)
     elif helper.code:
-        yield Raised(helper.code, next((text for text in texts if " " in text), ""), remedy)
+        yield Raised(helper.code, next(iter(spoken), ""), remedy)
 
 
 def _helpers(function: ast.FunctionDef, everywhere: Mapping[str, str]) -> Iterator[Helper]:
@@ -97,7 +99,7 @@ def _helpers(function: ast.FunctionDef, everywhere: Mapping[str, str]) -> Iterat
     for call in ast.walk(function):
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "OdError":
             remedy = "".join(_text(keyword.value, known) for keyword in call.keywords if keyword.arg == "next_step")
-            takes_message = len(call.args) > 1 and not _text(call.args[1], {})
+            takes_message = len(call.args) > 1 and not _text(call.args[1], known)
             code = _text(call.args[0], known) if call.args and takes_message else ""
             yield Helper(code, remedy or "".join(_text(each, known) for each in given))
 
@@ -110,8 +112,9 @@ def _constants(nodes: Iterable[ast.AST]) -> dict[str, str]:
             target, value = node.targets[0], node.value
             several = isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple)
             pairs = zip(target.elts, value.elts, strict=False) if several else [(target, value)]  # type: ignore[attr-defined]
-            bound |= {name.id: _text(text, {}) for name, text in pairs if isinstance(name, ast.Name)}
-    return {name: text for name, text in bound.items() if text}
+            texts = ((name, _text(node, {})) for name, node in pairs if isinstance(name, ast.Name))
+            bound |= {name.id: text for name, text in texts if text}
+    return bound
 
 
 def _text(node: ast.expr, known: Mapping[str, str]) -> str:

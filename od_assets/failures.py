@@ -35,7 +35,7 @@ def failures_without_values(confidential: ConfidentialFolder) -> Iterator[None]:
     Dagster stores the text of every exception and of its cause, so neither may quote a confidential value. The details
     are written to the confidential folder. No step begins after an interrupt that a library has swallowed.
     """
-    with public_failures(), confidential.errors_stay_inside(spent=STAYS_CHARGED):
+    with public_failures(), confidential.errors_stay_inside():
         yield
 
 

@@ -23,9 +23,6 @@ _HIDDEN: dict[str, str] = {}
 _USER = re.compile(r"^([^/]*:.*|[^/]*)@")
 """Pattern of the user and password at the beginning of an address without its scheme."""
 
-_LONG = 8
-"""Length from which a hidden value is replaced inside a word, too."""
-
 
 def hide(value: str, shown: str) -> None:
     """Let the text of every later error of this process contain ``shown`` in place of a value, which may be a secret.
@@ -65,10 +62,10 @@ def public_address(address: str) -> str:
 
 
 def _pattern(value: str) -> str:
-    """Return the regular expression that finds a hidden value in a text; a short or common one only in its own word."""
+    """Return the regular expression that finds a hidden value in a text; a short one in its own word or in quotes."""
     if len(value) < 4 or re.fullmatch("[a-z]+", value):
         return f"(?<=['\"]){re.escape(value)}(?=['\"])"
-    return re.escape(value) if len(value) >= _LONG else rf"(?<!\w){re.escape(value)}(?!\w)"
+    return re.escape(value) if len(value) >= 8 else rf"(?<!\w){re.escape(value)}(?!\w)"
 
 
 class OdError(Shown, Exception):

@@ -22,8 +22,6 @@ def require(extra: str) -> None:
     """Raise OdError if a module of an extra is not installed. Nothing is imported."""
     for module in EXTRAS[extra]:
         if find_spec(module) is None:
-            raise OdError(
-                "OD-EXTRA-ABSENT",
-                f"{module} is not installed, which the extra {extra!r} provides",
-                next_step=f"install od-release with this extra, as od-release[{extra}]",
-            )
+            message = f"{module} is not installed, which the extra {extra!r} provides"
+            step = f"install od-release with this extra, as od-release[{extra}]"
+            raise OdError("OD-EXTRA-ABSENT", message, next_step=step)

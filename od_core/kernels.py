@@ -19,8 +19,7 @@ from threading import Lock
 from typing import Any
 
 _PREFIX = "od_core-"
-_CREATION = Lock()
-"""Held while Numba reads the cache folder from its settings, which all threads share."""
+_CREATION = Lock()  # held while Numba reads the cache folder from its settings, which all threads share
 
 
 class Kernel:

@@ -20,8 +20,7 @@ from typing import TypeVar
 Piece = TypeVar("Piece")
 Result = TypeVar("Result")
 
-_WINDOW = 8
-"""Number of pieces per thread that may be started before their results are taken, so that no thread is idle."""
+_WINDOW = 8  # number of pieces per thread that may be started before their results are taken, so that no thread is idle
 
 _THIS_THREAD = threading.local()
 

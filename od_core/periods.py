@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import islice
+from itertools import count
 from typing import Literal
 from zoneinfo import ZoneInfo, available_timezones
 
@@ -52,26 +52,21 @@ class Period:
     end: datetime.date = field(init=False)
 
     def __post_init__(self) -> None:
-        first, _, last = str(self.text).partition(_FROM_TO)
-        length = _length(first)
         try:
-            days = None if length is None else _days(length, first)
-            if _FROM_TO in str(self.text) and days is not None and length is not None:
-                until = _days(length, last) if _length(last) == length else days
-                days = (days[0], until[1]) if until[0] > days[0] else None
-                length = None
+            parts = [_parsed(part) for part in str(self.text).split(_FROM_TO)]
         except (ValueError, OverflowError):
-            days = None
-        if days is None:
+            parts = []
+        is_span = len(parts) == 2 and parts[0][0] == parts[1][0] and parts[0][1] < parts[1][1]
+        if len(parts) != 1 and not is_span:
             raise OdError(
                 "OD-PERIOD-TEXT",
                 f"{self.text!r} is not a period: write 2001, 2001-Q2, 2001-06, 2001-W23 or 2001-06-30, or a span of"
                 " periods of the same length, such as 2018-01--2020-12",
                 next_step="correct the period",
             )
-        object.__setattr__(self, "length", length)
-        object.__setattr__(self, "first", days[0])
-        object.__setattr__(self, "end", days[1])
+        object.__setattr__(self, "length", None if is_span else parts[0][0])
+        object.__setattr__(self, "first", parts[0][1])
+        object.__setattr__(self, "end", parts[-1][2])
 
     def __str__(self) -> str:
         return self.text
@@ -123,20 +118,16 @@ def check_time_zone(name: str) -> None:
     try:
         ZoneInfo("" if name == "localtime" else name)
     except (ValueError, OSError, KeyError):  # ZoneInfoNotFoundError is a KeyError
-        raise OdError(
-            "OD-TIME-ZONE",
-            f"there is no time zone {name!r}{nearest_only(name, tuple(available_timezones() - {'localtime'}))}",
-            next_step="use a name such as Europe/Rome or America/New_York",
-        ) from None
+        message = f"there is no time zone {name!r}{nearest_only(name, tuple(available_timezones() - {'localtime'}))}"
+        raise OdError("OD-TIME-ZONE", message, next_step="use a name such as Europe/Rome or America/New_York") from None
 
 
-def _length(text: str) -> Length | None:
-    return next((length for length, form in _FORMS.items() if form.fullmatch(text)), None)
-
-
-def _days(length: Length, text: str) -> tuple[datetime.date, datetime.date]:
-    """Return a period's first day and the day after its last. Raises ValueError or OverflowError if it is invalid."""
+def _parsed(text: str) -> tuple[Length, datetime.date, datetime.date]:
+    """Return a period's length, its first day and the day after its last. Raises ValueError or OverflowError."""
+    length = next((length for length, form in _FORMS.items() if form.fullmatch(text)), None)
     match length:
+        case None:
+            raise ValueError(text)
         case "day" | "week":
             first = datetime.date.fromisoformat(text)
         case "month":
@@ -145,7 +136,7 @@ def _days(length: Length, text: str) -> tuple[datetime.date, datetime.date]:
             first = datetime.date(int(text[:4]), 3 * int(text[6:]) - 2, 1)
         case "year":
             first = datetime.date(int(text), 1, 1)
-    return first, _first_day(number_of(first, length) + 1, length)
+    return length, first, _first_day(number_of(first, length) + 1, length)
 
 
 _IN_DAYS = {"day": 1, "week": 7}
@@ -170,12 +161,10 @@ def _first_day(number: int, length: Length) -> datetime.date:
 @lru_cache(maxsize=256)
 def numbered(numbers: range, length: Length) -> tuple[Period, ...]:
     """Return the periods of a length with consecutive numbers of :func:`number_of`."""
-    return tuple(islice(following(_first_day(numbers.start, length), length), len(numbers)))
+    return tuple(Period.around(_first_day(number, length), length) for number in numbers)
 
 
 def following(day: datetime.date, length: Length) -> Iterator[Period]:
     """Yield the period of a length that contains a day, and then all later ones, without end."""
-    while True:
-        period = Period.around(day, length)
-        yield period
-        day = period.end
+    for number in count(number_of(day, length)):
+        yield Period.around(_first_day(number, length), length)

@@ -57,8 +57,5 @@ class Registry(dict[str, Callable[..., T]]):
             return maker(**options)
         except TypeError:
             suggestion = nearest_known(", ".join(options), tuple(signature(maker).parameters))
-            raise OdError(
-                "OD-MECHANISM-OPTIONS",
-                f"mechanism {mechanism!r} does not have the options: {', '.join(options)} ({suggestion})",
-                next_step="correct the mechanism's options",
-            ) from None
+            message = f"mechanism {mechanism!r} does not have the options: {', '.join(options)} ({suggestion})"
+            raise OdError("OD-MECHANISM-OPTIONS", message, next_step="correct the mechanism's options") from None

@@ -161,7 +161,7 @@ def main() -> None:
     with open_dagster_pipes() as pipes:
         outcome = {"done": ""}
         try:
-            with confidential.errors_stay_inside(spent=STAYS_CHARGED):
+            with confidential.errors_stay_inside():
                 series, key, step, argument = pickle.loads(task.read_bytes())  # noqa: S301  # written by the run, mode 0600
                 session = SparkSession.builder.getOrCreate()
                 session.sparkContext.setLogLevel("OFF")

@@ -24,7 +24,6 @@ class ArrowStream(Protocol):
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """Return a capsule with a stream of record batches."""
-        ...
 
 
 Table: TypeAlias = pd.DataFrame | ArrowStream
@@ -35,8 +34,7 @@ TableOrFile: TypeAlias = Table | str | Path
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
-_SHOWN_COLUMNS = 10
-"""Largest number of columns that a message lists, each with the first 40 characters of its name."""
+_SHOWN_COLUMNS = 10  # largest number of columns that a message lists, each with the first 40 characters of its name
 
 
 def data_frame(table: Table) -> pd.DataFrame:

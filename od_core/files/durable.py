@@ -35,11 +35,9 @@ PUBLIC_FILE_MODE = 0o644
 
 T = TypeVar("T")
 
-_HERE = -100
-"""``AT_FDCWD`` of Linux: paths are relative to the working directory."""
+_HERE = -100  # ``AT_FDCWD`` of Linux: paths are relative to the working directory
 
-_EXCHANGE = 2
-"""``RENAME_EXCHANGE`` of Linux: exchange two paths in one step."""
+_EXCHANGE = 2  # ``RENAME_EXCHANGE`` of Linux: exchange two paths in one step
 
 LOST = (errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.ENOTCONN, errno.ENXIO, errno.ENODEV)
 """Error numbers with which a system reports that a disk or the connection to a file server fails."""
@@ -218,12 +216,8 @@ def of_system(error: OSError) -> OdError:
     lacks = f": {rights(Path(error.filename))}" if refused else ""
     if refused:
         step = step_to_write(Path(error.filename))
-    return OdError(
-        "OD-SYSTEM",
-        f"{error.filename or 'the system'}: {error.strerror or type(error).__name__}{lacks}",
-        next_step=step,
-        spent=STAYS_CHARGED,
-    )
+    message = f"{error.filename or 'the system'}: {error.strerror or type(error).__name__}{lacks}"
+    return OdError("OD-SYSTEM", message, next_step=step, spent=STAYS_CHARGED)
 
 
 @dataclass(frozen=True)
@@ -259,12 +253,9 @@ def write_checked(path: Path, write: Callable[[BinaryIO], object], *, mode: int,
             digest = hashlib.file_digest(file, "sha256").hexdigest()
         written = Written(sink.digest.hexdigest(), sink.tell())
         if digest != written.digest:
-            raise OdError(
-                "OD-DISK-DAMAGED",
-                f"{path.name} was written without an error, but reading it back gave different content",
-                next_step="check the disk, then run the release again",
-                spent=STAYS_CHARGED,
-            )
+            message = f"{path.name} was written without an error, but reading it back gave different content"
+            step = "check the disk, then run the release again"
+            raise OdError("OD-DISK-DAMAGED", message, next_step=step, spent=STAYS_CHARGED)
     except BaseException:
         path.unlink(missing_ok=True)
         raise
@@ -338,8 +329,7 @@ def is_locked(file: Path) -> bool:
     return False
 
 
-_PATIENCE = 5.0
-"""Seconds for which a lock is waited for before its process is looked at, which may be suspended."""
+_PATIENCE = 5.0  # seconds for which a lock is waited for before its process is looked at, which may be suspended
 
 
 def suspended(file: Path) -> OdError | None:

@@ -10,8 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-_ROWS = 1 << 20
-"""Number of rows that are converted to text at a time."""
+_ROWS = 1 << 20  # number of rows that are converted to text at a time
 
 _EMPTY: dict[str, Any] = {"null_handling": "replace"}
 """Option of Arrow's joins of texts that makes a missing text an empty one."""
@@ -34,10 +33,7 @@ def write_rows(file: BinaryIO, table: pa.Table, *, header: bool) -> None:
 
 
 def _fields(column: pa.ChunkedArray) -> pa.Array | pa.Scalar:
-    """Return the values of a column as CSV fields. Each different text is examined once, because most are repeated.
-
-    A text that all rows have is returned once.
-    """
+    """Return the values of a column as CSV fields, each different text examined once; a scalar if all are equal."""
     values = column.combine_chunks()
     if pa.types.is_integer(values.type):
         return values.cast(pa.large_string())

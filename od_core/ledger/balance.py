@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -17,27 +18,19 @@ from od_core.privacy.budget import Cap, Charge
 from od_core.privacy.domain import ALL_PERIODS, Charged, charged_periods, rho_of_year, year_of, year_text
 from od_core.privacy.unit import RECORDS_OF, UnitKind
 
-_NONE = Fraction(0)
-
 NEWEST = (1 << 63) - 1
 """Largest possible number (position in the ledger) of an entry; as a limit, it includes all entries."""
 
 
 @dataclass(frozen=True)
 class _Charges:
-    """Equal reservations of one release, each with the same charge to the same elementary periods.
-
-    Attributes:
-        noise: facts of the step that is charged, for a unit of a year; otherwise empty.
-        release: key of the release, as text; None if the releases are not read.
-        redrawn: whether they were made because an earlier draw was lost.
-    """
+    """Equal reservations of one release, each with the same charge to the same elementary periods."""
 
     charge: Charge
-    noise: Mapping[str, Any]
+    noise: Mapping[str, Any]  # facts of the step that is charged, for a unit of a year
     number: int
-    release: str | None
-    redrawn: bool
+    release: str | None  # key as text; None if the releases are not read
+    redrawn: bool  # because an earlier draw was lost
     periods: Sequence[str]
 
 
@@ -91,10 +84,9 @@ def charge_of(row: Mapping[str, Any]) -> Charge:
     return _charge(row["rho"], row["epsilon"], row["delta"])
 
 
-@lru_cache(maxsize=1024)
-def _charge(rho: str, epsilon: str, delta: str) -> Charge:
-    """Return the charge with given texts. Many releases have the same charge, so it is computed once."""
-    return Charge(Fraction(rho), Fraction(epsilon), Fraction(delta))
+@lru_cache(maxsize=1024)  # many releases have the same charge
+def _charge(*texts: str) -> Charge:
+    return Charge(*map(Fraction, texts))
 
 
 Asked = Sequence[tuple[Mapping[str, Any], Charge]]
@@ -125,24 +117,23 @@ def balances(
     cap = Cap.from_facts(entries.select(of_domain, CAP, domain, until)[-1]["content"])
     asked_of = None if periods is None else frozenset[str]().union(*_capped(declared, periods).values())
     found_charges = _charging(entries, declared, domain, asked_of, until, by_release=by_release)
-    by_part: dict[str, list[int]] = {}
+    by_part = defaultdict[str, list[int]](list)
     for place, charges in enumerate(found_charges):
         for part in charges.periods:
-            by_part.setdefault(part, []).append(place)
+            by_part[part].append(place)
     periods = sorted(by_part) if periods is None else periods
     requested = [_Charges(charge, noise, 1, None, redrawn=False, periods=periods) for noise, charge in asked]
     result = []
     for name, parts in _capped(declared, periods).items():
         places = sorted({place for part in parts for place in by_part.get(part, ())})
         charges_of_cap = [found_charges[place] for place in places]
-        of_release: dict[str, Fraction] = {}
+        of_release: dict[str, Fraction] = defaultdict(Fraction)
         for charges in charges_of_cap:
             if charges.release is not None:
-                rho = charges.number * charges.charge.as_rho
-                of_release[charges.release] = of_release.get(charges.release, _NONE) + rho
+                of_release[charges.release] += charges.number * charges.charge.as_rho
         spent, of_part = _added_up(declared, parts, charges_of_cap)
         with_request = [*charges_of_cap, *requested]
-        delta = sum((charges.number * charges.charge.delta for charges in with_request), start=_NONE)
+        delta = sum((charges.number * charges.charge.delta for charges in with_request), start=Fraction(0))
         result.append(
             Balance(
                 domain,
@@ -151,7 +142,7 @@ def balances(
                 spent=spent,
                 charged=of_release,
                 lost_draws=sum(charges.number for charges in charges_of_cap if charges.redrawn),
-                asked=_added_up(declared, parts, with_request)[0] - spent if requested else _NONE,
+                asked=_added_up(declared, parts, with_request)[0] - spent if requested else Fraction(0),
                 parts=of_part if "year" in declared else {},
                 of=parts,
             )
@@ -170,9 +161,7 @@ def _charging(
 ) -> list[_Charges]:
     """Return the reservations that can charge some elementary periods, oldest first; all if ``asked`` is None.
 
-    Which periods an entry charges follows from the period of its release, so the entries of other periods are not read,
-    and equal charges are counted by the database. Only a unit of a year needs the content of its entries, for what is
-    charged for uncounted trips.
+    Entries of other periods are not read, and the database counts equal charges. Only a unit of a year needs contents.
     """
     is_of_all_time = RECORDS_OF[declared["unit"]].is_of_all_time
     # The sum keeps SQLite from reading all entries in the order of their numbers.
@@ -219,18 +208,15 @@ def _capped(declared: Mapping[str, Any], periods: Sequence[str]) -> dict[str, fr
 def _added_up(
     declared: Mapping[str, Any], parts: frozenset[str], charges: Sequence[_Charges]
 ) -> tuple[Fraction, dict[str, Fraction]]:
-    """Return the rho that charges take from one cap, and the rho of each elementary period that they charge.
-
-    In a year, it is limited by the number of a user's counted trips, but for what is charged for uncounted trips.
-    """
+    """Return the rho that charges take from one cap, and the rho of each elementary period that they charge."""
     by_part: dict[str, list[Charged]] = {part: [] for part in sorted(parts)}
     for charge in charges:
         for part in parts.intersection(charge.periods):
             by_part[part].append((charge.noise, charge.number * charge.charge.as_rho))
-    sums = {part: sum((rho for _, rho in charged), start=_NONE) for part, charged in by_part.items()}
+    sums = {part: sum((rho for _, rho in charged), start=Fraction(0)) for part, charged in by_part.items()}
     of_part = {part: rho for part, rho in sums.items() if rho}
     if "year" not in declared:
-        return sum(sums.values(), start=_NONE), of_part
+        return sum(sums.values(), start=Fraction(0)), of_part
     bounds = declared["max_trips"], declared["max_trips_year"], declared.get("max_trips_pair")
     return rho_of_year(by_part.values(), *bounds), of_part
 

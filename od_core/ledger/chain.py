@@ -143,9 +143,10 @@ class Entries:
         content: dict[str, Any] | None = None,
     ) -> None:
         """Add an entry with the present time and its hash after the last entry, and set :attr:`added`."""
-        last = next(iter(self._execute("SELECT number, hash FROM entries ORDER BY number DESC LIMIT 1")), None)
+        rows = self._execute("SELECT number, hash FROM entries ORDER BY number DESC LIMIT 1")
+        last = next(((row["number"], row["hash"]) for row in rows), NONE)
         entry = {
-            "number": 1 if last is None else last["number"] + 1,
+            "number": last[0] + 1,
             "at": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             "kind": kind,
             "domain": domain,
@@ -155,18 +156,15 @@ class Entries:
             "draw": draw,
             **{name: None if charge is None else str(getattr(charge, name)) for name in _AMOUNTS},
             "content": json.dumps(content or {}, sort_keys=True),
-            "previous": "" if last is None else last["hash"],
+            "previous": last[1],
         }
         self._add({**entry, "hash": facts_digest(entry)})
 
     def copy(self, source: Entries) -> int:
         """Add all entries of another ledger, and return their number. Raises OdError if this one has entries."""
         if self.verify() != NONE:
-            raise OdError(
-                "OD-LEDGER-STATE",
-                "the ledger to copy to has entries already",
-                next_step="name a ledger without entries; two ledgers cannot be merged",
-            )
+            step = "name a ledger without entries; two ledgers cannot be merged"
+            raise OdError("OD-LEDGER-STATE", "the ledger to copy to has entries already", next_step=step)
         for entry in source.rows():
             self._add(entry)
         return self.verify().number
@@ -217,20 +215,19 @@ class Entries:
 
 def newer(what: str) -> OdError:
     """Return the OdError for a ledger with entries that only a later version of this package knows whole."""
-    return OdError(
-        "OD-LEDGER-NEWER",
-        f"the ledger has entries of a later version of od-release: {what}",
-        next_step="install the newest version that has released here; an older one may not count all charges",
-    )
+    message = f"the ledger has entries of a later version of od-release: {what}"
+    step = "install the newest version that has released here; an older one may not count all charges"
+    return OdError("OD-LEDGER-NEWER", message, next_step=step)
 
 
 def broken() -> OdError:
     """Return the OdError for a ledger whose entries differ from those that were written."""
-    return OdError(
-        "OD-LEDGER-BROKEN",
-        "the ledger is damaged or was edited",
-        next_step="restore the newest ledger; without it, nothing is drawn or published",
-    )
+    step = "restore the newest ledger; without it, nothing is drawn or published"
+    return OdError("OD-LEDGER-BROKEN", "the ledger is damaged or was edited", next_step=step)
+
+
+def _unavailable(message: str, next_step: str) -> OdError:
+    return OdError("OD-LEDGER-UNAVAILABLE", message, next_step=next_step, spent=STAYS_CHARGED)
 
 
 if TYPE_CHECKING:
@@ -353,11 +350,8 @@ class Chain(ABC):
 
         The first transaction of this object verifies the whole chain, and each other one the entries since then, or the
         whole chain again if ``whole``. So nothing is charged or drawn with a ledger of which another process has
-        changed an entry before.
-
-        Raises:
-            OdError: the ledger cannot be used now, is damaged, or lacks the entry that the head names. Or a release was
-                charged, and the head is missing or damaged.
+        changed an entry before. Raises OdError if the ledger cannot be used now, is damaged, or lacks the entry that
+        the head names; or a release was charged, and the head is missing or damaged.
         """
         with self._entries(self._connected(), self._begin, "COMMIT") as entries:
             head, self._verified = self._check_head(entries), entries.verify(NONE if whole else self._verified)
@@ -384,32 +378,23 @@ class Chain(ABC):
         """Open the entries for reading only. No entry is added, and no ledger is created.
 
         The chain is verified from the entry that the head names, which was added after the entries before it had been
-        verified. No lock is taken.
-
-        Raises:
-            OdError: there is no ledger, it lacks the entry that the head names, or an entry after that one was edited.
+        verified. No lock is taken. Raises OdError if there is no ledger, it lacks the entry that the head names, or an
+        entry after that one was edited.
         """
         with self._entries(self._readable(), self._begin_to_read, "ROLLBACK") as entries:
             entries.verify(self._check_head(entries))
             yield entries
 
     def _check_head(self, entries: Entries) -> EntryName:
-        """Check that the entries contain the entry that the head names, and return its name; ``NONE`` without a head.
-
-        Raises OdError if they lack that entry, or the head is damaged or missing, or cannot be read.
-        """
+        """Return the name of the entry that the head names, which the entries must have; ``NONE`` without a head."""
         try:
             head = self._head.read_bytes()
         except FileNotFoundError:
             head = None
         except PermissionError:
-            raise OdError(
-                "OD-LEDGER-UNAVAILABLE",
-                f"confidential/{self._head.name}, which names the newest entry of the ledger, cannot be read:"
-                f" {rights(self._head)}",
-                next_step="run it as the owner, or on a copy of the whole folder that this user may read",
-                spent=STAYS_CHARGED,
-            ) from None
+            message = f"confidential/{self._head.name}, which names the newest entry of the ledger, cannot be read"
+            step = "run it as the owner, or on a copy of the whole folder that this user may read"
+            raise _unavailable(f"{message}: {rights(self._head)}", step) from None
         if head is None and entries.newest(RESERVED) is None:
             return NONE  # nothing was charged yet, so nothing can be lost
         if head is None or not _HEAD.fullmatch(head):
@@ -430,8 +415,7 @@ class Chain(ABC):
         """Write the number and hash of the newest entry to the head, unless another process has written newer ones.
 
         The head is overwritten in place. It is one short line in one sector of the disk, so a crash leaves either the
-        old or the new head. The old head names an earlier entry of the chain. With it, the loss of the newest entries
-        may go unnoticed, but no intact ledger is refused.
+        old or the new head. With the old one, the loss of the newest entries may go unnoticed.
         """
         head = f"{newest.number:012d} {newest.hash}".encode()  # that of a later entry is greater
         if not self._head.exists():
@@ -513,10 +497,8 @@ class SqliteChain(Chain):
                 yield connection
         finally:
             if state is not None and file_state(self._path) != state:
-                raise OdError(
-                    "OD-LEDGER-UNAVAILABLE",
-                    "the ledger was written to while it was read without the right to write",
-                    next_step="run it again",
+                raise _unavailable(
+                    "the ledger was written to while it was read without the right to write", "run it again"
                 )
 
     def _circumstances(self) -> object:
@@ -528,10 +510,7 @@ class SqliteChain(Chain):
         return get_ident(), status.st_dev, status.st_ino
 
     def _connect(self) -> sqlite3.Connection:
-        """Open the ledger to write, and create it if it is missing, with the mode of public files, whatever the umask.
-
-        SQLite gives the mode of the file to those that it makes beside it.
-        """
+        """Open the ledger to write. A missing one is created with the mode of public files, whatever the umask."""
         if not self._path.exists():
             os.close(os.open(self._path, os.O_CREAT | os.O_WRONLY, PUBLIC_FILE_MODE))
             self._path.chmod(PUBLIC_FILE_MODE)
@@ -551,19 +530,18 @@ class SqliteChain(Chain):
         return self._path.with_name(f"{self._path.name}-wal")
 
     def _unusable(self, error: sqlite3.DatabaseError) -> OdError:
-        """Return the OdError for an SQLite error, which means that the ledger cannot be used now or is damaged."""
         name = getattr(error, "sqlite_errorname", "")
         if not name.partition("_")[2].startswith(_PASSING):
             return broken()
-        message, step = f"the ledger cannot be used: SQLite reports {name}", "check the disk, close other programs that"
-        step = f"{step} have the ledger open, then run the release again"
+        message = f"the ledger cannot be used: SQLite reports {name}"
+        step = "check the disk, close other programs that have the ledger open, then run the release again"
         closed = [place for place in (self._path, self._path.parent) if not may_write(place)]
         if closed:
             message = f"{message}; {rights(closed[0])}"
             step = step_to_write(closed[0])
             if self._log.exists():
                 step = f"{step}, or read a copy of {self._path.name} and {self._log.name} in a folder of your own"
-        return OdError("OD-LEDGER-UNAVAILABLE", message, next_step=step, spent=STAYS_CHARGED)
+        return _unavailable(message, step)
 
 
 def _opened(place: str) -> sqlite3.Connection:
@@ -605,11 +583,9 @@ def schema(writer: str) -> str:
     lowercase letters, digits, ``_``, ``-`` and ``$``.
     """
     if not _ROLE.fullmatch(writer):
-        raise OdError(
-            "OD-CONFIG",
-            f"{writer!r} is not the name of a role that can own nothing and write the ledger",
-            next_step="use a role whose name has lowercase letters, digits and underscores",
-        )
+        message = f"{writer!r} is not the name of a role that can own nothing and write the ledger"
+        step = "use a role whose name has lowercase letters, digits and underscores"
+        raise OdError("OD-CONFIG", message, next_step=step)
     return _sql("postgres_schema").format(writer=writer)
 
 
@@ -691,31 +667,18 @@ class PostgresChain(Chain):
         return connection
 
     def _unusable(self, error: Error) -> OdError:
-        """Return the OdError for a PostgreSQL error, which means that the ledger cannot be used now or is damaged.
-
-        The text of the error is not repeated, because it may quote the address.
-
-        References:
-            PostgreSQL, appendix A: class XX of SQLSTATE means that the server found damaged data.
-        """
+        """Return the OdError for a PostgreSQL error, whose text is not repeated, because it may quote the address."""
         state, reported = error.sqlstate or "", str(error)
-        if state.startswith("XX"):
+        if state.startswith("XX"):  # damaged data (PostgreSQL, appendix A)
             return broken()
         cause = f"PostgreSQL reports {type(error).__name__} {state}".rstrip()
         cause = next((words for text, words in _REFUSALS.items() if text in reported), cause)
-        return OdError(
-            "OD-LEDGER-UNAVAILABLE",
-            f"the ledger's server cannot be used: {cause}",
-            next_step="check the server and the address in OD_LEDGER, then run the release again; psql with the same"
-            " address says more",
-            spent=STAYS_CHARGED,
-        )
+        step = "check the server and the address in OD_LEDGER, then run the release again; psql with the same address"
+        return _unavailable(f"the ledger's server cannot be used: {cause}", f"{step} says more")
 
 
 def _refuse_unclear(server: str) -> None:
     """Raise OdError if libpq cannot read an address, or would take a part of the password for a host, port or option.
-
-    No part of the address is repeated, because its parts cannot be told apart.
 
     References:
         PostgreSQL, section 34.1.1.2: a reserved sign in a part of the address is written with a percent sign.
@@ -739,18 +702,13 @@ def _refuse_unclear(server: str) -> None:
 def _check_guards(guards: Mapping[str, Any] | None) -> None:
     """Check the result of the query of guards. Raises OdError if there is no table or a guard is missing."""
     if guards is None:
-        raise OdError(
-            "OD-LEDGER-ABSENT",
-            "the database has no ledger, or the role may not see it",
-            next_step="as the owner of the database, run the statements of: od-release ledger schema --writer ROLE",
-        )
+        step = "as the owner of the database, run the statements of: od-release ledger schema --writer ROLE"
+        raise OdError("OD-LEDGER-ABSENT", "the database has no ledger, or the role may not see it", next_step=step)
     if guards["may_change"] or not guards["refuses"]:
         fault = "the role may change its entries" if guards["may_change"] else "its trigger is missing or disabled"
-        raise OdError(
-            "OD-LEDGER-UNGUARDED",
-            f"the ledger in PostgreSQL does not refuse changes: {fault}",
-            next_step="release with a role that owns nothing and has the grants of: od-release ledger schema",
-        )
+        message = f"the ledger in PostgreSQL does not refuse changes: {fault}"
+        step = "release with a role that owns nothing and has the grants of: od-release ledger schema"
+        raise OdError("OD-LEDGER-UNGUARDED", message, next_step=step)
 
 
 def chain_of(path: Path, server: str | None = None) -> Chain:
@@ -761,9 +719,6 @@ def chain_of(path: Path, server: str | None = None) -> Chain:
     if server is None:
         return SqliteChain(path)
     if not server.startswith(SCHEMES):
-        raise OdError(
-            "OD-CONFIG",
-            "the address of the ledger is not that of a PostgreSQL database",
-            next_step="write it as postgresql://role@host/database, with the password in a file of libpq",
-        )
+        step = "write it as postgresql://role@host/database, with the password in a file of libpq"
+        raise OdError("OD-CONFIG", "the address of the ledger is not that of a PostgreSQL database", next_step=step)
     return PostgresChain(server, path.parent)

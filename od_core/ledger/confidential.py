@@ -44,8 +44,7 @@ def exclusive(folder: Path, *, seconds: float = LOCK_SECONDS) -> Iterator[None]:
         yield
 
 
-_HASHED = 1 << 20
-"""Number of integers that one thread hashes at a time."""
+_HASHED = 1 << 20  # number of integers that one thread hashes at a time
 
 _KEY_BYTES = 32
 
@@ -130,14 +129,12 @@ class ConfidentialFolder:
         return hmac.new(key, length.to_bytes(8) + content, hashlib.sha256).hexdigest()
 
     @contextmanager
-    def errors_stay_inside(self, spent: str = "nothing was spent") -> Iterator[None]:
+    def errors_stay_inside(self) -> Iterator[None]:
         """Replace every exception in this context by an OdError without confidential values.
 
         Messages of databases and data frames quote the values that caused the error. So the original message and the
         confidential detail of an OdError go to a file of mode 0600, which the next step of the error names. A fault of
         the machine, such as too little memory, is named as in :func:`~od_core.files.duckdb_session.of_machine`.
-
-        ``spent`` is what the error states on the spent budget.
         """
         try:
             yield
@@ -147,15 +144,11 @@ class ConfidentialFolder:
             raise
         except Exception as error:  # noqa: BLE001  # any text may hold a confidential value
             look, machine = self.keep_detail(traceback.format_exc()), of_machine(error, "the step stopped")
-            failed = OdError(
-                "OD-CONFIDENTIAL-ERROR",
-                "a step that handles confidential data failed",
-                next_step=f"{look}, then run the release again",
-                spent=spent,
-            )
+            code, message = "OD-CONFIDENTIAL-ERROR", "a step that handles confidential data failed"
+            step = f"{look}, then run the release again"
             if machine is not None:
-                failed = OdError(machine.code, machine.message, next_step=f"{machine.next_step}; {look}", spent=spent)
-            raise_alone(failed)
+                code, message, step = machine.code, machine.message, f"{machine.next_step}; {look}"
+            raise_alone(OdError(code, message, next_step=step, spent=STAYS_CHARGED))
 
     def keep_detail_of(self, error: OdError) -> None:
         """Write an error's confidential detail, if any, to a file, and name the file in the error's next step."""
@@ -168,13 +161,9 @@ class ConfidentialFolder:
 
         If the file cannot be written, for example on a full disk, the details are lost and the next step says so.
         """
-        name = f"{secrets.token_hex(6)}.txt"
         try:
-            path = self.subfolder("errors") / name
-            descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, CONFIDENTIAL_FILE_MODE)
-            with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
-                file.write(text)
-            sync(path.parent)
+            path = self.subfolder("errors") / f"{secrets.token_hex(6)}.txt"
+            write_durably(path, lambda file: file.write_text(text, encoding="utf-8", errors="backslashreplace"))
         except OSError as error:
             return (
                 f"free space in the confidential folder, where the details could not be written (error {error.errno})"

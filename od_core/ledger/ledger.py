@@ -57,10 +57,9 @@ def hold_to_unit(unit: PrivacyUnit, declared: Mapping[str, Any], domain: str) ->
     """Raise OdError if the unit of a release is not the one with which its data set was declared."""
     facts = {"max_trips_pair": None, **unit_facts(unit)}  # a data set may have declared one
     if any(declared.get(name) != fact for name, fact in facts.items()):
-        raise OdError(
-            "OD-DOMAIN-CONFLICT",
+        raise _conflict(
             f"the release's unit or neighbours differ from those of the privacy domain {domain!r}",
-            next_step="declare the domain once, and use its unit and neighbours in all its releases",
+            "declare the domain once, and use its unit and neighbours in all its releases",
         )
 
 
@@ -68,11 +67,8 @@ def declared_facts(entries: Entries, domain: str) -> dict[str, Any]:
     """Return the facts with which a data set was declared. Raises OdError if it is not declared."""
     declared = entries.newest(DOMAIN, domain=domain)
     if declared is None:
-        raise OdError(
-            "OD-DOMAIN-UNDECLARED",
-            f"the privacy domain {domain!r} is not declared",
-            next_step="run a release of that domain, or declare it with Ledger.declare",
-        )
+        step = "run a release of that domain, or declare it with Ledger.declare"
+        raise OdError("OD-DOMAIN-UNDECLARED", f"the privacy domain {domain!r} is not declared", next_step=step)
     facts: dict[str, Any] = declared["content"]
     return facts
 
@@ -95,12 +91,9 @@ class Withdrawal:
 
     def refusal(self, key: ReleaseKey) -> OdError:
         """Return the OdError for a use of the release."""
-        return OdError(
-            "OD-RELEASE-WITHDRAWN",
-            f"{key} was withdrawn on {self.at[:10]}: {self.why}",
-            next_step="use another release; to release the period again, raise `revision`, which is charged anew",
-            spent=STAYS_CHARGED,
-        )
+        message = f"{key} was withdrawn on {self.at[:10]}: {self.why}"
+        step = "use another release; to release the period again, raise `revision`, which is charged anew"
+        return OdError("OD-RELEASE-WITHDRAWN", message, next_step=step, spent=STAYS_CHARGED)
 
 
 def is_reserved(entries: Entries, key: ReleaseKey, domain: str, plan: Plan) -> bool:
@@ -108,12 +101,9 @@ def is_reserved(entries: Entries, key: ReleaseKey, domain: str, plan: Plan) -> b
     refuse_moved_series(entries, key.release, domain)
     changed = changed_settings(entries, key, domain, plan)
     if changed:
-        raise OdError(
-            "OD-REPLAY-PLAN-CHANGED",
-            f"{key} was reserved with different settings; changed: {', '.join(changed)}",
-            next_step="restore the settings, or give the release a new revision, which is charged again",
-            spent=STAYS_CHARGED,
-        )
+        message = f"{key} was reserved with different settings; changed: {', '.join(changed)}"
+        step = "restore the settings, or give the release a new revision, which is charged again"
+        raise OdError("OD-REPLAY-PLAN-CHANGED", message, next_step=step, spent=STAYS_CHARGED)
     return changed is not None
 
 
@@ -134,11 +124,10 @@ def refuse_moved_series(entries: Entries, series: str, domain: str) -> None:
     The series of two projects with one ledger do not meet, either.
     """
     for other in entries.groups("domain", f"{IN_SERIES} AND domain <> ?", *in_series(RESERVED, series), domain):
-        raise OdError(
-            "OD-DOMAIN-CONFLICT",
+        raise _conflict(
             f"releases of {series} are charged to data set {other['domain']!r}, not to {domain!r}",
-            next_step="declare the data set that was charged earlier, or rename the series; if another project with"
-            " this ledger has a series of this name, give one of them a key_prefix",
+            "declare the data set that was charged earlier, or rename the series; if another project with this ledger"
+            " has a series of this name, give one of them a key_prefix",
         )
 
 
@@ -158,9 +147,7 @@ def refuse_other_areas(entries: Entries, key: ReleaseKey, plan: Plan) -> None:
     rows = entries.select(first, *reserved)
     areas_of = {ReleaseKey.parse(row["release"]): _areas(row["content"]["plan"]) for row in rows}
     others = {other: then for other, then in sorted(areas_of.items()) if then != now}
-    changed = next((other for other in others if other.revision == key.revision), None)
-    if changed is None:
-        return
+    changed = next(other for other in others if other.revision == key.revision)
     used_revisions = {other.revision for other in others}
     free = next(revision for revision in count(key.revision + 1) if revision not in used_revisions)
     raise OdError(
@@ -178,10 +165,9 @@ def _areas(facts: Mapping[str, Any]) -> dict[str, str]:
 
 def _areas_text(areas: Mapping[str, str]) -> str:
     """Return the beginnings of the digests as one line for a message; a single digest if all are equal."""
-    short = {name.replace("_", " "): digest[:16] for name, digest in areas.items()}
-    if len(set(short.values())) == 1:
-        short = {"geography": next(iter(short.values()))}
-    return " and ".join(f"{name} {digest}" for name, digest in short.items()) or "none"
+    if len(set(areas.values())) == 1:
+        areas = {"geography": next(iter(areas.values()))}
+    return " and ".join(f"{name.replace('_', ' ')} {digest[:16]}" for name, digest in areas.items()) or "none"
 
 
 @dataclass(frozen=True)
@@ -234,8 +220,7 @@ class ReleaseRecord:
     account: Mapping[str, Any] = field(default_factory=dict)
 
 
-_FURTHER = 1 << 31
-"""Number of a revision that no release has."""
+_FURTHER = 1 << 31  # number of a revision that no release has
 
 
 class _Opened(local):
@@ -308,9 +293,8 @@ class Ledger:
     def exclusive(self) -> AbstractContextManager[None]:
         """Return a context that only one release can be in.
 
-        Raises:
-            OdError: another release is in it for too long; or this is within :meth:`trial` or :meth:`one_look`, which
-                would keep no charge of the release.
+        Raises OdError if another release is in it for too long; or within :meth:`trial` or :meth:`one_look`, which
+        would keep no charge of the release.
         """
         if self._opened.look is not None:
             raise _wrong_state("a trial or a look at the ledger keeps no charge", "release outside of its context")
@@ -319,9 +303,8 @@ class Ledger:
     def declare(self, domain: PrivacyDomain) -> None:
         """Enter the privacy domain of a data set, or a new cap with its reason. Do nothing if both are entered already.
 
-        Raises:
-            OdError: the domain was declared with another unit, neighbour relation, user column, elementary period or
-                time zone. Or the cap has changed and its reason was given before.
+        Raises OdError if the domain was declared with another unit, neighbour relation, user column, elementary period
+        or time zone; or the cap has changed and its reason was given before.
         """
         with self._read() as entries:  # a transaction would verify the whole chain, as `reserve` does
             newest, cap = (entries.newest(kind, domain=domain.name) for kind in (DOMAIN, CAP))
@@ -333,18 +316,16 @@ class Ledger:
             if declared is None:
                 entries.append(DOMAIN, domain.name, content=domain.facts())
             elif domain.unit.is_of_year and not RECORDS_OF[declared["content"]["unit"]].is_of_year:
-                raise OdError(
-                    "OD-DOMAIN-CONFLICT",
+                raise _conflict(
                     f"data set {domain.name!r} has releases of unit {declared['content']['unit']!r}, whose users have"
                     " no bound for a year",
-                    next_step="declare a data set with another name, whose series begin with the first period of a"
-                    " year; keep this one as it was for the periods before",
+                    "declare a data set with another name, whose series begin with the first period of a year; keep"
+                    " this one as it was for the periods before",
                 )
             elif declared["content"] != domain.facts():
-                raise OdError(
-                    "OD-DOMAIN-CONFLICT",
+                raise _conflict(
                     f"data set {domain.name!r} is declared with {declared['content']}, not with {domain.facts()}",
-                    next_step="use the declared unit and neighbours; a data set has only one kind of promise",
+                    "use the declared unit and neighbours; a data set has only one kind of promise",
                 )
             caps = entries.select("kind = ? AND domain = ?", CAP, domain.name)
             cap = {**domain.cap.facts(), "reason": domain.cap_reason.strip()}
@@ -426,9 +407,8 @@ class Ledger:
     def hold_to_plan(self, key: ReleaseKey, domain: str, plan: Plan) -> None:
         """Check a plan against the reservations in the ledger, without adding an entry.
 
-        Raises:
-            OdError: the release was reserved with another plan, or the series is charged to another data set. Or it is
-                not reserved, and its areas differ from those of another period of the same revision.
+        Raises OdError if the release was reserved with another plan, or the series is charged to another data set; or
+        if it is not reserved, and its areas differ from those of another period of the same revision.
         """
         with self._read() as entries:
             if not is_reserved(entries, key, domain, plan):
@@ -453,10 +433,8 @@ class Ledger:
 
         Call this method before the first random bit is taken, with the name of the noise backend and, of a release in
         parts, the mark of its store. If the level is already in state DRAWING, the earlier draw is lost, and the level
-        is reserved once more.
-
-        Raises:
-            OdError: the level is not reserved or is already measured; or a draw was lost, and the cap allows no other.
+        is reserved once more. Raises OdError if the level is not reserved or is already measured; or a draw was lost,
+        and the cap allows no other.
         """
         with self._transaction() as entries:
             row = _newest_of(entries, key, level)
@@ -663,12 +641,9 @@ class Ledger:
         with self._read() as entries:
             for release, entry in witnesses.items():
                 if not entries.has(entry):
-                    raise OdError(
-                        "OD-LEDGER-ROLLED-BACK",
-                        f"{release} is public, but the ledger lacks the entry that its certificate names",
-                        next_step="restore the newest ledger; an older one does not record all that was spent",
-                        spent=STAYS_CHARGED,
-                    )
+                    message = f"{release} is public, but the ledger lacks the entry that its certificate names"
+                    step = "restore the newest ledger; an older one does not record all that was spent"
+                    raise OdError("OD-LEDGER-ROLLED-BACK", message, next_step=step, spent=STAYS_CHARGED)
 
     def verify(self) -> int:
         """Verify the chain of hashes and every charge, and return the number of entries.
@@ -739,6 +714,10 @@ class Ledger:
         with self._read() as entries:
             domains = sorted(entry["domain"] for entry in entries.select("kind = ?", DOMAIN))
             return [balance for domain in domains for balance in balances(entries, domain)]
+
+
+def _conflict(message: str, next_step: str) -> OdError:
+    return OdError("OD-DOMAIN-CONFLICT", message, next_step=next_step)
 
 
 def _wrong_state(message: str, next_step: str = "run the release again") -> OdError:

@@ -52,7 +52,6 @@ class Measurements(Protocol):
 
     def once(self, step: Step, draw: Draw) -> NoisyVector:
         """Return the stored noisy values of a step. If there are none, call ``draw`` and store its values first."""
-        ...
 
 
 class MemoryMeasurements:
@@ -92,11 +91,9 @@ def begin_release(
     to the input, or exceed a bound.
     """
     if counters is None and plan.unit.is_of_year:
-        raise OdError(
-            "OD-YEAR-COUNTERS",
-            f"a release of unit {plan.unit.kind!r} was counted without the counters of its users",
-            next_step="release it with a ledger and release_flows, or as a declared series",
-        )
+        message = f"a release of unit {plan.unit.kind!r} was counted without the counters of its users"
+        step = "release it with a ledger and release_flows, or as a declared series"
+        raise OdError("OD-YEAR-COUNTERS", message, next_step=step)
     drawn = ledger.is_drawn(key)
     if counters is not None and not drawn:
         counters.hold_to_counted(trips)
@@ -162,17 +159,13 @@ def charged_to(
 
     No other release is counted or drawn with the same ledger in this context.
 
-    Raises:
-        OdError: only one of ``ledger`` and ``release_id`` is given, or the plan is not supported with or without a
-            ledger. Or a ledger is given, and the ``release_id`` is not valid, the noise source is not a backend of this
-            library, or another run does not end in time.
+    Raises OdError if only one of ``ledger`` and ``release_id`` is given, or the plan is not supported with or without a
+    ledger; or a ledger is given, and the ``release_id`` is not valid, the noise source is not a backend of this
+    library, or another run does not end in time.
     """
     if (ledger is None) != (release_id is None):
-        raise OdError(
-            "OD-RELEASE-KEY",
-            "a ledger needs a release_id, and a release_id needs a ledger",
-            next_step="give both, or neither",
-        )
+        message = "a ledger needs a release_id, and a release_id needs a ledger"
+        raise OdError("OD-RELEASE-KEY", message, next_step="give both, or neither")
     refuse_unsupported(plan.table, plan.features | {"no_ledger" if ledger is None else "ledger"})
     if ledger is None or release_id is None:
         yield None
@@ -225,8 +218,7 @@ def release_table(
 ) -> R:
     """Draw a release whose noise is discrete Laplace and whose input is counted, as :func:`draw_release` does.
 
-    Raises:
-        OdError: the noise source draws no Laplace noise this wide, or a function of this module raised it.
+    Raises OdError if the noise source draws no Laplace noise this wide, or as :func:`charged_to` does.
     """
     source = noise_named(noise)
     laplace_source(source)
@@ -296,12 +288,8 @@ class DurableMeasurements:
     def _read(self, step: Step) -> NoisyVector:
         state = self.ledger.level_state(self.key, step.number)
         if state is None or state.kind != MEASURED:
-            raise OdError(
-                "OD-MEASUREMENT-ABSENT",
-                f"level {step.level} of {self.key} is not measured",
-                next_step="run the release",
-                spent=STAYS_CHARGED,
-            )
+            message = f"level {step.level} of {self.key} is not measured"
+            raise OdError("OD-MEASUREMENT-ABSENT", message, next_step="run the release", spent=STAYS_CHARGED)
         path = self._path(step.number, state.draw)
         if not path.exists() and kept_digest(self.store, step.number) == state.digest:
             parts = part_files(self.store, step.number)
@@ -336,12 +324,9 @@ class DurableMeasurements:
         begun = 0 if state is None else state.draw - (state.kind == RESERVED)
         paths = {self._path(level, draw) for draw in range(1, begun + 1)}
         if set(self._folder.glob(f"noisy_measurement_{level}.draw_*.parquet")) - paths:
-            raise OdError(
-                "OD-LEDGER-ROLLED-BACK",
-                f"level {level} of {self.key} has a measurement that the ledger does not record",
-                next_step="restore the newest ledger; an older one does not record all that was spent",
-                spent=STAYS_CHARGED,
-            )
+            message = f"level {level} of {self.key} has a measurement that the ledger does not record"
+            step = "restore the newest ledger; an older one does not record all that was spent"
+            raise OdError("OD-LEDGER-ROLLED-BACK", message, next_step=step, spent=STAYS_CHARGED)
 
 
 def _write_draw(draw: Draw, path: Path) -> Written:

@@ -28,8 +28,7 @@ _CREATE_EXCLUSIVELY = ("s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "memory"
 
 _PASSWORD = re.compile(r"://[^/]*:.*@|[?]")
 
-_ERRORS = "errors"
-"""Name of the folder of details of errors."""
+_ERRORS = "errors"  # name of the folder of details of errors
 
 
 def store_at(place: str) -> Store:
@@ -146,17 +145,13 @@ class FsspecStore:
     def __post_init__(self) -> None:
         protocol = self.place.partition("://")[0]
         if protocol not in _CREATE_EXCLUSIVELY:
-            raise OdError(
-                "OD-STORE-UNSAFE",
-                f"storage {protocol!r} may not create files exclusively, so two draws could both be kept",
-                next_step=f"use a folder, or one of {', '.join(_CREATE_EXCLUSIVELY)}",
-            )
+            message = f"storage {protocol!r} may not create files exclusively, so two draws could both be kept"
+            step = f"use a folder, or one of {', '.join(_CREATE_EXCLUSIVELY)}"
+            raise OdError("OD-STORE-UNSAFE", message, next_step=step)
         if _PASSWORD.search(self.place):
-            raise OdError(
-                "OD-STORE-ADDRESS",
-                "the address of the store holds a user and a password, or a query, which messages would show",
-                next_step="give them to the driver of this storage in the environment of every process",
-            )
+            message = "the address of the store holds a user and a password, or a query, which messages would show"
+            step = "give them to the driver of this storage in the environment of every process"
+            raise OdError("OD-STORE-ADDRESS", message, next_step=step)
 
     def create_if_absent(self, name: str, content: bytes | pa.Buffer, *, durable: bool = True) -> bool:
         """Store a file as :meth:`LocalStore.create_if_absent` does. All files are durable."""
@@ -205,11 +200,8 @@ class FsspecStore:
         except ImportError:
             storage = self.place.partition("://")[0]
             package = known_implementations[storage]["class"].partition(".")[0]
-            raise OdError(
-                "OD-STORE-DRIVER",
-                f"the package of storage {storage!r} is not installed",
-                next_step=f"install {package}",
-            ) from None
+            message = f"the package of storage {storage!r} is not installed"
+            raise OdError("OD-STORE-DRIVER", message, next_step=f"install {package}") from None
         if afresh:
             files.invalidate_cache()
         return DirFileSystem(folder, files)
@@ -219,12 +211,8 @@ Store = LocalStore | FsspecStore
 
 
 def _missing(name: str) -> OdError:
-    return OdError(
-        "OD-STORE-MISSING",
-        f"{name} is not in the store",
-        next_step="restore it from a backup, or run the release again",
-        spent=STAYS_CHARGED,
-    )
+    step = "restore it from a backup, or run the release again"
+    return OdError("OD-STORE-MISSING", f"{name} is not in the store", next_step=step, spent=STAYS_CHARGED)
 
 
 # Files of a level that was measured in parts.

@@ -30,14 +30,12 @@ class Counted(Protocol):
     @property
     def total(self) -> int:
         """Confidential: number of trips, or of members of groups, that are counted."""
-        ...
 
     def column_pieces(self) -> Iterator[Sequence[NDArray[np.int64]]]:
         """Yield the counted input in consecutive blocks of rows, each with one array per column.
 
         Equal inputs give equal columns when the blocks are joined, but they may be cut into different blocks.
         """
-        ...
 
 
 def hold_to_input(
@@ -52,9 +50,9 @@ def hold_to_input(
     """
     now = identity_of(confidential, trips, counters)
     then = stored_identity(confidential, key)
+    if then == now:
+        return
     if not drawn:
-        if then == now:
-            return
         path = confidential.subfolder(key.folder) / IDENTITY
         write_durably(path, lambda file: file.write_text(json.dumps(now), encoding="utf-8"))
         return
@@ -71,12 +69,11 @@ def hold_to_input(
             "keep confidential/hmac.key, with which other releases began, and put the earlier one from a backup in its"
             " place for this run alone",
         )
-    if then != now:
-        raise _refused(
-            "OD-REPLAY-INPUT-CHANGED",
-            f"the records of {key} differ from those with which it began",
-            f"restore the records, or release them as revision {key.revision + 1}, which is charged again",
-        )
+    raise _refused(
+        "OD-REPLAY-INPUT-CHANGED",
+        f"the records of {key} differ from those with which it began",
+        f"restore the records, or release them as revision {key.revision + 1}, which is charged again",
+    )
 
 
 def stored_identity(confidential: ConfidentialFolder, key: ReleaseKey) -> dict[str, str]:
@@ -137,8 +134,7 @@ class StagedFiles:
         Settings that are not stored are not compared, because an earlier version of this software stored fewer of them.
         ``drawn`` states whether a draw of the release has begun.
 
-        Raises:
-            OdError: a stored setting differs from the declared one. Or no settings are stored, and no draw has begun.
+        Raises OdError if a stored setting differs from the declared one; or none are stored, and no draw has begun.
         """
         path, differences = self.folder / _READ_WITH, ""
         if path.exists():
@@ -152,7 +148,7 @@ class StagedFiles:
         message = f"the records of {key} were read with different settings{differences}"
         if drawn:
             step = f"restore the settings, or release it as revision {key.revision + 1}, which is charged again"
-            raise OdError("OD-REPLAY-READING-CHANGED", message, next_step=step, spent=STAYS_CHARGED)
+            raise _refused("OD-REPLAY-READING-CHANGED", message, step)
         step = "run the whole release, which reads the records again"
         raise OdError("OD-STAGED-OTHER-READING", message, next_step=step)
 
@@ -168,11 +164,10 @@ class StagedFiles:
         """
         digest = self.folder / _COUNTED_FOR
         if not digest.exists() or digest.read_text(encoding="utf-8") != plan.counts_digest:
-            raise OdError(
+            raise _refused(
                 "OD-STAGED-OTHER-PLAN",
                 "the records were counted for another geography or with other settings",
-                next_step="run the whole release, which counts them again",
-                spent=STAYS_CHARGED,
+                "run the whole release, which counts them again",
             )
 
     def path(self, name: str) -> Path:
@@ -226,11 +221,10 @@ class StagedTable(StagedFiles, ABC, Generic[P, C, R]):
     def refuse_other_table(self, release: R) -> None:
         """Raise OdError unless the stored table equals that of the release, estimated again from its measurements."""
         if not self.table().equals(self.table_of(release)):
-            raise OdError(
+            raise _refused(
                 "OD-STAGED-FILE-CHANGED",
                 f"the staged {self.table_name} differ from the result of the release's measurements",
-                next_step="run the whole release again; it reads its measurements back and draws nothing twice",
-                spent=STAYS_CHARGED,
+                "run the whole release again; it reads its measurements back and draws nothing twice",
             )
 
     def _save(self, name: str, table: pa.Table) -> Path:
@@ -241,9 +235,8 @@ class StagedTable(StagedFiles, ABC, Generic[P, C, R]):
 
 def missing_file(name: str) -> OdError:
     """Return the OdError for a file that does not exist yet or was removed."""
-    return OdError(
+    return _refused(
         "OD-STAGED-FILE-MISSING",
         f"{name} of this release does not exist yet, or was removed",
-        next_step="run the whole release; it reads stored measurements back and draws nothing twice",
-        spent=STAYS_CHARGED,
+        "run the whole release; it reads stored measurements back and draws nothing twice",
     )

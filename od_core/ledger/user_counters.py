@@ -129,29 +129,19 @@ class UserCounters:
         A process may have ended between writing the counters and writing the counts. Counts of another attempt would
         then have trips that no counter records.
 
-        Raises:
-            OdError: they were not written together, a user has more counted trips than the unit allows, the counters do
-                not sum to the trips that the release counts, or as in :meth:`allowances`.
+        Raises OdError if they were not written together, a user has more counted trips than the unit allows, the
+        counters do not sum to the trips that the release counts, or as in :meth:`allowances`.
         """
+        step = "run the whole release, which counts its records again"
         now = identity_of(self.confidential, counted, self.fingerprint(self.key))
         if stored_identity(self.confidential, self.key) != now:
-            raise OdError(
-                "OD-YEAR-COUNTERS",
-                f"the counts of {self.key} and the counters of its users were not written together",
-                next_step="run the whole release, which counts its records again",
-            )
-        self.hold_to_year(counted.total)
-
-    def hold_to_year(self, counted: int) -> None:
-        """Check the bounds over all files of the year, and the sum of the own one; see :meth:`hold_to_counted`."""
+            message = f"the counts of {self.key} and the counters of its users were not written together"
+            raise OdError("OD-YEAR-COUNTERS", message, next_step=step)
         files = self._files()
-        query = _SQL["are_within"](files, self.unit, self._path(self.key), counted)
+        query = _SQL["are_within"](files, self.unit, self._path(self.key), counted.total)
         if not self._asked(query, files)[0][0].as_py():
-            raise OdError(
-                "OD-YEAR-COUNTERS",
-                f"the counters of users of {self.key} and the counts do not agree, or exceed max_trips_year",
-                next_step="run the whole release, which counts its records again",
-            )
+            message = f"the counters of users of {self.key} and the counts do not agree, or exceed max_trips_year"
+            raise OdError("OD-YEAR-COUNTERS", message, next_step=step)
 
     def uncounted(self, max_trips: int) -> int:
         """Return how many trips of the release are not counted, where at most ``max_trips`` of a user are considered.
@@ -177,11 +167,9 @@ class UserCounters:
         return self._folder / self._part(key) / f"{key.release}.{key.period}.r{key.revision}.parquet"
 
     def _files(self, but: str | None = None) -> dict[str, list[Path]]:
-        """Return the files of counters of the year by elementary period, without those of the period ``but``.
+        """Return the files of counters of the year by elementary period, all checked, without those of ``but``.
 
-        If ``but`` is given, the release is about to be counted: the files of that period are checked, too, except its
-        own, which is written again. Raises OdError if the file of a drawn release is missing or changed, or a file is
-        damaged or was made with another key.
+        If ``but`` is given, the release is about to be counted, and its own file, which is written again, not checked.
         """
         year = {part.text for part in self._parts}
         drawn = [key for key, periods in self.ledger.drawn(self.domain).items() if year.intersection(periods)]
@@ -260,8 +248,5 @@ def _refuse_damaged(path: Path) -> None:
 
 def _not_counted(message: str, what: str) -> OdError:
     """Return the OdError for counters of a release that is not drawn, so that it may be counted again."""
-    return OdError(
-        "OD-YEAR-COUNTERS",
-        message,
-        next_step=f"run that whole release again, which counts its records; or restore {what} from a backup",
-    )
+    step = f"run that whole release again, which counts its records; or restore {what} from a backup"
+    return OdError("OD-YEAR-COUNTERS", message, next_step=step)

@@ -66,7 +66,7 @@ def present(plan: Plan, lost_draws: int = 0, measured: Any = None, subject: Subj
     publisher's words.
     """
     lost = "what lost draws cost is in the promise above, and not in this table" if lost_draws else ""
-    choice = choice_text(subject or Subject.of(plan))
+    choice = clauses(subject or Subject.of(plan))["choice"]
     alternative = Alternative("as released", choice, float_above(plan.spent.epsilon), note=lost)
     return _costed(plan, plan, alternative, measured)
 
@@ -85,11 +85,6 @@ def alternatives(plan: Plan, measured: Any = None, subject: Subject | None = Non
         except OdError as error:  # the library has no such release
             others.append(Alternative(decision, choice, note=f"not defined: {error.message}"))
     return others
-
-
-def choice_text(subject: Subject) -> str:
-    """Return the privacy unit of a subject in a few words."""
-    return clauses(subject)["choice"]
 
 
 def _costed(plan: Plan, other: Plan, stated: Alternative, measured: Any) -> Alternative:
@@ -123,7 +118,7 @@ def choices(plan: Plan, subject: Subject) -> Iterator[tuple[str, str, PrivacyUni
     if budget.conversion and plan.replanned(unit, usual).spent.rho == plan.spent.rho:
         budget = usual  # a bundle states the conversion, and another unit may have a better one
     for other, note in _units(unit, subject):
-        yield "unit", choice_text(subject.with_unit(other)), other, budget, note
+        yield "unit", clauses(subject.with_unit(other))["choice"], other, budget, note
     opposite = replace(unit, neighbours="unbounded" if unit.neighbours == "bounded" else "bounded")
     yield "neighbours", opposite.neighbours, opposite, budget, ""
     yield from _bounds(unit, budget, subject)

@@ -28,26 +28,21 @@ MOST_CELLS = 20_000_000
 MOST_COLUMNS = 10_000
 """Largest number of replicates in a file. Parquet files with more columns are slow to open."""
 
-_GROUP_VALUES = 1 << 23
-"""Approximate number of values of a row group: 64 MB."""
+_GROUP_VALUES = 1 << 23  # approximate number of values of a row group: 64 MB
 
-_COLUMN_BYTES = 1_000
-"""Approximate size of a column without its values."""
+_COLUMN_BYTES = 1_000  # approximate size of a column without its values
 
 _TEXT, _MATRICES, _TABLE = "README.md", "replicates.omx", "replicates.parquet"
 
-_STAGED = ".replicates-"
-"""Beginning of the name of the folder in which files are written."""
+_STAGED = ".replicates-"  # beginning of the name of the folder in which files are written
 
 
 def write_replicates(releases: Path, key: ReleaseKey, number: int, folder: Path) -> list[str]:
     """Write some replicates of a published release to a folder, and return the names of the files.
 
-    Files of earlier replicates are replaced, and no others. They stay until all new files are whole.
-
-    Raises:
-        OdError: the release is not published, damaged or not of flows; the number is not from 1 to ``MOST_COLUMNS``, or
-            the disk has no room for it; or as in :attr:`od_core.flows.release.Release.replicated`.
+    Files of earlier replicates are replaced, and no others. They stay until all new files are whole. Raises OdError if
+    the release is not published, damaged or not of flows; the number is not from 1 to ``MOST_COLUMNS``, or the disk has
+    no room for it; or as in :attr:`od_core.flows.release.Release.replicated`.
     """
     source = published_release(releases, key)
     tree, replicates = source.release.tree, source.release.replicated

@@ -103,11 +103,8 @@ class SiteDescription:
     def __post_init__(self) -> None:
         for name, text in (("title", self.title), ("publisher", self.publisher)):
             if text is not None and not (text.strip() and text.isprintable()):
-                raise OdError(
-                    "OD-SITE-TITLE",
-                    f"the {name} is blank or has characters that are not printable",
-                    next_step=f"give a {name} of one line",
-                )
+                message = f"the {name} is blank or has characters that are not printable"
+                raise OdError("OD-SITE-TITLE", message, next_step=f"give a {name} of one line")
         for address in (self.url, self.licence, None if self.is_mail else self.contact):
             if address is not None:
                 _refuse_no_address(address)
@@ -134,11 +131,8 @@ def _refuse_no_address(url: str) -> None:
     parts = urlsplit(url)
     unusual = not url.isprintable() or any(sign in url for sign in ' "<>?#')
     if parts.scheme not in ("https", "http") or not parts.netloc or unusual:
-        raise OdError(
-            "OD-SITE-ADDRESS",
-            f"{url[:80]!r} is not an address of the web",
-            next_step="give an address such as https://statistics.example/od, or od@statistics.example as the contact",
-        )
+        step = "give an address such as https://statistics.example/od, or od@statistics.example as the contact"
+        raise OdError("OD-SITE-ADDRESS", f"{url[:80]!r} is not an address of the web", next_step=step)
 
 
 @dataclass(frozen=True, eq=False)
@@ -415,10 +409,7 @@ class OverTime:
         return [{"name": side.labels[level][area], "ways": [way[area] for way in described]} for area in order]
 
     def _described(self, values: Reals, levels: tuple[int, int]) -> list[dict[str, Any]]:
-        """Return the numbers of each area, given in an array of the shape (3, periods, areas), and its last change.
-
-        They are flows between areas of two ``levels``.
-        """
+        """Return the numbers of each area and its last change, from flows between two levels, (3, periods, areas)."""
         described = [{"numbers": numbers} for numbers in _whole(values.T).tolist()]
         if self.compared and self.compared[-1].is_possible:
             old, new = (pd.DataFrame(one.T, columns=[*_VALUES]).reset_index() for one in values[:, -2:].swapaxes(0, 1))
@@ -475,8 +466,7 @@ def _distances(values: Reals) -> list[list[int | None]]:
     return [_whole(one).ravel().tolist() for one in (trips, trips - lower, upper - trips)]
 
 
-_MOST_ENTRIES = 100
-"""Largest number of releases in the feed."""
+_MOST_ENTRIES = 100  # largest number of releases in the feed
 
 HOME, CATALOGUE, OVER_TIME, PERIODS = "index.html", "catalog.jsonld", "over_time.html", "periods.json"
 """Files of a site: its first page and the catalogue of all releases; and of a series, its flows over time, and the
@@ -514,22 +504,16 @@ def write_site(releases: Path, folder: Path, site: SiteDescription, database: Pa
     stay, but no page leads to them. Those of a withdrawn release are removed, and its page says why. A feed and a site
     map, which must state whole addresses, need the site's address.
 
-    The releases in ``database``, and those of which only the zip file is there, are known to be published.
-
-    Raises:
-        OdError: nothing is published, or all bundles are missing or damaged; the folder is that of the bundles, or lies
-            in it; there is a file at or above its path; or the database cannot be read.
+    The releases in ``database``, and those of which only the zip file is there, are known to be published. Raises
+    OdError if nothing is published, or all bundles are missing or damaged; the folder is that of the bundles, or lies
+    in it; there is a file at or above its path; or the database cannot be read.
     """
     if folder.resolve().is_relative_to(releases.resolve()):
-        raise OdError(
-            "OD-SITE-FOLDER",
-            f"{folder} is the folder of the bundles, or lies in it",
-            next_step="name another folder for the site",
-        )
+        step = "name another folder for the site"
+        raise OdError("OD-SITE-FOLDER", f"{folder} is the folder of the bundles, or lies in it", next_step=step)
     if any(place.is_file() for place in (folder, *folder.parents)):
-        raise OdError(
-            "OD-SITE-FOLDER", f"{folder} is a file, or lies below one", next_step="name a folder for the site"
-        )
+        message = f"{folder} is a file, or lies below one"
+        raise OdError("OD-SITE-FOLDER", message, next_step="name a folder for the site")
     bundles = published_bundles(releases)
     faults = {key: fault for key, place in bundles.items() if (fault := _fault(key, place, folder)) is not None}
     left_out = dict(sorted((dict.fromkeys(missing_bundles(releases, database), _MISSING) | faults).items()))
@@ -653,18 +637,13 @@ def _json(value: object) -> str:
 def _left_out(faults: Mapping[ReleaseKey, str]) -> OdError:
     faulty = ", ".join(f"{key} ({fault})" for key, fault in faults.items())
     is_damaged = any(fault != _MISSING for fault in faults.values())
-    return OdError(
-        "OD-BUNDLE-DAMAGED" if is_damaged else "OD-BUNDLE-ABSENT",
-        f"the site leaves out published releases: {faulty}",
-        next_step=f"for each: {REPAIR}; then write the site again",
-    )
+    message = f"the site leaves out published releases: {faulty}"
+    step = f"for each: {REPAIR}; then write the site again"
+    return OdError("OD-BUNDLE-DAMAGED" if is_damaged else "OD-BUNDLE-ABSENT", message, next_step=step)
 
 
 def _fault(key: ReleaseKey, place: Path, folder: Path) -> str | None:
-    """Return the first fault of a bundle or its zip file, or None if it has none.
-
-    Files that were copied to the site before, with the same checksums, are not examined again.
-    """
+    """Return the first fault of a bundle or its zip file. What was copied to the site before is not examined again."""
     digests, target = stated_digests(place), folder / str(key)
     if not digests:
         return f"{CHECKSUMS} is missing or cannot be read"

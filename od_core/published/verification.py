@@ -134,10 +134,7 @@ def verify_release(published: Published) -> list[Finding]:
 def _derived_bundle(
     kind: DerivedKind[Any], published: Published, sources: Sequence[Source], stated: Certificate
 ) -> Iterator[str]:
-    """Yield one line for each file of a bundle of derived flows that differs from the one that its releases give.
-
-    The ledger is not read. The releases themselves are verified as releases.
-    """
+    """Yield one line for each file of a bundle of derived flows that differs from the one that its releases give."""
     if kind.in_sequence([source.key for source in sources], published.key.period) != [source.key for source in sources]:
         yield "its releases are not in the order of their periods"
     flows = kind.as_stated(by_name(sources), stated)
@@ -160,10 +157,7 @@ def _line(error: Exception) -> str:
 
 
 def _bundle(published: Published, kind: Kind[Any], rebuilt: Any, stated: Certificate) -> Iterator[str]:
-    """Yield one line for each file of the bundle that differs from the file made from the measurements and the ledger.
-
-    Also yield a line if the certificate states that a check failed.
-    """
+    """Yield one line for a failed check, and for each file that differs from what measurements and ledger give."""
     if not all(check["passed"] for check in stated["checks"]):
         yield "a check failed before publication"
     rebuilt, facts, report = _made_again(published, kind, rebuilt, stated, published.bundle)
@@ -265,11 +259,7 @@ def _measurements(published: Published, measured: Iterable[tuple[Step, NoisyVect
 
 
 def _ledger(published: Published, public: PlannedRelease, stated: Certificate) -> Iterator[str]:
-    """Yield one line for each contradiction between the ledger and the release.
-
-    The ledger's chain of hashes must be unbroken, and the ledger must record the charge, the noise, the plan and the
-    publication that the release states.
-    """
+    """Yield one line for each contradiction between the ledger and the release, which must record what it states."""
     ledger, key = published.ledger, published.key
     ledger.verify()
     ledger.hold_to_plan(key, stated["data_set"], public.plan)

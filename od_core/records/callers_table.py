@@ -266,10 +266,7 @@ def _with_uuids(frame: pd.DataFrame, table: Table, asked: Sequence[str]) -> pd.D
 
 
 def _as_read(column: pd.Series, parsed: Callable[[str], str]) -> pd.Series:
-    """Return the numbers or truth values of a column of text as a file is read.
-
-    It is the column itself if it must have numbers, and also has another text.
-    """
+    """Return the numbers or truth values of a column of text as a file is read; itself if a text is no number."""
     query = f"SELECT {parsed('value')} AS value FROM given"  # noqa: S608  # names of our own
     with memory_database() as connection:
         connection.register("given", pa.table({"value": texts(column)}))
@@ -284,11 +281,8 @@ def _missing(name: str, needed: Sequence[str], names: list[str], named: str, cod
     record, which a table without a header shows as names.
     """
     has = f"; they have {shown_columns(names)}" if any(column in names for column in needed) else ""
-    return OdError(
-        code,
-        f"{named} have no column {name!r}{nearest_only(name, tuple(names))}{has}",
-        next_step=f'give the names of your own columns, as in columns={{"{needed[0]}": ...}}, or rename them',
-    )
+    step = f'give the names of your own columns, as in columns={{"{needed[0]}": ...}}, or rename them'
+    return OdError(code, f"{named} have no column {name!r}{nearest_only(name, tuple(names))}{has}", next_step=step)
 
 
 def _read_file(

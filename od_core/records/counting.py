@@ -114,11 +114,8 @@ class CountQuery:
         the two padded keys of HMAC. Raises OdError if the key is shorter than 32 bytes, or longer than 64.
         """
         if not 32 <= len(self.key) <= _BLOCK:
-            raise OdError(
-                "OD-KEY-LENGTH",
-                "the key that selects users' trips must have 32 to 64 bytes",
-                next_step="use ConfidentialFolder.key()",
-            )
+            message = "the key that selects users' trips must have 32 to 64 bytes"
+            raise OdError("OD-KEY-LENGTH", message, next_step="use ConfidentialFolder.key()")
         padded = self.key.ljust(_BLOCK, b"\0")
         inner, outer = (bytes(byte ^ mask for byte in padded) for mask in (0x36, 0x5C))
         fields = {"inner_key": pa.array([inner], pa.binary()), "outer_key": pa.array([outer], pa.binary())}
@@ -240,8 +237,7 @@ def refuse_bad_counts(rows: int, *bad_rows: int | None) -> None:
             raise faults.bad_count(kind, row=None if row < 0 else row, rows=rows)
 
 
-_BATCH = 1 << 17
-"""Number of ranks that are taken from DuckDB at a time."""
+_BATCH = 1 << 17  # number of ranks that are taken from DuckDB at a time
 
 
 def _counted(
@@ -252,10 +248,9 @@ def _counted(
     *,
     advice: str = "",
 ) -> T:
-    """Count loaded records with DuckDB, and return the result of ``take``, which gets the counts in order of rank.
+    """Count the loaded records of an SQL relation, and return the result of ``take``, which gets the counts by rank.
 
-    ``loaded`` is the SQL of a relation with the columns of :func:`od_core.records.load.load_records`, and ``advice``
-    that of :func:`od_core.records.faults.refuse_too_many_faults`, which this function calls.
+    ``advice`` is that of :func:`od_core.records.faults.refuse_too_many_faults`.
     """
     if query.unit.is_of_users:
         connection.register("secret", query.secret)
@@ -373,11 +368,9 @@ def count_records(
             faults.check_unit_columns(query.unit, columns, user="user")
             for breakdown in query.breakdowns:
                 if loaded_column(breakdown.name) not in columns:
-                    raise OdError(
-                        "OD-TRIPS-COLUMN",
-                        f"the loaded records have no categories of breakdown {breakdown.name!r}",
-                        next_step="declare where its categories are read from, and read the records again",
-                    )
+                    message = f"the loaded records have no categories of breakdown {breakdown.name!r}"
+                    step = "declare where its categories are read from, and read the records again"
+                    raise OdError("OD-TRIPS-COLUMN", message, next_step=step)
             query = replace(query, is_flows="trips" in columns)
             if query.is_flows:
                 refuse_bad_counts(*connection.execute(query.sql("bad_counts", source, "file_row_number")).fetchall()[0])

@@ -78,11 +78,8 @@ class TripCounts(Confidential):
             raise OdError("OD-TRIPS-ORDER", "leaf counts are not in tree order", next_step="report this defect")
         for name, segments in self.by_segment.items():
             if sum(category.total for category in segments) != self.total:
-                raise OdError(
-                    "OD-TRIPS-SEGMENTS",
-                    f"the categories of breakdown {name!r} do not have as many trips as all records",
-                    next_step="report this defect",
-                )
+                message = f"the categories of breakdown {name!r} do not have as many trips as all records"
+                raise OdError("OD-TRIPS-SEGMENTS", message, next_step="report this defect")
 
     def column_pieces(self) -> Iterator[tuple[NDArray[np.int64], ...]]:
         """Yield the arrays ``rank`` and ``before``, and those of :meth:`segment_columns`, once, as one block."""
@@ -187,10 +184,7 @@ class TripCounts(Confidential):
 
 @kernel
 def _sorted(rank, values):  # type: ignore[no-untyped-def]  # compiled
-    """Return ranks in ascending order, with the value of each. Overwrites both arrays.
-
-    They are sorted by their digits to the base 2^13, the last digit first.
-    """
+    """Sort ranks, with the value of each, by their digits to the base 2^13, last digit first. Overwrites both."""
     next_rank, next_values = np.empty_like(rank), np.empty_like(values)
     shift, largest = 0, rank.max()
     while shift < 63 and largest >> shift:
@@ -392,10 +386,7 @@ def finish_count_files(
 
 
 def _cut(batches: Iterable[Ranked]) -> Iterator[Ranked]:
-    """Yield counts, given in arrays of any length, in arrays of ``PAIRS`` leaf pairs. The last array may be shorter.
-
-    If leaf pairs occur once for each code, an array may be shorter or longer, so that no leaf pair is in two arrays.
-    """
+    """Yield counts in arrays of about ``PAIRS`` rows, the last one shorter. No leaf pair is in two arrays."""
     waiting: list[Ranked] = []
     for batch in batches:
         waiting.append(batch)

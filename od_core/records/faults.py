@@ -39,16 +39,11 @@ IS_WEIGHT = f"coalesce({WEIGHT} >= 0 AND {WEIGHT} < CAST('Infinity' AS DOUBLE), 
 
 def bad_count(what: str, *, column: str = "trips", row: int | None = None, rows: int = 0) -> OdError:
     """Return the OdError for a column with a fault such as ``MISSING``; ``row`` of ``rows``, from 0, is the first."""
-    return OdError(
-        "OD-TRIPS-COUNT",
-        f"column {column!r} holds {what}",
-        next_step=(
-            "give whole numbers of trips; weights of single records need a column 'weight' and a declared max_weight"
-            if what == FRACTION
-            else "give every row a whole number of trips, from 0 to 2^53"
-        ),
-        confidential_detail=None if row is None else f"first in row {row + 1} of {rows}",
-    )
+    step = "give every row a whole number of trips, from 0 to 2^53"
+    if what == FRACTION:
+        step = "give whole numbers of trips; weights of single records need a column 'weight' and a declared max_weight"
+    detail = None if row is None else f"first in row {row + 1} of {rows}"
+    return OdError("OD-TRIPS-COUNT", f"column {column!r} holds {what}", next_step=step, confidential_detail=detail)
 
 
 def filled_with_zeros(column: str, codes: Sequence[str]) -> str:
@@ -113,11 +108,8 @@ def check_unit_columns(
 ) -> None:
     """Raise OdError if records with columns ``names`` lack one that the unit needs, or have one that it forbids."""
     if unit.max_weight is None and weight in names:
-        raise OdError(
-            "OD-TRIPS-WEIGHTS",
-            f"column {weight!r} gives records a weight, but no max_weight is declared, so each record counts 1",
-            next_step="declare the unit's max_weight, or leave the column out",
-        )
+        message = f"column {weight!r} gives records a weight, but no max_weight is declared, so each record counts 1"
+        raise OdError("OD-TRIPS-WEIGHTS", message, next_step="declare the unit's max_weight, or leave the column out")
     if unit.max_weight is not None and weight not in names:
         raise OdError(
             "OD-TRIPS-COLUMN",
@@ -129,17 +121,11 @@ def check_unit_columns(
     if not unit.is_of_users:
         return
     if user not in names:
-        raise OdError(
-            "OD-TRIPS-COLUMN",
-            f"the records have no column {user!r} of user ids{nearest_only(user, tuple(names))}",
-            next_step="name the column of the user id, or use unit 'trip'",
-        )
+        message = f"the records have no column {user!r} of user ids{nearest_only(user, tuple(names))}"
+        raise OdError("OD-TRIPS-COLUMN", message, next_step="name the column of the user id, or use unit 'trip'")
     if trips in names:
-        raise OdError(
-            "OD-TRIPS-WEIGHTS",
-            f"column {trips!r} gives records a weight, but under unit {unit.kind!r} one record counts 1",
-            next_step=f"give one row per trip, without the column {trips!r}",
-        )
+        message = f"column {trips!r} gives records a weight, but under unit {unit.kind!r} one record counts 1"
+        raise OdError("OD-TRIPS-WEIGHTS", message, next_step=f"give one row per trip, without the column {trips!r}")
 
 
 def trips_and_weights(trips: str = "trips", weight: str = WEIGHT) -> OdError:
@@ -161,11 +147,8 @@ def no_user_ids(what: str) -> OdError:
 
     Floats are refused, because different ids may be rounded to the same float.
     """
-    return OdError(
-        "OD-TRIPS-USER-ID",
-        f"{what}; user ids are text or whole numbers",
-        next_step="read or write the user ids as text",
-    )
+    message = f"{what}; user ids are text or whole numbers"
+    return OdError("OD-TRIPS-USER-ID", message, next_step="read or write the user ids as text")
 
 
 def id_patterns(unit: PrivacyUnit) -> tuple[str, ...]:

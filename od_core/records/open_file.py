@@ -97,10 +97,7 @@ def refuse_table_log(path: Path, *inner: Path) -> None:
 
 
 def _has(folder: Path, log: str) -> bool:
-    """Return whether a folder has a file of a pattern. If its list tells, that is read once until the folder changes.
-
-    All files of a large folder are looked for in the same list.
-    """
+    """Return whether a folder has a file of a pattern. Its list, if it tells, is read once until it changes."""
     if glob.has_magic(log.partition("/")[0]):
         return _lists(folder, log, *file_state(folder))
     return any(glob.iglob(log, root_dir=folder))  # noqa: PTH207  # it takes half the time
@@ -131,8 +128,7 @@ def what_to_do(kind: str) -> str:
 def kind_of(source: Path) -> str | None:
     """Return the kind of a file, such as ``an Excel workbook``, by its first bytes; None if they are of no kind.
 
-    Raises:
-        OSError: the file cannot be read.
+    Raises OSError if the file cannot be read.
     """
     with source.open("rb") as file:
         first = file.read(64)
@@ -239,9 +235,8 @@ class RecordFile:
             not_latin_1 = re.compile(rb"[\x80-\x9f]").search
             with suppress(OSError, *GZIP_ERRORS), open_bytes(self.source) as text:
                 if not any(map(not_latin_1, iter(partial(text.read, _PIECE), b""))):
-                    return (
-                        "write encoding: latin-1 next to the path of the files if they are Latin-1, or correct the file"
-                    )
+                    step = "write encoding: latin-1 next to the path of the files if they are Latin-1"
+                    return f"{step}, or correct the file"
         return (
             "correct the file: save it as UTF-8 or, if it is in Windows-1252, as Western European spreadsheets write"
             " it, convert it: iconv -f WINDOWS-1252 -t UTF-8"
@@ -491,8 +486,7 @@ def record_schema(source: Path, form: RecordFormat) -> dict[str, str]:
         return file.types
 
 
-_FIRST_ROWS = 1000
-"""Number of rows with which the first line is compared."""
+_FIRST_ROWS = 1000  # number of rows with which the first line is compared
 
 
 def is_header(first: Sequence[str], rows: Sequence[Sequence[str | None]]) -> bool:

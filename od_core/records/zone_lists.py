@@ -85,26 +85,26 @@ class ZoneList:
     boundaries: Mapping[str, tuple[str, str]] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
-        strange = [level for level in self.boundaries if level not in self.levels]
-        if strange:
-            raise _declared(
-                f"{strange[0]!r} has boundaries, but is not a level ({nearest_known(strange[0], self.levels)})"
-            )
         for name in ("prefixes", "joined", "names", "boundaries"):
             object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
+        for declared, known, what in (
+            (self.boundaries, self.levels, "has boundaries, but is not a level"),
+            (self.prefixes, self.levels[:-1], "has a prefix, but is not a level above the zones"),
+            (self.joined, self.levels, "is declared as joined from several columns, but is not a level"),
+        ):
+            for level in declared:
+                if level not in known:
+                    raise _declared(f"{level!r} {what} ({nearest_known(level, known)})")
         self._check_prefixes()
         for level, columns in self.joined.items():
             if isinstance(columns, str) or len(columns) < 2 or len(set(columns)) < len(columns):
                 raise _declared(f"level {level!r} must be joined from at least two columns, each named once")
+            if level in self.prefixes:
+                raise _declared(
+                    f"level {level!r} is declared both as a prefix of a code and as joined from several columns"
+                )
         if self.names:
             check_named_levels(self.levels, self.names)
-        strange = [level for level in self.joined if level not in self.levels]
-        if strange:
-            raise _declared(f"{strange[0]!r} is declared as joined from several columns, but is not a level")
-        both = [level for level in self.joined if level in self.prefixes]
-        if both:
-            message = f"level {both[0]!r} is declared both as a prefix of a code and as joined from several columns"
-            raise _declared(message)
         if self.parents is not None and (self.prefixes or self.joined or self.coordinates or self.boundaries):
             raise _declared(
                 "a list of areas and their parents cannot have prefixes, joined levels, coordinates or boundaries"
@@ -116,15 +116,9 @@ class ZoneList:
                 check_codes([getattr(self, name)], name)
 
     def _check_prefixes(self) -> None:
-        """Raise OdError if a prefix is not of a level above the zones, or not longer than those of coarser levels."""
-        inner = self.levels[:-1]
-        strange = [level for level in self.prefixes if level not in inner]
-        if strange:
-            raise _declared(
-                f"{strange[0]!r} has a prefix, but is not a level above the zones ({nearest_known(strange[0], inner)})"
-            )
+        """Raise OdError if a prefix is not longer than those of coarser levels."""
         above: str | None = None
-        for level in (level for level in inner if level in self.prefixes):
+        for level in (level for level in self.levels if level in self.prefixes):
             size = self.prefixes[level]
             if isinstance(size, bool) or not isinstance(size, int) or size < 1:
                 raise _declared(f"the prefix of level {level!r} is not a whole number of at least 1")

@@ -234,18 +234,12 @@ class _Task:
 
 
 def _written(frame: DataFrame, task: _Task) -> Iterator[pa.NativeFile]:
-    """Run a task on each partition of a data frame, and yield the files that the tasks wrote, opened.
-
-    Raises OdError if a task failed, or there is not one file of each task.
-    """
+    """Run a task on each partition, and yield the files that the tasks wrote, opened. Raises OdError if one failed."""
     outcomes = [row.outcome for row in frame.mapInArrow(task, "outcome STRING").collect()]
     files = task.store.list(f"{task.folder}/")
     if outcomes != [_DONE] * len(files):
-        raise OdError(
-            _TASK_FAILED,
-            "a task of Spark could not write the counts of its part",
-            next_step=f"{read_details(task.store)}, then run the release again",
-        )
+        message = "a task of Spark could not write the counts of its part"
+        raise OdError(_TASK_FAILED, message, next_step=f"{read_details(task.store)}, then run the release again")
     for name in files:
         with task.store.read(name) as file:
             yield file
@@ -339,10 +333,7 @@ def _finds(session: SparkSession, folder: str, logs: Sequence[str]) -> bool:
 
 @contextmanager
 def _spark_errors_stay_inside() -> Iterator[None]:
-    """Replace exceptions of Spark in this context by an OdError that quotes Spark only in its confidential detail.
-
-    Messages of Spark may quote rows.
-    """
+    """Replace exceptions of Spark, which may quote rows, by an OdError with their text as confidential detail."""
     try:
         yield
     except OdError:

@@ -96,10 +96,7 @@ def open_session(address: str, folder: Path, settings: Mapping[str, str] | None 
 
 @contextmanager
 def _scratch(folder: Path) -> Iterator[Path]:
-    """Yield a new folder of mode 0700, which is removed at the end of the context.
-
-    Folders of killed processes, whose locks are free, are also removed.
-    """
+    """Yield a new folder of mode 0700, which is removed at the end, as are those of killed processes before."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     for left_behind in folder.glob(f"{_SCRATCH}*"):
         with suppress(OdError, FileNotFoundError), exclusive(left_behind, seconds=0):  # in use, or already removed
@@ -147,11 +144,8 @@ def _started(address: str, scratch: Path, settings: Mapping[str, str]) -> SparkS
 
     remote = address.startswith("sc://")
     if not remote and SparkSession.getActiveSession() is not None:
-        raise OdError(
-            "OD-SPARK-SESSION",
-            "this process already has a Spark session with other settings",
-            next_step="stop that session, or pass it to SparkWorkers",
-        )
+        message = "this process already has a Spark session with other settings"
+        raise OdError("OD-SPARK-SESSION", message, next_step="stop that session, or pass it to SparkWorkers")
     try:
         if remote:
             return SparkSession.builder.remote(address).config(map={**settings}).create()
@@ -177,20 +171,16 @@ def _refuse_repetition(setting: Callable[[str], str | None]) -> None:
     default is taken as 1.
     """
     if (setting("spark.speculation") or "false").lower() != "false":
-        raise OdError(
-            "OD-SPARK-SPECULATION",
-            "this session starts a task a second time while the first attempt still runs",
-            next_step="set spark.speculation to false for the application or cluster",
-        )
+        message = "this session starts a task a second time while the first attempt still runs"
+        step = "set spark.speculation to false for the application or cluster"
+        raise OdError("OD-SPARK-SPECULATION", message, next_step=step)
     master = setting("spark.master") or ""
     local = re.fullmatch(r"local(\[[^,\]]*(,\s*(\d+)\s*)?\])?", master)
     attempts = int(local[3] or 1) if local else int(setting("spark.task.maxFailures") or (4 if master else 1))
     if attempts > 1:
-        raise OdError(
-            "OD-SPARK-RETRIES",
-            f"this session retries a failed task, up to {attempts} attempts in total",
-            next_step="set spark.task.maxFailures to 1 for the application or cluster",
-        )
+        message = f"this session retries a failed task, up to {attempts} attempts in total"
+        step = "set spark.task.maxFailures to 1 for the application or cluster"
+        raise OdError("OD-SPARK-RETRIES", message, next_step=step)
 
 
 TASK_FAILED = "OD-TASK-FAILED"
@@ -233,26 +223,24 @@ class SparkWorkers:
 
 
 def _on_executor(task: Task) -> Callable[[_Batches], _Batches]:
-    """Return the function that executors run, which converts batches of descriptors to batches of outcomes."""
+    """Return the function that executors run, which converts batches of descriptors to batches of outcomes.
+
+    It passes on no exception of a task, because Spark would log it with the values that it quotes.
+    """
+
+    def outcome(descriptor: str) -> pa.Scalar:
+        try:
+            with on_one_thread():
+                return pa.scalar(task(descriptor), pa.string())
+        except BaseException:  # noqa: BLE001  # not even SystemExit may pass through
+            return pa.scalar(TASK_FAILED)
 
     def run_batches(batches: _Batches) -> _Batches:
         for batch in batches:
-            outcomes = [_outcome(task, descriptor.as_py()) for descriptor in batch["descriptor"]]
-            yield pa.RecordBatch.from_arrays([batch["part"], pa.array(outcomes, pa.string())], ["part", "outcome"])
+            outcomes = pa.array(map(outcome, batch["descriptor"].to_pylist()), pa.string())
+            yield pa.RecordBatch.from_arrays([batch["part"], outcomes], ["part", "outcome"])
 
     return run_batches
-
-
-def _outcome(task: Task, descriptor: str) -> pa.Scalar:
-    """Run a task, and return its outcome, or ``TASK_FAILED`` if the task raised an exception.
-
-    No exception is passed on, because Spark would log it with the values that it quotes.
-    """
-    try:
-        with on_one_thread():
-            return pa.scalar(task(descriptor), pa.string())
-    except BaseException:  # noqa: BLE001  # no exception may pass through, not even SystemExit
-        return pa.scalar(TASK_FAILED)
 
 
 def _failed_job(detail: str) -> OdError:

@@ -202,22 +202,6 @@ def test_counts_are_those_of_duckdb(session, tmp_path, monkeypatch, way, name):
     assert modes == {0o600}
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_counts_by_one_hierarchy_are_those_of_duckdb(session, tmp_path, monkeypatch, way):
-    """Records without a column of destinations, which all end in the whole space."""
-    monkeypatch.setitem(WAYS, way, (replace(WAYS[way][0], destination=None), WAYS[way][1]))
-    hierarchy = Geography.from_frame(HOMES, ["region", "zone"])
-    table = some_records(50 + list(WAYS).index(way)).drop_columns("work")
-    by_spark, by_duckdb = both(session, tmp_path, table, way, FlowTree(hierarchy, Geography.whole()))
-    assert by_spark == by_duckdb
-    assert len(by_spark[0]) > 3
-    if way == "one row a trip":
-        frame = table.to_pandas()
-        inside = frame[[str(day)[:7] == PERIOD for day in frame["day"]]]["home"].value_counts()
-        expected = [int(inside[zone]) for zone in hierarchy.zones if zone in inside]
-        assert np.diff(by_duckdb[1]).tolist() == expected
-
-
 MODES = SegmentSource("mode", "mode"), Breakdown("mode", ("car", "bus", "é"), unknown="bus")
 BY_KIND = SegmentSource("kind", "kind", lookup=(("1", "one"), ("2", "two"))), Breakdown("kind", ("two", "one"))
 
@@ -345,13 +329,6 @@ def test_a_view_that_samples_is_refused_unless_it_states_its_seed(session, tmp_p
         return
     with pytest.raises(OdError, match=r"OD-SPARK-SOURCE.*a sample without a seed"):
         count_all(session, "partial", tmp_path)
-
-
-def test_a_view_without_the_duplicates_of_some_columns_is_refused(session, tmp_path):
-    steady = session.createDataFrame(some_records(7))
-    steady.dropDuplicates(["home"]).createOrReplaceTempView("one_each")
-    with pytest.raises(OdError, match=r"OD-SPARK-SOURCE.*the first or any of several values"):
-        count_all(session, "one_each", tmp_path)
 
 
 LOGS = {

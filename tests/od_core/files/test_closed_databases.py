@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from fractions import Fraction
 
 import duckdb
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from od_core import Geography, OdError, open_release
+from od_core import OdError, open_release
 from od_core.files.duckdb_session import memory_database, parquet_rows, scratch_database, spill_folder
 from od_core.flows.publishing.kind import FLOWS as FLOW_KIND
 from od_core.geography.flow_tree import FlowTree
-from od_core.group_sizes.groups import ListedGroups
 from od_core.publication.database import stored_releases
 from od_core.records.counting import trip_counts_of
-from od_core.records.formats import FORMATS, TABLE
+from od_core.records.formats import TABLE
 from od_core.records.load import RecordColumns, load_records
 from od_core.records.open_file import record_schema
-from od_core.records.zone_lists import read_zones
-from od_core.stops.trajectories import PlaceColumns, PlaceList, place_records
 from tests.od_core.ledger.ledger_rows import FLOWS, GEOGRAPHY
 from tests.od_core.publication.examples import KEY, facts, release
-
-ISTAT = FORMATS["istat"]
 
 
 def escapes(connection, elsewhere) -> list[str]:
@@ -236,38 +230,3 @@ def test_the_name_of_a_folder_is_no_column(tmp_path, name):
     assert list(record_schema(source, TABLE.declared(table=table))) == list(FLOWS.columns)
     counts = trip_counts_of(target, FlowTree(GEOGRAPHY, GEOGRAPHY))
     assert counts.total == FLOWS["trips"].sum()
-
-
-def test_lines_below_such_a_folder_keep_their_fields(tmp_path):
-    folder = tmp_path / "residence=HACK" / "line=HACK"
-    folder.mkdir(parents=True)
-    (folder / "matrix.txt").write_text("S 1 001 002 1 1 1 003 004 000 + + + ND 0000007\n")
-    load_records(folder / "matrix.txt", ISTAT.columns, "2011", folder / "raw.parquet", record_format=ISTAT)
-    assert pd.read_parquet(folder / "raw.parquet")[["origin", "destination", "trips"]].to_numpy().tolist() == [
-        ["001002", "003004", 7]
-    ]
-
-
-@pytest.mark.parametrize("name", ["zones.csv", "zones.csv.gz", "zones.parquet"])
-def test_zones_below_such_a_folder_keep_their_columns(tmp_path, name):
-    folder = tmp_path / "zone=HACK"
-    folder.mkdir()
-    zones = pd.DataFrame({"region": ["a", "b"], "zone": ["aa", "ba"]})
-    zones.to_parquet(folder / name) if name.endswith("parquet") else zones.to_csv(folder / name, index=False)
-    assert read_zones(folder / name).to_dict("list") == zones.to_dict("list")
-
-
-def test_group_sizes_and_stops_below_such_a_folder_are_counted_as_elsewhere(tmp_path):
-    places = pd.DataFrame({"zone": ["aa", "ba"], "longitude": [0, 1], "latitude": [0, 1]})
-    on_map = PlaceList.from_frame(places, PlaceColumns(), side=4, stages=("origin", "destination"))
-    groups = pd.DataFrame({"group": ["aa", "ba"], "area": ["a", "b"]})
-    geography = Geography.from_frame(groups.rename(columns={"area": "zone"})[["zone"]], levels=["zone"])
-    found = []
-    for folder in (tmp_path / "plain", tmp_path / "origin=HACK"):
-        folder.mkdir()
-        FLOWS.iloc[[0]].assign(in_period=True, date=pd.NaT).to_parquet(folder / "raw.parquet")
-        groups.to_csv(folder / "groups.csv", index=False)
-        counted = ListedGroups(folder / "groups.csv").count(folder / "raw.parquet", geography, "2001-01", Fraction(0))
-        cells = place_records(folder / "raw.parquet", on_map).points
-        found.append((counted.size.tolist(), cells.tolist()))
-    assert found[0] == found[1] == ([1, 0], [[0, 0, 3, 3]])

@@ -189,7 +189,7 @@ def forget_the_year(patch: pytest.MonkeyPatch) -> None:
 
 def skip_the_check_of_the_year(patch: pytest.MonkeyPatch) -> None:
     """Let nothing but the allowances hold the bounds."""
-    patch.setattr(UserCounters, "hold_to_year", lambda *_: None)
+    patch.setattr(UserCounters, "hold_to_counted", lambda *_: None)
 
 
 def lose_the_counters(patch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from od_core import OdError
+from od_core.errors import STAYS_CHARGED
 from od_core.files.durable import write_durably
 from od_core.flows.staging import StagedRelease
 from od_core.geography.flow_tree import Nodes
@@ -174,7 +175,7 @@ def all_that_is_shown(error: BaseException) -> str:
 
 
 def error_from(confidential: ConfidentialFolder, fail) -> OdError:
-    with pytest.raises(OdError) as outside, confidential.errors_stay_inside(spent="a level's charge stands"):
+    with pytest.raises(OdError) as outside, confidential.errors_stay_inside():
         fail()
     assert CANARY not in all_that_is_shown(outside.value)
     assert_closed(confidential.path)
@@ -185,7 +186,7 @@ def error_from(confidential: ConfidentialFolder, fail) -> OdError:
 def test_the_text_of_any_error_stays_inside(tmp_path, fail):
     """Outside: a code, what was spent, and the name of the file that holds the rest."""
     outside = error_from(ConfidentialFolder(tmp_path / "confidential"), fail)
-    assert (outside.code, outside.spent) == ("OD-CONFIDENTIAL-ERROR", "a level's charge stands")
+    assert (outside.code, outside.spent) == ("OD-CONFIDENTIAL-ERROR", STAYS_CHARGED)
     [detail] = (tmp_path / "confidential" / "errors").iterdir()
     assert f"read {detail}" in str(outside)
     assert CANARY in detail.read_text(encoding="utf-8")
@@ -210,7 +211,7 @@ def test_a_fault_of_the_machine_is_named(tmp_path, fault, code, words):
         raise fault
 
     outside = error_from(ConfidentialFolder(tmp_path / "confidential"), fail)
-    assert (outside.code, outside.spent) == (code, "a level's charge stands")
+    assert (outside.code, outside.spent) == (code, STAYS_CHARGED)
     assert words in outside.message
     [detail] = (tmp_path / "confidential" / "errors").iterdir()
     assert outside.next_step.endswith(f"; read {detail}")

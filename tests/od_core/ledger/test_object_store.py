@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import stat
 import subprocess
 import sys
@@ -81,11 +80,6 @@ def test_it_reads_at_any_place(store):
     assert file.read(3) == b"456"
 
 
-def test_it_goes_to_another_process(store):
-    store.create_if_absent("file", b"x")
-    assert pickle.loads(pickle.dumps(store)) == store  # noqa: S301  # our own
-
-
 def test_files_are_their_owners_alone(tmp_path):
     store = LocalStore(tmp_path / "confidential" / "store")
     store.create_if_absent("claims/deep/file", b"x")
@@ -116,13 +110,3 @@ LocalStore(pathlib.Path(sys.argv[1])).create_if_absent("claims/one", b"half")
 def test_storage_that_does_not_create_exclusively_is_refused(address):
     with pytest.raises(OdError, match="OD-STORE-UNSAFE"):
         store_at(address)
-
-
-def test_an_address_is_an_object_store_and_anything_else_a_folder(tmp_path):
-    assert store_at("memory://bucket/folder/") == FsspecStore("memory://bucket/folder")
-    assert store_at(str(tmp_path)) == LocalStore(tmp_path)
-
-
-def test_a_driver_that_is_not_installed_is_named():
-    with pytest.raises(OdError, match=r"OD-STORE-DRIVER.*s3fs"):
-        store_at("s3://bucket/folder").has("file")

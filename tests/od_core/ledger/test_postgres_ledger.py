@@ -21,7 +21,7 @@ import pytest
 from od_core import OdError
 from od_core.files import durable as lock_module
 from od_core.ledger import chain
-from od_core.ledger.chain import Chain, chain_of, schema
+from od_core.ledger.chain import chain_of, schema
 from od_core.ledger.confidential import LOCK_NAME, exclusive
 from od_core.ledger.ledger import Ledger
 from tests.od_core.ledger.ledger_rows import assert_chain, code_of, domain, finish, ledger_at, rows, small_plan
@@ -332,10 +332,3 @@ def test_a_ledger_is_moved_to_postgresql_and_back(tmp_path, postgres, key):
     done = subprocess.run(second, capture_output=True, text=True, check=False, env=os.environ)
     assert done.returncode == 0, done.stdout + done.stderr
     assert json.loads(json.dumps(rows(copy))) == rows(copy)
-
-
-def test_every_chain_has_the_same_methods():
-    """What a ledger calls is declared by the base class, so that no engine has more to offer."""
-    for engine in (chain.PostgresChain, type(chain_of(Path("ledger.sqlite")))):
-        public = {name for name in vars(engine) if not name.startswith("_")}
-        assert public <= {name for name in vars(Chain) if not name.startswith("_")}

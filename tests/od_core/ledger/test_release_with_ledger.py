@@ -13,7 +13,7 @@ from od_core.ledger.release_key import ReleaseKey
 from od_core.noise.opendp import OpenDPNoise
 from od_core.privacy.budget import Cap
 from od_core.privacy.domain import PrivacyDomain
-from tests.od_core.doubles import NoiseNotWanted, SeededNoise
+from tests.od_core.doubles import SeededNoise
 from tests.od_core.ledger.ledger_rows import (
     FLOWS,
     GEOGRAPHY,
@@ -124,14 +124,6 @@ def test_what_is_refused_writes_and_draws_nothing(ledger, drawn, code):
     assert not list(ledger.path.parent.rglob("*.parquet"))
 
 
-@pytest.mark.parametrize(("with_ledger", "release_id"), [(True, None), (False, R1)])
-def test_ledger_and_release_id_go_together(ledger, with_ledger, release_id):
-    with pytest.raises(OdError) as refused:
-        released(ledger if with_ledger else None, release_id, noise=NoiseNotWanted())
-    assert code_of(refused) == "OD-RELEASE-KEY"
-    assert charged(ledger.path) == 0
-
-
 def test_a_lost_draw_stands_in_what_was_spent(ledger, drawn, monkeypatch):
     """A draw that ends in an error is paid for; the release says so, and is the same ever after."""
     draw = OpenDPNoise.draw
@@ -185,13 +177,6 @@ def test_a_key_is_one_plain_name(text):
 def test_a_revision_is_a_whole_number(revision):
     with pytest.raises(OdError, match="OD-RELEASE-KEY"):
         ReleaseKey("a", "2001", revision)
-
-
-def test_a_key_reads_its_own_text():
-    for key in (ReleaseKey("us_flights", "2001-06", 12), ReleaseKey("a", "2001"), ReleaseKey("a1", "2001-06-30", 3)):
-        assert ReleaseKey.parse(str(key)) == key
-    assert str(ReleaseKey("us_flights", "2001-06")) == "us_flights/2001-06/r1"
-    assert max(ReleaseKey.parse(f"a/2001-06/r{n}") for n in (2, 10, 9)).revision == 10
 
 
 def test_the_backends_that_drew_are_read_from_the_ledger(ledger):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from od_core import Budget, OdError, Release, release_flows
+from od_core import Budget, Release, release_flows
 from od_core.ledger.measurements import DurableMeasurements
 from od_core.noise.opendp import OpenDPNoise
 from od_core.privacy.budget import Cap
@@ -24,7 +24,6 @@ from tests.od_core.ledger.ledger_rows import (
     TRIP,
     assert_chain,
     charged,
-    code_of,
     ledger_at,
     rows,
     states,
@@ -172,46 +171,3 @@ def test_killed_after_each_draw_and_resumed_it_is_the_same_release(tmp_path, und
     assert drawn == []
     assert release.spent.rho == charged(ledger.path) == RHO
     assert content(ledger, release) == undisturbed
-
-
-def test_a_cap_without_room_for_the_segments_draws_nothing(tmp_path, drawn):
-    """All queries are reserved in one transaction, or none."""
-    ledger = ledger_in(tmp_path, RHO - Fraction(1, 10**6))
-    before = rows(ledger.path)
-    with pytest.raises(OdError) as refused:
-        released(ledger)
-    assert code_of(refused) == "OD-LEDGER-CAP"
-    assert (rows(ledger.path), drawn) == (before, [])
-
-
-@pytest.mark.parametrize(
-    "changed",
-    [
-        {"segments": {**SEGMENTS, "mode": ["bus", "car"]}},
-        {"segments": {"mode": SEGMENTS["mode"]}},
-        {"segments": None, "flows": FLOWS},
-        {"segment_share": "1/2"},
-        {"flows": TRIPS.assign(mode=["bus", "car", "car", "bus"])},
-    ],
-    ids=["order", "fewer", "none", "share", "other modes"],
-)
-def test_a_release_that_was_begun_is_held_to_its_segments(tmp_path, drawn, changed):
-    """Also to the records: the same flows with other modes are another input."""
-    ledger = ledger_in(tmp_path)
-    released(ledger)
-    history, count = rows(ledger.path), len(drawn)
-    with pytest.raises(OdError):
-        released(ledger, **changed)
-    assert (rows(ledger.path), len(drawn)) == (history, count)
-
-
-def test_a_measurement_that_is_lost_is_never_drawn_anew(tmp_path, drawn):
-    ledger = ledger_in(tmp_path)
-    released(ledger)
-    history, count = rows(ledger.path), len(drawn)
-    [file] = tmp_path.rglob("noisy_measurement_12.draw_*.parquet")
-    file.unlink()
-    with pytest.raises(OdError) as refused:
-        released(ledger)
-    assert code_of(refused) == "OD-MEASUREMENT-CHANGED"
-    assert (rows(ledger.path), len(drawn)) == (history, count)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from fractions import Fraction
 from itertools import product
 from pathlib import Path
@@ -50,14 +49,6 @@ def released(year: PersonYear, key: ReleaseKey, trips: list[Trip] = MANY, **chan
     return release_flows(
         frame, GEOGRAPHY, ledger=year.ledger, release_id=str(key), one_row_a_trip=True, **given | changes
     )
-
-
-@pytest.mark.parametrize("variance", [Fraction(0), Fraction(-1)])
-def test_a_step_without_noise_cannot_be_built(variance):
-    plan = plan_of(unit_of(2, 3), HALF)
-    for step in (plan.steps[-1], plan.uncounted_step):
-        with pytest.raises(OdError, match="OD-PLAN-INVALID: a step needs a variance"):
-            replace(step, variance=variance)
 
 
 def test_the_number_is_that_of_all_trips_up_to_k_of_each_user_less_the_counted_ones(year):

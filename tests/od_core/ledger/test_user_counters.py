@@ -27,7 +27,6 @@ from od_core.ledger.release_key import ReleaseKey
 from od_core.ledger.user_counters import UserCounters
 from od_core.noise.table_sampler import TableNoise
 from od_core.privacy.domain import largest_rho
-from od_core.records.counting import count_trips
 from tests.od_core.ledger.ledger_rows import rows
 from tests.od_core.ledger.person_years import (
     COLUMNS,
@@ -47,7 +46,6 @@ from tests.od_core.ledger.person_years import (
 )
 from tests.od_core.oracles.person_year import Record, Step, Year, breaches
 from tests.od_core.oracles.person_year import Release as OracleRelease
-from tests.od_core.truth import pairs_of
 
 pytestmark = pytest.mark.usefixtures("one_scratch_database")
 
@@ -443,27 +441,6 @@ def test_what_is_refused_writes_no_counters(year, tmp_path, changes, release_id,
 
 
 # Users
-
-
-def test_ids_that_are_written_differently_in_another_month_are_faulty(year):
-    """Two forms of an id would have the trips of two users. The pattern refuses one of them."""
-    year.finish(JANUARY, MANY)
-    for form in ("ANN", "ann ", "ann\n", ""):
-        trips = [(form, *trip[1:]) for trip in trips_of("ann", 5)] + trips_of("bob", 1, zone=1)
-        with pytest.raises(OdError, match="OD-TRIPS-FAULTS") as refused:
-            released(year, "commuters/2001-02/r1", trips)
-        assert_says_nothing(refused.value, year)
-        assert "lack a valid user id (one that matches id_pattern, if declared)" in refused.value.message
-        assert pairs_of(year.plan.tree, year.killed(FEBRUARY, trips)) == {("z1", "z0"): 1}
-        assert year.counted(FEBRUARY, USERS) == {"bob": 1}
-
-
-def test_a_number_is_an_id_only_where_the_pattern_has_numbers(year):
-    frame = pd.DataFrame({"person": [7], "origin": ["z0"], "destination": ["z1"]})
-    with pytest.raises(OdError, match="OD-TRIPS-FAULTS"):
-        count_trips(frame, year.plan.tree, unit=year.unit, key=bytes(32))
-    numbered = replace(year.unit, id_pattern="[0-9]")
-    assert count_trips(frame, year.plan.tree, unit=numbered, key=bytes(32)).total == 1
 
 
 @pytest.mark.representatives("others2")

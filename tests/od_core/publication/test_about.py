@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from od_core.periods import Period
 from od_core.publication.bundle import as_published, bundle_faults
 from od_core.publication.certificate import certificate_digest
 from tests.od_core.publication.examples import facts, release, staged_bundle
@@ -81,18 +80,3 @@ def test_what_is_published_keeps_its_words(tmp_path, later):
     again = as_published(facts(made, about=later), folder, certificate_digest(first))
     assert again["about"] == ABOUT
     assert certificate_digest(again) == certificate_digest(first)
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("2001", "2001"),
-        ("2001-03", "March 2001"),
-        ("2001-12-06", "6 December 2001"),
-        ("2001-Q2", "2nd quarter of 2001"),
-        ("2001-W05", "week 5 of 2001"),
-        ("2018-11--2020-02", "November 2018 to February 2020"),
-    ],
-)
-def test_a_period_is_said_in_words(text, words):
-    assert Period(text).in_words == words

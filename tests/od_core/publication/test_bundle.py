@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 import functools
 import hashlib
-import io
-import itertools
 import json
 import shutil
 import tempfile
@@ -17,7 +14,6 @@ from typing import Any
 
 import duckdb
 import frictionless
-import numpy as np
 import openmatrix
 import pandas as pd
 import pyarrow as pa
@@ -33,11 +29,7 @@ from od_core.publication.bundle import as_published, bundle_faults, differing_fi
 from od_core.publication.certificate import certificate_digest
 from tests.od_core.files.disks import room_for, umask
 from tests.od_core.publication.examples import (
-    HOMES,
     KEY,
-    KINDS,
-    WORKS,
-    checked_again,
     drawn,
     facts,
     files_of,
@@ -111,50 +103,6 @@ def content(place):
 def bundle_of(tmp_path_factory):
     """The bundle of each kind of release, written once. Not to be changed."""
     return functools.cache(lambda kind: bundled(release(kind), tmp_path_factory.mktemp("bundle") / "r1"))
-
-
-@pytest.mark.representatives("bounded")
-@pytest.mark.parametrize("kind", SOME_KINDS)
-def test_the_files_hold_the_release(bundle_of, kind):
-    """CSV files as text, Parquet files with types and without traces of the tools that made them."""
-    made = release(kind)
-    bundle = bundle_of(kind)
-    indicators = set() if "destinations" in KINDS[kind] else INDICATORS
-    assert {*files_of(bundle)} == FILES | indicators
-    flows = []
-    for origin, destination in itertools.product(NAMES, NAMES):
-        frame = made.flows_at(origin, destination, interval=True)
-        content = (bundle / f"tables/flows_{origin}_{destination}.csv").read_bytes().decode("utf-8")
-        rows = list(csv.reader(io.StringIO(content, newline="")))
-        assert rows[0] == ["origin", "destination", "trips", "lower", "upper"]
-        assert rows[1:] == frame.astype(str).to_numpy().tolist()
-        flows.append(frame.assign(origin_level=origin, destination_level=destination))
-    names = ["origin_level", "destination_level", *rows[0]]
-    listed = pd.concat(flows, ignore_index=True)[names]
-    width = listed["upper"] - listed["lower"]
-    words = np.where(listed["lower"] == 0, "may be none", np.where(width <= listed["trips"] / 4, "solid", "rough"))
-    listed = listed.assign(reliability=np.where(listed["trips"] == 0, "", words))
-    for name, frame in (("flows", listed), ("noisy_measurements", made.measurements)):
-        table = pq.read_table(bundle / f"tables/{name}.parquet")
-        assert not table.schema.metadata
-        pd.testing.assert_frame_equal(table.to_pandas(), frame, check_dtype=True)
-
-    areas = pd.read_csv(bundle / "tables/areas.csv", dtype=str, keep_default_na=False)
-    zone_lists = [HOMES] + ([WORKS] if "destinations" in KINDS[kind] else [])
-    assert len(areas) == sum(1 + sum(zones[level].nunique() for level in zones) for zones in zone_lists)
-    parquet = pq.read_table(bundle / "tables/areas.parquet").to_pandas()
-    assert parquet.fillna("").astype(str).to_numpy().tolist() == areas.to_numpy().tolist()
-    digests = (made.plan.tree.origin.digest, made.plan.tree.destination.digest)
-    for digest, zones in zip(dict.fromkeys(digests), zone_lists, strict=True):
-        mine = areas[areas["geography"] == digest]
-        for level, (upper, name) in enumerate(zip(["", "region", "county"], zones, strict=True), start=1):
-            listed = mine[mine["level_name"] == name]
-            parents = zones[upper] if upper else ["all"] * len(zones)
-            assert set(zip(listed["area"], listed["parent"], strict=True)) == set(
-                zip(zones[name], parents, strict=True)
-            )
-            assert set(listed["level"]) == {str(level)}
-            assert listed["position"].tolist() == [str(k) for k in range(len(listed))]
 
 
 @pytest.mark.representatives("unbounded origin tree")
@@ -469,24 +417,6 @@ def of_another_writer(content: bytes) -> bytes:
     return content.replace(WRITER + digit.encode(), WRITER + str((int(digit) + 1) % 10).encode())
 
 
-def test_a_changed_byte_anywhere_in_a_table_is_found(whole, tmp_path):
-    """Data, headers and footer, also where the checksums are those of the changed file; beside no other table."""
-    made, public, file = tmp_path / "made", tmp_path / "public", "tables/noisy_measurements.parquet"
-    for folder in (made, public):
-        (folder / "tables").mkdir(parents=True)
-        for name in (file, "certificate.json"):
-            shutil.copyfile(whole / name, folder / name)
-    checked_again(public)
-    assert differing_files(made, public) == []
-    path = public / file
-    bytes_of = path.read_bytes()
-    writer = range(bytes_of.rindex(WRITER) - 3, bytes_of.rindex(WRITER) + len(WRITER) + 8)  # with the length before it
-    for place in set(range(3, len(bytes_of), 53)) - set(writer):
-        path.write_bytes(bytes_of[:place] + bytes([bytes_of[place] ^ 4]) + bytes_of[place + 1 :])
-        checked_again(public)
-        assert differing_files(made, public) == [file]
-
-
 def test_a_table_of_another_writer_is_the_same_table(copied):
     """Its bytes may differ where its rows do not: only then, and it is left as it is."""
     path = copied / "tables/flows.parquet"
@@ -647,16 +577,6 @@ def test_an_unchanged_bundle_stays_as_it_is(copied):
     assert ran
     assert content(copied) == before
     assert {name: path.stat().st_mtime_ns for name, path in files_of(copied).items()} == times
-
-
-@pytest.mark.parametrize(
-    "failure", [RuntimeError("a full disk"), KeyboardInterrupt(), OdError("X", "y", next_step="z")]
-)
-def test_a_body_that_fails_leaves_nothing_to_see(tmp_path, failure):
-    for _ in range(2):
-        with pytest.raises(type(failure)), staged_again(tmp_path / "2001-06" / "r1"):
-            raise failure
-        assert list((tmp_path / "2001-06").iterdir()) == []
 
 
 def test_a_store_that_fails_leaves_no_bundle_and_no_row(tmp_path):

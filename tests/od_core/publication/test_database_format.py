@@ -13,7 +13,7 @@ import pytest
 from od_core import Budget, Geography, OdError, PrivacyUnit, open_release, release_flows
 from od_core.flows.publishing.kind import FLOWS
 from od_core.ledger.release_key import ReleaseKey
-from od_core.publication.database import FORMAT, refuse_newer_duckdb, stored_releases
+from od_core.publication.database import FORMAT, stored_releases
 from tests.od_core.publication.examples import KEY, facts
 
 OLD = Path(__file__).with_name("database_0_1_0.sql").read_text(encoding="utf-8")
@@ -82,14 +82,6 @@ def test_a_file_of_a_newer_duckdb_is_refused_unchanged(old, july):
     content[:8] = struct.pack("<Q", checksum(content[8:4096]))
     old.write_bytes(content)
     refuse_everywhere(old, july, "a newer version of DuckDB than .* version of DuckDB that wrote it")
-
-
-@pytest.mark.parametrize("article", ["an", "a"])
-def test_the_message_of_a_duckdb_that_is_too_old_is_known(article):
-    """As DuckDB 1.5.1 words it for a file of 2.0, and as 2.0 does."""
-    text = f"IO Error: ... we can only read versions 64 to 68. It was created with {article} newer version of DuckDB."
-    with pytest.raises(OdError, match="OD-DATABASE-NEWER"):
-        refuse_newer_duckdb(duckdb.IOException(text), "release.duckdb")
 
 
 @pytest.mark.representatives("None")

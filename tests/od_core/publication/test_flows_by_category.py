@@ -5,26 +5,19 @@ from __future__ import annotations
 import csv
 import io
 import itertools
-from contextlib import nullcontext
-from dataclasses import replace
 from pathlib import Path
 
-import duckdb
 import numpy as np
 import openmatrix
 import pandas as pd
 import pytest
 from pysdmx.io import read_sdmx
 
-from od_core import Budget, Geography, InfTDARefined, OdError, PrivacyUnit, open_release, release_flows
+from od_core import Budget, Geography, InfTDARefined, PrivacyUnit, open_release, release_flows
 from od_core.evaluation.forecast import RepeatableNoise
 from od_core.flows.publishing import report
 from od_core.flows.publishing.flow_tables import FlowTables
-from od_core.flows.publishing.kind import FLOWS
-from od_core.flows.publishing.sdmx import category_identifier, dimension_identifiers
-from od_core.publication import database as database_module
 from od_core.published.verification import verify_release
-from od_core.records.segments import Breakdown
 from tests.od_core.ledger import ledger_rows
 from tests.od_core.publication import examples
 from tests.od_core.publication import test_kind_contract as contract
@@ -36,8 +29,6 @@ pytestmark = pytest.mark.representatives(
     "test_a_whole_release_verifies_without_key_or_records",
     "test_openmatrix_has_a_matrix_of_each_category",
     "test_pysdmx_reads_a_dimension_for_each_breakdown",
-    "test_tables_that_do_not_fit_are_refused",
-    "test_what_no_release_may_have_is_named",
 )
 
 # The contract of all kinds is also run for this release.
@@ -89,24 +80,6 @@ def test_the_files_are_the_release_at_every_pair_of_levels(made):
         sums = file.groupby(["origin", "destination"])["trips"].sum()
         assert sums.to_dict() == totals.set_index(["origin", "destination"])["trips"].to_dict()
     assert len(whole) == sum(len(listed(bundle, *pair, name)) for pair in PAIRS for name in CATEGORIES)
-
-
-def test_the_certificate_states_every_measured_step(made):
-    """Totals and breakdowns, of which the root's are measured although the total is exact."""
-    plan, levels = made.release.plan, made.facts["levels"]
-    assert [(level["level"], level.get("breakdown")) for level in levels] == [
-        (step.level, getattr(step, "breakdown", None)) for step in plan.steps
-    ]
-    assert levels[0]["level"] == 0
-    assert plan.publishes_total
-    assert [level["rho_exact"] for level in levels] == made.facts["spent"]["rho_by_level_exact"]
-    tables = [
-        pd.read_parquet(made.place.bundle / "tables" / f"{name}.parquet")
-        for name in ("noisy_measurements", made.example.measured)
-    ]
-    assert sum(level["measured_cells"] for level in levels) == sum(map(len, tables))
-    dropped = [level for level in levels if level["measured_cells"] < level["public_cells"]]
-    assert {level.get("breakdown") for level in dropped} == {None, "mode", "hour"}
 
 
 def test_the_codebook_says_that_segments_were_moved_to_their_profile(made, tmp_path):
@@ -162,36 +135,6 @@ def test_pysdmx_reads_a_dimension_for_each_breakdown(made):
         assert sums.to_dict() == totals.to_dict()
 
 
-def test_identifiers_of_sdmx_are_unique():
-    assert category_identifier("07") != category_identifier("7")
-    assert dimension_identifiers([Breakdown("mode", MODES)]) == {"mode": "MODE"}
-    taken = [Breakdown(name, MODES) for name in ("time_period", "mode")]
-    assert dimension_identifiers(taken) == {"time_period": "BY_TIME_PERIOD", "mode": "BY_MODE"}
-
-
-def test_the_database_has_the_same_numbers(made):
-    with duckdb.connect(str(made.place.database), read_only=True) as connection:
-        sums = connection.execute(
-            "SELECT breakdown, origin, destination, CAST(sum(trips) AS BIGINT) FROM segment_flows GROUP BY ALL"
-            " ORDER BY ALL"
-        ).fetchall()
-        flows = connection.execute("SELECT origin, destination, trips FROM flows ORDER BY ALL").fetchall()
-        intervals = connection.execute("SELECT * EXCLUDE release FROM segment_intervals").df()
-        errors = connection.execute("SELECT breakdown, root_mean_square_error FROM segment_expected_error").fetchall()
-        comments = connection.execute(
-            "SELECT table_name, column_name FROM duckdb_columns() WHERE table_name LIKE 'segment%' AND comment IS NULL"
-        ).fetchall()
-    assert sums == [(name, *flow) for name in sorted(CATEGORIES) for flow in flows]
-    file = pd.read_parquet(made.place.bundle / "tables/segments.parquet")
-    order = [*file.columns[:6]]
-    pd.testing.assert_frame_equal(
-        intervals.sort_values(order, ignore_index=True), file.sort_values(order, ignore_index=True), check_dtype=False
-    )
-    plan = made.release.plan
-    assert errors == [(name, error) for name in CATEGORIES for error in plan.expected_segment_errors(name)]
-    assert comments == []
-
-
 def test_a_release_is_opened_from_the_database(made):
     opened = open_release(made.place.database)
     assert opened.plan.digest == made.release.plan.digest
@@ -206,45 +149,8 @@ def test_a_release_is_opened_from_the_database(made):
         )
 
 
-def spoilt(table: pd.DataFrame, how: str) -> pd.DataFrame:
-    """The leaf flows or the measurements by category, changed in one way."""
-    first = table.index[table["trips" if "trips" in table else "noisy"] != 0][-1]
-    if how == "another category":
-        table.loc[first, "category"] = "balloon"
-    elif how == "another breakdown":
-        table.loc[first, "breakdown"] = "hour" if table.loc[first, "breakdown"] == "mode" else "mode"
-    elif how == "another zone":
-        table.loc[first, "origin"] = "zz"
-    else:
-        table = table.drop(index=first)
-    return table
-
-
-@pytest.mark.parametrize("name", ["segments", "segment_measurements"])
-@pytest.mark.parametrize("how", ["another category", "another breakdown", "another zone", "a row less"])
-def test_tables_that_do_not_fit_are_refused(copied, name, how):
-    path = copied.place.bundle / "tables" / f"{name}.parquet"
-    spoilt(pd.read_parquet(path), how).to_parquet(path, index=False)
-    with pytest.raises(OdError, match="OD-BUNDLE-CHANGED"):
-        copied.kind.open(copied.place.bundle)
-
-
 def faults(made: Made) -> dict[str, str]:
     return {finding.part: finding.fault for finding in verify_release(made.place) if finding.fault is not None}
-
-
-def test_a_changed_database_is_found_and_its_table_named(copied, monkeypatch):
-    """A category, a noisy value and an end of an interval."""
-    with duckdb.connect(str(copied.place.database)) as connection:
-        monkeypatch.setattr(database_module, "opened", lambda *of, **options: nullcontext(connection))
-        assert contract.differences(copied) == []
-        for table, change in (
-            ("segment_flows", "category = category || 'x'"),
-            ("segment_measurements", "noisy = noisy + 1"),
-            ("segment_intervals", "upper = NULL"),
-        ):
-            with contract.undone(connection, f"UPDATE {table} SET {change} WHERE rowid = 3"):
-                assert contract.differences(copied) == [f"its {table} differ"]
 
 
 @pytest.mark.usefixtures("written_once")
@@ -267,16 +173,6 @@ def test_moved_trips_are_found_although_all_sums_agree(copied):
     found = faults(copied)
     assert found.keys() == {"files", "segments", "bundle", "database"}
     assert found["segments"] == "the flows by mode differ from the result of the measurements"
-
-
-def test_what_no_release_may_have_is_named(made):
-    segments = {name: trips.copy() for name, trips in made.release.segments.items()}
-    segments["mode"][0] += (-1000, 1000, 0)
-    segments["hour"][0, 0] += 1
-    assert list(FLOWS.invariants(replace(made.release, segments=segments))) == [
-        "a flow by mode is below 0",
-        "the flows by hour do not sum to the flows",
-    ]
 
 
 @pytest.mark.parametrize("cap", [InfTDARefined().keep_all_cap, 0], ids=["all kept", "nodes dropped"])

@@ -79,16 +79,6 @@ def test_a_slice_of_a_table_and_one_of_several_chunks_are_written_as_they_are() 
     assert read_workbook(file)["part"][1:] == [["b", 2], ["c", 3]]
 
 
-def test_the_same_sheets_give_the_same_bytes() -> None:
-    table = pa.table({"code": CODES, "trips": range(11)})
-    files = [io.BytesIO(), io.BytesIO()]
-    for file in files:
-        write_workbook(file, [Sheet("one", ["words"], table)])
-    assert files[0].getvalue() == files[1].getvalue()
-    with zipfile.ZipFile(files[0]) as archive:
-        assert {entry.date_time for entry in archive.infolist()} == {(1980, 1, 1, 0, 0, 0)}
-
-
 def test_numbers_may_have_decimal_places_and_every_value_may_be_missing() -> None:
     distances = [0.001, 1234.5, None, float("nan"), 20015.087]
     names, trips = ["a", None, "c", None, "<"], [1, None, 3, 4, 5]

@@ -162,10 +162,3 @@ def test_estimates_under_the_name_of_another_period_are_found(root: Path) -> Non
     (bundle / "certificate.json").write_text(json.dumps(stated), encoding="utf-8")
     sealed_again(bundle)
     assert "commuters/2001-03/r1 is not a release of 2001-02" in faults(root, other)["bundle"]
-
-
-def test_a_release_and_another_period_are_refused_together(tmp_path):
-    key = named_release(tmp_path, "trips/2001-02/r1", "2001-02")
-    assert key == named_release(tmp_path, "trips/2001-02/r1")
-    with pytest.raises(OdError, match=r"^OD-RELEASE-PERIOD: trips/2001-02/r1 is not a release of 2001-01"):
-        named_release(tmp_path, "trips/2001-02/r1", "2001-01")

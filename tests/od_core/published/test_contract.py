@@ -16,7 +16,6 @@ import pandas as pd
 import pytest
 
 from od_core import OdError
-from od_core.publication.templates import in_markdown
 from od_core.published.documents import data_contract
 from tests.od_core.group_sizes.test_publication import bundle as group_bundle
 from tests.od_core.group_sizes.test_publication import published as group_sizes
@@ -53,19 +52,6 @@ def test_a_contract_meets_the_standard_and_names_each_column_of_each_file(bundle
     listed = {f"{table}.{column}" for table, names in tables.items() for column in names}
     for reference in [key for table in contract["schema"] for key in table["relationships"]]:
         assert {*reference["from"], *reference["to"]} <= listed
-
-
-def test_descriptions_are_plain_text(bundles: dict[str, Path], tmp_path: Path) -> None:
-    """Those of the data package are Markdown, as its standard says."""
-    shutil.copytree(bundles["flows"], tmp_path / "r1")
-    package, words = tmp_path / "r1" / "datapackage.json", 'bus & "train"; <walk> [1] a\\b &lt;'
-    facts = json.loads(package.read_text(encoding="utf-8"))
-    table = next(one for one in facts["resources"] if one["path"] == "tables/flows.parquet")
-    facts["description"] = table["schema"]["fields"][0]["description"] = in_markdown(words)
-    package.write_text(json.dumps(facts), encoding="utf-8")
-    contract = data_contract(tmp_path / "r1")
-    flows = next(one for one in contract["schema"] if one["name"] == "flows")
-    assert contract["description"]["purpose"] == flows["properties"][0]["description"] == words
 
 
 def test_a_bundle_without_its_data_package_is_refused(bundles: dict[str, Path], tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
@@ -13,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from od_core import Budget, OdError, PrivacyUnit, plan_group_sizes, plan_release, plan_stops, release_stops
+from od_core import Budget, PrivacyUnit, plan_release, release_stops
 from od_core.flows.plan import ReleasePlan
 from od_core.ledger.ledger import Ledger
 from od_core.privacy.accounting import epsilon_tight, float_above
@@ -22,7 +21,7 @@ from od_core.privacy.stability import laplace_reach
 from od_core.published.explanation import PRIORS, Alternative, alternatives, explain_release, present
 from tests.od_core.ledger.ledger_rows import GEOGRAPHY
 from tests.od_core.publication.published_kinds import EXAMPLES, POINTS, Made, publish_examples
-from tests.od_core.published.disclosure.certified import certified, written
+from tests.od_core.published.disclosure.certified import certified
 
 DELTA = Fraction(1, 10**6)
 RHO = Fraction(1, 20)
@@ -160,37 +159,6 @@ def test_the_noise_of_boxes_is_known_once_they_are_drawn(tmp_path: Path) -> None
     assert made.release.reach < laplace_reach(dict(made.release.plan.step.scales)["total"]) / 9
 
 
-def test_kinds_that_protect_single_records_say_that_users_are_not_defined() -> None:
-    groups = plan_group_sizes(
-        certified("group sizes").plan.frame.geography,
-        certified("group sizes").plan.frame.groups,
-        unit=PrivacyUnit("trip", "bounded"),
-        budget=Budget(2),
-        mechanism="sizes",
-        top_code=9,
-    )
-    for plan in (groups, plan_stops((4, 4), unit=PrivacyUnit("trip"), budget=Budget(2), mechanism="eug")):
-        found = by_choice(plan)
-        undefined = {decision for (decision, _), one in found.items() if one.noise is None}
-        assert undefined == {"unit"}
-        assert all("not defined" in one.note for (decision, _), one in found.items() if decision == "unit")
-        other = found["neighbours", "unbounded"]
-        scale = plan.detail_noise().scale
-        noise = {factor: deviation(Fraction(factor) * scale) for factor in ("1", "2", "1/2")}
-        assert (other.epsilon, other.times) == pytest.approx((1.0, noise["1/2"] / noise["1"]))
-        wider, narrower = (found["epsilon", text].times for text in ("1", "4"))
-        assert (wider, narrower) == pytest.approx((noise["2"] / noise["1"], noise["1/2"] / noise["1"]))
-
-
-def test_a_threshold_is_stated_with_each_choice() -> None:
-    found = by_choice(certified("threshold").plan)
-    assert "below 28 is dropped" in present(certified("threshold").plan).note
-    assert all("is dropped" in one.note for one in found.values())
-    lower, higher = found["delta", "0.0001"], found["delta", "1e-8"]
-    assert (lower.times, higher.times) == (1, 1)  # delta moves the threshold, and not the noise
-    assert lower.note != higher.note
-
-
 # -- whole releases --------------------------------------------------------------------------------------------------
 
 
@@ -227,25 +195,3 @@ def test_an_explanation_is_ready_for_json_and_holds_for_every_kind(all_published
         )
         decisions = {one["decision"] for one in found["decisions"]["alternatives"]}
         assert decisions == {"unit", "neighbours", "epsilon", *(["delta"] if made.facts["spent"]["delta"] else [])}
-
-
-@pytest.mark.parametrize("name", ["sum", "assisted", "sum of users"])
-def test_derived_flows_refer_to_their_releases(name: str, tmp_path: Path) -> None:
-    facts = certified(name).facts
-    found = explain_release(written(facts, tmp_path / "r1"))
-    assert (found.chosen, list(found.others)) == (None, [])
-    assert "Nothing was charged" in found.said["spent"]
-    stated = found.to_facts()
-    assert stated["decisions"]["of_releases"] == [source["release"] for source in facts["sources"]]
-    held = facts["spent"]["all_periods" if name == "sum of users" else "one_period"]
-    assert stated["protected"]["epsilon"] == held["epsilon"]
-
-
-def test_a_damaged_bundle_is_refused(all_published: dict[str, Made], tmp_path: Path) -> None:
-    bundle = tmp_path / "r1"
-    shutil.copytree(all_published["flows"].place.bundle, bundle)
-    (bundle / "certificate.json").write_text(
-        (bundle / "certificate.json").read_text(encoding="utf-8").replace("bounded", "unbounded"), encoding="utf-8"
-    )
-    with pytest.raises(OdError, match="OD-BUNDLE-DAMAGED"):
-        explain_release(bundle)

@@ -7,7 +7,6 @@ import shutil
 import zipfile
 from pathlib import Path
 
-import duckdb
 import numpy as np
 import pandas as pd
 import pytest
@@ -16,8 +15,6 @@ from od_core import Budget, Mechanism, OdError, PrivacyUnit, Release, StabilityH
 from od_core.flows.publishing.kind import FLOWS
 from od_core.group_sizes.publishing import GROUP_SIZES
 from od_core.group_sizes.release import GroupSizeRelease
-from od_core.publication import columns
-from od_core.publication.database import DATABASE
 from od_core.publication.read_back import certificate_of
 from od_core.stops.publishing import STOPS
 from od_core.stops.release import StopsRelease
@@ -72,14 +69,6 @@ def test_every_kind_comes_back_from_folder_and_zip(shelf, tmp_path, prefix):
     pd.testing.assert_frame_equal(sizes.histogram, open_release(shelf / "group_sizes").histogram)
     boxes = open_release(zipped(shelf / "boxes", tmp_path / "r1.zip", prefix))
     assert np.array_equal(boxes.counts, open_release(shelf / "boxes").counts)
-
-
-@pytest.mark.parametrize("name", ["flows", "group_sizes", "boxes"])
-def test_a_bundle_of_any_kind_is_the_release_that_was_asked_for(shelf, name):
-    with pytest.raises(OdError) as refused:
-        open_release(shelf / name, period="1999")
-    assert refused.value.code == "OD-RELEASE-ABSENT"
-    assert "/2001-06/r1" in refused.value.message
 
 
 def test_a_release_in_the_database_of_another_kind_is_told_from_none(shelf):
@@ -191,30 +180,6 @@ def test_a_bundle_that_lacks_a_fact_is_refused_with_its_name(shelf, tmp_path, ch
     with pytest.raises(OdError, match=named) as refused:
         open_release(tmp_path / "r1")
     assert refused.value.code == code
-
-
-def test_every_table_and_column_of_every_kind_says_what_it_is(shelf):
-    """Also once a release is stored again, which replaces the views; and in no other words than the files' codebook."""
-    database = shelf / "release.duckdb"
-    with duckdb.connect(str(database), read_only=True) as connection:
-        said = dict(
-            connection.execute(
-                "SELECT table_name, comment FROM duckdb_tables()"
-                " UNION SELECT view_name, comment FROM duckdb_views() WHERE NOT internal"
-            ).fetchall()
-        )
-        listed = connection.execute(
-            "SELECT table_name, column_name, comment FROM duckdb_columns() WHERE NOT internal"
-        ).fetchall()
-    assert {"group_sizes", "stops_boxes", "flows_by_level"} <= {table for table, _, _ in listed}
-    assert [row for row in listed if not row[2]] == []
-    texts = {(table, column): text for table, column, text in listed}
-    for table in ("flows", "flows_by_level", "flow_intervals"):
-        assert texts[table, "trips"] == columns.TRIPS.description
-    assert texts["flow_intervals", "upper"] == columns.UPPER.description
-    assert texts["measurements", "noisy"] == columns.NOISY.description
-    assert {table for table, _ in texts} <= DATABASE.keys()
-    assert said == {name: DATABASE[name].text for name in said}
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,6 @@ from od_core.published.site import (
     compared_releases,
     over_time_page,
     series_page,
-    write_site,
 )
 from tests.od_core.ledger import ledger_rows
 from tests.od_core.publication.published_kinds import flows, publish
@@ -200,13 +199,3 @@ def test_one_period_and_titles_of_strangers(newest: list[SiteRelease]) -> None:
     (data,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page)
     assert json.loads(data)["periods"] == [PERIODS[-1]]
     assert "<small>grew" not in page
-
-
-def test_the_same_bundles_give_the_same_bytes(root: Path, tmp_path: Path) -> None:
-    for name in ("one", "two"):
-        write_site(root / "releases", tmp_path / name, SiteDescription("Trips"))
-    pages = [(tmp_path / name / "commuters/over_time.html").read_bytes() for name in ("one", "two")]
-    assert pages[0] == pages[1]
-    atlases = json.loads((tmp_path / "one/commuters/periods.json").read_text())
-    assert [one["period"] for one in atlases] == list(reversed(PERIODS))
-    assert all((tmp_path / "one" / one["release"] / "atlas.html").is_file() for one in atlases)

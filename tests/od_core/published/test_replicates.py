@@ -94,19 +94,6 @@ def test_a_second_call_writes_the_same_files_and_touches_no_others(
     assert digests(folder) == before
 
 
-def test_row_groups_are_small_and_have_all_replicates(
-    releases: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_replicates(releases, KEYS[0], 3, tmp_path)
-    expected = pq.read_table(tmp_path / "replicates.parquet")
-    monkeypatch.setattr(replicate_files, "_GROUP_VALUES", 8)
-    write_replicates(releases, KEYS[0], 3, tmp_path)
-    file = pq.ParquetFile(tmp_path / "replicates.parquet")
-    rows = [file.metadata.row_group(k).num_rows for k in range(file.num_row_groups)]
-    assert {*rows[:-1]} == {2}
-    assert file.read().equals(expected)
-
-
 def test_a_run_that_is_killed_leaves_the_files_of_the_run_before(
     releases: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

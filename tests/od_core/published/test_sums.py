@@ -19,7 +19,6 @@ from od_core import (
     OdError,
     PrivacyUnit,
     Uncounted,
-    data_contract,
     disclosure_documents,
     open_release,
     release_flows,
@@ -314,24 +313,6 @@ def test_categories_are_summed_and_published_too(tmp_path: Path) -> None:
     assert not any(finding.fault for finding in verify_release(locations(tmp_path, found.key)))
 
 
-@pytest.mark.slow
-def test_the_period_may_be_named_in_several_ways(root: Path) -> None:
-    assert newest_releases(root / "releases", SERIES, Period("2001-Q1")) == KEYS
-    assert publish_sum(root / "releases", KEYS, "2001-Q1").key == ReleaseKey("commuters_sum", "2001-Q1")
-    assert publish_sum(root / "releases", KEYS[1:]).key == ReleaseKey("commuters_sum", "2001-02--2001-03")
-    whole_month = ReleaseKey(SERIES, "2001-04-01--2001-04-30")
-    release(root, whole_month)
-    assert publish_sum(root / "releases", [KEYS[2], whole_month]).key.period == "2001-03-01--2001-04-30"
-
-
-def test_a_contract_and_the_zip_file_of_a_sum(whole: Path, tmp_path: Path) -> None:
-    contract = data_contract(whole / "releases" / SUM.folder)
-    assert (contract["id"], contract["version"]) == ("commuters_sum", "2001-01--2001-03-r1")
-    shutil.copy(zip_beside(whole / "releases" / SUM.folder), tmp_path / "mine.zip")
-    with pytest.raises(OdError, match=r"OD-DERIVED-SOURCE: commuters/2001-01/r1 is not published below the same"):
-        open_release(tmp_path / "mine.zip")
-
-
 # -- refusals --------------------------------------------------------------------------------------------------------
 
 
@@ -368,15 +349,6 @@ def test_periods_that_are_missing_overlap_or_are_too_few_are_refused(root: Path)
         OdError, match=r"OD-RELEASE-ABSENT: no release of journeys is published here; published releases: com"
     ):
         newest_releases(root / "releases", "journeys", QUARTER)
-
-
-def test_releases_that_differ_are_refused_by_name(root: Path) -> None:
-    later = ReleaseKey(SERIES, "2001-04")
-    release(root, later, tree="origin")
-    said = refused("OD-DERIVED-OTHER", root, [*KEYS, later])
-    assert "the order of the flow tree of commuters/2001-04/r1 differs from commuters/2001-01/r1" in said
-    other = ReleaseKey("elsewhere", "2001-04")
-    assert "commuters, elsewhere" in refused("OD-DERIVED-SERIES", root, [*KEYS, other])
 
 
 def test_records_of_other_categories_are_not_summed_but_may_be_learned_from(tmp_path: Path) -> None:
@@ -451,12 +423,6 @@ def test_sums_of_sums_and_a_series_with_the_name_of_the_sums_are_refused(root: P
     assert f"{SUM.release}/2001-09/r1 is a release of a declared series" in refused("OD-DERIVED-NAME", root, KEYS[:2])
 
 
-def test_a_damaged_release_is_not_summed(root: Path) -> None:
-    (root / "releases" / KEYS[1].folder / "tables/flows.parquet").write_bytes(b"PAR1")
-    said = refused("OD-DERIVED-SOURCE", root, KEYS)
-    assert "the bundle of commuters/2001-02/r1 is damaged: tables/flows.parquet does not match its checksum" in said
-
-
 # -- verification ----------------------------------------------------------------------------------------------------
 
 
@@ -473,19 +439,6 @@ def moved(folder: Path) -> None:
     table.loc[rows[0], "trips"] += 1
     table.loc[rows[1], "trips"] -= 1
     table.to_parquet(folder / "tables/flows.parquet", index=False)
-
-
-def test_a_sum_is_verified_from_the_bundles_of_its_releases(root: Path) -> None:
-    assert [finding.part for finding in verify_release(locations(root, SUM))] == ["files", "sources", "bundle"]
-    assert faults(root) == {}
-
-
-def test_a_changed_sum_is_found(root: Path) -> None:
-    bundle = root / "releases" / SUM.folder
-    moved(bundle)
-    assert set(faults(root)) == {"files", "bundle"}
-    sealed_again(bundle)
-    assert "flows.parquet differs from the file that the bundles of the releases give" in faults(root)["bundle"]
 
 
 @pytest.mark.representatives("spent")

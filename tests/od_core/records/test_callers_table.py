@@ -6,7 +6,6 @@ from fractions import Fraction
 from pathlib import Path
 
 import duckdb
-import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
@@ -82,34 +81,6 @@ def test_users_weights_and_periods_are_read_from_any_form(form):
         assert count_trips(form(marked), TREE, columns=SIDES, fault_threshold=Fraction(1)).total == 2
 
 
-def test_origins_and_destinations_can_change_places():
-    swapped = count_trips(FLOWS, TREE, columns={"origin": "destination", "destination": "origin"})
-    renamed = FLOWS.rename(columns={"origin": "destination", "destination": "origin"})
-    np.testing.assert_array_equal(swapped.rank, count_trips(renamed, TREE).rank)
-
-
-START = OF_OWN_NAMES["start"]
-
-
-def test_faults_of_the_unit_name_the_column_of_the_caller():
-    of_users, weighted = PrivacyUnit("user", column="who", max_trips=1), PrivacyUnit("trip", max_weight=5)
-    records = OF_OWN_NAMES.assign(who="7", w=1.0)
-    both = OWN | {"weight": "w"}
-    for unit, names, table, says in (
-        (of_users, OWN, records, "column 'n \"x\"' gives records a weight, but under unit 'user'"),
-        (of_users, OWN, records.drop(columns="who"), "no column 'who' of user ids"),
-        (PrivacyUnit("trip"), both, records, "column 'w' gives records a weight"),
-        (weighted, both, records, "the records have columns 'n \"x\"' and 'w'"),
-        (weighted, SIDES | {"weight": "w"}, records.assign(w=True), "column 'w' holds bool, not weights"),
-        (PrivacyUnit("trip"), SIDES, records, "unused columns might hold the number of trips: 'n \"x\"'"),
-        (PrivacyUnit("trip"), OWN, records.assign(start=7), "column 'start' holds int64; zone codes must be text"),
-        (PrivacyUnit("trip"), OWN, pd.concat([records, START], axis=1), "column 'start' more than once"),
-    ):
-        with pytest.raises(OdError) as refused:
-            count_trips(table, TREE, unit=unit, columns=names, key=bytes(32))
-        assert says in refused.value.message
-
-
 @pytest.mark.parametrize(
     ("columns", "says"),
     [
@@ -154,27 +125,6 @@ def test_groups_of_any_form_with_own_names(form):
             GroupSizes.from_frame(form(table.rename(columns=own)), GEOGRAPHY, columns=own)
         assert says in refused.value.message
         assert "7731" not in str(refused.value)
-
-
-def test_trips_with_stops_of_any_form_with_own_names(form):
-    cells = pd.DataFrame({"id": ["u", "v"], "from cell": [1, 3], "to cell": [0, 6]})
-    names = ["to cell", "from cell"]
-    one = {"one_row_a_trip": True}  # column id is not read
-    trips = Trajectories.from_cells(form(cells), Grid((7, 4)), columns=names, **one)
-    assert trips.points.tolist() == [[0, 1], [6, 3]]
-    places = Trajectories.from_coordinates(form(cells), Grid((2, 2)), [(0, 6), (0, 4)], columns=names, **one)
-    assert places.points.tolist() == [[0, 0], [1, 1]]
-    zones = Trajectories.from_zones(form(cells.assign(id=["01", "03"])), ["01", "03"], columns=["id"], **one)
-    assert zones.points.tolist() == [[0], [1]]
-    for table, asked, code in (
-        (cells, ["to", "from cell"], "OD-STOPS-DIMENSIONS.* no column 'to'"),
-        (cells.assign(**{"to cell": 0.5}), names, "OD-STOPS-CELL"),
-        (cells.assign(**{"to cell": 7}), names, "OD-STOPS-OFF-GRID"),
-        (cells, ["to cell", "to cell"], "OD-STOPS-DIMENSIONS: columns names a column twice"),
-        (cells, "to cell", "OD-STOPS-DIMENSIONS: columns is the single text"),
-    ):
-        with pytest.raises(OdError, match=code):
-            Trajectories.from_cells(form(table), Grid((7, 4)), columns=asked, **one)
 
 
 @pytest.mark.representatives("pandas", ".csv")

@@ -181,24 +181,6 @@ def test_a_column_of_trips_is_judged_alike_in_every_container(tmp_path, column):
 
 
 @pytest.mark.parametrize("container", LIBRARY)
-def test_decimals_are_weights_sizes_cells_and_coordinates_too(tmp_path, container):
-    numbers = decimals("3", "2", kind=pa.decimal128(9, 1))
-    weighted = with_counts(numbers).rename_columns(["origin", "destination", "weight"])
-    unit = PrivacyUnit("trip", max_weight=9)
-    assert outcome(partial(counted, weighted, container, tmp_path, trips=None, unit=unit)) == {
-        ("01", "02"): 3,
-        ("02", "NA"): 2,
-    }
-    groups = pa.table({"group": ["g", "h"], "area": ["01", "01"], "size": numbers})
-    assert GroupSizes.from_frame(LIBRARY[container](groups, tmp_path), GEOGRAPHY).size.tolist() == [2, 3]
-    cells = LIBRARY[container](pa.table({"x": numbers, "y": pa.array([1.0, 0.0])}), tmp_path)
-    grid, columns = Grid((4, 4)), ["x", "y"]
-    assert Trajectories.from_cells(cells, grid, columns=columns).points.tolist() == [[3, 1], [2, 0]]
-    bounds = [(0, 4), (0, 4)]
-    assert Trajectories.from_coordinates(cells, grid, bounds, columns=columns).points.tolist() == [[3, 1], [2, 0]]
-
-
-@pytest.mark.parametrize("container", LIBRARY)
 @pytest.mark.parametrize("kind", [pa.float64(), pa.string()])
 def test_coordinates_are_no_counts(tmp_path, container, kind):
     """As text or as numbers, they are fractions, also with three digits after a point."""
@@ -300,24 +282,6 @@ def test_dictionaries_of_arrow_in_pandas_are_columns_of_their_values():
     assert count_trips(frame.assign(x=encoded([8, 9, 9])), TREE, unit=unit, **options).total == 2
     with pytest.raises(OdError, match="OD-TRIPS-NOT-TEXT: column 'origin' holds int64; zone codes must be text"):
         count_trips(frame.assign(origin=encoded([1, 2, 2])), TREE, one_row_a_trip=True)
-
-
-def test_a_code_that_pandas_reads_as_missing_is_kept_as_the_messages_say(tmp_path):
-    """Every way by which a list, records, groups or places lose the code NA names the cause."""
-    table = text(pa.table({"origin": ["NA", "01"], "destination": ["01", "01"]}), tmp_path)
-    kept = pd.read_csv(table, dtype=str, keep_default_na=False)
-    lost = pd.read_csv(table, dtype=str)
-    assert pairs_of(TREE, count_trips(kept, TREE)) == {("NA", "01"): 1, ("01", "01"): 1}
-    assert pairs_of(TREE, count_trips(table, TREE)) == {("NA", "01"): 1, ("01", "01"): 1}
-    for fail in (
-        lambda: count_trips(lost, TREE),
-        lambda: Geography.from_frame(lost, ["origin"]),
-        lambda: GroupSizes.from_frame(lost.assign(group=["g", "h"], area=lost["origin"], size=1), GEOGRAPHY),
-        lambda: Trajectories.from_zones(lost, ZONES),
-    ):
-        with pytest.raises(OdError) as refused:
-            fail()
-        assert "pandas.read_csv(path, dtype=str, keep_default_na=False)" in refused.value.next_step
 
 
 NAMES = ("riders", "count", "Fallzahl", "人数", "nombre d'élèves", "x", "n_trips", "Итого", "it's", "TRIPS")

@@ -252,13 +252,6 @@ def test_without_a_key_no_user_is_counted(key):
         count_trips(frame, TREES[0], unit=unit(1), key=key)
 
 
-def test_no_trips_is_a_valid_input():
-    nothing = pd.DataFrame({"origin": [], "destination": [], "person": []})
-    assert count_trips(nothing, TREES[0], unit=unit(4), key=KEYS[0]).total == 0
-    faulty = pd.DataFrame({"origin": ["01"], "destination": ["10"], "person": [np.nan]})
-    assert count_trips(faulty, TREES[0], unit=unit(4), key=KEYS[0], fault_threshold=ALL).total == 0
-
-
 BUDGET = Budget(rho=1, delta="1e-8")
 
 

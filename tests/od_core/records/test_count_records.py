@@ -169,16 +169,6 @@ def test_what_does_not_fit_the_memory_is_put_aside_beside_the_records_and_remove
     np.testing.assert_array_equal(counts.before, expected.before)
 
 
-def test_too_little_memory_is_said_without_a_value(tmp_path, monkeypatch):
-    monkeypatch.setattr(scratch, "MEMORY_LIMIT", "2MB")
-    table, tree = many_records(100_000)
-    with pytest.raises(OdError, match=r"OD-SYSTEM-MEMORY.*nothing was spent; next: free memory") as refused:
-        trip_counts_of(written(tmp_path, table), tree)
-    assert refused.value.confidential_detail
-    assert "correct" not in str(refused.value)
-    assert [path.name for path in tmp_path.iterdir()] == ["raw_trips.parquet"]
-
-
 @pytest.mark.parametrize("what", ["absent", "cut", "damaged"])
 def test_records_that_cannot_be_read(tmp_path, what):
     table, tree = many_records(20_000)

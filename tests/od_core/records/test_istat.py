@@ -99,15 +99,3 @@ def test_a_line_that_is_no_record_makes_the_file_unreadable(tmp_path, target, ba
     assert "CANARY" not in str(error.value)
     assert bad.split()[0] in error.value.confidential_detail
     assert not list(target.parent.iterdir())
-
-
-def test_empty_lines_are_no_records(tmp_path, loaded):
-    (tmp_path / "matrix.txt").write_text(f"\n{line('001001', '001002', 2, 7, 'S')}\n   \n\n")
-    assert loaded(tmp_path / "matrix.txt", ISTAT.columns, record_format=ISTAT)["trips"].tolist() == [7]
-
-
-def test_a_column_that_the_layout_has_not(tmp_path, target):
-    (tmp_path / "matrix.txt").write_text("")
-    form = ISTAT.declared(categories=(("motivo", ("2",)),))
-    with pytest.raises(OdError, match=r"OD-TRIPS-COLUMN.*'motivo'; it has 'record', 'household'"):
-        load_records(tmp_path / "matrix.txt", ISTAT.columns, "2011", target, record_format=form)

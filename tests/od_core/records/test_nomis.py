@@ -35,20 +35,3 @@ def test_indicators_that_are_chosen_as_the_csv_module_reads_them(tmp_path, loade
         if not chosen or row[INDICATOR] in chosen
     ]
     assert list(read[["origin", "destination", "trips"]].itertuples(index=False, name=None)) == expected
-
-
-@pytest.mark.parametrize(
-    "header",
-    [
-        "Area of usual residence,Area of workplace,All categories: Sex,Male,Female",
-        "Area of residence,Area of workplace,All categories: Sex,Male,Female",
-        "Area of Usual Residence,Area of Workplace,All categories: Sex,Male,Female",
-        "Area of residence,Area of workplace,All categories: Method of travel to work,Train,On foot",
-        "Middle layer Super Output Areas code,MSOA of workplace code,Count,x,y",
-        "Output Areas code,OA of workplace code,Count,x,y",
-    ],
-)
-def test_every_level_and_census_by_its_own_names(tmp_path, loaded, header):
-    (tmp_path / "t.csv").write_text(f"{header}\nE02000001,OD0000001,5,2,3\n")
-    (record,) = loaded(tmp_path / "t.csv", NOMIS.columns, record_format=NOMIS).itertuples()
-    assert (record.origin, record.destination, record.trips) == ("E02000001", "OD0000001", 5)

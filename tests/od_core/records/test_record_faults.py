@@ -24,7 +24,7 @@ from od_core.privacy.unit import TRIP, PrivacyUnit
 from od_core.records.counting import _errors_quote_nothing, count_trips
 from od_core.records.formats import FORMATS, TABLE, column_in
 from od_core.records.load import RecordColumns, columns_like_counts, has_dates, load_records
-from od_core.records.open_file import RecordFile, has_header, in_records, record_schema
+from od_core.records.open_file import RecordFile, has_header, record_schema
 from od_core.stops.trajectories import Trajectories
 from tests.od_core.records.published import istat_line
 
@@ -91,27 +91,6 @@ def test_a_damaged_page_of_a_parquet_file(tmp_path, loaded, target):
     assert_refused(loaded, target, source, "OD-FILE-UNREADABLE")
 
 
-@pytest.mark.parametrize("form", ["csv", "parquet"])
-@pytest.mark.parametrize(
-    ("columns", "missing", "near"),
-    [
-        (RecordColumns(origin="orgin"), "orgin", "origin"),
-        (RecordColumns(destination="Destination"), "Destination", "destination"),
-        (RecordColumns(date="days"), "days", "day"),
-        (RecordColumns(trips="trip"), "trip", "trips"),
-        (RecordColumns(user="persons"), "persons", "person"),
-    ],
-)
-def test_a_missing_column_is_named_with_the_nearest(tmp_path, loaded, written, target, form, columns, missing, near):
-    names = ("origin", "destination", "day", "trips", "person")
-    if form == "csv":
-        source = written([names, (CANARY, CANARY, "2001-06-01", "3", CANARY)])
-    else:
-        source = parquet(tmp_path, **{name: [CANARY] for name in names})
-    message = assert_refused(loaded, target, source, "OD-TRIPS-COLUMN", columns)
-    assert f"no column {missing!r} (did you mean {near!r}?); it has 'origin', 'destination', 'day'" in message
-
-
 @pytest.mark.parametrize("days", [pa.array([NOW]), pa.array([20010601]), pa.array([1.5]), pa.array([NOW.time()])])
 def test_dates_that_are_no_local_dates(tmp_path, loaded, target, days):
     """A column of times with a zone is refused as a whole, as are numbers."""
@@ -119,15 +98,6 @@ def test_dates_that_are_no_local_dates(tmp_path, loaded, target, days):
     message = assert_refused(loaded, target, source, "OD-TRIPS-DATE", RecordColumns(date="day"))
     assert "'day'" in message
     assert "2001" not in message
-
-
-def test_nothing_is_written_where_there_is_no_folder(tmp_path, written):
-    """A target whose folder is missing is an error of the caller, told without a value."""
-    source = written([("origin", "destination"), (CANARY, "ba")])
-    with pytest.raises(Exception) as error:  # noqa: PT011  # any text is looked at
-        load_records(source, RecordColumns(), "2001-06", tmp_path / "absent" / "raw.parquet")
-    assert CANARY not in "".join(traceback.format_exception(error.value))
-    assert not (tmp_path / "absent").exists()
 
 
 NESTED = {
@@ -188,22 +158,6 @@ def test_a_frame_names_its_types_likewise(column):
         with pytest.raises(OdError, match=code) as error:
             count_trips(flows.assign(**{name: column}), TREE, unit=unit, key=bytes(32))
         assert not re.search(f"{CANARY}|7731", str(error.value))
-
-
-OF_RECORDS = ("OD-TRIPS-FAULTS", "OD-TRIPS-NONE", "OD-TRIPS-NOT-COUNTED", "OD-STOPS-TRIPS", "OD-SPARK-FAILED")
-OF_OTHERS = ("OD-YEAR-COUNTERS", "OD-YEAR-COUNTERS-LOST", "OD-KEY-LOST", "OD-REPLAY-INPUT-CHANGED", "OD-SPARK-SESSION")
-
-
-@pytest.mark.parametrize("code", OF_RECORDS + OF_OTHERS)
-def test_only_an_error_that_concerns_the_records_names_their_file(code):
-    error = OdError(code, "column 'trips' is wrong", next_step="mend it", spent="all", confidential_detail="1 of 2")
-    named = in_records(error, "trips.csv", RecordColumns(trips="n"))
-    if code in OF_OTHERS:
-        assert named.message == error.message
-    else:
-        assert named.message.startswith("trips.csv: column 'n' is wrong")
-    facts = [(one.code, one.next_step, one.spent, one.confidential_detail) for one in (named, error)]
-    assert facts[0] == facts[1]
 
 
 CHUNKS = (0, 2_100, 130_000)

@@ -97,20 +97,6 @@ def test_codes_of_no_place_go_to_the_unknown_zone(tmp_path, loaded, target, publ
     assert (pd.read_parquet(target)["destination"] == nowhere).sum() == (9 if form.name == "tlc" else 1)
 
 
-def test_a_code_that_is_not_listed_is_a_fault(tmp_path, loaded, target, published):
-    other = {"tlc": "99", "istat": "999999"}.get(published.form.name, f"{published.zones[0]}9")
-    published.write(tmp_path / published.file, [*rows(published), (other, published.zones[0], 1)])
-    loaded(
-        tmp_path / published.file,
-        columns_of(published),
-        record_format=published.form,
-        geography=published.geography(unknown=True),
-    )
-    assert counted(target, published, threshold=1) == summed(rows(published))
-    with pytest.raises(OdError, match="OD-TRIPS-FAULTS"):
-        counted(target, published)
-
-
 def refused(target, source, published: Published, columns: RecordColumns | None = None, form=None) -> OdError:
     """A refusal in one line that names the file and the reader, tells no value, and leaves nothing."""
     form = form or published.form
@@ -216,8 +202,3 @@ def test_options_that_a_reader_does_not_take(name, options, said):
         format_named(name).declared(**options)
     assert said in error.value.message
     assert "\n" not in str(error.value)
-
-
-def test_an_unknown_reader_is_refused_with_the_nearest():
-    with pytest.raises(OdError, match=r"OD-READER-UNKNOWN.*'lode'.*did you mean 'lodes'\?"):
-        format_named("lode")

@@ -200,21 +200,6 @@ def test_an_unlisted_category_is_a_fault_unless_a_category_is_declared_for_it():
         assert [one.total for one in placed_.by_segment["mode"]] == [998, 1, 0]
 
 
-def test_columns_have_the_names_of_the_caller(tmp_path: Path):
-    """In a table and in a file; a column that is read as a category is no unread column of trips."""
-    frame = pd.DataFrame({"origin": ["01", "01"], "destination": "02", "total_count": ["car", "bus"], "hour": "00"})
-    given_ = {"columns": {"mode": "total_count"}, "breakdowns": (MODE, HOUR)}
-    frame.to_parquet(tmp_path / "trips.parquet")
-    frame.to_csv(tmp_path / "trips.csv", index=False)
-    for flows in (frame, tmp_path / "trips.parquet", tmp_path / "trips.csv"):
-        counts = count_trips(flows, TREES[0], **given_)
-        assert [[one.total for one in segments] for segments in counts.by_segment.values()] == [[1, 1, 0], [2, 0]]
-    with pytest.raises(OdError, match=r"OD-TRIPS-COLUMN.*no column 'mode'"):
-        count_trips(frame, TREES[0], breakdowns=(MODE, HOUR))
-    with pytest.raises(OdError, match=r"OD-TABLE-COLUMNS.*unknown key 'mode'"):
-        count_trips(frame, TREES[0], columns={"mode": "total_count"})
-
-
 @pytest.mark.parametrize(
     ("columns", "unit", "name"),
     [
@@ -229,13 +214,6 @@ def test_a_column_cannot_be_two_things(columns, unit, name):
     frame = table([("01", "02", "car", "00", 1, "a", True)]).drop(columns="trips").assign(hour2="00")
     with pytest.raises(OdError, match=rf"OD-TABLE-COLUMNS.*both.*{name}"):
         count_trips(frame, TREES[0], unit=unit, key=KEY, columns=columns, breakdowns=(MODE, HOUR), one_row_a_trip=True)
-
-
-def test_segments_must_have_the_trips_of_the_whole():
-    one = count_trips(pd.DataFrame({"origin": ["01"], "destination": ["02"]}), TREES[0])
-    assert TripCounts(one.rank, one.before, {"mode": (one,)}).by_segment["mode"] == (one,)
-    with pytest.raises(OdError, match=r"OD-TRIPS-SEGMENTS.*'mode'"):
-        TripCounts(one.rank, one.before, {"mode": (one, one)})
 
 
 def test_the_fingerprint_covers_segments(tmp_path: Path):

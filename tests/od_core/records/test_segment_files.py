@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import secrets
-from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +28,6 @@ from tests.od_core.records.test_segment_counts import (
     KEY,
     LISTS,
     MODE,
-    MODE_OR_ELSE,
     PERIOD,
     TREES,
     TRIP,
@@ -117,22 +115,6 @@ def test_files_give_the_counts_and_the_fingerprint_of_memory(tmp_path, unit, for
         assert len(prints) == 1
 
 
-def test_faults_of_categories_count_towards_the_threshold(tmp_path):
-    """As in memory: exactly at the threshold passes, and ``unknown`` takes them without a fault."""
-    rows = [("01", "02", mode, "00", trips, "a", True) for mode, trips in (("car", 998), ("rail", 1), (None, 1))]
-    for lists in ((MODE,), (MODE_OR_ELSE,)):
-        records = read(table(rows), TRIP, lists, "csv", tmp_path)
-        at = trip_counts_of(records, TREES[0], fault_threshold=Fraction(2, 1000), breakdowns=lists)
-        if lists == (MODE_OR_ELSE,):
-            assert [one.total for one in at.by_segment["mode"]] == [998, 2, 0]
-            assert trip_counts_of(records, TREES[0], fault_threshold=Fraction(0), breakdowns=lists).total == 1000
-            continue
-        assert [one.total for one in at.by_segment["mode"]] == [998, 0, 0]
-        with pytest.raises(OdError, match=r"OD-TRIPS-FAULTS.*listed category") as caught:
-            trip_counts_of(records, TREES[0], fault_threshold=Fraction(1, 1000), breakdowns=lists)
-        assert caught.value.confidential_detail == "2 of 1000 trips"
-
-
 def test_records_read_without_a_breakdown_are_refused(tmp_path):
     records = read(table([("01", "02", "car", "00", 1, "a", True)]), TRIP, (MODE,), "csv", tmp_path)
     with pytest.raises(OdError, match=r"OD-TRIPS-COLUMN.*breakdown 'hour'.*read the records again"):
@@ -150,15 +132,6 @@ def test_counts_without_breakdowns_are_stored_as_before(tmp_path):
         {"name": "counts/000000.parquet", "first": 3, "last": 8, "pairs": 2, "trips": 3}
     ]
     assert pq.read_schema(tmp_path / files[0].name).names == ["rank", "trips"]
-
-
-def test_sources_are_settings_of_reading():
-    columns = RecordColumns(segments=(SOURCES["mode"],))
-    assert columns.facts()["segments"] == {"mode": SOURCES["mode"].facts()}
-    assert "segments" not in RecordColumns().facts()
-    assert json.loads(json.dumps(columns.facts())) == columns.facts()
-    with pytest.raises(OdError, match="two sources of the categories of one breakdown"):
-        RecordColumns(segments=(SOURCES["mode"], SegmentSource("Mode", "other")))
 
 
 SIZES = len(MODE.categories) * len(HOUR.categories)

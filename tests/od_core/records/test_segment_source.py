@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -43,14 +42,6 @@ def categories(tmp_path: Path) -> Callable[..., list[str | None]]:
         return pq.read_table(tmp_path / "raw_trips.parquet")["segment_user"].to_pylist()
 
     return read
-
-
-def test_text_is_the_category_itself(categories):
-    values = ["car", "Car", " bus", None, "it's"]
-    assert categories(values) == values
-    assert categories(pa.array(values)) == values
-    assert categories(pa.array(values).dictionary_encode()) == values
-    assert categories(["1", "02"]) == ["1", "02"]
 
 
 def test_a_lookup_replaces_texts_numbers_and_booleans(categories):
@@ -94,14 +85,6 @@ def test_hours_of_texts(categories):
         "noon": None,
     }
     assert categories(list(read), derive="hour") == list(read.values())
-
-
-@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
-def test_hours_of_times_without_a_zone_are_not_converted(categories, unit):
-    moments = [dt.datetime(2001, 6, 1, 23, 59, 59), dt.datetime(2001, 6, 1), None]
-    values = pa.array(moments, pa.timestamp(unit))
-    assert categories(values, derive="hour") == ["23", "00", None]
-    assert categories(values, "America/New_York", derive="hour") == ["23", "00", None]
 
 
 def test_the_last_nanosecond_is_of_its_hour_and_a_clock_has_hours_too(categories):
@@ -218,26 +201,6 @@ def test_a_rule_that_cannot_hold_is_refused(rule, cause):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["by mode", 'mode"', "origin", ""])
-def test_a_source_is_of_a_breakdown_that_can_be(name):
-    with pytest.raises(OdError, match=r"OD-SEGMENT-LIST.*cannot name a breakdown"):
-        SegmentSource(name, "mode")
-
-
-@pytest.mark.parametrize(
-    ("breakdown", "rule", "cause"),
-    [
-        (Breakdown("by", ("car", "tram")), {"lookup": (("1", "Car"),)}, "'Car', which is not in its list"),
-        (Breakdown("by", ("none", "short")), BANDS, '"it\'s", which is not in its list'),
-        (Breakdown("by", ("workday", "saturday")), {"derive": "day_type"}, "'workday', which day_type never gives"),
-        (Breakdown("by", ("7", "08")), {"derive": "hour"}, "'7', which hour never gives"),
-    ],
-)
-def test_a_source_must_give_the_categories_of_its_breakdown(breakdown, rule, cause):
-    with pytest.raises(OdError, match=rf"OD-SEGMENT-SOURCE.*{cause}"):
-        check_sources([SegmentSource("by", "column", **rule)], [breakdown])
-
-
 def test_sources_and_breakdowns_belong_together():
     """Some hours alone may be listed, and a category may have no source of its own: its trips are none."""
     lists = [
@@ -257,25 +220,3 @@ def test_sources_and_breakdowns_belong_together():
         check_sources(sources[:1], lists[:2])
     with pytest.raises(OdError, match=r"OD-SEGMENT-SOURCE.*'mode' are read, but it is no breakdown"):
         check_sources(sources[:2], lists[:1])
-
-
-def test_facts_state_the_whole_rule():
-    """Two rules that read differently have different facts; equal rules have equal ones."""
-    rules: list[dict[str, Any]] = [
-        {},
-        {"derive": "hour"},
-        {"derive": "hour", "lookup": (("07", "peak"),)},
-        {"lookup": LOOKUP},
-        {"lookup": LOOKUP[:2]},
-        BANDS,
-        {**BANDS, "breaks": (0, 5, 21)},
-        {**BANDS, "bands": ("none", "short", "middle", "long")},
-    ]
-    facts = [SegmentSource("by", "column", **rule).facts() for rule in rules]
-    assert len({json.dumps(one, sort_keys=True) for one in facts}) == len(rules)
-    assert facts[0] == {"column": "column", "derive": "text"}
-    whole, floats = (
-        SegmentSource("by", "column", **{**BANDS, "breaks": ends}) for ends in ((0, 5, 20), (0.0, 5.0, 20.0))
-    )
-    assert json.dumps(whole.facts()) == json.dumps(floats.facts())
-    assert whole == floats

@@ -90,13 +90,3 @@ def test_breakdowns_that_do_not_fit_together_are_refused(segments, unknown, caus
     with pytest.raises(OdError, match=r"OD-SEGMENT-LIST.*" + cause) as caught:
         breakdowns(segments, unknown)
     assert "\n" not in str(caught.value)
-
-
-def test_a_breakdown_cannot_be_changed_and_keeps_its_own_list():
-    categories = list(MODES)
-    one = Breakdown("mode", categories)  # type: ignore[arg-type]  # a list is taken, too
-    categories.append("rail")
-    assert one.categories == MODES
-    assert hash(one) == hash(Breakdown("mode", MODES))
-    with pytest.raises(AttributeError):
-        one.name = "hour"  # type: ignore[misc]

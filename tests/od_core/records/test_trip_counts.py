@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import pickle
 from collections import Counter
-from enum import Enum
 from fractions import Fraction
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -191,28 +189,6 @@ def test_counts_that_are_no_counts_are_refused_without_a_word_about_them(counts)
         count_trips(frame, TREE)
     assert "7731" not in str(error.value)
     assert "\n" not in str(error.value)
-
-
-def test_text_of_any_kind_is_text():
-    frame = records(("01", "02", 3), ("10", "02", 4))
-    expected = {("01", "02"): 3, ("10", "02"): 4}
-    for kind in (object, "str", "category", "string[python]", "string[pyarrow]"):
-        assert pairs_of(TREE, count_trips(frame.astype({"origin": kind, "destination": kind}), TREE)) == expected
-    for kind in (pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int8(), pa.string())):
-        text = {name: pa.array([*frame[name], None], pa.string()).cast(kind) for name in ("origin", "destination")}
-        arrow = pd.DataFrame({name: pd.Series(one, dtype=pd.ArrowDtype(kind)) for name, one in text.items()})
-        trips = pd.Series(pa.array(["3", "4", "0"]), dtype=pd.ArrowDtype(pa.string_view()))
-        counts = count_trips(arrow.assign(trips=trips), TREE)
-        assert pairs_of(TREE, counts) == expected
-    named = Enum("Zone", {"FIRST": "01", "SECOND": "02", "OTHER": "10"}, type=str)
-    codes = {name: pd.Series([*map(named, frame[name])], dtype=object) for name in ("origin", "destination")}
-    assert pairs_of(TREE, count_trips(frame.assign(**codes), TREE)) == expected
-
-
-def test_counts_out_of_tree_order_cannot_be_made():
-    for rank, before in (([2, 1], [0, 1, 2]), ([1, 1], [0, 1, 2]), ([1, 2], [0, 1, 1]), ([1, 2], [0, 1])):
-        with pytest.raises(OdError, match="OD-TRIPS-ORDER"):
-            TripCounts(np.array(rank), np.array(before))
 
 
 @example([(2**63 - 1, 1), (2**40, 2), (2**62, 3), (2**40, 4), (0, 0)])

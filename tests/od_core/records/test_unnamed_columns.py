@@ -11,17 +11,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from od_core import Geography, OdError
+from od_core import OdError
 from od_core.privacy.unit import TRIP
 from od_core.records.callers_table import loaded_trips, read_table
-from od_core.records.formats import FORMATS, TABLE, RecordColumns
+from od_core.records.formats import TABLE, RecordColumns
 from od_core.records.load import columns_like_counts
 from od_core.records.open_file import has_header
-from od_core.records.zone_lists import read_zones
 
 pytestmark = pytest.mark.usefixtures("one_scratch_database")
 
-TLC = FORMATS["tlc"]
 
 CODES = {"origin": ["aa", "ab", "aa"], "destination": ["ba", "ba", "ab"]}
 SAID = TABLE.declared(one_row_a_trip=True)
@@ -59,14 +57,6 @@ def test_columns_that_are_named_are_known(tmp_path, loaded):
     weighted = parquet(tmp_path, pa.int64(), "n").rename(tmp_path / "w.parquet")
     assert read_as(loaded, weighted, RecordColumns(weight="n")) is None
     assert read_as(loaded, weighted, RecordColumns(user="origin")) == "OD-TRIPS-ROWS"
-
-
-def test_a_reader_knows_its_columns(tmp_path, loaded):
-    ids = pa.array([1, 2, 3], pa.int32())
-    times = pa.array([0, 1, 2], pa.timestamp("us"))
-    table = {"tpep_pickup_datetime": times, "PULocationID": ids, "DOLocationID": ids, "passenger_count": ids}
-    pq.write_table(pa.table(table), tmp_path / "t.parquet")
-    assert read_as(loaded, tmp_path / "t.parquet", TLC.columns, TLC) is None
 
 
 NAMES = ["Anzahl", "viajes", "人数", "antall", "личность", "nombre", "عدد", "liczba"]
@@ -147,11 +137,6 @@ def test_a_column_that_is_used_and_there_twice_is_named_with_its_places(tmp_path
     for needed, optional in ((["origin"], []), (["destination"], ["origin"])):
         with pytest.raises(OdError, match=f"OD-TRIPS-COLUMN.*{said}"):
             read_table(source, needed, optional, named="the records", code="OD-TRIPS-COLUMN")
-
-
-def test_a_zone_list_may_have_columns_without_a_name(tmp_path):
-    (tmp_path / "zones.csv").write_text("region,zone,,\na,01,,\na,02,,\n", encoding="utf-8")
-    assert Geography.from_frame(read_zones(tmp_path / "zones.csv"), ["region", "zone"]).zones == ("01", "02")
 
 
 def test_a_first_record_with_an_empty_field_is_no_header(tmp_path):

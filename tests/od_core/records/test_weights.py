@@ -18,17 +18,14 @@ from hypothesis import strategies as st
 from od_core import Budget, Geography, PrivacyUnit, plan_release
 from od_core.errors import OdError
 from od_core.geography.flow_tree import FlowTree
-from od_core.group_sizes.plan import plan_group_sizes
 from od_core.privacy.domain import unit_facts
 from od_core.privacy.neighbours import NO_FAULTS, Acceptance, Neighbours
 from od_core.privacy.unit import LARGEST_WEIGHT
-from od_core.publication.certify import guarantee_sentences
-from od_core.published.explanation import choice_text
+from od_core.publication.certify import clauses, guarantee_sentences
 from od_core.records.callers_table import loaded_trips
 from od_core.records.counting import CountQuery, count_trips, trip_counts_of
 from od_core.records.counts import TripCounts
 from od_core.records.load import RecordColumns, load_records
-from od_core.stops.plan import plan_stops
 from tests.od_core.publication.examples import of_unit
 
 pytestmark = pytest.mark.usefixtures("one_scratch_database")
@@ -177,29 +174,10 @@ def _count_file(folder: Path, unit: PrivacyUnit, names: dict[str, str]) -> None:
     trip_counts_of(staged, TREE, unit=unit, key=bytes(32), fault_threshold=Fraction(1))
 
 
-def test_a_column_of_weights_stands_once() -> None:
-    twice = pd.concat([frame(weight=[1.0]), frame(weight=[2.0])["weight"]], axis=1)
-    with pytest.raises(OdError, match="more than once"):
-        count_trips(twice, TREE, unit=BOUNDED)
-
-
 @pytest.mark.parametrize("bound", [0, -1, 1.0, True, "3", LARGEST_WEIGHT + 1, Decimal(3)])
 def test_a_bound_is_a_whole_number(bound: object) -> None:
     with pytest.raises(OdError, match="OD-UNIT-MAX-WEIGHT"):
         PrivacyUnit("trip", max_weight=bound)  # type: ignore[arg-type]
-
-
-def test_who_refuses_weights_says_so_by_name() -> None:
-    with pytest.raises(OdError, match="OD-UNIT-OPTIONS"):
-        PrivacyUnit("user", column="u", max_trips=2, max_weight=3)
-    with pytest.raises(OdError, match="OD-UNIT-WEIGHTS: group sizes"):
-        plan_group_sizes(GEOGRAPHY, np.ones(3, dtype=np.int64), unit=BOUNDED, budget=Budget(1), top_code=5)
-    with pytest.raises(OdError, match="OD-UNIT-WEIGHTS: trips with stops"):
-        plan_stops((4, 4), unit=BOUNDED, budget=Budget(1))
-    with pytest.raises(OdError, match="OD-UNIT-WEIGHTS: stability histograms"):
-        plan_release(
-            GEOGRAPHY, unit=BOUNDED, budget=Budget(1, "1e-6"), mechanism="stability_histogram", acceptance=NO_FAULTS
-        )
 
 
 def test_the_unit_says_its_bound_everywhere() -> None:
@@ -225,7 +203,7 @@ def test_the_unit_says_its_bound_everywhere() -> None:
     assert "rounded to the nearest whole number (halves up), but at most 5" in sentences["contribution"]
     assert "total number" not in sentences["not_protected"]
     assert "(one with 40 records in the period: epsilon" in sentences["not_protected"]
-    assert choice_text(of_unit(BOUNDED)) == "one record of at most 5 trips, bounded"
+    assert clauses(of_unit(BOUNDED))["choice"] == "one record of at most 5 trips, bounded"
     assert (
         "0.1 % of its records are faulty. Otherwise, faulty records are not counted. The promise" in sentences["input"]
     )

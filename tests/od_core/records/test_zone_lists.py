@@ -66,30 +66,6 @@ def test_an_index_that_pandas_wrote_is_a_column(tmp_path, index, folder):
     assert [Geography.from_frame(one, ["region", "zone"]).zones for one in whole] == [("01", "02")] * 2
 
 
-ABOVE = {
-    "a title": ("Zones of Italy\n", "OD-FILE-UNREADABLE", "the first, which must be the header, and no title"),
-    "a title of as many fields": ("Zones,\n", "OD-GEOGRAPHY-COLUMN", "which are in line 2"),
-    "a title of more fields": ("Zones, of Italy, in 2018\n", "OD-GEOGRAPHY-COLUMN", "which are in line 2"),
-    "two titles": ("Zones,\nof Italy,\n", "OD-GEOGRAPHY-COLUMN", "which are in line 3"),
-    "sep= of commas": ("sep=,\n", "OD-FILE-DELIMITER", "begins with 'sep=,', which is for Excel alone"),
-    "sep= of semicolons": ("sep=;\r\n", "OD-FILE-DELIMITER", "begins with 'sep=;', which is for Excel alone"),
-}
-
-
-@pytest.mark.parametrize("name", ABOVE)
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
-def test_what_stands_above_the_header_is_named(tmp_path, name, encoding):
-    above, code, cause = ABOVE[name]
-    text = above + "region,zone\nN,01\nS,02\n"
-    (tmp_path / "zones.csv").write_bytes((text.replace(",", ";") if ";" in above else text).encode(encoding))
-    for listed in (ZoneList("zones.csv", ("region", "zone")), ZoneList("zones.csv", ("r", "zone"), prefixes={"r": 1})):
-        with pytest.raises(OdError, match=code) as refused:
-            listed.geography(tmp_path)
-        assert cause in refused.value.message
-        assert "Italy" not in str(refused.value)
-        assert "public geography" not in refused.value.next_step or code == "OD-FILE-UNREADABLE"
-
-
 UNREADABLE = {
     "latin.csv": ("zone\nÉvreux\n".encode("latin-1"), "OD-FILE-NOT-UTF8"),
     "empty.csv": (b"", "OD-FILE-UNREADABLE"),
@@ -351,11 +327,3 @@ def test_a_path_that_is_that_of_the_records_says_nothing_of_them(tmp_path, name)
         shown = "".join(traceback.format_exception(refused.value)).upper()
         assert "QX-" not in shown.replace(f"{CANARY}8", ""), way
         assert name in refused.value.message or way == "places"  # whose file the caller names
-
-
-def test_what_is_wrong_in_a_list_is_kept_beside_the_message(tmp_path):
-    (tmp_path / "zones.csv").write_text(NUMBERED.to_csv(index=False))
-    for way, kept in {"a list with its columns": f"zone {CANARY!r}", "a list of padded codes": f"' {CANARY}'"}.items():
-        with pytest.raises(OdError) as refused:
-            READ_AS[way](tmp_path / "zones.csv")
-        assert kept in refused.value.confidential_detail

@@ -32,16 +32,6 @@ PYRAMID = {
 }
 """The blocks of the publication's pyramid; the query model is one of its deployment's questions."""
 
-ORGANISATION = (
-    "deployment.basic.data_curators.0.data_curator_name",
-    "deployment.basic.data_curators.0.data_curator_type",
-    "deployment.basic.intended_use",
-    "deployment.basic.data_product_region",
-    "deployment.implementation.justification",
-    "deployment.administrative.registry_authors.0",
-)
-"""Fields of an entry of the registry that the organisation completes."""
-
 
 @functools.cache
 def schema(name: str) -> jsonschema.Draft202012Validator:
@@ -77,34 +67,6 @@ def replaced(value: Any, path: list[str], new: object) -> Any:
 
 
 # -- the registry ----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.representatives("segments", "users", "group sizes", "grid of boxes", "sum")
-@pytest.mark.parametrize("name", KINDS)
-def test_an_entry_lacks_what_the_organisation_knows_and_nothing_else(name: str) -> None:
-    entry = yaml.safe_load(documents(name)[made.REGISTRY])
-    faults = [".".join(map(str, error.absolute_path)) for error in schema("registry_entry").iter_errors(entry)]
-    assert faults == ["deployment.basic.data_curators.0.data_curator_type"]
-    assert {path for path, value in scalars(entry) if value == TO_COMPLETE} == set(ORGANISATION)
-    for path in ORGANISATION:
-        value = "Government" if path.endswith("_type") else "completed"
-        entry = replaced(entry, path.split("."), value)
-    schema("registry_entry").validate(entry)
-
-
-@pytest.mark.parametrize(
-    ("name", "variant", "parameters"),
-    [
-        ("trips", "Zero-concentrated DP", {"epsilon", "delta", "rho"}),
-        ("threshold", "Approximate DP", {"epsilon", "delta"}),
-        ("group sizes", "Pure DP", {"epsilon"}),
-        ("sum", "Approximate DP", {"epsilon", "delta"}),
-    ],
-)
-def test_an_entry_names_the_variant_with_its_parameters(name: str, variant: str, parameters: set[str]) -> None:
-    deployment = yaml.safe_load(documents(name)[made.REGISTRY])["deployment"]
-    assert deployment["dp_variant"]["variant_name"] == variant
-    assert deployment["privacy_loss"]["privacy_parameters"].keys() == parameters
 
 
 def test_a_number_of_units_is_stated_only_where_it_is_public() -> None:
@@ -237,15 +199,6 @@ def test_a_bundle_leads_to_its_records_through_noisy_measurements() -> None:
     assert "od:records/survey/2001-06" not in sources(document, f"od:bundle/{key}")  # there is no other way
 
 
-@pytest.mark.parametrize("name", DERIVED)
-def test_what_is_derived_leads_to_its_releases_alone(name: str) -> None:
-    certificate = certified(name).facts
-    document = json.loads(documents(name)[made.PROVENANCE])
-    above = sources(document, f"od:bundle/{certificate['release']}")
-    named = {f"od:bundle/{source['release']}" for source in certificate["sources"]}
-    assert above == {f"od:estimates/{certificate['release']}", *named}
-
-
 # -- pages -----------------------------------------------------------------------------------------------------------
 
 HOSTILE = "<script>alert(1)</script> | *x* [a](javascript:b) `c`"
@@ -291,24 +244,10 @@ def test_names_with_markup_are_text(name: str, tmp_path: Path) -> None:
     schema("provenance").validate(json.loads(found[made.PROVENANCE]))
 
 
-@pytest.mark.parametrize("name", KINDS)
-def test_the_notice_has_no_mathematics_and_no_words_of_it(name: str) -> None:
-    text = re.sub(r"<style>.*?</style>|<[^>]+>", " ", documents(name)[made.NOTICE], flags=re.DOTALL).lower()
-    words = ("epsilon", "delta", "rho", "noise", "differential", "probability", "variance", "gaussian", "neighbour")
-    assert [word for word in words if re.search(rf"\b{word}", text)] == []
-    assert TO_COMPLETE.lower() in text
-
-
 def said(name: str, document: str) -> str:
     """The words of a document."""
     text = re.sub(r"<style>.*?</style>|<[^>]+>", " ", documents(name)[document], flags=re.DOTALL)
     return " ".join(text.split())
-
-
-@pytest.mark.parametrize("name", [name for name in KINDS if name not in DERIVED])
-def test_the_notice_excepts_what_is_published_exactly(name: str) -> None:
-    stated = "One number is published as it was counted" in said(name, made.NOTICE)
-    assert stated == bool(certified(name).facts["exact"])
 
 
 # -- writing ---------------------------------------------------------------------------------------------------------

@@ -6,12 +6,10 @@ import copy
 import json
 import math
 from fractions import Fraction
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from od_core import Budget, PrivacyUnit, plan_release
 from od_core.meaning.subject import Subject
@@ -134,14 +132,3 @@ def test_a_sum_of_trips_states_what_its_releases_do(tmp_path: Path) -> None:
     assert right_of_100(losses_of(certified("sum").facts)[-1].guarantee) == right_of_100(
         losses_of(certified("trips").facts)[-1].guarantee
     )
-
-
-def test_the_list_of_refusals_is_quoted(tmp_path: Path) -> None:
-    """In the page of the documentation and in the documents, from the one list."""
-    page = " ".join((Path(__file__).parents[4] / "docs" / "explanation" / "privacy.md").read_text("utf-8").split())
-    _, texts = disclosure_documents(written(certified("trips").facts, tmp_path / "r1"))
-    sentences = files("od_core.publication").joinpath("templates", "guarantee.yaml").read_text(encoding="utf-8")
-    for ground in yaml.safe_load(sentences)["refusals"]:
-        assert f"- {ground}" in page
-        for document in (made.REGISTRY, made.ASSESSMENT):
-            assert ground in " ".join(texts[document].split()), document
