@@ -58,6 +58,14 @@ def test_another_bound_costs_its_square_in_rho_or_itself_in_noise(share: str | N
     assert (period.times, period.epsilon) == pytest.approx((1, promised(RHO)), rel=1e-6)
 
 
+def test_another_unit_has_the_promise_by_its_own_conversion() -> None:
+    """A bundle states the conversion of its plan, but the exact loss of a single record may be defined, too."""
+    unit, budget = PrivacyUnit("user", "unbounded", "who", 3), Budget(2, DELTA)
+    found = by_choice(plan_release(GEOGRAPHY, unit=unit, budget=replace(budget, conversion="tight")))
+    alone = plan_release(GEOGRAPHY, unit=PrivacyUnit("trip", "unbounded"), budget=budget)
+    assert found["unit", "one trip, unbounded"].noise == alone.detail_noise().deviation
+
+
 def test_another_bound_of_a_period_raises_that_of_a_year_if_it_must() -> None:
     unit = PrivacyUnit("user_year", "unbounded", "who", 4, max_trips_year=6, id_pattern="[0-9]+")
     plan = plan_release(GEOGRAPHY, unit=unit, budget=Budget(rho=RHO, delta=DELTA, conversion="tight"))
