@@ -16,13 +16,11 @@ import duckdb
 import pandas as pd
 import pytest
 import yaml
-from hypothesis import given
-from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from od_assets.cli.app import app
 from od_assets.cli.declare import QUESTIONS, yaml_block
-from od_assets.cli.new_declaration import ROOM, cap_above, found_records, found_zones
+from od_assets.cli.new_declaration import ROOM, found_records, found_zones
 from od_assets.interrupts import Interrupted
 from od_assets.series.reading import declaration
 from od_core import PrivacyUnit
@@ -732,12 +730,6 @@ def test_a_section_of_yaml_has_one_line_unless_it_is_too_long() -> None:
         f"  files: {'x' * 60}",
         f"  delimiter: {'y' * 60}",
     ]
-
-
-@given(st.fractions(min_value=Fraction(1, 10**28), max_value=10**7))
-def test_a_cap_is_the_least_decimal_of_three_digits_above_five_plans(rho: Fraction) -> None:
-    cap = Fraction(cap_above(rho))
-    assert ROOM * rho <= cap <= ROOM * rho * Fraction(101, 100)
 
 
 def test_an_interruption_leaves_nothing(empty: Project, monkeypatch: pytest.MonkeyPatch) -> None:
