@@ -73,22 +73,6 @@ def test_a_page_of_the_site_is_printed_whole(opened, site, name):
     assert page.evaluate("document.documentElement.scrollWidth") <= PAPER
 
 
-def test_intervals_are_read_on_a_phone_without_scrolling(opened, site):
-    """Matrices and pictures are wider than a phone; no other table with an interval is."""
-    page, _ = opened((site / PAGES["report"]).as_uri(), PHONE)
-    cut = page.evaluate(
-        """(name) => {
-            const tables = [...document.querySelectorAll(".scroll:has(table:not(.heat))")]
-                .filter((region) => region.innerText.includes(" to "))
-            const names = document.querySelectorAll("table:not(.heat) tbody :is(th, td:not(.n, .bar, .word))")
-            for (const cell of names) cell.innerText = name
-            return tables.filter((region) => region.scrollWidth > region.clientWidth).map((region) => region.ariaLabel)
-        }""",
-        LONGEST,
-    )
-    assert cut == []
-
-
 def test_a_reader_finds_an_area_and_what_changed(opened, site):
     """By its name or that of its state; a link leads to the same flow, and one to no area says so."""
     page, seen = opened((site / PAGES["over-time"]).as_uri() + "#from=state:TX&to=state:CA")

@@ -167,32 +167,6 @@ def test_no_trips_at_all_are_refused_before_any_draw_unless_the_month_may_be_emp
     assert _spent(project) == release.plan.spent.rho
 
 
-@pytest.mark.parametrize(
-    ("break_it", "code"),
-    [
-        (lambda project: (project.root / "2001-01.csv").unlink(), "OD-FILE-MISSING"),
-        (lambda project: project.write_records(records().drop(columns="origin")), "OD-TRIPS-COLUMN"),
-        (
-            lambda project: (project.root / "zones.csv").write_text("region,zone\nR0,Z\nR1,Z\n"),
-            "OD-GEOGRAPHY-DUPLICATE",
-        ),
-        (
-            lambda project: (project.root / "2001-01.csv").write_bytes(b"origin,destination,date\n\xff,\xfe,\n"),
-            "OD-FILE-UNREADABLE",
-        ),
-    ],
-)
-def test_bad_input_is_one_line_and_spends_nothing(project: Project, break_it: Any, code: str) -> None:
-    break_it(project)
-    result = project.run()
-    assert not result.success
-    text = failure_text(result)
-    assert text.startswith(code)
-    assert "\n" not in text
-    assert not published(project)
-    assert _spent(project) == 0
-
-
 def test_changed_settings_leave_what_is_published_and_changed_records_are_refused(released: Project) -> None:
     files = public_bytes(released.var)
     assert doctors_faults(released, released.component()) == []

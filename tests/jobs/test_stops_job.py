@@ -10,7 +10,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from od_assets.cli.diagnosis import charged
-from od_assets.metadata import ALLOWED
 from od_assets.resources.warehouse import verified
 from od_core.errors import OdError
 from od_core.ledger.ledger import Ledger
@@ -128,15 +127,6 @@ def test_checks_find_boxes_that_are_not_what_they_should_be(
     failed = {check.check_name for check in result.get_asset_check_evaluations() if not check.passed}
     assert failed >= DAMAGES[damage]
     assert not (mapped.var / "releases").exists()
-
-
-def test_metadata_is_of_the_allowed_names_and_confidential_assets_have_none(mapped: Project) -> None:
-    for event in mapped.run(mapped.stops()).get_asset_materialization_events():
-        made = event.step_materialization_data.materialization
-        own = {name for name in made.metadata if not name.startswith("dagster/") or name in ALLOWED}
-        assert own <= ALLOWED
-        if made.asset_key.path[-1] in ("raw_trips", "trip_cells"):
-            assert not own
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import dagster as dg
-import numpy as np
 import pandas as pd
 import pytest
 from rich.progress import Progress, TaskID
@@ -20,10 +19,8 @@ from od_assets.cli.diagnosis import Finding, print_findings
 from od_assets.cli.printing import print_frame, print_outcome, sentences
 from od_assets.runs.jobs import Outcome, by_step, followed, silent
 from od_assets.terminal import PlainConsole, printable
-from od_core import Budget, Geography, PrivacyUnit, release_counts, release_flows, release_stops
+from od_core import Budget, Geography, PrivacyUnit, release_flows
 from od_core.flows.publishing.kind import FLOWS
-from od_core.stops.publishing import STOPS
-from tests.od_core.doubles import no_noise
 
 RUN = "00000000-0000-4000-8000-000000000000"
 
@@ -69,44 +66,6 @@ PUBLISHED = {
     **{"release": "trips/2001-01/r1", "drawn": 7, "measurements": 7, "checks": [], "bundle": "r1"},
     **{"cap_rho": 9, "left_rho": 0, "lost_draws": [], "unpublished": []},
 }
-
-
-@pytest.mark.parametrize(
-    ("count", "said"),
-    [
-        (
-            1000,
-            "2,000 records (90 % interval about ± 1), in 2 counts above 0, some of which are noise alone, at level"
-            " code. The unbiased estimate of such a count is within ± 1 of the true number, 9 times in 10.",
-        ),
-        (0, "0 records (90 % interval about ± 1), in 0 counts above 0 at level code. Spent"),
-    ],
-)
-def test_a_run_of_counts_speaks_of_counts_by_their_level(
-    capsys: pytest.CaptureFixture[str], count: int, said: str
-) -> None:
-    zones = pd.DataFrame({"chapter": ["A", "A"], "code": ["a1", "a2"]})
-    release = release_counts(
-        pd.DataFrame({"area": ["a1", "a2"], "count": [count, count]}),
-        Geography.from_frame(zones, ["chapter", "code"]),
-        unit=PrivacyUnit("trip", "unbounded"),
-        budget=Budget(rho=9, delta="1e-8"),
-        noise=no_noise(),
-        fault_threshold=0,
-    )
-    print_outcome(Outcome(PUBLISHED, release, FLOWS))
-    assert said in " ".join(capsys.readouterr().out.split())
-
-
-def test_a_run_of_boxes_says_the_noise_of_a_box(capsys: pytest.CaptureFixture[str]) -> None:
-    """Not that of the total, nor of the choice between orders of the dimensions."""
-    points = [(number % 8, number // 8 % 8) for number in range(640)]
-    for mechanism in ("privtree", "daf_homogeneity"):
-        plan = {"unit": PrivacyUnit("trip"), "budget": Budget(epsilon=2), "mechanism": mechanism}
-        release = release_stops(np.array(points), (8, 8), **plan)
-        print_outcome(Outcome(PUBLISHED, release, STOPS))
-        said = f"The noise of the count of a box is at most {release.reach}, 9 times in 10."
-        assert said in " ".join(capsys.readouterr().out.split())
 
 
 def test_a_run_with_area_totals_counts_the_flows_between_zones(capsys: pytest.CaptureFixture[str]) -> None:
