@@ -189,19 +189,19 @@ _EXTRAS = ("bundle", "checks", "dagster")
 """Extras that declared releases need."""
 
 
-def python_version(checkout: Path = CHECKOUT) -> Finding:
+def python_version() -> Finding:
     """Check that the project supports this version of Python."""
-    this, (required, _) = platform.python_version(), _required(checkout)
+    this, (required, _) = platform.python_version(), _required()
     if required.contains(this, prereleases=True):
         return Finding(f"Python {this}")
     return Finding(f"Python {this}", f"the project needs {required}", "install again with a supported Python version")
 
 
-def packages(checkout: Path = CHECKOUT) -> list[Finding]:
+def packages() -> list[Finding]:
     """Check that the installed packages are those that this one requires and, in a checkout, pins."""
-    _, required = _required(checkout)
+    _, required = _required()
     findings = [_versions(f"{len(required)} packages that od-release requires", required)]
-    pins = checkout / "constraints.txt"
+    pins = CHECKOUT / "constraints.txt"
     if pins.is_file():
         pinned = [Requirement(pin) for pin in _PIN.findall(pins.read_text(encoding="utf-8"))]
         # Packages for development need not be installed.
@@ -210,11 +210,10 @@ def packages(checkout: Path = CHECKOUT) -> list[Finding]:
     return findings
 
 
-def _required(checkout: Path) -> tuple[SpecifierSet, list[Requirement]]:
+def _required() -> tuple[SpecifierSet, list[Requirement]]:
     """Return the required Python and packages, as a checkout's ``pyproject.toml`` or the installed package states."""
-    file = checkout / "pyproject.toml"
-    if file.is_file() and (IS_CHECKOUT or checkout != CHECKOUT):
-        project: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8"))["project"]
+    if IS_CHECKOUT:
+        project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
         extras = project.get("optional-dependencies", {})
         lines = [*project["dependencies"], *(line for extra in _EXTRAS for line in extras.get(extra, ()))]
         python = project["requires-python"]
@@ -331,14 +330,15 @@ def place_of_releases() -> Finding:
     return Finding(f"releases are written to {project.var}: {' and '.join(said) or 'no variable is stated'}")
 
 
-def free_disk(var: Path, least: int = LEAST_FREE) -> Finding:
-    """Check that the disk of the ``var`` folder has at least ``least`` bytes of free space."""
+def free_disk(var: Path) -> Finding:
+    """Check that the disk of the ``var`` folder has at least :data:`LEAST_FREE` bytes of free space."""
     existing = next(folder for folder in (var, *var.parents) if folder.exists())
     free = shutil.disk_usage(existing).free
     subject = f"free disk: {free / (1 << 30):.1f} GiB"
-    if free >= least:
+    if free >= LEAST_FREE:
         return Finding(subject)
-    return Finding(subject, f"a release needs {least / (1 << 30):.1f} GiB", f"free space on the disk of {existing}")
+    fault = f"a release needs {LEAST_FREE / (1 << 30):.1f} GiB"
+    return Finding(subject, fault, f"free space on the disk of {existing}")
 
 
 def ledger(warehouse: Warehouse) -> Finding:

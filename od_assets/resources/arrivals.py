@@ -167,5 +167,4 @@ def hold_to_marker(records: Path, marker: Path | None) -> None:
     digests = {digest.lower() for digest in named if len(digest) == 64}  # hexadecimal digits of a SHA-256
     if digests and records.is_file() and file_digest(records) not in digests:
         message = f"{records.name} does not have the SHA-256 that {marker.name} states"
-        step = "copy the complete file again, then run the release"
-        raise OdError("OD-FILE-INCOMPLETE", message, next_step=step)
+        raise OdError("OD-FILE-INCOMPLETE", message, next_step="copy the complete file again, then run the release")

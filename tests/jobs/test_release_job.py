@@ -144,7 +144,7 @@ def test_levels_that_are_not_divided_further_are_not_measured(
     if neighbours == "bounded":
         assert int(release.flows["trips"].sum()) == len(records())
     (published_release,) = Warehouse().public_releases()
-    findings = verify_release(Warehouse().published(published_release, Warehouse().ledger))
+    findings = verify_release(Warehouse().published(published_release))
     assert [finding.fault for finding in findings if finding.fault] == []
 
 

@@ -166,7 +166,7 @@ def test_every_release_of_a_series_verifies(published: Months) -> None:
     months = published(3)
     warehouse = Warehouse.of(component(months).checked().project)
     for period in PERIODS:
-        place = warehouse.published(ReleaseKey("trips", period), warehouse.ledger)
+        place = warehouse.published(ReleaseKey("trips", period))
         assert [finding.fault for finding in verify_release(place) if finding.fault] == [], period
 
 
