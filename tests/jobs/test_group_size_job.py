@@ -235,9 +235,6 @@ def test_checks_find_a_table_that_is_not_what_it_should_be(
     ("changes", "code"),
     [
         ({"top_code": 2**31 - 1}, "OD-GROUPS-CELLS"),
-        ({"top_code": {"most": 50}, "mechanism": None}, "OD-GROUPS-CHOICE"),
-        ({"mechanism_options": {"leaf": "x"}}, "OD-MECHANISM-OPTIONS"),
-        ({"mechanism": "mixed", "mechanism_options": {"queries": ["cumulative"]}}, "OD-GROUPS-QUERIES"),
         ({"trips__columns": {"date": "date"}}, "OD-CONFIG"),
         ({"trips__columns": {"area": "origin"}}, "OD-CONFIG"),
         ({"trips__columns": {"group": "taxi", "date": "date"}}, "OD-CONFIG"),
@@ -248,7 +245,6 @@ def test_checks_find_a_table_that_is_not_what_it_should_be(
         ),
         ({"trips__columns": {"area": "origin", "date": "date", "size": "s", "groups": "n"}}, "OD-CONFIG"),
         ({"trips__columns": {"group": "taxi"}, "groups": {"file": "none.csv"}}, "OD-FILE-MISSING"),
-        ({"domain__cap__rho": "0.001"}, "OD-LEDGER-CAP"),
     ],
 )
 def test_a_mistake_in_the_declaration_is_one_line(project: Project, changes: dict, code: str) -> None:

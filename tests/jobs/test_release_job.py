@@ -148,15 +148,6 @@ def test_levels_that_are_not_divided_further_are_not_measured(
     assert [finding.fault for finding in findings if finding.fault] == []
 
 
-def test_a_few_unlisted_zones_are_dropped_record_by_record(project: Project) -> None:
-    faulty = records()
-    faulty.loc[:1, "origin"] = "QQQQ"  # 2 of 2000 trips
-    project.write_records(faulty)
-    without_noise = {"privacy": {"rho": "1e6", "delta": "1e-8"}, "domain__cap__rho": "1e7"}  # to speak of
-    assert project.run(project.component(trips__fault_threshold="1/1000", **without_noise)).success
-    assert int(open_release(project.var / "release.duckdb").flows["trips"].sum()) == len(records()) - 2
-
-
 def test_no_trips_at_all_are_refused_before_any_draw_unless_the_month_may_be_empty(project: Project) -> None:
     project.write_records(records().head(0))
     assert "OD-TRIPS-NONE" in failure_text(project.run())

@@ -132,7 +132,6 @@ def test_checks_find_boxes_that_are_not_what_they_should_be(
 @pytest.mark.parametrize(
     ("changes", "code"),
     [
-        ({"map__side": 0}, "OD-STOPS-MAP"),
         ({"map__edges": [0, 1]}, "OD-CONFIG"),
         ({"map__longitude": "lon"}, "OD-STOPS-PLACES"),
         ({"trips__columns": {"places": []}}, "OD-CONFIG"),
@@ -141,10 +140,7 @@ def test_checks_find_boxes_that_are_not_what_they_should_be(
         ({"trips__columns": {"points": [["x", "y", "z"]]}, "map": POINTS_MAP}, "OD-CONFIG"),
         ({"trips__columns": {"points": [["x", "y"]], "places": ["origin"]}, "map": POINTS_MAP}, "OD-CONFIG"),
         ({"map": POINTS_MAP}, "OD-CONFIG"),
-        ({"trips__columns": {"points": [["x", "y"]]}, "map": POINTS_MAP | {"side": 1 << 21}}, "OD-STOPS-PLACES"),
-        ({"mechanism": "daf_entropy", "mechanism_options": {"stop": "depth", "threshold": 6}}, "OD-STOPS-CONDITION"),
         ({"mechanism_options": {"theta": "x"}}, "OD-STOPS-PRIVTREE"),
-        ({"domain__cap__rho": "0.001"}, "OD-LEDGER-CAP"),
     ],
 )
 def test_a_mistake_in_the_declaration_is_one_line(mapped: Project, changes: dict, code: str) -> None:

@@ -10,8 +10,6 @@ from od_core.errors import OdError
 from od_core.records.formats import FORMATS, RecordColumns
 from tests.od_assets.conftest import Project
 
-NOMIS_INDICATOR = "Place of work indicator (4 categories) code"
-
 
 @pytest.mark.parametrize(
     ("trips", "code", "said"),

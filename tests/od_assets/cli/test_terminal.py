@@ -15,8 +15,7 @@ from rich.progress import Progress, TaskID
 from rich.table import Table
 
 import od_assets
-from od_assets.cli.diagnosis import Finding, print_findings
-from od_assets.cli.printing import print_frame, print_outcome, sentences
+from od_assets.cli.printing import print_outcome, sentences
 from od_assets.runs.jobs import Outcome, by_step, followed, silent
 from od_assets.terminal import PlainConsole, printable
 from od_core import Budget, Geography, PrivacyUnit, release_flows
@@ -89,17 +88,6 @@ def test_a_run_with_area_totals_counts_the_flows_between_zones(capsys: pytest.Ca
         assert ("counted trips" in said, "At most 1,000 trips per user are counted" in said) == (
             2 * (unit.kind != "trip",)
         )
-
-
-def test_findings_and_frames(capsys: pytest.CaptureFixture[str]) -> None:
-    print_findings([Finding("zones [/x].csv"), Finding("[red]", "a \x1b]0;b", ":key:")])
-    print_outcome(Outcome({"release": "trips/2001-01/r1", "failures": ["[/x]: a \x9b2J"]}))
-    print_frame("[/x]", pd.DataFrame({"[/a]_b": ["[red]", ":key:"], "\x9b": [1, 2]}))
-    said = capsys.readouterr().out
-    assert said.startswith("ok     zones [/x].csv\nWRONG  [red]: a \\x1b]0;b [next: :key:]\n")
-    assert "trips/2001-01/r1 is not published.\n[/x]: a \\x9b2J\n[/x] " in said
-    assert "[/a] b" in said
-    assert r"\x9b" in said
 
 
 def test_a_bar_shows_what_is_at_work(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
