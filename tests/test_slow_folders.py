@@ -7,14 +7,7 @@ import tomllib
 
 import pytest
 
-from tests.slow_folders import (
-    FOLDERS,
-    KNOWN,
-    TESTS,
-    covering,
-    is_unwanted,
-    without_representatives,
-)
+from tests.slow_folders import FOLDERS, KNOWN, TESTS, covering, is_unwanted, without_representatives
 
 FAST = {"od_core", "od_assets", "mutants"}
 

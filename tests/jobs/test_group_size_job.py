@@ -205,11 +205,7 @@ def below_zero(tables: list[np.ndarray]) -> None:
         table[0, 0] += 40
 
 
-DAMAGES = {
-    one_group_less: {"sum_to_totals", "add_up"},
-    one_moved_at_the_top: {"add_up"},
-    below_zero: {"are_counts"},
-}
+DAMAGES = {one_group_less: {"sum_to_totals", "add_up"}, one_moved_at_the_top: {"add_up"}, below_zero: {"are_counts"}}
 
 
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
@@ -239,10 +235,7 @@ def test_checks_find_a_table_that_is_not_what_it_should_be(
         ({"trips__columns": {"area": "origin"}}, "OD-CONFIG"),
         ({"trips__columns": {"group": "taxi", "date": "date"}}, "OD-CONFIG"),
         ({"groups": {"file": "taxis.csv"}}, "OD-CONFIG"),
-        (
-            {"groups": {"file": "areas.csv", "groups": "n"}, "trips__columns": {"area": "a", "size": "s"}},
-            "OD-CONFIG",
-        ),
+        ({"groups": {"file": "areas.csv", "groups": "n"}, "trips__columns": {"area": "a", "size": "s"}}, "OD-CONFIG"),
         ({"trips__columns": {"area": "origin", "date": "date", "size": "s", "groups": "n"}}, "OD-CONFIG"),
         ({"trips__columns": {"group": "taxi"}, "groups": {"file": "none.csv"}}, "OD-FILE-MISSING"),
     ],

@@ -17,14 +17,7 @@ from dagster._core.utils import make_new_run_id
 from od_assets.components import OdSite, OdWarehouse
 from od_assets.components.series import series_definitions
 from od_assets.definitions import defs
-from od_assets.resources.dead_runs import (
-    HOST_TAG,
-    PROCESS_TAG,
-    SITE_TAG,
-    mark_charge,
-    mark_process,
-    sweep_dead_runs,
-)
+from od_assets.resources.dead_runs import HOST_TAG, PROCESS_TAG, SITE_TAG, mark_charge, mark_process, sweep_dead_runs
 from od_assets.series.reading import declaration
 
 from .conftest import Project, draw_by_hand
@@ -69,10 +62,7 @@ def test_the_lineage_is_one_chain_of_measurements_and_estimates(project_definiti
 
 @pytest.mark.parametrize(
     ("changes", "sides"),
-    [
-        ({}, ("origin", "destination")),
-        ({"geography__levels": ["zone"], "tree": "origin"}, ("destination",)),
-    ],
+    [({}, ("origin", "destination")), ({"geography__levels": ["zone"], "tree": "origin"}, ("destination",))],
     ids=str,
 )
 def test_area_totals_are_measured_beside_the_tree_but_for_the_side_that_it_measures(
@@ -177,16 +167,9 @@ def test_what_starts_by_itself_is_declared(project: Project, declared: dict[str,
     assert {one.default_status.value for one in (schedule, sensor, of_site)} == {status}
 
 
-@pytest.mark.parametrize(
-    ("tick", "month"),
-    [("2001-07-02", "2001-06"), ("2001-01-02", None)],
-)
+@pytest.mark.parametrize(("tick", "month"), [("2001-07-02", "2001-06"), ("2001-01-02", None)])
 def test_each_tick_releases_the_month_before_it(
-    project_definitions: dg.Definitions,
-    tick: str,
-    month: str | None,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    project_definitions: dg.Definitions, tick: str, month: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OD_VAR", str(tmp_path))
     draw_by_hand(declaration("us_flights"), tmp_path)

@@ -74,5 +74,5 @@ def test_nothing_is_installed_but_what_is_pinned() -> None:
     assert [line for line in lines if line.startswith("PINNED := --no-deps --require-hashes")]
     downloading = [line.strip() for line in lines if re.search(r"\bpip3?\b.* download", line)]
     assert downloading == [
-        "# bin/pip download --no-deps --require-hashes --only-binary :all: -d wheels -r source/constraints.txt",
+        "# bin/pip download --no-deps --require-hashes --only-binary :all: -d wheels -r source/constraints.txt"
     ]

@@ -93,19 +93,11 @@ WRONG = [
     defs(NAME, "\tname: trips\n", LINE.format(3), "cannot start any token"),
     defs(NAME, f"{NAME}{NAME}", LINE.format(3), "'name' is written twice"),
     defs(
-        PRIVACY,
-        '  privacy: {epsilon: "1", delta: "1e-8", epsilon: 2}\n',
-        LINE.format(11),
-        "'epsilon' is written twice",
+        PRIVACY, '  privacy: {epsilon: "1", delta: "1e-8", epsilon: 2}\n', LINE.format(11), "'epsilon' is written twice"
     ),
     defs(NAME, '  name: "trips\n', "", "is not valid YAML"),
     defs(NAME, "  name: *none\n", LINE.format(3), "undefined alias"),
-    defs(
-        NAME,
-        "  name: !!python/object:os.system x\n",
-        LINE.format(3),
-        "could not determine a constructor",
-    ),
+    defs(NAME, "  name: !!python/object:os.system x\n", LINE.format(3), "could not determine a constructor"),
     defs(NAME, f"{NAME}---\n", "", "with a component's attributes"),
     defs(TYPE, "type: od_assets.components.OdReleas\n", ": type", "did you mean 'OdRelease'?"),
     defs(TYPE, "type: [od_assets]\n", ": type", "must name a component"),

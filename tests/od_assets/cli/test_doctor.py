@@ -93,12 +93,7 @@ def test_no_value_leaves_the_confidential_folder(
     fault = facts["input of trips/2001-01/r1"]["fault"]
     assert fault.startswith("the input would be refused. OD-FILE-UNREADABLE: 2001-01.csv")
     what = "declaration trips, data set trips: column 'trips' holds the number of trips"
-    assert facts[what] == {
-        "what": what,
-        "ok": True,
-        "fault": None,
-        "next_step": None,
-    }
+    assert facts[what] == {"what": what, "ok": True, "fault": None, "next_step": None}
     details = [path.read_text() for path in (project.var / "confidential" / "errors").iterdir()]
     assert any(ZONE in detail for detail in details)
     assert leaks(project.root, "\n".join([said, *capfd.readouterr()])) == []

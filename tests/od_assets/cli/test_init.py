@@ -106,12 +106,7 @@ def test_two_files_are_written_that_say_what_is_not_default(empty: Project) -> N
 
 @pytest.mark.representatives
 @pytest.mark.parametrize(
-    ("zones", "field", "declared"),
-    [
-        (100, None, {"share": "1/10"}),
-        (99, None, None),
-        (100, "mechanism=inftda", None),
-    ],
+    ("zones", "field", "declared"), [(100, None, {"share": "1/10"}), (99, None, None), (100, "mechanism=inftda", None)]
 )
 def test_the_totals_of_many_zones_are_measured_unless_something_is_said_of_them(
     empty: Project, zones: int, field: str | None, declared: dict[str, str] | None
@@ -146,8 +141,7 @@ def test_of_users_of_a_year_the_bounds_are_those_of_the_data_set(empty: Project)
 
 
 @pytest.mark.parametrize(
-    ("every", "first", "elementary"),
-    [("week", "2001-W02", "week"), ("single", "2001-01--2001-03", "month")],
+    ("every", "first", "elementary"), [("week", "2001-W02", "week"), ("single", "2001-01--2001-03", "month")]
 )
 def test_the_elementary_period_is_that_of_the_periods(empty: Project, every: str, first: str, elementary: str) -> None:
     result = init(every=every, first=first)
@@ -569,10 +563,7 @@ def test_a_file_that_cannot_be_opened_is_refused_with_what_to_write(empty: Proje
 
 @pytest.mark.parametrize(
     ("further", "path", "value"),
-    [
-        ("geography.unknown=264", ("geography", "unknown"), "264"),
-        ("intervals=false", ("intervals",), False),
-    ],
+    [("geography.unknown=264", ("geography", "unknown"), "264"), ("intervals=false", ("intervals",), False)],
 )
 def test_a_further_field_is_read_as_what_it_is(
     empty: Project, further: str, path: tuple[str, ...], value: object
