@@ -75,8 +75,7 @@ def unloadable(why: str | Exception) -> OdError:
     message = why if isinstance(why, str) else f"{type(why).__name__}{_place(why)}"
     if isinstance(why, dg.DagsterInvalidDefinitionError):
         message += f": {why}"
-    step = "correct the project; dg check defs shows the whole error"
-    return OdError("OD-CODE-LOCATION", message, next_step=step)
+    return OdError("OD-CODE-LOCATION", message, next_step="correct the project; dg check defs shows the whole error")
 
 
 def _place(error: Exception) -> str:

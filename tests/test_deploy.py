@@ -104,12 +104,6 @@ def programs() -> dict[str, click.Command]:
 OURS = {where: line for where, line in commands().items() if Path(line[0]).name in programs()}
 
 
-def test_every_deployment_runs_a_code_location_a_daemon_and_a_web_server() -> None:
-    asked = {tuple(part for part in line[1:3] if part[0] != "-") for line in OURS.values()}
-    assert asked == {("api", "grpc"), ("api", "grpc-health-check"), ("run",), ("liveness-check",), ("ui",)}
-    assert len(OURS) == 9
-
-
 @pytest.mark.parametrize("where", OURS)
 def test_a_command_and_its_options_exist(where: str) -> None:
     """Every option is one of the installed version, and has a value if it needs one."""
@@ -122,14 +116,6 @@ def test_a_command_and_its_options_exist(where: str) -> None:
         option = options[arguments.pop(0)]
         if not option.is_flag:
             assert not arguments.pop(0).startswith("-")
-
-
-def test_other_programs_that_are_started_are_known() -> None:
-    others = {Path(line[0]).name: line for where, line in commands().items() if where not in OURS}
-    assert sorted(others) == ["backup", "flock", "pg_isready", "python", "systemd-cat"]
-    modules = {line[2] for line in commands().values() if line[1:2] == ["-m"]}
-    assert modules == {"od_core.warmup"}
-    assert (ROOT / "od_core" / "warmup.py").exists()
 
 
 def variables_read() -> set[str]:
@@ -186,13 +172,6 @@ def test_one_release_at_a_time_in_helm_and_nothing_is_stored_that_steps_print() 
     assert {one["name"] for one in user_deployment()["volumeMounts"]} == {
         one["name"] for one in user_deployment()["volumes"]
     }
-
-
-def test_dagster_storage_names_the_driver_that_works() -> None:
-    """SQLAlchemy 2.1 would take psycopg where it is installed: Dagster then fails as soon as a run is launched."""
-    storage = read(COMPOSE / "dagster.yaml")["storage"]["postgres"]["postgres_db"]
-    assert storage["scheme"] == read(HELM / "values.yaml")["postgresql"]["postgresqlScheme"] == "postgresql+psycopg2"
-    assert "\npsycopg2-binary==" in (COMPOSE / "requirements.txt").read_text(encoding="utf-8")
 
 
 def manifests() -> list[dict[str, Any]]:
@@ -252,20 +231,6 @@ def test_a_unit_has_no_rights_and_dumps_no_core(path: Path) -> None:
         assert setting in stated
     if path.stem in ("od-release-daemon", "od-release-web"):
         assert ("InaccessiblePaths", "-/var/lib/od-release/var") in stated
-
-
-@pytest.mark.parametrize("path", UNITS, ids=lambda path: path.name)
-def test_a_unit_that_fails_says_so(path: Path) -> None:
-    told = ("OnFailure", "od-release-failed@%n.service")
-    assert (told in unit(path)) == (path.name != "od-release-failed@.service")
-    assert (ONE_HOST / "od-release-failed@.service").is_file()
-
-
-def test_one_host_installs_what_its_settings_offer() -> None:
-    """The environment file names a ledger in PostgreSQL, for which psycopg is needed."""
-    (extras,) = re.findall(r"pip install [^\n]*'od-release\[([a-z,]+)\]'", GUIDE)
-    assert "OD_LEDGER" in environment_file(ONE_HOST / "environment")
-    assert {"dagster", "postgres"} <= {*extras.split(",")}
 
 
 def test_files_of_the_guide_exist_and_every_file_is_in_the_guide() -> None:

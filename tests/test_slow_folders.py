@@ -7,19 +7,7 @@ import tomllib
 
 import pytest
 
-from tests.slow_folders import (
-    FIRST,
-    FOLDERS,
-    KNOWN,
-    SPREAD,
-    TESTS,
-    covering,
-    group,
-    is_unwanted,
-    markers,
-    turn,
-    without_representatives,
-)
+from tests.slow_folders import FOLDERS, KNOWN, TESTS, covering, is_unwanted, without_representatives
 
 FAST = {"od_core", "od_assets", "mutants"}
 
@@ -37,13 +25,6 @@ def test_every_marker_is_registered():
     }
 
 
-def test_a_test_has_the_markers_of_its_folder():
-    assert markers(TESTS / "spark" / "test_cluster.py") == {"slow", "spark"}
-    assert markers(TESTS / "jobs" / "test_replay.py") == {"slow", "jobs"}
-    for path in ("od_core/spark/test_spark_refusals.py", "test_docs.py", ".", "../od_core/periods.py"):
-        assert markers(TESTS / path) == set()
-
-
 @pytest.mark.parametrize(
     ("expression", "wanted"),
     [
@@ -59,10 +40,6 @@ def test_a_test_has_the_markers_of_its_folder():
 def test_what_is_kept_out_of_the_collection(expression, wanted):
     assert {name for name in {*FOLDERS} | FAST if not is_unwanted(TESTS / name, expression)} == wanted
     assert not is_unwanted(TESTS, expression)
-
-
-def test_the_markers_of_this_test_are_those_of_its_folder(request):
-    assert {mark.name for mark in request.node.iter_markers()} & KNOWN == markers(request.path)
 
 
 @pytest.mark.representatives("a", "b*")
@@ -88,13 +65,3 @@ def test_without_a_pattern_each_value_of_each_parameter_is_in_a_fast_case():
     )
     assert covering(product) == fast
     assert covering([{"x": number} for number in range(5)]) == {*range(5)}
-
-
-def test_tests_that_share_what_takes_long_to_make_are_run_by_one_worker(request):
-    """Those of a file, but for the files that are listed; each name of a list is one of a file or folder."""
-    assert group(TESTS / "spark" / "test_cluster.py") == "spark/test_cluster.py"
-    assert group(TESTS / "benchmarks" / "test_small_sizes.py") is None
-    releases = {group(TESTS / "statistical" / f"test_{name}.py") for name in ("residuals", "independence")}
-    assert releases == {"releases"}
-    assert turn(TESTS / FIRST[0]) < turn(TESTS / "faults" / "test_soak.py") < turn(request.path)
-    assert all((TESTS / name).exists() for name in (*FIRST, *SPREAD))

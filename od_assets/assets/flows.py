@@ -76,8 +76,7 @@ def _input_assets(series: FlowSeries) -> list[dg.AssetsDefinition]:
                 run_step(context, work, "count", folder)
                 return CountFiles(staged.store, folder)
 
-            trips = work.count(count, staged.save_trip_counts)
-            root = published_root(work.plan, trips.total)
+            root = published_root(work.plan, work.count(count, staged.save_trip_counts).total)
             if root is not None:
                 staged.save_estimate(0, [root])
         return made(str(work.key))

@@ -265,7 +265,7 @@ def published_assets(
             release, ledger, folder = current.release, od_warehouse.ledger, od_warehouse.bundle(key)
             current.hold_to_reading()
             release_context = context_of(kind, ledger, key, series.domain.name, od_warehouse.releases)
-            facts = repair_release(od_warehouse.published(key, ledger))
+            facts = repair_release(od_warehouse.published(key))
             if facts is None:  # it is not published, or its certificate and tables are lost
                 facts = certificate(
                     kind,

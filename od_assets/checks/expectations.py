@@ -17,15 +17,8 @@ import pandas as pd
 import pyarrow as pa
 
 from od_core.extras import require
+from od_core.files import durable
 from od_core.files.duckdb_session import parquet_rows, scratch_database
-from od_core.files.durable import (
-    CONFIDENTIAL_FILE_MODE,
-    CONFIDENTIAL_FOLDER_MODE,
-    PUBLIC_FILE_MODE,
-    PUBLIC_FOLDER_MODE,
-    make_folder,
-    write_durably,
-)
 from od_core.publication.templates import filled
 from od_core.records.faults import IS_USER_ID, IS_WEIGHT, WEIGHT
 from od_core.records.segments import Breakdown, loaded_column
@@ -233,7 +226,7 @@ def _run(name: str, frame: pd.DataFrame, expected: list[Any], docs: Path, *, con
         rows.append((kind, column, settings, bool(result.success)))
         met[f"{kind}: {column}"] = met.get(f"{kind}: {column}", True) and bool(result.success)
     page = filled("expectations.html", name=name, confidential=confidential, results=rows).encode()
-    make_folder(docs, CONFIDENTIAL_FOLDER_MODE if confidential else PUBLIC_FOLDER_MODE)
-    mode = CONFIDENTIAL_FILE_MODE if confidential else PUBLIC_FILE_MODE
-    write_durably(docs / f"{name}.html", lambda file: file.write_bytes(page), mode=mode)
+    durable.make_folder(docs, durable.CONFIDENTIAL_FOLDER_MODE if confidential else durable.PUBLIC_FOLDER_MODE)
+    mode = durable.CONFIDENTIAL_FILE_MODE if confidential else durable.PUBLIC_FILE_MODE
+    durable.write_durably(docs / f"{name}.html", lambda file: file.write_bytes(page), mode=mode)
     return met

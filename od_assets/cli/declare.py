@@ -21,7 +21,7 @@ Fields = Mapping[str, str]
 """Additional fields of the release's declaration, by path of the field."""
 
 
-def as_list(answer: str) -> Any:
+def as_list(answer: str) -> list[str]:
     """Return the parts of a comma-separated answer."""
     return [part.strip() for part in answer.split(",")]
 
@@ -102,7 +102,6 @@ class Question:
 
 
 _STATED = tomllib.loads(Path(__file__).with_name("questions.toml").read_text(encoding="utf-8"))
-
 QUESTIONS = tuple(Question(flag, **stated) for flag, stated in _STATED.items())
 
 
@@ -161,16 +160,12 @@ def yaml_block(declared: Mapping[str, Any], indent: int = 0) -> str:
     """Return YAML with one line per field. A section that does not fit on a line has one line per field of its own."""
     lines = ""
     for name, value in declared.items():
-        line = f"{' ' * indent}{name}: {_flow(value)}\n"
+        text = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=math.inf, allow_unicode=True)
+        line = " " * indent + f"{name}: " + text.removesuffix("\n").removesuffix("\n...") + "\n"
         if len(line) > _WIDTH and isinstance(value, dict):
             line = f"{' ' * indent}{name}:\n{yaml_block(value, indent + 2)}"
         lines += line
     return lines
-
-
-def _flow(value: Any) -> str:
-    text = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=math.inf, allow_unicode=True)
-    return text.removesuffix("\n").removesuffix("\n...")
 
 
 @contextmanager

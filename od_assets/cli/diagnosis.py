@@ -60,16 +60,8 @@ from od_assets.series.reading import comparison, declaration, declared_compariso
 from od_assets.series.series import Series
 from od_assets.terminal import WRONG, console, keep_detail_of
 from od_core import Breakdown, OdError, intopt
+from od_core.files import durable
 from od_core.files.duckdb_session import parquet_rows, scratch_database
-from od_core.files.durable import (
-    CONFIDENTIAL_FILE_MODE,
-    CONFIDENTIAL_FOLDER_MODE,
-    is_locked,
-    may_write,
-    of_system,
-    rights,
-    suspended,
-)
 from od_core.kernels import cache_folder
 from od_core.ledger.confidential import IDENTITY, LOCK_NAME, ConfidentialFolder
 from od_core.ledger.staged_files import Counted, hold_to_input
@@ -118,7 +110,7 @@ def found(what: str, look: Callable[[], object]) -> Finding:
     except OdError as error:
         return Finding.of_error(what, error)
     except OSError as error:
-        return Finding.of_error(what, of_system(error))
+        return Finding.of_error(what, durable.of_system(error))
     return Finding(f"{what}: {result}" if isinstance(result, str) else what)
 
 
@@ -197,19 +189,19 @@ _EXTRAS = ("bundle", "checks", "dagster")
 """Extras that declared releases need."""
 
 
-def python_version(checkout: Path = CHECKOUT) -> Finding:
+def python_version() -> Finding:
     """Check that the project supports this version of Python."""
-    this, (required, _) = platform.python_version(), _required(checkout)
+    this, (required, _) = platform.python_version(), _required()
     if required.contains(this, prereleases=True):
         return Finding(f"Python {this}")
     return Finding(f"Python {this}", f"the project needs {required}", "install again with a supported Python version")
 
 
-def packages(checkout: Path = CHECKOUT) -> list[Finding]:
+def packages() -> list[Finding]:
     """Check that the installed packages are those that this one requires and, in a checkout, pins."""
-    _, required = _required(checkout)
+    _, required = _required()
     findings = [_versions(f"{len(required)} packages that od-release requires", required)]
-    pins = checkout / "constraints.txt"
+    pins = CHECKOUT / "constraints.txt"
     if pins.is_file():
         pinned = [Requirement(pin) for pin in _PIN.findall(pins.read_text(encoding="utf-8"))]
         # Packages for development need not be installed.
@@ -218,11 +210,10 @@ def packages(checkout: Path = CHECKOUT) -> list[Finding]:
     return findings
 
 
-def _required(checkout: Path) -> tuple[SpecifierSet, list[Requirement]]:
+def _required() -> tuple[SpecifierSet, list[Requirement]]:
     """Return the required Python and packages, as a checkout's ``pyproject.toml`` or the installed package states."""
-    file = checkout / "pyproject.toml"
-    if file.is_file() and (IS_CHECKOUT or checkout != CHECKOUT):
-        project: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8"))["project"]
+    if IS_CHECKOUT:
+        project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
         extras = project.get("optional-dependencies", {})
         lines = [*project["dependencies"], *(line for extra in _EXTRAS for line in extras.get(extra, ()))]
         python = project["requires-python"]
@@ -326,7 +317,7 @@ def _is_open(path: Path) -> bool:
         return False
     if stat.S_ISLNK(state.st_mode):
         return False
-    allowed = CONFIDENTIAL_FOLDER_MODE if stat.S_ISDIR(state.st_mode) else CONFIDENTIAL_FILE_MODE
+    allowed = durable.CONFIDENTIAL_FOLDER_MODE if stat.S_ISDIR(state.st_mode) else durable.CONFIDENTIAL_FILE_MODE
     return bool(stat.S_IMODE(state.st_mode) & ~allowed)
 
 
@@ -339,14 +330,15 @@ def place_of_releases() -> Finding:
     return Finding(f"releases are written to {project.var}: {' and '.join(said) or 'no variable is stated'}")
 
 
-def free_disk(var: Path, least: int = LEAST_FREE) -> Finding:
-    """Check that the disk of the ``var`` folder has at least ``least`` bytes of free space."""
+def free_disk(var: Path) -> Finding:
+    """Check that the disk of the ``var`` folder has at least :data:`LEAST_FREE` bytes of free space."""
     existing = next(folder for folder in (var, *var.parents) if folder.exists())
     free = shutil.disk_usage(existing).free
     subject = f"free disk: {free / (1 << 30):.1f} GiB"
-    if free >= least:
+    if free >= LEAST_FREE:
         return Finding(subject)
-    return Finding(subject, f"a release needs {least / (1 << 30):.1f} GiB", f"free space on the disk of {existing}")
+    fault = f"a release needs {LEAST_FREE / (1 << 30):.1f} GiB"
+    return Finding(subject, fault, f"free space on the disk of {existing}")
 
 
 def ledger(warehouse: Warehouse) -> Finding:
@@ -376,9 +368,9 @@ def fingerprint_key(warehouse: Warehouse) -> Finding:
 def release_lock(var: Path) -> Finding:
     """Check that no suspended process has the lock that only one run at a time can have."""
     subject, lock = "release lock", var / LOCK_NAME
-    if (refusal := suspended(lock)) is not None:
+    if (refusal := durable.suspended(lock)) is not None:
         return Finding.of_error(subject, refusal)
-    return Finding(f"{subject}: a release is running now" if is_locked(lock) else subject)
+    return Finding(f"{subject}: a release is running now" if durable.is_locked(lock) else subject)
 
 
 def runs(var: Path) -> Finding:
@@ -389,8 +381,8 @@ def runs(var: Path) -> Finding:
     subject, home = "runs of dead processes", stated_home() or dagster_home(var)
     if not (home / DAGSTER_SETTINGS.name).is_file() or not (home / "history" / "runs.db").is_file():
         return Finding(f"{subject}: nothing has run yet")
-    if not may_write(home / "history"):  # Dagster writes to its storage whenever it opens it
-        return Finding(f"{subject}: not looked for; {rights(home / 'history')}")
+    if not durable.may_write(home / "history"):  # Dagster writes to its storage whenever it opens it
+        return Finding(f"{subject}: not looked for; {durable.rights(home / 'history')}")
     try:
         with dg.DagsterInstance.from_config(str(home)) as instance:
             dead = [run.run_id for run in dead_runs(instance)]
@@ -453,7 +445,7 @@ def inspected(series: Series[Any, Any], period: str) -> list[Finding]:
     try:
         copy = warehouse.confidential.subfolder(f"doctor-{secrets.token_hex(6)}")
     except OSError as error:
-        return [*findings, Finding.of_error(f"{subject}: no copy of it can be written", of_system(error))]
+        return [*findings, Finding.of_error(f"{subject}: no copy of it can be written", durable.of_system(error))]
     numbers: list[str] = []
     usable = counters if all(finding.ok for finding in findings) else None
     refused = list(_refusals(work, usable, copy, numbers))

@@ -20,7 +20,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from fractions import Fraction
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -457,10 +456,6 @@ def _refuse_owner(answers: Answers, _fields: Fields) -> None:
         raise OdError("OD-CONFIG", f"Invalid owner {answers['owner']!r}", next_step=step) from None
 
 
-def _refuse_words(answers: Answers, fields: Fields) -> None:
-    _section(About, "about", answers, fields).checked()
-
-
 def _refuse_absent_zones(answers: Answers, _fields: Fields) -> None:
     if (fault := absence(current_project().root / answers["zones"])) is not None:
         step = "give --zones and the path of a public list of zones that can be read"
@@ -525,7 +520,10 @@ _CHECKS_OF_VALUES: dict[str, _Check] = {
     "settled_seconds": lambda answers, fields: _section(Arrivals, "arrivals", answers, fields).check(one_file=True),
     "automation": _one_of("automation", "automation", ("running", "stopped"), "OD-CONFIG"),
     "owner": _refuse_owner,
-    **dict.fromkeys(("title", "description", "source", "licence", "counted"), _refuse_words),
+    **dict.fromkeys(
+        ("title", "description", "source", "licence", "counted"),
+        lambda answers, fields: _section(About, "about", answers, fields).checked(),
+    ),
     "zones": lambda answers, _fields: _zone_table(answers),
     "levels": refuse_unfit_levels,
     "prefixes": refuse_unfit_levels,
@@ -810,7 +808,7 @@ def initialize(name: str, answers: Answers, fields: Fields) -> tuple[list[Path],
 
 
 def _usual_cap(series: Series[Any, Any], plan: Plan, epsilon: str) -> dict[str, str]:
-    """Return the cap of :func:`cap_above`, and its reason; under a unit of a year, for a year of such plans."""
+    """Return a cap for ``ROOM`` such plans, and its reason; under a unit of a year, for as many years of them."""
     rho, span = plan.charge.as_rho, f" per {series.domain.elementary_period}"
     if plan.unit.is_of_year:
         rho = plan.rho_of_year(plan.spent, len(series.domain.periods_of_year(series.periods.first)))
@@ -820,13 +818,4 @@ def _usual_cap(series: Series[Any, Any], plan: Plan, epsilon: str) -> dict[str, 
     elif series.stated_periods.every == SINGLE:
         span = ""
     reason = f"room for five releases{span} at epsilon {epsilon}, including lost draws"
-    return {"rho": cap_above(rho), "reason": reason}
-
-
-def cap_above(rho: Fraction) -> str:
-    """Return ``ROOM`` times the rho of one plan, rounded up to three significant digits, as decimal text.
-
-    >>> cap_above(Fraction("0.019215"))
-    '0.0961'
-    """
-    return f"{Decimal(text_above(ROOM * rho, 3)):f}"
+    return {"rho": f"{Decimal(text_above(ROOM * rho, 3)):f}", "reason": reason}

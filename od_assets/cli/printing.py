@@ -94,10 +94,7 @@ def sentences() -> Environment:
     filters["trips"] = trips_above
     filters |= {f"percent_{name}": partial(_percent, rounding=rounding) for name, rounding in roundings.items()}
     environment.filters |= {name: partial(_if_known, form) for name, form in filters.items()}
-    environment.filters |= {
-        "quoted": repr,
-        "promise": lambda spent: promise_text(spent.epsilon, spent.delta),
-    }
+    environment.filters |= {"quoted": repr, "promise": lambda spent: promise_text(spent.epsilon, spent.delta)}
     return environment
 
 

@@ -8,6 +8,7 @@ import re
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,25 +24,7 @@ from od_assets.series.section import with_environment, yaml_documents
 from od_assets.series.series import Series
 from od_assets.terminal import WRONG, console, print_json
 from od_core import OdError, Plan, PrivacyUnit, ReleaseKey, ReleasePlan
-from od_core.evaluation.forecast import (
-    ALL_SIZES,
-    CLASS_NAMES,
-    COLUMNS,
-    EPSILONS,
-    RUNS,
-    TOO_WIDE,
-    TOTALS,
-    UserTrips,
-    bound_errors,
-    described_users,
-    draw_forecast,
-    forecast,
-    synthetic_table,
-    usual_bounds,
-    with_bounds,
-    with_budget,
-    with_epsilon,
-)
+from od_core.evaluation import forecast
 from od_core.evaluation.known_flows import KnownFlows
 from od_core.evaluation.targets import CHANCE, Target, TargetBudget, target_budget
 from od_core.flows.optimal_shares import LEAST
@@ -90,7 +73,7 @@ def public_table(series: Series[Any, Any], plan: ReleasePlan, stated: str | None
         table = KnownFlows.from_frame(str(key), "public", flows, plan.tree.origin, plan.tree.destination)
         return table, text("table.published", key=key)
     if stated is None or stated == SYNTHETIC:
-        table = synthetic_table(plan.tree.origin, plan.tree.destination)
+        table = forecast.synthetic_table(plan.tree.origin, plan.tree.destination)
         numbers = {"trips": f"{table.trips.total:,}", "pairs": f"{len(table.trips.rank):,}"}
         is_one = plan.tree.origin.digest == plan.tree.destination.digest
         return table, text("table.synthetic", data_set=series.domain.name, is_one=is_one, **numbers)
@@ -170,7 +153,7 @@ def _confidential(path: Path, why: str) -> OdError:
     return OdError("OD-TABLE-CONFIDENTIAL", message, next_step=step)
 
 
-_PLACE = [*COLUMNS[:3], "breakdown"]
+_PLACE = [*forecast.COLUMNS[:3], "breakdown"]
 """Columns that identify a row; the last one is there only if the release has segments."""
 
 
@@ -200,16 +183,16 @@ class Forecast:
 
     def tables(self) -> dict[str, pd.DataFrame]:
         """Return tables to print, by title: errors by level, by number of trips of a flow, and by epsilon."""
-        declared, is_total = self.errors["declared"], self.errors["size_class"] == ALL_SIZES
+        declared, is_total = self.errors["declared"], self.errors["size_class"] == forecast.ALL_SIZES
         row_names = [name for name in _PLACE if name in self.errors]
-        by_level = self.errors[declared & is_total][[*row_names, *COLUMNS[4:]]]
+        by_level = self.errors[declared & is_total][[*row_names, *forecast.COLUMNS[4:]]]
         by_size = _columns_by(self.errors[declared & ~is_total], "size_class")
         against = _columns_by(self.errors[is_total], "epsilon")
         against.columns = [name if name in _PLACE else f"epsilon {name:g}" for name in against]
         return {
             f"{self.release}: expected errors over all cells of a level": by_level,
             "Mean absolute error by the number of trips of a cell": by_size[
-                [name for name in (*row_names, *CLASS_NAMES) if name in by_size]
+                [name for name in (*row_names, *forecast.CLASS_NAMES) if name in by_size]
             ],
             "Mean absolute error over all cells, by epsilon": against,
         }
@@ -218,8 +201,8 @@ class Forecast:
         """Write the table to ``forecast.csv`` and a figure to ``forecast.svg``; create the folder if needed."""
         folder.mkdir(parents=True, exist_ok=True)
         self.errors.to_csv(folder / "forecast.csv", index=False, lineterminator="\r\n")
-        totals = self.errors[self.errors["breakdown"] == TOTALS] if "breakdown" in self.errors else self.errors
-        draw_forecast(totals, folder / "forecast.svg")
+        totals = self.errors[self.errors["breakdown"] == forecast.TOTALS] if "breakdown" in self.errors else self.errors
+        forecast.draw_forecast(totals, folder / "forecast.svg")
 
 
 def forecast_of(
@@ -235,23 +218,23 @@ def forecast_of(
     step = "see docs/explanation/group-sizes.md or docs/explanation/stops.md for measured errors"
     plan = plan_of_flows(series, plan, "forecasts", step)
     table, source = public_table(series, plan)
-    runs = RUNS if runs is None else runs
+    runs = forecast.RUNS if runs is None else runs
     declared, left_out = plan.spent.epsilon if plan.budget.epsilon is None else plan.budget.epsilon, []
 
     def made_at(plan: ReleasePlan, epsilon: Fraction, *, is_declared: bool) -> pd.DataFrame:
-        errors = forecast(plan, table, runs)
+        errors = forecast.forecast(plan, table, runs)
         facts = {"epsilon": float(epsilon), "rho": float(plan.charge.as_rho), "declared": is_declared}
         return pd.concat([pd.DataFrame(facts, index=errors.index), errors], axis=1)
 
     frames = [made_at(plan, declared, is_declared=True)]
-    for epsilon in epsilons or EPSILONS:
+    for epsilon in epsilons or forecast.EPSILONS:
         exact = exact_fraction("epsilon", epsilon)
         if exact == plan.budget.epsilon:
             continue
         try:
-            frames.append(made_at(with_epsilon(plan, exact), exact, is_declared=False))
+            frames.append(made_at(forecast.with_epsilon(plan, exact), exact, is_declared=False))
         except OdError as error:
-            if epsilons or error.code != TOO_WIDE:
+            if epsilons or error.code != forecast.TOO_WIDE:
                 raise
             left_out.append(epsilon)
     errors = pd.concat(frames).sort_values("epsilon", kind="stable", ignore_index=True)
@@ -391,7 +374,7 @@ def target_plan(
     parsed = [Target.of(text, plan.tree, plan.breakdowns) for text in targets]
     flows, source = public_table(series, plan, table)
     budget = target_budget(plan, parsed, flows, runs)
-    chosen = _with_found(plan, _stated_budget(plan, budget), budget)
+    chosen = _plan_with(budget, plan)
     cap = series.domain.cap.allowed_rho()
     nearest = None
     if chosen.charge.as_rho > cap > 0:
@@ -494,28 +477,25 @@ def _loaded(text: str) -> Any:
         return None
 
 
-def _stated_budget(plan: ReleasePlan, found: TargetBudget) -> Budget:
-    """Return the found budget in the terms of the declared one: epsilon or rho, rounded up."""
+def _plan_with(found: TargetBudget, plan: ReleasePlan) -> ReleasePlan:
+    """Return a plan with the found budget in the terms of the declared one, rounded up, and its share for segments.
+
+    An epsilon is the first that spends the found rho, in steps of a thousandth from the epsilon of that rho.
+    """
+    segments = plan.segments
+    if segments is not None and found.segment_share is not None:
+        segments = replace(segments, share=found.segment_share)
+    with_budget = partial(forecast.with_budget, plan, segments=segments)
+    delta, shares, rho = plan.budget.delta, found.shares, Fraction(found.rho)
     if plan.budget.epsilon is None:
-        return Budget(rho=text_above(Fraction(found.rho), _DIGITS), delta=plan.budget.delta, shares=found.shares)
-    return replace(plan.budget, epsilon=_least_epsilon_for(Fraction(found.rho), plan, found), shares=found.shares)
-
-
-def _least_epsilon_for(rho: Fraction, plan: ReleasePlan, found: TargetBudget) -> Fraction:
-    """Return the first epsilon that spends at least ``rho``, in steps of a thousandth from the epsilon of ``rho``."""
-    exact = Budget(rho=rho, delta=plan.budget.delta, shares=found.shares)
-    epsilon = Fraction(text_above(_with_found(plan, exact, found).spent.epsilon, _DIGITS))
-    # A conversion rounds rho down, and the exact one stops at the first rho with a larger epsilon.
-    while _with_found(plan, replace(plan.budget, epsilon=epsilon, shares=found.shares), found).spent.rho < rho:
-        epsilon = Fraction(text_above(epsilon * Fraction(1001, 1000), _DIGITS))
-    return epsilon
-
-
-def _with_found(plan: ReleasePlan, budget: Budget, found: TargetBudget) -> ReleasePlan:
-    """Return the plan with a budget and, if one was found, the share of it for segments."""
-    if plan.segments is None or found.segment_share is None:
-        return with_budget(plan, budget)
-    return with_budget(plan, budget, replace(plan.segments, share=found.segment_share))
+        return with_budget(Budget(rho=text_above(rho, _DIGITS), delta=delta, shares=shares))
+    epsilon = with_budget(Budget(rho=rho, delta=delta, shares=shares)).spent.epsilon
+    while True:  # a conversion rounds rho down, and the exact one stops at the first rho with a larger epsilon
+        epsilon = Fraction(text_above(epsilon, _DIGITS))
+        chosen = with_budget(replace(plan.budget, epsilon=epsilon, shares=shares))
+        if chosen.spent.rho >= rho:
+            return chosen
+        epsilon *= Fraction(1001, 1000)
 
 
 def _text(number: Fraction) -> str:
@@ -589,11 +569,13 @@ def bounds_of(
         step = "give --users, as in --users '60: 2x9 4x1', and at least one run"
         raise OdError("OD-BOUNDS-USERS", "it is not stated how users travel, or there are no runs", next_step=step)
     known, source = public_table(series, plan, table)
-    trips = UserTrips.drawn(known, plan, list(map(described_users, users)))
+    trips = forecast.UserTrips.drawn(known, plan, list(map(forecast.described_users, users)))
     periods = len(series.domain.periods_of_year(series.periods.first)) if plan.unit.max_trips_year else 1
     rows = [
-        bound_errors(with_bounds(plan, unit, periods), trips, trips.counted_by(unit, periods), runs or RUNS)
-        for unit in ([_unit(plan.unit, each) for each in bounds] or usual_bounds(plan.unit, periods))
+        forecast.bound_errors(
+            forecast.with_bounds(plan, unit, periods), trips, trips.counted_by(unit, periods), runs or forecast.RUNS
+        )
+        for unit in ([_with_bounds(plan.unit, each) for each in bounds] or forecast.usual_bounds(plan.unit, periods))
     ]
     return {
         **{"release": series.name, "source": f"{source} {text('bounds.drawn')}", "periods": periods},
@@ -618,7 +600,7 @@ def print_bounds(found: dict[str, Any], *, as_json: bool) -> None:
         console.print(sentence, soft_wrap=True)
 
 
-def _unit(unit: PrivacyUnit, stated: str) -> PrivacyUnit:
+def _with_bounds(unit: PrivacyUnit, stated: str) -> PrivacyUnit:
     """Return a unit with the stated bounds. Without c there is no pair cap; m and M are the declared ones."""
     given = {name: as_number(number) for name, number in as_mapping(stated).items()}
     if not given.keys() <= {"m", "c", "M"}:

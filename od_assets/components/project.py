@@ -230,9 +230,7 @@ class OdWarehouse(Declared, Prefix):
     """The folders, the ledger and the database that all releases of a project share. Declare it once per project."""
 
     notices: bool = True
-
     lock_seconds: float = LOCK_SECONDS
-
     keep_records_days: int | None = Field(None, ge=1)
 
     labels: ClassVar[tuple[str, ...]] = ("differential-privacy", "ledger")

@@ -20,9 +20,6 @@ from od_core.periods import Period
 from od_core.publication.bundle import CERTIFICATE
 from od_core.records.open_file import refuse_table_log
 
-_DIGEST_LENGTH = 64
-"""Number of hexadecimal digits of a SHA-256 digest."""
-
 _SOURCE = "source_file.json"
 """File in the confidential folder of a release, with the state and the digest of the file that its records are from."""
 
@@ -167,8 +164,7 @@ def hold_to_marker(records: Path, marker: Path | None) -> None:
     stated = re.sub(r"(?m)^SHA256 \((.*)\) = (\w+)$", r"\2  \1", marker.read_text(encoding="utf-8", errors="replace"))
     lines = [line.partition(" ") for line in stated.splitlines()]  # the name may have a path, which is not compared
     named = [digest for digest, _, name in lines if Path(name.strip().removeprefix("*")).name == records.name]
-    digests = {digest.lower() for digest in named if len(digest) == _DIGEST_LENGTH}
+    digests = {digest.lower() for digest in named if len(digest) == 64}  # hexadecimal digits of a SHA-256
     if digests and records.is_file() and file_digest(records) not in digests:
         message = f"{records.name} does not have the SHA-256 that {marker.name} states"
-        step = "copy the complete file again, then run the release"
-        raise OdError("OD-FILE-INCOMPLETE", message, next_step=step)
+        raise OdError("OD-FILE-INCOMPLETE", message, next_step="copy the complete file again, then run the release")

@@ -169,7 +169,7 @@ class ReleaseWork(Generic[P, G]):
             ledger.hold_to_plan(self.key, self.series.domain.name, self.planned(self.series.read_geography()))
         except OdError as error:
             is_otherwise = error.code in ("OD-REPLAY-PLAN-CHANGED", "OD-REPLAY-READING-CHANGED")
-            if not is_otherwise or repair_release(self.warehouse.published(self.key, ledger)) is None:
+            if not is_otherwise or repair_release(self.warehouse.published(self.key)) is None:
                 raise
             return True
         return False
@@ -216,8 +216,7 @@ class ReleaseWork(Generic[P, G]):
             counted = count()
             plan.acceptance.refuse_empty(counted.total, plan.unit)
         except OdError as error:
-            file = self.series.records_path(self.key.period).name
-            raise in_records(error, file, self.series.columns) from None
+            raise in_records(error, self.series.records_path(self.key.period).name, self.series.columns) from None
         if self.counters is None:
             hold_to_input(self.warehouse.confidential, self.key, counted, drawn=self.is_drawn)
         else:

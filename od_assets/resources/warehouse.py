@@ -120,10 +120,9 @@ class Warehouse(dg.ConfigurableResource, Folders):  # type: ignore[misc]  # Dags
         """Return every release that has a public bundle or is in the database, even if the ledger lacks it."""
         return sorted({*published_bundles(self.releases), *stored_releases(self.database)})
 
-    def published(self, key: ReleaseKey, ledger: Ledger) -> Published:
+    def published(self, key: ReleaseKey) -> Published:
         """Return the locations of a published release, and the ledger that was charged."""
-        measurements = self.confidential.path / key.folder
-        return Published(key, self.bundle(key), self.database, ledger, measurements)
+        return Published(key, self.bundle(key), self.database, self.ledger, self.confidential.path / key.folder)
 
     def get_resource_definition(self) -> Any:
         """Return the resource for Dagster, with these settings in every run; see :func:`fixed`."""
@@ -181,7 +180,7 @@ def verified(release: str | None = None, warehouse: Warehouse | None = None) -> 
         message = f"{release} was never published here{nearest_only(release, names)}"
         raise OdError("OD-RELEASE-ABSENT", message, next_step="od-release status lists the published releases")
     with stoppable(keys, "releases were not verified") as rest:
-        return [_row(warehouse.published(key, ledger)) for key in rest]
+        return [_row(warehouse.published(key)) for key in rest]
 
 
 def _row(published: Published) -> dict[str, Any]:

@@ -68,8 +68,7 @@ def _remove(folders: Folders, key: ReleaseKey, withdrawal: Withdrawal) -> None:
         folders.confidential.close(staged)
         staged.rename(kept)
         sync(kept.parent)
-    facts = {"release": str(key), "withdrawn_at": withdrawal.at, "reason": withdrawal.why}
-    write_if_other(notice, json_text(facts))
+    write_if_other(notice, json_text({"release": str(key), "withdrawn_at": withdrawal.at, "reason": withdrawal.why}))
     remove(folders.database, key)
     zip_beside(folder).unlink(missing_ok=True)
     for place in (folder, folders.var / "replicates" / key.folder):

@@ -170,10 +170,8 @@ class _Translation:
         return [*assets, *(self._file(source) for source in declared)]
 
     def _assertions(self, step: str, key: dg.AssetKey) -> dict[str, Any]:
-        """Return the results of the checks of an asset in a step, without their metadata."""
-        results = [
-            result for result in self.evaluations[step] if result.asset_key == key and not self._is_confidential(key)
-        ]
+        """Return the results of the checks of a public asset in a step, without their metadata."""
+        results = [result for result in self.evaluations[step] if result.asset_key == key]
         assertions = facets.data_quality_assertions_dataset
         outcomes = [assertions.Assertion(result.check_name, result.passed) for result in results]
         return {"dataQualityAssertions": assertions.DataQualityAssertionsDatasetFacet(outcomes)} if results else {}

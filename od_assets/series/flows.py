@@ -240,7 +240,7 @@ class FlowSeries(TreeSeries[ReleasePlan, Sides]):
 
     kind = FLOWS
     checked_table: ClassVar[str] = "flows"
-    _checked_properties: ClassVar[tuple[str, ...]] = (*("segments", "mechanism", "bands", "uncounted", "engine"),)
+    _checked_properties: ClassVar[tuple[str, ...]] = ("segments", "mechanism", "bands", "uncounted", "engine")
 
     @cached_property
     def domain(self) -> PrivacyDomain:

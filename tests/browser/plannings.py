@@ -211,9 +211,7 @@ CASES = {
         budget=Budget(epsilon=1, delta="1e-5", conversion="tight"),
     ),
     "segments, exactly": Case(
-        UNEVEN,
-        unknown=True,
-        options={"segments": {"mode": ["car", "bus", "other"]}, "acceptance": Acceptance()},
+        UNEVEN, unknown=True, options={"segments": {"mode": ["car", "bus", "other"]}, "acceptance": Acceptance()}
     ),
     "not refined": Case(UNEVEN, options={"mechanism": "inftda"}, budget=Budget(epsilon="0.35", delta="1e-8")),
     "leaves": Case(UNEVEN, OTHER, options={"mechanism": "vanilla_gauss"}),

@@ -21,7 +21,7 @@ from tests.browser.atlases import (
     written,
 )
 from tests.browser.conftest import show
-from tests.browser.test_pages import DESK, PAPER, PHONE, too_wide
+from tests.browser.test_pages import DESK, PHONE, too_wide
 from tests.od_core.publication.examples import facts
 from tests.od_core.publication.reports import EVIL
 
@@ -127,20 +127,6 @@ def test_the_download_has_the_numbers_of_the_selection(opened, bundle):
         is_count = row["measure"].startswith("flights")  # and not a share or a mean
         known = [int(row[name]) for name in ("value", "lower", "upper")] if is_count else [0] * 3
         assert row["reliability"] == word_of(*known)
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("view", ["map", "matrix", "list"])
-def test_the_page_is_printed_dark_on_light(opened, bundle, view, scheme):
-    """Whatever the reader prefers on screens; it fits the paper, without what only screens can use."""
-    page, _ = opened((bundle / "atlas.html").as_uri() + f"#level=airport&areas=ORD&view={view}", PAPER)
-    page.emulate_media(media="print", color_scheme=scheme)
-    page.wait_for_selector("#profile[aria-busy=false] table")
-    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
-    assert not any(page.is_visible(unused) for unused in ("#controls", "#filter", "#more", ".chips button"))
-    assert page.is_visible(f"#{view}")
-    assert page.evaluate("document.documentElement.scrollWidth") <= PAPER
-    show(page, f"atlas-print-{view}-{scheme}", whole=True)
 
 
 def test_names_that_are_markup_are_read_and_do_nothing(opened, tmp_path):

@@ -56,16 +56,6 @@ def test_a_page_of_the_bundle_is_read_from_the_file_alone(opened, bundle, file, 
         assert words in text
 
 
-@pytest.mark.parametrize("file", ["report", "certificate"])
-def test_a_page_is_printed_whole(opened, bundle, file):
-    """On paper nothing scrolls."""
-    page, _ = opened((bundle / f"{file}.html").as_uri(), PAPER)
-    page.emulate_media(media="print")
-    show(page, f"{file}-print", whole=True)
-    assert too_wide(page) == ""
-    assert page.evaluate("document.documentElement.scrollWidth") <= PAPER
-
-
 @pytest.mark.parametrize("contents", sorted(examples()))
 def test_codes_that_are_markup_are_read_and_do_nothing(opened, tmp_path, contents):
     (tmp_path / "report.html").write_text(examples()[contents].text, encoding="utf-8")

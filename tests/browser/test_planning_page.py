@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import replace
 from fractions import Fraction
 from statistics import NormalDist
@@ -20,7 +19,7 @@ from od_core.privacy.posterior import Guarantee
 from od_core.publication.certify import clauses
 from tests.browser.conftest import show
 from tests.browser.plannings import CAP, CASES, UNEVEN, Case, Setting
-from tests.browser.test_pages import DESK, PAPER, PHONE, too_wide
+from tests.browser.test_pages import DESK, PHONE, too_wide
 from tests.od_core.publication.reports import EVIL
 
 SETTINGS = 8
@@ -298,21 +297,6 @@ def test_a_declared_pair_cap_is_that_of_the_first_setting_and_can_be_lifted(open
     same_numbers(page.evaluate(READ), case.declared())
 
 
-@pytest.mark.parametrize(("name", "record"), [("counts", "records"), ("counted weights", "units of weight")])
-def test_counts_by_one_hierarchy_have_words_of_their_own(opened, tmp_path, name, record):
-    """But for the sentences of `od-release plan`, and for names that the declaration gives."""
-    own = "flows_of_trips"
-    page, seen = opened(replace(CASES[name], origins=UNEVEN.rename(columns={"town": own})).write(tmp_path))
-    page.wait_for_selector("#results[data-shown]")
-    page.evaluate("document.querySelector('#accuracy details').remove()")
-    text = page.inner_text("main")
-    assert f"A count of 100 {record} in an area of the finest level (zone)" in text
-    assert f"region, {own}, zone" in text
-    others = text.replace(own, "")
-    assert [line for line in others.split("\n") if re.search("flow|trip|pair|two zones", line, re.IGNORECASE)] == []
-    assert seen.errors == []
-
-
 def test_what_is_told_from_0_has_an_interval_without_0(opened, tmp_path):
     """An exact total is always told from 0."""
     one = Case(UNEVEN.assign(region="all of it"), budget=Budget(epsilon=3, delta="1e-8"))
@@ -353,20 +337,6 @@ def test_the_page_asks_nobody_and_fits(opened, address, width, scheme):
         show(page, f"planning{chosen}-{'phone' if width == PHONE else 'desk'}-{scheme}", whole=True)
         assert seen.asked == [address]
         assert seen.errors == []
-
-
-def test_the_page_is_printed_whole_and_states_its_setting(opened, address):
-    page, _ = opened(address + CHOSEN, PAPER)
-    page.emulate_media(media="print")
-    show(page, "planning-print", whole=True)
-    assert too_wide(page) == ""
-    assert not page.locator("#controls").is_visible()
-    assert (
-        "Epsilon 2.5; all trips of a person, of which at most 4, and at most 1 with the same origin and destination"
-        " zone, are counted,"
-        " are added or removed; levels region, zone; with segments; chosen shares of the budget."
-        in page.inner_text("#short")
-    )
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -20,7 +20,7 @@ from od_core.published.documents import CHECKLIST_PAGE, NOTICE, disclosure_docum
 from od_core.published.site import SiteDescription, write_site
 from tests.browser.atlases import in_folder, random_release, with_word
 from tests.browser.conftest import PERIOD, show
-from tests.browser.test_pages import DESK, PAPER, PHONE, too_wide
+from tests.browser.test_pages import DESK, PHONE, too_wide
 from tests.od_core.ledger import ledger_rows
 from tests.od_core.publication.published_kinds import flows, publish
 
@@ -32,9 +32,6 @@ PAGES = {
     "report": f"us_flights/{PERIOD}/r1/report.html",
     "certificate": f"us_flights/{PERIOD}/r1/certificate.html",
 }
-
-LONGEST = "Fayetteville/Springdale/Rogers Intercontinental"
-"""A name with the longest word of any airport: which airports are listed depends on the noise."""
 
 
 @pytest.fixture(scope="module")
@@ -64,29 +61,6 @@ def test_documents_for_people_are_accessible(opened, bundle, tmp_path, name):
     page, seen = opened((tmp_path / name).as_uri())
     assert seen.errors == []
     assert [(found["id"], found["nodes"]) for found in Axe().run(page).response["violations"]] == []
-
-
-@pytest.mark.parametrize("name", ["home", "series", "over-time"])
-def test_a_page_of_the_site_is_printed_whole(opened, site, name):
-    page, _ = opened((site / PAGES[name]).as_uri(), PAPER)
-    page.emulate_media(media="print")
-    assert page.evaluate("document.documentElement.scrollWidth") <= PAPER
-
-
-def test_intervals_are_read_on_a_phone_without_scrolling(opened, site):
-    """Matrices and pictures are wider than a phone; no other table with an interval is."""
-    page, _ = opened((site / PAGES["report"]).as_uri(), PHONE)
-    cut = page.evaluate(
-        """(name) => {
-            const tables = [...document.querySelectorAll(".scroll:has(table:not(.heat))")]
-                .filter((region) => region.innerText.includes(" to "))
-            const names = document.querySelectorAll("table:not(.heat) tbody :is(th, td:not(.n, .bar, .word))")
-            for (const cell of names) cell.innerText = name
-            return tables.filter((region) => region.scrollWidth > region.clientWidth).map((region) => region.ariaLabel)
-        }""",
-        LONGEST,
-    )
-    assert cut == []
 
 
 def test_a_reader_finds_an_area_and_what_changed(opened, site):

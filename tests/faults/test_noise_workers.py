@@ -139,12 +139,6 @@ def test_every_call_has_new_processes_and_leaves_none(started):
     assert not any(is_alive(process.pid) for process in started)
 
 
-def test_one_thread_starts_one(started, monkeypatch):
-    monkeypatch.setenv("OD_THREADS", "1")
-    assert len(draw(CUT)) == CUT
-    assert len(started) == 1
-
-
 def test_no_draws_of_two_processes_two_threads_or_two_requests_are_the_same():
     """Fails with probability 1e-6; a process that repeats another's noise, or its own, is caught."""
     with ThreadPoolExecutor(4) as threads:

@@ -36,10 +36,7 @@ def dashboard(trips_flows: pd.DataFrame) -> int:
 def host() -> dg.Definitions:
     return dg.Definitions(
         assets=[weather, dashboard],
-        resources={
-            "io_manager": Pickles(),
-            "warehouse": dg.ResourceDefinition.hardcoded_resource("the team's own"),
-        },
+        resources={"io_manager": Pickles(), "warehouse": dg.ResourceDefinition.hardcoded_resource("the team's own")},
         executor=dg.multiprocess_executor.configured(
             {"max_concurrent": 2, "start_method": {"forkserver": {"preload_modules": ["team.definitions"]}}}
         ),

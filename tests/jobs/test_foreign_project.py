@@ -110,12 +110,6 @@ def declared(team: Team) -> Iterator[Callable[[], Team]]:
     assert team.installed() == before
 
 
-def test_the_components_are_listed(team: Team) -> None:
-    listed = team.dg("list", "components", "--json")
-    names = ("OdComparison", "OdGroupSizes", "OdRelease", "OdSite", "OdStops", "OdWarehouse")
-    assert [name for name in names if f'"od_assets.components.{name}"' in listed] == [*names]
-
-
 @pytest.mark.timeout(1_800)  # each of some twenty steps loads the project in a process of its own
 def test_a_release_runs_in_the_teams_own_deployment(
     declared: Callable[[], Team], tmp_path: Path, request: pytest.FixtureRequest

@@ -15,9 +15,7 @@ from dagster import ComponentTree
 
 from od_assets import code_location
 from od_assets.code_location import load_definitions
-from od_assets.components import OdWarehouse
 from od_assets.components.series import ExampleScaffolder
-from od_assets.definitions import defs
 from od_assets.project import CHECKOUT, Project, current_project, prepare_dagster_home, project_at
 from od_assets.resources.dead_runs import PROCESS_TAG, mark_process
 from od_assets.resources.warehouse import Warehouse
@@ -217,12 +215,6 @@ def test_the_dagster_home_of_a_team_is_left_as_it_is(tmp_path: Path, monkeypatch
     monkeypatch.setenv("DAGSTER_HOME", str(home))
     assert prepare_dagster_home() == home
     assert [file.name for file in home.iterdir()] == ["dagster.yaml"]
-
-
-def test_this_repository_sets_its_executor_in_its_own_project_alone() -> None:
-    assert defs().executor is dg.in_process_executor
-    assert OdWarehouse.model_validate({}).build_defs(None).executor is None
-    assert project_at(CHECKOUT) == Project(CHECKOUT, CHECKOUT / "od_assets" / "defs", "od_assets.definitions")
 
 
 def test_owners_warn_of_the_jobs_of_a_team_alone(project: TrialProject) -> None:

@@ -144,17 +144,8 @@ def test_levels_that_are_not_divided_further_are_not_measured(
     if neighbours == "bounded":
         assert int(release.flows["trips"].sum()) == len(records())
     (published_release,) = Warehouse().public_releases()
-    findings = verify_release(Warehouse().published(published_release, Warehouse().ledger))
+    findings = verify_release(Warehouse().published(published_release))
     assert [finding.fault for finding in findings if finding.fault] == []
-
-
-def test_a_few_unlisted_zones_are_dropped_record_by_record(project: Project) -> None:
-    faulty = records()
-    faulty.loc[:1, "origin"] = "QQQQ"  # 2 of 2000 trips
-    project.write_records(faulty)
-    without_noise = {"privacy": {"rho": "1e6", "delta": "1e-8"}, "domain__cap__rho": "1e7"}  # to speak of
-    assert project.run(project.component(trips__fault_threshold="1/1000", **without_noise)).success
-    assert int(open_release(project.var / "release.duckdb").flows["trips"].sum()) == len(records()) - 2
 
 
 def test_no_trips_at_all_are_refused_before_any_draw_unless_the_month_may_be_empty(project: Project) -> None:
@@ -165,32 +156,6 @@ def test_no_trips_at_all_are_refused_before_any_draw_unless_the_month_may_be_emp
     release = open_release(project.var / "release.duckdb")
     assert release.flows.empty
     assert _spent(project) == release.plan.spent.rho
-
-
-@pytest.mark.parametrize(
-    ("break_it", "code"),
-    [
-        (lambda project: (project.root / "2001-01.csv").unlink(), "OD-FILE-MISSING"),
-        (lambda project: project.write_records(records().drop(columns="origin")), "OD-TRIPS-COLUMN"),
-        (
-            lambda project: (project.root / "zones.csv").write_text("region,zone\nR0,Z\nR1,Z\n"),
-            "OD-GEOGRAPHY-DUPLICATE",
-        ),
-        (
-            lambda project: (project.root / "2001-01.csv").write_bytes(b"origin,destination,date\n\xff,\xfe,\n"),
-            "OD-FILE-UNREADABLE",
-        ),
-    ],
-)
-def test_bad_input_is_one_line_and_spends_nothing(project: Project, break_it: Any, code: str) -> None:
-    break_it(project)
-    result = project.run()
-    assert not result.success
-    text = failure_text(result)
-    assert text.startswith(code)
-    assert "\n" not in text
-    assert not published(project)
-    assert _spent(project) == 0
 
 
 def test_changed_settings_leave_what_is_published_and_changed_records_are_refused(released: Project) -> None:

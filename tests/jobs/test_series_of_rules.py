@@ -166,13 +166,11 @@ def test_every_release_of_a_series_verifies(published: Months) -> None:
     months = published(3)
     warehouse = Warehouse.of(component(months).checked().project)
     for period in PERIODS:
-        place = warehouse.published(ReleaseKey("trips", period), warehouse.ledger)
+        place = warehouse.published(ReleaseKey("trips", period))
         assert [finding.fault for finding in verify_release(place) if finding.fault] == [], period
 
 
-def test_a_changed_certificate_of_an_earlier_release_is_refused_before_anything_is_charged(
-    published: Months,
-) -> None:
+def test_a_changed_certificate_of_an_earlier_release_is_refused_before_anything_is_charged(published: Months) -> None:
     months = published(1)
     path = months.var / "releases" / "trips" / "2001-01" / "r1" / "certificate.json"
     facts = json.loads(path.read_text(encoding="utf-8"))

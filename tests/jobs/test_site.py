@@ -7,16 +7,13 @@ import shutil
 from pathlib import Path
 
 import dagster as dg
-import pytest
 import yaml
 from typer.testing import CliRunner
 
 from od_assets.cli.app import app
 from od_assets.components import OdSite
 from od_assets.metadata import ALLOWED
-from od_assets.resources.dead_runs import PROCESS_TAG, SITE_TAG
-from od_assets.series.reading import declared_site
-from od_core import OdError
+from od_assets.resources.dead_runs import PROCESS_TAG
 from od_core.ledger.ledger import Ledger
 from tests.od_assets.conftest import ATTRIBUTES, SILENT, Project, failure_text, public_bytes, records
 
@@ -132,25 +129,6 @@ def test_it_comes_after_the_bundles_of_all_declared_series(project: Project) -> 
     graph = OdSite.model_validate(DECLARED).build_defs(None).resolve_asset_graph()
     parents = {key.to_user_string() for key in graph.get(SITE).parent_keys}
     assert parents == {"trips/bundle", "trips/assisted", "departures/bundle", "broken/bundle"}
-
-
-def test_its_runs_wait_for_releases_and_are_known_when_they_are_killed() -> None:
-    [sensor] = OdSite.model_validate(DECLARED).build_defs(None).sensors or []
-    assert isinstance(sensor, dg.AutomationConditionSensorDefinition)
-    assert sensor.run_tags[SITE_TAG]
-    assert int(sensor.run_tags["dagster/priority"]) < 0
-
-
-def test_a_declaration_with_a_fault_is_refused(project: Project) -> None:
-    path = declare(project, "site", "OdSite", **DECLARED | {"url": "here"})
-    with pytest.raises(OdError, match=r"OD-SITE-ADDRESS: site/defs\.yaml: 'here'"):
-        declared_site()
-    declare(project, "site", "OdSite", **DECLARED | {"folder": "public"})
-    assert declared_site().place == project.root / "public"
-    declare(project, "second", "OdSite", **DECLARED)
-    with pytest.raises(OdError, match="OD-CONFIG: the site is declared twice: in second and site"):
-        declared_site()
-    assert path.exists()
 
 
 def test_what_is_published_while_it_is_written_is_written_next(project: Project) -> None:

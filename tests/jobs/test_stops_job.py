@@ -10,7 +10,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from od_assets.cli.diagnosis import charged
-from od_assets.metadata import ALLOWED
 from od_assets.resources.warehouse import verified
 from od_core.errors import OdError
 from od_core.ledger.ledger import Ledger
@@ -130,19 +129,9 @@ def test_checks_find_boxes_that_are_not_what_they_should_be(
     assert not (mapped.var / "releases").exists()
 
 
-def test_metadata_is_of_the_allowed_names_and_confidential_assets_have_none(mapped: Project) -> None:
-    for event in mapped.run(mapped.stops()).get_asset_materialization_events():
-        made = event.step_materialization_data.materialization
-        own = {name for name in made.metadata if not name.startswith("dagster/") or name in ALLOWED}
-        assert own <= ALLOWED
-        if made.asset_key.path[-1] in ("raw_trips", "trip_cells"):
-            assert not own
-
-
 @pytest.mark.parametrize(
     ("changes", "code"),
     [
-        ({"map__side": 0}, "OD-STOPS-MAP"),
         ({"map__edges": [0, 1]}, "OD-CONFIG"),
         ({"map__longitude": "lon"}, "OD-STOPS-PLACES"),
         ({"trips__columns": {"places": []}}, "OD-CONFIG"),
@@ -151,10 +140,7 @@ def test_metadata_is_of_the_allowed_names_and_confidential_assets_have_none(mapp
         ({"trips__columns": {"points": [["x", "y", "z"]]}, "map": POINTS_MAP}, "OD-CONFIG"),
         ({"trips__columns": {"points": [["x", "y"]], "places": ["origin"]}, "map": POINTS_MAP}, "OD-CONFIG"),
         ({"map": POINTS_MAP}, "OD-CONFIG"),
-        ({"trips__columns": {"points": [["x", "y"]]}, "map": POINTS_MAP | {"side": 1 << 21}}, "OD-STOPS-PLACES"),
-        ({"mechanism": "daf_entropy", "mechanism_options": {"stop": "depth", "threshold": 6}}, "OD-STOPS-CONDITION"),
         ({"mechanism_options": {"theta": "x"}}, "OD-STOPS-PRIVTREE"),
-        ({"domain__cap__rho": "0.001"}, "OD-LEDGER-CAP"),
     ],
 )
 def test_a_mistake_in_the_declaration_is_one_line(mapped: Project, changes: dict, code: str) -> None:

@@ -73,7 +73,7 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] = {
         ATTRIBUTES,
         {
             "segments": SEGMENTS
-            | {"distance": {"derive": "number", "breaks": [1, 5.5], "bands": ["short", "middle", "long"]}},
+            | {"distance": {"derive": "number", "breaks": [1, 5.5], "bands": ["short", "middle", "long"]}}
         },
         {},
     ),

@@ -186,10 +186,7 @@ def test_both_release_and_verify_and_no_asset_has_two_locations(
     spent = {
         (row["domain"], row["release"]) for row in rows(home.parent / "ledger.sqlite") if row["kind"] == "RESERVED"
     }
-    assert spent == {
-        ("people_north", "north_commuting/2001-01/r1"),
-        ("people_south", "south_commuting/2001-01/r1"),
-    }
+    assert spent == {("people_north", "north_commuting/2001-01/r1"), ("people_south", "south_commuting/2001-01/r1")}
     found = keys_of(home, north, south)
     for one, prefix in (("team_a", "north"), ("team_b", "south")):
         assert {f"{prefix}/od/site", f"{prefix}/rivals/tables", f"{prefix}/commuting_flows"} <= found[one]

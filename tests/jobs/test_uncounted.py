@@ -10,7 +10,6 @@ from typing import Any
 
 import jsonschema
 import pyarrow.parquet as pq
-import pytest
 
 from od_assets.resources.warehouse import verified
 from od_core import open_release
@@ -128,16 +127,3 @@ def test_parts_and_segments_have_the_number(project: Project) -> None:
     assert public_bytes(project.var) == before
     assert [row["verified"] for row in verified("trips")] == [True] * 2
     assert leaks(project.root) == []
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"uncounted": {"share": "0.6", "max_trips": K}}, "above 0 and at most 1/2"),
-        ({"uncounted": {"share": "0.5", "max_trips": 1}}, "below the bound of 2"),
-        ({"uncounted": {"share": "0.5"}}, "max_trips"),
-    ],
-)
-def test_a_wrong_declaration_is_refused(project: Project, changes: dict[str, Any], words: str) -> None:
-    with pytest.raises(Exception, match=words):
-        of_users(project, **DECLARED | changes).checked()

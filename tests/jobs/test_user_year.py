@@ -23,14 +23,7 @@ from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.accounting import epsilon_tight
 from tests.od_assets.canary import USER, leaks
-from tests.od_assets.conftest import (
-    Project,
-    doctors_faults,
-    failure_text,
-    projects_in,
-    public_bytes,
-    records,
-)
+from tests.od_assets.conftest import Project, doctors_faults, failure_text, projects_in, public_bytes, records
 from tests.od_core.published.test_verify_spending import Row, charges, forged, found
 
 SCHEMA = Path(__file__).resolve().parents[2] / "docs" / "certificate.schema.json"

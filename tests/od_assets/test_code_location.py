@@ -14,14 +14,12 @@ import dagster as dg
 import pytest
 import yaml
 from dagster._core.remote_representation.external_data import RepositorySnap
-from dagster.components.testing import create_defs_folder_sandbox
 from dagster_shared.serdes import serialize_value
 from typer.testing import CliRunner
 
 from od_assets.cli.app import app
 from od_assets.cli.diagnosis import code_location
 from od_assets.code_location import load_definitions, load_from_defs_folder
-from od_assets.components import OdRelease
 from od_assets.components.project import refuse_broken_declarations
 from od_assets.series.reading import declaration
 from od_assets.testing import check_project
@@ -288,18 +286,6 @@ def test_the_page_of_experts_is_right_on_variables_secrets_and_post_processing(
     assert definitions.resources["od_warehouse"].lock_seconds == 30
     [node] = [node for node in definitions.resolve_asset_graph().asset_nodes if node.key.path == ["far", "bundle"]]
     assert node.tags["cost"] == "mobility"
-
-
-def test_the_page_of_experts_is_right_on_the_sandbox_of_components() -> None:
-    with create_defs_folder_sandbox() as sandbox, warnings.catch_warnings():
-        warnings.simplefilter("ignore", dg.BetaWarning)
-        warnings.simplefilter("ignore", dg.PreviewWarning)
-        folder = sandbox.scaffold_component(OdRelease, defs_path="my_city")
-        with sandbox.load_component_and_build_defs(defs_path=folder) as (component, definitions):
-            assert component.name == "my_city"
-            assert dg.AssetKey(["my_city", "bundle"]) in {
-                key for asset in definitions.assets or () for key in asset.keys
-            }
 
 
 def test_a_declaration_below_another_is_refused_and_the_others_go_on(

@@ -16,7 +16,6 @@ from od_assets.components import OdComparison
 from od_assets.components.project import comparison_definitions
 from od_assets.resources.dead_runs import PROCESS_TAG
 from od_assets.runs.jobs import execute, run_comparison
-from od_assets.series import reading
 from od_core.errors import OdError
 from od_core.flows.mechanisms import StabilityHistogram
 
@@ -121,23 +120,7 @@ def test_a_table_with_a_fault_fails_in_one_line(root: Path) -> None:
     assert "OD-FILE-MISSING: there is no file flows.csv" in failures[0]
 
 
-def test_the_project_declares_the_comparison_of_its_documents() -> None:
-    declared = reading.comparison("comparison")
-    assert [*declared.checked().data_sets][-2:] == ["italy", "us_flights"]
-    assert len(declared.checked().planned("italy")) == 9 * 3 * 10
-    assert declared.data_sets["us_flights"]().trips.total == 502_222
-    assert "comparison" not in reading.declared_releases()
-    with pytest.raises(OdError, match=r"OD-EVALUATION-UNKNOWN: .*'comparison'"):
-        reading.comparison("comparisn")
-
-
 def test_one_variant_of_a_mechanism_can_be_declared(root: Path) -> None:
     label = "stability_histogram, the paper's threshold"
     (run,) = component(mechanisms=[label], runs=1).checked().planned("commuters")
     assert (run.contender.label, run.contender.mechanism) == (label, StabilityHistogram("bun_nissim_stemmer"))
-
-
-def test_its_assets_stand_in_a_group_of_their_own(root: Path) -> None:
-    specs = list(component().build_defs().resolve_all_asset_specs())
-    assert {spec.key.to_user_string() for spec in specs} == {"trial/runs", "trial/tables", "trial/figures"}
-    assert {spec.group_name for spec in specs} == {"evaluation"}

@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 from fractions import Fraction
-from itertools import pairwise
 from pathlib import Path
 
 import dagster as dg
@@ -18,14 +17,7 @@ from dagster._core.utils import make_new_run_id
 from od_assets.components import OdSite, OdWarehouse
 from od_assets.components.series import series_definitions
 from od_assets.definitions import defs
-from od_assets.resources.dead_runs import (
-    HOST_TAG,
-    PROCESS_TAG,
-    SITE_TAG,
-    mark_charge,
-    mark_process,
-    sweep_dead_runs,
-)
+from od_assets.resources.dead_runs import HOST_TAG, PROCESS_TAG, SITE_TAG, mark_charge, mark_process, sweep_dead_runs
 from od_assets.series.reading import declaration
 
 from .conftest import Project, draw_by_hand
@@ -70,10 +62,7 @@ def test_the_lineage_is_one_chain_of_measurements_and_estimates(project_definiti
 
 @pytest.mark.parametrize(
     ("changes", "sides"),
-    [
-        ({}, ("origin", "destination")),
-        ({"geography__levels": ["zone"], "tree": "origin"}, ("destination",)),
-    ],
+    [({}, ("origin", "destination")), ({"geography__levels": ["zone"], "tree": "origin"}, ("destination",))],
     ids=str,
 )
 def test_area_totals_are_measured_beside_the_tree_but_for_the_side_that_it_measures(
@@ -88,18 +77,6 @@ def test_area_totals_are_measured_beside_the_tree_but_for_the_side_that_it_measu
     for key in found:
         assert graph.get(key).parent_keys == {counted}
         assert graph.get(key).group_name == "trips/levels"
-
-
-def test_group_sizes_are_one_chain(project_definitions: dg.Definitions) -> None:
-    graph = project_definitions.resolve_asset_graph()
-    chain = ["group_sizes", "noisy_measurements", "histograms", "bundle"]
-    expected = {"geography": set(), "raw_trips": set(), "group_sizes": {"geography", "raw_trips"}}
-    expected |= {below: {above} for above, below in pairwise(chain)}
-    assert expected == {
-        key.path[1]: {parent.path[1] for parent in graph.get(key).parent_keys}
-        for key in graph.get_all_asset_keys()
-        if key.path[0] == "us_departures"
-    }
 
 
 def test_every_asset_is_described_owned_tagged_grouped_and_versioned(project_definitions: dg.Definitions) -> None:
@@ -149,20 +126,6 @@ def test_every_definition_says_what_it_is_and_where_its_source_is(project_defini
         assert job.tags.get("od/release", "comparison") == job.name.rsplit("_", 1)[0]
 
 
-def test_what_a_team_downstream_reads_of_a_bundle_is_its_columns(project: Project) -> None:
-    names = {}
-    for component in (project.component(), project.group_sizes(), project.component(intervals=False)):
-        for spec in project.definitions(component).resolve_all_asset_specs():
-            columns = spec.metadata["dagster/column_schema"].columns
-            names[f"{spec.key.to_user_string()}, {component.name}"] = [column.name for column in columns]
-            if spec.key.path[-1] == "bundle":
-                names.setdefault("bundles", []).append([column.name for column in columns])
-    ends = ["origin_level", "destination_level", "origin", "destination", "trips"]
-    assert names["bundles"] == [[*ends, "lower", "upper", "reliability"], ["area", "level", "size", "groups"], ends]
-    assert names["trips/geography, trips"] == ["region", "zone"]
-    assert names["trips/raw_trips, trips"] == ["date", "origin", "destination", "in_period"]
-
-
 def test_steps_run_in_one_process_unless_the_project_declares_an_executor(project: Project) -> None:
     component = project.component()
     for declared in (None, dg.multiprocess_executor):
@@ -204,24 +167,9 @@ def test_what_starts_by_itself_is_declared(project: Project, declared: dict[str,
     assert {one.default_status.value for one in (schedule, sensor, of_site)} == {status}
 
 
-def test_this_project_starts_by_itself(project_definitions: dg.Definitions) -> None:
-    repository = project_definitions.get_repository_def()
-    statuses = {one.name: one.default_status.value for one in (*repository.schedule_defs, *repository.sensor_defs)}
-    assert {name for name, status in statuses.items() if status == "STOPPED"} == {
-        f"{name}_daily_verification" for name in SERIES
-    }
-
-
-@pytest.mark.parametrize(
-    ("tick", "month"),
-    [("2001-07-02", "2001-06"), ("2001-01-02", None)],
-)
+@pytest.mark.parametrize(("tick", "month"), [("2001-07-02", "2001-06"), ("2001-01-02", None)])
 def test_each_tick_releases_the_month_before_it(
-    project_definitions: dg.Definitions,
-    tick: str,
-    month: str | None,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    project_definitions: dg.Definitions, tick: str, month: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OD_VAR", str(tmp_path))
     draw_by_hand(declaration("us_flights"), tmp_path)
@@ -327,12 +275,6 @@ def test_runs_that_never_said_which_process_they_are_go_by_their_age(
     assert {project.instance.get_run_by_id(run).status for run in dead} == {dg.DagsterRunStatus.FAILURE}
     assert [project.instance.get_run_by_id(run).status for run in others] == before
     assert sweep_dead_runs(project.instance) == []
-
-
-def test_the_sensor_that_sweeps_runs(project: Project) -> None:
-    sensor = defs().get_repository_def().get_sensor_def("dead_runs")
-    with dg.build_sensor_context(instance=project.instance) as context:
-        assert "none" in sensor.evaluate_tick(context).skip_message
 
 
 def test_workspace_and_dg_name_the_same_location() -> None:

@@ -7,7 +7,6 @@ from typing import Any
 
 import dagster as dg
 import pytest
-from pydantic import ValidationError
 
 from od_assets.checks import release_checks
 from od_assets.series.series import Series
@@ -63,11 +62,6 @@ def test_a_graph_has_inputs_a_measured_table_and_publications(project: Project, 
         columns = graph.get(key).metadata["dagster/column_schema"].columns
         for column in columns:
             assert ends(graph, key, column.name) == ends(of_levels, key, column.name), (key, column.name)
-
-
-def test_another_detail_is_refused(project: Project) -> None:
-    with pytest.raises(ValidationError, match="'levels' or 'publication'"):
-        project.component(detail="nothing")
 
 
 def test_the_measured_table_waits_for_an_asset_of_the_team(project: Project) -> None:

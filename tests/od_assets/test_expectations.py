@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 import stat
 from collections.abc import Callable
@@ -19,7 +18,6 @@ from od_assets.resources.warehouse import Warehouse
 
 from ..audited import audited
 from ..od_core.files.disks import umask
-from ..pages import addresses_in
 from .conftest import ZONES, Project, records
 
 LISTED = tuple(ZONES["zone"])
@@ -189,26 +187,3 @@ def test_a_page_that_an_earlier_run_left_open_is_closed(project: Project) -> Non
     page.chmod(0o644)
     release_checks.release_checks(settings)[1].count_violations(warehouse, "2001-01")
     assert {path: stat.S_IMODE(path.stat().st_mode) for path in (docs, *docs.iterdir())} == {docs: 0o700, page: 0o600}
-
-
-def test_a_page_says_of_each_expectation_whether_it_is_met(tmp_path: Path) -> None:
-    flows_meet_expectations(SOUND.assign(origin="Z99", trips=[7001, 7002]), LISTED, LISTED, tmp_path)
-    page = (tmp_path / "published_flows.html").read_text(encoding="utf-8")
-    rows = re.findall(r"<tr><th scope=\"row\">(\w+)</th><td>(\w+)</td><td>.*</td>\n<td>(\S+)</td></tr>", page)
-    unmet = {"origin_is_listed": "expect_column_values_to_be_in_set"}
-    assert {column: kind for kind, column, met in rows if met != "yes"} == unmet
-    assert len(rows) == 10
-    assert not re.search(r"Z99|700[12]", page)
-
-
-@pytest.mark.parametrize("confidential", [False, True])
-def test_a_page_loads_nothing_and_names_no_host(tmp_path: Path, confidential: bool) -> None:
-    if confidential:
-        loaded().to_parquet(tmp_path / "raw_trips.parquet", index=False)
-        records_meet_expectations(tmp_path / "raw_trips.parquet", LISTED, Fraction(0), tmp_path)
-    else:
-        flows_meet_expectations(SOUND, LISTED, LISTED, tmp_path)
-    (page,) = tmp_path.glob("*.html")
-    assert addresses_in(page) == []
-    assert page.stat().st_size < 20_000
-    assert {path.suffix for path in tmp_path.rglob("*")} <= {".html", ".parquet"}

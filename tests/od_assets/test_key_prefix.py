@@ -108,10 +108,7 @@ def test_a_prefix_may_be_the_name_of_a_series_or_of_an_asset(project: Project, p
     assert {key.path[0] for key in keys} == {prefix}
 
 
-@pytest.mark.parametrize(
-    "prefix",
-    ["a/b", "", "North", "n" * 300, "a_b", "a\n", True, ["a", "b"], "{{ env.NO }}"],
-)
+@pytest.mark.parametrize("prefix", ["a/b", "", "North", "n" * 300, "a_b", "a\n", True, ["a", "b"], "{{ env.NO }}"])
 def test_a_wrong_prefix_is_refused_with_its_line(project: Project, prefix: Any) -> None:
     declare(project)
     set_prefix(project, prefix)

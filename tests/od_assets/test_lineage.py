@@ -148,11 +148,7 @@ def test_a_configuration_that_the_client_refuses_is_not_repeated(
 
 
 def test_addresses_are_told_without_passwords() -> None:
-    given = [
-        f"s3a://key:{SECRET}@lake:9000/trips/{{period}}.parquet?sig={SECRET}",
-        "/lake/trips#1?.csv",
-        "db.trips",
-    ]
+    given = [f"s3a://key:{SECRET}@lake:9000/trips/{{period}}.parquet?sig={SECRET}", "/lake/trips#1?.csv", "db.trips"]
     assert source_metadata(given) == {
         "od/sources": ["s3a://lake:9000/trips/{period}.parquet", "/lake/trips#1?.csv", "db.trips"]
     }

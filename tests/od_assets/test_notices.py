@@ -203,17 +203,6 @@ def test_a_run_that_never_began_is_said(project: Project) -> None:
     ]
 
 
-def test_by_default_a_notice_is_a_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    log = logging.getLogger("notices")
-    with caplog.at_level(logging.INFO):
-        Notices().published(Published("trips/2001-01/r1", {"epsilon": 1.0, "trips": 7}), log)
-        Notices().failed(Failed("trips", "2001-01", "7", ("a: b", "c: d")), log)
-    assert caplog.messages == [
-        "Published trips/2001-01/r1. epsilon: 1.0; trips: 7",
-        "Failed trips, 2001-01, in run 7. a: b c: d",
-    ]
-
-
 def test_a_failed_run_of_chosen_assets_is_said_with_its_period(project: Project) -> None:
     """As "Materialize all" and automation request it: with the published table, and an asset of the team."""
     component = project.component(revision=2, periods={"first": "2001-Q1", "last": "2001-Q2", "every": "quarter"})

@@ -63,23 +63,10 @@ def test_nothing_is_installed_but_what_is_pinned() -> None:
     """Neither by make, nor by what CI runs, nor by what a reader is told to type."""
     texts = [ROOT / "Makefile", ROOT / ".ci" / "run", ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
     lines = [line for text in texts for line in text.read_text(encoding="utf-8").splitlines()]
-    installing = [
-        line.strip().removeprefix("@$(DOTS) ")
-        for line in lines
-        if re.search(r"\bpip3?\b.* install|\$\(PIP\) install", line)
-    ]
-    assert installing == [
-        "$(PIP) install $(PINNED) --only-binary :all: -r constraints.txt",
-        "$(PIP) install --no-build-isolation --no-deps -e .",
-        "$(PIP) install $(PINNED) --only-binary :all: -r constraints-dev.txt",
-        "$(PIP) install $(PINNED) --no-build-isolation -r constraints-spark.txt",
-        "$(@D)/bin/python -m pip --quiet --disable-pip-version-check install $(PINNED) --only-binary :all:"
-        " -r $(word 2,$^)",
-        "$(@D)/bin/python -m pip --quiet --disable-pip-version-check install $(PINNED) --only-binary :all:"
-        " --no-binary $(BUILT) --no-build-isolation -r $<",
-        "# bin/pip install --no-index --find-links wheels --upgrade setuptools",
-        # of a server: what was checked before
-        "# /opt/od-release/venv/bin/pip install --no-index --find-links wheels 'od-release[dagster,postgres]'",
+    installing = [line for line in lines if re.search(r"\bpip3?\b.* install|\$\(PIP\) install", line)]
+    without_index = ("$(PINNED)", "--no-build-isolation --no-deps -e .", "--no-index --find-links wheels")
+    others = [line.strip() for line in installing if not any(option in line for option in without_index)]
+    assert others == [
         "$ pip install --editable . 'dist/od_release-0.2.0.dev0-py3-none-any.whl[dagster]'",  # of a team's project
         "$ pip install create-dagster 'dist/od_release-0.2.0.dev0-py3-none-any.whl[dagster]'",  # of the tutorial
         "$ pip install --editable .",
@@ -87,5 +74,5 @@ def test_nothing_is_installed_but_what_is_pinned() -> None:
     assert [line for line in lines if line.startswith("PINNED := --no-deps --require-hashes")]
     downloading = [line.strip() for line in lines if re.search(r"\bpip3?\b.* download", line)]
     assert downloading == [
-        "# bin/pip download --no-deps --require-hashes --only-binary :all: -d wheels -r source/constraints.txt",
+        "# bin/pip download --no-deps --require-hashes --only-binary :all: -d wheels -r source/constraints.txt"
     ]

@@ -10,56 +10,6 @@ from od_core.errors import OdError
 from od_core.records.formats import FORMATS, RecordColumns
 from tests.od_assets.conftest import Project
 
-NOMIS_INDICATOR = "Place of work indicator (4 categories) code"
-
-DECLARED: dict[str, tuple[dict[str, Any], RecordColumns, dict[str, Any]]] = {
-    "table": (
-        {"files": "trips.csv", "columns": {"date": "day"}, "delimiter": "\t", "encoding": "latin-1"},
-        RecordColumns(date="day"),
-        {"delimiter": "\t", "encoding": "latin-1", "outside_period": "drop"},
-    ),
-    "table of DuckDB": (
-        {"files": "{period}.duckdb", "table": "s.trips", "columns": {"origin": "from"}, "nowhere": ["", "99"]},
-        RecordColumns("from"),
-        {"table": "s.trips", "nowhere": ("", "99")},
-    ),
-    "lodes": (
-        {"files": "od_{period}.csv.gz", "reader": "lodes", "columns": {"trips": "SA01"}},
-        RecordColumns(("h_geocode",), ("w_geocode",), trips="SA01"),
-        {},
-    ),
-    "tlc": (
-        {"files": "yellow.parquet", "reader": "tlc", "nowhere": ["1"]},
-        FORMATS["tlc"].columns,
-        {"nowhere": ("", "264", "265", "1"), "outside_period": "drop"},
-    ),
-    "tlc by month": (
-        {"files": "yellow_tripdata_{period}.parquet", "reader": "tlc", "outside_period": "drop"},
-        FORMATS["tlc"].columns,
-        {"outside_period": "drop"},
-    ),
-    "istat": (
-        {"files": "{period}.txt", "reader": "istat", "categories": {"reason": ["2"]}},
-        FORMATS["istat"].columns,
-        {"categories": (("record", ("S",)), ("reason", ("2",)))},
-    ),
-    "nomis": (
-        {"files": "{period}.csv", "reader": "nomis", "categories": {NOMIS_INDICATOR: ["1", "3"]}},
-        FORMATS["nomis"].columns,
-        {"categories": ((NOMIS_INDICATOR, ("1", "3")),)},
-    ),
-}
-
-
-@pytest.mark.parametrize("name", DECLARED)
-def test_a_reader_that_is_declared(project: Project, name: str) -> None:
-    trips, columns, changed = DECLARED[name]
-    settings = project.component(trips=trips).checked()
-    form = FORMATS[name.split()[0]]
-    assert settings.columns == columns
-    for field in form.__dataclass_fields__:
-        assert getattr(settings.record_format, field) == changed.get(field, getattr(form, field)), field
-
 
 @pytest.mark.parametrize(
     ("trips", "code", "said"),
@@ -89,12 +39,6 @@ def test_a_row_is_one_trip_or_it_holds_trips(project: Project, trips: dict[str, 
         project.component(
             trips={"files": "{period}.csv", "one_row_a_trip": True} | given, max_weight=trips.get("max_weight")
         ).checked()
-
-
-def test_what_a_row_is_is_declared_of_every_kind_of_release(project: Project) -> None:
-    for component in (project.component, project.counts, project.group_sizes, project.stops):
-        for stated in (False, True):
-            assert component(trips__one_row_a_trip=stated).checked().record_format.one_row_a_trip is stated
 
 
 def test_other_kinds_of_releases_take_the_columns_of_a_reader(project: Project) -> None:

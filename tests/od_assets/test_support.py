@@ -42,7 +42,6 @@ from tests.od_assets.conftest import ZONES, Project
 PLACED = ZONES.assign(longitude=[0, 1, 2, 3, 4, 8], latitude=[50, 51, 55, 53, 57, 58])
 GEOGRAPHY = Geography.from_frame(ZONES, ["region", "zone"])
 USERS = ("user", "user_period", "user_year")
-BASELINES = ("vanilla_gauss", "stability_histogram")
 DECLARED = {*support().groups["records"], *support().groups["formats"], "mechanism_options"}
 """Features that only a declaration has."""
 

@@ -9,7 +9,6 @@ import os
 import subprocess
 import sys
 from fractions import Fraction
-from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -18,8 +17,7 @@ from typer.testing import CliRunner
 from od_assets.cli.app import COMMANDS, STATED, app
 from od_assets.cli.printing import print_rows
 from od_assets.components import OdRelease
-from od_assets.project import CHECKOUT, current_project
-from od_assets.runs.period_status import chosen_periods
+from od_assets.project import CHECKOUT
 from od_assets.series.reading import declaration, read_declaration
 from od_assets.terminal import PlainConsole
 from od_core.errors import OdError
@@ -41,11 +39,6 @@ def test_plan_reads_no_record_and_spends_what_its_epsilon_allows(tmp_path: Path)
     assert not list(tmp_path.iterdir())
 
 
-def test_the_version_is_that_of_the_package() -> None:
-    result = CliRunner().invoke(app, ["--version"])
-    assert (result.exit_code, result.output) == (0, f"od-release {version('od-release')}\n")
-
-
 def test_a_series_none_of_whose_months_has_ended_is_planned(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     """A plan reads no record, so that it can be looked at before the first month has ended; a run cannot begin."""
     plan = project.component().checked()
@@ -60,22 +53,6 @@ def test_a_series_none_of_whose_months_has_ended_is_planned(project: Project, mo
         assert isinstance(error, OdError)
         assert error.code == "OD-PERIOD"
     assert not (project.var / "ledger.sqlite").exists()
-
-
-def test_a_period_that_has_not_ended_is_said_to_be_that(project: Project) -> None:
-    component = project.component(periods={"first": "2001-01"})
-    with pytest.raises(OdError, match=r"'2150-06' is not an ended period of trips \(2001-01 to ") as refused:
-        chosen_periods(component, "2150-06", every=False)
-    assert refused.value.code == "OD-PERIOD"
-
-
-@pytest.mark.parametrize("command", ["plan", "run", "forecast"])
-def test_a_release_is_named(command: str) -> None:
-    """No command spends budget, or plans to, on a release that nobody has named."""
-    result = CliRunner().invoke(app, [command])
-    assert result.exit_code == 2
-    assert "Missing argument" in result.output
-    assert not current_project().var.exists()
 
 
 def test_a_mistyped_name_is_refused_before_dagster_is_imported(tmp_path: Path) -> None:

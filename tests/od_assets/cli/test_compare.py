@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
 from typer.testing import CliRunner, Result
 
 from od_assets.cli.app import app
-from od_core import Budget, Geography, OdError, PrivacyUnit, open_release, release_counts, release_flows
+from od_core import Budget, Geography, OdError, PrivacyUnit, open_release, release_flows
 from od_core.flows.publishing.changes import changes
 from od_core.flows.publishing.kind import FLOWS
 from od_core.ledger.release_key import ReleaseKey
 from od_core.publication.certify import certificate
 from od_core.published.derived import publish_sum
-from tests.od_core.ledger import ledger_rows
 from tests.od_core.publication.examples import CHECKS, RECORD, staged_bundle
-from tests.od_core.publication.published_kinds import EXAMPLES, Made, publish_examples
+from tests.od_core.publication.published_kinds import Made
 from tests.published_flights import KEYS
 
 OLD, NEW = map(str, KEYS)
@@ -50,19 +47,6 @@ def test_the_largest_changes_as_json(var: Path) -> None:
     assert found["pairs"] == len(expected)
     assert found["significant"] == expected["significant"].sum() > 0
     assert found["changes"] == json.loads(expected.head(7).to_json(orient="records"))
-
-
-def test_as_a_table_of_the_coarsest_levels_with_marks(var: Path) -> None:
-    """Months of so many flights differ by more than the noise. All numbers are those per day."""
-    result = run(OLD, NEW, "--top", "25")
-    assert result.exit_code == 0, result.output
-    expected = changes(*(open_release(var / "releases" / key) for key in (OLD, NEW)), "region", "region", days=(31, 30))
-    lines = [line for line in result.stdout.splitlines() if " * " in line]
-    assert len(lines) == expected["significant"].sum() > 0
-    assert f"{NEW} against {OLD}: flows from region to region, per day" in result.stdout
-    assert f" {expected['change_per_day'][0]:,.6g} " in result.stdout
-    assert "2001-05 has 31 days and 2001-06 30" in " ".join(result.stdout.split())
-    assert f"{len(lines)} of {len(expected)} changes" in result.stdout
 
 
 def test_levels_of_the_two_ends_may_differ_and_bundles_be_anywhere(var: Path, tmp_path: Path) -> None:
@@ -94,21 +78,6 @@ def test_mistakes_are_named_with_what_there_is(var: Path, tmp_path: Path, all_pu
     other_kind = refused(OLD, str(all_published["boxes"].place.bundle))
     assert other_kind.code == "OD-COMPARE-KIND"
     assert "journeys/2001-06/r1 is neither a release of flows nor of counts" in other_kind.message
-
-
-def counts(**changes: Any) -> Any:
-    table = ledger_rows.FLOWS.rename(columns={"origin": "area", "trips": "count"}).drop(columns="destination")
-    budget, unit = Budget(rho=2, delta="1e-8"), PrivacyUnit("trip")
-    return release_counts(table, ledger_rows.ONE_LEVEL, unit=unit, budget=budget, fault_threshold=0, **changes)
-
-
-def test_counts_and_flows_between_the_same_areas_are_refused(tmp_path: Path, all_published: dict[str, Made]) -> None:
-    made = publish_examples(tmp_path, {"counts": replace(EXAMPLES["flows"], make=counts, series="people")})["counts"]
-    both = str(made.place.bundle), str(all_published["flows"].place.bundle)
-    error = refused(*both, "--level", "zone")
-    assert (error.code, refused(*both[::-1]).code) == ("OD-CHANGES-GEOGRAPHY", "OD-CHANGES-GEOGRAPHY")
-    assert "the destination levels are none and zone" in error.message
-    assert refused(*both).message == error.message
 
 
 def test_releases_that_are_estimated_by_different_rules_have_a_note(var: Path, tmp_path: Path) -> None:
@@ -156,9 +125,3 @@ def test_derived_flows_are_not_compared_and_that_is_said(
     assert error.code == "OD-COMPARE-KIND"
     assert f"{derived.key} is derived from published releases" in error.message
     assert "sources" in error.next_step
-
-
-def test_where_nothing_is_published_there_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OD_VAR", str(tmp_path))
-    assert "published releases: none" in refused(OLD, NEW).message
-    assert not list(tmp_path.iterdir())

@@ -14,14 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from od_assets.cli.app import app
-from tests.od_assets.conftest import (
-    ATTRIBUTES,
-    GROUP_ATTRIBUTES,
-    STOPS_ATTRIBUTES,
-    ZONES,
-    Project,
-    states,
-)
+from tests.od_assets.conftest import ATTRIBUTES, GROUP_ATTRIBUTES, STOPS_ATTRIBUTES, ZONES, Project, states
 
 USER = {"unit": "user", "column": "person"}
 SINGLE = {"periods": {"first": "2001-01--2001-03", "every": "single"}}

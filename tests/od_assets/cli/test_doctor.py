@@ -14,8 +14,7 @@ from typer.testing import CliRunner
 
 from od_assets.cli import diagnosis as installation
 from od_assets.cli.app import app, main
-from od_assets.cli.diagnosis import diagnosis, of_declaration
-from od_core.errors import OdError
+from od_assets.cli.diagnosis import of_declaration
 from tests.od_assets.canary import COUNT, USER, ZONE, leaks, planted
 from tests.od_assets.conftest import ATTRIBUTES, DOMAIN, Project
 
@@ -94,12 +93,7 @@ def test_no_value_leaves_the_confidential_folder(
     fault = facts["input of trips/2001-01/r1"]["fault"]
     assert fault.startswith("the input would be refused. OD-FILE-UNREADABLE: 2001-01.csv")
     what = "declaration trips, data set trips: column 'trips' holds the number of trips"
-    assert facts[what] == {
-        "what": what,
-        "ok": True,
-        "fault": None,
-        "next_step": None,
-    }
+    assert facts[what] == {"what": what, "ok": True, "fault": None, "next_step": None}
     details = [path.read_text() for path in (project.var / "confidential" / "errors").iterdir()]
     assert any(ZONE in detail for detail in details)
     assert leaks(project.root, "\n".join([said, *capfd.readouterr()])) == []
@@ -143,10 +137,3 @@ def test_the_command_says_a_line_a_finding_and_exits_with_1_where_one_is_wrong(
     assert lines[-1] == f"{faults} of {len(lines) - 1} checks found a fault."
     assert "[next: correct the declaration]" in result.stdout
     assert "ok     code location" in lines
-
-
-def test_what_is_not_there_is_a_mistake_of_the_command(declared: Callable[..., Project]) -> None:
-    declared()
-    for arguments in ({"name": "tripz"}, {"name": "trips", "period": "2001-03"}):
-        with pytest.raises(OdError, match=r"OD-RELEASE-UNKNOWN|OD-PERIOD"):
-            diagnosis(**arguments)

@@ -16,13 +16,11 @@ import duckdb
 import pandas as pd
 import pytest
 import yaml
-from hypothesis import given
-from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from od_assets.cli.app import app
 from od_assets.cli.declare import QUESTIONS, yaml_block
-from od_assets.cli.new_declaration import ROOM, cap_above, found_records, found_zones
+from od_assets.cli.new_declaration import ROOM, found_records, found_zones
 from od_assets.interrupts import Interrupted
 from od_assets.series.reading import declaration
 from od_core import PrivacyUnit
@@ -108,12 +106,7 @@ def test_two_files_are_written_that_say_what_is_not_default(empty: Project) -> N
 
 @pytest.mark.representatives
 @pytest.mark.parametrize(
-    ("zones", "field", "declared"),
-    [
-        (100, None, {"share": "1/10"}),
-        (99, None, None),
-        (100, "mechanism=inftda", None),
-    ],
+    ("zones", "field", "declared"), [(100, None, {"share": "1/10"}), (99, None, None), (100, "mechanism=inftda", None)]
 )
 def test_the_totals_of_many_zones_are_measured_unless_something_is_said_of_them(
     empty: Project, zones: int, field: str | None, declared: dict[str, str] | None
@@ -126,15 +119,6 @@ def test_the_totals_of_many_zones_are_measured_unless_something_is_said_of_them(
     attributes = yaml.safe_load(written(empty)["mine/defs.yaml"])["attributes"]
     assert attributes.get("area_totals") == declared
     assert ("zone x all" in result.stdout) == (declared is not None)
-
-
-def test_of_users_the_bound_and_the_column_are_declared(empty: Project) -> None:
-    empty.write_records(records().assign(rider="r1"))
-    assert init(unit="user_period", column="rider", max_trips="4", neighbours="unbounded").exit_code == 0
-    settings = declaration("mine").checked()
-    assert settings.unit.kind == "user_period"
-    assert (settings.unit.column, settings.unit.max_trips, settings.unit.neighbours) == ("rider", 4, "unbounded")
-    assert settings.domain.cap.allowed_rho() >= ROOM * settings.plan(settings.read_geography(), "2001-01").charge.rho
 
 
 def test_of_users_of_a_year_the_bounds_are_those_of_the_data_set(empty: Project) -> None:
@@ -157,8 +141,7 @@ def test_of_users_of_a_year_the_bounds_are_those_of_the_data_set(empty: Project)
 
 
 @pytest.mark.parametrize(
-    ("every", "first", "elementary"),
-    [("week", "2001-W02", "week"), ("single", "2001-01--2001-03", "month")],
+    ("every", "first", "elementary"), [("week", "2001-W02", "week"), ("single", "2001-01--2001-03", "month")]
 )
 def test_the_elementary_period_is_that_of_the_periods(empty: Project, every: str, first: str, elementary: str) -> None:
     result = init(every=every, first=first)
@@ -292,13 +275,6 @@ def test_what_does_not_apply_is_not_asked(empty: Project, typed: Callable[..., s
     assert "First period" not in said
 
 
-def test_a_title_is_a_line_of_any_signs(empty: Project, typed: Callable[..., str]) -> None:
-    said = typed(title=f"{'x' * 300}\n<b>A & [red]B[/]", licence="CC-BY-4.0")
-    assert "about.title is blank, longer than 120" in said
-    declared = yaml.safe_load(written(empty)["mine/defs.yaml"])["attributes"]["about"]
-    assert declared == {"title": "<b>A & [red]B[/]", "licence": "CC-BY-4.0"}
-
-
 @pytest.mark.representatives("*origin*", "*perod*", "*--epsilon*")
 @pytest.mark.parametrize(
     ("wrong", "fault"),
@@ -399,18 +375,6 @@ def test_a_column_without_dates_is_no_column_of_dates(empty: Project, typed: Cal
     assert f"{refused.message}: {without_options(refused.next_step)}." in said
 
 
-def test_dates_of_other_types_and_with_a_time_zone_are_dates(empty: Project) -> None:
-    noon = pd.Timestamp("2001-01-15 12:00")
-    for kind, day in (("date", noon.date()), ("zoned", noon.tz_localize("UTC")), ("number", 20010115)):
-        records().assign(day=day).to_parquet(empty.root / "2001-01.parquet")
-        refused = init(records="{period}.parquet", date="day", time_zone="Europe/Rome", one_row_a_trip="true").exception
-        assert (refused is None) == (kind != "number"), kind
-        shutil.rmtree(empty.defs / "mine", ignore_errors=True)
-        (empty.defs / "domains" / "mine.yaml").unlink(missing_ok=True)
-    records(0).to_csv(empty.root / "2001-01.csv", index=False)
-    assert init().exit_code == 0  # a file without records tells nothing
-
-
 @pytest.mark.parametrize(
     ("first", "rows"),
     [
@@ -429,19 +393,6 @@ def test_what_may_be_a_record_is_not_shown_before(empty: Project, first: str, ro
     assert ZONE not in str(found)
 
 
-def test_names_and_coordinates_are_asked_for_where_zones_may_have_them(
-    empty: Project, typed: Callable[..., str]
-) -> None:
-    assert "latitude" not in typed(origin="origin")
-    start_again(empty)
-    ZONES.assign(label=ZONES["zone"].str.lower(), lat=45.5, lon=9.5).to_csv(empty.root / "zones.csv", index=False)
-    said = typed(origin="origin", names="zone=lable\nzone=label", coordinates="lat\nlat,lon")
-    assert "no column 'lable'" in said
-    assert "name two columns: of latitude and of longitude" in said
-    declared = yaml.safe_load(written(empty)["mine/defs.yaml"])["attributes"]["geography"]
-    assert (declared["names"], declared["coordinates"]) == ({"zone": "label"}, ["lat", "lon"])
-
-
 def test_levels_without_a_column_are_prefixes_if_they_are_given_twice(
     empty: Project, typed: Callable[..., str]
 ) -> None:
@@ -457,20 +408,6 @@ def test_a_column_that_a_further_field_names_is_looked_for(empty: Project) -> No
     refused = init("--set", "trips.columns.origin=begin").exception
     assert "OD-INIT-COLUMN: 2001-01.csv has no column 'begin'; it has date, start, destination [" in str(refused)
     assert init("--set", "trips.columns.origin=start").exit_code == 0
-
-
-def test_a_first_line_that_is_a_record_is_not_shown(empty: Project) -> None:
-    (empty.root / "2001-01.csv").write_text(f"2001-01-03,{ZONE},Z00\n")
-    result = init(origin="from")
-    assert "OD-INIT-COLUMN: 2001-01.csv has no column 'from' [" in str(result.exception)
-    assert ZONE not in result.stdout + str(result.exception)
-
-
-def test_the_reader_and_its_options_say_how_a_file_is_opened(empty: Project) -> None:
-    (empty.root / "2001-01.csv").write_text("date;origin;destination\n")
-    said = init("--set", "trips.delimiter=;").stdout
-    assert "Used columns of 2001-01.csv: date (VARCHAR), origin (VARCHAR), destination (VARCHAR)." in said
-    assert yaml.safe_load(written(empty)["mine/defs.yaml"])["attributes"]["trips"]["delimiter"] == ";"
 
 
 def test_columns_that_a_reader_publishes_are_no_record(empty: Project) -> None:
@@ -605,20 +542,6 @@ def test_flows_that_would_be_counted_as_trips_are_refused_until_it_is_said_what_
     assert "one_row_a_trip: true" in written(empty)["mine/defs.yaml"]
 
 
-def test_what_a_row_is_may_be_said_by_a_flag_or_a_field(empty: Project) -> None:
-    (empty.root / "2001-01.csv").write_text(FLOWS["of a column called so"])
-    for number, more in enumerate((["--one-row-a-trip", "true"], ["--set", "trips.one_row_a_trip=true"])):
-        result = init(*more)
-        assert result.exit_code == 0, result.exception
-        if number == 0:
-            start_again(empty)
-
-
-def test_the_newest_file_is_the_one_that_is_judged(empty: Project) -> None:
-    (empty.root / "2001-02.csv").mkdir()
-    assert "2001-02.csv is a folder, not a file" in str(init().exception)
-
-
 def test_a_path_that_is_given_twice_is_of_files_that_come_later(empty: Project, typed: Callable[..., str]) -> None:
     """Though it looks misspelt."""
     said = typed(records="{period}.parquet\n{period}.parquet", origin="origin")
@@ -640,10 +563,7 @@ def test_a_file_that_cannot_be_opened_is_refused_with_what_to_write(empty: Proje
 
 @pytest.mark.parametrize(
     ("further", "path", "value"),
-    [
-        ("geography.unknown=264", ("geography", "unknown"), "264"),
-        ("intervals=false", ("intervals",), False),
-    ],
+    [("geography.unknown=264", ("geography", "unknown"), "264"), ("intervals=false", ("intervals",), False)],
 )
 def test_a_further_field_is_read_as_what_it_is(
     empty: Project, further: str, path: tuple[str, ...], value: object
@@ -682,28 +602,6 @@ def test_a_name_that_is_taken_is_refused_before_anything_is_asked(
     assert capsys.readouterr().out == ""
 
 
-@pytest.mark.representatives
-@pytest.mark.parametrize(
-    ("flags", "section", "field", "value"),
-    [
-        ({"levels": "zone,region"}, "geography", "levels", ["zone", "region"]),
-        ({"every": "week"}, "periods", "every", "week"),
-    ],
-)
-def test_the_error_is_that_of_plan(empty: Project, flags: dict[str, str], section: str, field: str, value: Any) -> None:
-    refused = init(**flags).exception
-    assert isinstance(refused, OdError)
-    assert init().exit_code == 0
-    path = empty.defs / "mine" / "defs.yaml"
-    declared = yaml.safe_load(path.read_text())
-    declared["attributes"][section][field] = value
-    path.write_text(yaml.dump(declared))
-    error = CliRunner().invoke(app, ["plan", "mine"]).exception
-    assert isinstance(error, OdError)
-    assert (refused.code, refused.message) == (error.code, error.message)
-    assert refused.next_step == f"{error.next_step}: no file was kept, so run init again with another answer"
-
-
 def test_what_is_found_is_of_the_newest_period_and_of_no_other_file(empty: Project) -> None:
     (empty.root / "2001-02.csv").write_text("date,origin,destination,purpose\n")
     (empty.root / "notes.csv").write_text("date,origin\n")
@@ -732,12 +630,6 @@ def test_a_section_of_yaml_has_one_line_unless_it_is_too_long() -> None:
         f"  files: {'x' * 60}",
         f"  delimiter: {'y' * 60}",
     ]
-
-
-@given(st.fractions(min_value=Fraction(1, 10**28), max_value=10**7))
-def test_a_cap_is_the_least_decimal_of_three_digits_above_five_plans(rho: Fraction) -> None:
-    cap = Fraction(cap_above(rho))
-    assert ROOM * rho <= cap <= ROOM * rho * Fraction(101, 100)
 
 
 def test_an_interruption_leaves_nothing(empty: Project, monkeypatch: pytest.MonkeyPatch) -> None:

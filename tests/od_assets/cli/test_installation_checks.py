@@ -43,39 +43,36 @@ from tests.od_assets.conftest import states
 
 
 @pytest.fixture
-def checkout(tmp_path: Path) -> Callable[..., Path]:
-    def write(python: str = ">=3.11", requires: tuple[str, ...] = (), pins: str = "") -> Path:
-        text = f'[project]\nrequires-python = "{python}"\ndependencies = {json.dumps(requires)}\n'
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Puts another checkout in the place of this one."""
+
+    def write(requires: tuple[str, ...] = (), pins: str = "", further: str = "", python: str = ">=3.11") -> None:
+        text = f'[project]\nrequires-python = "{python}"\ndependencies = {json.dumps(requires)}\n{further}'
         (tmp_path / "pyproject.toml").write_text(text)
         (tmp_path / "constraints.txt").write_text(pins)
-        return tmp_path
+        monkeypatch.setattr(installation, "CHECKOUT", tmp_path)
 
     return write
 
 
-def test_python_is_one_that_the_project_is_for(checkout: Callable[..., Path]) -> None:
+def test_python_is_one_that_the_project_is_for(checkout: Callable[..., None]) -> None:
     assert installation.python_version().ok
-    assert "needs >=3.99" in str(installation.python_version(checkout(python=">=3.99")).fault)
+    checkout(python=">=3.99")
+    assert "needs >=3.99" in str(installation.python_version().fault)
 
 
-def test_packages_are_those_that_are_required_and_pinned(checkout: Callable[..., Path]) -> None:
+def test_packages_are_those_that_are_required_and_pinned(checkout: Callable[..., None]) -> None:
     this, hashes = np.__version__, "".join(f" \\\n    --hash=sha256:{sign * 64}" for sign in "ab")
-    assert all(
-        one.ok for one in installation.packages(checkout(requires=("numpy>=1",), pins=f"numpy=={this}{hashes}\n"))
-    )
-    required, pinned = installation.packages(
-        checkout(requires=("numpy>=99", "not-there>=1"), pins=f"numpy==1.0{hashes}\n")
-    )
+    checkout(("numpy>=1",), f"numpy=={this}{hashes}\n")
+    assert all(one.ok for one in installation.packages())
+    checkout(("numpy>=99", "not-there>=1"), f"numpy==1.0{hashes}\n")
+    required, pinned = installation.packages()
     assert required.fault == f"numpy {this} (needed: >=99), not-there is missing (needed: >=1)"
     assert pinned.fault == f"numpy {this} (needed: ==1.0)"
-    _, pinned = installation.packages(checkout(pins="not-there==1.0\n"))  # of development
+    extras = 'optional-dependencies = {dagster = ["od-release[checks]", "not-there>=1"], dev = ["nor-this>=1"]}\n'
+    checkout(pins="not-there==1.0\n", further=extras)  # a pin of development
+    required, pinned = installation.packages()
     assert pinned.ok
-    place = checkout()
-    with (place / "pyproject.toml").open("a", encoding="utf-8") as file:
-        file.write(
-            'optional-dependencies = {dagster = ["od-release[checks]", "not-there>=1"], dev = ["nor-this>=1"]}\n'
-        )
-    required, *_ = installation.packages(place)
     assert required.fault == "not-there is missing (needed: >=1)"
 
 
@@ -148,9 +145,11 @@ def test_the_confidential_folder_is_closed(tmp_path: Path, path: str, mode: int)
     assert installation.modes(tmp_path).ok
 
 
-def test_the_disk_has_room(tmp_path: Path) -> None:
-    assert installation.free_disk(tmp_path / "var" / "not" / "there", least=1).ok
-    assert "needs" in str(installation.free_disk(tmp_path, least=1 << 62).fault)
+def test_the_disk_has_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(installation, "LEAST_FREE", 1)
+    assert installation.free_disk(tmp_path / "var" / "not" / "there").ok
+    monkeypatch.setattr(installation, "LEAST_FREE", 1 << 62)
+    assert "needs" in str(installation.free_disk(tmp_path).fault)
     assert not list(tmp_path.iterdir())
 
 

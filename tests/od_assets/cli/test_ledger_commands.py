@@ -122,33 +122,12 @@ def test_the_ledger_moves_to_postgresql_and_is_copied_from_there(
     assert len(rows(elsewhere / "backup.sqlite")) == 9 + 1
 
 
-@pytest.mark.slow
-def test_verify_names_the_part_that_changed(published: Published) -> None:
-    whole = run("verify")
-    assert whole.exit_code == 0
-    assert "1 of 1 releases verified" in whole.stdout
-    (published.bundle / "tables/flows_all_all.csv").write_text("origin,destination,trips\r\n", encoding="utf-8")
-    for name in ([], ["commuters"], ["commuters/2001-06/r1"]):
-        changed = run("verify", *name, "--json")
-        assert changed.exit_code == 1
-        (row,) = json.loads(changed.stdout)
-        assert (row["release"], row["verified"]) == ("commuters/2001-06/r1", False)
-        assert "tables/flows_all_all.csv" in row["faults"]["bundle"]
-    assert "NOT VERIFIED" in run("verify").stdout
-
-
 def test_nothing_released_is_said_and_nothing_made(var: Path) -> None:
     for arguments in (["ledger"], ["ledger", "verify"], ["verify"]):
         result = run(*arguments)
         assert isinstance(result.exception, OdError)
         assert result.exception.code == "OD-LEDGER-ABSENT"
     assert not list(var.iterdir())
-
-
-def test_a_release_that_was_never_published_is_named(published: Published) -> None:
-    result = run("verify", "commuters/2001-07/r1")
-    assert isinstance(result.exception, OdError)
-    assert result.exception.code == "OD-RELEASE-ABSENT"
 
 
 def test_what_is_public_but_unknown_to_the_ledger_is_found(var: Path, published: Published) -> None:

@@ -10,7 +10,6 @@ from typer.testing import CliRunner
 
 from od_assets.cli.app import app
 from od_assets.cli.releases import write_planning_page
-from od_assets.cli.target_plan import forecast_of
 from od_assets.project import current_project
 from od_core import OdError
 from od_core.flows import planning_page
@@ -52,18 +51,6 @@ def test_the_year_of_a_user_is_that_of_the_data_set(
         settings = project.component(**of_year, **bounds, **periods, **year).checked()
         write_planning_page(settings, settings.plan(settings.read_geography(), first), tmp_path / "page.html")
     assert seen == [12, 52]
-
-
-def test_counts_by_one_hierarchy_have_a_page_and_a_forecast(tmp_path: Path, project: Project) -> None:
-    settings = project.counts().checked()
-    plan = settings.plan(settings.read_geography(), "2001-01")
-    write_planning_page(settings, plan, tmp_path / "page.html")
-    assert f"<title>Planning page of {settings.name}</title>" in (tmp_path / "page.html").read_text(encoding="utf-8")
-    found = forecast_of(settings, plan, ["5"], 1)
-    assert found.is_synthetic
-    for _, rows in found.errors.groupby("epsilon"):
-        shown = dict.fromkeys(zip(rows["origin_level"], rows["destination_level"], strict=True))
-        assert [*shown] == plan.tree.level_names
 
 
 @pytest.mark.parametrize(

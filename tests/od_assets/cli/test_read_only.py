@@ -71,9 +71,7 @@ def test_a_reader_is_told_the_same_as_the_owner(read_only: tuple[Project, dict[s
     assert states(project.var) == before
 
 
-def test_the_doctor_names_what_cannot_be_inspected_and_whose_it_is(
-    read_only: tuple[Project, dict[str, str]],
-) -> None:
+def test_the_doctor_names_what_cannot_be_inspected_and_whose_it_is(read_only: tuple[Project, dict[str, str]]) -> None:
     project, _ = read_only
     before = states(project.var)
     with without_rights_of_root():

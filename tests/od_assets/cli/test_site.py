@@ -296,11 +296,7 @@ def test_what_the_checksums_do_not_state_reaches_no_site(var: Path, what: str, *
 
 @pytest.mark.parametrize("known_by", ["zip file", "database"])
 def test_a_release_without_its_bundle_is_left_out_by_name(
-    published_few: Path,
-    var: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    known_by: str,
+    published_few: Path, var: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], known_by: str
 ) -> None:
     """The others are written; the exit code is 2, also once the site is up to date, until the bundle is back."""
     shutil.move(var / "releases" / OLD, var / "old")

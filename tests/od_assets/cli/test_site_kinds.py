@@ -78,22 +78,6 @@ def test_each_series_has_a_page_that_says_what_it_has(site: Path) -> None:
     assert [name for name in KINDS if f'href="{name}/index.html"' not in home] == []
 
 
-@pytest.mark.parametrize("contents", ["group sizes", "boxes"])
-def test_a_site_may_have_releases_of_one_kind_alone(
-    all_published: dict[str, Made], tmp_path: Path, contents: str
-) -> None:
-    """And none of flows: no page promises an atlas, and every link leads to a file."""
-    key = all_published[contents].example.key
-    shutil.copytree(all_published[contents].root / "releases" / key.release, tmp_path / "releases" / key.release)
-    folder = write_site(tmp_path / "releases", tmp_path / "site", DESCRIBED).folder
-    pages = [path for path in folder.rglob("*.html") if path.name != "report.html"]
-    assert len(pages) >= 2
-    for page in pages:
-        text = page.read_text(encoding="utf-8")
-        assert "atlas" not in text
-        assert [link for link in links(text) if "://" not in link and not (page.parent / link).is_file()] == []
-
-
 def test_every_link_of_every_kind_leads_to_a_file(releases: Path, tmp_path: Path) -> None:
     write_site(releases, tmp_path, SiteDescription("Trips", URL, "Office of Statistics"))
     files = {URL + name for name in content(tmp_path)}

@@ -16,9 +16,8 @@ from typer.testing import CliRunner, Result
 from benchmarks.flights import us_flights
 from od_assets.cli import target_plan as planning
 from od_assets.cli.app import app
-from od_assets.cli.target_plan import target_plan, with_fields
+from od_assets.cli.target_plan import with_fields
 from od_assets.resources.folders import Folders
-from od_assets.runs.period_status import planned_period
 from od_assets.series.reading import declaration
 from od_core import OdError
 from od_core.ledger.release_key import ReleaseKey
@@ -311,19 +310,3 @@ def test_a_public_table_of_which_nothing_says_what_a_row_is_is_refused_with_a_st
         "OD-TRIPS-ROWS",
         "call the number of trips trips, or leave only origin and destination",
     )
-
-
-def test_other_kinds_have_no_targets(empty):
-    component = declaration("us_departures")
-    settings = component.checked()
-    plan = settings.plan(settings.read_geography(), planned_period(component, None))
-    with pytest.raises(OdError, match=r"OD-FORECAST-KIND.*group sizes"):
-        target_plan(settings, plan, [STATES], None, 0)
-
-
-def test_records_of_a_broken_declaration_with_a_variable_are_left_alone(tmp_path):
-    path = tmp_path / "defs.yaml"
-    path.write_text("attributes:\n  trips: {files: '{{ env.NOT_SET_ANYWHERE }}/x.csv'}\n")
-    assert list(planning._files_of(path)) == []
-    path.write_text("attributes: [\n")
-    assert list(planning._files_of(path)) == []

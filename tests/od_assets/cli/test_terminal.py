@@ -9,21 +9,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 import dagster as dg
-import numpy as np
 import pandas as pd
 import pytest
 from rich.progress import Progress, TaskID
 from rich.table import Table
 
 import od_assets
-from od_assets.cli.diagnosis import Finding, print_findings
-from od_assets.cli.printing import print_frame, print_outcome, sentences
+from od_assets.cli.printing import print_outcome, sentences
 from od_assets.runs.jobs import Outcome, by_step, followed, silent
 from od_assets.terminal import PlainConsole, printable
-from od_core import Budget, Geography, PrivacyUnit, release_counts, release_flows, release_stops
+from od_core import Budget, Geography, PrivacyUnit, release_flows
 from od_core.flows.publishing.kind import FLOWS
-from od_core.stops.publishing import STOPS
-from tests.od_core.doubles import no_noise
 
 RUN = "00000000-0000-4000-8000-000000000000"
 
@@ -71,44 +67,6 @@ PUBLISHED = {
 }
 
 
-@pytest.mark.parametrize(
-    ("count", "said"),
-    [
-        (
-            1000,
-            "2,000 records (90 % interval about ± 1), in 2 counts above 0, some of which are noise alone, at level"
-            " code. The unbiased estimate of such a count is within ± 1 of the true number, 9 times in 10.",
-        ),
-        (0, "0 records (90 % interval about ± 1), in 0 counts above 0 at level code. Spent"),
-    ],
-)
-def test_a_run_of_counts_speaks_of_counts_by_their_level(
-    capsys: pytest.CaptureFixture[str], count: int, said: str
-) -> None:
-    zones = pd.DataFrame({"chapter": ["A", "A"], "code": ["a1", "a2"]})
-    release = release_counts(
-        pd.DataFrame({"area": ["a1", "a2"], "count": [count, count]}),
-        Geography.from_frame(zones, ["chapter", "code"]),
-        unit=PrivacyUnit("trip", "unbounded"),
-        budget=Budget(rho=9, delta="1e-8"),
-        noise=no_noise(),
-        fault_threshold=0,
-    )
-    print_outcome(Outcome(PUBLISHED, release, FLOWS))
-    assert said in " ".join(capsys.readouterr().out.split())
-
-
-def test_a_run_of_boxes_says_the_noise_of_a_box(capsys: pytest.CaptureFixture[str]) -> None:
-    """Not that of the total, nor of the choice between orders of the dimensions."""
-    points = [(number % 8, number // 8 % 8) for number in range(640)]
-    for mechanism in ("privtree", "daf_homogeneity"):
-        plan = {"unit": PrivacyUnit("trip"), "budget": Budget(epsilon=2), "mechanism": mechanism}
-        release = release_stops(np.array(points), (8, 8), **plan)
-        print_outcome(Outcome(PUBLISHED, release, STOPS))
-        said = f"The noise of the count of a box is at most {release.reach}, 9 times in 10."
-        assert said in " ".join(capsys.readouterr().out.split())
-
-
 def test_a_run_with_area_totals_counts_the_flows_between_zones(capsys: pytest.CaptureFixture[str]) -> None:
     """The totals of areas stand after the levels, and are no flows."""
     zones = pd.DataFrame({"region": ["A", "A", "B"], "zone": ["a1", "a2", "b1"]})
@@ -130,17 +88,6 @@ def test_a_run_with_area_totals_counts_the_flows_between_zones(capsys: pytest.Ca
         assert ("counted trips" in said, "At most 1,000 trips per user are counted" in said) == (
             2 * (unit.kind != "trip",)
         )
-
-
-def test_findings_and_frames(capsys: pytest.CaptureFixture[str]) -> None:
-    print_findings([Finding("zones [/x].csv"), Finding("[red]", "a \x1b]0;b", ":key:")])
-    print_outcome(Outcome({"release": "trips/2001-01/r1", "failures": ["[/x]: a \x9b2J"]}))
-    print_frame("[/x]", pd.DataFrame({"[/a]_b": ["[red]", ":key:"], "\x9b": [1, 2]}))
-    said = capsys.readouterr().out
-    assert said.startswith("ok     zones [/x].csv\nWRONG  [red]: a \\x1b]0;b [next: :key:]\n")
-    assert "trips/2001-01/r1 is not published.\n[/x]: a \\x9b2J\n[/x] " in said
-    assert "[/a] b" in said
-    assert r"\x9b" in said
 
 
 def test_a_bar_shows_what_is_at_work(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -140,11 +140,7 @@ def test_reports_are_only_read(releases: Path, method: str) -> None:
 
 @pytest.mark.parametrize(
     ("status", "changed"),
-    [
-        (401, {"cookie": ""}),
-        (403, {"origin": "http://localhost:8000"}),
-        (400, {"host": "evil.example:3000"}),
-    ],
+    [(401, {"cookie": ""}), (403, {"origin": "http://localhost:8000"}), (400, {"host": "evil.example:3000"})],
 )
 def test_the_guard_of_the_ui_stands_before_reports(releases: Path, status: int, changed: dict[str, str]) -> None:
     found, _, body = asked(releases, f"{REPORTS}/{KEY}/report.html", headers=KNOWN | changed)

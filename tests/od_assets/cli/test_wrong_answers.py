@@ -183,10 +183,6 @@ def test_a_wrong_answer_ends_in_one_line_and_leaves_nothing(files: Project, case
     assert not files.var.exists()
 
 
-def test_every_wrong_answer_stands_once() -> None:
-    assert len({(case.name, case.further, *sorted(case.answers.items(), key=str)) for case in WRONG}) == len(WRONG)
-
-
 def test_a_folder_of_declarations_that_may_not_be_written_is_said(
     files: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
