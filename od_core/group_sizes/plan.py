@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import pandas as pd
@@ -127,6 +127,8 @@ class GroupSizePlan(Plan):
         OdError: the top code of the frame is not the upper bound of the estimate.
     """
 
+    table: ClassVar[Table] = "group sizes"
+
     frame: Frame
     unit: PrivacyUnit
     budget: Budget
@@ -137,11 +139,6 @@ class GroupSizePlan(Plan):
     def __post_init__(self) -> None:
         if self.top_code_estimate is not None and self.top_code_estimate.most != self.frame.top_code:
             raise plan_defect("the top code of the table is not the upper bound of its estimate")
-
-    @property
-    def table(self) -> Table:
-        """See :attr:`od_core.privacy.plan.Plan.table`."""
-        return "group sizes"
 
     @property
     def features(self) -> frozenset[str]:
@@ -212,10 +209,9 @@ class GroupSizePlan(Plan):
         ]
 
     def _own_facts(self) -> dict[str, Any]:
+        queries = dict.fromkeys(self.queries.values())
         return {
-            "query": ", ".join(
-                self.queries.values() if len(set(self.queries.values())) > 1 else [self.mechanism.query]
-            ),
+            "query": ", ".join(self.queries.values() if len(queries) > 1 else queries),
             "epsilon": str(self.budget.epsilon),
             "delta": "0",
             "top_code": self.frame.top_code if self.top_code_estimate is None else self.top_code_estimate.facts,
@@ -278,11 +274,9 @@ def plan_group_sizes(
     if cells > MOST_CELLS:
         message = f"areas of all levels times sizes are {cells:,} cells, and {MOST_CELLS:,} is the most"
         raise OdError("OD-GROUPS-CELLS", message, next_step="use a smaller top code or fewer areas")
-    used = (
-        default_mechanism(frame, unit, cast("Fraction", budget.epsilon))
-        if mechanism is None
-        else MECHANISMS.make(mechanism)
-    )
+    if mechanism is None:
+        mechanism = default_mechanism(frame, unit, cast("Fraction", budget.epsilon))
+    used = MECHANISMS.make(mechanism)
     refuse_too_many(frame, frame.levels[-len(used.level_queries(geography.depth)) :])
     return GroupSizePlan(frame, unit, budget, used, estimate, acceptance)
 

@@ -353,11 +353,8 @@ class Chain(ABC):
 
         The first transaction of this object verifies the whole chain, and each other one the entries since then, or the
         whole chain again if ``whole``. So nothing is charged or drawn with a ledger of which another process has
-        changed an entry before.
-
-        Raises:
-            OdError: the ledger cannot be used now, is damaged, or lacks the entry that the head names. Or a release was
-                charged, and the head is missing or damaged.
+        changed an entry before. Raises OdError if the ledger cannot be used now, is damaged, or lacks the entry that
+        the head names; or a release was charged, and the head is missing or damaged.
         """
         with self._entries(self._connected(), self._begin, "COMMIT") as entries:
             head, self._verified = self._check_head(entries), entries.verify(NONE if whole else self._verified)
@@ -384,10 +381,8 @@ class Chain(ABC):
         """Open the entries for reading only. No entry is added, and no ledger is created.
 
         The chain is verified from the entry that the head names, which was added after the entries before it had been
-        verified. No lock is taken.
-
-        Raises:
-            OdError: there is no ledger, it lacks the entry that the head names, or an entry after that one was edited.
+        verified. No lock is taken. Raises OdError if there is no ledger, it lacks the entry that the head names, or an
+        entry after that one was edited.
         """
         with self._entries(self._readable(), self._begin_to_read, "ROLLBACK") as entries:
             entries.verify(self._check_head(entries))

@@ -308,9 +308,8 @@ class Ledger:
     def exclusive(self) -> AbstractContextManager[None]:
         """Return a context that only one release can be in.
 
-        Raises:
-            OdError: another release is in it for too long; or this is within :meth:`trial` or :meth:`one_look`, which
-                would keep no charge of the release.
+        Raises OdError if another release is in it for too long; or this is within :meth:`trial` or :meth:`one_look`,
+        which would keep no charge of the release.
         """
         if self._opened.look is not None:
             raise _wrong_state("a trial or a look at the ledger keeps no charge", "release outside of its context")
@@ -319,9 +318,8 @@ class Ledger:
     def declare(self, domain: PrivacyDomain) -> None:
         """Enter the privacy domain of a data set, or a new cap with its reason. Do nothing if both are entered already.
 
-        Raises:
-            OdError: the domain was declared with another unit, neighbour relation, user column, elementary period or
-                time zone. Or the cap has changed and its reason was given before.
+        Raises OdError if the domain was declared with another unit, neighbour relation, user column, elementary period
+        or time zone; or the cap has changed and its reason was given before.
         """
         with self._read() as entries:  # a transaction would verify the whole chain, as `reserve` does
             newest, cap = (entries.newest(kind, domain=domain.name) for kind in (DOMAIN, CAP))
@@ -426,9 +424,8 @@ class Ledger:
     def hold_to_plan(self, key: ReleaseKey, domain: str, plan: Plan) -> None:
         """Check a plan against the reservations in the ledger, without adding an entry.
 
-        Raises:
-            OdError: the release was reserved with another plan, or the series is charged to another data set. Or it is
-                not reserved, and its areas differ from those of another period of the same revision.
+        Raises OdError if the release was reserved with another plan, or the series is charged to another data set; or
+        it is not reserved, and its areas differ from those of another period of the same revision.
         """
         with self._read() as entries:
             if not is_reserved(entries, key, domain, plan):
@@ -453,10 +450,8 @@ class Ledger:
 
         Call this method before the first random bit is taken, with the name of the noise backend and, of a release in
         parts, the mark of its store. If the level is already in state DRAWING, the earlier draw is lost, and the level
-        is reserved once more.
-
-        Raises:
-            OdError: the level is not reserved or is already measured; or a draw was lost, and the cap allows no other.
+        is reserved once more. Raises OdError if the level is not reserved or is already measured; or a draw was lost,
+        and the cap allows no other.
         """
         with self._transaction() as entries:
             row = _newest_of(entries, key, level)

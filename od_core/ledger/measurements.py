@@ -160,12 +160,9 @@ def charged_to(
 ) -> Iterator[Charged | None]:
     """Yield the ledger and the ``release_id`` that a caller gave, or None without them.
 
-    No other release is counted or drawn with the same ledger in this context.
-
-    Raises:
-        OdError: only one of ``ledger`` and ``release_id`` is given, or the plan is not supported with or without a
-            ledger. Or a ledger is given, and the ``release_id`` is not valid, the noise source is not a backend of this
-            library, or another run does not end in time.
+    No other release is counted or drawn with the same ledger in this context. Raises OdError if only one of ``ledger``
+    and ``release_id`` is given, or the plan is not supported with or without a ledger; or a ledger is given, and the
+    ``release_id`` is not valid, the noise source is not a backend of this library, or another run does not end in time.
     """
     if (ledger is None) != (release_id is None):
         raise OdError(
@@ -225,8 +222,7 @@ def release_table(
 ) -> R:
     """Draw a release whose noise is discrete Laplace and whose input is counted, as :func:`draw_release` does.
 
-    Raises:
-        OdError: the noise source draws no Laplace noise this wide, or a function of this module raised it.
+    Raises OdError if the noise source draws no Laplace noise this wide, or a function of this module raised it.
     """
     source = noise_named(noise)
     laplace_source(source)

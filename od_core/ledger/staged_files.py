@@ -135,10 +135,8 @@ class StagedFiles:
         """Check that records were read with the settings that are declared now, because the certificate states these.
 
         Settings that are not stored are not compared, because an earlier version of this software stored fewer of them.
-        ``drawn`` states whether a draw of the release has begun.
-
-        Raises:
-            OdError: a stored setting differs from the declared one. Or no settings are stored, and no draw has begun.
+        ``drawn`` states whether a draw of the release has begun. Raises OdError if a stored setting differs from the
+        declared one; or no settings are stored, and no draw has begun.
         """
         path, differences = self.folder / _READ_WITH, ""
         if path.exists():

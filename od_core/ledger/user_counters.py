@@ -127,11 +127,9 @@ class UserCounters:
         """Check that the counted input and its counters are those of :meth:`hold_to_input`, and within the bounds.
 
         A process may have ended between writing the counters and writing the counts. Counts of another attempt would
-        then have trips that no counter records.
-
-        Raises:
-            OdError: they were not written together, a user has more counted trips than the unit allows, the counters do
-                not sum to the trips that the release counts, or as in :meth:`allowances`.
+        then have trips that no counter records. Raises OdError if they were not written together, a user has more
+        counted trips than the unit allows, the counters do not sum to the trips that the release counts, or as in
+        :meth:`allowances`.
         """
         now = identity_of(self.confidential, counted, self.fingerprint(self.key))
         if stored_identity(self.confidential, self.key) != now:

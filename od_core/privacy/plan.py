@@ -103,9 +103,8 @@ class GaussianStep(Step):
         if self.variance <= 0:
             raise plan_defect("a step needs a variance")
         if self.variance > MAX_VARIANCE:
-            raise OdError(
-                "OD-BUDGET-RHO", "the budget is too small for noise of 64 bits", next_step="raise epsilon or rho"
-            )
+            message = "the budget is too small for noise of 64 bits"
+            raise OdError("OD-BUDGET-RHO", message, next_step="raise epsilon or rho")
 
     @property
     def rho(self) -> Fraction:
@@ -492,9 +491,8 @@ def check_charges(plan: Plan) -> None:
 
 def plan_defect(message: str) -> OdError:
     """Return the OdError for a plan whose steps do not follow from its unit, budget and mechanism."""
-    return OdError(
-        "OD-PLAN-INVALID", message, next_step="make plans with the plan functions of od_core; if you did, report this"
-    )
+    step = "make plans with the plan functions of od_core; if you did, report this"
+    return OdError("OD-PLAN-INVALID", message, next_step=step)
 
 
 _MOST_TRIPS = 10**6
@@ -577,6 +575,5 @@ def share_of_table(uncounted: Uncounted | None) -> Fraction:
 
 
 def _fault(message: str) -> OdError:
-    return OdError(
-        "OD-UNCOUNTED", f"uncounted trips cannot be measured: {message}", next_step="correct or leave out `uncounted`"
-    )
+    message = f"uncounted trips cannot be measured: {message}"
+    return OdError("OD-UNCOUNTED", message, next_step="correct or leave out `uncounted`")

@@ -131,11 +131,8 @@ def rho_for_epsilon_exact(
 def _delta_of(variances: tuple[Fraction, ...]) -> Callable[[float], float]:
     """Return a function that computes :func:`delta_exact` for these variances, given epsilon."""
     if not variances or not _NARROWEST <= min(variances) <= max(variances) <= _WIDEST:
-        raise OdError(
-            "OD-BUDGET-RHO",
-            "every variance must lie between 1e-30 and 1e60",
-            next_step="correct the budget or the shares",
-        )
+        message = "every variance must lie between 1e-30 and 1e60"
+        raise OdError("OD-BUDGET-RHO", message, next_step="correct the budget or the shares")
     counts = Counter(float(variance) for variance in variances)
     step = _step(counts)
     first, masses, lost = reduce(
@@ -249,8 +246,5 @@ def _floor_log2(value: Fraction) -> int:
 
 def _check_delta(delta: Fraction) -> None:
     if not is_defined(delta):
-        raise OdError(
-            "OD-BUDGET-DELTA",
-            "the exact privacy loss is available only for a delta of at least 1e-12 and below 1",
-            next_step="set the conversion to tight",
-        )
+        message = "the exact privacy loss is available only for a delta of at least 1e-12 and below 1"
+        raise OdError("OD-BUDGET-DELTA", message, next_step="set the conversion to tight")

@@ -57,11 +57,9 @@ def publish_derived(kind: DerivedKind[Any], releases: Path, keys: Sequence[Relea
 
     Flows from the same releases, with the same certificates, keep their revision. Others, such as those after a new
     revision of a month, are the next revision. The keys are of one series, in the order of
-    :meth:`DerivedKind.in_sequence`. In all functions, ``releases`` is the folder of all public bundles.
-
-    Raises:
-        OdError: a release is of another series, not published, damaged or not of flows; the flows cannot be derived
-            from these releases; the name of their series is taken by another one; or the bundle cannot be written.
+    :meth:`DerivedKind.in_sequence`. In all functions, ``releases`` is the folder of all public bundles. Raises OdError
+    if a release is of another series, not published, damaged or not of flows; the flows cannot be derived from these
+    releases; the name of their series is taken by another one; or the bundle cannot be written.
     """
     if len({key.release for key in keys}) > 1:
         raise OdError(
@@ -193,10 +191,8 @@ def newest_releases(releases: Path, series: str, period: Period) -> list[Release
 def publish_sum(releases: Path, keys: Sequence[ReleaseKey], period: str | None = None) -> PublishedFlows:
     """Publish the sum of releases of flows as a bundle, or return it if it is published already.
 
-    The periods of the releases must follow each other. By default, that of the sum is their whole span.
-
-    Raises:
-        OdError: the periods overlap or leave a gap, or as in :func:`publish_derived`.
+    The periods of the releases must follow each other. By default, that of the sum is their whole span. Raises OdError
+    if the periods overlap or leave a gap, or as in :func:`publish_derived`.
     """
     if len(keys) < LEAST:
         raise too_few()
@@ -212,10 +208,8 @@ def publish_sum(releases: Path, keys: Sequence[ReleaseKey], period: str | None =
 def releases_before(releases: Path, key: ReleaseKey, most: int = MOST - 1) -> list[ReleaseKey]:
     """Return the published releases of a series before one of them, in their newest revisions, by their periods.
 
-    Only the latest ``most`` are returned, and none up to the last one with other areas.
-
-    Raises:
-        OdError: no release of the series is published, two of them overlap, or a certificate cannot be read.
+    Only the latest ``most`` are returned, and none up to the last one with other areas. Raises OdError if no release of
+    the series is published, two of them overlap, or a certificate cannot be read.
     """
     ended = before(key, newest_revisions(releases, key.release))
     latest = ASSISTED.in_sequence(ended, None)[-most:] if ended and most else []
@@ -234,9 +228,6 @@ def publish_assisted(releases: Path, key: ReleaseKey, most: int = MOST - 1) -> P
 
     They learn from at most ``most`` published releases of the same series before it, with the same areas. If another
     one is published later, or a new revision of one of them, the estimates from these are the next revision; nothing
-    that is published changes.
-
-    Raises:
-        OdError: as in :func:`releases_before` and :func:`publish_derived`.
+    that is published changes. Raises OdError as in :func:`releases_before` and :func:`publish_derived`.
     """
     return publish_derived(ASSISTED, releases, [*releases_before(releases, key, most), key], key.period)

@@ -68,9 +68,8 @@ class Facts:
     def of(cls, folder: Path) -> Facts:
         """Return the facts on the release in a bundle's folder.
 
-        Raises:
-            OdError: the certificate or the data package is missing, cannot be read, does not match its checksum, or
-                lacks a fact; or the certificate is of an unknown kind.
+        Raises OdError if the certificate or the data package is missing, cannot be read, does not match its checksum,
+        or lacks a fact; or the certificate is of an unknown kind.
         """
         certificate = certificate_of(folder)
         key = ReleaseKey.parse(certificate["release"])
@@ -328,11 +327,9 @@ def _percent(value: Fraction, *, up: bool = True) -> str:
 def write_disclosure(bundle: str | Path, folder: Path, *, within: bool = False) -> Disclosure:
     """Write the disclosure documents of a published release to a folder; or ``within`` it, in one named as the release.
 
-    Files that are there already with the same content are left alone. Documents that the organisation has completed
-    are replaced, so complete copies of them.
-
-    Raises:
-        OdError: as in :func:`disclosure_documents`; the folder is a file, or lies in a bundle that does not list it.
+    Files that are there already with the same content are left alone. Documents that the organisation has completed are
+    replaced, so complete copies of them. Raises OdError as in :func:`disclosure_documents`; the folder is a file, or
+    lies in a bundle that does not list it.
     """
     key, documents = disclosure_documents(bundle)
     target = folder / key.folder if within else folder

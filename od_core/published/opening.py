@@ -123,9 +123,7 @@ def missing_bundles(releases: Path, database: Path | None = None) -> list[Releas
     """Return the published releases whose bundles are missing, in the order of their keys.
 
     They are known by their zip files, which are beside their folders, and by the release database if it is at hand.
-
-    Raises:
-        OdError: the database cannot be read.
+    Raises OdError if the database cannot be read.
     """
     keys = {*zipped_bundles(releases), *([] if database is None else stored_releases(database))}
     return sorted(keys - published_bundles(releases).keys() - withdrawals(releases).keys())

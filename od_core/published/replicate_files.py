@@ -43,11 +43,9 @@ _STAGED = ".replicates-"
 def write_replicates(releases: Path, key: ReleaseKey, number: int, folder: Path) -> list[str]:
     """Write some replicates of a published release to a folder, and return the names of the files.
 
-    Files of earlier replicates are replaced, and no others. They stay until all new files are whole.
-
-    Raises:
-        OdError: the release is not published, damaged or not of flows; the number is not from 1 to ``MOST_COLUMNS``, or
-            the disk has no room for it; or as in :attr:`od_core.flows.release.Release.replicated`.
+    Files of earlier replicates are replaced, and no others. They stay until all new files are whole. Raises OdError if
+    the release is not published, damaged or not of flows; the number is not from 1 to ``MOST_COLUMNS``, or the disk has
+    no room for it; or as in :attr:`od_core.flows.release.Release.replicated`.
     """
     source = published_release(releases, key)
     tree, replicates = source.release.tree, source.release.replicated

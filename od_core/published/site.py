@@ -511,11 +511,9 @@ def write_site(releases: Path, folder: Path, site: SiteDescription, database: Pa
     stay, but no page leads to them. Those of a withdrawn release are removed, and its page says why. A feed and a site
     map, which must state whole addresses, need the site's address.
 
-    The releases in ``database``, and those of which only the zip file is there, are known to be published.
-
-    Raises:
-        OdError: nothing is published, or all bundles are missing or damaged; the folder is that of the bundles, or lies
-            in it; there is a file at or above its path; or the database cannot be read.
+    The releases in ``database``, and those of which only the zip file is there, are known to be published. Raises
+    OdError if nothing is published, or all bundles are missing or damaged; the folder is that of the bundles, or lies
+    in it; there is a file at or above its path; or the database cannot be read.
     """
     if folder.resolve().is_relative_to(releases.resolve()):
         raise OdError(

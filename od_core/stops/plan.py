@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import pandas as pd
 
@@ -41,17 +41,14 @@ class StopsPlan(Plan):
         OdError: the budget is not a pure epsilon, or the mechanism's noise would cost more than epsilon.
     """
 
+    table: ClassVar[Table] = "boxes"
+
     grid: Grid
     unit: PrivacyUnit
     budget: Budget
     mechanism: StopsMechanism
     map: MapGrid | None = None
     acceptance: Acceptance = DEFAULT_ACCEPTANCE
-
-    @property
-    def table(self) -> Table:
-        """See :attr:`od_core.privacy.plan.Plan.table`."""
-        return "boxes"
 
     @property
     def features(self) -> frozenset[str]:
