@@ -159,10 +159,8 @@ def no_column(
     if any(column in columns for column in expected):
         near = nearest_known(name, tuple(columns))
         return geography_fault("OD-GEOGRAPHY-COLUMN", f"{table} has no column {name!r} ({near})")
-    message, detail = (
-        f"{table} has no column {name!r} and none of the other expected columns",
-        f"its columns: {columns!r}",
-    )
+    message = f"{table} has no column {name!r} and none of the other expected columns"
+    detail = f"its columns: {columns!r}"
     first = enumerate(() if rows is None else rows.head(50).itertuples(index=False), start=2)
     line = next((line for line, row in first if not {*expected}.isdisjoint(map(str, row))), None)
     if line is None:

@@ -483,11 +483,8 @@ def repeated_names(levels: Sequence[str], times: int) -> tuple[str, ...]:
 
 def repeated_levels(geography: Geography) -> list[str]:
     """Return the names of the levels whose codes are exactly those of the level above."""
-    return [
-        name
-        for name, (above, codes) in zip(geography.levels[1:], pairwise(geography.codes[1:]), strict=True)
-        if codes == above
-    ]
+    pairs = zip(geography.levels[1:], pairwise(geography.codes[1:]), strict=True)
+    return [name for name, (above, codes) in pairs if codes == above]
 
 
 def _repeated(geography: Geography, times: int) -> Geography:

@@ -628,19 +628,15 @@ class Geography(Shown):
         """Return the zone list from which :meth:`from_frame` makes this geography, with names and boundaries, too."""
         zones = self._paths()
         if self.names is not None:
-            named_levels = zip(self.levels, self.names[1:], range(1, self.depth + 1), strict=True)
-            names_of_levels = {
-                name_column(column): np.array(names, object)[self.ancestors(level)]
-                for column, names, level in named_levels
-            }
-            zones = zones.assign(**names_of_levels)
-        for level, shapes in self.given_boundaries.items():
-            at, texts = self.level_number(level), np.full(len(zones), "", dtype=object)
-            texts[self.first_zone[at][:-1]] = [(boundary or b"").hex() for boundary in shapes]
-            zones = zones.assign(**{boundary_column(self.levels, level): texts})
-        if self.coordinates is None:
-            return zones
-        return zones.assign(**dict(zip(COORDINATES, self.coordinates.T, strict=True)))
+            for level, (name, names) in enumerate(zip(self.levels, self.names[1:], strict=True), start=1):
+                zones[name_column(name)] = np.array(names, object)[self.ancestors(level)]
+        for name, shapes in self.given_boundaries.items():
+            texts = np.full(len(zones), "", dtype=object)
+            texts[self.first_zone[self.level_number(name)][:-1]] = [(boundary or b"").hex() for boundary in shapes]
+            zones[boundary_column(self.levels, name)] = texts
+        if self.coordinates is not None:
+            zones[list(COORDINATES)] = self.coordinates
+        return zones
 
     @property
     def given_boundaries(self) -> dict[str, Boundaries]:

@@ -113,15 +113,8 @@ def _meet_totals(frame: Frame, noisy: Sequence[Counts], prices: Prices, k: int) 
     totals, leaves = frame.totals(k + 1), k + 1 == len(noisy)
 
     def work(areas: slice) -> Any:
-        return thresholds(
-            noisy[k][areas],
-            above,
-            parents[areas],
-            prices.children[k] if leaves else prices.children[k][areas],
-            leaves,
-            totals[areas],
-            prices.totals[k][areas],
-        )
+        own = prices.children[k] if leaves else prices.children[k][areas]
+        return thresholds(noisy[k][areas], above, parents[areas], own, leaves, totals[areas], prices.totals[k][areas])
 
     return max(in_order(work, pieces(len(parents), frame.top_code + 1)), default=0.0)
 
@@ -137,14 +130,8 @@ def _meet_children(frame: Frame, noisy: Sequence[Counts], prices: Prices, k: int
         for area in range(areas.start, areas.stop):
             target = noisy[k - 1][area] + prices.totals[k - 1][area] + above[parents[area]]
             below = slice(first_child[area], first_child[area + 1])
-            _balance(
-                target,
-                noisy[k][below],
-                prices.totals[k][below],
-                prices.children[k] if leaves else prices.children[k][below],
-                leaves,
-                prices.children[k - 1][area],
-            )
+            own = prices.children[k] if leaves else prices.children[k][below]
+            _balance(target, noisy[k][below], prices.totals[k][below], own, leaves, prices.children[k - 1][area])
 
     children = -(-len(noisy[k]) // len(noisy[k - 1]))
     for _ in in_order(work, pieces(len(noisy[k - 1]), children * (frame.top_code + 1))):

@@ -24,8 +24,8 @@ from od_core.meaning.features import given, refuse_unsupported
 from od_core.privacy.accounting import exact_fraction, float_above
 from od_core.privacy.budget import Budget
 from od_core.privacy.neighbours import DEFAULT_ACCEPTANCE, Acceptance
-from od_core.privacy.plan import LaplaceStep, Plan, Step, Table, plan_defect, stated_options
-from od_core.privacy.stability import laplace_reach, least_reach
+from od_core.privacy.plan import LaplaceStep, Plan, Step, Table, laplace_verdict, plan_defect, stated_options
+from od_core.privacy.stability import least_reach
 from od_core.privacy.unit import PrivacyUnit
 
 MAX_TOP_CODE = 1 << 31
@@ -198,15 +198,9 @@ class GroupSizePlan(Plan):
 
     def verdicts(self) -> list[str]:
         """Return a sentence for each step on the noise of one measured number."""
-        measured = {
-            level: f"{self.frame.geography.level_names[level]}, {MEASURED[query]}"
-            for level, query in self.queries.items()
-        }
-        return [
-            f"{measured.get(step.level, 'largest group')}: the noise of one measured number is at most"
-            f" {laplace_reach(step.scale):,}, 9 times in 10."
-            for step in self.steps
-        ]
+        names = self.frame.geography.level_names
+        measured = {level: f"{names[level]}, {MEASURED[query]}" for level, query in self.queries.items()}
+        return [laplace_verdict(measured.get(step.level, "largest group"), step.scale) for step in self.steps]
 
     def _own_facts(self) -> dict[str, Any]:
         queries = dict.fromkeys(self.queries.values())

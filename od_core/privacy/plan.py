@@ -391,6 +391,11 @@ class Plan(Shown, ABC):
         return facts_digest({name: fact for name, fact in self.facts().items() if name != EARLIER})
 
 
+def laplace_verdict(measured: str, scale: Fraction) -> str:
+    """Return the sentence of :meth:`Plan.verdicts` on what is measured with Laplace noise of a scale."""
+    return f"{measured}: the noise of one measured number is at most {laplace_reach(scale):,}, 9 times in 10."
+
+
 def stated_options(facts: Mapping[str, Any], mechanisms: Registry[Any]) -> dict[str, Any]:
     """Return the arguments of the functions that plan releases which :meth:`Plan.facts` of every class state."""
     return {

@@ -318,14 +318,9 @@ class Nodes:
     @classmethod
     def root(cls, rows: Rows, grid: Grid) -> Nodes:
         """Create the root node, which covers the whole grid and contains ``rows``, all cells with trips."""
-        upper = np.array([grid.sizes], dtype=np.int64) - 1
-        return cls(
-            np.zeros((1, grid.dimensions), dtype=np.int32),
-            upper.astype(np.int32),
-            np.array([0]),
-            np.array([len(rows)]),
-            np.array([rows[:, -1].sum(dtype=np.int64)]),
-        )
+        upper = (np.array([grid.sizes], dtype=np.int64) - 1).astype(np.int32)
+        trips = rows[:, -1].sum(dtype=np.int64)
+        return cls(np.zeros_like(upper), upper, np.array([0]), np.array([len(rows)]), np.array([trips]))
 
     def chosen(self, which: NDArray[np.bool_]) -> Nodes:
         """Return the nodes that a mask of shape (nodes,) selects."""

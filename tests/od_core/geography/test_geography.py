@@ -82,12 +82,6 @@ def test_areas_stand_in_tree_order_and_children_and_zones_are_ranges(zones):
         areas = [child for area in areas for child in below(area, zones)] if level < geography.depth else areas
 
 
-def test_zone_numbers_are_exact_matches_alone():
-    geography = Geography.from_frame(ZONES, LEVELS)
-    asked = pd.Series(["011", "032", "11", " 011", "011 ", None, float("nan"), 11, "north", ""], dtype=object)
-    assert geography.zone_numbers(asked).tolist() == [0, 3] + [-1] * 8
-
-
 @given(zones=zone_lists(), data=st.data())
 def test_zone_numbers_of_text_are_those_of_objects(zones, data):
     """Text columns are looked up by Arrow, all others by pandas; both against a search of the list."""
@@ -194,26 +188,6 @@ def test_names_that_differ_only_in_how_accents_are_encoded_are_refused():
     for make in (lambda: Geography.from_frame(zones, ["zone"]), lambda: Geography.from_parents(areas)):
         with pytest.raises(OdError, match=r"OD-GEOGRAPHY-CASE.*how accents are encoded"):
             make()
-
-
-@pytest.mark.parametrize(
-    ("value", "code", "named"),
-    [
-        (None, "OD-GEOGRAPHY-MISSING-CODE", "'town'"),
-        ("", "OD-GEOGRAPHY-BLANK-CODE", "'town'"),
-        ("03 ", "OD-GEOGRAPHY-PADDED-CODE", "'03 '"),
-        ("=3", "OD-GEOGRAPHY-FORMULA", "'=3'"),
-        ("\u00b503", "OD-GEOGRAPHY-CASE", "'\u03bc03' and '\u00b503'"),
-    ],
-)
-def test_faults_of_a_text_column_are_named_in_any_row(value, code, named):
-    for row in (2, 3):
-        zones = ZONES.astype("str").replace("01", "\u03bc03")
-        zones.loc[row, "town"] = value
-        with pytest.raises(OdError) as error:
-            Geography.from_frame(zones, LEVELS)
-        assert error.value.code == code
-        assert named in named_by(error.value)
 
 
 @pytest.mark.parametrize(
@@ -350,11 +324,6 @@ def test_coordinates_that_are_none_are_refused(latitude, longitude):
     listed = DEGREES.assign(lat=["1", latitude, "2", "3"], lon=["1", longitude, "2", "3"])
     with pytest.raises(OdError, match="OD-GEOGRAPHY-COORDINATES"):
         Geography.from_frame(listed, LEVELS, coordinates=("lat", "lon"))
-
-
-def test_columns_of_coordinates_must_be_there():
-    with pytest.raises(OdError, match=r"OD-GEOGRAPHY-COLUMN.*'latitude'"):
-        Geography.from_frame(ZONES, LEVELS, coordinates=COORDINATES)
 
 
 @given(zones=zone_lists(), data=st.data())

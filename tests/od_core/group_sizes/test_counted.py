@@ -57,15 +57,6 @@ def test_a_release_is_that_of_one_row_a_group(mechanism, cells):
     pd.testing.assert_frame_equal(*(evaluate_group_sizes(one, table) for table in (counted, expanded(counted))))
 
 
-def test_a_size_that_no_group_has_does_not_count_for_the_largest():
-    """A row with 0 groups of 10^6 members would show in the top code."""
-    release = released(
-        pd.DataFrame({"area": ["01", "01"], "size": [10**6, 2], "groups": [0, 3]}).astype({"area": "str"}),
-        top_code=TopCodeEstimate(Fraction(1, 5), most=10**5),
-    )
-    assert release.frame.top_code < 1000
-
-
 def test_the_ledger_takes_both_forms_for_the_same_input(tmp_path):
     ledger = Ledger(tmp_path / "ledger.sqlite")
     ledger.declare(PrivacyDomain("departures", UNBOUNDED, Cap(rho=Fraction(1)), "a test"))
@@ -75,12 +66,6 @@ def test_the_ledger_takes_both_forms_for_the_same_input(tmp_path):
     pd.testing.assert_frame_equal(first.measurements, again.measurements)
     with pytest.raises(OdError, match="OD-REPLAY-INPUT-CHANGED"):
         released(COUNTED.assign(size=[2, 12, 0, 2, 3]), **arguments)
-
-
-def test_a_file_of_counts_is_read_as_the_table(tmp_path):
-    COUNTED.rename(columns={"groups": "households"}).to_csv(tmp_path / "counts.csv", index=False)
-    named = released(tmp_path / "counts.csv", columns={"groups": "households"})
-    pd.testing.assert_frame_equal(named.measurements, released(COUNTED).measurements)
 
 
 def changed(**columns):

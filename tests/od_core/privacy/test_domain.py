@@ -81,6 +81,7 @@ def test_a_user_is_protected_for_ever(period):
         ({"cap_reason": " "}, "OD-DOMAIN-REASON"),
         ({"elementary_period": "mont"}, "month"),
         ({"time_zone": "Europe/Roma"}, "OD-TIME-ZONE"),
+        ({"year": "2001-09--2002-08"}, "OD-DOMAIN-YEAR: unit 'trip' has no year"),
     ],
 )
 def test_a_domain_cannot_be_built_wrong(change, code):
@@ -142,19 +143,6 @@ def test_a_year_of_no_whole_elementary_periods_is_refused(elementary, year):
     with pytest.raises(OdError, match=r"OD-DOMAIN-YEAR: the year .* does not consist of several whole") as refused:
         domain_of_years(elementary, year)
     assert "2001-W01--2001-W52" in refused.value.next_step
-
-
-@pytest.mark.parametrize("year", ["calendar", "2001-09--", "2001-09--2001-08", "september", "2001-09/2002-08"])
-def test_a_year_is_no_other_text(year):
-    with pytest.raises(OdError, match="OD-PERIOD-TEXT"):
-        domain_of_years(year=year)
-
-
-@pytest.mark.parametrize("unit", [PrivacyUnit("trip"), PrivacyUnit("user_period", column="id", max_trips=2)])
-def test_other_units_have_no_year(unit):
-    with pytest.raises(OdError, match=f"OD-DOMAIN-YEAR: unit '{unit.kind}' has no year"):
-        domain_of_years(year="2001-09--2002-08", unit=unit)
-    assert "year" not in domain_of_years(unit=unit).facts()
 
 
 # elementary period, year, period: name, number of elementary periods, first and last of its year

@@ -17,7 +17,6 @@ from od_core import Budget, MapGrid, OdError, PrivacyUnit, plan_stops, release_s
 from od_core.stops.geometry import Boxes, BoxIndex, Grid, checked_ranges, filled_cells
 from od_core.stops.release import (
     StopsRelease,
-    entropy_of,
     evaluate_stops,
     evaluate_stops_entropy,
     true_answers,
@@ -114,12 +113,6 @@ def test_the_largest_grid_is_answered_without_overflow():
     expected = (1_000 + 3_000) * 2**20 / 2**30 / 4
     space = Partition((2**31, 2**31), lower, upper.astype(np.int32), np.array([1_000, 3_000]))
     assert space.answers(ranges) == pytest.approx([expected])
-
-
-def test_more_dimensions_than_bits_of_a_key():
-    sizes = (2,) * 70
-    partition = cut(sizes, 5, 1)
-    assert partition.answers([[(0, 1)] * 70]) == [partition.noisy.sum()]
 
 
 @pytest.mark.parametrize(
@@ -241,12 +234,6 @@ def test_entropy_is_that_of_every_cell_and_box(sizes, cuts, seed, count):
     assert found["lost"] >= -1e-9  # boxes tell no more than cells
     if len(released) < 3_000:
         assert found["released"] == partition.release.entropy == pytest.approx(bits(released), abs=1e-9)
-
-
-def test_a_partition_of_equal_boxes_has_the_most_bits():
-    """Figure of the paper's equation 17: log2 of the number of boxes; and 0 for one box, without a sign."""
-    assert entropy_of(np.full(16, 3)) == 4
-    assert str(entropy_of(np.array([7, 0]))) == str(entropy_of(np.zeros(3, dtype=np.int64))) == "0.0"
 
 
 def test_nothing_to_judge_is_refused():

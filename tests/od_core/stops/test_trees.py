@@ -11,7 +11,7 @@ from hypothesis import given
 
 from od_core import Budget, OdError, PrivacyUnit, plan_stops
 from od_core.stops import mechanisms as trees_module
-from od_core.stops.geometry import Boxes, Grid, Nodes, filled_cells
+from od_core.stops.geometry import Grid, Nodes, filled_cells
 from od_core.stops.mechanisms import EUG, MECHANISMS, DAFEntropy, DAFHomogeneity, Path, PrivTree, StopsMechanism
 from tests.od_core.oracles import stops as oracle
 from tests.od_core.stops.doubles import Recorded
@@ -22,7 +22,6 @@ HALF = Fraction(1, 2)
 
 @given(worlds(trips=2000), mechanisms())
 def test_boxes_partition_the_grid_and_every_path_spends_epsilon(world, mechanism):
-    """A thousand larger ones: tests/statistical/test_stops_trees.py."""
     source = Recorded(world.seed)
     drawn = mechanism.draw(world.points.copy(), world.grid, world.path(source))
     check_partition(drawn.boxes, world.grid)
@@ -231,11 +230,6 @@ def test_counts_of_a_caller_stay_as_they_are():
     noisy += 1
     assert counts.tolist() == [0, 1, 2, 3, 4]
     assert not source.kept.any()
-
-
-def test_boxes_cannot_be_inverted():
-    with pytest.raises(OdError, match="OD-STOPS-BOXES"):
-        Boxes(np.ones((1, 2), dtype=np.int32), np.zeros((1, 2), dtype=np.int32), np.zeros(1, dtype=np.int64))
 
 
 def test_mechanisms_by_name():
