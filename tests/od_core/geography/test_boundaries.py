@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 import subprocess
 import sys
-from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -100,25 +98,9 @@ def geoparquet(folder: Path, shapes_of: dict[str, shapely.Geometry] | None = Non
 
 
 def geopackage(folder: Path, shapes: dict[str, shapely.Geometry], system: str = "EPSG:4326") -> Path:
-    """Shapes as a layer of polygons with measures, if they have any, which GDAL's reader here cannot write."""
-    path = folder / "shapes.gpkg"
-    written = [
-        shapely.force_3d(shape) if shapely.has_z(shape) else shapely.force_2d(shape) for shape in shapes.values()
-    ]
-    kind = "Polygon Z" if shapely.has_z(written[0]) else "Polygon"
-    codes = [np.array([*shapes], dtype=object)]
-    pyogrio.raw.write(
-        path, shapely.to_wkb(written), codes, ["code"], geometry_type=kind, crs=system, SPATIAL_INDEX="NO"
-    )
-    if any(map(shapely.has_m, shapes.values())):
-        with closing(sqlite3.connect(path)) as database, database:
-            for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
-                database.execute(f'DROP TRIGGER "{name}"')
-            database.execute("UPDATE gpkg_geometry_columns SET m = 1")
-            for code, shape in shapes.items():
-                measured = shapely.to_wkb(shape, output_dimension=4, flavor="iso", byte_order=1)
-                blob = b"GP\0\1" + (4326).to_bytes(4, "little") + measured
-                database.execute("UPDATE shapes SET geom = ? WHERE code = ?", [blob, code])
+    """Shapes as a layer of polygons with heights."""
+    path, codes = folder / "shapes.gpkg", [np.array([*shapes], dtype=object)]
+    pyogrio.raw.write(path, shapely.to_wkb([*shapes.values()]), codes, ["code"], geometry_type="Polygon Z", crs=system)
     return path
 
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from fractions import Fraction
 
-import jsonschema
 import pandas as pd
 import pytest
 
@@ -50,20 +48,6 @@ def bundle(release, certificate, folder):
 
 
 ESTIMATE = TopCodeEstimate(Fraction(1, 2), most=500)
-
-
-def test_a_zone_for_unknown_places_and_a_version_are_read_back(tmp_path):
-    """The digest of the areas holds the unknown zone, so that a reader must know which one it is."""
-    geography = replace(GEOGRAPHY, unknown=GEOGRAPHY.zones[1], version="2018")
-    release, stated = published(tmp_path, geography=geography)
-    files = bundle(release, stated, tmp_path / "r1")
-    again = open_group_sizes(tmp_path / "r1").frame.geography
-    assert (again.digest, again.unknown, again.version) == (geography.digest, geography.unknown, "2018")
-    assert stated["geography_versions"] == {"areas": "2018"}
-    assert f"SHA-256 `{geography.digest}`, version 2018." in files["codebook.md"].decode()
-    assert "Areas of version 2018." in files["report.html"].decode()
-    schema = json.loads(files["certificate.schema.json"])
-    jsonschema.Draft202012Validator(schema).validate(json.loads(files["certificate.json"]))
 
 
 def test_a_summary_has_a_row_for_each_level():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import FrozenInstanceError, replace
 from fractions import Fraction
 from itertools import product
 
@@ -120,29 +119,13 @@ def test_the_draw_has_its_share_and_the_levels_share_the_rest(share, epsilon, un
     assert plan.charge.rho == sum(step.epsilon**2 / 2 for step in plan.steps)
 
 
-def test_a_plan_that_does_not_fit_its_estimate_cannot_be_made():
-    plan = planned()
-    for steps in (plan.steps[1:], (*plan.steps[1:], plan.steps[0])):
-        with pytest.raises(TypeError, match="steps"):
-            replace(plan, steps=steps)
-    for estimate in (None, TopCodeEstimate(Fraction(1, 3), HALF.most)):
-        other = replace(plan, top_code_estimate=estimate)
-        assert other.steps == planned(top_code=estimate or HALF.most).steps != plan.steps
-    with pytest.raises(OdError, match="OD-PLAN-INVALID"):
-        replace(plan, top_code_estimate=replace(HALF, most=49))
-    with pytest.raises(FrozenInstanceError):
-        HALF.most = 3
-
-
 @pytest.mark.parametrize(
     "make",
     [
         lambda: TopCodeEstimate(Fraction(0)),
         lambda: TopCodeEstimate(Fraction(1)),
-        lambda: TopCodeEstimate(Fraction(-1, 2)),
         lambda: TopCodeEstimate(most=0),
         lambda: TopCodeEstimate(most=2.5),
-        lambda: TopCodeEstimate(most=True),
         lambda: TopCodeEstimate(most=1 << 31),
     ],
 )

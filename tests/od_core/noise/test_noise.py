@@ -153,13 +153,6 @@ def test_opendp_still_has_the_trap_that_the_map_guards_against():
     assert silent.map(1.0) == math.inf
 
 
-def test_draws_of_one_level_and_position_differ_from_call_to_call():
-    """40 equal draws of sigma 1,000 by chance: below (1/2506)^40."""
-    source = OpenDPNoise()
-    drawn = [each.draw(Fraction(10**6), 1, 0, 40).tolist() for each in (source, source, OpenDPNoise())]
-    assert drawn[0] != drawn[1] != drawn[2] != drawn[0]
-
-
 def test_large_variances_do_not_saturate():
     """OpenDP saturates at the 64-bit limits in silence; 10 sigma of the largest variance are far from them."""
     drawn = OpenDPNoise().draw(Fraction(MAX_VARIANCE), 1, 0, 200)

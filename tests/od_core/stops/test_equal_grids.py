@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.integrate import quad
-from scipy.optimize import brentq, minimize_scalar
+from scipy.optimize import minimize_scalar
 
 from od_core import OdError
 from od_core.stops import mechanisms as equal_grid
@@ -126,17 +126,6 @@ def test_eug_solves_the_problem_that_the_paper_states(dimensions, total):
     for size in ("1/1000", "1/4", "1"):  # equation 8
         known = EUG(query_size=size).fan_out(total, rate, dimensions)
         assert known == pytest.approx(best(float(Fraction(size))), rel=1e-4)
-
-
-@pytest.mark.parametrize("dimensions", [1, 2, 4, 6])
-def test_ebp_equates_noise_and_lost_information(dimensions):
-    """Equation 18, solved by bisection."""
-    total, rate = 2e5, 0.4
-
-    def excess(log_m):
-        return math.log(math.sqrt(2) / rate) + dimensions / 2 * log_m - (math.log(total) - dimensions * log_m)
-
-    assert EBP().fan_out(total, rate, dimensions) == pytest.approx(math.exp(brentq(excess, -50, 50)))
 
 
 def test_mkm_is_the_full_grid_on_the_papers_data():

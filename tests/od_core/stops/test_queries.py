@@ -122,11 +122,8 @@ def test_the_largest_grid_is_answered_without_overflow():
         ([[(-1, 4), (0, 4)]], "extends beyond the space"),
         ([[(0, 4), (3, 2)]], "ends before it begins"),
         ([[(0, 4)]], "for each of the 2 dimensions"),
-        ([[(0, 4), (0, 4)], [(0, 4)]], "for each of the 2 dimensions"),
         ([[(0.0, 4.0), (0.5, 4)]], "whole numbers"),
         ([[(0, math.nan), (0, 4)]], "whole numbers"),
-        ([[(True, True), (False, True)]], "whole numbers"),
-        ([[(0, 2**70), (0, 4)]], "whole numbers"),
     ],
 )
 def test_bad_queries_are_refused_in_one_line(ranges, said):
@@ -155,10 +152,8 @@ def test_from_origin_to_destination_is_the_sum_over_everything_between(sizes, pl
     ("dimensions", "origin", "destination", "said"),
     [
         (6, 4, 4, "the space has 6 dimensions, which does not fit"),
-        (6, 7, 7, "the space has 6 dimensions, which does not fit"),
         (5, 2, 2, "the space has 5 dimensions, which does not fit"),
         (6, 2, 1, "each of the 2 dimensions of a place"),
-        (6, 3, 2, "each of the 3 dimensions of a place"),
         (6, 0, 0, "each of the 1 dimensions of a place"),
     ],
 )

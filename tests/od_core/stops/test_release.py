@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from od_core import Budget, Grid, OdError, PrivacyUnit, Trajectories, plan_stops, release_stops
+from od_core import Budget, Grid, OdError, PrivacyUnit, Trajectories, release_stops
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.measurements import NoisyVector
 from od_core.privacy.budget import Cap
@@ -141,12 +141,3 @@ def test_what_is_refused(changes, code):
 class _Wanted(NoiseNotWanted):
     def draw_laplace(self, scale, size):
         raise AssertionError("noise was drawn")
-
-
-def test_a_plan_cannot_be_built_wrong():
-    plan = plan_stops(GRID, unit=BOUNDED, budget=Budget(epsilon=1))
-    for unit, budget in ((UNBOUNDED, plan.budget), (BOUNDED, Budget(epsilon=2))):
-        with pytest.raises(TypeError, match="steps"):
-            replace(plan, unit=unit, budget=budget, steps=plan.steps)
-        other = replace(plan, unit=unit, budget=budget)
-        assert other.steps == plan_stops(GRID, unit=unit, budget=budget).steps != plan.steps
