@@ -139,6 +139,7 @@ def changed(**columns):
         (None, {"top_code": 0}, "OD-GROUPS-TOP-CODE"),
         (None, {"unit": PrivacyUnit("user", "unbounded", "id", 3)}, "OD-GROUPS-UNIT"),
         (None, {"budget": Budget(rho=1, delta="1e-8")}, "OD-BUDGET-KIND"),
+        (None, {"budget": Budget(epsilon=1, delta="1e-8")}, "OD-BUDGET-KIND"),
         (None, {"mechanism": "cumulatve"}, "OD-MECHANISM-UNKNOWN.*'cumulative'"),
         (None, {"noise": ListedNoise([0])}, "OD-NOISE-LAPLACE"),
         (None, {"release_id": R1}, "OD-RELEASE-KEY"),

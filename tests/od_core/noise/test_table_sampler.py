@@ -292,6 +292,15 @@ def test_the_key_stream_is_aes_256_in_counter_mode_keyed_by_the_operating_system
     assert stream.words(16, 8).tobytes().hex() == blocks[3]
 
 
+def test_no_two_calls_draw_the_same():
+    """From one source or two, in one thread or many: 40 draws of sigma 1,000 are equal below (1/2506)^40 a pair."""
+    one, other = TableNoise(), TableNoise()
+    with ThreadPoolExecutor(8) as pool:
+        here = [source.draw(Fraction(10**6), 1, 0, 40) for source in (one, one, other)]
+        there = list(pool.map(lambda _: one.draw(Fraction(10**6), 1, 0, 40), range(200)))
+    assert len({tuple(drawn.tolist()) for drawn in here + there}) == 203
+
+
 def test_threads_that_begin_with_many_laws_at_once_get_the_right_tables():
     """Flint's precision is one for the process: builders must not spoil it for each other, or for anybody else."""
     laws = [DiscreteGaussian(Fraction(1000 + i, 7)) for i in range(32)]
@@ -314,6 +323,12 @@ def test_no_noise_and_noise_too_wide_for_a_table_are_refused(variance, monkeypat
     with pytest.raises(OdError, match=r"OD-NOISE-TABLE.*opendp") as error:
         TableNoise().draw(variance, 1, 0, 3)
     assert error.value.spent == "the level stays charged"
+
+
+@pytest.mark.parametrize("scale", [Fraction(0), Fraction(-1), Fraction(11_586), Fraction(2**100)])
+def test_laplace_scales_of_no_table_are_refused(scale):
+    with pytest.raises(OdError, match=r"OD-NOISE-TABLE.*opendp"):
+        TableNoise().draw_laplace(scale, 3)
 
 
 @pytest.mark.parametrize("name", ["draw", "draw_laplace", "largest_variance", "anything"])

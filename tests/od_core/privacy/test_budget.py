@@ -27,6 +27,17 @@ def test_numbers_are_read_as_decimals(written):
     assert Budget(rho=written, delta=written).rho == Budget(rho=written, delta=written).delta == Fraction(1, 10)
 
 
+@pytest.mark.parametrize("kind", [int, float, np.int64, np.int32, np.uint8, np.float64])
+def test_whole_numbers_of_any_type_give_the_same_budget(kind):
+    """Also in what follows from them: exact arithmetic must not fall back to a fixed width."""
+    budget, plain = Budget(epsilon=kind(1), delta=1e-8), Budget(epsilon=1, delta=1e-8)
+    assert budget.total_rho("tight") == plain.total_rho("tight")
+    shares = Budget(rho=kind(3), delta=1e-8, shares=("geometric", kind(7))).level_shares([2] * 40, "uniform")
+    assert shares == Budget(rho=3, delta=1e-8, shares=("geometric", 7)).level_shares([2] * 40, "uniform")
+    spent = Spent(tuple(Budget(rho=kind(3), delta=1e-8).total_rho("tight") * share for share in shares), budget.delta)
+    assert spent.epsilon_tight == pytest.approx(oracle.epsilon_tight(3.0, 1e-8), rel=1e-12)
+
+
 @given(levels=st.integers(1, 30), ratio=st.fractions(Fraction(1, 50), Fraction(50)))
 def test_shares_by_rule_sum_to_one_exactly(levels, ratio):
     uniform = Budget(1, 1e-8, shares="uniform").level_shares([2] * levels, "uniform")

@@ -76,6 +76,11 @@ def test_a_cap_in_epsilon_converts_the_sum_at_the_delta_that_is_left(spent):
     assert epsilon_tight(allowed * Fraction(1_000_001, 1_000_000), cap.delta - spent) > 1
 
 
+@pytest.mark.parametrize("spent", [Fraction(1, 10**8), Fraction(2, 10**8)])
+def test_no_delta_left_allows_nothing(spent):
+    assert Cap(epsilon=ONE, delta=Fraction(1, 10**8)).allowed_rho(spent) == 0
+
+
 def test_a_cap_holds_at_twice_its_delta_where_results_decide_on_deltas():
     """After half of rho, either the rest follows or an event with almost all of delta, whichever shows more."""
     cap, spent = Cap(epsilon=ONE, delta=Fraction(1, 10**5)), Fraction(999, 10**8)

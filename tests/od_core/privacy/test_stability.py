@@ -19,7 +19,7 @@ from od_core.noise.opendp import SCALE_SLACK, OpenDPNoise
 from od_core.noise.opendp_worker import OpenDP, held_to_loss
 from od_core.privacy.plan import check_charges
 from od_core.privacy.stability import laplace_reach, laplace_scale, stability_threshold
-from od_core.privacy.unit import PrivacyUnit
+from od_core.privacy.unit import TRIP, PrivacyUnit
 from tests.od_core.ledger.ledger_rows import ONE_LEVEL
 from tests.od_core.oracles.privacy_loss import precision
 from tests.od_core.oracles.stability import BITS, at_least, ball, hockey_stick, neighbours, partitions, seen
@@ -196,6 +196,20 @@ def test_thousands_of_trips_need_no_enumeration():
         extremes = [(5000,), (1,) * 5000, (2500, 2500), (4000, *(1,) * 1000)]
         assert all(seen(spread, t, scale) <= ball(delta) for spread in extremes)
         assert any(seen(spread, t - 1, scale) > ball(delta) for spread in extremes)
+
+
+@pytest.mark.parametrize("delta", ["0", "1", "-1e-8", "2"])
+def test_a_delta_that_no_threshold_keeps_is_refused(delta):
+    with pytest.raises(OdError, match="OD-BUDGET-DELTA"):
+        stability_threshold(TRIP, Fraction(1), Fraction(delta))
+
+
+@pytest.mark.parametrize("epsilon", ["0", "-1", "1e-31", "1e10"])
+def test_an_epsilon_out_of_range_is_refused(epsilon):
+    with pytest.raises(OdError, match="OD-BUDGET-EPSILON"):
+        laplace_scale(TRIP, Fraction(epsilon))
+    with pytest.raises(OdError, match="OD-BUDGET-EPSILON"):
+        stability_threshold(TRIP, Fraction(epsilon), Fraction("1e-8"))
 
 
 @pytest.mark.parametrize(
