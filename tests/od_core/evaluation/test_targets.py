@@ -154,6 +154,7 @@ def test_texts_of_targets(text, numbers):
         ("flows >= 10 within 0 % in 90 %", "above 0"),
         ("flows >= 10 within 105 % in 90 %", "at most 100 %"),
         ("flows >= 10 within 5 % in 100 %", "below 100 %"),
+        ("flows >= 10 within 5 % in 0 %", "above 0 %"),
         ("flows >= -3 within 5 % in 90 %", "is not a target"),
         ("flows >= 10 within 5 %", "is not a target"),
     ],

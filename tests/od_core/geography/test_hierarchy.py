@@ -88,6 +88,7 @@ def test_areas_are_the_zones_that_begin_alike(case: tuple[list[str], list[int]])
         (["county", "zone"], {"zone": 2}, "'zone' has a prefix, but is not a level above the zones"),
         (["county", "zone"], {"conty": 2}, "did you mean 'county'?"),
         (["a", "b", "zone"], {"a": 3, "b": 2}, "prefixes do not nest: the prefix of level 'b' has 2"),
+        (["a", "b", "zone"], {"a": 2, "b": 2}, "prefixes do not nest"),
         (["a", "state", "b", "zone"], {"a": 3, "b": 2}, "prefixes do not nest"),
         (["state", "zone"], {"state": 2}, "level 'state' is both a column of the zone list and a prefix"),
         (["county", "zoen"], {"county": 2}, "no column 'zoen' and none of the other expected columns"),
@@ -119,6 +120,7 @@ def test_joined_codes_tell_areas_apart_as_their_columns_do(rows: list[tuple[str,
     [
         ({"area": ["borough"]}, "must be joined from at least two columns"),
         ({"area": "borough"}, "must be joined from at least two columns"),
+        ({"area": ["borough", "borough"]}, "must be joined from at least two columns"),
         ({"area": ["borough", "kynd"]}, "no column 'kynd' (did you mean 'kind'?)"),
         (
             {"kind": ["borough", "zone"]},

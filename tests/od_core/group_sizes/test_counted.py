@@ -81,6 +81,7 @@ def changed(**columns):
         (changed(group="g"), "OD-GROUPS-COLUMN: the groups have both"),
         (changed(size=[2, 12, None, 1, 3]), "OD-GROUPS-SIZE: a size in column 'size' is missing"),
         (changed(size=[2, 3, 0, 1, 3]), "OD-GROUPS-TWICE: the number of groups of an area and size"),
+        (changed(groups=[4, 1, -5, 30, 0]), "OD-GROUPS-COUNT: a number of groups in column 'groups' is not a whole"),
         (changed(groups=[4, 1, 5.5, 30, 0]), "OD-GROUPS-COUNT: a number of groups in column 'groups' is not a whole"),
         (changed(groups=[4, 1, None, 30, 0]), "OD-GROUPS-COUNT: a number of groups in column 'groups' is missing"),
         (changed(groups=[4, 1, 2**53, 2**53, 0]), "OD-GROUPS-COUNT: the numbers of groups sum"),

@@ -76,6 +76,7 @@ def test_explicit_shares_are_taken_as_they_are(weights):
         ({"epsilon": 1, "conversion": "tigth"}, "OD-BUDGET-CONVERSION"),
         ({"epsilon": 1, "shares": "unifrom"}, "OD-BUDGET-SHARES"),
         ({"epsilon": 1, "shares": ["1/2", "1/3"]}, "OD-BUDGET-SHARES"),
+        ({"epsilon": 1, "shares": [0.5, 0.5, 1e-12]}, "OD-BUDGET-SHARES"),
         ({"epsilon": 1, "shares": [1, 1, -1]}, "OD-BUDGET-SHARES"),
         ({"epsilon": 1, "shares": []}, "OD-BUDGET-SHARES"),
         ({"epsilon": 1, "shares": ("geometric", 0)}, "OD-BUDGET-SHARES"),

@@ -20,11 +20,13 @@ ONE = Fraction(1)
     "charge",
     [
         {},
+        {"rho": Fraction(0)},
         {"rho": -ONE},
         {"epsilon": -ONE},
         {"rho": ONE, "epsilon": ONE},
         {"rho": ONE, "delta": Fraction(1, 100)},
         {"epsilon": ONE, "delta": ONE},
+        {"epsilon": ONE, "delta": -ONE},
         {"delta": Fraction(1, 100)},
     ],
 )

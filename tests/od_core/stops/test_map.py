@@ -41,6 +41,7 @@ def test_the_least_map_is_cut_evenly_and_its_last_degree_lies_in_the_last_cell()
     [
         ({"zone": ["a", "a", "b", "c"]}, "OD-STOPS-PLACES"),
         ({"zone": [1, 2, 3, 4]}, "OD-GEOGRAPHY-NOT-TEXT"),
+        ({"latitude": ["40", "95", "50", "60"]}, "OD-STOPS-MAP"),
         ({"latitude": ["40", "nan", "50", "60"]}, "OD-STOPS-MAP"),
         ({"longitude": ["1", "1", "1", "1"]}, "OD-STOPS-MAP"),
         ({"side": 2**31 + 1}, "OD-STOPS-MAP"),

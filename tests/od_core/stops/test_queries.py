@@ -122,6 +122,7 @@ def test_the_largest_grid_is_answered_without_overflow():
         ([[(-1, 4), (0, 4)]], "extends beyond the space"),
         ([[(0, 4), (3, 2)]], "ends before it begins"),
         ([[(0, 4)]], "for each of the 2 dimensions"),
+        ([[(0, 4), (0, 4)], [(0, 4)]], "for each of the 2 dimensions"),
         ([[(0.0, 4.0), (0.5, 4)]], "whole numbers"),
         ([[(0, math.nan), (0, 4)]], "whole numbers"),
     ],
