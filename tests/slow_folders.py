@@ -105,7 +105,7 @@ def covering(cases: Sequence[Mapping[str, object]]) -> set[int]:
 
 # Which tests one worker runs (``--dist loadgroup``): by default those of a file, which may share what takes long.
 
-RELEASES = ("statistical/test_flights_grid.py", "statistical/test_independence.py", "statistical/test_residuals.py")
+RELEASES = ("statistical/test_independence.py", "statistical/test_residuals.py")
 """Files that share the real releases of ``statistical/conftest.py``."""
 
 FIRST = ("jobs/test_foreign_project.py", "jobs/test_user_year.py", *RELEASES, "spark/", "browser/", "faults/")
@@ -115,8 +115,7 @@ SPREAD = (
     *("benchmarks/test_small_sizes.py", "faults/test_killed.py", "faults/test_soak.py", "jobs/test_examples.py"),
     *("jobs/test_group_size_job.py", "jobs/test_release_job.py", "jobs/test_two_code_locations.py", "leaks/"),
     "statistical/test_group_size_choice.py",
-    *("statistical/test_group_size_mechanisms.py", "statistical/test_one_run_audit.py"),
-    *("statistical/test_random_trees.py", "statistical/test_stops_audit.py"),
+    *("statistical/test_one_run_audit.py", "statistical/test_random_trees.py", "statistical/test_stops_audit.py"),
     "statistical/test_user_audit.py",
 )
 """Long files whose tests share nothing, so that any worker may run any of them."""

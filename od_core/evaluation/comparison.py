@@ -349,10 +349,7 @@ def refusals(folder: Path) -> pd.DataFrame:
 
 
 def _records(folder: Path) -> list[dict[str, Any]]:
-    """Return the content of all run files, sorted by data set, contender, epsilon and number of the run.
-
-    Known data sets and contenders are in the order of their lists. All others come last.
-    """
+    """Return all run files, sorted: known data sets and contenders are in the order of their lists, before others."""
 
     def place(record: dict[str, Any]) -> tuple[Any, ...]:
         listed = [(*known, record[name]).index(record[name]) for name, known in _KNOWN.items()]
@@ -554,10 +551,7 @@ def figure_6(table: pd.DataFrame) -> Figure:
 
 
 def _by_epsilon(lines: Sequence[tuple[str, pd.DataFrame, Panel]]) -> Figure:
-    """Return a figure with one row of panels per triple (title, table, panel function), one column per epsilon.
-
-    The panels of a row share the vertical scale.
-    """
+    """Return a figure with one row of panels per (title, table, panel function), and one column per epsilon."""
     from matplotlib.figure import Figure
 
     styles = _styles(pd.concat([rows for _, rows, _ in lines]))

@@ -214,11 +214,9 @@ def on_plan(table: KnownFlows, plan: ReleasePlan) -> TripCounts:
     """
     tree, over = plan.tree, table.tree
     if (tree.origin.digest, tree.destination.digest) != (over.origin.digest, over.destination.digest):
-        raise OdError(
-            "OD-FORECAST-GEOGRAPHY",
-            f"the table {table.name!r} does not have the areas of the plan",
-            next_step="give a table with the same zone lists, or a synthetic table",
-        )
+        message = f"the table {table.name!r} does not have the areas of the plan"
+        step = "give a table with the same zone lists, or a synthetic table"
+        raise OdError("OD-FORECAST-GEOGRAPHY", message, next_step=step)
     trips = table.trips
     if tree.order != over.order:
         leaves = leaves_of(over, trips)

@@ -44,9 +44,8 @@ def digit_geography(fan_outs: Sequence[Integers]) -> Geography:
     """
     codes = [[""]]
     for counts in fan_outs:
-        codes.append(
-            [f"{above}{child}" for above, count in zip(codes[-1], counts, strict=True) for child in range(count)]
-        )
+        areas = zip(codes[-1], counts, strict=True)
+        codes.append([f"{above}{child}" for above, count in areas for child in range(count)])
     return geography_of_codes([f"level_{level}" for level in range(1, len(codes))], codes[1:], fan_outs)
 
 
@@ -183,10 +182,8 @@ def _pareto_flows(
     zones = len(geography.zones)
     pairs = int(filled * zones**2)
     if not 1 <= pairs <= min(trips, zones**2):
-        raise _fault(
-            f"{trips} trips on {pairs} of {zones**2} pairs: there must be at least one pair and at least one trip for"
-            " each pair"
-        )
+        rule = "there must be at least one pair and at least one trip for each pair"
+        raise _fault(f"{trips} trips on {pairs} of {zones**2} pairs: {rule}")
     chosen = np.sort(generator.choice(zones**2, pairs, replace=False, shuffle=False))
     above_least = pareto(generator, pairs, 1.0) - 1
     most = (trips - pairs + 1) / above_least.max()
@@ -259,10 +256,8 @@ def gravity_flows(
     """
     zones = len(size)
     if not zones < pairs <= min(trips, zones**2 // 2):
-        raise _fault(
-            f"{trips} trips on {pairs} of {zones**2} pairs: there must be more pairs than zones, at most half of all"
-            " pairs, and at least one trip for each"
-        )
+        rule = "there must be more pairs than zones, at most half of all pairs, and at least one trip for each"
+        raise _fault(f"{trips} trips on {pairs} of {zones**2} pairs: {rule}")
     pair = np.arange(zones, dtype=np.int64) * (zones + 1)  # each zone with itself
     while len(pair) < pairs:
         drawn = [

@@ -281,13 +281,7 @@ class TargetBudget:
 
 @dataclass(frozen=True, eq=False)
 class _Solution:
-    """The best shares for some targets.
-
-    Attributes:
-        optimum: shares with their proof; its largest loss is rho.
-        needed: rho that each of the targets needs with these shares; shape (targets,).
-        chance: probability with which each target is met.
-    """
+    """The best shares for some targets, the rho that each needs with them, shape (targets,), and each one's chance."""
 
     optimum: OptimalShares
     needed: Reals
@@ -305,13 +299,7 @@ class _Solution:
 
 @dataclass(frozen=True, eq=False)
 class _Problem:
-    """Targets with the flows of a table to which they apply.
-
-    Attributes:
-        model: variances of the release as functions of the shares.
-        classes: flows of each target.
-        corrections: factor of the rho that each target needs by the model; shape (targets,).
-    """
+    """The flows to which targets apply, with factors of the rho that each needs by the model; shape (targets,)."""
 
     model: VarianceModel
     classes: tuple[TargetClass, ...]
@@ -464,19 +452,13 @@ def target_budget(plan: ReleasePlan, targets: Sequence[Target], table: KnownFlow
         except OdError as error:
             if error.code != TOO_WIDE:
                 raise
-            raise OdError(
-                "OD-TARGET",
-                "the tolerances allow noise that is too wide to simulate",
-                next_step="state smaller tolerances, or request 0 runs",
-            ) from None
+            message = "the tolerances allow noise that is too wide to simulate"
+            raise OdError("OD-TARGET", message, next_step="state smaller tolerances, or request 0 runs") from None
 
     found, factor = problem.solved(range(len(classes))), 1.0
     if found.rho < LEAST_RHO:
-        raise OdError(
-            "OD-TARGET",
-            f"the tolerances are so wide that the targets need a rho of less than {LEAST_RHO:g}",
-            next_step="state smaller tolerances",
-        )
+        message = f"the tolerances are so wide that the targets need a rho of less than {LEAST_RHO:g}"
+        raise OdError("OD-TARGET", message, next_step="state smaller tolerances")
     if runs:
         for number in range(_CORRECTIONS):  # each with noise of its own, so that none fits the noise of the one before
             problem = problem.corrected(found, simulated(found, number))
@@ -504,16 +486,12 @@ def _refuse_useless(plan: ReleasePlan, targets: Sequence[Target]) -> None:
         quantity, tree = target.quantity, plan.tree
         pairs = tree.origin.size(quantity.origin_level) * tree.destination.size(quantity.destination_level)
         if plan.publishes_total and pairs == 1 and quantity.breakdown is None:
-            raise OdError(
-                "OD-TARGET", f"{quantity.name} is published exactly, with any budget", next_step="leave this target out"
-            )
+            message = f"{quantity.name} is published exactly, with any budget"
+            raise OdError("OD-TARGET", message, next_step="leave this target out")
 
 
 def _best_segments(plan: ReleasePlan, segments: Segments, classes: tuple[TargetClass, ...]) -> Segments:
-    """Return the breakdowns with the share of the budget, in twentieths, for which the targets need the least rho.
-
-    The rho is taken as a function with one minimum.
-    """
+    """Return the breakdowns with the share, in twentieths, of the least rho, taken as a function with one minimum."""
 
     @cache
     def rho(twentieths: int) -> float:

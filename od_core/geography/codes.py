@@ -63,11 +63,8 @@ def check_codes(codes: Sequence[Any], name: str, what: str = "code") -> None:
     for value in codes:
         if not isinstance(value, str):
             if pd.isna(value):
-                raise OdError(
-                    "OD-GEOGRAPHY-MISSING-CODE",
-                    f"column {name!r} has a missing {what}",
-                    next_step=f"give every row a {what}; only {READ_AS_TEXT} keeps the text NA, which is else missing",
-                )
+                step = f"give every row a {what}; only {READ_AS_TEXT} keeps the text NA, which is else missing"
+                raise OdError("OD-GEOGRAPHY-MISSING-CODE", f"column {name!r} has a missing {what}", next_step=step)
             raise geography_fault(
                 "OD-GEOGRAPHY-NOT-TEXT",
                 f"column {name!r} contains a {what} that is not text;"
@@ -80,11 +77,9 @@ def check_codes(codes: Sequence[Any], name: str, what: str = "code") -> None:
             message = f"column {name!r} contains a {what} with leading or trailing spaces"
             raise geography_fault("OD-GEOGRAPHY-PADDED-CODE", message, f"{what} {value!r}")
         if len(value) > MAX_CODE_LENGTH:
-            raise geography_fault(
-                "OD-GEOGRAPHY-LONG-CODE",
-                f"column {name!r} contains a {what} of more than {MAX_CODE_LENGTH} characters",
-                f"the {what} that begins with {value[:20]!r} has {len(value)} characters",
-            )
+            message = f"column {name!r} contains a {what} of more than {MAX_CODE_LENGTH} characters"
+            detail = f"the {what} that begins with {value[:20]!r} has {len(value)} characters"
+            raise geography_fault("OD-GEOGRAPHY-LONG-CODE", message, detail)
         if _ROUNDED.fullmatch(value):
             raise OdError(
                 "OD-GEOGRAPHY-NOT-TEXT",
@@ -164,10 +159,8 @@ def no_column(
     if any(column in columns for column in expected):
         near = nearest_known(name, tuple(columns))
         return geography_fault("OD-GEOGRAPHY-COLUMN", f"{table} has no column {name!r} ({near})")
-    message, detail = (
-        f"{table} has no column {name!r} and none of the other expected columns",
-        f"its columns: {columns!r}",
-    )
+    message = f"{table} has no column {name!r} and none of the other expected columns"
+    detail = f"its columns: {columns!r}"
     first = enumerate(() if rows is None else rows.head(50).itertuples(index=False), start=2)
     line = next((line for line, row in first if not {*expected}.isdisjoint(map(str, row))), None)
     if line is None:
@@ -209,9 +202,8 @@ def degrees(column: pd.Series, name: str) -> Degrees:
 def check_coordinates(coordinates: Degrees, zones: tuple[str, ...]) -> None:
     """Raise OdError unless each zone has a latitude and a longitude in degrees, or NaN for both; shape (zones, 2)."""
     if coordinates.shape != (len(zones), 2):
-        raise geography_fault(
-            "OD-GEOGRAPHY-SHAPE", "the coordinates do not have exactly one latitude and one longitude for each zone"
-        )
+        message = "the coordinates do not have exactly one latitude and one longitude for each zone"
+        raise geography_fault("OD-GEOGRAPHY-SHAPE", message)
     is_valid = np.isnan(coordinates).all(axis=1) | (np.abs(coordinates) <= _MOST_DEGREES).all(axis=1)
     if not is_valid.all():
         message = "a zone has invalid coordinates: one of the two is missing, or a value is out of range"
@@ -231,14 +223,12 @@ def check_level_names(names: tuple[str, ...]) -> None:
         raise geography_fault("OD-GEOGRAPHY-LEVELS", "a geography needs at least one level")
     for name in names:
         if not isinstance(name, str) or not name.strip() or name != name.strip():
-            raise geography_fault(
-                "OD-GEOGRAPHY-LEVELS", f"level name {name!r} is not text, is blank, or has leading or trailing spaces"
-            )
+            message = f"level name {name!r} is not text, is blank, or has leading or trailing spaces"
+            raise geography_fault("OD-GEOGRAPHY-LEVELS", message)
         check_codes([name], "level names")
         if name == WHOLE_SPACE:
-            raise geography_fault(
-                "OD-GEOGRAPHY-LEVELS", f"the level name {WHOLE_SPACE!r} is reserved for the whole space"
-            )
+            message = f"the level name {WHOLE_SPACE!r} is reserved for the whole space"
+            raise geography_fault("OD-GEOGRAPHY-LEVELS", message)
     twice = first_repeated(list(names))
     if twice is not None:
         raise geography_fault("OD-GEOGRAPHY-LEVELS", f"level {twice!r} is named twice")
@@ -287,9 +277,8 @@ def paths_of_zones(areas: pd.DataFrame) -> list[tuple[str, ...]]:
     try:
         from_the_top = list(TopologicalSorter({area: [parent] for area, parent in parent_of.items()}).static_order())
     except CycleError as error:
-        raise geography_fault(
-            "OD-GEOGRAPHY-CYCLE", "an area lies within itself", detail=f"area {error.args[1][0]!r}"
-        ) from None
+        message = "an area lies within itself"
+        raise geography_fault("OD-GEOGRAPHY-CYCLE", message, detail=f"area {error.args[1][0]!r}") from None
     paths: dict[str, tuple[str, ...]] = {WHOLE_SPACE: ()}
     for area in from_the_top[1:]:
         paths[area] = (*paths[parent_of[area]], area)
@@ -365,9 +354,8 @@ def named_areas(
                     raise geography_fault("OD-GEOGRAPHY-NAMES", message, f"name {name!r}")
                 one_line = " ".join(name.split()) if isinstance(name, str) else ""
                 if one_line and name_of.setdefault(code, one_line) != one_line:
-                    raise geography_fault(
-                        "OD-GEOGRAPHY-NAMES", f"level {level!r} has an area with two names", f"area {code!r}"
-                    )
+                    message = f"level {level!r} has an area with two names"
+                    raise geography_fault("OD-GEOGRAPHY-NAMES", message, f"area {code!r}")
             check_codes(list(name_of.values()), column, what="name")
         names.append(tuple(name_of.get(area, "") for area in areas))
     return tuple(names)

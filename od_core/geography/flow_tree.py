@@ -133,9 +133,8 @@ class Nodes(Pairs):
 
     def __post_init__(self) -> None:
         if not len(self.origin) == len(self.destination) == len(self.trips):
-            raise OdError(
-                "OD-NODES-SHAPE", "origins, destinations and trips differ in length", next_step="report this defect"
-            )
+            message = "origins, destinations and trips differ in length"
+            raise OdError("OD-NODES-SHAPE", message, next_step="report this defect")
 
     @classmethod
     def joined(cls, level: int, pieces: Iterable[Nodes]) -> Nodes:
@@ -219,17 +218,11 @@ class FlowTree:
         if self.same_geography:
             object.__setattr__(self, "destination", self.origin)
         if not self.origin.levels:
-            raise OdError(
-                "OD-GEOGRAPHY-LEVELS",
-                "the geography of the origins has no levels",
-                next_step="give the hierarchy as the geography of the origins",
-            )
+            advice = "give the hierarchy as the geography of the origins"
+            raise OdError("OD-GEOGRAPHY-LEVELS", "the geography of the origins has no levels", next_step=advice)
         if len(self.origin.zones) * len(self.destination.zones) >= 1 << 62:
-            raise OdError(
-                "OD-TREE-SIZE",
-                "there are too many leaf pairs: their numbers do not fit in 62 bits",
-                next_step="use coarser zones",
-            )
+            message = "there are too many leaf pairs: their numbers do not fit in 62 bits"
+            raise OdError("OD-TREE-SIZE", message, next_step="use coarser zones")
 
     @property
     def depth(self) -> int:
@@ -490,11 +483,8 @@ def repeated_names(levels: Sequence[str], times: int) -> tuple[str, ...]:
 
 def repeated_levels(geography: Geography) -> list[str]:
     """Return the names of the levels whose codes are exactly those of the level above."""
-    return [
-        name
-        for name, (above, codes) in zip(geography.levels[1:], pairwise(geography.codes[1:]), strict=True)
-        if codes == above
-    ]
+    pairs = zip(geography.levels[1:], pairwise(geography.codes[1:]), strict=True)
+    return [name for name, (above, codes) in pairs if codes == above]
 
 
 def _repeated(geography: Geography, times: int) -> Geography:

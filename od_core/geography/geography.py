@@ -189,9 +189,8 @@ def with_boundaries(
         boundaries[c].hex() if c in boundaries and one else "" for c, one in zip(zones[level], is_first, strict=True)
     ]
     if not any(texts):
-        raise _boundaries_fault(
-            f"no {what} of the list has a boundary in the file", f"the file has {next(iter(boundaries), '')!r}"
-        )
+        detail = f"the file has {next(iter(boundaries), '')!r}"
+        raise _boundaries_fault(f"no {what} of the list has a boundary in the file", detail)
     return zones.assign(**{column: texts})
 
 
@@ -379,11 +378,8 @@ class Geography(Shown):
             if np.any(np.diff(above) < 0):
                 raise _misshapen(f"areas of level {name!r} are not in tree order")
         if self.unknown is not None and self.unknown not in self.codes[-1]:
-            raise geography_fault(
-                "OD-GEOGRAPHY-UNKNOWN-ZONE",
-                f"the zone for unknown places {self.unknown!r} is not in the zone list",
-                nearest_only(self.unknown, self.zones) or None,
-            )
+            message = f"the zone for unknown places {self.unknown!r} is not in the zone list"
+            raise geography_fault("OD-GEOGRAPHY-UNKNOWN-ZONE", message, nearest_only(self.unknown, self.zones) or None)
 
         if self.version is not None:
             check_codes([self.version], "version")
@@ -473,11 +469,9 @@ class Geography(Shown):
         for (above, parents), (name, areas) in pairwise(zip(levels, columns, strict=True)):
             if (two := first_conflict(zip(areas, parents, strict=True))) is not None:
                 area, (parent, other_parent) = two[0], sorted(two[1:])
-                raise geography_fault(
-                    "OD-GEOGRAPHY-TWO-PARENTS",
-                    f"an area of level {name!r} lies in two areas of level {above!r}",
-                    f"{name} {area!r} lies in {parent!r} and {other_parent!r}",
-                )
+                message = f"an area of level {name!r} lies in two areas of level {above!r}"
+                detail = f"{name} {area!r} lies in {parent!r} and {other_parent!r}"
+                raise geography_fault("OD-GEOGRAPHY-TWO-PARENTS", message, detail)
         geography = cls(levels, *in_tree_order(columns), unknown, version=version)
         if names:
             geography = replace(geography, names=named_areas(geography.codes, levels, zones, names))
@@ -571,11 +565,8 @@ class Geography(Shown):
         """Return the number of the level with this name. Raises OdError, with all level names, if there is none."""
         if name not in self.level_names:
             near, all_names = nearest_only(name, self.level_names), ", ".join(self.level_names)
-            raise OdError(
-                "OD-LEVEL-UNKNOWN",
-                f"there is no level {name!r}{near}; the levels are {all_names}",
-                next_step="name one of the geography's levels",
-            )
+            message = f"there is no level {name!r}{near}; the levels are {all_names}"
+            raise OdError("OD-LEVEL-UNKNOWN", message, next_step="name one of the geography's levels")
         return self.level_names.index(name)
 
     def ancestors(self, level: int) -> Numbers:
@@ -619,11 +610,9 @@ class Geography(Shown):
         numbers = [number_of.get(code, -1) if isinstance(code, str) else -1 for code in codes]
         if -1 in numbers:
             missing, name = str(list(codes)[numbers.index(-1)]), self.level_names[level]
-            raise OdError(
-                "OD-AREA-UNKNOWN",
-                f"level {name!r} has no area {missing[:60]!r}{nearest_only(missing, self.codes[level])}",
-                next_step="name areas of that level, which the table of areas lists",
-            )
+            message = f"level {name!r} has no area {missing[:60]!r}{nearest_only(missing, self.codes[level])}"
+            step = "name areas of that level, which the table of areas lists"
+            raise OdError("OD-AREA-UNKNOWN", message, next_step=step)
         return np.isin(self.ancestors(level), numbers)
 
     def codes_of(self, level: int, areas: Numbers) -> pd.Series:
@@ -646,19 +635,15 @@ class Geography(Shown):
         """Return the zone list from which :meth:`from_frame` makes this geography, with names and boundaries, too."""
         zones = self._paths()
         if self.names is not None:
-            named_levels = zip(self.levels, self.names[1:], range(1, self.depth + 1), strict=True)
-            names_of_levels = {
-                name_column(column): np.array(names, object)[self.ancestors(level)]
-                for column, names, level in named_levels
-            }
-            zones = zones.assign(**names_of_levels)
-        for level, shapes in self.given_boundaries.items():
-            at, texts = self.level_number(level), np.full(len(zones), "", dtype=object)
-            texts[self.first_zone[at][:-1]] = [(boundary or b"").hex() for boundary in shapes]
-            zones = zones.assign(**{boundary_column(self.levels, level): texts})
-        if self.coordinates is None:
-            return zones
-        return zones.assign(**dict(zip(COORDINATES, self.coordinates.T, strict=True)))
+            for level, (name, names) in enumerate(zip(self.levels, self.names[1:], strict=True), start=1):
+                zones[name_column(name)] = np.array(names, object)[self.ancestors(level)]
+        for name, shapes in self.given_boundaries.items():
+            texts = np.full(len(zones), "", dtype=object)
+            texts[self.first_zone[self.level_number(name)][:-1]] = [(boundary or b"").hex() for boundary in shapes]
+            zones[boundary_column(self.levels, name)] = texts
+        if self.coordinates is not None:
+            zones[list(COORDINATES)] = self.coordinates
+        return zones
 
     @property
     def given_boundaries(self) -> dict[str, Boundaries]:
@@ -691,11 +676,8 @@ def with_unknown_area(geography: Geography, code: str) -> Geography:
         raise geography_fault("OD-GEOGRAPHY-UNKNOWN-ZONE", message, next_step=step)
     for level, codes in zip(geography.level_names, geography.codes, strict=True):
         if code in codes:
-            raise geography_fault(
-                "OD-GEOGRAPHY-UNKNOWN-ZONE",
-                f"level {level!r} already has an area {code!r}, so it cannot be added for unknown places",
-                next_step=step,
-            )
+            message = f"level {level!r} already has an area {code!r}, so it cannot be added for unknown places"
+            raise geography_fault("OD-GEOGRAPHY-UNKNOWN-ZONE", message, next_step=step)
     elsewhere = pd.DataFrame([dict.fromkeys(geography.levels, code)])
     return Geography.from_frame(
         pd.concat([geography.to_frame(), elsewhere], ignore_index=True),

@@ -160,11 +160,8 @@ class ZoneDistances:
     def of(cls, tree: FlowTree) -> ZoneDistances:
         """Return the distances between the zones of a tree. Raises OdError if a side has no zone with coordinates."""
         if not has_distances(tree):
-            raise OdError(
-                "OD-DISTANCES-PLACES",
-                "the zones of origins or of destinations have no coordinates, so distances are unknown",
-                next_step="add latitudes and longitudes to the zone list",
-            )
+            message = "the zones of origins or of destinations have no coordinates, so distances are unknown"
+            raise OdError("OD-DISTANCES-PLACES", message, next_step="add latitudes and longitudes to the zone list")
         origins, destinations = (mean_places(side, side.depth) for side in (tree.origin, tree.destination))
         return cls(origins, destinations, *extent(origins, destinations))
 

@@ -95,10 +95,7 @@ def least_absolute(noisy: Counts, offsets: Counts, upper: Counts) -> tuple[Count
 
 @kernel
 def _pool_all(noisy, offsets, upper, first, lengths, totals):  # type: ignore[no-untyped-def]  # compiled
-    """Write the steps of every row into ``first``, ``lengths`` and ``totals``.
-
-    Each value is merged with the steps before it until their means ascend. Then the steps are clipped to the bounds.
-    """
+    """Merge each value with the steps before it until their means ascend, then clip the steps; see the module."""
     end = 0
     for row in range(len(offsets) - 1):
         begin = end
@@ -116,10 +113,7 @@ def _pool_all(noisy, offsets, upper, first, lengths, totals):  # type: ignore[no
 
 @kernel
 def _below(total, length, other_total, other_length):  # type: ignore[no-untyped-def]  # compiled
-    """Return whether total / length is below other_total / other_length.
-
-    The comparison is exact. If the integer parts are equal, the remainders are compared by cross products of 64 bits.
-    """
+    """Return, exactly in 64 bits, whether total / length is below other_total / other_length."""
     if length == 1 and other_length == 1:
         return total < other_total
     quotient, other_quotient = total // length, other_total // other_length
@@ -147,10 +141,7 @@ def _clip(begin, end, upper, lengths, totals):  # type: ignore[no-untyped-def]  
 
 @kernel
 def _extremes_of_all(noisy, offsets, upper, heap, least, greatest):  # type: ignore[no-untyped-def]  # compiled
-    """Write the least and the greatest optimal solution of every row into ``least`` and ``greatest``.
-
-    The greatest solution is found as the least solution of the reversed row with opposite signs.
-    """
+    """Write both solutions of every row; the greatest one is the least one of the reversed row with opposite signs."""
     for row in range(len(offsets) - 1):
         first, last = offsets[row], offsets[row + 1]
         _least(noisy[first:last], 0, upper[row], heap, least[first:last])
@@ -255,10 +246,9 @@ def _smooth_all(areas, noisy, guess, offsets, totals, of_sizes, decay, classes, 
 def _forward(noisy, guess, total, of_sizes, decay, classes, chain):  # type: ignore[no-untyped-def]  # compiled
     """Return the probability of each cumulative count and state at every size, given the noisy values up to this size.
 
-    Returns:
-        Three arrays: bands, shape (sizes, 3), and the probabilities of the states busy and quiet. The band of a size is
-        the lowest and the highest count with stored probabilities, and the position of the lowest in the other two
-        arrays. The bands end before the first size at which the count is certainly G, or at size K - 1.
+    The bands, shape (sizes, 3), have the lowest and the highest count with stored probabilities, and the position of
+    the lowest in the arrays of the states busy and quiet, which follow. The bands end before the first size at which
+    the count is certainly G, or at size K - 1.
     """
     sizes = len(classes) - 1
     if of_sizes:  # a cumulative count at every size, guessed from the noisy values, up to which all counts are kept
@@ -274,16 +264,8 @@ def _forward(noisy, guess, total, of_sizes, decay, classes, chain):  # type: ign
     low = high = end = 0
     before_quiet[0] = 1.0
     for size in range(sizes):
-        high = _step(
-            (noisy, size, of_sizes, decay),
-            low,
-            high,
-            expected[size],
-            total,
-            chain[classes[size]],
-            before,
-            (busy, quiet),
-        )
+        values = (noisy, size, of_sizes, decay)
+        high = _step(values, low, high, expected[size], total, chain[classes[size]], before, (busy, quiet))
         least = _costs(noisy, size, low, high, of_sizes, costs)
         largest = 0.0
         for count in range(low, high + 1):
@@ -344,10 +326,7 @@ def _step(values, low, high, expected, total, chances, before, now):  # type: ig
 
 @kernel
 def _costs(noisy, size, low, high, of_sizes, costs):  # type: ignore[no-untyped-def]  # compiled
-    """Write the distance of the noisy values from each count ``low`` to ``high`` at one size into ``costs``.
-
-    For noisy sizes, a constant that is common to all counts is left out. Returns the least distance.
-    """
+    """Write the distance of the noisy values from each count into ``costs``, up to a constant; return the least."""
     costs[low] = 0 if of_sizes else abs(noisy[size] - low)
     least = costs[low]
     for count in range(low + 1, high + 1):
@@ -529,15 +508,12 @@ class NoisyAreas:
         """Yield the posterior of some areas, in consecutive pieces of areas."""
         classes = classes_of_sizes(self.top_code)
         rows = max(1, _PIECE // len(classes))
-        pieces = [areas[begin : begin + rows] for begin in range(0, len(areas), rows)]
+        pieces = np.split(areas, range(rows, len(areas), rows))
         yield from in_order(partial(self.smooth, classes=classes, chain=chain), pieces)
 
 
 def _rounded(means: Reals, totals: Counts) -> Counts:
-    """Round posterior mean cumulative counts half up, and return their differences, histograms of shape (areas, K + 1).
-
-    Posterior means ascend, except for errors of floating-point sums. A running maximum removes these errors.
-    """
+    """Return histograms, the differences of means rounded half up, which ascend but for errors of floats."""
     rounded = np.maximum.accumulate(np.floor(means + 0.5).astype(np.int64), axis=1)
     return np.diff(rounded, prepend=0, append=totals[:, np.newaxis], axis=1)
 

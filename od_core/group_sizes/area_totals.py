@@ -107,30 +107,20 @@ def reals(frame: Frame, noisy: Sequence[Counts], prices: Prices, k: int, areas: 
 
 
 def _meet_totals(frame: Frame, noisy: Sequence[Counts], prices: Prices, k: int) -> float:
-    """Set m, half the Lagrange multiplier of an area's number of groups, for level k + 1, so that areas have this sum.
-
-    Returns the largest deviation of an area's sum from its number of groups before this step.
-    """
+    """Set m (see :class:`Prices`) of level k + 1, and return the largest deviation from a number of groups before."""
     parents = frame.geography.parents[k + 1]
     above = prices.children[k - 1] if k > 0 else np.zeros((1, frame.top_code + 1))
     totals, leaves = frame.totals(k + 1), k + 1 == len(noisy)
 
     def work(areas: slice) -> Any:
-        return thresholds(
-            noisy[k][areas],
-            above,
-            parents[areas],
-            prices.children[k] if leaves else prices.children[k][areas],
-            leaves,
-            totals[areas],
-            prices.totals[k][areas],
-        )
+        own = prices.children[k] if leaves else prices.children[k][areas]
+        return thresholds(noisy[k][areas], above, parents[areas], own, leaves, totals[areas], prices.totals[k][areas])
 
     return max(in_order(work, pieces(len(parents), frame.top_code + 1)), default=0.0)
 
 
 def _meet_children(frame: Frame, noisy: Sequence[Counts], prices: Prices, k: int) -> None:
-    """Set t, half the Lagrange multiplier of a sum of children, for level k, so that the children sum to the area."""
+    """Set t (see :class:`Prices`) of level k."""
     first_child = frame.geography.first_child[k]
     leaves = k + 1 == len(noisy)
     above = prices.children[k - 2] if k > 1 else np.zeros((1, frame.top_code + 1))
@@ -140,14 +130,8 @@ def _meet_children(frame: Frame, noisy: Sequence[Counts], prices: Prices, k: int
         for area in range(areas.start, areas.stop):
             target = noisy[k - 1][area] + prices.totals[k - 1][area] + above[parents[area]]
             below = slice(first_child[area], first_child[area + 1])
-            _balance(
-                target,
-                noisy[k][below],
-                prices.totals[k][below],
-                prices.children[k] if leaves else prices.children[k][below],
-                leaves,
-                prices.children[k - 1][area],
-            )
+            own = prices.children[k] if leaves else prices.children[k][below]
+            _balance(target, noisy[k][below], prices.totals[k][below], own, leaves, prices.children[k - 1][area])
 
     children = -(-len(noisy[k]) // len(noisy[k - 1]))
     for _ in in_order(work, pieces(len(noisy[k - 1]), children * (frame.top_code + 1))):
@@ -208,17 +192,11 @@ def _balance(own, noisy, totals, below, leaves, prices):  # type: ignore[no-unty
                 over[i] = prices[first + i] - own[first + i]
                 active[i] = 1.0
             for child in range(children):
-                m = totals[child]
-                if leaves:
-                    for i in range(np.uint64(width)):
-                        value = noisy[child, first + i] + m + prices[first + i]
-                        over[i] += max(value, 0.0)
-                        active[i] += 1.0 if value > 0 else 0.0
-                else:
-                    for i in range(np.uint64(width)):
-                        value = noisy[child, first + i] + m + prices[first + i] - below[child, first + i]
-                        over[i] += max(value, 0.0)
-                        active[i] += 1.0 if value > 0 else 0.0
+                m, own_prices = totals[child], below[0 if leaves else child]
+                for i in range(np.uint64(width)):
+                    value = noisy[child, first + i] + m + prices[first + i] - own_prices[first + i]
+                    over[i] += max(value, 0.0)
+                    active[i] += 1.0 if value > 0 else 0.0
             farthest = 0.0
             for i in range(np.uint64(width)):
                 prices[first + i] -= over[i] / active[i]
@@ -256,27 +234,19 @@ def made_exact(frame: Frame, noisy: Sequence[Counts], histograms: list[Counts]) 
 
 
 def _conditions(frame: Frame) -> scipy.sparse.csc_array:
-    """Return the constraint matrix of changes, which are vectors of the units added to, then removed from each cell.
+    """Return the matrix whose product with a change (units added to, then removed from each cell) is 0 if it is valid.
 
-    The product of the matrix and a change is 0 if and only if, after the change, children still sum to their parents
-    and leaf areas keep their numbers of groups.
+    Then children still sum to their parents, and leaf areas keep their numbers of groups.
     """
-    sizes = frame.top_code + 1
-    blocks = []
-    for level in frame.levels[:-1]:
-        parents = frame.geography.parents[level + 1]
-        sums = scipy.sparse.csr_array(
-            (np.ones(len(parents)), (parents, np.arange(len(parents)))),
-            shape=(frame.geography.size(level), len(parents)),
-        )
-        row = [None] * len(frame.levels)
-        row[level - 1] = scipy.sparse.eye_array(frame.geography.size(level) * sizes)
-        row[level] = -scipy.sparse.kron(sums, scipy.sparse.eye_array(sizes))
-        blocks.append(row)
-    leaves = len(frame.groups)
-    last = [None] * len(frame.levels)
-    last[-1] = scipy.sparse.kron(scipy.sparse.eye_array(leaves), np.ones((1, sizes)))
-    conditions = scipy.sparse.block_array([*blocks, last], format="csc")
+    sizes, leaves = frame.top_code + 1, len(frame.groups)
+    first = np.cumsum([0, *map(frame.geography.size, frame.levels)])  # areas are numbered level by level, top first
+    inner, areas = first[-2:]
+    parents = [first[level - 1] + frame.geography.parents[level + 1] for level in frame.levels[:-1]]
+    pairs = np.concatenate([np.empty(0, dtype=np.int64), *parents]), np.arange(first[1], areas)
+    sums = scipy.sparse.csr_array((np.ones(len(pairs[1])), pairs), shape=(inner, areas))
+    add_up = scipy.sparse.kron(scipy.sparse.eye_array(inner, areas) - sums, scipy.sparse.eye_array(sizes))
+    totals = scipy.sparse.kron(scipy.sparse.eye_array(leaves, areas, k=inner), np.ones((1, sizes)))
+    conditions = scipy.sparse.vstack([add_up, totals], format="csc")
     return scipy.sparse.hstack([conditions, -conditions], format="csc")
 
 
@@ -373,11 +343,9 @@ def largest_remainders(y: Reals, total: int) -> Counts:
 def _share(y, rows, columns, shared):  # type: ignore[no-untyped-def]  # compiled
     """Write integers of at least 0 near y into ``shared``, with the row sums ``rows`` and the column sums ``columns``.
 
-    A row is a child, and a column is a size. ``columns`` is overwritten. Each cell starts at floor(y), or at 0 if that
-    is negative. If a column or row sum is too large, units are removed from the cells that exceed y most. Then units
-    are added to the cells that are furthest below y, among those whose row and column sums are both too small. Rows and
-    columns lack the same number of units in total, so while a row lacks a unit, some column lacks one too. The sums are
-    therefore met for every y.
+    A row is a child, and a column is a size. ``columns`` is overwritten. Each cell starts at floor(y) or 0. Rows and
+    columns lack the same number of units in total, so while a row lacks a unit, some column lacks one too, and the sums
+    are met for every y.
     """
     rows = rows.copy()
     for child in range(len(rows)):
@@ -392,10 +360,7 @@ def _share(y, rows, columns, shared):  # type: ignore[no-untyped-def]  # compile
 
 @kernel
 def _remove(y, shared, rows, columns):  # type: ignore[no-untyped-def]  # compiled
-    """Remove units from the rows of ``shared`` whose sums are too large, those of the cells that exceed y most.
-
-    ``rows`` and ``columns`` have the missing units of each sum, negative if a sum is too large. They are updated.
-    """
+    """Remove units from the rows with too large sums (``rows`` below 0): those of the cells that exceed y most."""
     for row in range(len(rows)):
         while rows[row] < 0:
             farthest = -1
@@ -414,10 +379,8 @@ def _remove(y, shared, rows, columns):  # type: ignore[no-untyped-def]  # compil
 def _give(y, rows, columns, shared):  # type: ignore[no-untyped-def]  # compiled
     """Add units to ``shared`` until no unit is missing. ``rows`` and ``columns`` have the missing units of each sum.
 
-    Each round visits the cells whose row and column both lack units, those furthest below y first. The first two rounds
-    add at most one unit per cell. From the third round on, a cell gets as many units as its row and column both lack,
-    so that few rounds are needed. Cells are sorted by their distance from y, in ``_STEPS`` buckets per unit. Cells of
-    one bucket are visited in order of position.
+    Each round visits the cells whose row and column both lack units, those furthest below y first, by buckets and then
+    by position. From the third round on, a cell gets all units that both lack, so that few rounds are needed.
     """
     children, sizes = y.shape
     buckets = 4 * _STEPS

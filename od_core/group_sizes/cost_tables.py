@@ -67,10 +67,7 @@ def _taken(price, node, first_child, noisy, total, low, size, slopes):  # type: 
 
 @kernel
 def _price(value, near, node, first_child, noisy, total, low, size, slopes):  # type: ignore[no-untyped-def]  # compiled
-    """Return a price at which the children's values sum to ``value`` or more, and one below it to ``value`` or less.
-
-    ``value`` is at least the least sum of the children's values. The search begins at the price ``near``.
-    """
+    """Return the least price at which the children's values sum to at least ``value``, from ``near`` on."""
     below = above = near
     step = np.int64(1)
     while _taken(below, node, first_child, noisy, total, low, size, slopes) > value:
@@ -88,10 +85,7 @@ def _price(value, near, node, first_child, noisy, total, low, size, slopes):  # 
 
 @kernel
 def _fill(node, cut, first_child, noisy, total, low, size, slopes, merged):  # type: ignore[no-untyped-def]  # compiled
-    """Compute a node's cost table from its children's, and write it into ``low``, ``size`` and ``slopes``.
-
-    The table has at most ``cut`` values on either side of its minimum. ``merged`` is scratch space.
-    """
+    """Compute a node's cost table of at most ``cut`` values on either side of its minimum from its children's."""
     inner, x = len(first_child) - 1, noisy[node]
     begin, end = np.int64(0), total
     if node >= inner:  # a top area without children
@@ -110,10 +104,8 @@ def _fill(node, cut, first_child, noisy, total, low, size, slopes, merged):  # t
                 below = price
             else:
                 above = price
-        at_least, at_most = (
-            _taken(below, node, first_child, noisy, total, low, size, slopes),
-            _taken(above, node, first_child, noisy, total, low, size, slopes),
-        )
+        at_least = _taken(below, node, first_child, noisy, total, low, size, slopes)
+        at_most = _taken(above, node, first_child, noisy, total, low, size, slopes)
         least = min(max(at_least, min(at_most, (2 * x - above) >> 1)), end)
     begin, end = max(begin, least - cut), min(end, least + cut)
     low[node], size[node] = begin, max(end - begin, 0)
@@ -198,10 +190,7 @@ def leaf_values(first_child, columns, roots, cut, total):  # type: ignore[no-unt
 
 @kernel
 def _share(values, node, first_child, noisy, total, low, size, slopes):  # type: ignore[no-untyped-def]  # compiled
-    """Divide a node's value among its children at the least cost, and write the children's values into ``values``.
-
-    The smallest slopes are taken first, and equal slopes in the order of the children.
-    """
+    """Divide a node's value among its children: smallest slopes first, and equal ones in the children's order."""
     price = _price(values[node], 0, node, first_child, noisy, total, low, size, slopes)
     remaining = values[node] - _taken(price - 1, node, first_child, noisy, total, low, size, slopes)
     for child in range(first_child[node], first_child[node + 1]):
@@ -248,12 +237,9 @@ def nearest_histograms(frame: Frame, noisy: Sequence[Counts], cut: int) -> list[
 def refuse_too_large(frame: Frame, noisy: Sequence[Counts]) -> None:
     """Raise OdError if the number of groups or the absolute value of a noisy value is 2^40 or more."""
     if frame.groups.sum() >= _LIMIT or any(max(values.max(), -values.min()) >= _LIMIT for values in noisy):
-        raise OdError(
-            "OD-GROUPS-OVERFLOW",
-            "the noisy numbers of groups are too large for 64-bit sums",
-            next_step="use smaller counts or less noise",
-            spent="draws already made stay charged",
-        )
+        message = "the noisy numbers of groups are too large for 64-bit sums"
+        step = "use smaller counts or less noise"
+        raise OdError("OD-GROUPS-OVERFLOW", message, next_step=step, spent="draws already made stay charged")
 
 
 def tree_below(frame: Frame, top: int) -> tuple[list[slice], NDArray[np.int64]]:
@@ -287,10 +273,7 @@ def distinct_columns(levels: Sequence[Counts]) -> tuple[Counts, NDArray[np.int64
 
 
 def _solve(first_child: NDArray[np.int64], columns: Counts, which: NDArray[np.int64], total: int, cut: int) -> Counts:
-    """Return the optimal histograms of the leaf areas of a top area with ``total`` groups; shape (leaf areas, sizes).
-
-    ``columns`` and ``which`` are those of :func:`distinct_columns`, and ``cut`` that of :func:`nearest_histograms`.
-    """
+    """Return the optimal histograms of the leaf areas of a top area with ``total`` groups; shape (areas, sizes)."""
     cuts = np.minimum(np.full(len(columns), cut, dtype=np.int64), max(total, 1))
     lows, tops = np.zeros(len(columns), dtype=np.int64), [np.empty(0, dtype=np.int64)] * len(columns)
     solved: dict[tuple[int, int], Counts] = {}

@@ -348,10 +348,7 @@ class ListedGroups(Grouping):
 
 
 def _public_list(file: Path, columns: Mapping[str, str], geography: Geography) -> tuple[pd.DataFrame, GroupSizes]:
-    """Return a public list of groups or of numbers of groups as text, and its groups, without members.
-
-    ``columns`` has the names of its columns. Raises OdError, which names the file, if the list is not valid.
-    """
+    """Return a public list as text, and its groups, without members. Raises OdError, with the file, if it is wrong."""
     table = read_zones(file)
     missing = [name for name in columns.values() if name not in table.columns]
     if missing:

@@ -125,10 +125,7 @@ class NoisyGroups:
         return float(laplace_variance(self.scale))
 
     def _shifted(self, sizes: Counts, end: Callable[[Reals, Reals, int], Reals]) -> tuple[Counts, Counts]:
-        """Return the bounds of the number of groups of at most each size from noisy sizes; shape (areas, sizes) each.
-
-        The bounds and their proof are in ``docs/explanation/group-sizes.md``, section "Intervals".
-        """
+        """Return the bounds from noisy sizes; for the proof, see ``docs/explanation/group-sizes.md``, "Intervals"."""
         groups = self.groups[:, np.newaxis].astype(np.float64)
         lower = np.zeros((len(groups), len(sizes)))
         upper = lower + groups
@@ -143,10 +140,7 @@ class NoisyGroups:
         return np.ceil(lower - _ROUNDING).astype(np.int64), np.floor(upper + _ROUNDING).astype(np.int64)
 
     def _sorted_sizes(self) -> Callable[[Counts], Reals]:
-        """Return a function that counts the noisy sizes of each area up to each of given bounds; shape (areas, bounds).
-
-        The bounds lie within the largest distance of ``_SHIFTS`` of the sizes 0 to K - 1.
-        """
+        """Return a function that counts the noisy sizes of each area up to given bounds; shape (areas, bounds)."""
         reach = math.ceil(_SHIFTS[-1] * self.scale)
         least, most = -reach, self.top_code + reach
         width = most - least + 1

@@ -17,12 +17,17 @@ import numpy as np
 from od_core.errors import OdError
 from od_core.flows.projection.onto_parents import project_children_euclidean
 from od_core.group_sizes.area_curves import NoisyAreas, least_absolute, least_squares
-from od_core.group_sizes.area_totals import nearest_with_area_totals, reals, relaxed_prices
+from od_core.group_sizes.area_totals import (
+    nearest_with_area_totals,
+    reals,
+    relaxed_prices,
+    shared_among_children,
+    thresholds,
+)
 from od_core.group_sizes.cost_tables import first_cut, nearest_histograms, refuse_too_large
 from od_core.group_sizes.groups import Counts, Frame, Query
 from od_core.group_sizes.merging import Runs, check_noisy, merge, tables
-from od_core.group_sizes.nearest_curves import nearest_curves, relaxed_curves
-from od_core.group_sizes.top_down import from_the_top_down
+from od_core.group_sizes.nearest_curves import Reals, alternated, nearest_curves, relaxed_curves
 from od_core.parallel import in_order
 from od_core.privacy.plan import Mechanism
 from od_core.privacy.unit import PrivacyUnit
@@ -405,7 +410,10 @@ class CumulativeDP(WithAreaTotals):
 class TopDown(WithAreaTotals):
     """The TopDown algorithm: noisy histograms, then each area's histogram is divided among its children, top first.
 
-    The children of an area are estimated from their own noisy values, and no level learns from those below it.
+    The children of an area are estimated from their own noisy values, and no level learns from those below it. With the
+    number of groups of the top areas alone, each size of an area is a problem of its own, which is solved exactly. With
+    those of all areas, a problem has sums over children and over sizes. It is solved over the reals, and rounded as in
+    :mod:`od_core.group_sizes.area_totals`.
 
     References:
         [abowd2022topdown]; [fioretto2019hierarchical, section 10] for the use with group sizes
@@ -416,7 +424,40 @@ class TopDown(WithAreaTotals):
 
     def estimate(self, frame: Frame, noisy: Sequence[Counts], scale: Fraction) -> list[Counts]:
         """Return the histograms of all levels; see :meth:`GroupSizeMechanism.estimate`. ``scale`` is not read."""
-        return from_the_top_down(frame, noisy, area_totals=self.area_totals)
+        refuse_too_large(frame, noisy)
+        sizes = frame.top_code + 1
+        tops = project_children_euclidean(noisy[0].ravel(), frame.totals(1), np.arange(len(noisy[0]) + 1) * sizes)
+        histograms = [tops.reshape(-1, sizes)]
+        for level, values in enumerate(noisy[1:], start=2):
+            above, first = histograms[-1], frame.geography.first_child[level - 1]
+            if self.area_totals:
+                nearest = _nearest_children(frame, level, values, above)
+                histograms.append(shared_among_children(frame, nearest.__getitem__, level - 1, above))
+            else:
+                offsets = (np.arange(sizes)[:, np.newaxis] * len(values) + first[:-1]).ravel()
+                of_sizes = project_children_euclidean(
+                    values.T.ravel(), above.T.ravel(), np.append(offsets, values.size)
+                )
+                histograms.append(np.ascontiguousarray(of_sizes.reshape(sizes, -1).T))
+        return histograms
+
+
+def _nearest_children(frame: Frame, level: int, noisy: Counts, above: Counts) -> Reals:
+    """Return nearly the nearest real histograms of a level with its numbers of groups and the sums ``above``."""
+    totals, parents = frame.totals(level), frame.geography.parents[level]
+    first = frame.geography.first_child[level - 1]
+    children = np.diff(first)[:, np.newaxis]
+    nothing = np.zeros((1, noisy.shape[1]))
+
+    def adding_up(values: Reals) -> Reals:
+        return values + ((above - np.add.reduceat(values, first[:-1])) / children)[parents]
+
+    def with_totals(rows: slice, values: Reals) -> Reals:
+        prices = np.zeros(len(values))
+        thresholds(values, nothing, np.zeros_like(parents[rows]), nothing, True, totals[rows], prices)
+        return np.maximum(values + prices[:, np.newaxis], 0.0)
+
+    return alternated(noisy.astype(np.float64), adding_up, with_totals)
 
 
 @dataclass(frozen=True)

@@ -109,12 +109,9 @@ def merge(frame: Frame, levels: Sequence[Runs]) -> Runs:
     measured = frame.levels[-len(levels) :]
     for level, runs in zip(measured, levels, strict=True):
         if not np.array_equal(np.diff(np.append(0, np.cumsum(runs.groups))[runs.first]), frame.totals(level)):
-            raise OdError(
-                "OD-GROUPS-TOTALS",
-                "an area does not have its public number of groups before the merging",
-                next_step="correct the method of that level",
-                spent="draws already made stay charged",
-            )
+            message = "an area does not have its public number of groups before the merging"
+            step = "correct the method of that level"
+            raise OdError("OD-GROUPS-TOTALS", message, next_step=step, spent="draws already made stay charged")
     merged = levels[0]
     for level, children in zip(measured[:-1], levels[1:], strict=True):  # `merged` belongs to `level`
         merged = _merge_level(merged, children, frame.geography.first_child[level].astype(np.int64))
@@ -122,10 +119,7 @@ def merge(frame: Frame, levels: Sequence[Runs]) -> Runs:
 
 
 def _merge_level(parents: Runs, children: Runs, first_child: Counts) -> Runs:
-    """Merge the sizes of a level with those of the next level, and return the merged sizes of the next level.
-
-    The children of parent p are the areas ``first_child[p]:first_child[p + 1]`` of the next level.
-    """
+    """Merge the sizes of a level with those of the next level, and return the merged sizes of the next level."""
     fan_out = np.diff(first_child)
     area = children.areas
     fraction, whole_part = size_keys(children.totals, children.weights)
@@ -213,11 +207,9 @@ def refuse_too_many(frame: Frame, levels: Sequence[int]) -> None:
     A weight is at most twice the number of groups times that of levels, and a total at most that times the top code.
     """
     if len(levels) * (int(frame.groups.sum()) + 1) >= 1 << 31 or frame.top_code >= 1 << 30:
-        raise OdError(
-            "OD-GROUPS-SIZE",
-            "the number of groups times the number of levels must be below 2^31, and the top code below 2^30",
-            next_step="release parts of the geography separately, or choose a smaller top code",
-        )
+        message = "the number of groups times the number of levels must be below 2^31, and the top code below 2^30"
+        step = "release parts of the geography separately, or choose a smaller top code"
+        raise OdError("OD-GROUPS-SIZE", message, next_step=step)
 
 
 def check_noisy(frame: Frame, queries: Sequence[Query], levels: Sequence[int], noisy: Sequence[Counts]) -> None:
@@ -232,16 +224,11 @@ def check_noisy(frame: Frame, queries: Sequence[Query], levels: Sequence[int], n
         for query, width in zip(queries, widths, strict=True)
     ]
     if [values.shape for values in noisy] != expected or any(values.dtype != np.int64 for values in noisy):
-        raise OdError(
-            "OD-GROUPS-SHAPE",
-            "the noisy values do not have the shape of what the mechanism measures",
-            next_step="give 64-bit whole numbers, with one array per measured level, top first",
-        )
+        message = "the noisy values do not have the shape of what the mechanism measures"
+        step = "give 64-bit whole numbers, with one array per measured level, top first"
+        raise OdError("OD-GROUPS-SHAPE", message, next_step=step)
     for width, values in zip(widths, noisy, strict=True):
         if max(int(values.max(initial=0)), -int(values.min(initial=0))) * int(width.max(initial=1)) >= 1 << 60:
-            raise OdError(
-                "OD-GROUPS-OVERFLOW",
-                "the noisy values are too large for 64-bit sums",
-                next_step="use a larger share of the budget, or a smaller top code",
-                spent="draws already made stay charged",
-            )
+            message = "the noisy values are too large for 64-bit sums"
+            step = "use a larger share of the budget, or a smaller top code"
+            raise OdError("OD-GROUPS-OVERFLOW", message, next_step=step, spent="draws already made stay charged")

@@ -74,10 +74,7 @@ def alternated(noisy: Reals, onto_sums: Callable[[Reals], Reals], onto_rows: Cal
 def _move(
     onto_rows: Callable[[slice, Reals], Reals], point: Reals, ahead: Reals, moved: Reals, following: Reals, rows: slice
 ) -> tuple[float, float]:
-    """Replace some rows of ``point`` by the nearest ones in their set, and write by what into ``following``.
-
-    Returns the largest change, and a number above 0 if the momentum from ``moved`` to ``ahead`` led away.
-    """
+    """Move some rows of ``point`` into their set, and return the largest change, and above 0 if momentum misled."""
     free = point[rows] + ahead[rows]
     inside = onto_rows(rows, free)
     following[rows] = free - inside

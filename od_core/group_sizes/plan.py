@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import pandas as pd
@@ -24,8 +24,8 @@ from od_core.meaning.features import given, refuse_unsupported
 from od_core.privacy.accounting import exact_fraction, float_above
 from od_core.privacy.budget import Budget
 from od_core.privacy.neighbours import DEFAULT_ACCEPTANCE, Acceptance
-from od_core.privacy.plan import LaplaceStep, Plan, Step, Table, plan_defect, stated_options
-from od_core.privacy.stability import laplace_reach, least_reach
+from od_core.privacy.plan import LaplaceStep, Plan, Step, Table, laplace_verdict, plan_defect, stated_options
+from od_core.privacy.stability import least_reach
 from od_core.privacy.unit import PrivacyUnit
 
 MAX_TOP_CODE = 1 << 31
@@ -127,6 +127,8 @@ class GroupSizePlan(Plan):
         OdError: the top code of the frame is not the upper bound of the estimate.
     """
 
+    table: ClassVar[Table] = "group sizes"
+
     frame: Frame
     unit: PrivacyUnit
     budget: Budget
@@ -137,11 +139,6 @@ class GroupSizePlan(Plan):
     def __post_init__(self) -> None:
         if self.top_code_estimate is not None and self.top_code_estimate.most != self.frame.top_code:
             raise plan_defect("the top code of the table is not the upper bound of its estimate")
-
-    @property
-    def table(self) -> Table:
-        """See :attr:`od_core.privacy.plan.Plan.table`."""
-        return "group sizes"
 
     @property
     def features(self) -> frozenset[str]:
@@ -201,21 +198,14 @@ class GroupSizePlan(Plan):
 
     def verdicts(self) -> list[str]:
         """Return a sentence for each step on the noise of one measured number."""
-        measured = {
-            level: f"{self.frame.geography.level_names[level]}, {MEASURED[query]}"
-            for level, query in self.queries.items()
-        }
-        return [
-            f"{measured.get(step.level, 'largest group')}: the noise of one measured number is at most"
-            f" {laplace_reach(step.scale):,}, 9 times in 10."
-            for step in self.steps
-        ]
+        names = self.frame.geography.level_names
+        measured = {level: f"{names[level]}, {MEASURED[query]}" for level, query in self.queries.items()}
+        return [laplace_verdict(measured.get(step.level, "largest group"), step.scale) for step in self.steps]
 
     def _own_facts(self) -> dict[str, Any]:
+        queries = dict.fromkeys(self.queries.values())
         return {
-            "query": ", ".join(
-                self.queries.values() if len(set(self.queries.values())) > 1 else [self.mechanism.query]
-            ),
+            "query": ", ".join(self.queries.values() if len(queries) > 1 else queries),
             "epsilon": str(self.budget.epsilon),
             "delta": "0",
             "top_code": self.frame.top_code if self.top_code_estimate is None else self.top_code_estimate.facts,
@@ -278,11 +268,9 @@ def plan_group_sizes(
     if cells > MOST_CELLS:
         message = f"areas of all levels times sizes are {cells:,} cells, and {MOST_CELLS:,} is the most"
         raise OdError("OD-GROUPS-CELLS", message, next_step="use a smaller top code or fewer areas")
-    used = (
-        default_mechanism(frame, unit, cast("Fraction", budget.epsilon))
-        if mechanism is None
-        else MECHANISMS.make(mechanism)
-    )
+    if mechanism is None:
+        mechanism = default_mechanism(frame, unit, cast("Fraction", budget.epsilon))
+    used = MECHANISMS.make(mechanism)
     refuse_too_many(frame, frame.levels[-len(used.level_queries(geography.depth)) :])
     return GroupSizePlan(frame, unit, budget, used, estimate, acceptance)
 

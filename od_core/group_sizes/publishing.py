@@ -127,10 +127,7 @@ _LEFT, _TOP, _WIDTH, _HEIGHT = 62, 14, 600, 250
 
 
 def _band(release: GroupSizeRelease) -> Markup:
-    """Return the chart of the share of all groups that have at most each size, with the band of its intervals.
-
-    Its axis is logarithmic from 1 on, so that small and large sizes are both legible.
-    """
+    """Return the chart of the share of groups of at most each size, on a logarithmic axis from 1, with intervals."""
     top_code, groups = release.frame.top_code, int(release.frame.groups.sum())
     sizes = listed_sizes(top_code)
     ends = int(release.histograms_of(0).sum()), groups, groups  # the released line may end elsewhere

@@ -380,11 +380,8 @@ def evaluate_group_sizes(
     if not isinstance(true, GroupSizes):
         true = GroupSizes.from_frame(true, frame.geography, columns=columns)
     if not np.array_equal(true.per_area(frame.geography), frame.groups):
-        raise OdError(
-            "OD-GROUPS-OTHER",
-            "the groups differ from those of the release",
-            next_step="give the list that was released",
-        )
+        message = "the groups differ from those of the release"
+        raise OdError("OD-GROUPS-OTHER", message, next_step="give the list that was released")
     tables = []
     for level, released in zip(frame.levels, release.histograms, strict=True):
         expected = frame.rows("histogram", np.concatenate([*true_values(frame, "histogram", level, true)]))

@@ -79,11 +79,8 @@ def laplace_source(noise: NoiseSource) -> LaplaceSource:
     """Return the given source if it draws Laplace noise. Raises OdError if it does not."""
     if isinstance(noise, LaplaceSource):
         return noise
-    raise OdError(
-        "OD-NOISE-LAPLACE",
-        "the mechanism needs discrete Laplace noise, but this noise source has no draw_laplace",
-        next_step="use a named noise backend",
-    )
+    message = "the mechanism needs discrete Laplace noise, but this noise source has no draw_laplace"
+    raise OdError("OD-NOISE-LAPLACE", message, next_step="use a named noise backend")
 
 
 def refuse_too_wide(source: NoiseSource, variances: Iterable[Fraction]) -> None:
@@ -122,9 +119,5 @@ def checked_noise(source: NoiseSource, drawn: NDArray[np.int64], size: int) -> N
 
 
 def _bad_noise(what: str) -> OdError:
-    return OdError(
-        "OD-NOISE-CONTRACT",
-        f"the noise source {what}",
-        next_step="correct the noise source",
-        spent="the level stays charged",
-    )
+    message = f"the noise source {what}"
+    return OdError("OD-NOISE-CONTRACT", message, next_step="correct the noise source", spent="the level stays charged")

@@ -91,10 +91,7 @@ def _worker(request: bytes) -> Iterator[tuple[subprocess.Popen[bytes], BinaryIO]
 
 
 def _receive(process: subprocess.Popen[bytes], answer: BinaryIO, room: NDArray[np.int64]) -> float:
-    """Wait until a process has ended, copy its noise into an array, and return its scale, or NaN if it drew nothing.
-
-    Raises OdError if the process ended before its answer was complete.
-    """
+    """Wait until a process has ended, copy its noise, and return its scale. Raises OdError if it wrote too little."""
     ended, head = process.wait(), bytearray(ANSWER.size)
     answer.seek(0)
     if ended != 0 or answer.readinto(head) != len(head):  # type: ignore[attr-defined]
@@ -124,20 +121,14 @@ def refuse_wrong_version() -> None:
     """Raise OdError if the installed OpenDP draws Gaussian noise of another distribution than the planned one."""
     with suppress(PackageNotFoundError):  # a draw is then refused
         if (installed := version("opendp")) in WRONG_VERSIONS:
-            raise OdError(
-                "OD-NOISE-VERSION",
-                f"OpenDP {installed} draws Gaussian noise with a wrong distribution",
-                next_step="install OpenDP 0.14.2 or later, or choose the noise backend table",
-            )
+            message = f"OpenDP {installed} draws Gaussian noise with a wrong distribution"
+            step = "install OpenDP 0.14.2 or later, or choose the noise backend table"
+            raise OdError("OD-NOISE-VERSION", message, next_step=step)
 
 
 def _lost(why: str) -> OdError:
-    return OdError(
-        "OD-NOISE-LOST",
-        f"{why}: the draw is lost",
-        next_step="run the release again; it draws the level again, at a separate charge",
-        spent="the level stays charged",
-    )
+    step = "run the release again; it draws the level again, at a separate charge"
+    return OdError("OD-NOISE-LOST", f"{why}: the draw is lost", next_step=step, spent="the level stays charged")
 
 
 MAX_VARIANCE = 1 << 100
@@ -205,9 +196,5 @@ def float_below(value: Fraction) -> float:
 
 
 def _refused(why: str) -> OdError:
-    return OdError(
-        "OD-NOISE-MAP",
-        f"OpenDP cannot draw this noise: {why}",
-        next_step="correct the budget",
-        spent="the level stays charged",
-    )
+    message = f"OpenDP cannot draw this noise: {why}"
+    return OdError("OD-NOISE-MAP", message, next_step="correct the budget", spent="the level stays charged")

@@ -100,15 +100,11 @@ def simulated(distribution: SymmetricDistribution, words: Words, size: int) -> N
 
 
 class _Table:
-    """A table with which a noise distribution is drawn from uniform bits.
+    """A table with which a noise distribution is drawn from uniform bits; see ``docs/explanation/noise.md``.
 
-    For a uniform U in [0, 1), the draw is the least k with U < F(k), where F(k) = P(X <= k). The bits of U and of each
-    boundary F(k) are divided into *limbs*: the first limb has ``first_bits`` bits, and each further one has
-    ``further_bits``. The table has the first two limbs of every boundary, rounded down.
-
-    The first limb of U is the number of a cell of the *guide*, an array. If no boundary lies in the cell, the guide
-    contains k. Otherwise the second limb of U is compared with the second limbs of the boundaries in the cell. If it
-    equals one of them, further limbs of U are drawn and compared with F itself.
+    The bits of a uniform U and of each boundary F(k) = P(X <= k) are divided into *limbs*: the first limb has
+    ``first_bits`` bits, and names a cell of the *guide*, and each further one has ``further_bits``. The table has the
+    first two limbs of every boundary, rounded down.
     """
 
     def __init__(self, distribution: SymmetricDistribution, first_bits: int = 16, further_bits: int = 64) -> None:
@@ -186,10 +182,7 @@ def _limbs(
 
 @kernel
 def _look_up(words, guide, values, undecided):  # type: ignore[no-untyped-def]  # compiled
-    """Write draws that first limbs (:class:`_Table`) decide into ``values``, and positions of others to ``undecided``.
-
-    Return the number of the others. The loop has no branch, so it compiles to fast code.
-    """
+    """Write draws that first limbs decide into ``values``; count the others, whose places go to ``undecided``."""
     count = 0
     for i in range(len(words)):
         value = guide[words[i]]
@@ -201,10 +194,7 @@ def _look_up(words, guide, values, undecided):  # type: ignore[no-untyped-def]  
 
 @kernel
 def _compare(firsts, undecided, words, starts, seconds, least, values, equal):  # type: ignore[no-untyped-def]  # compiled
-    """Write draws that the second limbs (:class:`_Table`) decide into ``values``: bisect the boundaries of the cell.
-
-    Write the indices of the other draws to ``equal``, and return how many there are.
-    """
+    """Write draws that the second limbs decide into ``values``; count the others, whose indices go to ``equal``."""
     count = 0
     for i in range(len(words)):
         place, word = undecided[i], words[i]
@@ -222,12 +212,8 @@ def _compare(firsts, undecided, words, starts, seconds, least, values, equal):  
 
 
 def _refused(what: str) -> OdError:
-    return OdError(
-        "OD-NOISE-TABLE",
-        f"the noise table cannot be made: the {what} is not above 0 or is too large",
-        next_step="use the noise backend opendp",
-        spent="the level stays charged",
-    )
+    message = f"the noise table cannot be made: the {what} is not above 0 or is too large"
+    return OdError("OD-NOISE-TABLE", message, next_step="use the noise backend opendp", spent="the level stays charged")
 
 
 # Noise distributions on integers, as probabilities with proven error bounds.

@@ -226,9 +226,8 @@ class Charge:
     def __post_init__(self) -> None:
         is_one_kind = (self.rho > 0) != (self.epsilon > 0) and min(self.rho, self.epsilon) == 0
         if not is_one_kind or not 0 <= self.delta < 1 or (self.delta > 0 and self.epsilon == 0):
-            raise OdError(
-                "OD-CHARGE", "a charge must be rho, epsilon, or epsilon and delta", next_step="correct the charge"
-            )
+            message = "a charge must be rho, epsilon, or epsilon and delta"
+            raise OdError("OD-CHARGE", message, next_step="correct the charge")
 
     @property
     def as_rho(self) -> Fraction:
@@ -309,11 +308,9 @@ class Cap:
         """
         if self.rho is not None:
             if delta_spent > 0:
-                raise OdError(
-                    "OD-LEDGER-CAP-KIND",
-                    "a cap in rho does not cover an (epsilon, delta) release",
-                    next_step="use a mechanism that is charged in rho, or declare the cap in epsilon and delta",
-                )
+                message = "a cap in rho does not cover an (epsilon, delta) release"
+                step = "use a mechanism that is charged in rho, or declare the cap in epsilon and delta"
+                raise OdError("OD-LEDGER-CAP-KIND", message, next_step=step)
             return self.rho
         delta_left = self.delta - delta_spent
         if self.epsilon is None or delta_left <= 0:

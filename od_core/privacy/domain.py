@@ -70,11 +70,8 @@ class PrivacyDomain:
 
     def __post_init__(self) -> None:
         if not NAME.fullmatch(self.name):
-            raise OdError(
-                "OD-DOMAIN-NAME",
-                f"the data set name {self.name!r} must contain only lower-case letters, digits and underscores",
-                next_step="correct the privacy domain",
-            )
+            message = f"the data set name {self.name!r} must contain only lower-case letters, digits and underscores"
+            raise OdError("OD-DOMAIN-NAME", message, next_step="correct the privacy domain")
         if not self.cap_reason.strip():
             raise OdError("OD-DOMAIN-REASON", "the cap has no reason", next_step="state a reason")
         field, step = "elementary period", "correct the privacy domain"
@@ -126,11 +123,9 @@ def charged_periods(period: Period, elementary: Length, unit: UnitKind) -> tuple
     """
     parts = period.parts(elementary)
     if not parts:
-        raise OdError(
-            "OD-DOMAIN-PERIOD",
-            f"a release of {period} does not consist of whole elementary periods ({elementary}s) of the data set",
-            next_step="release whole elementary periods, or declare a data set with a shorter elementary period",
-        )
+        message = f"a release of {period} does not consist of whole elementary periods ({elementary}s) of the data set"
+        step = "release whole elementary periods, or declare a data set with a shorter elementary period"
+        raise OdError("OD-DOMAIN-PERIOD", message, next_step=step)
     if RECORDS_OF[unit].is_of_all_time:
         return (ALL_PERIODS,)
     if RECORDS_OF[unit].span is not None and len(parts) > 1:

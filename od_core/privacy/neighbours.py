@@ -83,11 +83,8 @@ def fault_share(value: Number) -> Fraction:
     except OdError:
         share = Fraction(-1)
     if not 0 <= share <= 1:
-        raise OdError(
-            "OD-FAULT-THRESHOLD",
-            "the fault threshold is not a number from 0 to 1",
-            next_step="give a number from 0 to 1",
-        )
+        message = "the fault threshold is not a number from 0 to 1"
+        raise OdError("OD-FAULT-THRESHOLD", message, next_step="give a number from 0 to 1")
     return share
 
 
@@ -139,12 +136,8 @@ class Acceptance:
         )
         if unit.is_of_year:
             message += ", or of users who have no trips of the year left (max_trips_year)"
-        raise OdError(
-            "OD-TRIPS-NONE",
-            message,
-            next_step="correct the files of records; if a period may have no counted record, declare"
-            " accept_empty: true",
-        )
+        step = "correct the files of records; if a period may have no counted record, declare accept_empty: true"
+        raise OdError("OD-TRIPS-NONE", message, next_step=step)
 
 
 DEFAULT_ACCEPTANCE = Acceptance()

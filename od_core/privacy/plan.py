@@ -103,9 +103,8 @@ class GaussianStep(Step):
         if self.variance <= 0:
             raise plan_defect("a step needs a variance")
         if self.variance > MAX_VARIANCE:
-            raise OdError(
-                "OD-BUDGET-RHO", "the budget is too small for noise of 64 bits", next_step="raise epsilon or rho"
-            )
+            message = "the budget is too small for noise of 64 bits"
+            raise OdError("OD-BUDGET-RHO", message, next_step="raise epsilon or rho")
 
     @property
     def rho(self) -> Fraction:
@@ -392,6 +391,11 @@ class Plan(Shown, ABC):
         return facts_digest({name: fact for name, fact in self.facts().items() if name != EARLIER})
 
 
+def laplace_verdict(measured: str, scale: Fraction) -> str:
+    """Return the sentence of :meth:`Plan.verdicts` on what is measured with Laplace noise of a scale."""
+    return f"{measured}: the noise of one measured number is at most {laplace_reach(scale):,}, 9 times in 10."
+
+
 def stated_options(facts: Mapping[str, Any], mechanisms: Registry[Any]) -> dict[str, Any]:
     """Return the arguments of the functions that plan releases which :meth:`Plan.facts` of every class state."""
     return {
@@ -492,9 +496,8 @@ def check_charges(plan: Plan) -> None:
 
 def plan_defect(message: str) -> OdError:
     """Return the OdError for a plan whose steps do not follow from its unit, budget and mechanism."""
-    return OdError(
-        "OD-PLAN-INVALID", message, next_step="make plans with the plan functions of od_core; if you did, report this"
-    )
+    step = "make plans with the plan functions of od_core; if you did, report this"
+    return OdError("OD-PLAN-INVALID", message, next_step=step)
 
 
 _MOST_TRIPS = 10**6
@@ -577,6 +580,5 @@ def share_of_table(uncounted: Uncounted | None) -> Fraction:
 
 
 def _fault(message: str) -> OdError:
-    return OdError(
-        "OD-UNCOUNTED", f"uncounted records cannot be measured: {message}", next_step="correct or leave out `uncounted`"
-    )
+    message = f"uncounted records cannot be measured: {message}"
+    return OdError("OD-UNCOUNTED", message, next_step="correct or leave out `uncounted`")

@@ -131,16 +131,12 @@ def rho_for_epsilon_exact(
 def _delta_of(variances: tuple[Fraction, ...]) -> Callable[[float], float]:
     """Return a function that computes :func:`delta_exact` for these variances, given epsilon."""
     if not variances or not _NARROWEST <= min(variances) <= max(variances) <= _WIDEST:
-        raise OdError(
-            "OD-BUDGET-RHO",
-            "every variance must lie between 1e-30 and 1e60",
-            next_step="correct the budget or the shares",
-        )
+        message = "every variance must lie between 1e-30 and 1e60"
+        raise OdError("OD-BUDGET-RHO", message, next_step="correct the budget or the shares")
     counts = Counter(float(variance) for variance in variances)
     step = _step(counts)
-    first, masses, lost = reduce(
-        _sum, (_times(_distribution(variance, step), counts[variance]) for variance in sorted(counts))
-    )
+    cells = (_times(_distribution(variance, step), counts[variance]) for variance in sorted(counts))
+    first, masses, lost = reduce(_sum, cells)
     offset = sum(times / (2 * variance) for variance, times in counts.items())
     losses = offset + step * (first + np.arange(len(masses)))
     size = offset + sum(times * _REACH / math.sqrt(variance) for variance, times in counts.items())
@@ -199,10 +195,8 @@ def _sum(first_term: _Distribution, second_term: _Distribution) -> _Distribution
     masses = np.convolve(first_term.masses, second_term.masses)
     cut_left = int(np.searchsorted(np.cumsum(masses), _TAIL))
     cut_right = int(np.searchsorted(np.cumsum(masses[::-1]), _TAIL))
-    central = masses[cut_left : len(masses) - cut_right]
-    return _Distribution(
-        first_term.first + second_term.first + cut_left, central, first_term.lost + second_term.lost + 2 * _TAIL
-    )
+    central, lost = masses[cut_left : len(masses) - cut_right], first_term.lost + second_term.lost + 2 * _TAIL
+    return _Distribution(first_term.first + second_term.first + cut_left, central, lost)
 
 
 def _times(distribution: _Distribution, times: int) -> _Distribution:
@@ -249,8 +243,5 @@ def _floor_log2(value: Fraction) -> int:
 
 def _check_delta(delta: Fraction) -> None:
     if not is_defined(delta):
-        raise OdError(
-            "OD-BUDGET-DELTA",
-            "the exact privacy loss is available only for a delta of at least 1e-12 and below 1",
-            next_step="set the conversion to tight",
-        )
+        message = "the exact privacy loss is available only for a delta of at least 1e-12 and below 1"
+        raise OdError("OD-BUDGET-DELTA", message, next_step="set the conversion to tight")

@@ -50,11 +50,8 @@ class Grid:
         is_tuple = isinstance(self.sizes, tuple) and len(self.sizes) > 0
         are_whole = is_tuple and all(isinstance(size, int) and not isinstance(size, bool) for size in self.sizes)
         if not are_whole or not all(1 <= size <= MAX_SIDE for size in self.sizes):
-            raise OdError(
-                "OD-STOPS-GRID",
-                "a grid must be a tuple with one whole number of cells, from 1 to 2^31, for each dimension",
-                next_step="correct the grid",
-            )
+            message = "a grid must be a tuple with one whole number of cells, from 1 to 2^31, for each dimension"
+            raise OdError("OD-STOPS-GRID", message, next_step="correct the grid")
 
     @property
     def dimensions(self) -> int:
@@ -285,10 +282,7 @@ def boxes_fill_the_grid(lower: Bounds, upper: Bounds, grid: Grid) -> bool:
 
 
 def _weights_agree(lower: Bounds, upper: Bounds, grid: Grid, generator: np.random.Generator) -> bool:
-    """Return whether the weights of the boxes sum to that of the grid, for random weights of cells modulo ``PRIME``.
-
-    The weight of a box is the product of those of its sides.
-    """
+    """Return whether random weights of cells modulo ``PRIME`` sum to the same over the boxes and over the grid."""
     of_boxes, of_grid = np.ones(len(lower), dtype=np.int64), 1
     for dimension, size in enumerate(grid.sizes):
         begins, ends = lower[:, dimension].astype(np.int64), upper[:, dimension].astype(np.int64) + 1
@@ -324,14 +318,9 @@ class Nodes:
     @classmethod
     def root(cls, rows: Rows, grid: Grid) -> Nodes:
         """Create the root node, which covers the whole grid and contains ``rows``, all cells with trips."""
-        upper = np.array([grid.sizes], dtype=np.int64) - 1
-        return cls(
-            np.zeros((1, grid.dimensions), dtype=np.int32),
-            upper.astype(np.int32),
-            np.array([0]),
-            np.array([len(rows)]),
-            np.array([rows[:, -1].sum(dtype=np.int64)]),
-        )
+        upper = (np.array([grid.sizes], dtype=np.int64) - 1).astype(np.int32)
+        trips = rows[:, -1].sum(dtype=np.int64)
+        return cls(np.zeros_like(upper), upper, np.array([0]), np.array([len(rows)]), np.array([trips]))
 
     def chosen(self, which: NDArray[np.bool_]) -> Nodes:
         """Return the nodes that a mask of shape (nodes,) selects."""
@@ -438,9 +427,8 @@ def checked_ranges(ranges: ArrayLike, sizes: Sequence[int]) -> Ranges:
     if (first > last).any():
         raise query_fault("a query ends before it begins")
     if (first < 0).any() or (last >= np.array(sizes)).any():
-        raise query_fault(
-            f"a query extends beyond the space, whose cells are numbered from 0 to {[size - 1 for size in sizes]}"
-        )
+        message = f"a query extends beyond the space, whose cells are numbered from 0 to {[size - 1 for size in sizes]}"
+        raise query_fault(message)
     return np.ascontiguousarray(array, dtype=np.int64)
 
 
@@ -545,10 +533,7 @@ def _interleave(lower, upper, bits, key_bits, keys):  # type: ignore[no-untyped-
 
 @kernel
 def _answer(lower, upper, counts, block_lower, block_upper, block_sums, ranges, answers):  # type: ignore[no-untyped-def]  # compiled
-    """Write the sum over the boxes that each query overlaps, in proportion, into ``answers``.
-
-    A block outside the query is skipped, and one inside it adds its sum. In other blocks, every box is examined.
-    """
+    """Write the sum over the boxes that each query overlaps, in proportion; whole blocks in or out are not examined."""
     for query in range(len(ranges)):
         total = 0.0
         for block in range(len(block_sums)):

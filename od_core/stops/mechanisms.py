@@ -246,12 +246,9 @@ MAX_BOXES = 1 << 23
 def refuse_too_many(name: str, boxes: int, *, spent: str = STAYS_CHARGED) -> None:
     """Raise OdError if a mechanism would make more than ``MAX_BOXES`` boxes. ``spent`` says what was spent by then."""
     if boxes > MAX_BOXES:
-        raise OdError(
-            "OD-STOPS-TOO-MANY-BOXES",
-            f"mechanism {name!r} would cut the space into {boxes:,} boxes, but at most {MAX_BOXES:,} are allowed",
-            next_step="use a coarser grid, a smaller epsilon, or a mechanism whose boxes follow the trips",
-            spent=spent,
-        )
+        message = f"mechanism {name!r} would cut the space into {boxes:,} boxes, but at most {MAX_BOXES:,} are allowed"
+        step = "use a coarser grid, a smaller epsilon, or a mechanism whose boxes follow the trips"
+        raise OdError("OD-STOPS-TOO-MANY-BOXES", message, next_step=step, spent=spent)
 
 
 def draw_equal_boxes(points: Points, grid: Grid, parts: Parts, path: Path) -> Drawn:
@@ -273,10 +270,7 @@ def draw_equal_boxes(points: Points, grid: Grid, parts: Parts, path: Path) -> Dr
 
 @kernel
 def _count(points, sizes, parts, counts):  # type: ignore[no-untyped-def]  # compiled
-    """Add the number of points in each box to ``counts``.
-
-    In each dimension, cell x lies in the last part k with floor(k size / parts) <= x.
-    """
+    """Add the number of points in each box, where cell x lies in the last part k with floor(k size / parts) <= x."""
     for point in range(len(points)):
         box = 0
         for i in range(len(sizes)):
@@ -464,10 +458,8 @@ def _score(rows, firsts, lasts, dimension, starts, candidates, upper, others, mo
                 length = np.int64(begins[part + 1] if part + 1 < parts else upper[node] + 1) - begins[part]
                 cells_of_part[part] = _LARGE if others[node] > _LARGE // length else others[node] * length
                 trips_of_part[part] = trips[end] - trips[begin]
-                trips_above[part], cells_above[part] = (
-                    trips_of_part[part],
-                    filled[end] - filled[begin],
-                )  # sparse: all filled cells count
+                trips_above[part] = trips_of_part[part]  # sparse: all filled cells count
+                cells_above[part] = filled[end] - filled[begin]
                 if trips_of_part[part] >= cells_of_part[part]:
                     is_dense = True
                     trips_above[part], cells_above[part] = 0, 0
@@ -475,11 +467,8 @@ def _score(rows, firsts, lasts, dimension, starts, candidates, upper, others, mo
             if is_dense:
                 for i in range(first, last):
                     part = part_of(rows[i, dimension], begins, 0, parts)
-                    in_cell = np.int64(rows[i, of_row])
-                    if (
-                        trips_of_part[part] >= cells_of_part[part]
-                        and in_cell * cells_of_part[part] > trips_of_part[part]
-                    ):
+                    in_cell, in_part = np.int64(rows[i, of_row]), trips_of_part[part]
+                    if in_part >= cells_of_part[part] and in_cell * cells_of_part[part] > in_part:
                         trips_above[part] += in_cell
                         cells_above[part] += 1
             score = np.int64(0)
@@ -550,20 +539,15 @@ class DAFEntropy(StopsMechanism):
     cut in the dimension of its depth into parts whose number :func:`fan_out` gives. A node that is cut in all
     dimensions is measured once, with the whole remaining budget, and so is a node that stops by its bounds alone.
 
-    The paper leaves the stop condition to the application. A node stops, for t the ``threshold``,
-
-    - ``count``: if its noisy count is below t / epsilon. None stands for this condition with t = 1.
-    - ``depth``: at depth t, so that dimensions after the first t are not cut.
-    - ``entropy``: if its parts add less than t bits to the entropy of the partition (equation 4): at most p log2 k, for
-      p the noisy share of the node in all trips and k the parts of equation 19 in all dimensions that remain.
-    - ``extent``: if it has at most the share t of the cells of the space.
+    The paper leaves the stop condition to the application; ``docs/explanation/stops.md`` defines those that there are.
 
     For bounded neighbours, both rules (for leaves and for parts) use half of the remaining budget, because they depend
     on the scale of the noise. Twice the budget then gives the same tree as for unbounded neighbours.
 
     Attributes:
         rounding: rounding of the number of parts m to an integer. In tests, rounding three halves of m was best.
-        stop, threshold: the stop condition and its t, an integer for ``depth``; both or neither.
+        stop, threshold: the stop condition and its t, an integer for ``depth``; both or neither. None is ``count``
+            with t = 1.
     """
 
     rounding: Rounding = "times_1.5"
@@ -851,11 +835,8 @@ def proven_scale(epsilon: Fraction, sensitivity: int) -> tuple[Fraction, int]:
         scale = paper * Fraction(steps, _STEPS)
         if path_cost(scale, _decay(scale), sensitivity) <= epsilon:
             return scale, _decay(scale)
-    raise OdError(
-        "OD-STOPS-PATH-COST",
-        f"the splits of a path with noise of scale {float(paper):.6g} could cost more than epsilon {epsilon}",
-        next_step="report this defect",
-    )
+    message = f"the splits of a path with noise of scale {float(paper):.6g} could cost more than epsilon {epsilon}"
+    raise OdError("OD-STOPS-PATH-COST", message, next_step="report this defect")
 
 
 def _decay(scale: Fraction) -> int:
@@ -864,10 +845,7 @@ def _decay(scale: Fraction) -> int:
 
 
 def _halved(nodes: Nodes, sides: Counts, sizes: Counts, rows: Rows) -> Nodes:
-    """Cut every node in half across its widest side relative to the grid, the first of equally wide sides.
-
-    The filled cells ``rows`` are sorted in place by half; see :meth:`Nodes.divided`.
-    """
+    """Cut every node in half across its widest side relative to the grid, the first of equally wide sides."""
     widest = np.argmax(np.where(sides > 1, sides / sizes, 0), axis=1)
     begins = np.empty(2 * len(nodes), dtype=np.int32)
     numbers = np.arange(len(nodes))
@@ -892,10 +870,9 @@ _RESULT_BITS = 64
 def path_cost(scale: Fraction, decay: int, sensitivity: int) -> Fraction:
     """Return an upper bound of the epsilon that all splits on a path cost together.
 
-    For any length of the path, the logarithm of the ratio of the probabilities of its splits for two neighbouring
-    inputs is at most 2 / scale + rho(decay) + rho(2 decay) + ... if one trip is added, and 1 / scale if one is removed,
-    where a = exp(-1 / scale) and rho(x) = ln((1 + a - a^(x+1)) / (1 + a - a^x)). Replacing a trip adds one on one path
-    and removes one on another, so the two bounds are added. The proof is in ``docs/explanation/stops.md``.
+    For any length of the path, it is at most 2 / scale + rho(decay) + rho(2 decay) + ... if one trip is added, and 1 /
+    scale if one is removed, where a = exp(-1 / scale) and rho(x) = ln((1 + a - a^(x+1)) / (1 + a - a^x)); proof in
+    ``docs/explanation/stops.md``. Replacing a trip adds one on one path and removes one on another.
 
     Noise backends may draw with up to (1 + 2^-30) times the ``scale`` lambda. The bound holds for all scales in this
     range. ``decay`` is delta, an integer of at least 1; the theorem of [zhang2016privtree] requires at least lambda

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import pandas as pd
 
@@ -13,8 +13,7 @@ from od_core.meaning.features import given, refuse_unsupported
 from od_core.privacy.accounting import float_above
 from od_core.privacy.budget import Budget
 from od_core.privacy.neighbours import DEFAULT_ACCEPTANCE, Acceptance
-from od_core.privacy.plan import DetailNoise, LaplaceStep, Plan, Table, stated_options
-from od_core.privacy.stability import laplace_reach
+from od_core.privacy.plan import DetailNoise, LaplaceStep, Plan, Table, laplace_verdict, stated_options
 from od_core.privacy.unit import PrivacyUnit
 from od_core.stops.geometry import Boxes, Grid, MapGrid
 from od_core.stops.mechanisms import MECHANISMS, StopsMechanism
@@ -41,17 +40,14 @@ class StopsPlan(Plan):
         OdError: the budget is not a pure epsilon, or the mechanism's noise would cost more than epsilon.
     """
 
+    table: ClassVar[Table] = "boxes"
+
     grid: Grid
     unit: PrivacyUnit
     budget: Budget
     mechanism: StopsMechanism
     map: MapGrid | None = None
     acceptance: Acceptance = DEFAULT_ACCEPTANCE
-
-    @property
-    def table(self) -> Table:
-        """See :attr:`od_core.privacy.plan.Plan.table`."""
-        return "boxes"
 
     @property
     def features(self) -> frozenset[str]:
@@ -69,9 +65,8 @@ class StopsPlan(Plan):
         epsilon = cast("Fraction", self.budget.epsilon)  # a budget in rho is not supported
         sensitivity = self.unit.differing_units  # a replaced trip leaves one box and enters another
         scales = tuple(self.mechanism.scales(epsilon, sensitivity).items())
-        return LaplaceStep(
-            1, sensitivity, epsilon, scales, self.mechanism.widest_scale(self.grid, epsilon, sensitivity)
-        )
+        widest = self.mechanism.widest_scale(self.grid, epsilon, sensitivity)
+        return LaplaceStep(1, sensitivity, epsilon, scales, widest)
 
     @property
     def steps(self) -> tuple[LaplaceStep]:
@@ -99,11 +94,7 @@ class StopsPlan(Plan):
 
     def verdicts(self) -> list[str]:
         """Return a sentence for each noise distribution that is fixed before the first draw."""
-        return [
-            f"{name.replace('_', ' ')}: the noise of one measured number is at most {laplace_reach(scale):,}, 9"
-            " times in 10."
-            for name, scale in self.step.scales
-        ]
+        return [laplace_verdict(name.replace("_", " "), scale) for name, scale in self.step.scales]
 
     def _own_facts(self) -> dict[str, Any]:
         return {

@@ -63,11 +63,7 @@ _ENDS = tuple(column.name for column in COUNT_ENDS)
 
 
 def _write_geojson(release: StopsRelease, on_map: MapGrid, interval: bool, file: BinaryIO) -> None:
-    """Write the boxes into a file as a GeoJSON feature collection (RFC 7946), with one feature per box.
-
-    The geometry of a feature has one polygon for each place of a trip, in the order of the places. The polygon is the
-    range of the box on the map of that place.
-    """
+    """Write a GeoJSON feature collection (RFC 7946): for each box, a polygon for each place of a trip, in order."""
     measured, counts = release.measured, release.counts
     ends = dict(zip(_ENDS, release.intervals, strict=True)) if interval else {}
     file.write(b'{"type": "FeatureCollection", "features": [\n')
@@ -179,10 +175,7 @@ def _maps(release: StopsRelease, on_map: MapGrid, counted: str) -> dict[str, Any
 
 
 def _density(release: StopsRelease, place: int) -> NDArray[np.float64]:
-    """Return the number of trips in each field of one place's map.
-
-    The trips of each box are spread evenly over the box. The axes go from west to east and from south to north.
-    """
+    """Return the number of trips in each field of one place's map, from west to east and from south to north."""
     boxes, counts = release.measured, release.counts
     side = release.plan.grid.sizes[2 * place]
     pixels = min(_PIXELS, side)
@@ -198,10 +191,7 @@ def _density(release: StopsRelease, place: int) -> NDArray[np.float64]:
 
 
 def _shares(lower: Bounds, upper: Bounds, side: int, pixels: int) -> NDArray[np.float64]:
-    """Return the share of each range of cells that lies in each of ``pixels`` equal parts of a side of the map.
-
-    The shape is (ranges, pixels). The shares of a range sum to 1.
-    """
+    """Return the share of each range of cells in each of equal parts of a side of the map; shape (ranges, pixels)."""
     edges = np.arange(pixels + 1) * (side / pixels)
     first, end = lower[:, np.newaxis].astype(np.float64), upper[:, np.newaxis].astype(np.float64) + 1
     overlap = np.minimum(end, edges[1:]) - np.maximum(first, edges[:-1])

@@ -232,12 +232,8 @@ def measure(plan: StopsPlan, trips: Trajectories, noise: NoiseSource) -> Iterato
     path = Path(laplace_source(noise), plan.step.sensitivity, plan.step.epsilon)
     drawn = plan.mechanism.draw(trips.points, plan.grid, path)
     if not all(path.spent == plan.step.epsilon and path.left == 0 for path in drawn.paths):
-        raise OdError(
-            "OD-STOPS-CHARGE",
-            f"a path of {plan.mechanism.name} did not spend exactly epsilon {plan.step.epsilon}",
-            next_step="report this defect",
-            spent=STAYS_CHARGED,
-        )
+        message = f"a path of {plan.mechanism.name} did not spend exactly epsilon {plan.step.epsilon}"
+        raise OdError("OD-STOPS-CHARGE", message, next_step="report this defect", spent=STAYS_CHARGED)
     yield flat_boxes(drawn.boxes)
 
 
@@ -257,12 +253,8 @@ def estimated(plan: StopsPlan, measured: Measured, *, spent: Spent, noise: str |
     width, values = plan.grid.values_per_box, noisy.values()
     is_whole = len(values) > 0 and len(values) % width == 0
     if not is_whole or (values.reshape(-1, width)[:, dimensions:-1] >= plan.grid.sizes).any():
-        raise OdError(
-            "OD-STOPS-BOXES",
-            "the measurement is not a list of boxes of this grid",
-            next_step="read it with the plan of its release",
-            spent=STAYS_CHARGED,
-        )
+        message = "the measurement is not a list of boxes of this grid"
+        raise OdError("OD-STOPS-BOXES", message, next_step="read it with the plan of its release", spent=STAYS_CHARGED)
     values = values.reshape(-1, width)
     lower, upper = (np.ascontiguousarray(part, dtype=np.int32) for part in np.hsplit(values[:, :-1], 2))
     return StopsRelease(plan, spent, noise, Boxes(lower, upper, values[:, -1].copy()))
@@ -282,12 +274,8 @@ def whole_counts(noisy: Counts) -> Counts:
     array([7, 0, 0, 1])
     """
     if len(noisy) and np.abs(noisy.astype(np.float64)).sum() >= _LIMIT:
-        raise OdError(
-            "OD-STOPS-OVERFLOW",
-            "the sum of the noisy counts exceeds 64-bit arithmetic",
-            next_step="raise epsilon",
-            spent=STAYS_CHARGED,
-        )
+        message = "the sum of the noisy counts exceeds 64-bit arithmetic"
+        raise OdError("OD-STOPS-OVERFLOW", message, next_step="raise epsilon", spent=STAYS_CHARGED)
     counts = np.maximum(noisy, 0)
     excess = int(counts.sum()) - int(noisy.sum())  # more than the sum of the counts if the total is negative
     order = np.argsort(counts, kind="stable")

@@ -220,10 +220,7 @@ def _given(
 
 
 def _table(values: ArrayLike | pd.DataFrame, grid: Grid) -> NDArray[np.generic]:
-    """Return the values as an array of shape (trips, dimensions); of whole numbers, if there are no trips.
-
-    Raises OdError if a value of a table is missing, or the values do not have one column per dimension.
-    """
+    """Return the values as an array of shape (trips, dimensions). Raises OdError if they are missing or misshapen."""
     if isinstance(values, pd.DataFrame):
         if values.isna().any(axis=None):
             raise _fault("OD-STOPS-MISSING", "a value is missing")

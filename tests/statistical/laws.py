@@ -77,14 +77,6 @@ def p_value(drawn: NDArray[np.int64], values: NDArray[np.int64], chances: NDArra
     return min(1.0, 2 * min(by_bins, by_tail))
 
 
-def same_law_p_value(one: NDArray[np.int64], other: NDArray[np.int64], variance: float) -> float:
-    """Of two samples having one law, whatever it is: chi-square of the table of bins by samples."""
-    edges = bin_edges(*probabilities(variance), math.sqrt(variance))
-    samples = [histogram(drawn) for drawn in (one, other)]
-    table = np.array([np.bincount(np.searchsorted(edges, seen), times, len(edges) + 1) for seen, times in samples])
-    return float(stats.chi2_contingency(table[:, table.sum(axis=0) > 0]).pvalue)
-
-
 def chance_to_miss(variance: float, wrong_variance: float, draws: int) -> float:
     """Probability that the chi-square over bins accepts draws of a wrong variance (noncentral chi-square)."""
     edges = bin_edges(*probabilities(variance), math.sqrt(variance))

@@ -273,18 +273,3 @@ def test_a_defect_is_caught(query, unit, defect):
     levels = defect(query, UNITS[unit])
     assert chance_to_miss(levels, CLAIM) <= ALPHA
     assert shown(levels) > CLAIM
-
-
-def test_counts_cumulated_over_areas_tell_far_more_than_claimed():
-    """Why the chain of all areas of a level (Fioretto et al., M_c^ch) is not shipped: a member changes 20 counts.
-
-    Their claim is sensitivity 1. At 20 areas, one level and a claim of 0.5 the loss is 10; so many draws show above 4.
-    Fails with probability 1e-6.
-    """
-    (level,) = measured_levels("cumulative", UNITS["unbounded"], depth=1, claim=Fraction(1, 2))
-    areas = 20
-    before = np.full(areas, level.before[12])
-    chain = Level(level.scale, before.cumsum(), (before - np.eye(1, areas, dtype=np.int64)[0]).cumsum())
-    assert chain.changed == areas
-    assert chance_to_miss([chain], 4.0) <= ALPHA
-    assert shown([chain]) > 4.0

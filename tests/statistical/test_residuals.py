@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from od_core.noise.backends import BACKENDS, noise_named
-from tests.statistical.laws import ALPHA, law_p_value, mean_p_value, variance_p_value
+from tests.statistical.laws import ALPHA, mean_p_value, variance_p_value
 
 
 def pooled(releases) -> np.ndarray:
@@ -70,13 +70,3 @@ def test_empty_cells_get_the_same_noise_as_cells_with_trips(real_releases):
         assert len(values) >= 60_000
         assert variance_p_value(values) > ALPHA / 4
         assert mean_p_value(values) > ALPHA / 4
-
-
-@pytest.mark.parametrize("epsilon", ["0.1", "1", "10"])
-def test_the_residuals_are_discrete_gaussian(epsilon, real_releases):
-    """Uniform shares: one law for all levels of a release. Fails with probability 1e-6 for each budget."""
-    chosen = [r for r in real_releases if r.epsilon == epsilon]
-    variances = {step.variance for r in chosen for step in r.release.plan.steps}
-    assert len(variances) == 1
-    values = np.concatenate([r.residuals[level] for r in chosen for level in r.residuals])
-    assert law_p_value(values, float(variances.pop())) > ALPHA

@@ -16,7 +16,6 @@ from od_core.evaluation.metrics import (
     Truth,
     accumulated,
     bound_of,
-    most_leaves,
     proposition_1_gauss,
     proposition_1_stability,
     theorem_4,
@@ -99,28 +98,6 @@ def test_theorem_4_needs_its_factor_of_two():
     assert 190 <= first <= accumulated(release.plan, [100, 100])[1] == 200
 
 
-def test_theorem_4_by_its_formula():
-    plan = planned(binary(1, levels=3, trips=500).geography, epsilon=1)
-    steps = plan.to_frame()
-    maxima = steps["standard_deviation"] * np.sqrt(2 * np.log(2 * steps["public_cells"] * 6 / 0.05))
-    assert theorem_4(plan) == pytest.approx([0, *2 * np.cumsum(maxima)], rel=1e-9)
-
-
-def test_theorem_4_counts_a_noised_root_once():
-    geography = binary(1, levels=1, trips=5).geography
-    unbounded = plan_release(
-        geography,
-        unit=PrivacyUnit("trip", "unbounded"),
-        budget=Budget(rho=1, delta="1e-8"),
-        mechanism="inftda",
-        acceptance=NO_FAULTS,
-    )
-    sigma = math.sqrt(3 / 2)
-    levels = [sigma * math.sqrt(2 * math.log(2 * cells * 3 / 0.05)) for cells in (1, 2, 4)]
-    expected = [levels[0], levels[0] + 2 * levels[1], levels[0] + 2 * levels[1] + 2 * levels[2]]
-    assert theorem_4(unbounded) == pytest.approx(expected)
-
-
 def test_levels_that_are_not_measured_have_the_bound_of_those_below():
     geography = geography_of([("a", "a1"), ("b", "b1")])
     bounds = theorem_4(planned(geography, epsilon=1, shares="geography"))  # levels 1, 2 and 4 are not divided further
@@ -174,16 +151,6 @@ def test_runs_that_exceed_the_first_part_of_proposition_1(order):
         errors = truth.errors(Nodes(4, leaves.origin, leaves.destination, values))
         exceeded += any(level["max_abs_error"] > bound for level, bound in zip(errors, bounds, strict=True))
     assert RUNS // 200 < exceeded <= MOST
-
-
-def test_the_first_part_of_proposition_1_by_its_formula():
-    """Uneven areas: the largest node counts. Zones by region: 3 and 1."""
-    geography = geography_of([("a", "a1"), ("a", "a2"), ("a", "a3"), ("b", "b1")])
-    tree = FlowTree(geography, geography)
-    leaves, nodes = [16, 12, 9, 3, 1], [1, 2, 4, 8, 16]
-    assert [most_leaves(tree, level) for level in range(5)] == leaves
-    expected = [math.sqrt(2 * k * 7 * math.log(2 * n * 5 / 0.05)) for k, n in zip(leaves, nodes, strict=True)]
-    assert proposition_1_gauss(tree, Fraction(7)) == pytest.approx(expected)
 
 
 @given(

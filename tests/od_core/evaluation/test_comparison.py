@@ -57,15 +57,6 @@ def results(tmp_path_factory):
     return folder, runs, told
 
 
-def test_every_run_has_a_file_and_is_told(results):
-    folder, runs, told = results
-    assert len(runs) == len(set(runs)) == 2 * 2 * 3
-    assert {run for run, _ in told} == set(runs)
-    assert len(told) == len(runs)
-    assert all(made for _, made in told)
-    assert {path.name for path in folder.iterdir()} == {run.path(folder).name for run in runs}
-
-
 def test_a_file_says_what_was_run_and_with_what_noise(results):
     folder, runs, _ = results
     for run in runs:
@@ -166,25 +157,6 @@ def test_a_mechanism_that_refuses_the_size_is_recorded_and_not_a_failure(tmp_pat
     compare(runs[:1], tmp_path, large, workers=1, progress=lambda run, made: told.append(made))
     assert told == [False]
     assert runs[0].path(tmp_path).stat().st_mtime_ns == before
-
-
-def test_any_other_error_ends_the_comparison_and_keeps_what_is_there(tmp_path):
-    runs = [Run("small binary", CONTENDERS[0], "1", 1), Run("small binary", Contender("typo", "inftdaa"), "1", 1)]
-    with pytest.raises(OdError, match="OD-MECHANISM-UNKNOWN"):
-        compare(runs, tmp_path, SMALL, workers=1)
-    assert [path.name for path in tmp_path.iterdir()] == [runs[0].path(tmp_path).name]
-
-
-def test_equal_rho_and_equal_promise_come_from_one_set_of_runs():
-    """All spend the rho that ``tight`` finds, but for one with its own way to find it, and for those without a rho."""
-    geography = SMALL["small binary"]().geography
-    for epsilon in ("0.1", "1", "10"):
-        plans = {contender.label: contender.plan(geography, epsilon) for contender in CONTENDERS}
-        assert all(plan.budget.epsilon == Fraction(epsilon) for plan in plans.values())
-        assert {plan.budget.delta for plan in plans.values()} == {Fraction(1, 10**8)}
-        own = plans.pop("inftda_refined").spent.rho
-        (shared,) = {plan.spent.rho for plan in plans.values() if not plan.has_threshold}
-        assert own > shared
 
 
 def test_the_variants_of_a_contender_are_those_that_their_labels_say():

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from od_core import Budget, Cap, Geography, Plan, PrivacyDomain, PrivacyUnit, plan_group_sizes, plan_release, plan_stops
+from od_core import Budget, Cap, Geography, Plan, PrivacyDomain, PrivacyUnit, plan_group_sizes, plan_release
 from od_core.evaluation.decision import Option, named_flows, options, risks
 from od_core.evaluation.forecast import SIZE_CLASSES
 from od_core.evaluation.known_flows import KnownFlows
@@ -51,15 +51,6 @@ def test_named_flows_are_those_of_the_table_with_the_interval_of_the_plan(tree: 
         assert own[-1]["trips"] == between.sort_values(ascending=False).iloc[len(between) // 2]
 
 
-def test_one_hierarchy_and_a_threshold_have_named_flows_too() -> None:
-    counts = plan_release(GEOGRAPHY, unit=TRIP, budget=BUDGET, destination_geography=Geography.whole())
-    assert [*counts.compared_levels] == [1, 2]
-    kept = plan_release(GEOGRAPHY, unit=TRIP, budget=BUDGET, mechanism="stability_histogram")
-    table = KnownFlows.from_frame("table", "public", flows(), GEOGRAPHY)
-    assert {flow["within"] for flow in named_flows(kept, table)} == {None}
-    assert Option("", kept).within == ()
-
-
 def test_every_option_has_the_same_public_facts_and_states_its_own_numbers() -> None:
     plan = plan_release(GEOGRAPHY, unit=TRIP, budget=BUDGET)
     found = {option.choice: option for option in options(plan)}
@@ -82,19 +73,6 @@ def test_every_option_has_the_same_public_facts_and_states_its_own_numbers() -> 
     assert all(option.plan is not None for option in options(shares))
 
 
-def test_area_totals_are_an_option_of_their_own_and_other_mechanisms_leave_them_out() -> None:
-    plain = plan_release(GEOGRAPHY, unit=TRIP, budget=BUDGET)
-    measured = plan_release(GEOGRAPHY, unit=TRIP, budget=BUDGET, area_totals="1/10")
-    of_plain, of_measured = ({option.choice: option.plan for option in options(plan)} for plan in (plain, measured))
-    assert of_plain["area totals measured, with 1/10 of the budget"].facts() == measured.facts()
-    assert of_measured["area totals not measured"].facts() == plain.facts()
-    for name in ("mechanism inftda", "mechanism tda_l2"):
-        assert of_measured[name].facts() == of_plain[name].facts()
-    assert of_measured["mechanism inftda_refined, estimate auto"].area_totals == measured.area_totals
-    counts = plan_release(GEOGRAPHY, unit=TRIP, budget=BUDGET, destination_geography=Geography.whole())
-    assert not any(choice.startswith("area totals") for choice in (option.choice for option in options(counts)))
-
-
 def test_simulated_errors_are_of_flows_with_trips() -> None:
     """With noise that is nearly always 0 there is no error; a dropped flow is off by its size."""
     table = KnownFlows.from_frame("table", "public", flows().assign(trips=5), GEOGRAPHY)
@@ -108,13 +86,6 @@ def test_simulated_errors_are_of_flows_with_trips() -> None:
     assert SIZE_CLASSES[:3] == (0, 1, 10)
     wide = plan_release(GEOGRAPHY, unit=TRIP, budget=Budget(rho="1e-9", delta="1e-8"))
     assert Option("", wide).with_errors(table, 1).errors == ()
-
-
-def test_the_noise_of_boxes_that_depends_on_a_draw_is_not_stated_before() -> None:
-    """That of the total is no measure of it. That of PrivTree is fixed by the plan."""
-    for mechanism, numbers in (("daf_entropy", 0), ("daf_homogeneity", 0), ("privtree", 1)):
-        plan = plan_stops((16, 16), unit=TRIP, budget=Budget(1), mechanism=mechanism)
-        assert [len(option.within) for option in options(plan) if option.plan] == [numbers] * 3, mechanism
 
 
 def domain(unit: PrivacyUnit, rho: str = "0.1") -> PrivacyDomain:

@@ -74,29 +74,6 @@ def test_errors_by_size_are_those_counted_cell_by_cell(cells):
             assert np.isnan(row["relative_error"])
 
 
-@pytest.mark.parametrize("tree", ["destination", "origin"])
-def test_cells_of_each_size_are_those_of_the_table_at_every_level(tree):
-    geography = zones()
-    table, levels = known(geography), plan(geography, tree=tree).tree.level_names
-    found = forecast(plan(geography, tree=tree), table, runs=2)
-    assert tuple(found.columns) == COLUMNS
-    pairs = table.tree.pairs_at(table.trips.rank)
-    areas = geography.to_frame().assign(all="all")
-    for level, names in enumerate(levels):
-        sides = [
-            areas[name].to_numpy()[side] for name, side in zip(names, (pairs.origin, pairs.destination), strict=True)
-        ]
-        sums = pd.Series(np.diff(table.trips.before)).groupby(sides).sum()
-        rows = found[found["level"] == level].set_index("size_class")
-        assert {*zip(rows["origin_level"], rows["destination_level"], strict=True)} == {names}
-        cells = areas[names[0]].nunique() * areas[names[1]].nunique()
-        expected = {"all": cells, "0": cells - len(sums)} | {
-            name: int(((sums >= least) & (sums < below)).sum())
-            for name, least, below in zip(CLASS_NAMES[1:], BOUNDS[1:], BOUNDS[2:], strict=False)
-        }
-        assert rows["cells"].to_dict() == {name: number for name, number in expected.items() if number}
-
-
 @pytest.mark.parametrize("mechanism", ["inftda", "inftda_refined", "stability_histogram"])
 @pytest.mark.parametrize("order", ["destination", "origin"])
 def test_totals_of_zones_are_those_of_the_simulated_releases_with_the_bias_of_the_largest(mechanism, order):
@@ -124,31 +101,6 @@ def test_totals_of_zones_are_those_of_the_simulated_releases_with_the_bias_of_th
         assert row["largest_bias"] != 0
     others = found[(found["level"] < 5) | (found.index != "all")]
     assert others["largest_bias"].isna().all()
-
-
-@pytest.mark.parametrize(
-    "budget", [Budget(1, "1e-6", conversion="tight", shares="uniform"), Budget(rho="0.3", delta="1e-7")]
-)
-def test_another_epsilon_changes_nothing_else(budget):
-    stated = plan(zones(), budget=budget, tree="origin", mechanism="inftda")
-    other = with_epsilon(stated, "2.5")
-    assert other.budget == Budget("2.5", budget.delta, conversion=budget.conversion, shares=budget.shares)
-    assert (other.tree.order, other.mechanism, other.unit) == ("origin", stated.mechanism, stated.unit)
-    assert [step.level for step in other.steps] == [step.level for step in stated.steps]
-    if budget.epsilon is not None:
-        assert with_epsilon(stated, budget.epsilon).digest == stated.digest
-
-
-@pytest.mark.parametrize("levels", [["zone"], ["region", "zone"]])
-@pytest.mark.parametrize("regions", [1, 30])
-def test_the_synthetic_table_of_an_area_list_is_always_the_same(regions, levels):
-    frame = zones(regions).to_frame()
-    table, again = (synthetic_table(Geography.from_frame(frame, levels=levels)) for _ in range(2))
-    assert table.digest == again.digest
-    assert table.marking == "synthetic"
-    number = 4 * regions
-    assert table.trips.total == 1000 * number
-    assert len(table.trips.rank) == min(10 * number, number**2 // 2)
 
 
 def two_sided() -> KnownFlows:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import pickle
 from dataclasses import replace
 
-import pandas as pd
 import pytest
 
 from od_core import OdError
-from od_core.evaluation.known_flows import KnownFlows, binary, synthetic_data_sets
+from od_core.evaluation.known_flows import KnownFlows, synthetic_data_sets
 from tests.od_core.strategies import frame_of, geography_of
 
 PUBLISHED = {
@@ -35,22 +33,6 @@ def test_flows_of_any_other_marking_are_refused(marking):
     known = KnownFlows.from_frame("commuters", "public", FLOWS, GEOGRAPHY)
     with pytest.raises(OdError, match="OD-EVALUATION-CONFIDENTIAL"):
         replace(known, marking=marking)
-
-
-def test_counts_and_truth_are_those_of_the_flows():
-    known = KnownFlows.from_frame("commuters", "public", FLOWS, GEOGRAPHY)
-    assert (known.name, known.marking, known.trips.total) == ("commuters", "public", 5)
-    assert [trips.tolist() for _, trips in known.truth.levels] == [[5], [1, 4], [1, 4], [1, 4], [1, 4]]
-    twice = pd.concat([FLOWS, FLOWS])
-    assert KnownFlows.from_frame("commuters", "public", twice, GEOGRAPHY).trips.total == 10
-
-
-def test_made_up_flows_are_marked_as_such():
-    flows = binary(1, levels=2, trips=50)
-    known = KnownFlows.synthetic(flows)
-    assert (known.name, known.marking) == (flows.name, "synthetic")
-    same = KnownFlows.from_frame(flows.name, "synthetic", flows.to_frame(), flows.geography)
-    assert known.digest == same.digest
 
 
 def test_equal_digests_mean_equal_data():
@@ -80,10 +62,3 @@ def test_synthetic_sets_have_the_published_sizes(name):
     assert (known.name, known.marking) == (name, "synthetic")
     assert (len(known.geography.zones), known.trips.total, len(known.trips.rank)) == (zones, users, pairs)
     assert known.geography.depth == (8 if name.startswith("binary") else 4)
-
-
-def test_makers_reach_other_processes_and_make_the_same_again():
-    makers = synthetic_data_sets()
-    assert list(makers) == [*PUBLISHED, "italy"]
-    sent = pickle.loads(pickle.dumps(makers))  # noqa: S301  # ourselves
-    assert sent["random sparse"]().digest == makers["random sparse"]().digest

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from od_core import Budget, Geography, OdError, PrivacyUnit, evaluate, release_flows
+from od_core import Budget, Geography, PrivacyUnit, evaluate, release_flows
 from tests.od_core.doubles import SeededNoise, no_noise
 
 ZONES = pd.DataFrame({"state": ["a", "a", "b", "b", "b"], "zone": ["a1", "a2", "b1", "b2", "b3"]})
@@ -61,16 +61,6 @@ def test_errors_are_those_of_all_cells_and_categories(release, trips):
         assert errors.loc[level, "false_negative_rate"] == pytest.approx(len(missed) / len(counted))
 
 
-@pytest.mark.parametrize("segment", [None, "mode"])
-def test_a_table_of_which_nothing_says_what_a_row_is_is_refused(release, trips, segment):
-    counted = trips.assign(n=300)
-    with pytest.raises(OdError, match=r"OD-TRIPS-ROWS: .*'n'"):
-        evaluate(release, counted, segment=segment)
-    read = ["origin", "destination", *([] if segment is None else [segment])]
-    stated = evaluate(release, counted, segment=segment, one_row_a_trip=True)
-    pd.testing.assert_frame_equal(stated, evaluate(release, trips[read], segment=segment))
-
-
 def test_categories_and_user_ids_of_the_released_table_do_not_hold_the_trips_of_a_row(release, trips):
     errors = evaluate(release, trips[["origin", "destination"]])
     pd.testing.assert_frame_equal(evaluate(release, trips), errors)
@@ -82,8 +72,3 @@ def test_categories_and_user_ids_of_the_released_table_do_not_hold_the_trips_of_
     budget, geography = Budget(rho=1, delta="1e-8"), Geography.from_frame(ZONES, ("state", "zone"))
     bounded = release_flows(of_users, geography, unit=unit, budget=budget, noise=no_noise())
     assert evaluate(bounded, of_users)["max_abs_error"][0] == 250  # all 400 trips count, of which 150 were released
-
-
-def test_an_unknown_breakdown_is_refused(release, trips):
-    with pytest.raises(OdError, match=r"OD-SEGMENT-UNKNOWN: there is no breakdown 'modes' \(did you mean 'mode'\?\)"):
-        evaluate(release, trips, segment="modes")

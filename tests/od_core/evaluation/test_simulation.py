@@ -39,15 +39,6 @@ def test_it_has_the_distribution_of_the_backend():
         assert stats.chisquare(np.append(seen, size - seen.sum()), expected).pvalue > 1e-6
 
 
-def test_it_differs_by_run_level_and_position():
-    def drawn(*numbers: int, level: int = 1, first: int = 0) -> list[int]:
-        return RepeatableNoise(*numbers).draw(Fraction(1000), level, first, 50).tolist()
-
-    assert drawn(0, 1) == drawn(0, 1)
-    different = [drawn(0, 1), drawn(0, 2), drawn(1, 1), drawn(0, 1, level=2), drawn(0, 1, first=50)]
-    assert len({tuple(one) for one in different}) == len(different)
-
-
 def test_the_same_input_gives_the_same_result(monkeypatch: pytest.MonkeyPatch):
     """Releases, budgets for a target and forecasts, in pieces of one node on any number of threads."""
     monkeypatch.setattr(flow_tree, "CHILDREN_AT_ONCE", 3)

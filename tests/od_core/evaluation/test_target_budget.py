@@ -319,16 +319,3 @@ def test_a_tolerance_that_any_noise_meets_is_refused(runs):
     wide = Target.of(f"{zone} x {zone}: flows >= 1 within 999999999999 trips in 90 %", plan.tree)
     with pytest.raises(OdError, match=r"OD-TARGET: .* less than"):
         target_budget(plan, [wide], table, runs)
-
-
-def test_there_is_no_budget_without_targets():
-    plan, table, _ = problem(1)
-    with pytest.raises(OdError, match="OD-TARGET: there is no target"):
-        target_budget(plan, [], table)
-
-
-def test_a_table_over_other_areas_is_refused():
-    plan, _, targets = problem(1, depth=2)
-    _, other, _ = problem(4, depth=2)
-    with pytest.raises(OdError, match="OD-FORECAST-GEOGRAPHY"):
-        target_budget(plan, targets, other)

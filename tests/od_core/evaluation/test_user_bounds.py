@@ -27,7 +27,6 @@ from od_core.evaluation.forecast import (
 from od_core.evaluation.known_flows import SEED, seeded
 from od_core.geography.flow_tree import Pairs
 from od_core.records.counting import count_trips
-from od_core.records.counts import TripCounts
 
 GEOGRAPHY = Geography.from_frame(
     pd.DataFrame({"region": ["a", "a", "b"], "zone": ["a1", "a2", "b1"]}), ["region", "zone"]
@@ -165,11 +164,3 @@ def test_a_year_costs_a_user_the_same_with_every_bound():
 def test_other_descriptions_of_users_are_refused(text):
     with pytest.raises(OdError, match="OD-BOUNDS-USERS"):
         described_users(text)
-
-
-def test_a_table_without_trips_is_refused():
-    table = replace(
-        synthetic_table(GEOGRAPHY), trips=TripCounts.from_ranks(np.empty(0, np.int64), np.empty(0, np.int64))
-    )
-    with pytest.raises(OdError, match="OD-BOUNDS-USERS"):
-        UserTrips.drawn(table, planned(), [described_users("1: 1x1")])

@@ -47,23 +47,6 @@ def test_names_are_read_at_every_level(named):
     assert named.labels == LABELS
 
 
-def test_names_change_neither_the_digest_nor_the_codes(named):
-    plain = Geography.from_frame(ZONES, LEVELS)
-    assert (named.digest, named.codes) == (plain.digest, plain.codes)
-    assert (plain.names, plain.labels) == (None, plain.codes)
-
-
-def test_some_levels_may_have_names():
-    assert Geography.from_frame(ZONES, LEVELS, names={"state": "state_name"}).names == (*NAMES[:2], ("",) * 5)
-
-
-def test_names_are_read_from_a_list_of_areas_and_parents():
-    rows = [("IL", "", "Illinois"), ("17031", "IL", "Cook County"), ("36061", "NY", "x"), ("NY", "", None)]
-    areas = pd.DataFrame(rows, columns=["code", "within", "title"])
-    listed = ZoneList("areas.csv", ("s", "c"), parents=("code", "within"), names={"s": "title", "c": "title"})
-    assert geography_from(areas, listed).names == (("",), ("Illinois", ""), ("Cook County", "x"))
-
-
 def test_names_are_kept_wherever_the_geography_goes(named):
     """Stored and read again, published and read back, with an added area, and with a repeated level."""
     kept = ZoneList("zones.csv", tuple(LEVELS), names=COLUMNS).kept_as("kept.csv")
@@ -90,12 +73,6 @@ def test_names_that_could_mislead_are_refused(name, code):
         Geography.from_frame(ZONES.assign(county_name=[name, *ZONES["county_name"][1:]]), LEVELS, names=COLUMNS)
     assert refused.value.code == code
     assert str(name) not in str(refused.value)
-
-
-def test_white_space_within_a_name_is_one_space():
-    """Also line ends and no-break spaces, which gazetteers have."""
-    zones = ZONES.assign(county_name=["Cook\u00a0\n  County ", *ZONES["county_name"][1:]])
-    assert Geography.from_frame(zones, LEVELS, names=COLUMNS).names == NAMES
 
 
 def test_an_area_with_two_names_is_refused():

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 import subprocess
 import sys
-from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -67,19 +65,6 @@ def test_boundaries_of_a_file_are_those_of_the_zones_and_are_kept(tmp_path, list
     assert kept.coordinates == pytest.approx(geography.coordinates)
 
 
-def test_stated_coordinates_stay(tmp_path, listed):
-    zones = ZONES.assign(lat=["0.1"] * 4, lon=["0.2"] * 4)
-    zones.to_csv(tmp_path / "zones.csv", index=False)
-    stated = ZoneList("zones.csv", LEVELS, coordinates=("lat", "lon"), boundaries=listed.boundaries)
-    assert stated.geography(tmp_path).coordinates.tolist() == [[0.1, 0.2]] * 4
-
-
-def test_a_changed_file_of_boundaries_is_read_again(tmp_path, listed):
-    before = listed.geography(tmp_path).boundaries
-    geojson(tmp_path, {code: square(*corner).buffer(-0.1) for code, corner in SQUARES.items()})
-    assert listed.geography(tmp_path).boundaries != before
-
-
 def test_a_geopackage_is_read_and_zones_without_boundaries_stay_without(tmp_path):
     shapes = np.array([square(*SQUARES["a"]), shapely.MultiPolygon([square(*SQUARES["b"]), square(5, 5)])])
     pyogrio.raw.write(
@@ -113,25 +98,9 @@ def geoparquet(folder: Path, shapes_of: dict[str, shapely.Geometry] | None = Non
 
 
 def geopackage(folder: Path, shapes: dict[str, shapely.Geometry], system: str = "EPSG:4326") -> Path:
-    """Shapes as a layer of polygons with measures, if they have any, which GDAL's reader here cannot write."""
-    path = folder / "shapes.gpkg"
-    written = [
-        shapely.force_3d(shape) if shapely.has_z(shape) else shapely.force_2d(shape) for shape in shapes.values()
-    ]
-    kind = "Polygon Z" if shapely.has_z(written[0]) else "Polygon"
-    codes = [np.array([*shapes], dtype=object)]
-    pyogrio.raw.write(
-        path, shapely.to_wkb(written), codes, ["code"], geometry_type=kind, crs=system, SPATIAL_INDEX="NO"
-    )
-    if any(map(shapely.has_m, shapes.values())):
-        with closing(sqlite3.connect(path)) as database, database:
-            for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
-                database.execute(f'DROP TRIGGER "{name}"')
-            database.execute("UPDATE gpkg_geometry_columns SET m = 1")
-            for code, shape in shapes.items():
-                measured = shapely.to_wkb(shape, output_dimension=4, flavor="iso", byte_order=1)
-                blob = b"GP\0\1" + (4326).to_bytes(4, "little") + measured
-                database.execute("UPDATE shapes SET geom = ? WHERE code = ?", [blob, code])
+    """Shapes as a layer of polygons with heights."""
+    path, codes = folder / "shapes.gpkg", [np.array([*shapes], dtype=object)]
+    pyogrio.raw.write(path, shapely.to_wkb([*shapes.values()]), codes, ["code"], geometry_type="Polygon Z", crs=system)
     return path
 
 
@@ -153,24 +122,6 @@ def test_heights_are_dropped(tmp_path, system):
     in_parquet = geoparquet(tmp_path, high, geometry_types=["Polygon Z"], crs=crs)
     for path in (geojson(tmp_path, high), geopackage(tmp_path, high, system), in_parquet):
         assert_same(read_boundaries(path, "code"), expected)
-
-
-@pytest.mark.parametrize("kind", ["M", "ZM"])
-def test_measures_are_dropped(tmp_path, kind):
-    text = (
-        f"POLYGON {kind} ((0 0{' 5' * len(kind)}, 1 0{' 5' * len(kind)}, 1 1{' 6' * len(kind)}, 0 0{' 5' * len(kind)}))"
-    )
-    measured = {"a": shapely.from_wkt(text)}
-    expected = read_boundaries(geojson(tmp_path, {"a": shapely.Polygon([(0, 0), (1, 0), (1, 1)])}), "code")
-    for path in (geopackage(tmp_path, measured), geoparquet(tmp_path, measured)):
-        assert_same(read_boundaries(path, "code"), expected)
-
-
-@pytest.mark.parametrize("system", ["EPSG:3857", "EPSG:4269", "EPSG:32633+5773"])
-def test_heights_in_another_system_are_refused(tmp_path, system):
-    high = {"a": shapely.force_3d(square(0, 0), 5.0)}
-    with pytest.raises(OdError, match=r"not in WGS 84 \(EPSG:4326\)"):
-        read_boundaries(geopackage(tmp_path, high, system), "code")
 
 
 @pytest.mark.parametrize("system", [{}, {"crs": {"type": "x", "id": {"authority": "EPSG", "code": 4326}}}])
@@ -274,12 +225,6 @@ def test_several_threads_may_be_the_first_to_use_boundaries():
     assert done.stdout == f"{[[[1.0, 1.0]]] * 6}\n"
 
 
-def test_holes_and_parts_are_rings():
-    shape = shapely.MultiPolygon([shapely.box(0, 0, 4, 4) - shapely.box(1, 1, 2, 2), shapely.box(6, 6, 7, 7)])
-    assert [len(ring) for ring in rings(shape)] == [4, 4, 4]
-    assert rings(None) == []
-
-
 @pytest.mark.parametrize(
     ("shapes", "words"),
     [
@@ -354,18 +299,6 @@ def test_files_that_are_no_boundaries_are_refused(tmp_path, content, code):
     with pytest.raises(OdError) as caught:
         read_boundaries(tmp_path / "s.geojson", "code")
     assert caught.value.code == code
-
-
-def test_another_property_is_named(tmp_path):
-    path = geojson(tmp_path, {"a": square(0, 0)})
-    with pytest.raises(OdError, match="'zone'") as caught:
-        read_boundaries(path, "zone")
-    assert caught.value.code == "OD-GEOGRAPHY-COLUMN"
-
-
-def test_a_list_of_all_areas_has_no_boundaries():
-    with pytest.raises(OdError, match="cannot have"):
-        ZoneList("areas.csv", LEVELS, parents=("area", "parent"), boundaries={LEVELS[-1]: ("s.geojson", "code")})
 
 
 THREE = ("part", "region", "zone")

@@ -13,7 +13,7 @@ from od_core import FlowTree, OdError
 from od_core.geography import flow_tree
 from od_core.geography.flow_tree import Nodes
 from tests.od_core.oracles.inftda import Node
-from tests.od_core.strategies import TREES, World, geography_of, worlds
+from tests.od_core.strategies import TREES, geography_of, worlds
 from tests.od_core.truth import leaf_pairs
 
 
@@ -93,15 +93,6 @@ def test_chunks_are_whole_parents_in_order_and_not_larger_than_need_be(world, or
     assert len(chunks) <= sum(fan_outs) / size + 1
 
 
-@pytest.mark.parametrize("order", TREES)
-def test_no_parents_have_no_children(order):
-    geography = geography_of([("a", "b"), ("a", "c")])
-    tree = FlowTree(geography, geography, order)
-    nothing = World([("a", "b")], [("a", "b")], {}).nodes(tree, 1, [])
-    assert len(tree.ancestors_of(nothing, 0)) == 0
-    assert list(tree.expand(nothing)) == []
-
-
 @given(world=worlds(), order=st.sampled_from(TREES))
 def test_sums_at_every_pair_of_levels(world, order):
     """By origin and then destination, pairs without trips left out."""
@@ -117,15 +108,6 @@ def test_sums_at_every_pair_of_levels(world, order):
             rows = sorted((o_number[o], d_number[d], trips) for (o, d), trips in expected.items() if trips)
             origin, destination, trips = (column.tolist() for column in tree.sums_at(leaves, o_level, d_level))
             assert list(zip(origin, destination, trips, strict=True)) == rows
-
-
-def test_refuses_what_is_no_tree():
-    deep = geography_of([("a", "b")])
-    with pytest.raises(OdError, match=r"OD-TREE-UNKNOWN.*did you mean 'destination'"):
-        FlowTree(deep, deep, "destinations")
-    area = np.zeros(1, dtype=np.int32)
-    with pytest.raises(OdError, match="OD-NODES-SHAPE"):
-        Nodes(0, area, area, np.ones(2, dtype=np.int64))
 
 
 @given(world=worlds(), order=st.sampled_from(TREES))
@@ -149,3 +131,12 @@ def test_ranks_beyond_32_bits():
     tree = FlowTree(geography_of(zones), geography_of(zones))
     ranks = np.array([0, 1, 999_999, 2**31 - 1, 2**31, 2**31 + 1, 3_599_999_999])
     assert tree.first_rank(tree.pairs_at(ranks)).tolist() == ranks.tolist()
+
+
+def test_refuses_what_is_no_tree():
+    deep = geography_of([("a", "b")])
+    with pytest.raises(OdError, match=r"OD-TREE-UNKNOWN.*did you mean 'destination'"):
+        FlowTree(deep, deep, "destinations")
+    area = np.zeros(1, dtype=np.int32)
+    with pytest.raises(OdError, match="OD-NODES-SHAPE"):
+        Nodes(0, area, area, np.ones(2, dtype=np.int64))

@@ -11,7 +11,7 @@ import pandas as pd
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.synthetic_groups import KnownGroups, census, departures, households, taxis
+from benchmarks.synthetic_groups import KnownGroups, census, households, taxis
 from od_core import Budget, Geography, PrivacyUnit
 from od_core.evaluation.known_flows import SEED
 from od_core.group_sizes.groups import Frame
@@ -68,14 +68,6 @@ def test_bounded_neighbours_count_as_twice_the_noise(frame, epsilon):
     assert default_mechanism(frame, BOUNDED, 2 * Fraction(epsilon)) == default_mechanism(
         frame, UNBOUNDED, Fraction(epsilon)
     )
-
-
-def test_a_plan_without_a_mechanism_has_the_chosen_one():
-    """A replaced member is twice the noise: at epsilon 1 that of the flights hides steps that are else found."""
-    data = departures(FLIGHTS, "2001-01")
-    for unit, leaf in ((UNBOUNDED, "cumulative"), (BOUNDED, "sizes")):
-        plan = planned(data, None, "1", unit)
-        assert plan.mechanism == default_mechanism(plan.frame, unit, plan.budget.epsilon) == BottomUpPosterior(leaf)
 
 
 def planned(data: KnownGroups, mechanism: GroupSizeMechanism | None, epsilon: str, unit: PrivacyUnit = UNBOUNDED):

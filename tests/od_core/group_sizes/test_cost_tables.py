@@ -1,18 +1,13 @@
-from fractions import Fraction
-
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from od_core import Geography, OdError
 from od_core.group_sizes.cost_tables import (
-    first_cut,
     nearest_histograms,
 )
 from od_core.group_sizes.groups import Frame
-from tests.od_core.group_sizes.trees import cost, random_case, random_geography
+from tests.od_core.group_sizes.trees import cost, random_geography
 
 
 def chain() -> Geography:
@@ -37,18 +32,6 @@ def test_equal_slopes_go_to_the_smallest_size_and_the_first_child():
     frame = Frame(geography, np.array([1, 1, 0]), 3)
     histograms = nearest_histograms(frame, [np.zeros((1, 4), dtype=np.int64), np.zeros((3, 4), dtype=np.int64)], 16)
     assert histograms[1].tolist() == [[1, 1, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0]]
-
-
-@given(seed=st.integers(0, 2**32), data=st.data())
-def test_the_cost_does_not_depend_on_the_order_of_sizes(seed, data):
-    frame, noisy, _ = random_case(np.random.default_rng(seed))
-    order = data.draw(st.permutations(range(frame.top_code + 1)))
-    moved = [values[:, order] for values in noisy]
-    assert cost(noisy, nearest_histograms(frame, noisy, 2)) == cost(moved, nearest_histograms(frame, moved, 2))
-
-
-def test_cuts_begin_at_sixteen_scales():
-    assert [first_cut(Fraction(*scale)) for scale in ((3, 1), (1, 100), (7, 3))] == [48, 1, 38]
 
 
 @pytest.mark.parametrize("value", [2**40, -(2**40)])

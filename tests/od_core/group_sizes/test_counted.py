@@ -15,7 +15,8 @@ from od_core.ledger.ledger import Ledger
 from od_core.privacy.budget import Cap
 from od_core.privacy.domain import PrivacyDomain
 from od_core.records.load import RecordColumns, load_records
-from tests.od_core.doubles import NoiseNotWanted, SeededLaplace
+from tests.od_core.doubles import SeededLaplace
+from tests.od_core.group_sizes.test_release import DrawsNothing
 
 ZONES = pd.DataFrame({"region": ["A", "A", "B", "C"], "zone": ["01", "02", "03", "04"]})
 GEOGRAPHY = Geography.from_frame(ZONES, ["region", "zone"])
@@ -57,15 +58,6 @@ def test_a_release_is_that_of_one_row_a_group(mechanism, cells):
     pd.testing.assert_frame_equal(*(evaluate_group_sizes(one, table) for table in (counted, expanded(counted))))
 
 
-def test_a_size_that_no_group_has_does_not_count_for_the_largest():
-    """A row with 0 groups of 10^6 members would show in the top code."""
-    release = released(
-        pd.DataFrame({"area": ["01", "01"], "size": [10**6, 2], "groups": [0, 3]}).astype({"area": "str"}),
-        top_code=TopCodeEstimate(Fraction(1, 5), most=10**5),
-    )
-    assert release.frame.top_code < 1000
-
-
 def test_the_ledger_takes_both_forms_for_the_same_input(tmp_path):
     ledger = Ledger(tmp_path / "ledger.sqlite")
     ledger.declare(PrivacyDomain("departures", UNBOUNDED, Cap(rho=Fraction(1)), "a test"))
@@ -75,12 +67,6 @@ def test_the_ledger_takes_both_forms_for_the_same_input(tmp_path):
     pd.testing.assert_frame_equal(first.measurements, again.measurements)
     with pytest.raises(OdError, match="OD-REPLAY-INPUT-CHANGED"):
         released(COUNTED.assign(size=[2, 12, 0, 2, 3]), **arguments)
-
-
-def test_a_file_of_counts_is_read_as_the_table(tmp_path):
-    COUNTED.rename(columns={"groups": "households"}).to_csv(tmp_path / "counts.csv", index=False)
-    named = released(tmp_path / "counts.csv", columns={"groups": "households"})
-    pd.testing.assert_frame_equal(named.measurements, released(COUNTED).measurements)
 
 
 def changed(**columns):
@@ -94,7 +80,6 @@ def changed(**columns):
         (COUNTED.drop(columns="groups"), "OD-GROUPS-COLUMN.*'group'"),
         (changed(group="g"), "OD-GROUPS-COLUMN: the groups have both"),
         (changed(size=[2, 12, None, 1, 3]), "OD-GROUPS-SIZE: a size in column 'size' is missing"),
-        (changed(size=[2, 12, -1, 1, 3]), "OD-GROUPS-SIZE: a size"),
         (changed(size=[2, 3, 0, 1, 3]), "OD-GROUPS-TWICE: the number of groups of an area and size"),
         (changed(groups=[4, 1, -5, 30, 0]), "OD-GROUPS-COUNT: a number of groups in column 'groups' is not a whole"),
         (changed(groups=[4, 1, 5.5, 30, 0]), "OD-GROUPS-COUNT: a number of groups in column 'groups' is not a whole"),
@@ -109,13 +94,6 @@ def test_bad_input_is_refused_before_a_draw(given, code):
     with pytest.raises(OdError, match=code) as refused:
         released(given, noise=DrawsNothing())
     assert "5.5" not in str(refused.value)
-
-
-class DrawsNothing(NoiseNotWanted):
-    """Test double for calls that must be refused before anything is drawn."""
-
-    def draw_laplace(self, scale, size):
-        raise AssertionError("noise was drawn")
 
 
 def listed(folder, numbers="area,groups\n01,8\n02,30\n03,4\n"):

@@ -52,8 +52,3 @@ def test_faults_are_dropped_or_go_to_the_unknown_area(tmp_path):
     groups = AreasByDay().count(file, unknown, "2001-02", Fraction(1, 10))
     assert groups.size.sum() == 101
     assert groups.size[groups.area == 1].tolist() == [0] * 27 + [1]
-
-
-def test_no_records_at_all_are_groups_of_size_0(tmp_path):
-    groups = AreasByDay().count(loaded(tmp_path, random_records(0)), GEOGRAPHY, "2001-02")
-    assert groups.size.tolist() == [0] * 84

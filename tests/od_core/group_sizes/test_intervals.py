@@ -14,11 +14,10 @@ import pytest
 from scipy import stats
 
 from od_core import Budget, OdError
-from od_core.flows.interval_ends import DEVIATIONS, lower_bound, upper_bound
+from od_core.flows.interval_ends import lower_bound, upper_bound
 from od_core.group_sizes import intervals
 from od_core.group_sizes.intervals import NoisyGroups, listed_sizes
 from od_core.group_sizes.mechanisms import MECHANISMS
-from od_core.group_sizes.plan import TopCodeEstimate
 from od_core.group_sizes.release import GroupSizeRelease
 from tests.od_core.group_sizes.test_release import BOUNDED, GEOGRAPHY, TOP_CODE, groups, released
 
@@ -214,14 +213,6 @@ def test_few_groups_of_one_size_are_covered_beside_it(number, scale):
     assert held[True] >= 0.9 > 0.87 > held[False] > 0.83
 
 
-def test_an_estimated_top_code_limits_sizes():
-    release = released(mechanism="cumulative", top_code=TopCodeEstimate(Fraction(1, 2), most=50))
-    top_code = release.frame.top_code
-    assert release.at_most()["size"].unique().tolist() == list(range(top_code))
-    with pytest.raises(OdError, match="OD-GROUPS-SIZES"):
-        release.at_most([top_code])
-
-
 @pytest.mark.parametrize("sizes", [[], [-1], [TOP_CODE], [2, 2], [0.5], [True]])
 def test_sizes_that_no_table_has_are_refused(sizes):
     with pytest.raises(
@@ -234,10 +225,3 @@ def test_sizes_that_no_table_has_are_refused(sizes):
 def test_listed_sizes_have_at_most_two_significant_digits(top_code):
     every = [size for size in range(top_code) if len(str(size).rstrip("0")) <= 2]
     assert listed_sizes(top_code).tolist() == every
-
-
-def test_the_shifts_share_the_failure_probability():
-    """The constant of earlier bundles is the normal quantile of 1 - 0.05 / 4, that of flows the one of 0.95."""
-    tail = math.erfc(intervals._DEVIATIONS_OF_SHIFTS / math.sqrt(2)) / 2
-    assert tail == pytest.approx(0.05 / len(intervals._SHIFTS), rel=1e-9)
-    assert math.erfc(DEVIATIONS / math.sqrt(2)) / 2 == pytest.approx(0.05, rel=1e-9)

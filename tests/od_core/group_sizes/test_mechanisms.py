@@ -15,7 +15,6 @@ from scipy.optimize import linear_sum_assignment
 
 from od_core.errors import OdError
 from od_core.geography.geography import Geography
-from od_core.group_sizes import mechanisms
 from od_core.group_sizes.groups import Frame
 from od_core.group_sizes.mechanisms import BottomUp, Cumulative, GroupSizeMechanism, MixedQueries, Naive, Sizes
 from od_core.group_sizes.merging import Runs, merge, size_keys
@@ -153,20 +152,6 @@ def test_queries_that_do_not_fit_are_refused(queries, depth, what):
         MixedQueries(queries).level_queries(depth)
 
 
-def test_the_rows_worked_on_at_once_change_nothing(monkeypatch):
-    rng = np.random.default_rng(8)
-    world = random_world(rng)
-    while len(world.sizes) < 20:
-        world = random_world(rng)
-    noisy = noisy_values(world, Cumulative(), rng, p=0.3)
-    whole = Cumulative().estimate(world.frame, noisy, Fraction(1))
-    monkeypatch.setattr(mechanisms, "_PIECE", 3 * world.frame.top_code)
-    for threads in ("1", "4"):
-        monkeypatch.setenv("OD_THREADS", threads)
-        pieces = Cumulative().estimate(world.frame, noisy, Fraction(1))
-        assert all((a == b).all() for a, b in zip(whole, pieces, strict=True))
-
-
 def test_ties_are_shared_as_in_the_example_of_the_paper():
     """Section 5.2.1: 300 groups of size 1 at the parent; 200, 100 and 100 at the children: halves of each match."""
     geography = Geography.from_frame(
@@ -254,14 +239,6 @@ def test_keys_order_sizes_as_fractions_do(fractions, shift):
             assert (key < other_key, key == other_key) == (size < other_size, size == other_size)
 
 
-def test_the_closest_sizes_have_different_keys():
-    """1 / (w - 1) and 1 / w at the largest weights that are promised."""
-    weight = 2**26 - 1
-    part, whole = size_keys(np.array([weight - 2, weight - 1]), np.array([weight - 1, weight]))
-    assert whole.tolist() == [0, 0]
-    assert part[0] < part[1]
-
-
 @every_mechanism
 def test_noisy_values_of_another_shape_are_refused(mechanism):
     world = random_world(np.random.default_rng(10))
@@ -300,10 +277,3 @@ def test_areas_without_their_number_of_groups_are_not_merged():
     frame = Frame(geography, np.array([2, 3]), 1)
     with pytest.raises(OdError, match="OD-GROUPS-TOTALS"):
         merge(frame, [Runs.of_histograms(np.array([[2, 1], [1, 1]]))])
-
-
-def test_unknown_choices_are_refused_with_the_nearest():
-    with pytest.raises(OdError, match="did you mean 'least_squares'"):
-        Cumulative("least_square")
-    with pytest.raises(OdError, match="did you mean 'sizes'"):
-        BottomUp("size")

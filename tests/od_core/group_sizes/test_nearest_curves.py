@@ -10,11 +10,9 @@ import numpy as np
 import pytest
 
 from od_core.errors import OdError
-from od_core.group_sizes import area_totals
-from od_core.group_sizes import nearest_curves as module
 from od_core.group_sizes.groups import Counts, Frame
 from od_core.group_sizes.mechanisms import CumulativeNearest, CumulativeRelaxed
-from od_core.group_sizes.nearest_curves import exact_curves, nearest_curves, relaxed_curves, whole_curves
+from od_core.group_sizes.nearest_curves import exact_curves, relaxed_curves, whole_curves
 from tests.od_core.group_sizes.trees import assert_consistent, by_clarabel, cost, random_case
 
 
@@ -74,39 +72,6 @@ def test_any_curves_are_rounded_to_some_that_ascend_and_add_up(spread):
         for values, level in zip(curves, frame.levels, strict=True):
             assert (np.diff(values, axis=1, prepend=0, append=frame.totals(level)[:, None]) >= 0).all()
             assert (values == frame.sums(curves[-1], level)).all()
-
-
-def test_without_noise_it_is_the_truth():
-    rng = np.random.default_rng(64)
-    frame, _, _ = cumulative_case(rng, most_groups=40, most_sizes=12)
-    law = np.full(frame.top_code + 1, 1 / (frame.top_code + 1))
-    truth = np.array([rng.multinomial(total, law) for total in frame.groups])
-    noisy = [np.cumsum(frame.sums(truth, level), axis=1)[:, :-1] for level in frame.levels]
-    for mechanism in (CumulativeNearest(), CumulativeRelaxed()):
-        assert mechanism.estimate(frame, noisy, Fraction(1))[-1].tolist() == truth.tolist()
-
-
-def test_small_trees_alone_are_solved_exactly(monkeypatch):
-    rng = np.random.default_rng(65)
-    frame, noisy, _ = cumulative_case(rng, most_groups=20, most_sizes=9, max_fan_out=4)
-    cells = sum(values.size for values in noisy)
-    for most, exact in ((cells, True), (cells - 1, False)):
-        monkeypatch.setattr(module, "MOST_EXACT_CELLS", most)
-        monkeypatch.setattr(module, "exact_curves", lambda *_: "exact")
-        assert (nearest_curves(frame, noisy) == "exact") == exact
-
-
-def test_the_number_of_threads_changes_nothing(monkeypatch):
-    rng = np.random.default_rng(69)
-    frame, noisy, _ = cumulative_case(rng, most_groups=30, most_sizes=40, max_fan_out=5)
-    while len(frame.groups) < 15:
-        frame, noisy, _ = cumulative_case(rng, most_groups=30, most_sizes=40, max_fan_out=5)
-    monkeypatch.setattr(area_totals, "_CELLS", frame.top_code)  # a piece is one row
-    found = []
-    for threads in ("1", "4"):
-        monkeypatch.setenv("OD_THREADS", threads)
-        found.append(relaxed_curves(frame, noisy))
-    assert all((a == b).all() for a, b in zip(*found, strict=True))
 
 
 def test_values_from_the_limit_on_and_other_shapes_are_refused():

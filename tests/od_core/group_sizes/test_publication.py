@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from fractions import Fraction
 
-import jsonschema
-import numpy as np
 import pandas as pd
 import pytest
 
 from od_core import OdError, PrivacyUnit, TopCodeEstimate
-from od_core.group_sizes.plan import margin
 from od_core.group_sizes.publishing import GROUP_SIZES, open_group_sizes
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
@@ -54,33 +50,6 @@ def bundle(release, certificate, folder):
 ESTIMATE = TopCodeEstimate(Fraction(1, 2), most=500)
 
 
-def test_a_report_states_only_what_a_relaxed_release_holds(tmp_path):
-    """It neither adds up nor keeps totals: here, no group is left of the public ones."""
-    release, stated = published(tmp_path, "histogram_relaxed")
-    checks = [CheckResult(subject="s", check=check, passed=True) for check in ("are_counts", "add_up", "sum_to_totals")]
-    empty = replace(release, histograms=tuple(map(np.zeros_like, release.histograms)))
-    report = " ".join(GROUP_SIZES.report(empty, {**stated, "checks": checks}, AROUND).split())
-    assert "Half of the groups" not in report
-    assert report.count(f'<td class="n">{release.frame.groups.sum()}</td>') == 0
-    assert ',264.0" fill="none"' in report  # the line of the chart ends at 0, at the bottom
-    assert "1 of 1 blocking checks passed" in report
-    assert ("add up" in report, "sum to totals" in report, "are counts" in report) == (False, False, True)
-
-
-def test_a_zone_for_unknown_places_and_a_version_are_read_back(tmp_path):
-    """The digest of the areas holds the unknown zone, so that a reader must know which one it is."""
-    geography = replace(GEOGRAPHY, unknown=GEOGRAPHY.zones[1], version="2018")
-    release, stated = published(tmp_path, geography=geography)
-    files = bundle(release, stated, tmp_path / "r1")
-    again = open_group_sizes(tmp_path / "r1").frame.geography
-    assert (again.digest, again.unknown, again.version) == (geography.digest, geography.unknown, "2018")
-    assert stated["geography_versions"] == {"areas": "2018"}
-    assert f"SHA-256 `{geography.digest}`, version 2018." in files["codebook.md"].decode()
-    assert "Areas of version 2018." in files["report.html"].decode()
-    schema = json.loads(files["certificate.schema.json"])
-    jsonschema.Draft202012Validator(schema).validate(json.loads(files["certificate.json"]))
-
-
 def test_a_summary_has_a_row_for_each_level():
     release = released()
     summary = GROUP_SIZES.summary(release)
@@ -90,36 +59,6 @@ def test_a_summary_has_a_row_for_each_level():
     sizes = release.histogram.assign(members=release.histogram["size"] * release.histogram["groups"])
     assert summary["members"].tolist() == sizes.groupby("level", sort=False)["members"].sum().tolist()
     assert summary["noise_scale"].tolist() == ["2", "2"]  # epsilon 1 is shared by two levels
-
-
-def test_the_certificate_says_what_is_protected_in_numbers(tmp_path):
-    """One row of records that are numbers of groups is many members: no promise is made of a record."""
-    _, certificate = published(tmp_path)
-    said = certificate["guarantee"]["not_protected"]
-    assert "40 members in the period: epsilon 40, so a guess is right at most 100 times in 100;" in said
-    assert "12 such periods, all released like this one: epsilon 12, so a guess is" in said
-    assert certificate["spent"]["epsilon"] == 1.0
-    assert certificate["spent"]["rho_exact"] == "1/4"
-    assert [level["scale_exact"] for level in certificate["levels"]] == ["4", "4"]  # 2 levels, replaced: 2 L / epsilon
-    assert json.loads(json.dumps(certificate)) == certificate
-    assert "the top code" in certificate["invariants"]
-
-
-def test_the_certificate_says_that_a_top_code_is_estimated_and_how(tmp_path):
-    release, certificate = published(tmp_path, top_code=ESTIMATE)
-    noisy, added = int(release.measurements["noisy"][0]), margin(Fraction(2))
-    top_code = min(max(noisy + added, 1), 500)
-    assert certificate["contents"]["top_code"] == release.frame.top_code == top_code
-    assert certificate["plan"]["top_code"] == {"estimated_with_share": "1/2", "most": 500, "missed": "1/1000"}
-    stated = f"(epsilon 0.5 of the whole), with {added} added, and kept between 1 and 500."
-    assert stated in certificate["guarantee"]["input"]
-    assert not any("top code" in invariant for invariant in certificate["invariants"])
-    first = certificate["levels"][0]
-    assert (first["area_level"], first["sensitivity"], first["measured_cells"]) == ("all", 1, 1)
-    assert sum(Fraction(level["epsilon_exact"]) for level in certificate["levels"]) == 1
-    assert [level["measured_cells"] for level in certificate["levels"][1:]] == [3 * top_code, 4 * top_code]
-    assert certificate["spent"]["rho_exact"] == "3/16"  # (1/2)^2 / 2, and (1/4)^2 / 2 at two levels
-    assert json.loads(json.dumps(certificate)) == certificate
 
 
 def test_another_top_code_than_the_published_draw_gives_is_refused(tmp_path):

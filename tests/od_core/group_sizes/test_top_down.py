@@ -11,9 +11,8 @@ from scipy import sparse
 from scipy.optimize import linprog
 
 from od_core import Geography
-from od_core.errors import OdError
 from od_core.group_sizes.groups import Counts, Frame
-from od_core.group_sizes.mechanisms import GroupSizeMechanism, TopDown
+from od_core.group_sizes.mechanisms import TopDown
 from tests.od_core.group_sizes.trees import assert_consistent, cost, random_case
 
 
@@ -65,16 +64,6 @@ def test_keeps_its_promise_and_each_step_is_nearest(area_totals):
                     assert own == best
                 reached, least = reached + own, least + best
     assert least <= reached < 1.005 * least
-
-
-def test_what_it_says_of_itself_and_what_it_refuses():
-    assert isinstance(TopDown(), GroupSizeMechanism)
-    assert TopDown().options == {"area_totals": "true"}
-    assert TopDown().keeps_totals
-    assert not TopDown(area_totals=False).keeps_totals
-    frame, noisy, scale = random_case(np.random.default_rng(72))
-    with pytest.raises(OdError, match="OD-GROUPS-OVERFLOW"):
-        TopDown().estimate(frame, [*noisy[:-1], noisy[-1] + 2**40], Fraction(scale))
 
 
 def test_a_parent_is_divided_by_hand():

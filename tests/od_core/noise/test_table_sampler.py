@@ -292,26 +292,6 @@ def test_the_key_stream_is_aes_256_in_counter_mode_keyed_by_the_operating_system
     assert stream.words(16, 8).tobytes().hex() == blocks[3]
 
 
-@pytest.mark.parametrize("bits", [16, 64])
-def test_no_block_of_the_key_stream_comes_twice(bits):
-    """Long requests are cut in pieces; two blocks of 128 random bits are equal with probability below 1e-27."""
-    streams = [Keystream(), Keystream()]
-    words = [stream.words(bits, 2**17 + 8) for stream in streams for _ in range(2)]
-    blocks = np.concatenate(words).view("V16")
-    assert len(set(blocks.tolist())) == len(blocks)
-
-
-@pytest.mark.parametrize("size", [0, 1, 100, 2**18 - 1, 2**18, 2**18 + 1, 10**6])
-def test_draws_are_64_bit_integers_one_a_cell(size):
-    source = TableNoise()
-    for drawn in (source.draw(Fraction(10**6), 3, 17, size), source.draw_laplace(Fraction(1000), size)):
-        assert drawn.dtype == np.int64
-        assert drawn.shape == (size,)
-        if size >= 100:  # 100 draws of sigma 1,000 or more hold fewer than 50 different values: below 1e-60
-            assert len(np.unique(drawn)) >= 50
-            drawn += 1  # the caller's own
-
-
 def test_no_two_calls_draw_the_same():
     """From one source or two, in one thread or many: 40 draws of sigma 1,000 are equal below (1/2506)^40 a pair."""
     one, other = TableNoise(), TableNoise()
@@ -351,19 +331,7 @@ def test_laplace_scales_of_no_table_are_refused(scale):
         TableNoise().draw_laplace(scale, 3)
 
 
-def test_the_backend_says_beforehand_how_wide_it_draws():
-    assert TableNoise.largest_variance == MAX_TABLE_VARIANCE
-    TableNoise().draw(Fraction(TableNoise.largest_variance), 1, 0, 3)
-
-
 @pytest.mark.parametrize("name", ["draw", "draw_laplace", "largest_variance", "anything"])
 def test_nothing_of_an_instance_can_be_replaced(name):
     with pytest.raises(AttributeError):
         setattr(TableNoise(), name, None)
-
-
-def test_a_table_cannot_be_written_to():
-    law = DiscreteGaussian(Fraction(1))
-    for array in (table(law)._guide, table(law)._starts, table(law)._seconds):
-        with pytest.raises(ValueError, match="read-only"):
-            array[0] = 0

@@ -15,7 +15,6 @@ from od_core.privacy.accounting import (
     epsilon_bun_steinke,
     epsilon_tight,
     float_above,
-    promise_text,
     rho_for_epsilon,
     text_above,
     text_below,
@@ -140,8 +139,3 @@ def test_numbers_beyond_floats_are_answered_or_refused(epsilon, delta, name):
 )
 def test_a_bound_is_shown_rounded_to_the_weaker_side(value, up, down):
     assert (text_above(value), text_below(value)) == (up, down)
-
-
-def test_a_promise_is_shown_with_its_delta_if_it_has_one():
-    assert promise_text(Fraction(2, 3), Fraction(1, 10**8)) == "epsilon 0.666667 at delta 1e-8"
-    assert promise_text(0.5, 0) == "epsilon 0.5"

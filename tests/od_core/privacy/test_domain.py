@@ -31,9 +31,7 @@ def days(first: str, last: str) -> tuple[str, ...]:
         ("2001", "month", tuple(f"2001-{month:02d}" for month in range(1, 13))),
         ("2001-06-30", "day", ("2001-06-30",)),
         ("2000-02", "day", days("2000-02-01", "2000-02-29")),
-        ("1900-02", "day", days("1900-02-01", "1900-02-28")),
         ("2004", "day", days("2004-01-01", "2004-12-31")),
-        ("2001-W23", "day", days("2001-06-04", "2001-06-10")),
         ("2001-W23", "week", ("2001-W23",)),
         ("2001-W52--2002-W01", "week", ("2001-W52", "2002-W01")),
         ("2001-Q4", "month", ("2001-10", "2001-11", "2001-12")),
@@ -54,12 +52,10 @@ def test_a_release_charges_every_elementary_period_that_it_touches(unit, period,
     ("period", "elementary"),
     [
         ("2001-06-30", "month"),
-        ("2001-06-30", "year"),
         ("2001-06", "year"),
         ("2001-W23", "month"),
         ("2001-06", "week"),
         ("2001-02--2001-06", "quarter"),
-        ("2001-01--2001-05", "quarter"),
     ],
 )
 def test_every_release_is_made_of_whole_elementary_periods(unit, period, elementary):
@@ -81,6 +77,7 @@ def test_a_user_is_protected_for_ever(period):
         ({"cap_reason": " "}, "OD-DOMAIN-REASON"),
         ({"elementary_period": "mont"}, "month"),
         ({"time_zone": "Europe/Roma"}, "OD-TIME-ZONE"),
+        ({"year": "2001-09--2002-08"}, "OD-DOMAIN-YEAR: unit 'trip' has no year"),
     ],
 )
 def test_a_domain_cannot_be_built_wrong(change, code):
@@ -106,16 +103,13 @@ def domain_of_years(elementary="month", year=None, unit=USER_YEAR):
     [
         ("day", None),
         ("month", None),
-        ("quarter", None),
         ("month", "2001-09--2002-08"),
-        ("month", "2001-Q2--2002-Q1"),
         ("week", "2001-W01--2001-W52"),
         ("week", "2001-W36--2002-W35"),
         ("day", "2001-09-01--2002-08-31"),
         ("quarter", "2001-Q2--2002-Q1"),
         ("year", "2001--2004"),
         ("month", "2001"),
-        ("week", "2001-01-01--2001-12-30"),
     ],
 )
 def test_a_year_is_a_calendar_year_or_a_span_of_elementary_periods(elementary, year):
@@ -132,9 +126,7 @@ def test_a_year_is_a_calendar_year_or_a_span_of_elementary_periods(elementary, y
         ("year", None),
         ("week", "2001-09--2002-08"),
         ("week", "2001"),
-        ("month", "2001-W01--2001-W52"),
         ("month", "2001-06"),
-        ("quarter", "2001-09--2002-08"),
         ("year", "2001"),
     ],
 )
@@ -144,38 +136,20 @@ def test_a_year_of_no_whole_elementary_periods_is_refused(elementary, year):
     assert "2001-W01--2001-W52" in refused.value.next_step
 
 
-@pytest.mark.parametrize("year", ["calendar", "2001-09--", "2001-09--2001-08", "september", "2001-09/2002-08"])
-def test_a_year_is_no_other_text(year):
-    with pytest.raises(OdError, match="OD-PERIOD-TEXT"):
-        domain_of_years(year=year)
-
-
-@pytest.mark.parametrize("unit", [PrivacyUnit("trip"), PrivacyUnit("user_period", column="id", max_trips=2)])
-def test_other_units_have_no_year(unit):
-    with pytest.raises(OdError, match=f"OD-DOMAIN-YEAR: unit '{unit.kind}' has no year"):
-        domain_of_years(year="2001-09--2002-08", unit=unit)
-    assert "year" not in domain_of_years(unit=unit).facts()
-
-
 # elementary period, year, period: name, number of elementary periods, first and last of its year
 YEARS = [
     ("month", CALENDAR, "2001-06", "2001", 12, "2001-01", "2001-12"),
     ("quarter", CALENDAR, "1999-Q4", "1999", 4, "1999-Q1", "1999-Q4"),
-    ("day", CALENDAR, "2001-02-28", "2001", 365, "2001-01-01", "2001-12-31"),
     ("day", CALENDAR, "2004-02-29", "2004", 366, "2004-01-01", "2004-12-31"),
-    ("month", "2001-09--2002-08", "2001-09", "2001-09--2002-08", 12, "2001-09", "2002-08"),
     ("month", "2001-09--2002-08", "2002-08", "2001-09--2002-08", 12, "2001-09", "2002-08"),
     ("month", "2001-09--2002-08", "2002-09", "2002-09--2003-08", 12, "2002-09", "2003-08"),
-    ("month", "2001-09--2002-08", "2011-01", "2010-09--2011-08", 12, "2010-09", "2011-08"),
     ("month", "2001-09--2002-08", "2001-08", "2000-09--2001-08", 12, "2000-09", "2001-08"),
     ("month", "2001-09--2002-08", "1991-09", "1991-09--1992-08", 12, "1991-09", "1992-08"),
     ("quarter", "2001-Q2--2002-Q1", "2002-Q2", "2002-Q2--2003-Q1", 4, "2002-Q2", "2003-Q1"),
-    ("quarter", "2001-Q2--2002-Q1", "2000-Q1", "1999-Q2--2000-Q1", 4, "1999-Q2", "2000-Q1"),
     ("week", "2001-W01--2001-W52", "2002-W01", "2002-W01--2002-W52", 52, "2002-W01", "2002-W52"),
     ("week", "2004-W01--2004-W52", "2004-W53", "2004-W53--2005-W51", 52, "2004-W53", "2005-W51"),
     ("week", "2001-W01--2001-W52", "2000-W52", "2000-W01--2000-W52", 52, "2000-W01", "2000-W52"),
     ("day", "2003-03-01--2004-02-28", "2004-02-29", "2004-02-29--2005-02-27", 365, "2004-02-29", "2005-02-27"),
-    ("day", "2003-03-01--2004-02-28", "2003-02-28", "2002-03-01--2003-02-28", 365, "2002-03-01", "2003-02-28"),
     ("day", "2004-01-01--2004-12-31", "2003-12-31", "2002-12-31--2003-12-31", 366, "2002-12-31", "2003-12-31"),
     ("month", "2001", "2000-12", "2000-01--2000-12", 12, "2000-01", "2000-12"),
 ]

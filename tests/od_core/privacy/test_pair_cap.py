@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations_with_replacement, product
 
@@ -79,23 +79,10 @@ def test_a_user_attains_the_sensitivity_of_every_level_and_no_user_exceeds_it(m,
     assert [step.sensitivity_squared for step in both.steps] == [largest[0], *(2 * largest[k] for k in range(1, 5))]
 
 
-def test_a_cap_of_max_trips_states_nothing():
-    assert capped(4, 4) == capped(4, None)
-    assert (
-        plan_release(AREAS, unit=capped(4, 4), budget=BUDGET).digest
-        == plan_release(AREAS, unit=capped(4, None), budget=BUDGET).digest
-    )
-
-
 @pytest.mark.parametrize("cap", [0, -1, 5, True, 1.0, "1"])
 def test_a_cap_is_a_whole_number_from_one_to_max_trips(cap):
     with pytest.raises(OdError, match="OD-UNIT-MAX-TRIPS-PAIR"):
         capped(4, cap)
-
-
-def test_a_unit_of_trips_refuses_a_cap():
-    with pytest.raises(OdError, match=r"OD-UNIT-OPTIONS.*max_trips_pair"):
-        replace(PrivacyUnit("trip"), max_trips_pair=1)
 
 
 @dataclass(frozen=True)
@@ -151,8 +138,3 @@ def test_the_second_verifier_adds_up_a_year_in_the_same_way():
         costs, most = [[Fraction(one, 7) for one in each] for each in years], int(generator.integers(m, 4 * m + 1))
         slopes = sorted((slope for each in costs for slope in verify_spending.slopes_of(each)), reverse=True)
         assert sum(slopes[:most]) == largest_rho_by_trips(costs, most)
-
-
-def test_a_mechanism_with_a_threshold_refuses_a_cap():
-    with pytest.raises(OdError, match="OD-UNIT-PAIR-CAP"):
-        plan_release(AREAS, unit=capped(4, 1), budget=BUDGET, mechanism="stability_histogram")

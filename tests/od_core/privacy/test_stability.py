@@ -176,14 +176,6 @@ def test_nine_in_ten_values_are_within_the_reach_and_fewer_within_one_less(scale
     assert laplace_reach(Fraction(scale)) == int(np.argmax(within >= 0.9))
 
 
-def test_scales():
-    """L1: a replaced unit takes m trips away and brings m."""
-    assert laplace_scale(TRIP, Fraction(1, 3)) == 6
-    assert laplace_scale(PrivacyUnit("trip", "unbounded"), Fraction(1, 3)) == 3
-    assert laplace_scale(users(4, "bounded"), Fraction(2)) == 4
-    assert laplace_scale(users(4, "unbounded"), Fraction(2)) == 2
-
-
 @pytest.mark.parametrize(("epsilon", "published"), [(1, "3.7e-8"), (10, "2.4e-7")])
 def test_the_formula_of_one_trip_does_not_hold_for_four(epsilon, published):
     """Delta 1e-8 asked for; the numbers stand in spec 2."""

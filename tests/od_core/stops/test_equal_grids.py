@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.integrate import quad
-from scipy.optimize import brentq, minimize_scalar
+from scipy.optimize import minimize_scalar
 
 from od_core import OdError
 from od_core.stops import mechanisms as equal_grid
@@ -128,24 +128,6 @@ def test_eug_solves_the_problem_that_the_paper_states(dimensions, total):
         assert known == pytest.approx(best(float(Fraction(size))), rel=1e-4)
 
 
-def test_eug_is_the_uniform_grid_in_two_dimensions():
-    """Equation 9 with c_0 = 10 / sqrt 2: m = sqrt(N eps / 10). In one dimension equation 13 says 0."""
-    assert EUG().fan_out(1e6, 0.1, 2) == pytest.approx(100)
-    assert EUG().fan_out(4e5, 0.9, 2) == pytest.approx(math.sqrt(36_000))
-    assert EUG().parts(10**6, Fraction(1, 10), Grid((50,))) == (1,)
-
-
-@pytest.mark.parametrize("dimensions", [1, 2, 4, 6])
-def test_ebp_equates_noise_and_lost_information(dimensions):
-    """Equation 18, solved by bisection."""
-    total, rate = 2e5, 0.4
-
-    def excess(log_m):
-        return math.log(math.sqrt(2) / rate) + dimensions / 2 * log_m - (math.log(total) - dimensions * log_m)
-
-    assert EBP().fan_out(total, rate, dimensions) == pytest.approx(math.exp(brentq(excess, -50, 50)))
-
-
 def test_mkm_is_the_full_grid_on_the_papers_data():
     """One over the bin width (sqrt(ln n) / n)^(2 / (d + 2)); 1,000,000 points on sides of 1,000,000^(1/d)."""
     for dimensions, side in ((2, 1_000), (4, 32), (6, 10)):
@@ -173,16 +155,6 @@ class Fixed(equal_grid.EqualGrid):
 )
 def test_m_goes_to_the_nearest_whole_number_of_parts(m, parts):
     assert Fixed(m).parts(100, Fraction(1), Grid((7, 1, 1000)))[:2] == (parts, 1)
-
-
-@pytest.mark.parametrize("name", COUNTING)
-@pytest.mark.parametrize("total", [-(10**6), 1])
-def test_no_trips_are_one_box(name, total):
-    assert MECHANISMS[name]().parts(total, Fraction(1000), Grid((9, 9))) == (1, 1)
-    noise = RecordingNoise(total)
-    result = drawn(MECHANISMS[name](), np.empty((0, 2), dtype=np.int32), Grid((9, 9)), noise, epsilon=Fraction(1000))
-    assert result.boxes.upper.tolist() == [[8, 8]]
-    assert len(noise.draws) == 2  # charged all the same
 
 
 @pytest.mark.parametrize("name", COUNTING)

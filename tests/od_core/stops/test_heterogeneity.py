@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from od_core.stops.geometry import Grid, Nodes, filled_cells
-from od_core.stops.mechanisms import SCORE_SENSITIVITY, DAFHomogeneity, Path, choice_scale, heterogeneity, random_parts
+from od_core.stops.mechanisms import SCORE_SENSITIVITY, DAFHomogeneity, Path, heterogeneity, random_parts
 from tests.od_core.oracles.stops import part_of, unevenness
 from tests.od_core.stops.doubles import Recorded
 
@@ -74,12 +74,6 @@ def test_a_trip_more_changes_a_score_by_two_at_most():
             for cell in range(cells):
                 most = max(most, abs(math.floor(unevenness([*points, (cell,)], part)) - before))
     assert most == SCORE_SENSITIVITY
-
-
-def test_the_noise_of_a_choice_is_that_of_a_noisy_minimum():
-    """4 / epsilon for add or remove (spec 5), twice that where trips are replaced."""
-    assert choice_scale(Fraction(3, 10), 1) == Fraction(40, 3)
-    assert choice_scale(Fraction(3, 10), 2) == Fraction(80, 3)
 
 
 @given(st.lists(st.integers(1, 30), min_size=1, max_size=6), st.integers(30, 1 << 31), st.integers(1, 4))

@@ -36,24 +36,10 @@ def test_the_least_map_is_cut_evenly_and_its_last_degree_lies_in_the_last_cell()
     assert MapGrid.from_facts(listed.map.facts()) == listed.map
 
 
-def test_a_box_has_the_rectangle_of_its_cells_for_each_place():
-    rectangles = places().map.degrees(np.array([0, 0, 1, 2, 3, 3]), np.array([3, 3, 1, 3, 3, 3]))
-    assert rectangles == [(-10, 40, 30, 60), (0, 50, 10, 60), (20, 55, 30, 60)]
-
-
-def test_a_list_is_read_again_as_it_was_written(tmp_path):
-    listed = places()
-    listed.to_frame().to_csv(tmp_path / "places.csv", index=False)
-    again = PlaceList.from_frame(pd.read_csv(tmp_path / "places.csv", dtype=str), PlaceColumns(), side=4, stages=STAGES)
-    assert again.digest == listed.digest
-    assert places(side=5).digest != listed.digest
-
-
 @pytest.mark.parametrize(
     ("changes", "code"),
     [
         ({"zone": ["a", "a", "b", "c"]}, "OD-STOPS-PLACES"),
-        ({"zone": ["a", None, "b", "c"]}, "OD-GEOGRAPHY-MISSING-CODE"),
         ({"zone": [1, 2, 3, 4]}, "OD-GEOGRAPHY-NOT-TEXT"),
         ({"latitude": ["40", "95", "50", "60"]}, "OD-STOPS-MAP"),
         ({"latitude": ["40", "nan", "50", "60"]}, "OD-STOPS-MAP"),
@@ -67,13 +53,6 @@ def test_a_bad_list_or_map_is_one_line(changes, code):
     with pytest.raises(OdError) as refused:
         places(**changes)
     assert refused.value.code == code
-
-
-def test_a_place_off_the_stated_map_and_a_column_that_is_missing():
-    with pytest.raises(OdError, match="OD-STOPS-MAP"):
-        PlaceList.from_frame(PLACES, PlaceColumns(), side=4, stages=STAGES, edges=(-10, 20, 40, 60))
-    with pytest.raises(OdError, match="no column 'lon'"):
-        PlaceList.from_frame(PLACES, PlaceColumns(longitude="lon"), side=4, stages=STAGES)
 
 
 def loaded(folder, records: pd.DataFrame):
@@ -190,17 +169,6 @@ def test_the_library_refuses_points_off_the_map_and_says_what_comes_first():
     assert release.plan.map == POINTS
 
 
-def test_coordinates_are_numbers_and_a_list_of_cells_has_a_limit(tmp_path):
-    records = degrees(3).assign(x_1=True)
-    with pytest.raises(OdError, match=r"OD-TRIPS-COORDINATE.*column 'x_1' holds BOOLEAN"):
-        gps(tmp_path, records, "given.parquet")
-    with pytest.raises(OdError, match=r"OD-STOPS-PLACES.*at most 1,048,576 cells"):
-        PlaceList.of_cells(replace(POINTS, side=(1 << 20) + 1), PlaceColumns())
-    listed = PlaceList.of_cells(POINTS, PlaceColumns())
-    assert listed.codes == ["0", "1", "2", "3", "4", "5", "6"]
-    assert listed.to_frame()["longitude"].between(-74.3, -73.7).all()
-
-
 def test_faults_are_dropped_one_by_one_or_refused(tmp_path):
     """An unlisted origin, a missing stop, a day of another month; no message quotes them."""
     faulty = pd.DataFrame(
@@ -216,3 +184,21 @@ def test_faults_are_dropped_one_by_one_or_refused(tmp_path):
         place_records(file, places())
     assert "QQ" not in str(refused.value)
     assert len(place_records(file, places(), Fraction(3, 100)).points) == 97
+
+
+def test_a_place_off_the_stated_map_and_a_column_that_is_missing():
+    with pytest.raises(OdError, match="OD-STOPS-MAP"):
+        PlaceList.from_frame(PLACES, PlaceColumns(), side=4, stages=STAGES, edges=(-10, 20, 40, 60))
+    with pytest.raises(OdError, match="no column 'lon'"):
+        PlaceList.from_frame(PLACES, PlaceColumns(longitude="lon"), side=4, stages=STAGES)
+
+
+def test_coordinates_are_numbers_and_a_list_of_cells_has_a_limit(tmp_path):
+    records = degrees(3).assign(x_1=True)
+    with pytest.raises(OdError, match=r"OD-TRIPS-COORDINATE.*column 'x_1' holds BOOLEAN"):
+        gps(tmp_path, records, "given.parquet")
+    with pytest.raises(OdError, match=r"OD-STOPS-PLACES.*at most 1,048,576 cells"):
+        PlaceList.of_cells(replace(POINTS, side=(1 << 20) + 1), PlaceColumns())
+    listed = PlaceList.of_cells(POINTS, PlaceColumns())
+    assert listed.codes == ["0", "1", "2", "3", "4", "5", "6"]
+    assert listed.to_frame()["longitude"].between(-74.3, -73.7).all()

@@ -93,13 +93,6 @@ def test_the_sql_says_the_same(seed):
         assert violations_in_sql(lower, swapped, grid) == int((covered(lower, swapped, grid) != 1).any())
 
 
-def test_equal_volumes_do_not_hide_an_overlap():
-    """Two boxes over each other and two gaps of their size, in opposite corners."""
-    lower, upper = np.array([[0, 0], [0, 0]]), np.array([[0, 1], [1, 0]])
-    assert not boxes_fill_the_grid(lower, upper, Grid((2, 2)))
-    assert violations_in_sql(lower, upper, Grid((2, 2))) == 1
-
-
 def test_a_space_of_more_cells_than_there_are_numbers():
     grid = Grid((1 << 31,) * 4)
     lower, upper = cut(np.random.default_rng(1), grid, 300)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import re
 from fractions import Fraction
 
 import numpy as np
@@ -53,24 +52,3 @@ def test_every_box_is_a_feature_with_a_polygon_for_each_place(made):
             east, north = (getattr(box, f"upper_{2 * k + i}") + 1 for i in (1, 2))
             assert [min(x) for x in zip(*ring, strict=True)] == [-10 + 10 * west, 40 + 5 * south]
             assert [max(x) for x in zip(*ring, strict=True)] == [-10 + 10 * east, 40 + 5 * north]
-
-
-def test_the_report_tells_ranges_of_degrees_apart(tmp_path):
-    """The map of New York has 1,000 cells of less than a thousandth of a degree on each side."""
-    place = published(tmp_path, grid=MapGrid(-74.3, -73.7, 40.5, 40.9, 1000, ("origin", "destination")))
-    report = (place.bundle / "report.html").read_text(encoding="utf-8")
-    assert "boxes.csv" not in report
-    ranges = re.findall(r"(\u2212?[\d.]+) to (\u2212?[\d.]+)(?=[;<])", report)
-    degrees = [ends for ends in ranges if re.fullmatch(r"\u2212?\d\d\.\d+", ends[0])]
-    assert len(degrees) >= 8
-    assert all(len(end.partition(".")[2]) == 4 for ends in degrees for end in ends)
-    assert all(least != most for least, most in degrees)
-
-
-def test_queries_of_a_release_are_sums_over_its_boxes(tmp_path):
-    release = release_stops(POINTS, MAP, unit=PrivacyUnit("trip"), budget=Budget(1), mechanism="privtree")
-    everything = [(0, 3)] * 4
-    assert release.query(everything) == release.counts.sum()
-    halves = [[(0, 1), *everything[1:]], [(2, 3), *everything[1:]]]
-    assert sum(release.query(halves)) == pytest.approx(release.counts.sum())
-    assert release.od([(0, 1), (0, 3)], [(0, 3), (0, 3)]) == pytest.approx(release.query(halves[0]))

@@ -17,7 +17,6 @@ from od_core import Budget, MapGrid, OdError, PrivacyUnit, plan_stops, release_s
 from od_core.stops.geometry import Boxes, BoxIndex, Grid, checked_ranges, filled_cells
 from od_core.stops.release import (
     StopsRelease,
-    entropy_of,
     evaluate_stops,
     evaluate_stops_entropy,
     true_answers,
@@ -116,12 +115,6 @@ def test_the_largest_grid_is_answered_without_overflow():
     assert space.answers(ranges) == pytest.approx([expected])
 
 
-def test_more_dimensions_than_bits_of_a_key():
-    sizes = (2,) * 70
-    partition = cut(sizes, 5, 1)
-    assert partition.answers([[(0, 1)] * 70]) == [partition.noisy.sum()]
-
-
 @pytest.mark.parametrize(
     ("ranges", "said"),
     [
@@ -132,8 +125,6 @@ def test_more_dimensions_than_bits_of_a_key():
         ([[(0, 4), (0, 4)], [(0, 4)]], "for each of the 2 dimensions"),
         ([[(0.0, 4.0), (0.5, 4)]], "whole numbers"),
         ([[(0, math.nan), (0, 4)]], "whole numbers"),
-        ([[(True, True), (False, True)]], "whole numbers"),
-        ([[(0, 2**70), (0, 4)]], "whole numbers"),
     ],
 )
 def test_bad_queries_are_refused_in_one_line(ranges, said):
@@ -162,10 +153,8 @@ def test_from_origin_to_destination_is_the_sum_over_everything_between(sizes, pl
     ("dimensions", "origin", "destination", "said"),
     [
         (6, 4, 4, "the space has 6 dimensions, which does not fit"),
-        (6, 7, 7, "the space has 6 dimensions, which does not fit"),
         (5, 2, 2, "the space has 5 dimensions, which does not fit"),
         (6, 2, 1, "each of the 2 dimensions of a place"),
-        (6, 3, 2, "each of the 3 dimensions of a place"),
         (6, 0, 0, "each of the 1 dimensions of a place"),
     ],
 )
@@ -241,12 +230,6 @@ def test_entropy_is_that_of_every_cell_and_box(sizes, cuts, seed, count):
     assert found["lost"] >= -1e-9  # boxes tell no more than cells
     if len(released) < 3_000:
         assert found["released"] == partition.release.entropy == pytest.approx(bits(released), abs=1e-9)
-
-
-def test_a_partition_of_equal_boxes_has_the_most_bits():
-    """Figure of the paper's equation 17: log2 of the number of boxes; and 0 for one box, without a sign."""
-    assert entropy_of(np.full(16, 3)) == 4
-    assert str(entropy_of(np.array([7, 0]))) == str(entropy_of(np.zeros(3, dtype=np.int64))) == "0.0"
 
 
 def test_nothing_to_judge_is_refused():

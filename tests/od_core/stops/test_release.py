@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from od_core import Budget, Grid, OdError, PrivacyUnit, Trajectories, plan_stops, release_stops
+from od_core import Budget, Grid, OdError, PrivacyUnit, Trajectories, release_stops
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.measurements import NoisyVector
 from od_core.privacy.budget import Cap
 from od_core.privacy.domain import PrivacyDomain
-from od_core.privacy.neighbours import DEFAULT_ACCEPTANCE
-from od_core.stops.mechanisms import MECHANISMS, DAFEntropy, proven_scale
+from od_core.stops.mechanisms import MECHANISMS, DAFEntropy
 from od_core.stops.release import estimated
 from tests.od_core.doubles import ListedLaplace, NoiseNotWanted
 from tests.od_core.ledger.ledger_rows import rows
@@ -54,34 +53,6 @@ def test_trips_in_any_form_are_the_same_and_stay_as_they_are():
         released(Trajectories(points, Grid(GRID)), mechanism=name)
         assert np.array_equal(points, before), name
     assert not released(points, noise=ListedLaplace([0])).has_guarantee
-
-
-def test_the_default_is_privtree_and_plans_say_what_is_public():
-    plan = plan_stops(GRID, unit=BOUNDED, budget=Budget(epsilon="0.1"))
-    assert plan.facts() == {
-        "unit": "trip",
-        "neighbours": "bounded",
-        "acceptance": DEFAULT_ACCEPTANCE.facts(),
-        "mechanism": "privtree",
-        "mechanism_options": {"tree_share": "7/10", "theta": "0"},
-        "epsilon": "1/10",
-        "delta": "0",
-        "grid": [8, 4, 8],
-        "steps": [
-            {
-                "level": 1,
-                "sensitivity": 2,
-                "scale_of_splits": str(proven_scale(Fraction(7, 100), 2)[0]),
-                "scale_of_leaves": "200/3",
-                "epsilon": "1/10",
-            }
-        ],
-    }
-    assert plan.digest != plan_stops((8, 4, 9), unit=BOUNDED, budget=Budget(epsilon="0.1")).digest
-    assert plan.digest == plan_stops(Grid(GRID), unit=BOUNDED, budget=Budget(epsilon="0.1")).digest
-    assert plan.charge.epsilon == Fraction(1, 10)
-    twice = plan.spent_on([2])
-    assert twice.epsilon == Fraction(1, 5)
 
 
 def test_a_ledger_charges_pure_epsilon_once(tmp_path):
@@ -170,12 +141,3 @@ def test_what_is_refused(changes, code):
 class _Wanted(NoiseNotWanted):
     def draw_laplace(self, scale, size):
         raise AssertionError("noise was drawn")
-
-
-def test_a_plan_cannot_be_built_wrong():
-    plan = plan_stops(GRID, unit=BOUNDED, budget=Budget(epsilon=1))
-    for unit, budget in ((UNBOUNDED, plan.budget), (BOUNDED, Budget(epsilon=2))):
-        with pytest.raises(TypeError, match="steps"):
-            replace(plan, unit=unit, budget=budget, steps=plan.steps)
-        other = replace(plan, unit=unit, budget=budget)
-        assert other.steps == plan_stops(GRID, unit=unit, budget=budget).steps != plan.steps

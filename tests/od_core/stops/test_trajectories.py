@@ -22,11 +22,6 @@ def test_grids_that_cannot_be(sizes):
         Grid(sizes)
 
 
-def test_a_grid_says_its_size():
-    assert (GRID.dimensions, GRID.cells) == (2, 28)
-    assert Grid((1 << 31,) * 5).cells == 1 << 155
-
-
 @pytest.mark.parametrize("kind", ["int8", "uint8", "int64", "uint64", "Int64", "int32[pyarrow]", list])
 @pytest.mark.parametrize("as_table", [False, True])
 def test_cells_of_any_whole_type(kind, as_table):
@@ -39,14 +34,6 @@ def test_cells_of_any_whole_type(kind, as_table):
     assert trips.points.dtype == np.int32
     assert trips.points.tolist() == given_cells
     assert repr(trips) == "Trajectories(confidential)"
-
-
-@pytest.mark.parametrize(
-    "none", [[], np.empty((0, 2)), np.empty((0, 2), dtype=np.int64), pd.DataFrame({"a": [], "b": []})]
-)
-def test_no_trips_at_all(none):
-    assert Trajectories.from_cells(none, GRID).points.shape == (0, 2)
-    assert Trajectories.from_coordinates(none, GRID, [(0, 1), (0, 1)]).points.shape == (0, 2)
 
 
 BAD_CELLS = [
@@ -137,11 +124,6 @@ def test_zones_that_are_refused(origins, zones, code):
     with pytest.raises(OdError, match=code) as caught:
         Trajectories.from_zones(trips, zones)
     assert str(CANARY) not in str(caught.value)
-
-
-def test_trips_without_a_place_are_refused():
-    with pytest.raises(OdError, match="OD-STOPS-DIMENSIONS"):
-        Trajectories.from_zones(pd.DataFrame(index=[0, 1]), ["a"])
 
 
 @pytest.mark.parametrize("sizes", [(4, 7), (1 << 31,) * 5])

@@ -11,7 +11,7 @@ from hypothesis import given
 
 from od_core import Budget, OdError, PrivacyUnit, plan_stops
 from od_core.stops import mechanisms as trees_module
-from od_core.stops.geometry import Boxes, Grid, Nodes, filled_cells
+from od_core.stops.geometry import Grid, Nodes, filled_cells
 from od_core.stops.mechanisms import EUG, MECHANISMS, DAFEntropy, DAFHomogeneity, Path, PrivTree, StopsMechanism
 from tests.od_core.oracles import stops as oracle
 from tests.od_core.stops.doubles import Recorded
@@ -22,7 +22,6 @@ HALF = Fraction(1, 2)
 
 @given(worlds(trips=2000), mechanisms())
 def test_boxes_partition_the_grid_and_every_path_spends_epsilon(world, mechanism):
-    """A thousand larger ones: tests/statistical/test_stops_trees.py."""
     source = Recorded(world.seed)
     drawn = mechanism.draw(world.points.copy(), world.grid, world.path(source))
     check_partition(drawn.boxes, world.grid)
@@ -135,13 +134,6 @@ def test_daf_homogeneity_charges_all_that_it_draws():
     assert source.sizes[1::2] == [5 * size for size in source.sizes[:-1:2]]
 
 
-def test_a_stopped_node_keeps_what_a_choice_would_have_cost():
-    source = Recorded(width=0)
-    drawn = DAFHomogeneity().draw(np.empty((0, 2), dtype=np.int32), Grid((4, 4)), Path(source, 1, HALF))
-    assert source.scales == [200, 1 / (HALF * Fraction(99, 100))]
-    assert len(drawn.boxes) == 1
-
-
 @pytest.mark.parametrize("name", ["daf_entropy", "daf_homogeneity"])
 def test_a_stop_condition_that_never_stops_is_refused(name):
     for stop, threshold, sizes in (
@@ -233,11 +225,6 @@ def test_counts_of_a_caller_stay_as_they_are():
     assert not source.kept.any()
 
 
-def test_boxes_cannot_be_inverted():
-    with pytest.raises(OdError, match="OD-STOPS-BOXES"):
-        Boxes(np.ones((1, 2), dtype=np.int32), np.zeros((1, 2), dtype=np.int32), np.zeros(1, dtype=np.int64))
-
-
 def test_mechanisms_by_name():
     for name in MECHANISMS:
         mechanism = MECHANISMS.make(name)
@@ -256,7 +243,6 @@ def test_mechanisms_by_name():
         MECHANISMS.make("privtree", depth=3)
     for name, options in (
         ("daf_entropy", {"rounding": "upp"}),
-        ("daf_homogeneity", {"rounding": "sideways"}),
         ("daf_entropy", {"stop": "depht", "threshold": 1}),
         ("daf_entropy", {"stop": "depth", "threshold": "3/2"}),
         ("daf_entropy", {"stop": "count", "threshold": 0}),
@@ -269,7 +255,6 @@ def test_mechanisms_by_name():
         ("daf_homogeneity", {"choosing_share": 1}),
         ("privtree", {"tree_share": 0}),
         ("privtree", {"theta": 0.5}),
-        ("privtree", {"theta": True}),
     ):
         with pytest.raises(OdError, match=r"next: correct the mechanism's options"):
             MECHANISMS.make(name, **options)
