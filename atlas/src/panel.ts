@@ -187,12 +187,13 @@ function beforeAndAfter({ trips, change }: Flow): string[] {
 }
 
 /** A change with its sign and its interval; those per day say so. */
-export function changeText({ change }: Trips): string {
+export function changeText({ trips, change }: Trips): string {
   if (!change) return "";
   const perDay = isPerDay(change.days);
   const shown = (value: number): string => `${value > 0 ? "+" : ""}${perDay ? rounded(value) : number(value)}`.replace("-", "−");
   const [lower, upper] = change.interval ?? [];
-  const range = lower === undefined ? "" : lower === upper ? " (exact)" : ` (${shown(lower)} to ${shown(upper!)})`;
+  const exact = trips > 0 ? " (exact)" : ""; // of two numbers that are likely none, none is exact
+  const range = lower === undefined ? "" : lower === upper ? exact : ` (${shown(lower)} to ${shown(upper!)})`;
   return `${shown(change.change)}${perDay ? " per day" : ""}${range}`;
 }
 

@@ -257,7 +257,8 @@ def _map(release: ReleasedFlows, certificate: Certificate) -> dict[str, Any] | N
         return None
     nouns, listed = subject_of(certificate).nouns, flows.head(LISTED)
     largest = f"largest {nouns.cell}" if len(flows) == 1 else f"{len(flows)} largest {nouns.cells}"
-    title, leaves = f"Map of the {largest} between zones at different places", leaf_flows(release, certificate)
+    which = " that are not likely none" if has_intervals(certificate) else ""
+    title, leaves = f"Map of the {largest} between zones at different places{which}", leaf_flows(release, certificate)
     return {
         "title": title,
         "picture": flow_map(release.tree, flows, ends[flows.index], certificate, title),
