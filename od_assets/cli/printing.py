@@ -216,7 +216,8 @@ def year_text(series: Series[Any, Any], plan: Plan, subject: Subject) -> str:
 def level_names(steps: pd.DataFrame) -> pd.Series:
     """Return the names of the levels of the steps of a plan, with the breakdowns that they measure."""
     by = steps["breakdown"].map(lambda name: f" by {name}" if name else "") if "breakdown" in steps else ""
-    return steps["origin_level"] + " x " + steps["destination_level"] + by
+    destinations = " x " + steps["destination_level"]
+    return steps["origin_level"] + ("" if (destinations == " x all").all() else destinations) + by
 
 
 def _print_accuracy(plan: Any, subject: Subject, *, verbose: bool) -> None:

@@ -349,7 +349,8 @@ class ReleasePlan(Plan):
         if not self.keeps_all:  # an interval is from the measured total or from the flows, not from both
             variances = [float(min(s.variance, self._variance_of_flows(s))) for s in self.area_total_steps]
         rows += [(step, "", width) for step, width in zip(self.area_total_steps, _half_widths(variances), strict=True)]
-        return {f"{' x '.join(self.level_names(step))}{by}": width for step, by, width in rows}
+        sides = len(self.tree.listed_sides)
+        return {f"{' x '.join(self.level_names(step)[:sides])}{by}": width for step, by, width in rows}
 
     def verdicts(self) -> list[str]:
         """Return a sentence for each query on what its noise allows to be read; see :attr:`known_to_within`."""

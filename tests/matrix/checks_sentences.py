@@ -75,6 +75,13 @@ SENTENCES = (
     Sentence("added to every count", lambda facts, made: made.row["kind"] != "group sizes" and not facts["exact"]),
     Sentence(r"epsilon [\d.e-]+, so a guess", lambda facts, made: not facts["spent"].get("delta")),
     Sentence("whether they changed", lambda facts, made: "earlier" in made.bundles, "index.html"),
+    Sentence("Every number has a", lambda facts, made: made.row["kind"] in ("flows", "counts")),
+    Sentence("so anyone can compute them again", lambda facts, made: made.row["kind"] != "boxes"),
+    Sentence("(?:size|boundaries of the areas)[ ,]+(?:at|of) every level[.,](?! below)|most are lower|state theirs"),
+    Sentence(r"\bx all\b|\bpairs that", lambda facts, made: made.row["kind"] == "flows", "^(?:plan|decide)$"),
+    Sentence(r"per day \(exact\)"),
+    Sentence("states the guarantee, the plan", lambda facts, made: "plan" in facts),
+    Sentence("with the same promise"),
     Sentence("contains all facts|(?:every file and|explains every) column"),
     Sentence("release has no intervals", lambda facts, made: "uncounted" not in facts),
     Sentence("have no intervals\\.", lambda facts, made: "uncounted" not in facts, "nist|registry"),
@@ -122,6 +129,13 @@ def promises_of_certificates(made: Made, pages: list[Page]) -> Iterator[Finding]
                 yield Finding(page.file, "not the promise of the guarantee", told[0] if told else "")
             if re.search(r"<dl>\s*</dl>", bundle.file("certificate.html").read_text(encoding="utf-8")):
                 yield Finding(page.file, "a part is empty")
+
+
+def categories_of_notices(made: Made, pages: list[Page]) -> Iterator[Finding]:
+    """Yield each document for people and officers that leaves out by which categories their records are counted."""
+    for page in pages if made.row["segments"] != "none" else ():
+        if page.of == "release" and page.name in ("notice.html", "impact-assessment.md") and "mode" not in page.text:
+            yield Finding(page.file, "categories are not stated")
 
 
 def digests_of_areas(made: Made, pages: list[Page]) -> Iterator[Finding]:
@@ -180,6 +194,7 @@ CHECKS = (
     sentences,
     periods_of_derived,
     promises_of_certificates,
+    categories_of_notices,
     digests_of_areas,
     places_in_certificates,
     boxes_of_catalogue,

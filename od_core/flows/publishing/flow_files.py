@@ -206,7 +206,7 @@ def _areas(tables: FlowTables) -> list[BundleFile]:
         listed = [boundaries_table(side, names=tables.for_tools) for side in bounded]
         write_parquet(pa.concat_tables(listed, promote_options="default"), file)
 
-    description = "The boundaries of the areas of every level, as GeoParquet."
+    description = "The boundaries of the areas of every level below the whole space, as GeoParquet."
     boundaries = BundleFile(BOUNDARIES, description, write, rows=lambda: sum(map(bounded_areas, bounded)))
     return [*areas_files(areas), boundaries]
 
