@@ -77,7 +77,9 @@ SENTENCES = (
     Sentence("whether they changed", lambda facts, made: "earlier" in made.bundles, "index.html"),
     Sentence("Every number has a", lambda facts, made: made.row["kind"] in ("flows", "counts")),
     Sentence("so anyone can compute them again", lambda facts, made: made.row["kind"] != "boxes"),
-    Sentence("(?:size|boundaries of the areas)[ ,]+(?:at|of) every level[.,](?! below)|most are lower|state theirs"),
+    Sentence(
+        r"Groups of each size, at every level\.|boundaries of the areas of every level,|most are lower|state theirs"
+    ),
     Sentence(r"\bx all\b|\bpairs that", lambda facts, made: made.row["kind"] == "flows", "^(?:plan|decide)$"),
     Sentence(r"per day \(exact\)"),
     Sentence("states the guarantee, the plan", lambda facts, made: "plan" in facts),
@@ -138,15 +140,15 @@ def categories_of_notices(made: Made, pages: list[Page]) -> Iterator[Finding]:
             yield Finding(page.file, "categories are not stated")
 
 
-def digests_of_areas(made: Made, pages: list[Page]) -> Iterator[Finding]:
-    """Yield each codebook whose geography of the areas is another one."""
-    for page in pages if made.row["kind"] != "boxes" else ():
-        if page.name == "codebook.md":
-            areas = pq.read_table(made.bundles[page.of].file("tables/areas.parquet")).to_pylist()
-            digests = {row["geography"] for row in areas if row["level"]}
-            for found in re.findall(r"Geography of the \w+: SHA-256 `?([0-9a-f]+)", page.text):
-                if found not in digests:
-                    yield Finding(page.file, "the geography is not that of the areas", found)
+def digests_of_areas(made: Made, _: list[Page]) -> Iterator[Finding]:
+    """Yield each codebook whose geography of the areas is another one, or that names none."""
+    for name, bundle in made.bundles.items() if made.row["kind"] != "boxes" else ():
+        areas = pq.read_table(bundle.file("tables/areas.parquet")).to_pylist()
+        digests = {row["geography"] for row in areas if row["level"]}
+        codebook = bundle.file("codebook.md").read_text(encoding="utf-8")
+        found = {*re.findall(r"Geography of the \w+: SHA-256 `([0-9a-f]+)`", codebook)}
+        if found != digests:
+            yield Finding(f"{name}/codebook.md", "the geography is not that of the areas", ", ".join(found - digests))
 
 
 def places_in_certificates(made: Made, pages: list[Page]) -> Iterator[Finding]:
