@@ -88,8 +88,8 @@ MOST_UNCOUNTED = 8
 REGIONS = {
     ("same", "few"): {"north": 2, "south": 3},
     ("other", "few"): {"east": 2, "west": 2},
-    ("same", "many"): {"north": 24, "south": 18, "isles": 14},
-    ("other", "many"): {"east": 20, "west": 28},
+    ("same", "many"): {"north": 16, "south": 12, "isles": 8},
+    ("other", "many"): {"east": 16, "west": 20},
 }
 """Number of the zones in each region: of the areas of origins, ``same``, and of other destinations."""
 

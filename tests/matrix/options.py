@@ -72,7 +72,7 @@ ONLY_OF: dict[tuple[str, str], tuple[str, ...]] = {
 TOGETHER = (
     {"kind": "flows", "unit": "trip", "neighbours": "bounded", "series": "and another series"},
     {"kind": "flows", "zones": "many", "series": "two", "mechanism": "inftda_refined auto", "words": "journeys"},
-    {"kind": "flows", "zones": "many", "series": "two", "unit": "user_period", "geography": "coordinates"},
+    {"kind": "flows", "zones": "many", "series": "two", "unit": "weights", "geography": "coordinates"},
 )
 """Values that a row has together although they are more than a pair. In the first, two series of a site count the same
 records, and one of them publishes the total exactly; in the others, assisted flows learn, which takes many zones."""
