@@ -257,7 +257,7 @@ def _map(release: ReleasedFlows, certificate: Certificate) -> dict[str, Any] | N
         return None
     nouns, listed = subject_of(certificate).nouns, flows.head(LISTED)
     largest = f"largest {nouns.cell}" if len(flows) == 1 else f"{len(flows)} largest {nouns.cells}"
-    which = " that are not likely none" if has_intervals(certificate) else ""
+    which = " whose intervals begin above 0" if has_intervals(certificate) else ""
     title, leaves = f"Map of the {largest} between zones at different places{which}", leaf_flows(release, certificate)
     return {
         "title": title,
