@@ -31,6 +31,7 @@ from od_core.flows.publishing.flow_tables import FlowTables
 from od_core.flows.release import run_plan
 from od_core.ledger.chain import BUNDLE_FORMAT
 from od_core.ledger.measurements import MemoryMeasurements
+from od_core.meaning.subject import Subject
 from od_core.noise.backends import noise_named
 from od_core.privacy.neighbours import NO_FAULTS
 
@@ -63,7 +64,7 @@ def measure(name: str, release: Release, folder: Path, *, opened: bool) -> dict[
     """Return the figures of one release; those of the browser only if the page is opened."""
     mechanism = {"name": release.plan.mechanism.name, "options": release.plan.mechanism.options}
     stated = {"unit": "trip", "interval": {}, "guarantee": {"protected": "Each trip is protected."}, "exact": []}
-    stated |= {"mechanism": mechanism, "geographies": {}}
+    stated |= {"mechanism": mechanism, "geographies": {}, "subject": Subject.of(release.plan).facts()}
     certificate: Any = {"release": f"{name}/2001/r1", "period": "2001", "bundle_format": BUNDLE_FORMAT, **stated}
     page = folder / "atlas.html"
 

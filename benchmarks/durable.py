@@ -60,16 +60,6 @@ class TimedMeasurements:
         return noisy
 
 
-class NothingKept:
-    """Measurements that are dropped as soon as they are estimated, so they cannot be refined."""
-
-    def once(self, step: Step, draw: Draw) -> NoisyVector:
-        """Draw the level, and return an empty vector."""
-        for _ in draw():
-            pass
-        return NoisyVector.in_memory([])
-
-
 @contextmanager
 def durable_release(
     plan: ReleasePlan, trips: TripCounts, noise: NoiseSource
@@ -102,12 +92,9 @@ def durable_release(
 
 
 def unwritten_seconds(plan: ReleasePlan, trips: TripCounts, noise: NoiseSource) -> float:
-    """Return the seconds of the same work on all threads without ledger and files: draw, add noise, project.
-
-    Measurements that are refined are kept in memory.
-    """
+    """Return the seconds of the same work on all threads without ledger and files: draw, add noise, project."""
     start = time.perf_counter()
-    run_plan(plan, trips, noise, MemoryMeasurements() if plan.mechanism.refines else NothingKept())
+    run_plan(plan, trips, noise, MemoryMeasurements())
     return time.perf_counter() - start
 
 

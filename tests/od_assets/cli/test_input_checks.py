@@ -178,7 +178,6 @@ REFUSED: dict[str, tuple[Callable[[Project], None], dict[str, Any], str]] = {
         "OD-FILE-MISSING",
     ),
     "no marker": (lambda _: None, {"arrivals": {"complete": "{period}.sha256"}}, "OD-FILE-INCOMPLETE"),
-    "no text": (lambda project: (project.root / "2001-01.csv").write_bytes(b"\xff\xfe\xff"), {}, "OD-FILE-UNREADABLE"),
     "no column": (as_csv(records().rename(columns={"origin": "from"})), {}, "OD-TRIPS-COLUMN"),
     "codes are numbers": (as_parquet(records().assign(origin=1)), PARQUET, "OD-TRIPS-NOT-TEXT"),
     "times with a zone": (as_parquet(records().assign(date=NOON)), PARQUET, "OD-TRIPS-DATE"),
