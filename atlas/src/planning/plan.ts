@@ -195,7 +195,8 @@ function accuracy(errors: () => number[], variances: number[]): Accuracy {
 }
 
 function verdictsOf(tree: Tree, measured: number[], totals: Accuracy, breakdowns: Planned["breakdowns"]): string[] {
-  const names = tree.names.map(([origin, destination]) => `${origin} x ${destination}`);
+  const isOfOneSide = tree.depth === tree.set.kept.length;
+  const names = tree.names.map((sides) => (isOfOneSide ? sides[0] : sides.join(" x ")));
   return [
     ...measured.map((level) => `${names[level]}: ${verdict(totals.widths[level])}`),
     ...breakdowns.flatMap(({ name, widths, measured: own }) =>
