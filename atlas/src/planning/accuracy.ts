@@ -16,11 +16,6 @@ export function evenLevels({ tree }: Planned): number[] {
   return tree.set.kept.map((_, place) => step * (place + 1));
 }
 
-export function levelName({ tree }: Planned, level: number): string {
-  const isOfOneSide = tree.depth === tree.set.kept.length;
-  return isOfOneSide ? tree.names[level][0] : tree.names[level].join(" x ");
-}
-
 export function accuracy(facts: Facts, state: State, planned: Planned): Node[] {
   const finest = planned.tree.depth;
   const width = planned.totals.widths[finest];
@@ -50,7 +45,7 @@ export function accuracy(facts: Facts, state: State, planned: Planned): Node[] {
     make(
       "p",
       { class: "lead" },
-      worded`A flow of ${trips(state.flow)} between two areas of the finest level (${levelName(planned, finest)}) is known to `,
+      worded`A flow of ${trips(state.flow)} between two areas of the finest level (${planned.tree.names[finest]}) is known to `,
       make("strong", {}, worded`${plusMinus(width)} trips`),
       ` (${shareOf(width, state.flow)}), nine times in ten.`,
     ),
@@ -81,7 +76,7 @@ function accuracyTable(title: string, name: string, planned: Planned, of: Accura
     return make(
       "tr",
       { "data-level": level, "data-by": name },
-      make("th", { scope: "row" }, levelName(planned, level)),
+      make("th", { scope: "row" }, planned.tree.names[level]),
       make("td", { class: "number" }, number(planned.tree.cells[level])),
       ...known.map((text, place) => make("td", { class: "number", ...(place ? {} : { "data-name": "width" }) }, text)),
       make("td", { class: "number", "data-name": "error" }, exact(errors[level], rounded(errors[level]))),
@@ -98,7 +93,7 @@ export function smallFlows(state: State, planned: Planned): Node[] {
     return make(
       "tr",
       { "data-level": level },
-      make("th", { scope: "row" }, levelName(planned, level)),
+      make("th", { scope: "row" }, planned.tree.names[level]),
       make("td", { class: "number", "data-name": "seen" }, exact(chance, chanceAtMost(chance))),
       make("td", { class: "bars", "aria-hidden": "true" }, bar),
     );

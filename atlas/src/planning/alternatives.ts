@@ -1,7 +1,6 @@
 /** The alternatives to a setting, side by side. */
 
 import { make, number } from "../dom";
-import { levelName } from "./accuracy";
 import { pairCap } from "./bounds";
 import type { Facts } from "./facts";
 import { areasOf, plan, type Planned, type Setting } from "./plan";
@@ -42,7 +41,7 @@ export function alternatives(facts: Facts, state: State, now: Planned): Node[] {
       }),
     ),
   );
-  const heads = ["", ...levels.map((level) => levelName(all, sides * level))];
+  const heads = ["", ...levels.map((level) => all.tree.names[sides * level])];
   heads[0] = inWords("± trips, 9 times in 10");
   return [
     make("p", {}, worded`The first row is this setting. ${others}${shares} The example is a flow of ${trips(state.flow)}.`),

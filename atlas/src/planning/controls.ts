@@ -1,7 +1,6 @@
 /** The controls of a setting: they show the state, and change it. */
 
 import { byId, make, number, percent } from "../dom";
-import { levelName } from "./accuracy";
 import { pairCap } from "./bounds";
 import type { Facts, UnitFacts } from "./facts";
 import { areasOf, declaredLevel, weightedLevels, type Planned, type Setting } from "./plan";
@@ -170,7 +169,7 @@ export class Controls {
         const text = make("output", { for: id });
         input.oninput = () => this.weigh(at, Number(input.value));
         this.sliders.set(at, { input, text });
-        return make("p", { class: "weight" }, make("label", { for: id }, `${levelName(planned, level)}: `, text), input);
+        return make("p", { class: "weight" }, make("label", { for: id }, `${planned.tree.names[level]}: `, text), input);
       });
       byId("weights").querySelector("div")!.replaceChildren(...rows);
     }

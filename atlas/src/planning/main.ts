@@ -1,7 +1,7 @@
 /** The planning page: what the reader decides, and what follows from it. */
 
 import { byId, make, number } from "../dom";
-import { accuracy, levelName, smallFlows } from "./accuracy";
+import { accuracy, smallFlows } from "./accuracy";
 import { alternatives } from "./alternatives";
 import { yearFactor } from "./bounds";
 import { Controls, unitText } from "./controls";
@@ -62,12 +62,12 @@ function short(planned: Planned): HTMLElement {
       charge(planned),
     ],
     [
-      worded`A flow of ${number(state.flow)} (${levelName(planned, finest)})`,
+      worded`A flow of ${number(state.flow)} (${planned.tree.names[finest]})`,
       make("span", {}, worded`${plusMinus(widths[finest])} trips`),
       `${shareOf(widths[finest], state.flow)}, nine times in ten`,
     ],
     [
-      worded`A flow of ${number(state.small)} (${levelName(planned, finest)}) is told from 0`,
+      worded`A flow of ${number(state.small)} (${planned.tree.names[finest]}) is told from 0`,
       make("span", {}, chanceAtMost(chance)),
       "of cases, at most about",
     ],
@@ -110,7 +110,7 @@ function charge(planned: Planned): string {
 function said(planned: Planned): string {
   const finest = planned.tree.depth;
   return (
-    worded`Epsilon ${planned.budget.epsilon}. A flow of ${trips(state.flow)} (${levelName(planned, finest)}) is` +
+    worded`Epsilon ${planned.budget.epsilon}. A flow of ${trips(state.flow)} (${planned.tree.names[finest]}) is` +
     worded` known to ${plusMinus(planned.totals.widths[finest])} trips.`
   );
 }

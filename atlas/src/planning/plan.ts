@@ -195,12 +195,10 @@ function accuracy(errors: () => number[], variances: number[]): Accuracy {
 }
 
 function verdictsOf(tree: Tree, measured: number[], totals: Accuracy, breakdowns: Planned["breakdowns"]): string[] {
-  const isOfOneSide = tree.depth === tree.set.kept.length;
-  const names = tree.names.map((sides) => (isOfOneSide ? sides[0] : sides.join(" x ")));
   return [
-    ...measured.map((level) => `${names[level]}: ${verdict(totals.widths[level])}`),
+    ...measured.map((level) => `${tree.names[level]}: ${verdict(totals.widths[level])}`),
     ...breakdowns.flatMap(({ name, widths, measured: own }) =>
-      own.map((level) => `${names[level]} by ${name}: ${verdict(widths[level])}`),
+      own.map((level) => `${tree.names[level]} by ${name}: ${verdict(widths[level])}`),
     ),
   ];
 }

@@ -114,8 +114,8 @@ export type Variances = Map<number, number>;
 
 export class Tree {
   readonly depth: number;
-  /** Names of the origin level and the destination level of every level, root first. */
-  readonly names: [origin: string, destination: string][];
+  /** Names of the levels of both sides at every level, root first; of one side, if there are no destinations. */
+  readonly names: string[];
   /** Number of public nodes of each level. */
   readonly cells: number[];
   private readonly steps: Step[] = [];
@@ -129,7 +129,10 @@ export class Tree {
     this.depth = facts.levels.length * set.kept.length;
     const pairs = Array.from({ length: this.depth + 1 }, (_, level) => levelPair(level, facts));
     const name = (side: 0 | 1, level: number): string => (level ? facts.levels[side][set.kept[level - 1] - 1] : "all");
-    this.names = pairs.map(([origin, destination]) => [name(0, origin), name(1, destination)]);
+    const isOfOneSide = this.depth === set.kept.length;
+    this.names = pairs.map(([origin, destination]) =>
+      isOfOneSide ? name(0, origin) : `${name(0, origin)} x ${name(1, destination)}`,
+    );
     this.nodes = pairs.map(([origin, destination]) => [sides[0].areas[origin], sides[1].areas[destination]]);
     this.cells = this.nodes.map(([origin, destination]) => total(origin) * total(destination));
     for (let level = 1; level <= this.depth; level++) {
