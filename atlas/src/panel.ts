@@ -20,9 +20,14 @@ export function interval(of: { interval: Trips["interval"] }, shown: (value: num
   return of.interval ? `${shown(of.interval[0])} to ${shown(of.interval[1])}` : "";
 }
 
+/** The interval of trips; one from 0 to 0 is no certainty, so it has a word in place of its ends. */
+function intervalOfTrips(of: Trips): string {
+  return of.trips === 0 && of.interval?.[1] === 0 ? "likely none" : interval(of);
+}
+
 /** The interval of trips, and the word on what it says of them. */
 export function intervalAndWord(of: Trips): string {
-  return [interval(of), reliability(of.trips, of.interval)].filter((text) => text).join(", ");
+  return [intervalOfTrips(of), reliability(of.trips, of.interval)].filter((text) => text).join(", ");
 }
 
 /** Whether trips may be none or, if releases are compared, may not have changed. */
@@ -125,7 +130,7 @@ export function barTable(
       { class: isFaint(of) ? "faint" : "" },
       head,
       make("td", { class: "number" }, number(of.trips)),
-      ...(intervals ? [make("td", { class: "number" }, interval(of)), make("td", { class: "word" }, reliability(of.trips, of.interval))] : []),
+      ...(intervals ? [make("td", { class: "number" }, intervalOfTrips(of)), make("td", { class: "word" }, reliability(of.trips, of.interval))] : []),
       make("td", { class: "bars" }, bar),
     );
   });
@@ -220,7 +225,7 @@ export function matrixTable(title: string, origins: string[], destinations: stri
       ...row.map((cell) => {
         const shown = make("td", { class: isFaint(cell) ? "number faint" : "number" }, number(cell.trips));
         if (cell.change) shown.append(make("small", {}, changeText(cell)));
-        else if (cell.interval) shown.append(make("small", {}, interval(cell)), make("small", {}, reliability(cell.trips, cell.interval)));
+        else if (cell.interval) shown.append(make("small", {}, intervalOfTrips(cell)), make("small", {}, reliability(cell.trips, cell.interval)));
         if ((cell.change?.change ?? 0) < 0) shown.classList.add("less");
         shown.style.setProperty("--share", String(Math.sqrt(Math.min(1, size(cell) / most))));
         return shown;
