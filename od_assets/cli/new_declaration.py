@@ -15,8 +15,7 @@ import datetime
 import difflib
 import glob
 import re
-import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from decimal import Decimal
@@ -27,15 +26,12 @@ from typing import Any, TypeVar
 
 import dagster as dg
 import pandas as pd
-import typer
 from jinja2 import Environment
 from pydantic import ValidationError
 
 from od_assets.cli.declare import (
-    QUESTIONS,
     Answers,
     Fields,
-    Question,
     as_list,
     as_number,
     attributes_in,
@@ -44,7 +40,6 @@ from od_assets.cli.declare import (
     written_as,
     yaml_block,
 )
-from od_assets.cli.printing import say
 from od_assets.components.project import refuse_unloadable
 from od_assets.project import current_project
 from od_assets.resources.arrivals import parts_of
@@ -55,7 +50,6 @@ from od_assets.series.partitions import SINGLE, SeriesPeriods
 from od_assets.series.reading import MODELS, RELEASES, declaration, declared_by, missing_warehouse
 from od_assets.series.section import Section, first_fault
 from od_assets.series.series import About, Arrivals, DomainSection, Series, Zones
-from od_assets.terminal import console
 from od_core import BudgetExceeded, Plan, ReleaseKey
 from od_core.errors import OdError, nearest_only
 from od_core.files.data_frame import shown_columns
@@ -189,7 +183,8 @@ def unstated_rows(answers: Answers, fields: Fields) -> tuple[OdError | None, lis
     else:
         return None, []
     message = f"{records.source.name}: nothing says whether a row is one trip; {reason}"
-    step = f"give --{_number(answers)} and the column that holds the number of trips of a row, or --one-row-a-trip true"
+    number = f"--{number_flag(answers)} and the column that holds the number of trips of a row"
+    step = f"give {number}, or --one-row-a-trip true"
     return OdError("OD-TRIPS-ROWS", message, next_step=step), unused
 
 
@@ -219,7 +214,7 @@ def _newest_records(answers: Answers, fields: Fields) -> _Records | None:
     if source is None:
         return None
     try:
-        section = CountedRecords if _number(answers) == "count" else Trips
+        section = CountedRecords if number_flag(answers) == "count" else Trips
         declared = release_attributes(answers, fields)
         trips = section.model_validate(declared["trips"])
         breakdowns = {name: SegmentSection.model_validate(part) for name, part in declared.get("segments", {}).items()}
@@ -231,7 +226,7 @@ def _newest_records(answers: Answers, fields: Fields) -> _Records | None:
     return _Records(source, form, columns, record_schema(source, form))
 
 
-def _number(answers: Answers) -> str:
+def number_flag(answers: Answers) -> str:
     """Return the flag of the column of numbers, which depends on what is counted."""
     return "count" if answers.get("kind") == "counts" else "trips"
 
@@ -485,7 +480,7 @@ FOUND: dict[str, Callable[..., Any]] = {
 """Functions of the answers so far that look into the files, by the names that ``questions.toml`` calls them."""
 
 
-def _value(expression: str, answers: Answers, fields: Fields) -> Any:
+def value_of(expression: str, answers: Answers, fields: Fields) -> Any:
     """Return the value of an expression of a question; None if a file does not have what it looks for."""
     with suppress(OdError, ValueError):  # a file cannot be read, or there is none
         found = {name: partial(look, answers, fields) for name, look in FOUND.items()}
@@ -493,7 +488,7 @@ def _value(expression: str, answers: Answers, fields: Fields) -> Any:
     return None
 
 
-_CHECKS_OF_FILES: dict[str, _Check] = {
+CHECKS_OF_FILES: dict[str, _Check] = {
     "kind": _one_of("kind", "kind of release", _KINDS, "OD-INIT-FLAG"),
     "records": refuse_absent_records,
     "reader": refuse_unreadable_records,
@@ -502,7 +497,7 @@ _CHECKS_OF_FILES: dict[str, _Check] = {
 }
 """Functions that raise OdError for an answer that does not fit the files or the other questions, by flag."""
 
-_CHECKS_OF_VALUES: dict[str, _Check] = {
+CHECKS_OF_VALUES: dict[str, _Check] = {
     "every": _one_of("every", "length of periods", (*LENGTHS, SINGLE), "OD-PERIOD-TEXT"),
     "first": _refuse_periods,
     "last": _refuse_periods,
@@ -544,159 +539,6 @@ def refuse_wrong_fields(kind: str, fields: Fields) -> None:
             others = ValidationError.from_exception_data(model.__name__, wrong)  # type: ignore[arg-type]  # with texts
             step = "correct the field, or leave it out"
             raise OdError("OD-CONFIG", f"--set {first_fault(others, model)}", next_step=step) from None
-
-
-class _Back(Exception):  # noqa: N818  # no error: the person who answers wants to correct the answer before
-    """The question before is to be asked again."""
-
-
-def answered(given: Mapping[str, str | None], fields: Fields) -> dict[str, str]:
-    """Return an answer to every question that applies, by flag, and show the columns of the files and their types.
-
-    Missing answers are asked for at the terminal. An answer that does not fit the files, or that no declaration could
-    have, is shown with its fault, and asked again. A path of records at which there is no file yet, and levels without
-    a column, are accepted if they are given twice. Nothing that is shown contains a value of a record.
-
-    ``given`` has answers by flag; None for a flag without an answer.
-
-    Raises:
-        OdError: an answer is missing or wrong, and there is no terminal; an additional field is wrong; the records
-            cannot be read, and no other reader was asked for; or no answer states what a row is.
-    """
-    answers: dict[str, str] = {}
-    left, told, place = dict(given), set[str](), 0
-    asked: list[int] = []
-    while place < len(QUESTIONS):
-        question = QUESTIONS[place]
-        try:
-            was_asked = _answer(question, answers, left, fields, told)
-        except _Back:
-            place = asked.pop() if asked else place
-            if QUESTIONS[place].flag == "one_row_a_trip":
-                answers[_number(answers)] = ""  # which its answer may have been
-            for later in QUESTIONS[place:]:
-                answers.pop(later.flag, None)
-            left[QUESTIONS[place].flag] = None
-            continue
-        if was_asked:
-            asked.append(place)
-        place += 1
-    return answers
-
-
-def _answer(
-    question: Question, answers: dict[str, str], given: Mapping[str, str | None], fields: Fields, told: set[str]
-) -> bool:
-    """Add the answer to a question to the answers, and return whether it was asked at the terminal.
-
-    Show what files the answers name have, unless it was ``told`` already. Raises OdError as :func:`answered`, and
-    _Back.
-    """
-    at_terminal, tell = sys.stdin.isatty(), partial(console.print, soft_wrap=True)
-    flag, answer, was_asked = question.flag, given.get(question.flag), False
-    known = {name: stated for name, stated in given.items() if stated} | answers
-    if left_out_by := next((name for name, fit in question.needs.items() if known.get(name, fit[0]) not in fit), None):
-        if answer:
-            fitting = question.needs[left_out_by]
-            options = " or ".join(f"--{left_out_by} {one}" for one in fitting)
-            verb = "have it" if len(fitting) == 1 else "protect users"
-            message = f"{question.option} is given, but --{left_out_by} does not {verb}"
-            raise OdError("OD-INIT-FLAG", message, next_step=f"leave out {question.option}, or give {options}")
-        return False
-    if flag == "one_row_a_trip" and answer in (None, "", "false"):
-        unstated, unused = unstated_rows(answers, fields) or (None, None)
-        answers[flag] = "" if unused is None else "true"
-        if unstated is None:
-            return False
-        if not at_terminal:
-            raise unstated
-        tell(f"{unstated.message}.")
-        while (reply := _asked(question, told, question.asks, "")) not in (unused or ()):
-            if reply.lower() in ("yes", "y", "true"):
-                return True
-            say("init.answer")
-        answers |= {_number(answers): reply, flag: ""}
-        return True
-    offer = at_terminal and answer is None and question.offers and _value(question.offers, known, fields)
-    if at_terminal and answer is None and question.asked_if and not _value(question.asked_if, known, fields):
-        answers[flag] = offer or question.default
-        if flag == "unit":
-            say("init.no_ids")
-        return False
-    is_needed = question.required and all(name in known for name in question.needs)
-    while True:
-        refused = answers.get(flag)
-        if answer is None:
-            asks = question.if_single if question.if_single and answers.get("every") == SINGLE else question.asks
-            was_asked = at_terminal
-            usual = offer or question.default or ("" if is_needed or question.may_need_answer else "none")
-            answer = _asked(question, told, asks, usual) if at_terminal else question.default
-        answers[flag] = answer = (answer.lower() if question.is_word else answer).strip()
-        try:
-            if is_needed and not answer:
-                message = f"{question.option} is missing: {question.asks}"
-                raise OdError("OD-INIT-FLAG", message, next_step=f"give {question.option}")
-            if flag in _CHECKS_OF_FILES:
-                _CHECKS_OF_FILES[flag](answers, fields)
-            if at_terminal and flag in _CHECKS_OF_VALUES and (answer or question.may_need_answer):
-                # Otherwise, the whole declaration is judged, once. Prefixes given beforehand belong to the levels.
-                prefixes = given.get("prefixes") if flag == "levels" else None
-                _CHECKS_OF_VALUES[flag]({**answers, "prefixes": prefixes} if prefixes else answers, fields)
-            break
-        except OdError as error:
-            if answer and answer == refused and flag in _CONFIRMED and _CONFIRMED[flag](answers, fields):
-                break
-            # Another answer cannot help if no reader is named: then the file itself is at fault.
-            if not at_terminal or (flag == "reader" and not answer):
-                raise
-            if answer or question.may_need_answer:
-                step = re.sub(r"(--\w[\w-]* or )?--(?!set)\w[\w-]* and |--(?!set)", "", error.next_step)
-                tell(f"{error.message}: {step}.")
-            else:
-                say("init.answer")
-            answer = None
-    for one in QUESTIONS:  # such as a column of ids, if trips are protected
-        if answers.get(one.flag) and any(name == flag and answer not in fit for name, fit in one.needs.items()):
-            answers[one.flag] = ""
-    if flag == "kind" and at_terminal:
-        refuse_wrong_fields(answers[flag], fields)
-    if question.shows and (at_terminal or flag not in ("reader", "zones")):  # shown after a later answer
-        used = {name: stated for name in ("unit", "column") if (stated := given.get(name))}
-        look = found_records if question.shows == "records" else found_zones
-        for line in look({**used, **answers}, fields):
-            if line not in told:
-                tell(line)
-            told.add(line)
-    return was_asked
-
-
-def _asked(question: Question, told: set[str], asks: str, offer: str) -> str:
-    """Ask a question at the terminal, at first after its advice, and return the answer; empty if it is ``none``.
-
-    Raises _Back, or click's Abort, if the answer is ``back`` or ``quit``.
-    """
-    while True:
-        if question.advice and question.advice not in told:
-            console.print(question.advice, style="dim")
-        told.add(question.advice)
-        answer: str = typer.prompt(asks, default=offer, show_default=bool(offer)).strip()
-        if answer[:1] == answer[-1:] and answer[:1] in ("'", '"'):  # pasted from a command line
-            answer = answer[1:-1].strip()
-        if answer.lower() == "back":
-            raise _Back
-        if answer.lower() == "quit":
-            raise typer.Abort
-        if answer != "?":
-            return "" if answer.lower() == "none" else answer
-        told.discard(question.advice)
-        say("init.help", place=question.place.rpartition(":")[2], option=question.option)
-
-
-_CONFIRMED: dict[str, Callable[[Answers, Fields], bool]] = {
-    "records": lambda answers, _fields: newest_file(answers["records"]) is None,
-    "levels": may_be_prefixes,
-}
-"""Functions that say whether an answer that was refused is accepted if it is given again, by flag of the question."""
 
 
 ROOM = 5

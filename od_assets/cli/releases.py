@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 
 def init(name: str, further: list[str] | None = None, **given: str | None) -> None:
     """Declare a new release: ask for the missing options, write its files, and print its plan. Releases nothing."""
-    from od_assets.cli.new_declaration import answered, initialize, places_of
+    from od_assets.cli.interview import answered
+    from od_assets.cli.new_declaration import initialize, places_of
 
     places_of(name)  # refuses a taken name before any question
     fields, at_terminal = further_fields(further or []), sys.stdin.isatty()

@@ -1,0 +1,255 @@
+"""Ask the questions of ``od-release init`` in turn: those that apply and have no answer yet.
+
+At the terminal, an answer with a fault is asked again; elsewhere, it is refused.
+"""
+
+import re
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import typer
+
+from od_assets.cli.declare import QUESTIONS, Answers, Fields, Question
+from od_assets.cli.new_declaration import (
+    CHECKS_OF_FILES,
+    CHECKS_OF_VALUES,
+    found_records,
+    found_zones,
+    may_be_prefixes,
+    newest_file,
+    number_flag,
+    refuse_wrong_fields,
+    unstated_rows,
+    value_of,
+)
+from od_assets.cli.printing import say
+from od_assets.series.partitions import SINGLE
+from od_assets.terminal import console
+from od_core.errors import OdError
+
+
+class _Back(Exception):  # noqa: N818  # no error: the person who answers wants to correct the answer before
+    """The question before is to be asked again."""
+
+
+def answered(given: Mapping[str, str | None], fields: Fields) -> dict[str, str]:
+    """Return an answer to every question that applies, by flag, and show the columns of the files and their types.
+
+    Missing answers are asked for at the terminal. An answer that does not fit the files, or that no declaration could
+    have, is shown with its fault, and asked again. A path of records at which there is no file yet, and levels without
+    a column, are accepted if they are given twice. Nothing that is shown contains a value of a record.
+
+    ``given`` has answers by flag; None for a flag without an answer.
+
+    Raises:
+        OdError: an answer is missing or wrong, and there is no terminal; an additional field is wrong; the records
+            cannot be read, and no other reader was asked for; or no answer states what a row is.
+    """
+    interview = _Interview(dict(given), fields)
+    place, asked = 0, list[int]()
+    while place < len(QUESTIONS):
+        try:
+            if interview.answer(QUESTIONS[place]):
+                asked.append(place)
+            place += 1
+        except _Back:
+            place = asked.pop() if asked else place
+            interview.forget(place)
+    return interview.answers
+
+
+@dataclass
+class _Interview:
+    """The questions in turn: answers given beforehand, by flag, the answers so far, and what was ``told`` already."""
+
+    given: dict[str, str | None]
+    fields: Fields
+    answers: dict[str, str] = field(default_factory=dict)
+    told: set[str] = field(default_factory=set)
+    at_terminal: bool = field(default_factory=lambda: sys.stdin.isatty())
+
+    @property
+    def known(self) -> dict[str, str]:
+        """The answers so far, and those to later questions that are given beforehand."""
+        return {flag: stated for flag, stated in self.given.items() if stated} | self.answers
+
+    def forget(self, place: int) -> None:
+        """Take back the answers to a question and to those after it; the question is asked, also if it was given."""
+        first = QUESTIONS[place].flag
+        if first == "one_row_a_trip":
+            self.answers[number_flag(self.answers)] = ""  # which its answer may have been
+        for later in QUESTIONS[place:]:
+            self.answers.pop(later.flag, None)
+        self.given[first] = None
+
+    def answer(self, question: Question) -> bool:
+        """Add the answer to a question to the answers, and return whether it was asked at the terminal.
+
+        Show what files the answers name have. Raises OdError as :func:`answered`, and _Back.
+        """
+        flag = question.flag
+        if self._is_left_out(question):
+            return False
+        if flag == "one_row_a_trip" and self.given.get(flag) in (None, "", "false"):
+            return self._answer_rows(question)
+        if self._is_needless(question):
+            self.answers[flag] = self._offer(question) or question.default
+            if flag == "unit":
+                say("init.no_ids")
+            return False
+        was_asked = self._accept(question)
+        self._clear_unfit(flag)
+        if flag == "kind" and self.at_terminal:
+            refuse_wrong_fields(self.answers[flag], self.fields)
+        self._show_files(question)
+        return was_asked
+
+    def _is_left_out(self, question: Question) -> bool:
+        """Return whether other answers leave a question out. Raises OdError if it is answered beforehand."""
+        known = self.known
+        unmet = [(flag, fit) for flag, fit in question.needs.items() if known.get(flag, fit[0]) not in fit]
+        if unmet and self.given.get(question.flag):
+            flag, fitting = unmet[0]
+            options = " or ".join(f"--{flag} {one}" for one in fitting)
+            verb = "have it" if len(fitting) == 1 else "protect users"
+            message = f"{question.option} is given, but --{flag} does not {verb}"
+            raise OdError("OD-INIT-FLAG", message, next_step=f"leave out {question.option}, or give {options}")
+        return bool(unmet)
+
+    def _answer_rows(self, question: Question) -> bool:
+        """Answer what a row is: from the files, or at the terminal by ``yes`` or a column that counts."""
+        unstated, unused = unstated_rows(self.answers, self.fields) or (None, None)
+        self.answers[question.flag] = "" if unused is None else "true"
+        if unstated is None:
+            return False
+        if not self.at_terminal:
+            raise unstated
+        _tell(f"{unstated.message}.")
+        while (reply := self._reply(question, question.asks, "")) not in (unused or ()):
+            if reply.lower() in ("yes", "y", "true"):
+                return True
+            say("init.answer")
+        self.answers |= {number_flag(self.answers): reply, question.flag: ""}
+        return True
+
+    def _may_be_asked(self, question: Question) -> bool:
+        return self.at_terminal and self.given.get(question.flag) is None
+
+    def _is_needless(self, question: Question) -> bool:
+        """Return whether the files show that a question need not be asked at the terminal."""
+        if not (self._may_be_asked(question) and question.asked_if):
+            return False
+        return not value_of(question.asked_if, self.known, self.fields)
+
+    def _offer(self, question: Question) -> str:
+        """Return the answer that the files suggest at the terminal; "" if there is none."""
+        may_offer = self._may_be_asked(question) and question.offers
+        return (value_of(question.offers, self.known, self.fields) or "") if may_offer else ""
+
+    def _accept(self, question: Question) -> bool:
+        """Add an answer that fits, and return whether it was asked; at the terminal, ask until one fits."""
+        known, offer, answer, was_asked = self.known, self._offer(question), self.given.get(question.flag), False
+        is_needed = question.required and all(flag in known for flag in question.needs)
+        while True:
+            refused = self.answers.get(question.flag)
+            if answer is None:
+                was_asked = self.at_terminal
+                answer = self._ask(question, offer, is_needed) if was_asked else question.default
+            self.answers[question.flag] = answer = (answer.lower() if question.is_word else answer).strip()
+            try:
+                self._check(question, answer, is_needed)
+            except OdError as error:
+                if not (answer and answer == refused and self._is_confirmed(question.flag)):
+                    self._tell_fault(question, answer, error)
+                    answer = None
+                    continue
+            return was_asked
+
+    def _ask(self, question: Question, offer: str, is_needed: bool) -> str:
+        """Return an answer from the terminal, which offers the usual one."""
+        asks = question.asks
+        if question.if_single and self.answers.get("every") == SINGLE:
+            asks = question.if_single
+        is_open = is_needed or question.may_need_answer
+        return self._reply(question, asks, offer or question.default or ("" if is_open else "none"))
+
+    def _check(self, question: Question, answer: str, is_needed: bool) -> None:
+        """Raise OdError if an answer is missing, or does not fit the files or, at the terminal, the answers before."""
+        flag = question.flag
+        if is_needed and not answer:
+            message = f"{question.option} is missing: {question.asks}"
+            raise OdError("OD-INIT-FLAG", message, next_step=f"give {question.option}")
+        if flag in CHECKS_OF_FILES:
+            CHECKS_OF_FILES[flag](self.answers, self.fields)
+        # Without a terminal, the whole declaration is judged, once.
+        if self.at_terminal and flag in CHECKS_OF_VALUES and (answer or question.may_need_answer):
+            # Prefixes given beforehand belong to the levels.
+            prefixes = self.given.get("prefixes") if flag == "levels" else None
+            answers = {**self.answers, "prefixes": prefixes} if prefixes else self.answers
+            CHECKS_OF_VALUES[flag](answers, self.fields)
+
+    def _is_confirmed(self, flag: str) -> bool:
+        """Return whether an answer that was refused is accepted if it is given again."""
+        return flag in _CONFIRMED and _CONFIRMED[flag](self.answers, self.fields)
+
+    def _tell_fault(self, question: Question, answer: str, error: OdError) -> None:
+        """Show the fault of an answer at the terminal; raise it where no other answer to the question can help."""
+        is_of_file = question.flag == "reader" and not answer  # no reader is named, so the file itself is at fault
+        if not self.at_terminal or is_of_file:
+            raise error
+        if answer or question.may_need_answer:
+            step = re.sub(r"(--\w[\w-]* or )?--(?!set)\w[\w-]* and |--(?!set)", "", error.next_step)
+            _tell(f"{error.message}: {step}.")
+        else:
+            say("init.answer")
+
+    def _clear_unfit(self, flag: str) -> None:
+        """Clear answers that do not fit the one to ``flag``, such as a column of ids if trips are protected."""
+        for one in QUESTIONS:
+            fitting = one.needs.get(flag)
+            if self.answers.get(one.flag) and fitting is not None and self.answers[flag] not in fitting:
+                self.answers[one.flag] = ""
+
+    def _show_files(self, question: Question) -> None:
+        """Show what the files have that the answer names; without a terminal, some of it after a later answer."""
+        if not question.shows or not (self.at_terminal or question.flag not in ("reader", "zones")):
+            return
+        used = {flag: stated for flag in ("unit", "column") if (stated := self.given.get(flag))}
+        look = found_records if question.shows == "records" else found_zones
+        for line in look({**used, **self.answers}, self.fields):
+            if line not in self.told:
+                _tell(line)
+            self.told.add(line)
+
+    def _reply(self, question: Question, asks: str, offer: str) -> str:
+        """Ask a question at the terminal, at first after its advice, and return the answer; empty if it is ``none``.
+
+        Raises _Back, or click's Abort, if the answer is ``back`` or ``quit``.
+        """
+        while True:
+            if question.advice and question.advice not in self.told:
+                console.print(question.advice, style="dim")
+            self.told.add(question.advice)
+            answer: str = typer.prompt(asks, default=offer, show_default=bool(offer)).strip()
+            if answer[:1] == answer[-1:] and answer[:1] in ("'", '"'):  # pasted from a command line
+                answer = answer[1:-1].strip()
+            if answer.lower() == "back":
+                raise _Back
+            if answer.lower() == "quit":
+                raise typer.Abort
+            if answer != "?":
+                return "" if answer.lower() == "none" else answer
+            self.told.discard(question.advice)
+            say("init.help", place=question.place.rpartition(":")[2], option=question.option)
+
+
+def _tell(line: str) -> None:
+    console.print(line, soft_wrap=True)
+
+
+_CONFIRMED: dict[str, Callable[[Answers, Fields], bool]] = {
+    "records": lambda answers, _fields: newest_file(answers["records"]) is None,
+    "levels": may_be_prefixes,
+}
+"""Functions that say whether an answer that was refused is accepted if it is given again, by flag of the question."""
