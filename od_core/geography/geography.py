@@ -361,6 +361,19 @@ class Geography(Shown):
     first_zone: tuple[Numbers, ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
+        self._check_levels()
+        if self.unknown is not None and self.unknown not in self.codes[-1]:
+            message = f"the zone for unknown places {self.unknown!r} is not in the zone list"
+            raise geography_fault("OD-GEOGRAPHY-UNKNOWN-ZONE", message, nearest_only(self.unknown, self.zones) or None)
+        if self.version is not None:
+            check_codes([self.version], "version")
+        self._set_coordinates()
+        self._set_names()
+        self._set_boundaries()
+        self._set_tree()
+
+    def _check_levels(self) -> None:
+        """Raise OdError unless each level partitions the level above it, in tree order."""
         if len(self.codes) != len(self.levels) + 1 or len(self.parents) != len(self.codes):
             raise _misshapen("codes and parents must have one entry per level, including the whole space")
         if self.levels:
@@ -377,24 +390,28 @@ class Geography(Shown):
                 raise _misshapen(f"level {name!r} does not partition the level above it")
             if np.any(np.diff(above) < 0):
                 raise _misshapen(f"areas of level {name!r} are not in tree order")
-        if self.unknown is not None and self.unknown not in self.codes[-1]:
-            message = f"the zone for unknown places {self.unknown!r} is not in the zone list"
-            raise geography_fault("OD-GEOGRAPHY-UNKNOWN-ZONE", message, nearest_only(self.unknown, self.zones) or None)
 
-        if self.version is not None:
-            check_codes([self.version], "version")
+    def _set_coordinates(self) -> None:
+        """Set checked coordinates, or None if no zone has any."""
         if self.coordinates is not None:
             check_coordinates(self.coordinates, self.zones)
             places = _frozen(np.asarray(self.coordinates, dtype=np.float64))
             object.__setattr__(self, "coordinates", None if np.isnan(places).all() else places)
-        if self.names is not None:
-            if [len(level) for level in self.names] != [len(level) for level in self.codes]:
-                message = "the names do not have exactly one text for each area"
-                raise geography_fault("OD-GEOGRAPHY-NAMES", message)
-            for level_name, names in zip(self.level_names, self.names, strict=True):
-                check_codes([name for name in names if name != ""], level_name, what="name")
-            if not any(map(any, self.names)):
-                object.__setattr__(self, "names", None)
+
+    def _set_names(self) -> None:
+        """Set checked names, or None if no area has any."""
+        if self.names is None:
+            return
+        if [len(level) for level in self.names] != [len(level) for level in self.codes]:
+            message = "the names do not have exactly one text for each area"
+            raise geography_fault("OD-GEOGRAPHY-NAMES", message)
+        for level_name, names in zip(self.level_names, self.names, strict=True):
+            check_codes([name for name in names if name != ""], level_name, what="name")
+        if not any(map(any, self.names)):
+            object.__setattr__(self, "names", None)
+
+    def _set_boundaries(self) -> None:
+        """Set checked boundaries of zones and of coarser levels; without any, None and no entry."""
         if self.boundaries is not None and len(self.boundaries) != self.size(self.depth):
             raise _misshapen("the boundaries do not have exactly one entry for each zone")
         for name, shapes in self.level_boundaries.items():
@@ -407,6 +424,8 @@ class Geography(Shown):
         stated = {name: shapes for name, shapes in self.level_boundaries.items() if any(shapes)}
         object.__setattr__(self, "level_boundaries", stated)
 
+    def _set_tree(self) -> None:
+        """Set the first child and the first zone of each area, which follow from the parents."""
         parents = tuple(_frozen(np.asarray(p, dtype=np.int32)) for p in self.parents)
         first_child = tuple(
             _frozen(np.searchsorted(parents[level + 1], np.arange(self.size(level) + 1)).astype(np.int32))
