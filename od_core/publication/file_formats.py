@@ -168,6 +168,9 @@ _READ_WHOLE = (".csv", ".omx", ".geojson", ".json", ".xml")
 _KEPT = 1 << 20
 """Size in bytes below which a Parquet file is read once. Each query on the view of a file opens the file again."""
 
+_Summary = tuple[int, int | None, int | None]
+"""Number of rows, the sum of their trips, and a sum of hashes of their values."""
+
 _TRIPS = ("trips", "count", "OBS_VALUE")
 """Columns whose sum a fault states."""
 
@@ -222,45 +225,58 @@ def _fault(shared: duckdb.DuckDBPyConnection, folder: Path, file: BundleFile) ->
 
 def _difference(connection: duckdb.DuckDBPyConnection, path: Path, file: BundleFile) -> str | None:
     """Return in words how the rows of a file differ from those it must have; None if they do not."""
-    names = None if file.table is None else [column.name for column in file.table.columns]
-    expected_rows = file.rows() if callable(file.rows) else file.rows
-    contents = _ROWS[path.suffix](path)
-    columns, rows = contents if isinstance(contents, tuple) else (contents.schema.names, contents)
-    if expected_rows is None and path.suffix == ".csv" and path.with_suffix(".parquet").exists():
-        expected_rows = f"SELECT {', '.join(map(quoted_name, names or []))} FROM {quoted_name(path.stem)}"  # noqa: S608
-    types: dict[str, str] = {}
-    if isinstance(expected_rows, str):
-        relation = connection.sql(expected_rows)
+    names = [] if file.table is None else [column.name for column in file.table.columns]
+    wanted, types = _wanted_rows(path, file, names), dict[str, str]()
+    if isinstance(wanted, str):
+        relation = connection.sql(wanted)
         types = dict(zip(relation.columns, map(str, relation.types), strict=True))
+    columns, query = _held_rows(connection, path)
     names = names or [*types]
     if columns and names and columns != names:
         return f"has the columns {', '.join(columns)} instead of {', '.join(names)}"
+    trips = next((name for name in _TRIPS if name in types), None)
+    held = _summary(connection, query, types, trips) if columns else _summary(connection, query, {})
+    if wanted is None:
+        return None
+    expected = _summary(connection, wanted, types, trips) if isinstance(wanted, str) else (wanted, None, None)
+    return _difference_in_words(held, expected, "" if trips is None else "trips")
+
+
+def _wanted_rows(path: Path, file: BundleFile, names: Sequence[str]) -> int | str | None:
+    """Return the query or the number of the rows that a file must have; None if nothing states them."""
+    wanted = file.rows() if callable(file.rows) else file.rows
+    if wanted is None and path.suffix == ".csv" and path.with_suffix(".parquet").exists():
+        return f"SELECT {', '.join(map(quoted_name, names))} FROM {quoted_name(path.stem)}"  # noqa: S608
+    return wanted
+
+
+def _held_rows(connection: duckdb.DuckDBPyConnection, path: Path) -> tuple[list[str], str]:
+    """Return the columns of a file, empty if its format has none, and a query of its rows."""
+    contents = _ROWS[path.suffix](path)
+    columns, rows = contents if isinstance(contents, tuple) else (contents.schema.names, contents)
     if isinstance(rows, pa.Table) and not rows.column_names:  # of no rows, so that their columns are unknown
-        rows = "(SELECT 1 WHERE false)"
+        return columns, "FROM (SELECT 1 WHERE false)"
     if isinstance(rows, pa.Table | pa.RecordBatchReader):
         connection.register("held", rows)
-        rows = "held"
-    trips = next((name for name in _TRIPS if name in types), None)
-    actual = _summary(connection, f"FROM {rows}", types if columns else {}, trips if columns else None)
-    expected = (
-        _summary(connection, expected_rows, types, trips)
-        if isinstance(expected_rows, str)
-        else (expected_rows, None, None)
-    )
-    if expected_rows is None or actual == expected or actual[0] == expected[0] == 0:
+        return columns, "FROM held"
+    return columns, f"FROM {rows}"
+
+
+def _difference_in_words(held: _Summary, expected: _Summary, counted: str) -> str | None:
+    """Return how two summaries differ; None if they do not, or if there are no rows."""
+    if held == expected or held[0] == expected[0] == 0:
         return None
-    if actual[:2] == expected[:2]:
-        return f"has {actual[0]:,} rows, but other values"
+    if held[:2] == expected[:2]:
+        return f"has {held[0]:,} rows, but other values"
     has, lacks = (
-        f"{rows:,} rows" + ("" if trips is None else f" and {total or 0:,} trips")
-        for rows, total, _ in (actual, expected)
+        f"{rows:,} rows" + (f" and {total or 0:,} {counted}" if counted else "") for rows, total, _ in (held, expected)
     )
     return f"has {has} instead of {lacks}"
 
 
 def _summary(
     connection: duckdb.DuckDBPyConnection, query: str, types: dict[str, str], trips: str | None = None
-) -> tuple[int, int | None, int | None]:
+) -> _Summary:
     """Return the number of rows, the sum of trips, and a sum of hashes that depends on every value but no order.
 
     Missing text and empty text are the same, and so are missing numbers and NaN: formats do not tell them apart.
