@@ -33,6 +33,7 @@ from od_core.flows.release import Release
 from od_core.ledger.chain import BUNDLE_FORMAT
 from od_core.ledger.release_key import ReleaseKey
 from od_core.meaning.features import usual_formats
+from od_core.meaning.subject import Subject
 from od_core.periods import Length, Period, following
 from od_core.privacy.accounting import float_above, text_above
 from od_core.privacy.budget import Cap
@@ -148,29 +149,11 @@ def derived_certificate(
     main, plan = sources[releases.index(flows.parts[0])].certificate, flows.parts[0].plan
     trips = int(flows.leaves.trips.sum())
     guarantees = {"one_period": _guarantee_for_one_period(releases), "all_periods": _guarantee_for_all_periods(sources)}
-    losses = {name: _loss_facts(guarantee) for name, guarantee in guarantees.items() if guarantee.rho is not None}
-    accounts = [source.certificate["account"] for source in sources if "account" in source.certificate]
-    account = max(accounts, key=lambda account: Cap.from_facts(account["cap"]).allowed_rho(), default=None)
-    confidences = {source.certificate["interval"] for source in sources}
     uncounted, subject = uncounted_facts(flows.parts, trips), subject_of(main)
-    sentences = filled_data(
-        "derived.yaml",
-        kind=kind,
-        subject=subject,
-        nouns=subject.nouns,
-        said=clauses(subject),
-        sources=[source.key for source in sources],
-        one=_promise_text(guarantees["one_period"]),
-        every=_promise_text(guarantees["all_periods"]),
-        totals=[source.key for source in sources if source.release.plan.publishes_total],
-        uncounted=uncounted.get("uncounted"),
-    )
-    about = dict(about_of(main))
-    if about:
-        about["title"] = f"{about['title']} ({kind.name})"
+    promises = {name: _promise_text(guarantee) for name, guarantee in guarantees.items()}
+    sentences = _guarantee_sentences(kind, subject, sources, promises, uncounted.get("uncounted"))
+    copied = _COPIED_SENTENCES if flows.breakdowns else _COPIED_SENTENCES - {"segments"}
     stated = FLOWS.guarantee(plan, flows.parts[0].spent, subject)
-    sentences_of_release = _COPIED_SENTENCES if flows.breakdowns else _COPIED_SENTENCES - {"segments"}
-    copied = {name: text for name, text in stated.items() if name in sentences_of_release}
     facts = {
         "format": kind.format,
         "bundle_format": BUNDLE_FORMAT,
@@ -181,36 +164,78 @@ def derived_certificate(
         "measured_at": max(source.certificate["measured_at"] for source in sources),
         **{name: dict(main)[name] for name in _COPIED},
         "subject": subject.facts(),
-        **({"about": about} if about else {}),
+        **_about(kind, main),
         "sources": [source.facts() for source in sources],
-        "guarantee": sentences["guarantee"] | copied | ({"uncounted": sentences["uncounted"]} if uncounted else {}),
-        "spent": {
-            "charged_rho_exact": "0",
-            "rho_exact": str(sum((release.spent.rho for release in releases), start=Fraction(0))),
-            **{
-                name: {"epsilon": float_above(guarantee.epsilon), "delta": float_above(guarantee.delta)}
-                for name, guarantee in guarantees.items()
-            },
-        },
-        **({"privacy_loss": losses} if losses else {}),
-        **({"account": account} if len(accounts) == len(sources) else {}),
+        "guarantee": sentences["guarantee"]
+        | {name: text for name, text in stated.items() if name in copied}
+        | ({"uncounted": sentences["uncounted"]} if uncounted else {}),
+        **_losses(sources, guarantees),
         "contents": {"flows": len(flows.leaves), "trips": trips},
         **kind.facts(flows),
         **uncounted,
-        "interval": None if None in confidences else main["interval"],
+        "interval": None if any(source.certificate["interval"] is None for source in sources) else main["interval"],
         "exact": {} if flows.exact_trips is None else {"trips": flows.exact_trips},
         "invariants": [] if flows.exact_trips is None else [sentences["total"]],
         "software": dict(software_versions()),
         "known_limitations": filled_data("limitations.yaml"),
     }
     made = cast("Certificate", facts)
-    if published is not None:
-        before, now = certificate_of(published), made["software"]
-        worded_by = before["software"].get(_WORDED_BY, before["software"].get("od-release", ""))
-        if worded_by != now.get("od-release", ""):  # otherwise, the sentences are made again and compared
-            made = as_published(made, published, certificate_digest(before))
-            made["software"] = now | {_WORDED_BY: worded_by}
-    return made
+    return made if published is None else _in_published_words(made, published)
+
+
+def _guarantee_sentences(
+    kind: DerivedKind[Any],
+    subject: Subject,
+    sources: Sequence[Source],
+    promises: Mapping[str, str],
+    uncounted: Mapping[str, Any] | None,
+) -> dict[str, Any]:
+    """Return the sentences of a certificate, with the ``promises`` for a change in one period and in all."""
+    sentences: dict[str, Any] = filled_data(
+        "derived.yaml",
+        kind=kind,
+        subject=subject,
+        nouns=subject.nouns,
+        said=clauses(subject),
+        sources=[source.key for source in sources],
+        one=promises["one_period"],
+        every=promises["all_periods"],
+        totals=[source.key for source in sources if source.release.plan.publishes_total],
+        uncounted=uncounted,
+    )
+    return sentences
+
+
+def _about(kind: DerivedKind[Any], main: Certificate) -> dict[str, Any]:
+    """Return what a publisher says of the release whose trips the flows are, with the kind in the title."""
+    about = dict(about_of(main))
+    return {"about": about | {"title": f"{about['title']} ({kind.name})"}} if about else {}
+
+
+def _losses(sources: Sequence[Source], guarantees: Mapping[str, Guarantee]) -> dict[str, Any]:
+    """Return what the releases spent, their privacy losses, and the account with the largest cap if all state one."""
+    rho = sum((source.release.spent.rho for source in sources), start=Fraction(0))
+    spent: dict[str, Any] = {"charged_rho_exact": "0", "rho_exact": str(rho)}
+    for name, guarantee in guarantees.items():
+        spent[name] = {"epsilon": float_above(guarantee.epsilon), "delta": float_above(guarantee.delta)}
+    facts = {"spent": spent}
+    if losses := {name: _loss_facts(guarantee) for name, guarantee in guarantees.items() if guarantee.rho is not None}:
+        facts["privacy_loss"] = losses
+    if all("account" in source.certificate for source in sources):
+        accounts = [source.certificate["account"] for source in sources]
+        facts["account"] = max(accounts, key=lambda account: Cap.from_facts(account["cap"]).allowed_rho())
+    return facts
+
+
+def _in_published_words(made: Certificate, published: Path) -> Certificate:
+    """Return a certificate in the words of the state of this library that published it in a folder."""
+    before, now = certificate_of(published), made["software"]
+    worded_by = before["software"].get(_WORDED_BY, before["software"].get("od-release", ""))
+    if worded_by == now.get("od-release", ""):  # the sentences are made again and compared
+        return made
+    worded = as_published(made, published, certificate_digest(before))
+    worded["software"] = now | {_WORDED_BY: worded_by}
+    return worded
 
 
 _WORDED_BY = "od-release of the sentences"
