@@ -308,7 +308,7 @@ class StopsKind(TableKind[StopsPlan, Trajectories, StopsRelease]):
             largest=_largest(release),
             maps=None if on_map is None else _maps(release, on_map, subject_of(certificate).nouns.counted),
             errors=[
-                (name.replace("_", " "), float(scale), math.sqrt(laplace_variance(scale)))
+                (name, float(scale), math.sqrt(laplace_variance(scale)))
                 for name, scale in _scales(release)
             ],
             context=context,

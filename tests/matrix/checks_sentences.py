@@ -58,6 +58,8 @@ SENTENCES = (
     Sentence("parameters are the original ones", _is_original),
     Sentence("with epsilon by each conversion", lambda facts, _: "epsilon_tight" in facts["spent"]),
     Sentence("the reports mark changes|A 0 has one", _has_flows_with_intervals, "index.html"),
+    Sentence("measured total", lambda facts, _: "total" in facts["levels"][0]["scales"], "report.html"),
+    Sentence("[Tt]he noise of the total"),
     Sentence("again from the measurements", lambda facts, _: "sources" not in facts, "certificate.html"),
     Sentence(
         "cap (?:of [^.]*|that )?limits what all releases of the data set", lambda facts, _: facts["unit"] == "user"
