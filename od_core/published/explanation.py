@@ -157,11 +157,10 @@ def _bounds(unit: PrivacyUnit, budget: Budget, subject: Subject) -> Iterator[tup
     for other in sorted({max(bound // 2, 1), 2 * bound} - {bound}):
         nouns = subject.nouns
         records = nouns.record if other == 1 else nouns.records
-        records = f"weight {other}" if subject.is_weighted else f"{other} {records}"
         note = f"{'fewer' if other < bound else 'more'} {nouns.records} are counted"
         if subject.is_weighted:
             note = f"a heavy {nouns.record} counts {'less' if other < bound else 'more'}"
-        choice = f"at most {records}"
+        choice = f"a weight of at most {other}" if subject.is_weighted else f"at most {other} {records}"
         if unit.max_weight is not None:
             yield "m", choice, replace(unit, max_weight=other), budget, note
         elif unit.is_of_users:

@@ -149,9 +149,13 @@ def _package_faults(bundle: Bundle, package: dict[str, object]) -> Iterator[str]
         if not bundle.file(file).is_file():
             yield f"a file is listed, and not there: {file}"
         elif file.endswith(".csv") and "schema" in one:
-            header = next(csv.reader(bundle.file(file).read_text(encoding="utf-8").splitlines()))
-            if header != [field["name"] for field in one["schema"]["fields"]]:
+            rows = csv.DictReader(bundle.file(file).read_text(encoding="utf-8").splitlines())
+            fields = one["schema"]["fields"]
+            if rows.fieldnames != [field["name"] for field in fields]:
                 yield "a CSV file has other columns than the data package"
+            required = {field["name"] for field in fields if field.get("constraints", {}).get("required")}
+            if empty := {name for row in rows for name in required if row[name] == ""}:
+                yield f"a required field is empty: {', '.join(sorted(empty))}"
 
 
 def verified(made: Made, _: list[Page]) -> Iterator[Finding]:

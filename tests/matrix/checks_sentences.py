@@ -58,6 +58,18 @@ SENTENCES = (
     Sentence("parameters are the original ones", _is_original),
     Sentence("with epsilon by each conversion", lambda facts, _: "epsilon_tight" in facts["spent"]),
     Sentence("the reports mark changes|A 0 has one", _has_flows_with_intervals, "index.html"),
+    Sentence(
+        r"their counts, and the keys|are never published\.|the true counts, and anything",
+        lambda facts, made: not facts["exact"],
+    ),
+    Sentence("a person's own records change", lambda facts, made: facts["unit"].startswith("user")),
+    Sentence(
+        r"records are considered in it\.|one unit are considered\.|is for all of them together",
+        lambda facts, made: len(facts.get("sources", ())) < 2,
+        "notice|nist",
+    ),
+    Sentence(r"at every level of areas|\(where they are numbers of groups|where this one repeats"),
+    Sentence(r"has the least left|two releases\.|at most weight|\d/\d standard deviations"),
     Sentence("measured total", lambda facts, _: "total" in facts["levels"][0]["scales"], "report.html"),
     Sentence("[Tt]he noise of the total"),
     Sentence("again from the measurements", lambda facts, _: "sources" not in facts, "certificate.html"),
