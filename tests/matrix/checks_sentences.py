@@ -54,7 +54,7 @@ def _is_original(facts: Facts, made: Made) -> bool:
 
 SENTENCES = (
     Sentence("because they are faulty", _has_faults),
-    Sentence("looser bounds", _has_looser_bounds, "certificate.html"),
+    Sentence("looser bounds|no tighter", _has_looser_bounds, "certificate.html"),
     Sentence("parameters are the original ones", _is_original),
     Sentence("with epsilon by each conversion", lambda facts, _: "epsilon_tight" in facts["spent"]),
     Sentence("the reports mark changes|A 0 has one", _has_flows_with_intervals, "index.html"),
