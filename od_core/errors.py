@@ -143,43 +143,100 @@ def raise_alone(error: OdError) -> NoReturn:
 
 
 class BudgetError(OdError):
-    """A budget, a charge or a plan that cannot be used."""
+    """A budget, a charge or a plan that cannot be used.
+
+    Examples:
+        >>> Budget(epsilon=-1)
+        Traceback (most recent call last):
+        od_core.errors.BudgetError: OD-BUDGET-EPSILON: epsilon and rho must lie between 1e-30 and 1e9 ...
+    """
 
 
 class BudgetExceeded(BudgetError):  # noqa: N818  # the name that callers expect to read
-    """A charge that the cap of the data set does not allow."""
+    """A charge that the cap of the data set does not allow.
+
+    Examples:
+        >>> options = {"unit": unit, "budget": Budget(epsilon=9, delta="1e-8"), "ledger": ledger}
+        >>> release_flows(flows, geography, **options, release_id="flights/2001-06/r2")
+        Traceback (most recent call last):
+        od_core.errors.BudgetExceeded: OD-LEDGER-CAP: ...
+    """
 
 
 class DeclarationError(OdError):
-    """A setting, an option or a declaration that cannot be used."""
+    """A setting, an option or a declaration that cannot be used.
+
+    Examples:
+        >>> release_flows(flows, geography, unit=unit, budget=budget, noise="none")
+        Traceback (most recent call last):
+        od_core.errors.DeclarationError: OD-NOISE-UNKNOWN: there is no noise backend 'none' ...
+    """
 
 
 class GeographyError(OdError):
-    """A list of areas that is not a hierarchy, or an area or a level that does not exist."""
+    """A list of areas that is not a hierarchy, or an area or a level that does not exist.
+
+    Examples:
+        >>> release.flows_at("county", "zone")
+        Traceback (most recent call last):
+        od_core.errors.GeographyError: OD-LEVEL-UNKNOWN: there is no level 'county'; ...
+    """
 
 
 class InputError(OdError):
-    """Records, counts or other data that cannot be used."""
+    """Records, counts or other data that cannot be used.
+
+    Examples:
+        >>> release_flows(flows.assign(origin="X9"), geography, unit=unit, budget=budget)
+        Traceback (most recent call last):
+        od_core.errors.InputError: OD-TRIPS-FAULTS: ...
+    """
 
 
 class NoiseError(OdError):
-    """A noise source that cannot draw the requested noise, or that returns unusable values."""
+    """A noise source that cannot draw the requested noise, or that returns unusable values.
+
+    Examples:
+        >>> issubclass(NoiseError, OdError)  # a backend is unusable or cannot draw such noise
+        True
+    """
 
 
 class LedgerError(OdError):
-    """A ledger that is missing, damaged or older than the public releases, or a release that disagrees with it."""
+    """A ledger that is missing, damaged or older than the public releases, or a release that disagrees with it.
+
+    Examples:
+        >>> issubclass(LedgerError, OdError)  # the ledger is damaged, or lacks what is asked of it
+        True
+    """
 
 
 class StorageError(OdError):
-    """A disk, store, database or lineage backend that cannot be used, or a stored file that is missing or changed."""
+    """A disk, store, database or lineage backend that cannot be used, or a stored file that is missing or changed.
+
+    Examples:
+        >>> issubclass(StorageError, OdError)  # a disk, a database or an object store fails
+        True
+    """
 
 
 class ReleaseError(OdError):
-    """A release that does not exist, is not finished, or does not agree with its certificate."""
+    """A release that does not exist, is not finished, or does not agree with its certificate.
+
+    Examples:
+        >>> open_release("no/such/folder")
+        Traceback (most recent call last):
+        od_core.errors.ReleaseError: OD-RELEASE-ABSENT: folder is not a bundle or database ...
+    """
 
 
 class ExecutionError(OdError):
-    """A computation that failed, on this machine or in Spark, or software that is not installed."""
+    """A computation that failed, on this machine or in Spark, or software that is not installed.
+
+    Examples:
+        >>> issubclass(ExecutionError, OdError)  # a run was ended, or a process failed
+        True
+    """
 
 
 _CODES: dict[type[OdError], str] = {

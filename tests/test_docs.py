@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
+import od_core
 from od_core import OdError
 from od_core.meaning.features import support
 
@@ -72,6 +73,11 @@ def test_every_page_is_in_the_navigation_once() -> None:
 def test_every_public_name_is_documented_once_and_nothing_else() -> None:
     entries = [entry for page in PAGES for entry in ENTRY.findall((DOCS / page).read_text(encoding="utf-8"))]
     assert sorted(entries) == sorted(f"od_core.{name}" for name in public_names())
+
+
+def test_every_public_name_has_an_example_that_runs() -> None:
+    """Those in docstrings run as tests, with the names of the tour in ``od_core``."""
+    assert [name for name in public_names() if ">>>" not in (getattr(od_core, name).__doc__ or "")] == []
 
 
 def test_lines_are_short() -> None:

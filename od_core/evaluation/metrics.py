@@ -273,6 +273,11 @@ def evaluate(
 
     Raises:
         OdError: the release has no such breakdown, or ``flows`` cannot be counted.
+
+    Examples:
+        >>> errors = evaluate(release, flows)
+        >>> errors.columns.tolist()  # a row for each level
+        ['level', 'max_abs_error', 'mean_abs_error', 'false_discovery_rate', 'false_negative_rate']
     """
     by = () if segment is None else (find(release.plan.breakdowns, segment),)
     segments = None if segment is None else release.segments[segment]
@@ -311,6 +316,10 @@ def evaluate_area_totals(
 
     Raises:
         OdError: ``flows`` cannot be counted.
+
+    Examples:
+        >>> evaluate_area_totals(release, flows)["side"].tolist()
+        ['origin', 'destination']
     """
     tree = release.plan.tree
     counts = _true_counts(release, flows, columns=columns, one_row_a_trip=one_row_a_trip)

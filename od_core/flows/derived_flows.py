@@ -98,6 +98,11 @@ class FlowSum(DerivedFlows):
     """The sum of releases of flows; see :class:`ReleasedFlows` for ``leaves`` and ``segments``, which are sums, too.
 
     The interval of a sum is narrower than the sum of the intervals.
+
+    Examples:
+        >>> total = sum_releases([release, earlier])
+        >>> total.trips_between("region", ["north"], "region", ["south"]).trips > 0
+        True
     """
 
     releases: tuple[Release, ...]
@@ -123,6 +128,10 @@ def sum_releases(releases: Releases) -> FlowSum:
     Raises:
         OdError: There are fewer than two releases, one object is given twice or is not a release of flows, the
             mechanism of one has a threshold, or they differ in their areas, their privacy unit or their breakdowns.
+
+    Examples:
+        >>> sum_releases([release, earlier]).exact_trips is None
+        True
     """
     releases_by_name = releases_of(releases, breakdowns=True)
     for name, release in releases_by_name.items():
@@ -178,6 +187,11 @@ class AssistedFlows(DerivedFlows):
         releases: the earlier releases and, last, the one whose flows are estimated.
         leaves: estimated leaf nodes, in tree order.
         rule: how they were estimated. If no rule that learns has less error than least squares, the released flows.
+
+    Examples:
+        >>> assisted = assist_release([release, earlier])
+        >>> assisted.flows_at("region", "region").columns.tolist()
+        ['origin', 'destination', 'trips']
     """
 
     releases: tuple[Release, ...]
@@ -209,6 +223,10 @@ def assist_release(releases: Releases, rule: Rule | None = None) -> AssistedFlow
     Raises:
         OdError: no release is given; one of them is not a release of flows, has no intervals, or differs from the first
             in its areas or its privacy unit; or a level does not fit into memory.
+
+    Examples:
+        >>> assist_release([release, earlier]).levels == release.levels
+        True
     """
     releases_by_name = releases_of(releases, breakdowns=False)
     if not releases_by_name:

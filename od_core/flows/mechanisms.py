@@ -27,6 +27,10 @@ class Mechanism:
     """What a mechanism measures, and how it makes estimates of noisy counts.
 
     The defaults are those of the mechanisms in [boninsegna2025inftda, section 5].
+
+    Examples:
+        >>> [mechanism.name for mechanism in (InfTDARefined(), InfTDA(), TDAL2(), TDALinf())]
+        ['inftda_refined', 'inftda', 'tda_l2', 'tda_linf']
     """
 
     name: ClassVar[str]
@@ -112,6 +116,10 @@ class InfTDA(Mechanism):
         order: the order in which IntOpt lowers counts that sum to more than their parent: ``ascending`` lowers the
             smallest first (fewer false positives, as in [boninsegna2025inftda]), ``descending`` lowers the largest
             first (fewer false negatives).
+
+    Examples:
+        >>> plan_release(geography, unit=unit, budget=budget, mechanism=InfTDA()).mechanism.name
+        'inftda'
     """
 
     order: Order = "ascending"
@@ -163,6 +171,11 @@ class InfTDARefined(InfTDA):
             parent's division among categories predicts (``od_core.flows.estimation.refinement``), by at most
             this number of standard deviations of the noise, 1/10 to 100. This has less error if the parts of an area
             have similar divisions, but the results are biased. None, the default, moves nothing.
+
+    Examples:
+        >>> shrunk = InfTDARefined(estimate="shrunk", leaves="empirical_bayes")
+        >>> plan_release(geography, unit=unit, budget=budget, mechanism=shrunk).spent == plan.spent
+        True
     """
 
     keep_all_cap: int = KEEP_ALL_CAP
@@ -227,6 +240,10 @@ class TDAL2(Mechanism):
 
     The TopDown algorithm of the US census differs in two ways. It weights squares by inverse variance, which makes no
     difference if all children of a node have equal noise. It rounds by a second optimisation.
+
+    Examples:
+        >>> TDAL2().name
+        'tda_l2'
     """
 
     name: ClassVar[str] = "tda_l2"
@@ -240,6 +257,10 @@ class TDALinf(Mechanism):
     Several integer tables can be optimal. IntOpt, the projection of InfTDA, takes the excess from the smallest counts;
     this one chooses without a look at the counts. A comparison with InfTDA shows how much accuracy and speed IntOpt
     gains.
+
+    Examples:
+        >>> TDALinf().name
+        'tda_linf'
     """
 
     name: ClassVar[str] = "tda_linf"
@@ -259,6 +280,10 @@ class VanillaGauss(Mechanism):
     The released counts are unbiased, and some are negative. The leaves have the whole budget. Nothing is projected, so
     the table does not sum to the true number of trips. At a level above the leaves, the noise of all leaf pairs below a
     node adds up [boninsegna2025inftda, Proposition 1].
+
+    Examples:
+        >>> VanillaGauss().name
+        'vanilla_gauss'
     """
 
     name: ClassVar[str] = "vanilla_gauss"
@@ -282,6 +307,10 @@ class StabilityHistogram(Mechanism):
         threshold: The rule of the threshold. ``least`` is the least integer that keeps delta. ``bun_nissim_stemmer`` is
             that of the paper, 1 + s ln(2 / delta) with the noise scale s, rounded up. It hides more pairs. A plan is
             refused if this threshold does not keep delta, which happens for units with several trips.
+
+    Examples:
+        >>> StabilityHistogram().name
+        'stability_histogram'
     """
 
     threshold: str = "least"

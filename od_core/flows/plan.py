@@ -77,6 +77,11 @@ class Bands:
         cuts: Levels after which the tree is cut, from the top. For example, (4,) makes two bands: levels 0 to 4, and
             levels 5 to the leaves.
         part_trips: Approximate number of released trips of a part.
+
+    Examples:
+        >>> banded = plan_release(geography, unit=unit, budget=budget, bands=Bands(cuts=(2,)))
+        >>> banded.bands.facts()
+        {'cuts': [2], 'part_trips': 1000000}
     """
 
     cuts: tuple[int, ...]
@@ -141,6 +146,10 @@ class ReleasePlan(Plan):
     Raises:
         OdError: If the plan has features that are not supported together, if the number of uncounted trips or the bands
             do not suit the unit and the tree, or if a band has no step.
+
+    Examples:
+        >>> plan
+        ReleasePlan(inftda_refined, rho 2519/131072; .to_frame() lists its steps)
     """
 
     protects_trips_alone: ClassVar[bool] = False
@@ -649,6 +658,10 @@ def plan_release(
         OdError: If a name is unknown, delta is 0, the number of shares is wrong, there are more pairs of zones than the
             mechanism allows, the mechanism has a threshold and the unit is of a year or bounds weights, or the
             segments are not valid.
+
+    Examples:
+        >>> plan_release(geography, unit=unit, budget=budget).spent.epsilon < 1
+        True
     """
     flow_tree = FlowTree(geography, destination_geography or geography, tree)
     chosen = MECHANISMS.make(mechanism)

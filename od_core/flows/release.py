@@ -94,6 +94,12 @@ class Release(ReleasedFlows, PlannedRelease):
         plan, spent, noise: see :class:`od_core.privacy.plan.PlannedRelease`.
         leaves, segments, selected: see :class:`od_core.flows.released_flows.ReleasedFlows`.
         measured: the noisy measurements that the leaves were estimated from, in the order of the plan's steps.
+
+    Examples:
+        >>> release.levels
+        [('all', 'all'), ('all', 'region'), ('region', 'region'), ('region', 'zone'), ('zone', 'zone')]
+        >>> release.flows_at("region", "region", interval=True).columns.tolist()
+        ['origin', 'destination', 'trips', 'lower', 'upper']
     """
 
     plan: ReleasePlan
@@ -293,6 +299,10 @@ def release_flows(
     Raises:
         OdError: If the plan, the trips or the noise source is not valid, or if the ledger refuses the release. No noise
             is drawn before the plan and the trips have been checked.
+
+    Examples:
+        >>> release_flows(flows, geography, unit=unit, budget=budget).flows_at("region", "region").columns.tolist()
+        ['origin', 'destination', 'trips']
     """
     acceptance = Acceptance(fault_share(fault_threshold))
     plan = plan_release(
@@ -374,6 +384,11 @@ def release_counts(
 
     Raises:
         OdError: as :func:`release_flows` does.
+
+    Examples:
+        >>> people = pd.DataFrame({"area": ["N1", "N2", "S1"], "count": [900, 150, 2000]})
+        >>> release_counts(people, geography, unit=PrivacyUnit("trip"), budget=budget).flows["origin"].tolist()
+        ['N1', 'N2', 'S1']
     """
     return release_flows(
         table,

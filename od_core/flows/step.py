@@ -185,6 +185,10 @@ class Segments:
 
     Raises:
         OdError: The share is not between 0 and 1, or its denominator is above ``MOST_SHARE_DENOMINATOR``.
+
+    Examples:
+        >>> Segments.of((Breakdown("mode", ("car", "train")),), share="1/4").share
+        Fraction(1, 4)
     """
 
     breakdowns: tuple[Breakdown, ...]

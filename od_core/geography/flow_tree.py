@@ -203,6 +203,11 @@ class FlowTree:
             the first level is repeated. Of two with the same areas, those of the origins are used for both, because
             names and places are not in the digest.
         order: the side that is refined first.
+
+    Examples:
+        >>> tree = FlowTree(geography, geography)
+        >>> tree.depth, len(tree.origin.zones)
+        (4, 3)
     """
 
     origin: Geography

@@ -346,6 +346,10 @@ class Geography(Shown):
         first_child: for each level 0 to ``depth`` - 1, number of each area's first child, then the number of all
             children; shape (areas + 1,).
         first_zone: for each level, number of the first zone in each area, then that of all zones; shape (areas + 1,).
+
+    Examples:
+        >>> geography.levels, geography.zones
+        (('region', 'zone'), ('N1', 'N2', 'S1'))
     """
 
     levels: tuple[str, ...]

@@ -203,6 +203,10 @@ class MixedQueries(MergedLevels):
 
     References:
         [kuo2018countofcounts, section 6.2]
+
+    Examples:
+        >>> MixedQueries("cumulative").queries
+        ('cumulative',)
     """
 
     queries: Sequence[Leaf] | str = ("cumulative", "sizes")

@@ -48,6 +48,10 @@ class TopCodeEstimate:
 
     Raises:
         OdError: the share is not between 0 and 1, or the bound is not an integer from 1 to 2^31 - 1.
+
+    Examples:
+        >>> TopCodeEstimate(share="1/10", most=40).most
+        40
     """
 
     share: Fraction = Fraction(1, 20)
@@ -125,6 +129,10 @@ class GroupSizePlan(Plan):
 
     Raises:
         OdError: the top code of the frame is not the upper bound of the estimate.
+
+    Examples:
+        >>> sizes.plan.charge.epsilon, sizes.plan.frame.top_code
+        (Fraction(1, 1), 4)
     """
 
     table: ClassVar[Table] = "group sizes"
@@ -250,6 +258,11 @@ def plan_group_sizes(
         OdError: the unit is a user or has weights, the budget is not a pure epsilon, the top code is missing or
             invalid, the top code is estimated but no mechanism is named, the mechanism is unknown, there are no groups,
             or there are too many groups or cells.
+
+    Examples:
+        >>> of_members = PrivacyUnit("trip")
+        >>> plan_group_sizes(geography, [7, 7, 1], unit=of_members, budget=Budget(epsilon=1), top_code=4).frame.levels
+        range(1, 3)
     """
     estimate = top_code if isinstance(top_code, TopCodeEstimate) else None
     options = given(estimated_top_code=estimate, named_mechanism=mechanism)
@@ -261,7 +274,7 @@ def plan_group_sizes(
             " sizes count as it",
             next_step="give the largest size to distinguish, or a TopCodeEstimate, which is charged",
         )
-    frame = Frame(geography, groups, int(top_code) if estimate is None else estimate.most)  # type: ignore[arg-type]
+    frame = Frame(geography, np.asarray(groups), int(top_code) if estimate is None else estimate.most)  # type: ignore[arg-type]
     if not frame.groups.any():
         raise OdError("OD-GROUPS-NONE", "no area has a group", next_step="correct the list of groups")
     cells = sum(frame.geography.size(level) for level in frame.levels) * (frame.top_code + 1)

@@ -37,6 +37,10 @@ class GroupSizeRelease(PlannedRelease):
             level, where K is the top code. Column j has the number of groups of size j.
         measured: each step of the plan with its noisy values, from which the histograms were estimated.
         exact: whether intervals from noisy sizes are exact; see :meth:`NoisyGroups.at_most`.
+
+    Examples:
+        >>> sizes.histogram.columns.tolist()
+        ['area', 'level', 'size', 'groups']
     """
 
     plan: GroupSizePlan
@@ -251,6 +255,11 @@ def release_group_sizes(
         OdError: the groups or the plan are invalid (see :meth:`GroupSizes.from_frame` and :func:`plan_group_sizes`),
             the ledger refuses the release, or the mechanism or the noise source fails. The groups and the plan are
             checked before anything is drawn.
+
+    Examples:
+        >>> of_members = PrivacyUnit("trip")
+        >>> release_group_sizes(groups, geography, unit=of_members, budget=Budget(epsilon=1), top_code=4)
+        GroupSizeRelease(bottom_up_posterior, epsilon 1)
     """
     counted = GroupSizes.from_frame(groups, geography, columns=columns)
     per_area = counted.per_area(geography)
@@ -375,6 +384,10 @@ def evaluate_group_sizes(
 
     Raises:
         OdError: the groups are invalid, or an area does not have its number of groups in the release.
+
+    Examples:
+        >>> evaluate_group_sizes(sizes, groups)["level"].unique().tolist()
+        ['region', 'zone']
     """
     frame, true = release.frame, groups
     if not isinstance(true, GroupSizes):

@@ -51,6 +51,11 @@ class Balance:
         asked: rho by which a requested charge would raise ``spent``; 0 if none is requested.
         parts: for a year, the rho of each elementary period that was charged, by its text.
         of: elementary periods whose charges count against the cap; for a year, all of its periods.
+
+    Examples:
+        >>> balance = ledger.balance("flights", "2001-06")
+        >>> balance.cap, balance.left == balance.cap - balance.spent, balance.releases
+        (Fraction(1, 2), True, 1)
     """
 
     domain: str

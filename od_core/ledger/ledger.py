@@ -244,6 +244,12 @@ class Ledger:
     Raises:
         OdError: the ledger cannot be used now, is damaged or edited, or lacks the entry that its head file names. Or
             the server has no ledger, or does not guard it against changes.
+
+    Examples:
+        >>> ledger.verify() > 0  # the number of entries, whose hashes and charges are right
+        True
+        >>> [balance.domain for balance in ledger.balances()]
+        ['flights']
     """
 
     def __init__(self, path: str | Path, server: str | None = None, *, whole: bool = True) -> None:

@@ -24,6 +24,10 @@ class ReleaseKey:
 
     Raises:
         OdError: the name, period or revision is not valid.
+
+    Examples:
+        >>> str(ReleaseKey("flights", "2001-06", 2))
+        'flights/2001-06/r2'
     """
 
     release: str

@@ -17,7 +17,13 @@ from od_core.registry import choose
 
 @runtime_checkable
 class NoiseSource(Protocol):
-    """A source of exact discrete Gaussian noise. It returns noise alone and never adds it to a count."""
+    """A source of exact discrete Gaussian noise. It returns noise alone and never adds it to a count.
+
+    Examples:
+        >>> from od_core.noise.backends import noise_named
+        >>> len(noise_named("table").draw(Fraction(4), level=0, first=0, size=5))
+        5
+    """
 
     def draw(self, variance: Fraction, level: int, first: int, size: int) -> NDArray[np.int64]:
         """Return independent discrete Gaussian noise for consecutive cells of a measured vector; shape (size,).
@@ -47,7 +53,13 @@ class NodeNoiseSource(NoiseSource, Protocol):
 
 @runtime_checkable
 class LaplaceSource(NoiseSource, Protocol):
-    """A source that also draws exact discrete Laplace noise, as every backend does."""
+    """A source that also draws exact discrete Laplace noise, as every backend does.
+
+    Examples:
+        >>> from od_core.noise.backends import noise_named
+        >>> len(noise_named("opendp").draw_laplace(Fraction(2), 5))
+        5
+    """
 
     def draw_laplace(self, scale: Fraction, size: int) -> NDArray[np.int64]:
         """Return ``size`` independent draws of k, with P(k) proportional to exp(-|k| / scale); shape (size,)."""

@@ -44,6 +44,10 @@ class Budget(Shown):
         OdError: not exactly one of epsilon and rho is given; a number is not finite or is out of range; the conversion
             or the rule of shares is unknown; a share is below 0, or the shares do not sum to 1; or the rule
             ``minimise`` has no quantity, or a weight that is not above 0.
+
+    Examples:
+        >>> Budget(epsilon=1, delta="1e-8").epsilon, Budget(rho="1/50").rho
+        (Fraction(1, 1), Fraction(1, 50))
     """
 
     epsilon: Fraction | None = None
@@ -159,6 +163,10 @@ class Spent:
         every_period: under a unit of a year, the part of rho that a user costs in every period, even where none of
             the user's trips is counted.
         promise: sum of the epsilons of all draws, if a mechanism promises (epsilon, delta) directly; else None.
+
+    Examples:
+        >>> release.spent.epsilon <= 1, release.spent.delta
+        (True, Fraction(1, 100000000))
     """
 
     levels: tuple[Fraction, ...]
@@ -217,6 +225,10 @@ class Charge:
     Raises:
         OdError: not exactly one of rho and epsilon is above 0, or the other one is not 0. Or delta is above 0 without
             an epsilon, or is not in [0, 1).
+
+    Examples:
+        >>> plan.charge.rho == plan.spent.rho, Charge(epsilon=Fraction(1, 5)).as_rho
+        (True, Fraction(1, 50))
     """
 
     rho: Fraction = _NONE
@@ -282,6 +294,12 @@ class Cap:
     Raises:
         OdError: a number is not a number; not exactly one of rho and epsilon is given; it is out of range; epsilon is
             given and delta is not in (0, 1); or rho is given and delta is not 0.
+
+    Examples:
+        >>> Cap(rho="1/2").allowed_rho()
+        Fraction(1, 2)
+        >>> round(float(Cap(epsilon=1, delta="1e-6").allowed_rho()), 4)
+        0.0244
     """
 
     rho: Fraction | None

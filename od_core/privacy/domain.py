@@ -58,6 +58,11 @@ class PrivacyDomain:
     Raises:
         OdError: the name, elementary period or time zone is not valid, the reason is blank, or a year does not consist
             of several whole elementary periods. Or a year is given, and the unit is not of a year.
+
+    Examples:
+        >>> june = PrivacyDomain("buses", unit, Cap(rho="1/10"), cap_reason="two releases of each month")
+        >>> june.elementary_period
+        'month'
     """
 
     name: str

@@ -108,6 +108,11 @@ class Acceptance:
 
     Raises:
         OdError: the threshold is not a number from 0 to 1.
+
+    Examples:
+        >>> exact = plan_release(geography, unit=unit, budget=budget, acceptance=Acceptance(fault_threshold=0))
+        >>> plan.publishes_total, exact.publishes_total  # the total is exact if every faulty input is refused
+        (False, True)
     """
 
     fault_threshold: Fraction = FAULT_THRESHOLD
@@ -159,6 +164,10 @@ class Neighbours:
         has_unknown_categories: True if every breakdown has a category for records whose category is missing or not
             listed, so that such a record is counted; also if there is no breakdown.
         nodes: sizes of the nodes of each level that is counted, root first, which a pair cap needs.
+
+    Examples:
+        >>> plan.neighbours.unit == unit
+        True
     """
 
     unit: PrivacyUnit

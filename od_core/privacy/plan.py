@@ -47,6 +47,10 @@ class Step(ABC):
 
     Attributes:
         level: for a tree, the level that the step measures; otherwise the number of the step in the release.
+
+    Examples:
+        >>> [step.level for step in plan.steps]
+        [0, 1, 2, 3, 4]
     """
 
     level: int
@@ -214,6 +218,10 @@ class Plan(Shown, ABC):
     Attributes:
         acceptance: rules that decide which records are counted, and which inputs are refused.
         protects_trips_alone: whether plans of this class can protect only single trips, and count rows.
+
+    Examples:
+        >>> plan.to_frame().columns.tolist()[:3], plan.spent.delta
+        (['level', 'origin_level', 'destination_level'], Fraction(1, 100000000))
     """
 
     protects_trips_alone: ClassVar[bool] = True
@@ -424,6 +432,10 @@ class PlannedRelease(Shown, ABC):
         noise: name of the noise backend, or several names if the setting changed between two steps. None if the noise
             source is not a backend of this library: then the release has no guarantee.
         uncounted: noisy number of the trips that are not counted, if the plan measures it.
+
+    Examples:
+        >>> release.spent == release.plan.spent
+        True
     """
 
     plan: Plan
@@ -513,6 +525,10 @@ class Uncounted:
 
     Raises:
         OdError: a number is out of its range.
+
+    Examples:
+        >>> Uncounted(share="1/20", max_trips=20).share
+        Fraction(1, 20)
     """
 
     share: Fraction

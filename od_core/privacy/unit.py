@@ -89,6 +89,10 @@ class PrivacyUnit(Shown):
             ``trip`` has a column or m above 1; W is not from 1 to 2^20; unit ``user_year`` lacks a whole number M of
             at least m or a valid pattern, or another unit has one of these; or c is not a whole number from 1 to m, or
             given for unit ``trip``.
+
+    Examples:
+        >>> PrivacyUnit("user", column="person", max_trips=4).contribution_bound
+        4
     """
 
     kind: UnitKind

@@ -252,6 +252,11 @@ def disclosure_documents(bundle: str | Path) -> tuple[ReleaseKey, dict[str, str]
 
     Raises:
         OdError: the bundle does not exist, or its certificate or data package is damaged or incomplete.
+
+    Examples:
+        >>> key, documents = disclosure_documents(bundle)
+        >>> sorted(documents)[:3]
+        ['impact-assessment.md', 'nist-sp-800-226.html', 'nist-sp-800-226.json']
     """
     with bundle_folder(Path(bundle)) as folder:
         facts = Facts.of(folder)
@@ -359,6 +364,10 @@ def data_contract(bundle: str | Path) -> dict[str, Any]:
 
     Raises:
         OdError: the bundle does not exist, or its certificate or data package cannot be read.
+
+    Examples:
+        >>> data_contract(bundle)["kind"]
+        'DataContract'
     """
     with bundle_folder(Path(bundle)) as folder:
         certificate = certificate_of(folder)

@@ -188,6 +188,13 @@ class Explanation:
             is not at hand.
         chosen: the release as it was planned; None for a derived release.
         others: other choices and their costs; empty for a derived release.
+
+    Examples:
+        >>> explanation = explain_release(bundle)
+        >>> explanation.said["statement"].partition(".")[0]
+        'An attacker compares two cases that differ in one unit'
+        >>> [*explanation.beliefs()[0]]
+        ['prior', 'posterior_at_least', 'posterior_at_most', 'best_guess_before', 'best_guess_after']
     """
 
     facts: Facts
@@ -239,6 +246,10 @@ def explain_release(bundle: str | Path, ledger: Ledger | None = None) -> Explana
 
     Raises:
         OdError: the bundle does not exist, is damaged or incomplete, or contradicts its certificate.
+
+    Examples:
+        >>> explain_release(bundle).chosen.choice
+        'one trip, bounded'
     """
     with bundle_folder(Path(bundle)) as folder:
         facts = Facts.of(folder)

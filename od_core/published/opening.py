@@ -72,6 +72,10 @@ def open_release(
         OdError: the file or the release does not exist (the message lists published releases); ``release`` is a key of
             another period or revision than asked for, or is left out, but there are several series; the release in the
             database is not of flows; or the tables and the certificate of the release contradict each other.
+
+    Examples:
+        >>> open_release(bundle).flows.columns.tolist()
+        ['origin', 'destination', 'trips']
     """
     place, request = Path(path), ReleaseRequest.of(release, period, revision)
     return open_bundle(place, request)[1] if place.is_dir() or _is_zip(place) else open_flows(place, request)

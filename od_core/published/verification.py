@@ -64,6 +64,10 @@ class Finding:
     Attributes:
         fault: one line that describes the faults of the part, or None if it has no fault.
         next_step: one line that tells how to repair the part, or None if there is no fault or no known repair.
+
+    Examples:
+        >>> [finding for finding in verify_release(published) if finding.fault is not None]
+        []
     """
 
     part: str
@@ -80,6 +84,10 @@ class Published:
         database: file of the public release database.
         ledger: ledger to which the release was charged.
         measurements: folder of the release's measurement files, below the confidential folder.
+
+    Examples:
+        >>> published.bundle == bundle
+        True
     """
 
     key: ReleaseKey
@@ -98,6 +106,10 @@ def verify_release(published: Published) -> list[Finding]:
     """Verify a published release, and return one finding for each part. No file is changed, and no noise is drawn.
 
     If the bundle cannot be opened, the only findings are those on its files and on this error.
+
+    Examples:
+        >>> [finding.part for finding in verify_release(published)]
+        ['files', 'flows', 'invariants', 'bundle', 'measurements', 'ledger', 'database']
     """
     faults, part = _fault(lambda: bundle_faults(published.bundle)), "bundle"
     files = Finding("files", faults, None if faults is None else REPAIR)

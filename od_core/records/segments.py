@@ -59,6 +59,10 @@ class Breakdown:
         OdError: the name cannot be the name of a column; there are too few or too many categories; a category is empty,
             begins or ends with a space, could be run as a formula by a spreadsheet, or occurs twice, also in different
             case; or ``unknown`` is not in the list.
+
+    Examples:
+        >>> Breakdown("mode", ("car", "train"), unknown="train")
+        Breakdown(name='mode', categories=('car', 'train'), unknown='train')
     """
 
     name: str

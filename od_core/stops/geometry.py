@@ -42,6 +42,10 @@ class Grid:
 
     Raises:
         OdError: the sizes are not a tuple of one or more integers from 1 to 2^31.
+
+    Examples:
+        >>> Grid((8, 8)).dimensions
+        2
     """
 
     sizes: tuple[int, ...]
@@ -146,6 +150,10 @@ class MapGrid:
     Raises:
         OdError: the edges are not degrees in ascending order, the side is not an integer from 1 to 2^31, there are
             no places, or a name occurs twice.
+
+    Examples:
+        >>> MapGrid(west=-10, east=30, south=40, north=60, side=8, places=("home", "work")).grid.dimensions
+        4
     """
 
     west: float

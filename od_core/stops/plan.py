@@ -38,6 +38,10 @@ class StopsPlan(Plan):
 
     Raises:
         OdError: the budget is not a pure epsilon, or the mechanism's noise would cost more than epsilon.
+
+    Examples:
+        >>> boxes.plan
+        StopsPlan(privtree, epsilon 1; .to_frame() lists its steps)
     """
 
     table: ClassVar[Table] = "boxes"
@@ -128,6 +132,10 @@ def plan_stops(
     Raises:
         OdError: the unit is a user or has weights, the budget is not a pure epsilon, the mechanism is unknown, or the
             grid is invalid or refused by the mechanism.
+
+    Examples:
+        >>> plan_stops((8, 8), unit=PrivacyUnit("trip"), budget=Budget(epsilon=1)).charge.epsilon
+        Fraction(1, 1)
     """
     refuse_unsupported("boxes", unit.features | budget.features)
     on_map = grid if isinstance(grid, MapGrid) else None

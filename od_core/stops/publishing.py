@@ -307,10 +307,7 @@ class StopsKind(TableKind[StopsPlan, Trajectories, StopsRelease]):
             places=None if on_map is None else on_map.places,
             largest=_largest(release),
             maps=None if on_map is None else _maps(release, on_map, subject_of(certificate).nouns.counted),
-            errors=[
-                (name, float(scale), math.sqrt(laplace_variance(scale)))
-                for name, scale in _scales(release)
-            ],
+            errors=[(name, float(scale), math.sqrt(laplace_variance(scale))) for name, scale in _scales(release)],
             context=context,
         )
 

@@ -47,6 +47,10 @@ class StopsRelease(PlannedRelease):
         plan, spent, noise: see :class:`od_core.privacy.plan.PlannedRelease`.
         measured: the boxes and their noisy counts, as drawn.
         selected: whether the intervals of counts above 0 hold for those that are read because they are above 0.
+
+    Examples:
+        >>> int(boxes.counts.sum() - boxes.boxes["count"].sum())
+        0
     """
 
     plan: StopsPlan
@@ -198,6 +202,10 @@ def release_stops(
     Raises:
         OdError: the plan or the trips are invalid (see :func:`plan_stops` and :class:`Trajectories`), the ledger
             refuses the release, or the mechanism or the noise source fails. Plan and trips are checked before any draw.
+
+    Examples:
+        >>> release_stops([[1, 1], [6, 7]], (8, 8), unit=PrivacyUnit("trip"), budget=Budget(epsilon=1))
+        StopsRelease(privtree, epsilon 1)
     """
     plan = plan_stops(grid, unit=unit, budget=budget, mechanism=mechanism)
     if isinstance(points, Trajectories):
@@ -303,6 +311,10 @@ def evaluate_stops(
 
     Raises:
         OdError: the points are not cells of the grid, there is no query, a floor is not above 0, or a query is invalid.
+
+    Examples:
+        >>> evaluate_stops(boxes, points, ranges=[[(0, 3), (0, 3)]])["answered_by"].unique().tolist()
+        ['noisy', 'count', 'zero']
     """
     boxes, grid = release.measured, release.plan.grid
     queries, cells = checked_ranges(ranges, grid.sizes), Trajectories.from_cells(points, grid).points
@@ -339,6 +351,10 @@ def evaluate_stops_entropy(release: StopsRelease, points: ArrayLike) -> dict[str
 
     Raises:
         OdError: the points are not cells of the grid.
+
+    Examples:
+        >>> [*evaluate_stops_entropy(boxes, points)]
+        ['cells', 'boxes', 'lost', 'released']
     """
     grid, boxes = release.plan.grid, release.measured
     rows = filled_cells(Trajectories.from_cells(points, grid).points, grid)

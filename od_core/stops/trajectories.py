@@ -43,6 +43,10 @@ class Trajectories(Confidential):
     Raises:
         OdError: the points do not have one 32-bit integer per dimension, a cell is not on the grid, or there are more
             than 2^31 - 1 trips.
+
+    Examples:
+        >>> Trajectories.from_cells([[1, 1], [6, 7]], Grid((8, 8))).total
+        2
     """
 
     points: Points
