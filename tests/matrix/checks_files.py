@@ -145,7 +145,11 @@ def _package_faults(bundle: Bundle, package: dict[str, object]) -> Iterator[str]
     resources = {one["path"]: one for one in package["resources"]}  # type: ignore[attr-defined]
     for file in {*bundle.files()} - {*resources} - {"datapackage.json", "SHA256SUMS"}:
         yield f"a file is not listed: {file}"
+    named = {one["name"] for one in resources.values()}
     for file, one in resources.items():
+        for key in one.get("schema", {}).get("foreignKeys", ()):
+            if key["reference"]["resource"] not in named:
+                yield f"a foreign key leads to no resource: {key['reference']['resource']}"
         if not bundle.file(file).is_file():
             yield f"a file is listed, and not there: {file}"
         elif file.endswith(".csv") and "schema" in one:

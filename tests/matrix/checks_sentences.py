@@ -69,7 +69,7 @@ SENTENCES = (
         "notice|nist",
     ),
     Sentence(r"at (?:every level of areas|the measured levels\.)|where this one repeats"),
-    Sentence(r"\(where they are numbers of groups"),
+    Sentence(r"\(where they are numbers of groups|adds up the periods that cost|takes the largest sum"),
     Sentence(r"has the least left|two releases\.|at most weight|\d/\d standard deviations"),
     Sentence("measured total", lambda facts, _: "total" in facts["levels"][0]["scales"], "report.html"),
     Sentence("[Tt]he noise of the total"),
