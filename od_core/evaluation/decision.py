@@ -95,7 +95,7 @@ def options(plan: Plan, epsilons: Sequence[str] = (), subject: Subject | None = 
     cases: list[tuple[str, Callable[[], Plan], str]] = []
     for each in compared:
         budget = replace(plan.budget, rho=None, epsilon=each)
-        cases.append((f"epsilon {text_above(each)}", partial(plan.replanned, plan.unit, budget), ""))
+        cases.append((f"a budget of epsilon {text_above(each)}", partial(plan.replanned, plan.unit, budget), ""))
     for decision, choice, unit, budget, note in choices(plan, subject or Subject.of(plan)):
         if decision in ("unit", "m") and not plan.protects_trips_alone:
             cases.append((choice, partial(plan.replanned, unit, budget), note))

@@ -506,7 +506,7 @@ def write_bundle(
             "What is protected, and which budget was spent.",
             filled("certificate.html", certificate=certificate),
         ),
-        BundleFile(CERTIFICATE, "The same information for programs.", lambda file: file.write(json_text(certificate))),
+        BundleFile(CERTIFICATE, "The certificate, for programs.", lambda file: file.write(json_text(certificate))),
         _words(SCHEMA, "JSON Schema of certificates.", schema),
     ]
     values = {"certificate": certificate, "files": listed}

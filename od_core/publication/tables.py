@@ -45,9 +45,10 @@ def public_files(table: Table, rows: pd.DataFrame | Callable[[], pa.Table]) -> l
         made = pa.Table.from_pandas(rows, preserve_index=False) if isinstance(rows, pd.DataFrame) else rows()
         return made.replace_schema_metadata(None)
 
+    as_parquet = f"{table.file.removesuffix('.')}, as Parquet."
     return [
         BundleFile(f"{table.name}.csv", table.file, lambda file: write_csv(arrow().to_pandas(), file), "csv", table),
-        BundleFile(f"{table.name}.parquet", "The same table.", lambda file: write_parquet(arrow(), file), table=table),
+        BundleFile(f"{table.name}.parquet", as_parquet, lambda file: write_parquet(arrow(), file), table=table),
     ]
 
 

@@ -380,6 +380,8 @@ def data_contract(bundle: str | Path) -> dict[str, Any]:
             for resource in package["resources"]:
                 if "schema" in resource:  # of a table in several files, it is that of the CSV file
                     tables.setdefault(PurePath(resource["path"]).stem, resource)
-            values = {"certificate": certificate, "package": package, "tables": tables}
+            paths = [PurePath(resource["path"]) for resource in tables.values()]
+            patterns = {path.suffix[1:]: str(path.with_stem("{model}")) for path in paths}
+            values = {"certificate": certificate, "package": package, "tables": tables, "patterns": patterns}
             contract: dict[str, Any] = filled_data("contract.json", version=ODCS_VERSION, **values)
             return contract

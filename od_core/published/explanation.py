@@ -118,6 +118,8 @@ def choices(plan: Plan, subject: Subject) -> Iterator[tuple[str, str, PrivacyUni
     if budget.conversion and plan.replanned(unit, usual).spent.rho == plan.spent.rho:
         budget = usual  # a bundle states the conversion, and another unit may have a better one
     for other, note in _units(unit, subject):
+        if plan.uncounted_step is not None and other.kind != unit.kind:
+            note += f"; the number of uncounted {subject.nouns.records} is then not measured"
         yield "unit", clauses(subject.with_unit(other))["choice"], other, budget, note
     opposite = replace(unit, neighbours="unbounded" if unit.neighbours == "bounded" else "bounded")
     yield "neighbours", opposite.neighbours, opposite, budget, ""

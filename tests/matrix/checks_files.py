@@ -24,6 +24,7 @@ from jsonschema import Draft202012Validator
 from od_core import OdError
 from od_core.meaning.features import possible_formats
 from od_core.publication.bundle import bundle_tables
+from od_core.published.documents import data_contract
 from od_core.published.verification import verify_release
 from tests.matrix.damaged import PARTS, damaged
 from tests.matrix.declared import OTHER_SERIES, kind_of
@@ -162,6 +163,21 @@ def _package_faults(bundle: Bundle, package: dict[str, object]) -> Iterator[str]
                 yield f"a required field is empty: {', '.join(sorted(empty))}"
 
 
+def contracts(made: Made, _: list[Page]) -> Iterator[Finding]:
+    """Yield each table of a data contract that is not in the file, or not at the server, that the contract names."""
+    for name, bundle in made.bundles.items():
+        contract = data_contract(bundle.folder)
+        names = {one["name"] for one in contract["schema"]}
+        for one in contract["schema"]:
+            path = one["physicalName"]
+            servers = {server["path"].format(model=one["name"]) for server in contract["servers"]}
+            if path not in servers or not bundle.file(path).is_file():
+                yield Finding(f"{name}/contract", "a table is not where the contract says", path)
+            for at in (end for relation in one["relationships"] for end in relation["to"]):
+                if at.rpartition(".")[0] not in names:
+                    yield Finding(f"{name}/contract", "a relationship leads to no table", at)
+
+
 def verified(made: Made, _: list[Page]) -> Iterator[Finding]:
     """Yield each fault that one of the two verifiers finds in a bundle."""
     with fixed_noise():
@@ -228,4 +244,4 @@ def neighbours(made: Made, _: list[Page]) -> Iterator[Finding]:
                 yield Finding(f"release/{file}", "differs between neighbours with the same noisy values")
 
 
-CHECKS = (stated_formats, accepted_formats, names_of_files, foreign_readers, verified, damage, neighbours)
+CHECKS = (stated_formats, accepted_formats, names_of_files, foreign_readers, contracts, verified, damage, neighbours)

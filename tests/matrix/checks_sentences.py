@@ -68,6 +68,8 @@ SENTENCES = (
         lambda facts, made: len(facts.get("sources", ())) < 2,
         "notice|nist",
     ),
+    Sentence(r"Further \w+, if any", lambda facts, made: facts["unit"] != "trip" or made.row["unit"] == "weights"),
+    Sentence(r"The same (?:table|information)|and in the database"),
     Sentence(r"at (?:every level of areas|the measured levels\.)|where this one repeats"),
     Sentence(r"\(where they are numbers of groups|adds up the periods that cost|takes the largest sum"),
     Sentence(r"has the least left|two releases\.|at most weight|\d/\d standard deviations"),
@@ -156,6 +158,16 @@ def categories_of_notices(made: Made, pages: list[Page]) -> Iterator[Finding]:
             yield Finding(page.file, "categories are not stated")
 
 
+def what_is_decided(made: Made, pages: list[Page]) -> Iterator[Finding]:
+    """Yield each decision page that leaves out categories, or the number of records that are not counted."""
+    facts = made.main.facts
+    stated = {"mode": made.row["segments"] != "none", "not counted": "uncounted" in facts}
+    for page in pages:
+        for words, is_published in stated.items():
+            if page.name == "decide" and is_published and words not in page.text:
+                yield Finding(page.file, f"what is published is not decided: {words}")
+
+
 def digests_of_areas(made: Made, _: list[Page]) -> Iterator[Finding]:
     """Yield each codebook whose geography of the areas is another one, or that names none."""
     for name, bundle in made.bundles.items() if made.row["kind"] != "boxes" else ():
@@ -213,6 +225,7 @@ CHECKS = (
     periods_of_derived,
     promises_of_certificates,
     categories_of_notices,
+    what_is_decided,
     digests_of_areas,
     places_in_certificates,
     boxes_of_catalogue,

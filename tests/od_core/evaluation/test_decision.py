@@ -55,7 +55,12 @@ def test_every_option_has_the_same_public_facts_and_states_its_own_numbers() -> 
     plan = plan_release(GEOGRAPHY, unit=TRIP, budget=BUDGET)
     found = {option.choice: option for option in options(plan)}
     assert next(iter(found)) == "the decision"
-    assert {"epsilon 2", "epsilon 0.5", "mechanism tda_l2", "a user, at most 2 trips, bounded"} < {*found}
+    assert {
+        "a budget of epsilon 2",
+        "a budget of epsilon 0.5",
+        "mechanism tda_l2",
+        "a user, at most 2 trips, bounded",
+    } < {*found}
     assert "mechanism inftda_refined" not in found  # it is the decision
     assert not {"mechanism vanilla_gauss", "mechanism stability_histogram"} & {*found}  # neither can be published
     assert found["mechanism tda_l2"].note == ""
@@ -63,7 +68,7 @@ def test_every_option_has_the_same_public_facts_and_states_its_own_numbers() -> 
         assert option.plan is not None
         facts = option.plan.facts()
         assert (facts["origin_geography"], facts["delta"]) == (GEOGRAPHY.digest, str(Fraction(1, 10**8)))
-    assert found["epsilon 0.5"].guess < found["the decision"].guess < found["epsilon 2"].guess
+    assert found["a budget of epsilon 0.5"].guess < found["the decision"].guess < found["a budget of epsilon 2"].guess
     own = plan_release(GEOGRAPHY, unit=TRIP, budget=Budget("3", "1e-8"))
     (_, given, *others) = options(plan, ["3"])
     assert given.plan is not None
