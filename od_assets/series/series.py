@@ -624,6 +624,11 @@ class Series(Named, Generic[P, G]):
         """True if any geography of the series has an ``unknown`` zone for records without a listed place."""
         return any(zones.has_unknown for zones in self.zone_lists.values())
 
+    @property
+    def replaces_codes(self) -> bool:
+        """True if codes of no listed place are replaced by that of an ``unknown`` zone when records are read."""
+        return self.has_unknown_zone and bool(self.record_format.nowhere)
+
     @abstractmethod
     def listed_codes(self, geography: G) -> tuple[Sequence[str], Sequence[str]]:
         """Return the codes allowed for origins and for destinations. Both are the same if there is one list."""
