@@ -82,48 +82,64 @@ def plan(
 
     Reads no record and spends nothing.
     """
-    if not target and (to is not None or (table is not None and not bounds)):
-        name = "--to" if table is None else "--table"
-        raise OdError("OD-TARGET", f"{name} is for targets, and there is no target", next_step="add --target")
-    if (bounds and (target or page is not None)) or (not bounds and (users or bound)):
-        message = "--users and --bound belong to --bounds, which takes neither targets nor a planning page"
-        raise OdError("OD-BOUNDS-OPTIONS", message, next_step="give --bounds alone with its options")
-    if target and page is not None:
-        message = "a planning page begins with the declared budget, and not with that for targets"
-        step = "declare the budget for the targets with --to, and make the page after that"
-        raise OdError("OD-TARGET", message, next_step=step)
+    _refuse_misfits(target, table, to, page, [*(users or ()), *(bound or ())], bounds=bounds)
     series, planned = _planned(release, period)
     project_folders().hold_to_declared(series.domain)
     if bounds:
         from od_assets.cli.target_plan import bounds_of, print_bounds
 
         print_bounds(bounds_of(series, planned, users or [], table, bound or [], runs), as_json=as_json)
-        return
-    if target:
+    elif target:
         from od_assets.cli.target_plan import SIMULATED, print_target_plan, target_plan, write_declaration
 
         for_targets = target_plan(series, planned, target, table, SIMULATED if runs is None else runs)
-        if as_json:
-            print_json(for_targets.facts())
-        else:
-            print_target_plan(for_targets)
+        print_target_plan(for_targets, as_json=as_json)
         if to is not None:
             write_declaration(for_targets, to)
-        return
+    else:
+        _print_declared(series, planned, page, verbose=verbose, explain=explain, as_json=as_json)
+
+
+def _refuse_misfits(
+    target: list[str] | None,
+    table: str | None,
+    to: Path | None,
+    page: Path | None,
+    of_bounds: list[str],
+    *,
+    bounds: bool,
+) -> None:
+    """Raise OdError if options of :func:`plan` do not go together: it is for targets, for bounds, or for neither."""
+    if not target and (to is not None or (table is not None and not bounds)):
+        name = "--to" if table is None else "--table"
+        raise OdError("OD-TARGET", f"{name} is for targets, and there is no target", next_step="add --target")
+    if (bounds and (target or page is not None)) or (of_bounds and not bounds):
+        message = "--users and --bound belong to --bounds, which takes neither targets nor a planning page"
+        raise OdError("OD-BOUNDS-OPTIONS", message, next_step="give --bounds alone with its options")
+    if target and page is not None:
+        message = "a planning page begins with the declared budget, and not with that for targets"
+        step = "declare the budget for the targets with --to, and make the page after that"
+        raise OdError("OD-TARGET", message, next_step=step)
+
+
+def _print_declared(
+    series: Series[Any, Any], plan: PrivacyPlan, page: Path | None, *, verbose: bool, explain: bool, as_json: bool
+) -> None:
+    """Print a plan with the declared budget, and write its planning page if that is asked for."""
     if page is not None:
-        write_planning_page(series, planned, page)
+        write_planning_page(series, plan, page)
     if as_json:
-        levels = planned.to_frame().to_dict("records")
-        facts = {"levels": levels, "guarantee": _guarantee(series, planned), "row": series.columns.row}
-        print_json({**planned.facts(), **facts})
+        levels = plan.to_frame().to_dict("records")
+        facts = {"levels": levels, "guarantee": _guarantee(series, plan), "row": series.columns.row}
+        print_json({**plan.facts(), **facts})
         return
-    print_plan(series, planned, verbose=verbose)
+    print_plan(series, plan, verbose=verbose)
     if explain:
-        print_guarantee(_guarantee(series, planned))
+        print_guarantee(_guarantee(series, plan))
     else:
         from od_core.meaning.subject import Subject
 
-        print_promise(Subject.of(planned, series.about_facts), planned.spent)
+        print_promise(Subject.of(plan, series.about_facts), plan.spent)
     if page is not None:
         console.print(f"Planning page: {page}", soft_wrap=True)
 

@@ -382,8 +382,11 @@ def target_plan(
     return TargetPlan(series.stated_name, source, budget, chosen, cap, nearest, *payable_periods(series, chosen)[:2])
 
 
-def print_target_plan(planned: TargetPlan) -> None:
+def print_target_plan(planned: TargetPlan, *, as_json: bool) -> None:
     """Print the budget, the cost of each target, the levels and the section of the declaration."""
+    if as_json:
+        print_json(planned.facts())
+        return
     spent, budget = planned.plan.spent, planned.found
     charge, periods, paid = planned.plan.charge.as_rho, planned.periods, planned.paid
     say("target.budget", spent=spent, charge=charge, cap=planned.cap)
