@@ -50,16 +50,25 @@ def print_status(rows: list[dict[str, Any]], *, may_run: bool = True, every: boo
         print_table("releases", shown)
     if later:
         say("status.not_begun", names=later)
-    begun = [] if may_run else [row["release"] for row in rows if row["state"] == "begun"]
+    if not may_run:
+        _print_stopped([row["release"] for row in rows if row["state"] == "begun"])
+    _print_changed([row for row in rows if row["settings_changed"]])
+
+
+def _print_stopped(begun: Sequence[str]) -> None:
+    """Print that releases are begun and nobody works on them, and how they go on."""
     for release in begun:
         say("status.begun", release=release)
     if begun:
         console.print("Run such a period again: it reads back what was measured.")
-    others = [row for row in rows if row["settings_changed"]]
-    for row in others:
+
+
+def _print_changed(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Print which settings of releases were changed since they were published or begun."""
+    for row in rows:
         names = [name.replace("_", " ") for name in row["settings_changed"]]
         console.print(text("status.changed", names=names, **row), soft_wrap=True)
-    if others:
+    if rows:
         say("status.stays")
 
 

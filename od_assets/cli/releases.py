@@ -302,25 +302,12 @@ def status(every: bool = False, as_json: bool = False) -> None:
     declaration has a fault, the others are printed all the same, and the exit code is 2.
     """
     from od_assets.runs.period_status import period_status, release_status
-    from od_assets.series.reading import COMPARISON, RELEASES, declaration, declared_in, refuse_wrong_type
-    from od_assets.series.section import component_type, declaration_files
     from od_core.ledger.confidential import LOCK_NAME
     from od_core.ledger.release_key import ReleaseKey
     from od_core.published.opening import published_derived
 
     folders = project_folders()
-    series, faults = [], list[OdError]()
-    types = {path: component_type(path) for path in declaration_files()}
-    declared = Counter(path.parent.name for path, kind in types.items() if kind in (*RELEASES, COMPARISON))
-    for path, kind in types.items():
-        name = path.parent.name
-        try:
-            if kind in RELEASES:
-                series.append(declared_in(path) if declared[name] == 1 else declaration(name))
-            else:
-                refuse_wrong_type(path)
-        except OdError as error:
-            faults += [] if str(error) in map(str, faults) else [error]
+    series, faults = _declared_series()
     with folders.ledger_or_empty() as ledger, ledger.one_look():
         states = ledger.states()
         rows = period_status(series, ledger, states)
@@ -335,9 +322,30 @@ def status(every: bool = False, as_json: bool = False) -> None:
     else:
         print_status(rows, may_run=is_locked(folders.var / LOCK_NAME), every=every)
     for fault in faults:
-        typer.echo(printable(str(fault)), err=True)
+        typer.echo(printable(fault), err=True)
     if faults:
         raise typer.Exit(2)
+
+
+def _declared_series() -> tuple[list[Series[Any, Any]], list[str]]:
+    """Return the declared series, and the different faults of other declarations, each in one text."""
+    from od_assets.series.reading import COMPARISON, RELEASES, declaration, declared_in, refuse_wrong_type
+    from od_assets.series.section import component_type, declaration_files
+
+    types = {path: component_type(path) for path in declaration_files()}
+    declared = Counter(path.parent.name for path, kind in types.items() if kind in (*RELEASES, COMPARISON))
+    series: list[Series[Any, Any]] = []
+    faults = dict[str, None]()
+    for path, kind in types.items():
+        name = path.parent.name
+        try:
+            if kind in RELEASES:
+                series.append(declared_in(path) if declared[name] == 1 else declaration(name))
+            else:
+                refuse_wrong_type(path)
+        except OdError as error:
+            faults[str(error)] = None
+    return series, [*faults]
 
 
 def compare_mechanisms(
