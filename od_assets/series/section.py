@@ -12,6 +12,7 @@ from typing import Any, Self, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, ValidationInfo, field_validator
+from pydantic_core import ErrorDetails
 
 from od_assets.project import Project, current_project
 from od_core.errors import OdError, hide, nearest_known
@@ -325,26 +326,37 @@ def first_fault(error: ValidationError, section: Any, line: Callable[[list[str]]
         section: class that was validated.
         line: function that returns the line of a field, which is stated after its name; None if there is no file.
     """
-    faults = [(list(map(str, fault["loc"])) or [""], fault) for fault in error.errors()]  # "" for the whole document
-    same_field = [(names, fault) for names, fault in faults if names[0] == faults[0][0][0]]
-    deepest = max(same_field, key=lambda number: len(number[0]))
-    names, first = next((number for number in faults if number[1]["type"] == "extra_forbidden"), deepest)
-    path, fields = [], tuple[str, ...]()
-    for name in names:
+    fault = _reported(error.errors())
+    path, known = _place(section, fault)
+    message = fault["msg"].removeprefix("Value error, ")
+    if fault["type"] == "extra_forbidden":
+        message += f" ({nearest_known(path[-1], known)})"
+    elif len(path) > 1 and _ALTERNATIVE.fullmatch(path[-1]):
+        *path, alternative = path
+        message = "Input should be a number" if alternative in ("int", "float") else message
+    if fault["type"] == "string_type" and isinstance(fault["input"], int | float | date):
+        message += ": to YAML, this is a number, a date or a yes or no, so write it in quotes"
+    number = None if line is None else line(path)
+    place = "" if number is None else f" (line {number})"
+    return f"{'.'.join(path)}{place}: {message}"
+
+
+def _reported(faults: Sequence[ErrorDetails]) -> ErrorDetails:
+    """Return the first unknown field; without one, the fault of the first field that is deepest in its alternatives."""
+    unknown = next((fault for fault in faults if fault["type"] == "extra_forbidden"), None)
+    same_field = [fault for fault in faults if fault["loc"][:1] == faults[0]["loc"][:1]]
+    return unknown or max(same_field, key=lambda fault: len(fault["loc"]))
+
+
+def _place(section: Any, fault: ErrorDetails) -> tuple[list[str], tuple[str, ...]]:
+    """Return the path of a fault in a section, without what pydantic adds, and the known names beside the last one."""
+    path = list[str]()
+    known = dict[str, Any]()
+    for name in map(str, fault["loc"] or [""]):  # "" for the whole document
         if name == getattr(section, "__name__", None) or _COLLECTION.fullmatch(name):
             continue
         path.append(name)
         declared = getattr(section, "model_fields", {}).items()
         known = {field.alias or field_name: field.annotation for field_name, field in declared}
-        fields = tuple(known)
         section = _section_of(get_args(section)[1] if get_origin(section) is dict else known.get(name))
-    message = first["msg"].removeprefix("Value error, ")
-    if len(path) > 1 and _ALTERNATIVE.fullmatch(path[-1]) and first["type"] != "extra_forbidden":
-        message = "Input should be a number" if path.pop() in ("int", "float") else message
-    if first["type"] == "extra_forbidden":
-        message += f" ({nearest_known(path[-1], fields)})"
-    if first["type"] == "string_type" and isinstance(first["input"], int | float | date):
-        message += ": to YAML, this is a number, a date or a yes or no, so write it in quotes"
-    number = None if line is None else line(path)
-    place = "" if number is None else f" (line {number})"
-    return f"{'.'.join(path)}{place}: {message}"
+    return path, tuple(known)
