@@ -294,7 +294,8 @@ def _section(section: type[S], field: str, answers: Answers, fields: Fields) -> 
     try:
         return section.model_validate(release_attributes(answers, fields)[field])
     except ValidationError as error:
-        raise OdError("OD-CONFIG", f"{field}.{first_fault(error, section)}", next_step="correct the answer") from None
+        fault = first_fault(error.errors(), section)
+        raise OdError("OD-CONFIG", f"{field}.{fault}", next_step="correct the answer") from None
 
 
 def _zone_table(answers: Answers) -> pd.DataFrame:
@@ -536,9 +537,8 @@ def refuse_wrong_fields(kind: str, fields: Fields) -> None:
     except ValidationError as error:
         wrong = [fault for fault in error.errors(include_url=False) if fault["type"] != "missing"]  # not yet answered
         if wrong:
-            others = ValidationError.from_exception_data(model.__name__, wrong)  # type: ignore[arg-type]  # with texts
             step = "correct the field, or leave it out"
-            raise OdError("OD-CONFIG", f"--set {first_fault(others, model)}", next_step=step) from None
+            raise OdError("OD-CONFIG", f"--set {first_fault(wrong, model)}", next_step=step) from None
 
 
 ROOM = 5

@@ -219,7 +219,7 @@ def key_prefix(project: Project) -> list[str]:
     try:
         prefix = Prefix(key_prefix=documents[0]["attributes"].get("key_prefix")).key_prefix
     except ValidationError as error:
-        fault = first_fault(error, Prefix, lambda field: line_of(path, ["attributes", *field]))
+        fault = first_fault(error.errors(), Prefix, lambda field: line_of(path, ["attributes", *field]))
         raise OdError("OD-CONFIG", f"{where}: {fault}", next_step="correct the declaration", file=where) from None
     except (AttributeError, IndexError, KeyError, TypeError):
         return []  # the warehouse has a fault of its own
@@ -314,19 +314,21 @@ def _section_of(annotation: Any) -> Any:
     return next((part for part in get_args(annotation) if hasattr(part, "model_fields")), annotation)
 
 
-def first_fault(error: ValidationError, section: Any, line: Callable[[list[str]], int | None] | None = None) -> str:
-    """Return the field and the fault of a validation error, with the most similar known name for an unknown field.
+def first_fault(
+    faults: Sequence[ErrorDetails], section: Any, line: Callable[[list[str]], int | None] | None = None
+) -> str:
+    """Return the field and one fault of a validation error, with the most similar known name for an unknown field.
 
     An unknown field is reported before a missing field, because it may be a misspelling of the missing one. If a field
     has alternatives, the fault of the alternative that fits best is reported. Names of classes and types that pydantic
     adds to the path are left out.
 
     Args:
-        error: error of the validation.
+        faults: faults of the validation error, at least one.
         section: class that was validated.
         line: function that returns the line of a field, which is stated after its name; None if there is no file.
     """
-    fault = _reported(error.errors())
+    fault = _reported(faults)
     path, known = _place(section, fault)
     message = fault["msg"].removeprefix("Value error, ")
     if fault["type"] == "extra_forbidden":

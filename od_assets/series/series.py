@@ -292,7 +292,7 @@ def read_domain(project: Project, name: str) -> DomainSection:
         [document] = yaml_documents(path, path.name) or [None]
         declared = DomainSection.model_validate(document)
     except ValidationError as error:
-        fault = first_fault(error, DomainSection, partial(line_of, path))
+        fault = first_fault(error.errors(), DomainSection, partial(line_of, path))
         raise _fault(f"{path.name}: {fault}", path.name) from None
     except ValueError:
         raise _fault(f"{path.name} has more than one YAML document", path.name) from None
