@@ -146,8 +146,14 @@ def refuse_absent_column(flag: str, answers: Answers, fields: Fields) -> None:
     if other := next((one for one in earlier if getattr(records.columns, ROLES[one]) == name), None):
         step = f"give --{flag} or --{other} and the name of another column"
         raise OdError("OD-INIT-COLUMN", f"column {shown(name)} cannot be both {other} and {flag}", next_step=step)
+    if flag == "date":
+        _refuse_dateless(records, name, there)
+
+
+def _refuse_dateless(records: _Records, name: str, column: str) -> None:
+    """Raise OdError if a column of a file of records, declared by a name, has no date among the first records."""
     try:
-        is_fit = flag != "date" or has_dates(records.source, there, records.form)
+        is_fit = has_dates(records.source, column, records.form)
     except OdError as error:
         raise _mended_by_a_field(error) from None
     if not is_fit:
