@@ -1,6 +1,6 @@
 """Define the warehouse: the folders, the ledger and the database of the project."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -165,22 +165,27 @@ def verified(release: str | None = None, warehouse: Warehouse | None = None) -> 
         OdError: no release with that name was published; or the ledger is missing or cannot be used.
     """
     warehouse = warehouse or Warehouse(key_prefix="".join(key_prefix(current_project())))
-    ledger = warehouse.existing_ledger()  # opened once, since each opening checks the whole chain
-    own = f"{warehouse.key_prefix}_" if warehouse.key_prefix else ""
-    published, here = ledger.published(), warehouse.public_releases()
-    keys = [*published, *sorted({*here} - {*published})]
+    published = warehouse.existing_ledger().published()  # opened once, since each opening checks the whole chain
+    keys = _keys_named(release, warehouse, published)
+    with stoppable(keys, "releases were not verified") as rest:
+        return [_row(warehouse.published(key)) for key in rest]
+
+
+def _keys_named(release: str | None, warehouse: Warehouse, published: Collection[ReleaseKey]) -> list[ReleaseKey]:
+    """Return the published releases that a name of :func:`verified` stands for. Raises OdError if there are none."""
+    here = warehouse.public_releases()
+    known = [*published, *sorted({*here} - {*published})]
     if release is None:
-        keys = [key for key in keys if key in here or key.release.startswith(own)]
-    else:
-        known, assisted = keys, f"_{ASSISTED.name}"
-        keys = [key for key in keys if release in (key.release, key.release.removesuffix(assisted), str(key))]
-    if release is not None and not keys:
+        own = f"{warehouse.key_prefix}_" if warehouse.key_prefix else ""
+        return [key for key in known if key in here or key.release.startswith(own)]
+    assisted = f"_{ASSISTED.name}"
+    keys = [key for key in known if release in (key.release, key.release.removesuffix(assisted), str(key))]
+    if not keys:
         refuse_withdrawn(warehouse.releases, *(key for key in withdrawals(warehouse.releases) if str(key) == release))
         names = tuple(sorted({name for key in known for name in (key.release, str(key))}))
         message = f"{release} was never published here{nearest_only(release, names)}"
         raise OdError("OD-RELEASE-ABSENT", message, next_step="od-release status lists the published releases")
-    with stoppable(keys, "releases were not verified") as rest:
-        return [_row(warehouse.published(key)) for key in rest]
+    return keys
 
 
 def _row(published: Published) -> dict[str, Any]:
