@@ -314,8 +314,10 @@ def status(every: bool = False, as_json: bool = False) -> None:
     listed = {row["release"] for row in rows}
     public = (name for name, state in states.items() if state.is_published or state.is_withdrawn)
     rows += [release_status(ReleaseKey.parse(name), states[name]) for name in public if name not in listed]
-    of_derived = {"state": "published", "measured_levels": "none, derived"}  # the ledger does not know them
-    rows += [release_status(key, None) | of_derived for key in published_derived(folders.releases)]
+    rows += [  # the ledger does not know them
+        release_status(key, None) | {"state": "published", "measured_levels": "none, derived"}
+        for key in published_derived(folders.releases)
+    ]
     rows.sort(key=lambda row: ReleaseKey.parse(row["release"]))
     if as_json:
         print_json(rows)

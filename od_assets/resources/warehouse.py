@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NotRequired, Self, TypedDict
 
 import dagster as dg
 from pydantic import PrivateAttr
@@ -150,10 +150,17 @@ def fixed(resource: Any, definition: dg.ResourceDefinition) -> Any:
     return definition.configured(lambda _: dict(resource), config_schema={})
 
 
-def verified(release: str | None = None, warehouse: Warehouse | None = None) -> list[dict[str, Any]]:
-    """Verify published releases, and return one JSON-ready row per release.
+class Verification(TypedDict):
+    """A JSON-ready row on a release that was verified: whether it has no fault, its faults by part, and what to do."""
 
-    A row has the names release, verified (True if there is no fault), faults (by part), and next_step if there is one.
+    release: str
+    verified: bool
+    faults: dict[str, str]
+    next_step: NotRequired[str]
+
+
+def verified(release: str | None = None, warehouse: Warehouse | None = None) -> list[Verification]:
+    """Verify published releases, and return one row per release.
 
     Args:
         release: a key such as ``us_flights/2001-06/r1``, the name of a series, whose assisted flows are verified, too,
@@ -188,12 +195,12 @@ def _keys_named(release: str | None, warehouse: Warehouse, published: Collection
     return keys
 
 
-def _row(published: Published) -> dict[str, Any]:
+def _row(published: Published) -> Verification:
     if published.ledger.withdrawn(published.key) is not None:
         fault = f"it was withdrawn, but is still public in part; od-release withdraw {published.key} ends it"
         return {"release": str(published.key), "verified": False, "faults": {"bundle": fault}}
     findings = verify_release(published)
     faults = {finding.part: finding.fault for finding in findings if finding.fault is not None}
     steps = [finding.next_step for finding in findings if finding.next_step is not None]
-    step = {"next_step": "; ".join(steps)} if steps else {}
-    return {"release": str(published.key), "verified": not faults, "faults": faults, **step}
+    row: Verification = {"release": str(published.key), "verified": not faults, "faults": faults}
+    return row | {"next_step": "; ".join(steps)} if steps else row
