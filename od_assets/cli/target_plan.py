@@ -56,18 +56,10 @@ def public_table(series: Series[Any, Any], plan: ReleasePlan, stated: str | None
     Raises:
         OdError: The file is confidential or cannot be read, or the release is of other areas.
     """
-    published = [] if stated == SYNTHETIC else list(_published(plan))
-    if stated is None:
-        of_data_set = [
-            (key.release == series.name, key.period, key.revision, key, folder)
-            for key, folder, certificate in published
-            if certificate["data_set"] == series.domain.name and certificate["contents"]["trips"] > 0
-        ]
-        chosen = max(of_data_set)[-2:] if of_data_set else None
-    else:
-        chosen = next(((key, folder) for key, folder, _ in published if str(key) == stated), None)
+    chosen = _chosen_release(series, plan, stated)
     if chosen is not None:
-        key, release = chosen[0], FLOWS.open(chosen[1])
+        key, folder = chosen
+        release = FLOWS.open(folder)
         flows = release.counts if plan.tree.has_one_side else release.flows
         flows = flows[flows[flows.columns[-1]] > 0]
         table = KnownFlows.from_frame(str(key), "public", flows, plan.tree.origin, plan.tree.destination)
@@ -79,6 +71,21 @@ def public_table(series: Series[Any, Any], plan: ReleasePlan, stated: str | None
         return table, text("table.synthetic", data_set=series.domain.name, is_one=is_one, **numbers)
     table = _table_of_file(series, plan, stated)
     return table, text("table.file", name=table.name)
+
+
+def _chosen_release(series: Series[Any, Any], plan: ReleasePlan, stated: str | None) -> tuple[ReleaseKey, Path] | None:
+    """Return the published release that :func:`public_table` takes, with its folder; None if it takes none."""
+    if stated == SYNTHETIC:
+        return None
+    published = list(_published(plan))
+    if stated is not None:
+        return next(((key, folder) for key, folder, _ in published if str(key) == stated), None)
+    of_data_set = [
+        (key.release == series.name, key.period, key.revision, key, folder)
+        for key, folder, certificate in published
+        if certificate["data_set"] == series.domain.name and certificate["contents"]["trips"] > 0
+    ]
+    return max(of_data_set)[-2:] if of_data_set else None
 
 
 def _table_of_file(series: Series[Any, Any], plan: ReleasePlan, stated: str) -> KnownFlows:
