@@ -141,7 +141,7 @@ def with_one_measured(assets: list[dg.AssetsDefinition]) -> list[dg.AssetsDefini
     """
     bundle = next(number for number, asset in enumerate(assets) if min(asset.keys).path[-1] == "bundle")
     steps = assets[2:bundle]
-    traced = _tracing_past(steps)
+    traced = _make_tracer(steps)
     return [*assets[:2], *(asset.map_asset_specs(traced) for asset in (_measured_asset(steps), *assets[bundle:]))]
 
 
@@ -162,7 +162,7 @@ def _measured_asset(steps: list[dg.AssetsDefinition]) -> dg.AssetsDefinition:
     return measured
 
 
-def _tracing_past(steps: list[dg.AssetsDefinition]) -> Callable[[dg.AssetSpec], dg.AssetSpec]:
+def _make_tracer(steps: list[dg.AssetsDefinition]) -> Callable[[dg.AssetSpec], dg.AssetSpec]:
     """Return a function that traces the columns of an asset past all of some assets but the last, to their origins."""
     specs = [spec for asset in steps for spec in asset.specs if spec.key != steps[-1].key]
     lineages = {spec.key: spec.metadata.get(_LINEAGE) for spec in specs}

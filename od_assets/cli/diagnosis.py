@@ -498,7 +498,7 @@ def _faults(
         work.hold_to_reading()
     geography = series.read_geography()
     load_period(series, period, records, geography, [(file, None) for file in parts_of(series.records_path(period))])
-    yield from _frequent_faults(series, geography, records, numbers)
+    yield from _judge_records(series, geography, records, numbers)
     try:
         counted = _counted(work, geography, counters, records)
     except OdError as error:
@@ -511,7 +511,7 @@ def _faults(
         work.warehouse.refuse_renamed(series, work.key, counted)
 
 
-def _frequent_faults(series: Series[Any, Any], geography: Any, records: Path, numbers: list[str]) -> Iterator[OdError]:
+def _judge_records(series: Series[Any, Any], geography: Any, records: Path, numbers: list[str]) -> Iterator[OdError]:
     """Confidential: yield the error of each kind of faulty record that is too frequent. Adds lines to ``numbers``."""
     listed = listed_codes(*series.listed_codes(geography), series.breakdowns)
     with scratch_database(records.parent, records) as connection:

@@ -432,17 +432,13 @@ def _one_of(flag: str, what: str, known: Iterable[str], code: str) -> _Check:
 
 def _refuse_bounds(answers: Answers, _fields: Fields) -> None:
     """Raise OdError if the bounds given so far are not valid. The bound of a year may be missing."""
-    of_year: dict[str, Any] = {}
+    bounds: dict[str, Any] = {"max_trips": as_number(answers["max_trips"])}  # PrivacyUnit refuses other texts
+    if answers.get("max_trips_pair"):
+        bounds["max_trips_pair"] = as_number(answers["max_trips_pair"])
     if "max_trips_year" in answers:
-        most = as_number(answers["max_trips_year"])
-        of_year = {"max_trips_year": most, "id_pattern": answers.get("id_pattern", ".+")}
-    PrivacyUnit(
-        "user_year" if of_year else "user_period",
-        column=answers["column"],
-        max_trips=as_number(answers["max_trips"]),  # type: ignore[arg-type]  # checked by PrivacyUnit
-        max_trips_pair=as_number(answers["max_trips_pair"]) if answers.get("max_trips_pair") else None,  # type: ignore[arg-type]
-        **of_year,
-    )
+        bounds["max_trips_year"] = as_number(answers["max_trips_year"])
+        bounds["id_pattern"] = answers.get("id_pattern", ".+")
+    PrivacyUnit("user_year" if "max_trips_year" in answers else "user_period", column=answers["column"], **bounds)
 
 
 def _refuse_no_reason(answers: Answers, _fields: Fields) -> None:

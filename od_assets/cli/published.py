@@ -85,7 +85,7 @@ def newest_report(releases: Path, release: str | None, period: str | None, datab
         refuse_withdrawn(releases, *(matching(withdrawals(releases)) if None not in (release, period) else ()))
         if missing := matching(missing_bundles(releases, database)):
             raise lost(missing)
-        raise _unpublished(release, period)
+        raise _no_release(release, period)
     if key not in bundles:
         raise lost([key])
     page = bundles[key].resolve() / REPORT
@@ -94,7 +94,7 @@ def newest_report(releases: Path, release: str | None, period: str | None, datab
     return page
 
 
-def _unpublished(release: str | None, period: str | None) -> OdError:
+def _no_release(release: str | None, period: str | None) -> OdError:
     """Return the error that no such release is published here. Raises OdError if no series has the name."""
     from od_assets.series.reading import declaration
 

@@ -307,7 +307,7 @@ def status(every: bool = False, as_json: bool = False) -> None:
     from od_core.published.opening import published_derived
 
     folders = project_folders()
-    series, faults = _declared_series()
+    series, faults = _read_series()
     with folders.ledger_or_empty() as ledger, ledger.one_look():
         states = ledger.states()
         rows = period_status(series, ledger, states)
@@ -329,7 +329,7 @@ def status(every: bool = False, as_json: bool = False) -> None:
         raise typer.Exit(2)
 
 
-def _declared_series() -> tuple[list[Series[Any, Any]], list[str]]:
+def _read_series() -> tuple[list[Series[Any, Any]], list[str]]:
     """Return the declared series, and the different faults of other declarations, each in one text."""
     from od_assets.series.reading import COMPARISON, RELEASES, declaration, declared_in, refuse_wrong_type
     from od_assets.series.section import component_type, declaration_files

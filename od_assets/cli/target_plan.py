@@ -56,7 +56,7 @@ def public_table(series: Series[Any, Any], plan: ReleasePlan, stated: str | None
     Raises:
         OdError: The file is confidential or cannot be read, or the release is of other areas.
     """
-    chosen = _chosen_release(series, plan, stated)
+    chosen = _choose_release(series, plan, stated)
     if chosen is not None:
         key, folder = chosen
         release = FLOWS.open(folder)
@@ -69,11 +69,11 @@ def public_table(series: Series[Any, Any], plan: ReleasePlan, stated: str | None
         numbers = {"trips": f"{table.trips.total:,}", "pairs": f"{len(table.trips.rank):,}"}
         is_one = plan.tree.origin.digest == plan.tree.destination.digest
         return table, text("table.synthetic", data_set=series.domain.name, is_one=is_one, **numbers)
-    table = _table_of_file(series, plan, stated)
+    table = _read_table(series, plan, stated)
     return table, text("table.file", name=table.name)
 
 
-def _chosen_release(series: Series[Any, Any], plan: ReleasePlan, stated: str | None) -> tuple[ReleaseKey, Path] | None:
+def _choose_release(series: Series[Any, Any], plan: ReleasePlan, stated: str | None) -> tuple[ReleaseKey, Path] | None:
     """Return the published release that :func:`public_table` takes, with its folder; None if it takes none."""
     if stated == SYNTHETIC:
         return None
@@ -88,7 +88,7 @@ def _chosen_release(series: Series[Any, Any], plan: ReleasePlan, stated: str | N
     return max(of_data_set)[-2:] if of_data_set else None
 
 
-def _table_of_file(series: Series[Any, Any], plan: ReleasePlan, stated: str) -> KnownFlows:
+def _read_table(series: Series[Any, Any], plan: ReleasePlan, stated: str) -> KnownFlows:
     """Return the table of public flows in a file. Raises OdError if the file is confidential or cannot be read."""
     path = Path(stated)
     refuse_records(path)
@@ -536,7 +536,7 @@ def _nearest(
     allowed = float(cap)
     found = None
     for _ in range(4):
-        nearest = _widened(wanted, unchanged, allowed, rho_for)
+        nearest = _widen(wanted, unchanged, allowed, rho_for)
         if nearest is None or runs == 0:
             return nearest
         share = rho_for(nearest, runs) / (0.999 * float(cap))  # the rounded budget is within the cap, too
@@ -548,7 +548,7 @@ def _nearest(
     return found
 
 
-def _widened(
+def _widen(
     wanted: Sequence[Target], rho: float, allowed: float, rho_for: Callable[[Sequence[Target]], float]
 ) -> tuple[Target, ...] | None:
     """Return targets, wider by about the smallest factor with which they need the allowed rho; None if there are none.

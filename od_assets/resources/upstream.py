@@ -108,8 +108,8 @@ def files_of(
     refuse_wrong_upstream(series, context.job_def.asset_layer.asset_graph)
     made = list[Any]()
     stated = dict[tuple[Path | None, str | None], None]()
-    for partition in _partitions_read(context, key):
-        made.append(_newest_finished(context.instance, series, period, key, partition))
+    for partition in _find_partitions(context, key):
+        made.append(_find_finished(context.instance, series, period, key, partition))
         stated[_stated(made[-1], series)] = None
     refuse_unchecked(context, series, key, made)
     unstated = {file is None for file, _ in stated}
@@ -122,7 +122,7 @@ def files_of(
     return [*dict.fromkeys((part, table) for file, table in stated for part in parts_of(file or declared))]
 
 
-def _partitions_read(context: dg.AssetExecutionContext, key: dg.AssetKey) -> list[Any]:
+def _find_partitions(context: dg.AssetExecutionContext, key: dg.AssetKey) -> list[Any]:
     """Return the partitions of an upstream asset that a step reads; one None if the asset has no partitions."""
     if context.job_def.asset_layer.asset_graph.get(key).partitions_def is None:
         return [None]
@@ -130,7 +130,7 @@ def _partitions_read(context: dg.AssetExecutionContext, key: dg.AssetKey) -> lis
     return [*context.asset_partition_keys_for_input(name)]
 
 
-def _newest_finished(
+def _find_finished(
     instance: dg.DagsterInstance, series: Series[Any, Any], period: Period, key: dg.AssetKey, partition: str | None
 ) -> Any:
     """Return the record of the newest materialization of what a period reads of an asset; None if none is known.
@@ -140,7 +140,7 @@ def _newest_finished(
     newest = newest_of(instance, key, partition)
     planned = instance.get_latest_planned_materialization_info(key, partition)
     written = None if newest is None else datetime.fromtimestamp(newest.timestamp, UTC)
-    which = _named(key, partition)
+    which = _describe(key, partition)
     if planned is not None and (newest is None or newest.storage_id < planned.storage_id):
         message = f"the newest run that was to materialize {which} failed, or has not done it yet"
     elif newest is None and instance.get_latest_materialization_event(key) is not None:
@@ -152,7 +152,7 @@ def _newest_finished(
     raise _fault(series, message, "materialize it, then run the release")
 
 
-def _named(key: dg.AssetKey, partition: str | None) -> str:
+def _describe(key: dg.AssetKey, partition: str | None) -> str:
     return key.to_user_string() if partition is None else f"partition {partition} of {key.to_user_string()}"
 
 
@@ -182,7 +182,7 @@ def refuse_unchecked(
         for made in newest:
             fault = _fault_of_check(history, made)
             if fault is not None and (check in here or (blocks is not False and fault != _NOT_RUN)):
-                which = _named(key, None if made is None else made.partition_key)
+                which = _describe(key, None if made is None else made.partition_key)
                 step = "correct the data and materialize them again with this check, then run the release"
                 raise _fault(series, f"the blocking check {check.name!r} of {which} {fault}", step)
 

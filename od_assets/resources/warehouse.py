@@ -173,12 +173,12 @@ def verified(release: str | None = None, warehouse: Warehouse | None = None) -> 
     """
     warehouse = warehouse or Warehouse(key_prefix="".join(key_prefix(current_project())))
     published = warehouse.existing_ledger().published()  # opened once, since each opening checks the whole chain
-    keys = _keys_named(release, warehouse, published)
+    keys = _find_keys(release, warehouse, published)
     with stoppable(keys, "releases were not verified") as rest:
         return [_row(warehouse.published(key)) for key in rest]
 
 
-def _keys_named(release: str | None, warehouse: Warehouse, published: Collection[ReleaseKey]) -> list[ReleaseKey]:
+def _find_keys(release: str | None, warehouse: Warehouse, published: Collection[ReleaseKey]) -> list[ReleaseKey]:
     """Return the published releases that a name of :func:`verified` stands for. Raises OdError if there are none."""
     here = warehouse.public_releases()
     known = [*published, *sorted({*here} - {*published})]

@@ -328,8 +328,8 @@ def first_fault(
         section: class that was validated.
         line: function that returns the line of a field, which is stated after its name; None if there is no file.
     """
-    fault = _reported(faults)
-    path, known = _place(section, fault)
+    fault = _choose_fault(faults)
+    path, known = _locate(section, fault)
     message = fault["msg"].removeprefix("Value error, ")
     if fault["type"] == "extra_forbidden":
         message += f" ({nearest_known(path[-1], known)})"
@@ -343,14 +343,14 @@ def first_fault(
     return f"{'.'.join(path)}{place}: {message}"
 
 
-def _reported(faults: Sequence[ErrorDetails]) -> ErrorDetails:
+def _choose_fault(faults: Sequence[ErrorDetails]) -> ErrorDetails:
     """Return the first unknown field; without one, the fault of the first field that is deepest in its alternatives."""
     unknown = next((fault for fault in faults if fault["type"] == "extra_forbidden"), None)
     same_field = [fault for fault in faults if fault["loc"][:1] == faults[0]["loc"][:1]]
     return unknown or max(same_field, key=lambda fault: len(fault["loc"]))
 
 
-def _place(section: Any, fault: ErrorDetails) -> tuple[list[str], tuple[str, ...]]:
+def _locate(section: Any, fault: ErrorDetails) -> tuple[list[str], tuple[str, ...]]:
     """Return the path of a fault in a section, without what pydantic adds, and the known names beside the last one."""
     path = list[str]()
     known = dict[str, Any]()
