@@ -96,7 +96,10 @@ def asset_of(step: str | None, name: str = "") -> str:
     if stated and step is not None and step.startswith(f"{prefix}__{stated}__"):
         return f"{prefix}/{asset_of(step.removeprefix(f'{prefix}__'))}"
     match = _STEP.fullmatch(step or "")
-    return str(step) if match is None else f"{match[1]}{'/levels' if match[2] else ''}/{match[3]}"
+    if match is None:
+        return str(step)
+    folder = "/levels" if match[2] else ""
+    return f"{match[1]}{folder}/{match[3]}"
 
 
 def _is(event: dg.DagsterEvent, kind: str) -> bool:

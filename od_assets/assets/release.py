@@ -1,7 +1,7 @@
 """Make the assets that releases of all kinds have: the public areas, the records, and the bundle."""
 
 import datetime
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, cast
@@ -140,13 +140,36 @@ def with_one_measured(assets: list[dg.AssetsDefinition]) -> list[dg.AssetsDefini
     what that one was made of.
     """
     bundle = next(number for number, asset in enumerate(assets) if min(asset.keys).path[-1] == "bundle")
-    steps, keys = assets[2:bundle], {key for asset in assets[2:bundle] for key in asset.keys}
+    steps = assets[2:bundle]
+    traced = _make_tracer(steps)
+    return [*assets[:2], *(asset.map_asset_specs(traced) for asset in (_measured_asset(steps), *assets[bundle:]))]
+
+
+def _measured_asset(steps: list[dg.AssetsDefinition]) -> dg.AssetsDefinition:
+    """Return one asset with the key of the last of some assets, whose steps it runs in turn."""
     table = steps[-1].get_asset_spec(steps[-1].key)
-    lineages = {spec.key: spec.metadata.get(_LINEAGE) for asset in steps for spec in asset.specs}
+    above = {key for asset in steps for key in asset.dependency_keys} - {key for asset in steps for key in asset.keys}
+    described = f"{table.description} {_STATED['measured']['is']}"
+    spec = table.replace_attributes(deps=sorted(above), description=described)
+
+    @dg.multi_asset(name=steps[-1].op.name, specs=[spec])
+    def measured(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
+        for step in steps:
+            made = cast("Any", step.op.compute_fn).decorated_fn(context, od_warehouse)
+            results = [made] if isinstance(made, dg.MaterializeResult) else [*made]
+        return results[-1]
+
+    return measured
+
+
+def _make_tracer(steps: list[dg.AssetsDefinition]) -> Callable[[dg.AssetSpec], dg.AssetSpec]:
+    """Return a function that traces the columns of an asset past all of some assets but the last, to their origins."""
+    specs = [spec for asset in steps for spec in asset.specs if spec.key != steps[-1].key]
+    lineages = {spec.key: spec.metadata.get(_LINEAGE) for spec in specs}
 
     @cache
     def origins(column: dg.TableColumnDep) -> tuple[dg.TableColumnDep, ...]:
-        if column.asset_key == table.key or column.asset_key not in keys:
+        if column.asset_key not in lineages:
             return (column,)
         lineage = lineages[column.asset_key]
         return each_once(() if lineage is None else lineage.deps_by_column.get(column.column_name, ()))
@@ -159,50 +182,49 @@ def with_one_measured(assets: list[dg.AssetsDefinition]) -> list[dg.AssetsDefini
         lineage = dg.TableColumnLineage({name: [*each_once(columns)] for name, columns in found})
         return spec.merge_attributes(metadata={_LINEAGE: lineage})
 
-    above = {key for asset in steps for key in asset.dependency_keys} - keys
-    described = f"{table.description} {_STATED['measured']['is']}"
-    spec = traced(table.replace_attributes(deps=sorted(above), description=described))
-
-    @dg.multi_asset(name=steps[-1].op.name, specs=[spec])
-    def measured(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
-        for step in steps:
-            made = cast("Any", step.op.compute_fn).decorated_fn(context, od_warehouse)
-            results = [made] if isinstance(made, dg.MaterializeResult) else [*made]
-        return results[-1]
-
-    return [*assets[:2], measured, *(asset.map_asset_specs(traced) for asset in assets[bundle:])]
+    return traced
 
 
 def source_assets(series: Series[Any, Any]) -> list[dg.AssetsDefinition]:
     """Return the assets geography and raw trips of a series."""
-    has_nowhere, are_here = series.has_unknown_zone and bool(series.record_format.nowhere), series.records_are_here
-    listed, trips = with_columns(*series.listed_columns) | source_metadata(series.listed_sources), trips_of(series)
+    geography = _geography_asset(series)
+    return [geography, _records_asset(series, geography.key)]
+
+
+def _geography_asset(series: Series[Any, Any]) -> dg.AssetsDefinition:
+    columns = with_columns(*series.listed_columns) | source_metadata(series.listed_sources)
     lists = [dg.AssetKey.from_user_string(asset) for asset in series.upstream if asset != series.trips.asset]
 
-    @dg.asset(**stated(series, "geography", listed), deps=lists)
+    @dg.asset(**stated(series, "geography", columns), deps=lists)
     def geography(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
         with failures_without_values(od_warehouse.confidential):
             for key in lists:
                 refuse_unchecked(context, series, key, [newest_of(context.instance, key)])
             listed = series.read_geography()
-            make_folder(od_warehouse.geographies)
-            for (file, zones), side in zip(series.zone_lists.items(), series.sides(listed), strict=False):
-                table, kept = side.to_frame(), zones.kept_as(file)
-                declared = (*kept.names.values(), *(kept.coordinates or ()))
-                table = table.assign(**{column: "" for column in declared if column not in table})  # blank in every row
-                write = partial(table.to_csv, index=False, encoding="utf-8")
-                write_durably(od_warehouse.geographies / file, write, mode=PUBLIC_FILE_MODE)
+            _write_lists(series, listed, od_warehouse.geographies)
         return made(listed.digest, areas=listed.area_counts)
 
-    zones = columns_of(geography.key, series.placing_columns)
-    replaced = dict.fromkeys(series.columns.codes, zones) if has_nowhere else None
-    if trips is not None:
-        sources = sources_of_records(series.columns).items()
-        own = {name: columns_of(trips, [source] if isinstance(source, str) else []) for name, source in sources}
-        replaced = own | {code: [*own[code], *zones] for code in replaced or ()}
+    return geography
+
+
+def _write_lists(series: Series[Any, G], geography: G, folder: Path) -> None:
+    """Write the lists of zones or places of a series, with all columns that it declares, to a folder."""
+    make_folder(folder)
+    for (file, zones), side in zip(series.zone_lists.items(), series.sides(geography), strict=False):
+        table = side.to_frame()
+        kept = zones.kept_as(file)
+        declared = (*kept.names.values(), *(kept.coordinates or ()))
+        table = table.assign(**{column: "" for column in declared if column not in table})  # blank in every row
+        write = partial(table.to_csv, index=False, encoding="utf-8")
+        write_durably(folder / file, write, mode=PUBLIC_FILE_MODE)
+
+
+def _records_asset(series: Series[Any, Any], geography: dg.AssetKey) -> dg.AssetsDefinition:
+    trips = trips_of(series)
+    are_here = series.records_are_here
     declared = source_metadata([series.records_address("{period}")])
-    records = declared | with_schema(records_schema(series.columns), replaced)
-    above = [*([geography] if has_nowhere or not are_here else []), *([] if trips is None else [trips])]
+    records = declared | with_schema(records_schema(series.columns), _sources_of_copy(series, geography, trips))
+    above = [*([geography] if series.replaces_codes or not are_here else []), *([] if trips is None else [trips])]
 
     @dg.asset(**stated(series, "raw_trips", records), deps=above, output_required=False)
     def raw_trips(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> Iterator[dg.MaterializeResult]:
@@ -210,7 +232,7 @@ def source_assets(series: Series[Any, Any]) -> list[dg.AssetsDefinition]:
             if work.is_kept():
                 context.log.info(f"{work.key} was published with other settings than those declared now, and stays.")
                 return  # without a result, so that the steps below are skipped
-            listed = work.geography if has_nowhere and are_here else None
+            listed = work.geography if series.replaces_codes and are_here else None
             files = files_of(context, series, Period(work.key.period)) if are_here else []
             with work.reading([file for file, _ in files]) as records:  # stores the settings, or refuses other ones
                 if are_here:
@@ -219,7 +241,18 @@ def source_assets(series: Series[Any, Any]) -> list[dg.AssetsDefinition]:
                         raise changed_while_read(series.records_path(work.key.period))
         yield made(str(work.key))
 
-    return [geography, raw_trips]
+    return raw_trips
+
+
+def _sources_of_copy(series: Series[Any, Any], geography: dg.AssetKey, trips: dg.AssetKey | None) -> Sources | None:
+    """Return the upstream columns of the copied records, by column; None if no column has any."""
+    zones = columns_of(geography, series.placing_columns)
+    of_codes = dict.fromkeys(series.columns.codes, zones) if series.replaces_codes else {}
+    if trips is None:
+        return of_codes or None
+    sources = sources_of_records(series.columns).items()
+    own = {name: columns_of(trips, [source] if isinstance(source, str) else []) for name, source in sources}
+    return own | {code: [*own[code], *placed] for code, placed in of_codes.items()}
 
 
 def _table_asset(series: Series[Any, Any], bundle: dg.AssetKey, columns: Sequence[Column]) -> dg.AssetsDefinition:

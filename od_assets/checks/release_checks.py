@@ -23,7 +23,7 @@ from od_assets.failures import failures_without_values
 from od_assets.metadata import allowed
 from od_assets.resources.dead_runs import PARTITION_TAG, RELEASE_TAG
 from od_assets.resources.release_work import FlowWork, ReleaseWork, TableWork, work_on
-from od_assets.resources.warehouse import Warehouse, verified
+from od_assets.resources.warehouse import Verification, Warehouse, verified
 from od_assets.series.section import stated_beside
 from od_assets.series.series import Series
 from od_core import FlowTree, Grid, Plan, ReleaseKey, ReleasePlan
@@ -364,7 +364,7 @@ def _changed(warehouse: Warehouse, key: ReleaseKey) -> Iterator[str]:
         yield "its certificate differs from the one that was published"
 
 
-def _verified(series: Series[Any, Any], warehouse: Warehouse) -> list[dict[str, Any]]:
+def _verified(series: Series[Any, Any], warehouse: Warehouse) -> list[Verification]:
     try:
         return verified(series.name, warehouse)
     except OdError as error:

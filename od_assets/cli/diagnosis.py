@@ -490,13 +490,29 @@ def _faults(
     work: ReleaseWork[Any, Any], counters: InspectedCounters | None, records: Path, numbers: list[str]
 ) -> Iterator[OdError]:
     """Yield the error of each kind of faulty record that is too frequent. Raise those of reading and counting."""
-    series, period = work.series, work.key.period
-    drawn = work.warehouse.ledger_chain.exists() and work.is_drawn  # to ask for a ledger would create it
+    series = work.series
+    period = work.key.period
+    has_ledger = work.warehouse.ledger_chain.exists()
+    drawn = has_ledger and work.is_drawn  # to ask for a ledger would create it
     if drawn:
         work.hold_to_reading()
     geography = series.read_geography()
-    files = [(file, None) for file in parts_of(series.records_path(period))]
-    load_period(series, period, records, geography, files)
+    load_period(series, period, records, geography, [(file, None) for file in parts_of(series.records_path(period))])
+    yield from _judge_records(series, geography, records, numbers)
+    try:
+        counted = _counted(work, geography, counters, records)
+    except OdError as error:
+        raise in_records(error, series.records_path(period).name, series.columns) from None
+    if drawn and counters is not None:
+        counters.hold_to_input(counted)
+    elif drawn and work.counters is None:
+        hold_to_input(InspectedFolder(work.warehouse.confidential.path), work.key, counted, drawn=True)
+    elif has_ledger and not drawn:
+        work.warehouse.refuse_renamed(series, work.key, counted)
+
+
+def _judge_records(series: Series[Any, Any], geography: Any, records: Path, numbers: list[str]) -> Iterator[OdError]:
+    """Confidential: yield the error of each kind of faulty record that is too frequent. Adds lines to ``numbers``."""
     listed = listed_codes(*series.listed_codes(geography), series.breakdowns)
     with scratch_database(records.parent, records) as connection:
         for name, codes in listed.items():
@@ -517,16 +533,6 @@ def _faults(
                 message = f"{series.name}/raw_trips: check {RECORDS_CHECK} failed. It requires: {required}"
                 step = "correct the input or the declaration"
                 yield OdError("OD-CHECK-FAILED", message, next_step=step, confidential_detail=above)  # as a run does
-    try:
-        counted = _counted(work, geography, counters, records)
-    except OdError as error:
-        raise in_records(error, series.records_path(period).name, series.columns) from None
-    if drawn and counters is not None:
-        counters.hold_to_input(counted)
-    elif not drawn and work.warehouse.ledger_chain.exists():
-        work.warehouse.refuse_renamed(series, work.key, counted)
-    elif drawn and work.counters is None:
-        hold_to_input(InspectedFolder(work.warehouse.confidential.path), work.key, counted, drawn=True)
 
 
 def _kinds(

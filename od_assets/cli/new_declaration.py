@@ -146,8 +146,14 @@ def refuse_absent_column(flag: str, answers: Answers, fields: Fields) -> None:
     if other := next((one for one in earlier if getattr(records.columns, ROLES[one]) == name), None):
         step = f"give --{flag} or --{other} and the name of another column"
         raise OdError("OD-INIT-COLUMN", f"column {shown(name)} cannot be both {other} and {flag}", next_step=step)
+    if flag == "date":
+        _refuse_dateless(records, name, there)
+
+
+def _refuse_dateless(records: _Records, name: str, column: str) -> None:
+    """Raise OdError if a column of a file of records, declared by a name, has no date among the first records."""
     try:
-        is_fit = flag != "date" or has_dates(records.source, there, records.form)
+        is_fit = has_dates(records.source, column, records.form)
     except OdError as error:
         raise _mended_by_a_field(error) from None
     if not is_fit:
@@ -294,7 +300,8 @@ def _section(section: type[S], field: str, answers: Answers, fields: Fields) -> 
     try:
         return section.model_validate(release_attributes(answers, fields)[field])
     except ValidationError as error:
-        raise OdError("OD-CONFIG", f"{field}.{first_fault(error, section)}", next_step="correct the answer") from None
+        fault = first_fault(error.errors(), section)
+        raise OdError("OD-CONFIG", f"{field}.{fault}", next_step="correct the answer") from None
 
 
 def _zone_table(answers: Answers) -> pd.DataFrame:
@@ -425,17 +432,13 @@ def _one_of(flag: str, what: str, known: Iterable[str], code: str) -> _Check:
 
 def _refuse_bounds(answers: Answers, _fields: Fields) -> None:
     """Raise OdError if the bounds given so far are not valid. The bound of a year may be missing."""
-    of_year: dict[str, Any] = {}
+    bounds: dict[str, Any] = {"max_trips": as_number(answers["max_trips"])}  # PrivacyUnit refuses other texts
+    if answers.get("max_trips_pair"):
+        bounds["max_trips_pair"] = as_number(answers["max_trips_pair"])
     if "max_trips_year" in answers:
-        most = as_number(answers["max_trips_year"])
-        of_year = {"max_trips_year": most, "id_pattern": answers.get("id_pattern", ".+")}
-    PrivacyUnit(
-        "user_year" if of_year else "user_period",
-        column=answers["column"],
-        max_trips=as_number(answers["max_trips"]),  # type: ignore[arg-type]  # checked by PrivacyUnit
-        max_trips_pair=as_number(answers["max_trips_pair"]) if answers.get("max_trips_pair") else None,  # type: ignore[arg-type]
-        **of_year,
-    )
+        bounds["max_trips_year"] = as_number(answers["max_trips_year"])
+        bounds["id_pattern"] = answers.get("id_pattern", ".+")
+    PrivacyUnit("user_year" if "max_trips_year" in answers else "user_period", column=answers["column"], **bounds)
 
 
 def _refuse_no_reason(answers: Answers, _fields: Fields) -> None:
@@ -536,9 +539,8 @@ def refuse_wrong_fields(kind: str, fields: Fields) -> None:
     except ValidationError as error:
         wrong = [fault for fault in error.errors(include_url=False) if fault["type"] != "missing"]  # not yet answered
         if wrong:
-            others = ValidationError.from_exception_data(model.__name__, wrong)  # type: ignore[arg-type]  # with texts
             step = "correct the field, or leave it out"
-            raise OdError("OD-CONFIG", f"--set {first_fault(others, model)}", next_step=step) from None
+            raise OdError("OD-CONFIG", f"--set {first_fault(wrong, model)}", next_step=step) from None
 
 
 ROOM = 5

@@ -25,6 +25,7 @@ if TYPE_CHECKING:  # importing Dagster or pandas takes half a second
     import pandas as pd
 
     from od_assets.runs.jobs import Outcome
+    from od_assets.runs.period_status import ReleaseStatus
     from od_assets.series.series import Series
     from od_core import Plan, Spent
     from od_core.meaning.subject import Subject
@@ -37,7 +38,7 @@ _NUMBER = re.compile(r"-?[\d,]+(\.\d+)?(e-?\d+)?")
 _TEXTS = tomllib.loads(Path(__file__).with_name("texts.toml").read_text(encoding="utf-8"))
 
 
-def print_status(rows: list[dict[str, Any]], *, may_run: bool = True, every: bool = False) -> None:
+def print_status(rows: list[ReleaseStatus], *, may_run: bool = True, every: bool = False) -> None:
     """Print the state of releases, and which settings were changed since they were published or begun.
 
     Releases of a series that follow each other in the same state share a row, and periods that are not begun are only
@@ -50,35 +51,46 @@ def print_status(rows: list[dict[str, Any]], *, may_run: bool = True, every: boo
         print_table("releases", shown)
     if later:
         say("status.not_begun", names=later)
-    begun = [] if may_run else [row["release"] for row in rows if row["state"] == "begun"]
+    if not may_run:
+        _print_stopped([row["release"] for row in rows if row["state"] == "begun"])
+    _print_changed([row for row in rows if row["settings_changed"]])
+
+
+def _print_stopped(begun: Sequence[str]) -> None:
+    """Print that releases are begun and nobody works on them, and how they go on."""
     for release in begun:
         say("status.begun", release=release)
     if begun:
         console.print("Run such a period again: it reads back what was measured.")
-    others = [row for row in rows if row["settings_changed"]]
-    for row in others:
-        names = [name.replace("_", " ") for name in row["settings_changed"]]
+
+
+def _print_changed(rows: Sequence[ReleaseStatus]) -> None:
+    """Print which settings of releases were changed since they were published or begun."""
+    for row in rows:
+        names = [name.replace("_", " ") for name in row["settings_changed"] or ()]
         console.print(text("status.changed", names=names, **row), soft_wrap=True)
-    if others:
+    if rows:
         say("status.stays")
 
 
-def _in_ranges(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+def _in_ranges(rows: Iterable[ReleaseStatus]) -> list[ReleaseStatus]:
     """Return rows of releases. One row stands for those of a series and revision, without a gap, in the same state."""
     from od_core.ledger.release_key import ReleaseKey  # imports NumPy
 
-    ranges, before = list[dict[str, Any]](), None
+    ranges: list[ReleaseStatus] = []
+    before = None
     for row in rows:
         key = ReleaseKey.parse(row["release"])
-        differing = dict.fromkeys(("release", "data_set_rho_left", *(["waits_for"] if row["state"] == "waits" else [])))
-        alike = key.release, key.revision, row | differing
+        differing = ("release", "data_set_rho_left", *(["waits_for"] if row["state"] == "waits" else []))
+        alike = key.release, key.revision, {name: fact for name, fact in row.items() if name not in differing}
         if before == (alike, Period(key.period).first):
             first = ranges[-1]["release"].partition(" to ")[0].removesuffix(f"/r{key.revision}")
-            left = ranges[-1]["data_set_rho_left"], row["data_set_rho_left"]
-            name = f"{first} to {key.period}/r{key.revision}"
-            ranges[-1] |= {"release": name, "data_set_rho_left": None if None in left else min(left)}
+            earlier = ranges[-1]["data_set_rho_left"]
+            left = row["data_set_rho_left"]
+            least = None if earlier is None or left is None else min(earlier, left)
+            ranges[-1] |= {"release": f"{first} to {key.period}/r{key.revision}", "data_set_rho_left": least}
         else:
-            ranges.append(dict(row))
+            ranges.append(row.copy())
         before = alike, Period(key.period).end
     return ranges
 
@@ -121,11 +133,10 @@ def say(name: str, ending: str = "", /, **values: object) -> None:
 
 def print_frame(title: str, frame: pd.DataFrame) -> None:
     """Print a data frame as :func:`print_rows` does."""
-    rows: list[dict[str, Any]] = frame.to_dict("records")  # type: ignore[assignment]  # columns are named
-    print_rows(title, rows)
+    print_rows(title, frame.to_dict("records"))
 
 
-def print_rows(title: str, rows: Sequence[Mapping[str, Any]]) -> None:
+def print_rows(title: str, rows: Sequence[Mapping[Any, Any]]) -> None:
     """Print rows with the same columns, but for columns without any value. No word and no number is broken."""
     table = Table(title=title, title_justify="left")
     cells = {column: [_text(row[column]) for row in rows] for column in (rows[0] if rows else ())}

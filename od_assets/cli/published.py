@@ -66,7 +66,6 @@ def newest_report(releases: Path, release: str | None, period: str | None, datab
     published releases whose bundles are missing. Raises OdError if no such release is published, or its bundle or its
     report is missing.
     """
-    from od_assets.series.reading import declaration
     from od_assets.series.section import key_prefix
     from od_core.publication.bundle import REPORT
     from od_core.publication.read_back import certificate_of, damaged, lost, refuse_withdrawn, withdrawals
@@ -86,19 +85,26 @@ def newest_report(releases: Path, release: str | None, period: str | None, datab
         refuse_withdrawn(releases, *(matching(withdrawals(releases)) if None not in (release, period) else ()))
         if missing := matching(missing_bundles(releases, database)):
             raise lost(missing)
-        if release is not None:
-            declaration(release)  # refuses a name that no series has
-        wanted = ("" if release is None else f" of {release}") + ("" if period is None else f" for {period}")
-        run = f"od-release run {release}" + ("" if period is None else f" --period {period}")
-        message = f"no release{wanted} is published here"
-        step = "od-release status lists the releases" if release is None else run
-        raise OdError("OD-RELEASE-ABSENT", message, next_step=step)
+        raise _no_release(release, period)
     if key not in bundles:
         raise lost([key])
     page = bundles[key].resolve() / REPORT
     if not page.is_file():
         raise damaged(key, f"{REPORT} is missing")
     return page
+
+
+def _no_release(release: str | None, period: str | None) -> OdError:
+    """Return the error that no such release is published here. Raises OdError if no series has the name."""
+    from od_assets.series.reading import declaration
+
+    when = "" if period is None else f" for {period}"
+    if release is None:
+        step = "od-release status lists the releases"
+        return OdError("OD-RELEASE-ABSENT", f"no release{when} is published here", next_step=step)
+    declaration(release)
+    step = f"od-release run {release}" + ("" if period is None else f" --period {period}")
+    return OdError("OD-RELEASE-ABSENT", f"no release of {release}{when} is published here", next_step=step)
 
 
 def compare(

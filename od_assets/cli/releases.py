@@ -82,48 +82,64 @@ def plan(
 
     Reads no record and spends nothing.
     """
-    if not target and (to is not None or (table is not None and not bounds)):
-        name = "--to" if table is None else "--table"
-        raise OdError("OD-TARGET", f"{name} is for targets, and there is no target", next_step="add --target")
-    if (bounds and (target or page is not None)) or (not bounds and (users or bound)):
-        message = "--users and --bound belong to --bounds, which takes neither targets nor a planning page"
-        raise OdError("OD-BOUNDS-OPTIONS", message, next_step="give --bounds alone with its options")
-    if target and page is not None:
-        message = "a planning page begins with the declared budget, and not with that for targets"
-        step = "declare the budget for the targets with --to, and make the page after that"
-        raise OdError("OD-TARGET", message, next_step=step)
+    _refuse_misfits(target, table, to, page, [*(users or ()), *(bound or ())], bounds=bounds)
     series, planned = _planned(release, period)
     project_folders().hold_to_declared(series.domain)
     if bounds:
         from od_assets.cli.target_plan import bounds_of, print_bounds
 
         print_bounds(bounds_of(series, planned, users or [], table, bound or [], runs), as_json=as_json)
-        return
-    if target:
+    elif target:
         from od_assets.cli.target_plan import SIMULATED, print_target_plan, target_plan, write_declaration
 
         for_targets = target_plan(series, planned, target, table, SIMULATED if runs is None else runs)
-        if as_json:
-            print_json(for_targets.facts())
-        else:
-            print_target_plan(for_targets)
+        print_target_plan(for_targets, as_json=as_json)
         if to is not None:
             write_declaration(for_targets, to)
-        return
+    else:
+        _print_declared(series, planned, page, verbose=verbose, explain=explain, as_json=as_json)
+
+
+def _refuse_misfits(
+    target: list[str] | None,
+    table: str | None,
+    to: Path | None,
+    page: Path | None,
+    of_bounds: list[str],
+    *,
+    bounds: bool,
+) -> None:
+    """Raise OdError if options of :func:`plan` do not go together: it is for targets, for bounds, or for neither."""
+    if not target and (to is not None or (table is not None and not bounds)):
+        name = "--to" if table is None else "--table"
+        raise OdError("OD-TARGET", f"{name} is for targets, and there is no target", next_step="add --target")
+    if (bounds and (target or page is not None)) or (of_bounds and not bounds):
+        message = "--users and --bound belong to --bounds, which takes neither targets nor a planning page"
+        raise OdError("OD-BOUNDS-OPTIONS", message, next_step="give --bounds alone with its options")
+    if target and page is not None:
+        message = "a planning page begins with the declared budget, and not with that for targets"
+        step = "declare the budget for the targets with --to, and make the page after that"
+        raise OdError("OD-TARGET", message, next_step=step)
+
+
+def _print_declared(
+    series: Series[Any, Any], plan: PrivacyPlan, page: Path | None, *, verbose: bool, explain: bool, as_json: bool
+) -> None:
+    """Print a plan with the declared budget, and write its planning page if that is asked for."""
     if page is not None:
-        write_planning_page(series, planned, page)
+        write_planning_page(series, plan, page)
     if as_json:
-        levels = planned.to_frame().to_dict("records")
-        facts = {"levels": levels, "guarantee": _guarantee(series, planned), "row": series.columns.row}
-        print_json({**planned.facts(), **facts})
+        levels = plan.to_frame().to_dict("records")
+        facts = {"levels": levels, "guarantee": _guarantee(series, plan), "row": series.columns.row}
+        print_json({**plan.facts(), **facts})
         return
-    print_plan(series, planned, verbose=verbose)
+    print_plan(series, plan, verbose=verbose)
     if explain:
-        print_guarantee(_guarantee(series, planned))
+        print_guarantee(_guarantee(series, plan))
     else:
         from od_core.meaning.subject import Subject
 
-        print_promise(Subject.of(planned, series.about_facts), planned.spent)
+        print_promise(Subject.of(plan, series.about_facts), plan.spent)
     if page is not None:
         console.print(f"Planning page: {page}", soft_wrap=True)
 
@@ -286,16 +302,42 @@ def status(every: bool = False, as_json: bool = False) -> None:
     declaration has a fault, the others are printed all the same, and the exit code is 2.
     """
     from od_assets.runs.period_status import period_status, release_status
-    from od_assets.series.reading import COMPARISON, RELEASES, declaration, declared_in, refuse_wrong_type
-    from od_assets.series.section import component_type, declaration_files
     from od_core.ledger.confidential import LOCK_NAME
     from od_core.ledger.release_key import ReleaseKey
     from od_core.published.opening import published_derived
 
     folders = project_folders()
-    series, faults = [], list[OdError]()
+    series, faults = _read_series()
+    with folders.ledger_or_empty() as ledger, ledger.one_look():
+        states = ledger.states()
+        rows = period_status(series, ledger, states)
+    listed = {row["release"] for row in rows}
+    public = (name for name, state in states.items() if state.is_published or state.is_withdrawn)
+    rows += [release_status(ReleaseKey.parse(name), states[name]) for name in public if name not in listed]
+    rows += [  # the ledger does not know them
+        release_status(key, None) | {"state": "published", "measured_levels": "none, derived"}
+        for key in published_derived(folders.releases)
+    ]
+    rows.sort(key=lambda row: ReleaseKey.parse(row["release"]))
+    if as_json:
+        print_json(rows)
+    else:
+        print_status(rows, may_run=is_locked(folders.var / LOCK_NAME), every=every)
+    for fault in faults:
+        typer.echo(printable(fault), err=True)
+    if faults:
+        raise typer.Exit(2)
+
+
+def _read_series() -> tuple[list[Series[Any, Any]], list[str]]:
+    """Return the declared series, and the different faults of other declarations, each in one text."""
+    from od_assets.series.reading import COMPARISON, RELEASES, declaration, declared_in, refuse_wrong_type
+    from od_assets.series.section import component_type, declaration_files
+
     types = {path: component_type(path) for path in declaration_files()}
     declared = Counter(path.parent.name for path, kind in types.items() if kind in (*RELEASES, COMPARISON))
+    series: list[Series[Any, Any]] = []
+    faults = dict[str, None]()
     for path, kind in types.items():
         name = path.parent.name
         try:
@@ -304,24 +346,8 @@ def status(every: bool = False, as_json: bool = False) -> None:
             else:
                 refuse_wrong_type(path)
         except OdError as error:
-            faults += [] if str(error) in map(str, faults) else [error]
-    with folders.ledger_or_empty() as ledger, ledger.one_look():
-        states = ledger.states()
-        rows = period_status(series, ledger, states)
-    listed = {row["release"] for row in rows}
-    public = (name for name, state in states.items() if state.is_published or state.is_withdrawn)
-    rows += [release_status(ReleaseKey.parse(name), states[name]) for name in public if name not in listed]
-    of_derived = {"state": "published", "measured_levels": "none, derived"}  # the ledger does not know them
-    rows += [release_status(key, None) | of_derived for key in published_derived(folders.releases)]
-    rows.sort(key=lambda row: ReleaseKey.parse(row["release"]))
-    if as_json:
-        print_json(rows)
-    else:
-        print_status(rows, may_run=is_locked(folders.var / LOCK_NAME), every=every)
-    for fault in faults:
-        typer.echo(printable(str(fault)), err=True)
-    if faults:
-        raise typer.Exit(2)
+            faults[str(error)] = None
+    return series, [*faults]
 
 
 def compare_mechanisms(

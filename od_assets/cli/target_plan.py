@@ -5,7 +5,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
@@ -56,18 +56,10 @@ def public_table(series: Series[Any, Any], plan: ReleasePlan, stated: str | None
     Raises:
         OdError: The file is confidential or cannot be read, or the release is of other areas.
     """
-    published = [] if stated == SYNTHETIC else list(_published(plan))
-    if stated is None:
-        of_data_set = [
-            (key.release == series.name, key.period, key.revision, key, folder)
-            for key, folder, certificate in published
-            if certificate["data_set"] == series.domain.name and certificate["contents"]["trips"] > 0
-        ]
-        chosen = max(of_data_set)[-2:] if of_data_set else None
-    else:
-        chosen = next(((key, folder) for key, folder, _ in published if str(key) == stated), None)
+    chosen = _choose_release(series, plan, stated)
     if chosen is not None:
-        key, release = chosen[0], FLOWS.open(chosen[1])
+        key, folder = chosen
+        release = FLOWS.open(folder)
         flows = release.counts if plan.tree.has_one_side else release.flows
         flows = flows[flows[flows.columns[-1]] > 0]
         table = KnownFlows.from_frame(str(key), "public", flows, plan.tree.origin, plan.tree.destination)
@@ -77,6 +69,27 @@ def public_table(series: Series[Any, Any], plan: ReleasePlan, stated: str | None
         numbers = {"trips": f"{table.trips.total:,}", "pairs": f"{len(table.trips.rank):,}"}
         is_one = plan.tree.origin.digest == plan.tree.destination.digest
         return table, text("table.synthetic", data_set=series.domain.name, is_one=is_one, **numbers)
+    table = _read_table(series, plan, stated)
+    return table, text("table.file", name=table.name)
+
+
+def _choose_release(series: Series[Any, Any], plan: ReleasePlan, stated: str | None) -> tuple[ReleaseKey, Path] | None:
+    """Return the published release that :func:`public_table` takes, with its folder; None if it takes none."""
+    if stated == SYNTHETIC:
+        return None
+    published = list(_published(plan))
+    if stated is not None:
+        return next(((key, folder) for key, folder, _ in published if str(key) == stated), None)
+    of_data_set = [
+        (key.release == series.name, key.period, key.revision, key, folder)
+        for key, folder, certificate in published
+        if certificate["data_set"] == series.domain.name and certificate["contents"]["trips"] > 0
+    ]
+    return max(of_data_set)[-2:] if of_data_set else None
+
+
+def _read_table(series: Series[Any, Any], plan: ReleasePlan, stated: str) -> KnownFlows:
+    """Return the table of public flows in a file. Raises OdError if the file is confidential or cannot be read."""
     path = Path(stated)
     refuse_records(path)
     if not path.is_file():
@@ -84,12 +97,11 @@ def public_table(series: Series[Any, Any], plan: ReleasePlan, stated: str | None
         step = "give the path of a table of public flows, a published release, or synthetic"
         raise OdError("OD-TABLE-PUBLIC", message, next_step=step)
     try:
-        table = KnownFlows.from_frame(path.name, "public", path, plan.tree.origin, plan.tree.destination)
+        return KnownFlows.from_frame(path.name, "public", path, plan.tree.origin, plan.tree.destination)
     except OdError as error:
         if error.code != "OD-TRIPS-ROWS":
             raise
         raise error.changed(next_step="call the number of trips trips, or leave only origin and destination") from None
-    return table, text("table.file", name=path.name)
 
 
 def refuse_records(path: Path) -> None:
@@ -382,8 +394,11 @@ def target_plan(
     return TargetPlan(series.stated_name, source, budget, chosen, cap, nearest, *payable_periods(series, chosen)[:2])
 
 
-def print_target_plan(planned: TargetPlan) -> None:
+def print_target_plan(planned: TargetPlan, *, as_json: bool) -> None:
     """Print the budget, the cost of each target, the levels and the section of the declaration."""
+    if as_json:
+        print_json(planned.facts())
+        return
     spent, budget = planned.plan.spent, planned.found
     charge, periods, paid = planned.plan.charge.as_rho, planned.periods, planned.paid
     say("target.budget", spent=spent, charge=charge, cap=planned.cap)
@@ -517,28 +532,11 @@ def _nearest(
         distinct = {str(target): target for target in targets}  # wide tolerances may be equal after rounding
         return target_budget(plan, list(distinct.values()), known, runs).rho
 
-    most = min((1 / float(target.within) for target in wanted if target.is_relative), default=math.inf)
     unchanged = rho_for(wanted)
-
-    def widened(allowed: float) -> tuple[Target, ...] | None:
-        rho, factor, smallest, nearest = unchanged, 1.0, math.inf, None
-        for _ in range(8):
-            # A little more, so that the rounded budget is within the cap.
-            wider_factor = min(factor * math.sqrt(rho / allowed) * 1.001, most)
-            if wider_factor == factor:
-                break
-            factor = wider_factor
-            targets = tuple(target.relaxed(factor) for target in wanted)
-            rho = rho_for(targets)
-            if rho <= allowed and factor < smallest:
-                smallest, nearest = factor, targets
-                if rho > 0.98 * allowed:  # near enough
-                    break
-        return nearest
-
-    allowed, found = float(cap), None
+    allowed = float(cap)
+    found = None
     for _ in range(4):
-        nearest = widened(allowed)
+        nearest = _widen(wanted, unchanged, allowed, rho_for)
         if nearest is None or runs == 0:
             return nearest
         share = rho_for(nearest, runs) / (0.999 * float(cap))  # the rounded budget is within the cap, too
@@ -548,6 +546,35 @@ def _nearest(
                 break
         allowed /= share
     return found
+
+
+def _widen(
+    wanted: Sequence[Target], rho: float, allowed: float, rho_for: Callable[[Sequence[Target]], float]
+) -> tuple[Target, ...] | None:
+    """Return targets, wider by about the smallest factor with which they need the allowed rho; None if there are none.
+
+    Args:
+        rho: rho that the wanted targets need.
+        rho_for: function that returns the rho that some targets need.
+    """
+    most = min((1 / float(target.within) for target in wanted if target.is_relative), default=math.inf)
+    factor = 1.0
+    smallest = math.inf
+    nearest = None
+    for _ in range(8):
+        # A little more, so that the rounded budget is within the cap.
+        wider_factor = min(factor * math.sqrt(rho / allowed) * 1.001, most)
+        if wider_factor == factor:
+            break
+        factor = wider_factor
+        targets = tuple(target.relaxed(factor) for target in wanted)
+        rho = rho_for(targets)
+        if rho <= allowed and factor < smallest:
+            smallest = factor
+            nearest = targets
+            if rho > 0.98 * allowed:  # near enough
+                break
+    return nearest
 
 
 def bounds_of(

@@ -58,9 +58,9 @@ def prunable(folders: Folders, instance: dg.DagsterInstance | None, days: int) -
 
     While runs are active, some of them may be in use. Without an instance, there are no logs.
     """
-    var, before = folders.var, time.time() - days * 86400
-    logs = [] if instance is None else [*_logs_with_events(var), *_runs(var).glob("*.db.gz")]
-    of_releases = [] if instance is None else _of_releases(instance, var, logs, _FINISHED)
+    var = folders.var
+    before = time.time() - days * 86400
+    of_releases = _of_releases(instance, var, [*_logs_with_events(var), *_runs(var).glob("*.db.gz")], _FINISHED)
     staged = [folders.staged(key) for key in folders.published_before(days) if folders.bundle(key).is_dir()]
     places = [path for name in _LEFT_BEHIND for path in var.glob(name)]
     return {
@@ -108,10 +108,10 @@ def _logs_with_events(var: Path) -> Iterator[Path]:
 
 
 def _of_releases(
-    instance: dg.DagsterInstance, var: Path, logs: list[Path], statuses: list[dg.DagsterRunStatus]
+    instance: dg.DagsterInstance | None, var: Path, logs: list[Path], statuses: list[dg.DagsterRunStatus]
 ) -> list[Path]:
     """Return those of some logs that are of a release, a comparison or the site, and of a run with such a status."""
-    if not logs or Path(instance.root_directory).resolve() != dagster_home(var).resolve():
+    if instance is None or not logs or Path(instance.root_directory).resolve() != dagster_home(var).resolve():
         return []
     by_run = {log.name.partition(".")[0]: log for log in logs}
     runs = instance.get_runs(dg.RunsFilter(run_ids=[*by_run], statuses=statuses))

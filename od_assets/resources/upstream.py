@@ -101,32 +101,16 @@ def files_of(
     Raises OdError if the asset is wrong, has not completely materialized all of the period, has not passed its blocking
     checks (:func:`refuse_unchecked`), or states no file, and the declared one does not exist.
     """
-    key, declared, instance = trips_of(series), series.records_path(period.text), context.instance
+    key = trips_of(series)
+    declared = series.records_path(period.text)
     if key is None:
         return [(file, None) for file in parts_of(declared)]
-    graph = context.job_def.asset_layer.asset_graph
-    refuse_wrong_upstream(series, graph)
-    partitions, is_known = [None], instance.get_latest_materialization_event(key) is not None
-    if graph.get(key).partitions_def is not None:
-        [name] = [name for name, upstream in context.assets_def.keys_by_input_name.items() if upstream == key]
-        partitions = [*context.asset_partition_keys_for_input(name)]
-    stated, made = dict[tuple[Path | None, str | None], None](), list[Any]()
-    for partition in partitions:
-        which = key.to_user_string() if partition is None else f"partition {partition} of {key.to_user_string()}"
-        newest = newest_of(instance, key, partition)
-        written = None if newest is None else datetime.fromtimestamp(newest.timestamp, UTC)
-        planned = instance.get_latest_planned_materialization_info(key, partition)
-        message = None
-        if planned is not None and (newest is None or newest.storage_id < planned.storage_id):
-            message = f"the newest run that was to materialize {which} failed, or has not done it yet"
-        elif newest is None and is_known:
-            message = f"{which} was never materialized"
-        elif written is not None and partition is None and series.periods.day(written) < period.end:
-            message = f"{which} was last materialized before {period} ended"
-        if message is not None:
-            raise _fault(series, message, "materialize it, then run the release")
-        made.append(newest)
-        stated[_stated(None if newest is None else newest.asset_materialization, series)] = None
+    refuse_wrong_upstream(series, context.job_def.asset_layer.asset_graph)
+    made = list[Any]()
+    stated = dict[tuple[Path | None, str | None], None]()
+    for partition in _find_partitions(context, key):
+        made.append(_find_finished(context.instance, series, period, key, partition))
+        stated[_stated(made[-1], series)] = None
     refuse_unchecked(context, series, key, made)
     unstated = {file is None for file, _ in stated}
     if len(unstated) > 1:
@@ -136,6 +120,40 @@ def files_of(
         message = f"{key.to_user_string()} states no file of this machine, and there is no {declared.name}"
         raise _fault(series, message, "state the file in its metadata as path: its IO manager is not asked for records")
     return [*dict.fromkeys((part, table) for file, table in stated for part in parts_of(file or declared))]
+
+
+def _find_partitions(context: dg.AssetExecutionContext, key: dg.AssetKey) -> list[Any]:
+    """Return the partitions of an upstream asset that a step reads; one None if the asset has no partitions."""
+    if context.job_def.asset_layer.asset_graph.get(key).partitions_def is None:
+        return [None]
+    [name] = [name for name, upstream in context.assets_def.keys_by_input_name.items() if upstream == key]
+    return [*context.asset_partition_keys_for_input(name)]
+
+
+def _find_finished(
+    instance: dg.DagsterInstance, series: Series[Any, Any], period: Period, key: dg.AssetKey, partition: str | None
+) -> Any:
+    """Return the record of the newest materialization of what a period reads of an asset; None if none is known.
+
+    Raises OdError if a newer one was planned, only other partitions were made, or it was made before the period ended.
+    """
+    newest = newest_of(instance, key, partition)
+    planned = instance.get_latest_planned_materialization_info(key, partition)
+    written = None if newest is None else datetime.fromtimestamp(newest.timestamp, UTC)
+    which = _describe(key, partition)
+    if planned is not None and (newest is None or newest.storage_id < planned.storage_id):
+        message = f"the newest run that was to materialize {which} failed, or has not done it yet"
+    elif newest is None and instance.get_latest_materialization_event(key) is not None:
+        message = f"{which} was never materialized"
+    elif written is not None and partition is None and series.periods.day(written) < period.end:
+        message = f"{which} was last materialized before {period} ended"
+    else:
+        return newest
+    raise _fault(series, message, "materialize it, then run the release")
+
+
+def _describe(key: dg.AssetKey, partition: str | None) -> str:
+    return key.to_user_string() if partition is None else f"partition {partition} of {key.to_user_string()}"
 
 
 def newest_of(instance: dg.DagsterInstance, key: dg.AssetKey, partition: str | None = None) -> Any:
@@ -164,8 +182,7 @@ def refuse_unchecked(
         for made in newest:
             fault = _fault_of_check(history, made)
             if fault is not None and (check in here or (blocks is not False and fault != _NOT_RUN)):
-                partition = None if made is None else made.partition_key
-                which = f"{'' if partition is None else f'partition {partition} of '}{key.to_user_string()}"
+                which = _describe(key, None if made is None else made.partition_key)
                 step = "correct the data and materialize them again with this check, then run the release"
                 raise _fault(series, f"the blocking check {check.name!r} of {which} {fault}", step)
 
@@ -207,12 +224,12 @@ _ELSEWHERE = re.compile("(?!https?:|file:)[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 """Beginning of an address of records on another machine. Others, under any name, may be of pages for readers."""
 
 
-def _stated(materialization: Any, series: Series[Any, Any]) -> tuple[Path | None, str | None]:
+def _stated(made: Any, series: Series[Any, Any]) -> tuple[Path | None, str | None]:
     """Return the file on this machine, and the table in it, that a materialization states; None for what it does not.
 
     A table is taken only in place of a declared one. Raises OdError for an address that is no file of this machine.
     """
-    stated = {} if materialization is None else materialization.metadata
+    stated = {} if made is None else made.asset_materialization.metadata
     texts = {name: str(getattr(value, "value", "")) for name, value in stated.items()}
     table = texts.get("dagster/table_name") or texts.get("dagster/relation_identifier")
     if table is not None:  # it may begin with the name of the database

@@ -1,10 +1,10 @@
 """Define the warehouse: the folders, the ledger and the database of the project."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NotRequired, Self, TypedDict
 
 import dagster as dg
 from pydantic import PrivateAttr
@@ -150,10 +150,17 @@ def fixed(resource: Any, definition: dg.ResourceDefinition) -> Any:
     return definition.configured(lambda _: dict(resource), config_schema={})
 
 
-def verified(release: str | None = None, warehouse: Warehouse | None = None) -> list[dict[str, Any]]:
-    """Verify published releases, and return one JSON-ready row per release.
+class Verification(TypedDict):
+    """A JSON-ready row on a release that was verified: whether it has no fault, its faults by part, and what to do."""
 
-    A row has the names release, verified (True if there is no fault), faults (by part), and next_step if there is one.
+    release: str
+    verified: bool
+    faults: dict[str, str]
+    next_step: NotRequired[str]
+
+
+def verified(release: str | None = None, warehouse: Warehouse | None = None) -> list[Verification]:
+    """Verify published releases, and return one row per release.
 
     Args:
         release: a key such as ``us_flights/2001-06/r1``, the name of a series, whose assisted flows are verified, too,
@@ -165,30 +172,35 @@ def verified(release: str | None = None, warehouse: Warehouse | None = None) -> 
         OdError: no release with that name was published; or the ledger is missing or cannot be used.
     """
     warehouse = warehouse or Warehouse(key_prefix="".join(key_prefix(current_project())))
-    ledger = warehouse.existing_ledger()  # opened once, since each opening checks the whole chain
-    own = f"{warehouse.key_prefix}_" if warehouse.key_prefix else ""
-    published, here = ledger.published(), warehouse.public_releases()
-    keys = [*published, *sorted({*here} - {*published})]
-    if release is None:
-        keys = [key for key in keys if key in here or key.release.startswith(own)]
-    else:
-        known, assisted = keys, f"_{ASSISTED.name}"
-        keys = [key for key in keys if release in (key.release, key.release.removesuffix(assisted), str(key))]
-    if release is not None and not keys:
-        refuse_withdrawn(warehouse.releases, *(key for key in withdrawals(warehouse.releases) if str(key) == release))
-        names = tuple(sorted({name for key in known for name in (key.release, str(key))}))
-        message = f"{release} was never published here{nearest_only(release, names)}"
-        raise OdError("OD-RELEASE-ABSENT", message, next_step="od-release status lists the published releases")
+    published = warehouse.existing_ledger().published()  # opened once, since each opening checks the whole chain
+    keys = _find_keys(release, warehouse, published)
     with stoppable(keys, "releases were not verified") as rest:
         return [_row(warehouse.published(key)) for key in rest]
 
 
-def _row(published: Published) -> dict[str, Any]:
+def _find_keys(release: str | None, warehouse: Warehouse, published: Collection[ReleaseKey]) -> list[ReleaseKey]:
+    """Return the published releases that a name of :func:`verified` stands for. Raises OdError if there are none."""
+    here = warehouse.public_releases()
+    known = [*published, *sorted({*here} - {*published})]
+    if release is None:
+        own = f"{warehouse.key_prefix}_" if warehouse.key_prefix else ""
+        return [key for key in known if key in here or key.release.startswith(own)]
+    assisted = f"_{ASSISTED.name}"
+    keys = [key for key in known if release in (key.release, key.release.removesuffix(assisted), str(key))]
+    if not keys:
+        refuse_withdrawn(warehouse.releases, *(key for key in withdrawals(warehouse.releases) if str(key) == release))
+        names = tuple(sorted({name for key in known for name in (key.release, str(key))}))
+        message = f"{release} was never published here{nearest_only(release, names)}"
+        raise OdError("OD-RELEASE-ABSENT", message, next_step="od-release status lists the published releases")
+    return keys
+
+
+def _row(published: Published) -> Verification:
     if published.ledger.withdrawn(published.key) is not None:
         fault = f"it was withdrawn, but is still public in part; od-release withdraw {published.key} ends it"
         return {"release": str(published.key), "verified": False, "faults": {"bundle": fault}}
     findings = verify_release(published)
     faults = {finding.part: finding.fault for finding in findings if finding.fault is not None}
     steps = [finding.next_step for finding in findings if finding.next_step is not None]
-    step = {"next_step": "; ".join(steps)} if steps else {}
-    return {"release": str(published.key), "verified": not faults, "faults": faults, **step}
+    row: Verification = {"release": str(published.key), "verified": not faults, "faults": faults}
+    return row | {"next_step": "; ".join(steps)} if steps else row

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from functools import cache
-from typing import Any
+from typing import Any, TypedDict
 
 from od_assets.resources.arrivals import arrival
 from od_assets.resources.folders import Folders
@@ -12,6 +12,19 @@ from od_core import OdError, Plan, ReleaseKey
 from od_core.ledger.chain import DRAWING, MEASURED
 from od_core.ledger.ledger import Ledger, ReleaseState
 from od_core.periods import Period
+
+
+class ReleaseStatus(TypedDict):
+    """The state of a release as ``od-release status`` lists it; see :func:`release_status`."""
+
+    release: str
+    state: str
+    settings_changed: Sequence[str] | None
+    waits_for: str | None
+    measured_levels: str
+    interrupted_levels: int
+    rho_spent: float
+    data_set_rho_left: float | None
 
 
 def chosen_periods(series: Series[Any, Any], period: str | None, *, every: bool) -> list[str]:
@@ -61,7 +74,7 @@ def planned_period(series: Series[Any, Any], period: str | None) -> str:
 
 def period_status(
     declared: Sequence[Series[Any, Any]], ledger: Ledger, states: Mapping[str, ReleaseState]
-) -> list[dict[str, Any]]:
+) -> list[ReleaseStatus]:
     """Return the :func:`release_status` of every ended period of some series.
 
     The field ``settings_changed`` has the names of the settings that were changed since the release was begun. What
@@ -78,7 +91,8 @@ def period_status(
             rho_left[name] = dict.fromkeys(periods, domain.cap.allowed_rho())
     rows = []
     for series in declared:
-        planned, domain_name = _plans(series), series.domain.name
+        planned = _plans(series)
+        domain_name = series.domain.name
         for period in ended[series.name]:
             key = series.key(period.text)
             row = release_status(key, states.get(str(key)), rho_left[domain_name][period.text])
@@ -91,16 +105,20 @@ def period_status(
     return rows
 
 
-def release_status(key: ReleaseKey, state: ReleaseState | None, left: Fraction | None = None) -> dict[str, Any]:
+def release_status(key: ReleaseKey, state: ReleaseState | None, left: Fraction | None = None) -> ReleaseStatus:
     """Return the state of a release, its measured levels, the rho that it spent, and what its data set has left.
 
     Its state is None if it is not begun. Without a declaration, what is left and what changed are not known.
     """
     state = state or ReleaseState()
-    begun = "begun" if state.kinds else "not begun"
+    phase = "begun" if state.kinds else "not begun"
+    if state.is_withdrawn:
+        phase = "withdrawn"
+    if state.is_published:
+        phase = "published"
     return {
         "release": str(key),
-        "state": "published" if state.is_published else "withdrawn" if state.is_withdrawn else begun,
+        "state": phase,
         "settings_changed": None,
         "waits_for": None,
         "measured_levels": f"{state.kinds.count(MEASURED)} of {len(state.kinds)}" if state.kinds else "none",

@@ -44,7 +44,7 @@ def release_schedule(series: Series[Any, Any], job: Any) -> dg.ScheduleDefinitio
         if done is not None:
             return dg.SkipReason(f"{done} was published.")
         newest = arrival(series, period)
-        if (waits := newest.waits or warehouse.waits_for_first(series, period)) is not None:
+        if (waits := _find_obstacle(series, period, newest, warehouse)) is not None:
             return dg.SkipReason(f"{newest.key} is waiting: {waits}.")
         return _request(series, period, newest, tick)
 
@@ -70,8 +70,10 @@ def arrival_sensor(series: Series[Any, Any], job: Any) -> dg.SensorDefinition:
         metadata=source_of(__file__),
     )
     def arrivals(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-        warehouse, now = Warehouse.of(series.project), datetime.datetime.now(datetime.UTC)
-        published, requested = warehouse.published_periods(series), set(json.loads(context.cursor or "[]"))
+        warehouse = Warehouse.of(series.project)
+        published = warehouse.published_periods(series)
+        requested = set(json.loads(context.cursor or "[]"))
+        now = datetime.datetime.now(datetime.UTC)
         ready: dict[str, dg.RunRequest] = {}
         messages: list[str] = []
         for period in series.periods.ended(now):
@@ -79,7 +81,7 @@ def arrival_sensor(series: Series[Any, Any], job: Any) -> dg.SensorDefinition:
             if period.text in published:
                 late = correction(series, newest, published[period.text], warehouse)
                 messages += [] if late is None else [late]
-            elif (waits := newest.waits or warehouse.waits_for_first(series, period)) is not None:
+            elif (waits := _find_obstacle(series, period, newest, warehouse)) is not None:
                 messages.append(f"{newest.key} is waiting: {waits}")
             else:
                 request = _request(series, period, newest, newest.changed)
@@ -98,6 +100,11 @@ def arrival_sensor(series: Series[Any, Any], job: Any) -> dg.SensorDefinition:
         )
 
     return arrivals
+
+
+def _find_obstacle(series: Series[Any, Any], period: Period, newest: Arrival, warehouse: Warehouse) -> str | None:
+    """Return why a period cannot be released yet, given the state of its file; None if it can."""
+    return newest.waits or warehouse.waits_for_first(series, period)
 
 
 def _request(

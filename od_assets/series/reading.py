@@ -204,7 +204,7 @@ def declared_by(
     try:
         return model.model_validate(attributes)
     except ValidationError as error:
-        raise _fault(f"{where}: {first_fault(error, model, line)}", where) from None
+        raise _fault(f"{where}: {first_fault(error.errors(), model, line)}", where) from None
 
 
 def refuse_wrong_type(path: Path) -> None:

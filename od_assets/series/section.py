@@ -12,6 +12,7 @@ from typing import Any, Self, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, ValidationInfo, field_validator
+from pydantic_core import ErrorDetails
 
 from od_assets.project import Project, current_project
 from od_core.errors import OdError, hide, nearest_known
@@ -218,7 +219,7 @@ def key_prefix(project: Project) -> list[str]:
     try:
         prefix = Prefix(key_prefix=documents[0]["attributes"].get("key_prefix")).key_prefix
     except ValidationError as error:
-        fault = first_fault(error, Prefix, lambda field: line_of(path, ["attributes", *field]))
+        fault = first_fault(error.errors(), Prefix, lambda field: line_of(path, ["attributes", *field]))
         raise OdError("OD-CONFIG", f"{where}: {fault}", next_step="correct the declaration", file=where) from None
     except (AttributeError, IndexError, KeyError, TypeError):
         return []  # the warehouse has a fault of its own
@@ -313,38 +314,51 @@ def _section_of(annotation: Any) -> Any:
     return next((part for part in get_args(annotation) if hasattr(part, "model_fields")), annotation)
 
 
-def first_fault(error: ValidationError, section: Any, line: Callable[[list[str]], int | None] | None = None) -> str:
-    """Return the field and the fault of a validation error, with the most similar known name for an unknown field.
+def first_fault(
+    faults: Sequence[ErrorDetails], section: Any, line: Callable[[list[str]], int | None] | None = None
+) -> str:
+    """Return the field and one fault of a validation error, with the most similar known name for an unknown field.
 
     An unknown field is reported before a missing field, because it may be a misspelling of the missing one. If a field
     has alternatives, the fault of the alternative that fits best is reported. Names of classes and types that pydantic
     adds to the path are left out.
 
     Args:
-        error: error of the validation.
+        faults: faults of the validation error, at least one.
         section: class that was validated.
         line: function that returns the line of a field, which is stated after its name; None if there is no file.
     """
-    faults = [(list(map(str, fault["loc"])) or [""], fault) for fault in error.errors()]  # "" for the whole document
-    same_field = [(names, fault) for names, fault in faults if names[0] == faults[0][0][0]]
-    deepest = max(same_field, key=lambda number: len(number[0]))
-    names, first = next((number for number in faults if number[1]["type"] == "extra_forbidden"), deepest)
-    path, fields = [], tuple[str, ...]()
-    for name in names:
+    fault = _choose_fault(faults)
+    path, known = _locate(section, fault)
+    message = fault["msg"].removeprefix("Value error, ")
+    if fault["type"] == "extra_forbidden":
+        message += f" ({nearest_known(path[-1], known)})"
+    elif len(path) > 1 and _ALTERNATIVE.fullmatch(path[-1]):
+        *path, alternative = path
+        message = "Input should be a number" if alternative in ("int", "float") else message
+    if fault["type"] == "string_type" and isinstance(fault["input"], int | float | date):
+        message += ": to YAML, this is a number, a date or a yes or no, so write it in quotes"
+    number = None if line is None else line(path)
+    place = "" if number is None else f" (line {number})"
+    return f"{'.'.join(path)}{place}: {message}"
+
+
+def _choose_fault(faults: Sequence[ErrorDetails]) -> ErrorDetails:
+    """Return the first unknown field; without one, the fault of the first field that is deepest in its alternatives."""
+    unknown = next((fault for fault in faults if fault["type"] == "extra_forbidden"), None)
+    same_field = [fault for fault in faults if fault["loc"][:1] == faults[0]["loc"][:1]]
+    return unknown or max(same_field, key=lambda fault: len(fault["loc"]))
+
+
+def _locate(section: Any, fault: ErrorDetails) -> tuple[list[str], tuple[str, ...]]:
+    """Return the path of a fault in a section, without what pydantic adds, and the known names beside the last one."""
+    path = list[str]()
+    known = dict[str, Any]()
+    for name in map(str, fault["loc"] or [""]):  # "" for the whole document
         if name == getattr(section, "__name__", None) or _COLLECTION.fullmatch(name):
             continue
         path.append(name)
         declared = getattr(section, "model_fields", {}).items()
         known = {field.alias or field_name: field.annotation for field_name, field in declared}
-        fields = tuple(known)
         section = _section_of(get_args(section)[1] if get_origin(section) is dict else known.get(name))
-    message = first["msg"].removeprefix("Value error, ")
-    if len(path) > 1 and _ALTERNATIVE.fullmatch(path[-1]) and first["type"] != "extra_forbidden":
-        message = "Input should be a number" if path.pop() in ("int", "float") else message
-    if first["type"] == "extra_forbidden":
-        message += f" ({nearest_known(path[-1], fields)})"
-    if first["type"] == "string_type" and isinstance(first["input"], int | float | date):
-        message += ": to YAML, this is a number, a date or a yes or no, so write it in quotes"
-    number = None if line is None else line(path)
-    place = "" if number is None else f" (line {number})"
-    return f"{'.'.join(path)}{place}: {message}"
+    return path, tuple(known)

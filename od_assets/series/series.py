@@ -292,7 +292,7 @@ def read_domain(project: Project, name: str) -> DomainSection:
         [document] = yaml_documents(path, path.name) or [None]
         declared = DomainSection.model_validate(document)
     except ValidationError as error:
-        fault = first_fault(error, DomainSection, partial(line_of, path))
+        fault = first_fault(error.errors(), DomainSection, partial(line_of, path))
         raise _fault(f"{path.name}: {fault}", path.name) from None
     except ValueError:
         raise _fault(f"{path.name} has more than one YAML document", path.name) from None
@@ -623,6 +623,11 @@ class Series(Named, Generic[P, G]):
     def has_unknown_zone(self) -> bool:
         """True if any geography of the series has an ``unknown`` zone for records without a listed place."""
         return any(zones.has_unknown for zones in self.zone_lists.values())
+
+    @property
+    def replaces_codes(self) -> bool:
+        """True if codes of no listed place are replaced by that of an ``unknown`` zone when records are read."""
+        return self.has_unknown_zone and bool(self.record_format.nowhere)
 
     @abstractmethod
     def listed_codes(self, geography: G) -> tuple[Sequence[str], Sequence[str]]:

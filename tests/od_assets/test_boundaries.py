@@ -119,4 +119,4 @@ def test_boundaries_are_declared_for_zones_or_by_level(declared, read) -> None:
 def test_other_declarations_of_boundaries_are_refused(declared, words) -> None:
     with pytest.raises(ValidationError) as caught:
         Zones(file="zones.csv", levels=["region", "zone"], boundaries=declared)
-    assert re.search(words, first_fault(caught.value, Zones))
+    assert re.search(words, first_fault(caught.value.errors(), Zones))
