@@ -191,22 +191,19 @@ def losses_of(certificate: Certificate) -> tuple[Loss, ...]:
     The first is of everything that is public about the unit, if the certificate states the cap. The cap holds for all
     releases of the data set: of all periods under unit ``user``, and otherwise of the period or the year of the unit.
     """
-    guarantee, account, losses = guarantee_of(certificate), certificate.get("account"), list[Loss]()
-    about = subject_of(certificate)
+    guarantee, account, about = guarantee_of(certificate), certificate.get("account"), subject_of(certificate)
+    periods = (account or {}).get("periods_of_year") or most_in_a_year(Period(certificate["period"]))
+    words = filled_data("disclosure/losses.yaml", certificate=certificate, periods=periods)
+    losses = []
     if account is not None:
-        span = "a year" if about.is_of_year else "all periods" if about.spans_periods else "a period"
-        subject = f"Everything that may be published of {span} under the cap of the data set"
-        losses.append(Loss(subject, Guarantee.of_cap(Cap.from_facts(account["cap"]), guarantee)))
+        losses.append(Loss(words["cap"], Guarantee.of_cap(Cap.from_facts(account["cap"]), guarantee)))
     if about.is_of_year and "plan" in certificate:
         spent, plan = certificate["spent"], certificate["plan"]
-        periods = (account or {}).get("periods_of_year") or most_in_a_year(Period(certificate["period"]))
         bound, year = certificate["contribution_bound"], plan["max_trips_year"]
         charged = [*zip(plan["steps"], map(Fraction, spent["rho_by_level_exact"]), strict=True)]
         rho = rho_of_year([charged] * periods, bound, year, plan.get("max_trips_pair"))
-        subject = f"A year of {periods} periods, each of them released once like this one"
-        losses.append(Loss(subject, Guarantee.of_rho(rho, guarantee.delta)))
-    with_others = "These numbers, with what they follow from"
-    return (*losses, Loss(with_others if is_derived(certificate) else "This release alone", guarantee))
+        losses.append(Loss(words["year"], Guarantee.of_rho(rho, guarantee.delta)))
+    return (*losses, Loss(words["release"], guarantee))
 
 
 REGISTRY, CHECKLIST, CHECKLIST_PAGE = "registry-entry.yaml", "nist-sp-800-226.json", "nist-sp-800-226.html"
