@@ -1,4 +1,4 @@
-"""The documentation site: every page is in it, every public name is on a page, and lines are short. It is not built."""
+"""The documentation: what stands in it and what it is about agree. ``make docs`` finds lost pages and broken links."""
 
 from __future__ import annotations
 
@@ -6,12 +6,10 @@ import ast
 import functools
 import re
 import runpy
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from od_core import OdError
 from od_core.meaning.features import support
@@ -19,7 +17,6 @@ from od_core.meaning.features import support
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md"))
-LONGEST = 120
 ENTRY = re.compile(r"^::: ([\w.]+)$", re.MULTILINE)
 CITED = re.compile(r"\[([a-z]+\d{4}[a-z]+)(?:, [^\]]*)?(?:; ([a-z]+\d{4}[a-z]+))?\]")
 
@@ -32,22 +29,6 @@ def hooks() -> dict[str, Any]:
         return runpy.run_path(str(DOCS / "hooks.py"))
 
 
-def navigation() -> Any:
-    text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
-    return yaml.safe_load(text)["nav"]
-
-
-def in_navigation(node: Any) -> Iterator[str]:
-    if isinstance(node, str):
-        yield node
-    elif isinstance(node, dict):
-        for child in node.values():
-            yield from in_navigation(child)
-    else:
-        for child in node:
-            yield from in_navigation(child)
-
-
 def public_names() -> list[str]:
     """The names of ``__all__`` of od_core, read from its stub: nothing is imported."""
     tree = ast.parse((ROOT / "od_core" / "__init__.pyi").read_text(encoding="utf-8"))
@@ -55,28 +36,9 @@ def public_names() -> list[str]:
     return list(ast.literal_eval(listed[0]))
 
 
-def prose(page: str) -> Iterator[str]:
-    """The lines of a page that are neither code, nor in a table, nor an address that cannot be broken."""
-    code = False
-    for line in (DOCS / page).read_text(encoding="utf-8").splitlines():
-        if line.lstrip().startswith("```"):
-            code = not code
-        elif not (code or line.startswith("    ") or line.lstrip().startswith("|") or "](" in line):
-            yield line
-
-
-def test_every_page_is_in_the_navigation_once() -> None:
-    assert sorted(in_navigation(navigation())) == PAGES
-
-
 def test_every_public_name_is_documented_once_and_nothing_else() -> None:
     entries = [entry for page in PAGES for entry in ENTRY.findall((DOCS / page).read_text(encoding="utf-8"))]
     assert sorted(entries) == sorted(f"od_core.{name}" for name in public_names())
-
-
-def test_lines_are_short() -> None:
-    long = [f"{page}: {line}" for page in PAGES for line in prose(page) if len(line) > LONGEST]
-    assert long == []
 
 
 def test_every_source_that_is_cited_is_listed_and_every_one_listed_is_cited() -> None:

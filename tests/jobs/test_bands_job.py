@@ -11,8 +11,6 @@ import pytest
 import od_assets.assets.flows
 from od_assets.resources.warehouse import Warehouse
 from od_core import open_release
-from od_core.flows.estimation import levels as noisy_levels
-from od_core.flows.estimators import ESTIMATORS
 from od_core.flows.plan import Bands
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
@@ -108,21 +106,3 @@ def test_a_band_is_whole_or_is_begun_again(project: Project, monkeypatch: pytest
     assert over in {step.rho for step in release.plan.steps if step.level > 2}
     assert release.spent.rho == ledger.balance("trips", "2001-01").spent
     assert isinstance(over, Fraction)
-
-
-def test_levels_that_fit_part_by_part_but_not_together_wait_for_more_memory(
-    project: Project, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """All is measured and nothing is lost; a run with more memory draws nothing."""
-    component = banded(project, 1, mechanism_options={"estimate": "shrunk"})
-    memory, parts = noisy_levels.memory, project.var / "confidential" / str(KEY) / "parts"
-    settings = component.checked()
-    leaves = len(settings.read_geography().origin.zones) ** 2
-    monkeypatch.setattr(noisy_levels, "memory", lambda: ESTIMATORS["normal"].leaf_bytes * leaves - 1)
-    refused = project.run(component)
-    assert "OD-PARTS-NEEDED" in failure_text(refused)
-    measured = {path: path.read_bytes() for path in parts.iterdir()}
-    assert any("measurement_4" in path.name for path in measured)
-    monkeypatch.setattr(noisy_levels, "memory", memory)
-    assert project.run(component).success
-    assert {path: path.read_bytes() for path in parts.iterdir()} == measured

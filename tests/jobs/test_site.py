@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 import dagster as dg
@@ -15,7 +14,7 @@ from od_assets.components import OdSite
 from od_assets.metadata import ALLOWED
 from od_assets.resources.dead_runs import PROCESS_TAG
 from od_core.ledger.ledger import Ledger
-from tests.od_assets.conftest import ATTRIBUTES, SILENT, Project, failure_text, public_bytes, records
+from tests.od_assets.conftest import ATTRIBUTES, SILENT, Project, failure_text, public_bytes
 
 SITE = dg.AssetKey(["od", "site"])
 URL = "https://statistics.example/od"
@@ -42,31 +41,6 @@ def written(project: Project, definitions: dg.Definitions) -> dg.ExecuteInProces
     return job.execute_in_process(
         instance=project.instance, raise_on_error=False, run_config=SILENT, asset_selection=[SITE]
     )
-
-
-def test_it_is_requested_once_after_each_publication(project: Project) -> None:
-    """The release job does not have it, so that no release is slower, or fails, for it."""
-    found, cursor, requested = definitions(project), None, []
-    project.write_records(records().assign(date="2001-02-15"), "2001-02")
-    job = found.resolve_job_def("trips_release")
-    assert not [node.name for node in job.nodes if "site" in node.name]
-    steps = [
-        lambda: None,
-        lambda: project.run(),
-        lambda: None,
-        lambda: project.materialize("flows"),
-        lambda: (project.run(), project.run()),
-        lambda: (project.run(period="2001-02"), project.run(period="2001-02")),
-        lambda: None,
-    ]
-    for step in steps:
-        step()
-        tick = dg.evaluate_automation_conditions(
-            found, project.instance, asset_selection=dg.AssetSelection.assets(SITE), cursor=cursor
-        )
-        cursor = tick.cursor
-        requested.append(tick.total_requested)
-    assert requested == [0, 1, 0, 0, 0, 1, 0]  # what is only read back requests nothing
 
 
 def test_it_is_what_the_command_writes_and_says_what_it_wrote(released: Project) -> None:
@@ -104,20 +78,6 @@ def test_a_release_stays_published_where_the_site_fails(released: Project) -> No
     assert public_bytes(released.var) == before
     ledger = Ledger(released.var / "ledger.sqlite")
     assert [key.release for key in ledger.published()] == ["trips"]
-
-
-def test_a_release_without_its_bundle_fails_the_site_after_it_is_written(released: Project) -> None:
-    found = definitions(released)
-    released.write_records(records().assign(date="2001-02-15"), "2001-02")
-    assert released.run(period="2001-02").success
-    shutil.rmtree(released.var / "releases" / "trips" / "2001-01" / "r1")
-    result = written(released, found)
-    assert not result.success
-    assert "OD-BUNDLE-ABSENT" in failure_text(result)
-    assert "trips/2001-01/r1" in failure_text(result)
-    assert (released.var / "site" / "trips" / "2001-02" / "r1" / "tables/flows.parquet").is_file()
-    assert released.run().success
-    assert written(released, found).success
 
 
 def test_it_comes_after_the_bundles_of_all_declared_series(project: Project) -> None:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 
-import duckdb
 import pandas as pd
 import pyarrow as pa
 import pytest
 
 from od_assets.checks.release_checks import differing_nodes, geography_violations, level_violations
 from od_core import FlowTree, Geography
-from od_core.files import duckdb_session
 
 TREE = FlowTree(*[Geography.from_frame(pd.DataFrame({"r": list("AABB"), "z": list("abcd")}), levels=["r", "z"])] * 2)
 
@@ -98,26 +95,11 @@ def test_a_region_in_two_divisions_is_no_partition() -> None:
     assert geography_violations(zones, ["d", "r", "z"]) > 0
 
 
-def test_no_table_is_kept_in_the_database_that_all_checks_share() -> None:
-    level_violations(TREE, 3, (2, table(PARENTS)), table(NODES))
-    database = duckdb_session._memory_database(os.getpid())
-    for connection in (database, database.cursor()):
-        assert connection.execute("SHOW ALL TABLES").fetchall() == []
-    with pytest.raises(duckdb.Error, match="disabled"):
-        database.execute("COPY (SELECT 1) TO 'kept.csv'")
-
-
 def test_a_forked_process_has_a_database_of_its_own() -> None:
     """It would wait for ever for the threads of the database that it inherits."""
     test_sound_nodes_have_no_violation()
-    child = multiprocessing.get_context("fork").Process(target=_own_database)
+    child = multiprocessing.get_context("fork").Process(target=test_sound_nodes_have_no_violation)
     child.start()
     child.join(60)
     child.kill()
     assert child.exitcode == 0
-
-
-def _own_database() -> None:
-    before = duckdb_session._memory_database.cache_info().misses
-    test_sound_nodes_have_no_violation()
-    os._exit(duckdb_session._memory_database.cache_info().misses - before - 1)
