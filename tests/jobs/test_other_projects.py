@@ -75,9 +75,7 @@ def test_the_folder_of_the_warehouse_cannot_be_chosen_for_a_run(make_project: Ca
         jobs=found.jobs,
         resources={**(found.resources or {}), "od_warehouse": Warehouse(folder=str(elsewhere))},
     )
-    result = bound.resolve_job_def("trips_release").execute_in_process(
-        partition_key="2001-01", instance=project.instance, raise_on_error=False, run_config=SILENT
-    )
+    result = project.execute(bound.resolve_job_def("trips_release"), partition="2001-01")
     assert "OD-WAREHOUSE-OTHER" in failure_text(result)
     assert not list(elsewhere.rglob("*.parquet"))
 

@@ -105,12 +105,7 @@ def test_the_daily_check_finds_a_published_release_that_changed(project: Project
 
     def check(**tags: str) -> dg.AssetCheckEvaluation:
         job = definitions.resolve_job_def("trips_verify")
-        result = job.execute_in_process(
-            instance=project.instance,
-            run_config=SILENT,
-            raise_on_error=False,
-            tags={f"dagster/{k}": tags[k] for k in tags},
-        )
+        result = project.execute(job, tags={f"dagster/{name}": value for name, value in tags.items()})
         (evaluation,) = result.get_asset_check_evaluations()
         assert result.success == evaluation.passed  # a failed run gives a notice
         return evaluation

@@ -22,7 +22,7 @@ from od_core.errors import OdError
 from od_core.ledger.ledger import Ledger
 from od_core.publication.certify import promise
 
-from .conftest import SILENT, Project, records
+from .conftest import Project, records
 from .watch import Kept, Watch
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "operate.md"
@@ -215,14 +215,8 @@ def test_a_failed_run_of_chosen_assets_is_said_with_its_period(project: Project)
     watch = Watch(project, "release_failed", kept := Kept(), component)
     watch.look()
     definitions = dg.Definitions.merge(project.definitions(component), dg.Definitions(assets=[dashboard]))
-    chosen = [dg.AssetKey(key) for key in (["trips", "geography"], ["trips", "raw_trips"], ["trips_flows"])]
-    result = definitions.resolve_implicit_global_asset_job_def().execute_in_process(
-        partition_key="2001-04",
-        instance=project.instance,
-        raise_on_error=False,
-        run_config=SILENT,
-        asset_selection=[*chosen, dashboard.key],
-    )
+    chosen = (["trips", "geography"], ["trips", "raw_trips"], ["trips_flows"], dashboard.key)
+    result = project.execute(definitions.resolve_implicit_global_asset_job_def(), *chosen, partition="2001-04")
     watch.look()
     tags = project.instance.get_run_by_id(result.run_id).tags
     assert [tags.get(name) for name in (*TAGS, "od/every")] == ["trips", "2001-Q2", "2", "quarter"]
