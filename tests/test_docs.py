@@ -52,12 +52,6 @@ def test_every_source_that_is_cited_is_listed_and_every_one_listed_is_cited() ->
     assert cited == listed
 
 
-def test_every_figure_is_shown_and_none_twice() -> None:
-    shown = [name for page in PAGES for name in re.findall(r"figures/([\w./-]+)\)", (DOCS / page).read_text("utf-8"))]
-    figures = sorted(path.relative_to(DOCS / "figures").as_posix() for path in (DOCS / "figures").rglob("*.*"))
-    assert sorted(shown) == figures
-
-
 def test_code_and_other_documents_name_files_of_the_documentation_that_exist() -> None:
     folders = [ROOT / name for name in ("od_core", "od_assets", "benchmarks", "tests", ".ci")]
     single = [ROOT / name for name in ("Makefile", "pyproject.toml", "README.md", "CONTRIBUTING.md", "SECURITY.md")]

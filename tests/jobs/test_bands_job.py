@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
 from typing import Any
 
 import pandas as pd
@@ -78,31 +77,3 @@ def test_a_release_that_learns_from_whole_levels_is_resumed_after_its_parts(
     assert release.plan.bands is not None
     assert release.plan.mechanism.options.items() >= options.items()
     verify_release(Warehouse().published(KEY))
-
-
-def test_a_band_is_whole_or_is_begun_again(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A part that fails is lost; the run that follows asks for a second round of its level alone."""
-    from od_core.flows import parts as measurements
-
-    sound = measurements.write_noisy
-    drawn = []
-
-    def failing(sink, pieces):
-        drawn.append(None)
-        if len(drawn) == 3:
-            raise MemoryError("CANARY77")
-        sound(sink, pieces)
-
-    monkeypatch.setattr(measurements, "write_noisy", failing)
-    first = project.run(banded(project, 2))
-    assert not first.success
-    assert "OD-PARTS-FAILED" in failure_text(first)
-    assert "CANARY77" not in failure_text(first)
-    monkeypatch.setattr(measurements, "write_noisy", sound)
-    assert project.run(banded(project, 2)).success
-    release = open_release(project.var / "releases" / str(KEY))
-    ledger = Ledger(project.var / "ledger.sqlite")
-    over = ledger.balance("trips", "2001-01").spent - release.plan.spent.rho
-    assert over in {step.rho for step in release.plan.steps if step.level > 2}
-    assert release.spent.rho == ledger.balance("trips", "2001-01").spent
-    assert isinstance(over, Fraction)

@@ -97,47 +97,17 @@ SILENT = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 
 
 @pytest.fixture(scope="session", autouse=True)
-def one_command_line() -> Iterator[None]:
-    """Let Typer make the commands of the command line once.
-
-    It makes all of them anew at each call, which takes longer than what most tests let one do.
-    """
+def libraries_asked_once() -> Iterator[None]:
+    """Let libraries make once what they make anew at each call, which is most of what many tests would take."""
     make = cache(typer.main.get_command)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(typer.main, "get_command", make)
-        patch.setattr(typer.testing, "_get_command", make)
-        yield
-
-
-@pytest.fixture(scope="session", autouse=True)
-def components_described_once() -> Iterator[None]:
-    """Let Dagster describe the installed components once, not at every load of a project: that takes half of a load."""
     describe = load_defs.get_library_json_enriched_defs
     described = cache(lambda: describe(None).metadata)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            load_defs,
-            "get_library_json_enriched_defs",
-            lambda tree: dg.Definitions(metadata=described(), component_tree=tree),
-        )
-        yield
-
-
-@pytest.fixture(scope="session", autouse=True)
-def sources_found_once() -> Iterator[None]:
-    """Let Dagster look once for the line of a function: it reads the file at each load of a project."""
     found = cache(lambda code: inspect.getsourcelines(code))
-    with pytest.MonkeyPatch.context() as patch:
-        looked = SimpleNamespace(**vars(inspect) | {"getsourcelines": lambda function: found(function.__code__)})
-        patch.setattr(source_code, "inspect", looked)
-        yield
+    looked = SimpleNamespace(**vars(inspect) | {"getsourcelines": lambda function: found(function.__code__)})
+    read, known = ScriptDirectory.from_config, dict[tuple[str | None, str | None], ScriptDirectory]()
 
-
-@pytest.fixture(scope="session", autouse=True)
-def migrations_read_once() -> Iterator[None]:
-    """Let Alembic import the hundred scripts of Dagster's migrations once, not for every database of an instance."""
-    read = ScriptDirectory.from_config
-    known: dict[tuple[str | None, str | None], ScriptDirectory] = {}
+    def with_descriptions(tree: Any) -> dg.Definitions:
+        return dg.Definitions(metadata=described(), component_tree=tree)
 
     def read_once(config: Config) -> ScriptDirectory:
         asked = config.config_file_name, config.get_main_option("script_location")
@@ -146,7 +116,11 @@ def migrations_read_once() -> Iterator[None]:
         return known[asked]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ScriptDirectory, "from_config", read_once)
+        patch.setattr(typer.main, "get_command", make)  # all commands of the command line
+        patch.setattr(typer.testing, "_get_command", make)
+        patch.setattr(load_defs, "get_library_json_enriched_defs", with_descriptions)  # the installed components
+        patch.setattr(source_code, "inspect", looked)  # lines of functions, for which Dagster reads their files
+        patch.setattr(ScriptDirectory, "from_config", read_once)  # the hundred scripts of Dagster's migrations
         yield
 
 
