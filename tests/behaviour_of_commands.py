@@ -26,7 +26,6 @@ from uuid import UUID
 import dagster as dg
 import pandas as pd
 import typer.main
-import yaml
 from typer.testing import CliRunner
 
 from od_assets import components
@@ -41,7 +40,7 @@ from tests.od_assets.conftest import (
     ZONES,
     records_by_mode,
 )
-from tests.projects import make_dg_project, with_warehouse
+from tests.projects import declare, declare_domain, make_dg_project, with_warehouse
 
 MONTHS = ("2001-01", "2001-02")
 TRIPS, STOPS = (
@@ -55,6 +54,7 @@ SERIES: dict[str, tuple[str, dict[str, Any]]] = {
 }
 REFUSED = "refused"
 """A series whose input is refused, because nothing says whether a row is one trip."""
+DECLARED = SERIES | {REFUSED: ("OdRelease", ATTRIBUTES | {"name": REFUSED})}
 FLOWS, LATER = "trips/2001-01/r1", "trips/2001-02/r1"
 TARGET = "region x region: flows >= 100 within 20 % in 90 %"
 
@@ -107,11 +107,9 @@ _REPLACED = (
 def make_project(root: Path) -> None:
     """Declare series of all kinds in a folder, and write two months of records."""
     defs = make_dg_project(root)
-    for name, (kind, attributes) in SERIES.items():
-        _declare(defs / name, kind, attributes)
-    _declare(defs / REFUSED, "OdRelease", ATTRIBUTES | {"name": REFUSED})
-    domain = DOMAIN | {"cap": DOMAIN["cap"] | {"rho": "3"}}
-    (defs / "domains" / "trips.yaml").write_text(yaml.dump(domain), encoding="utf-8")
+    for name, (kind, attributes) in DECLARED.items():
+        declare(defs, name, kind, attributes | {"noise": "table"})
+    declare_domain(defs, DOMAIN | {"cap": DOMAIN["cap"] | {"rho": "3"}})
     ZONES.assign(longitude=range(len(ZONES)), latitude=range(len(ZONES))).to_csv(root / "zones.csv", index=False)
     one = records_by_mode()
     one["stop"] = one["origin"].to_numpy()[::-1]
@@ -123,20 +121,11 @@ def make_project(root: Path) -> None:
         )
 
 
-def _declare(folder: Path, kind: str, attributes: dict[str, Any]) -> None:
-    folder.mkdir()
-    text = yaml.dump(
-        {"type": f"od_assets.components.{kind}", "attributes": attributes | {"noise": "table"}}, sort_keys=False
-    )
-    (folder / "defs.yaml").write_text(text, encoding="utf-8")
-
-
 def definitions() -> dg.Definitions:
     """Return the definitions of the declared series, which no code location of Dagster has."""
-    refused = {REFUSED: ("OdRelease", ATTRIBUTES | {"name": REFUSED})}
     declared = [
         getattr(components, kind).model_validate(attributes | {"noise": "table"}).build_defs(None)
-        for kind, attributes in (SERIES | refused).values()
+        for kind, attributes in DECLARED.values()
     ]
     return with_warehouse(dg.Definitions.merge(*declared))
 

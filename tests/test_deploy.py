@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import fnmatch
 import os
 import re
 import shlex
@@ -33,7 +32,6 @@ ROOT = Path(__file__).parents[1]
 DEPLOY = ROOT / "deploy"
 ONE_HOST, COMPOSE, HELM = (DEPLOY / name for name in ("one-host", "compose", "helm"))
 UNITS = sorted(ONE_HOST.glob("*.service"))
-GUIDE = (ROOT / "docs" / "how-to" / "deploy.md").read_text(encoding="utf-8")
 OF_OTHERS = {
     "DAGSTER_PG_PASSWORD",
     "POSTGRES_PASSWORD",
@@ -233,16 +231,6 @@ def test_a_unit_has_no_rights_and_dumps_no_core(path: Path) -> None:
         assert ("InaccessiblePaths", "-/var/lib/od-release/var") in stated
 
 
-def test_files_of_the_guide_exist_and_every_file_is_in_the_guide() -> None:
-    named = set(re.findall(r"deploy/[\w./*-]*[\w*]", GUIDE))
-    missing = [name for name in named if not list(ROOT.glob(name.rstrip("/")))]
-    assert missing == []
-    files = [path.relative_to(ROOT).as_posix() for path in DEPLOY.rglob("*") if path.is_file()]
-    covered = [name for name in files if any(fnmatch.fnmatch(name, pattern) for pattern in (*named, *OF_THE_IMAGE))]
-    assert sorted(files) == sorted(covered)
-
-
-OF_THE_IMAGE = ("deploy/compose/*",)  # docker compose reads them all
 NOT_HERE = re.compile(r"Command /opt/od-release/\S+ is not executable: No such file or directory")
 
 

@@ -1,4 +1,4 @@
-"""The documentation site: every page is in it, every public name is on a page, and lines are short. It is not built."""
+"""The documentation: what stands in it and what it is about agree. ``make docs`` finds lost pages and broken links."""
 
 from __future__ import annotations
 
@@ -6,12 +6,10 @@ import ast
 import functools
 import re
 import runpy
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 import od_core
 from od_core import OdError
@@ -20,7 +18,6 @@ from od_core.meaning.features import support
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md"))
-LONGEST = 120
 ENTRY = re.compile(r"^::: ([\w.]+)$", re.MULTILINE)
 CITED = re.compile(r"\[([a-z]+\d{4}[a-z]+)(?:, [^\]]*)?(?:; ([a-z]+\d{4}[a-z]+))?\]")
 
@@ -33,41 +30,11 @@ def hooks() -> dict[str, Any]:
         return runpy.run_path(str(DOCS / "hooks.py"))
 
 
-def navigation() -> Any:
-    text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
-    return yaml.safe_load(text)["nav"]
-
-
-def in_navigation(node: Any) -> Iterator[str]:
-    if isinstance(node, str):
-        yield node
-    elif isinstance(node, dict):
-        for child in node.values():
-            yield from in_navigation(child)
-    else:
-        for child in node:
-            yield from in_navigation(child)
-
-
 def public_names() -> list[str]:
     """The names of ``__all__`` of od_core, read from its stub: nothing is imported."""
     tree = ast.parse((ROOT / "od_core" / "__init__.pyi").read_text(encoding="utf-8"))
     listed = [node.value for node in tree.body if isinstance(node, ast.Assign) and "__all__" in ast.unparse(node)]
     return list(ast.literal_eval(listed[0]))
-
-
-def prose(page: str) -> Iterator[str]:
-    """The lines of a page that are neither code, nor in a table, nor an address that cannot be broken."""
-    code = False
-    for line in (DOCS / page).read_text(encoding="utf-8").splitlines():
-        if line.lstrip().startswith("```"):
-            code = not code
-        elif not (code or line.startswith("    ") or line.lstrip().startswith("|") or "](" in line):
-            yield line
-
-
-def test_every_page_is_in_the_navigation_once() -> None:
-    assert sorted(in_navigation(navigation())) == PAGES
 
 
 def test_every_public_name_is_documented_once_and_nothing_else() -> None:
@@ -80,11 +47,6 @@ def test_every_public_name_has_an_example_that_runs() -> None:
     assert [name for name in public_names() if ">>>" not in (getattr(od_core, name).__doc__ or "")] == []
 
 
-def test_lines_are_short() -> None:
-    long = [f"{page}: {line}" for page in PAGES for line in prose(page) if len(line) > LONGEST]
-    assert long == []
-
-
 def test_every_source_that_is_cited_is_listed_and_every_one_listed_is_cited() -> None:
     listed = set(re.findall(r"^@\w+\{(\w+),", (DOCS / "references.bib").read_text(encoding="utf-8"), re.MULTILINE))
     folders = [ROOT / name for name in ("od_core", "od_assets", "benchmarks", "examples", "tests")]
@@ -94,12 +56,6 @@ def test_every_source_that_is_cited_is_listed_and_every_one_listed_is_cited() ->
         for found in CITED.findall(path.read_text(encoding="utf-8")):
             cited |= set(filter(None, found))
     assert cited == listed
-
-
-def test_every_figure_is_shown_and_none_twice() -> None:
-    shown = [name for page in PAGES for name in re.findall(r"figures/([\w./-]+)\)", (DOCS / page).read_text("utf-8"))]
-    figures = sorted(path.relative_to(DOCS / "figures").as_posix() for path in (DOCS / "figures").rglob("*.*"))
-    assert sorted(shown) == figures
 
 
 def test_code_and_other_documents_name_files_of_the_documentation_that_exist() -> None:

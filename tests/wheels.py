@@ -41,24 +41,27 @@ def install_wheel(wheel: Path, packages: Path) -> None:
     subprocess.run([*pip, "--target", str(packages), str(wheel)], check=True)
 
 
-def required(requirements: Iterable[str]) -> set[str]:
-    """Names of the distributions that some requirements install, with all that these require.
+def required(requirement: str, own: Distribution) -> set[str]:
+    """Names of the distributions that a requirement installs, with all that these require.
 
     They are those of this machine, as the metadata of what is installed say. What is not installed is left out: it is
     for another platform, or an extra of its own as PySpark is.
+
+    Args:
+        own: the distribution of this project, which need not be the one that is installed.
     """
     found: set[tuple[str, str]] = set()
-    open_ones = [(Requirement(line), "") for line in requirements]
+    open_ones = [(Requirement(requirement), "")]
     while open_ones:
-        requirement, extra = open_ones.pop()
-        if requirement.marker is not None and not requirement.marker.evaluate({"extra": extra}):
+        wanted, extra = open_ones.pop()
+        if wanted.marker is not None and not wanted.marker.evaluate({"extra": extra}):
             continue
-        name = canonicalize_name(requirement.name)
+        name = canonicalize_name(wanted.name)
         try:
-            lines = distribution(name).requires or []
+            lines = (own if name == OWN else distribution(name)).requires or []
         except PackageNotFoundError:
             continue
-        for one in {"", *requirement.extras} - {known for named, known in found if named == name}:
+        for one in {"", *wanted.extras} - {known for named, known in found if named == name}:
             found.add((name, one))
             open_ones += [(Requirement(line), one) for line in lines]
     return {name for name, _ in found}
@@ -110,9 +113,7 @@ class Environment:
         self.folder, self.python = folder, folder / "bin" / "python"
         self._kernels = installed.with_name(f"{installed.name}_kernels")  # compiled once for all environments
         [metadata] = installed.glob("*.dist-info")
-        own = Requirement(f"{OWN}[{','.join(extras)}]")
-        names = required(_own_requirements(Distribution.at(metadata), own.extras))
-        self.names = names - {OWN}
+        self.names = required(f"{OWN}[{','.join(extras)}]", Distribution.at(metadata)) - {OWN}
         link_packages(self.names, self.packages)
         (self.packages / "of_this_test.pth").write_text(f"{installed}\n")
 
@@ -124,23 +125,3 @@ class Environment:
         return subprocess.run(
             [self.python, *command], cwd=folder, env=kept | variables, capture_output=True, text=True, check=False
         )
-
-
-def _own_requirements(own: Distribution, extras: Iterable[str]) -> list[str]:
-    """What the wheel requires for some extras, with those extras that an extra names."""
-    open_ones, seen, found = ["", *extras], set(), []
-    while open_ones:
-        extra = open_ones.pop()
-        if extra in seen:
-            continue
-        seen.add(extra)
-        for line in own.requires or []:
-            requirement = Requirement(line)
-            if requirement.marker is not None and not requirement.marker.evaluate({"extra": extra}):
-                continue
-            if requirement.name == OWN:
-                open_ones += requirement.extras
-            else:
-                requirement.marker = None
-                found.append(str(requirement))
-    return found

@@ -1,10 +1,9 @@
-"""Two runs at once: of one release, of one draw, of one new folder."""
+"""Two runs at once: of one draw, of one new folder. ``test_races.py`` has those of one release."""
 
 from __future__ import annotations
 
 import contextlib
 import threading
-from collections import Counter
 from fractions import Fraction
 
 import numpy as np
@@ -14,29 +13,8 @@ from od_core import OdError
 from od_core.files.durable import file_digest
 from od_core.ledger.confidential import ConfidentialFolder, exclusive
 from tests.faults.full_disk import KEY, PLAN, begun
-from tests.faults.worker import R1, RHO, declare, released, side_file
-from tests.od_core.ledger.ledger_rows import assert_chain, charged, domain, ledger_at, reservations
-
-
-@pytest.mark.usefixtures("engine")
-def test_two_runs_of_one_release_draw_it_once(tmp_path, started):
-    """One draws; the other waits and reads the same values, or is refused. No draw was lost, so none is charged."""
-    ledger = declare(tmp_path, Fraction(3))
-    processes = [started("worker", "other", tmp_path, name) for name in ("one", "two")]
-    outcomes = [process.communicate(timeout=300) for process in processes]
-    assert [process.returncode for process in processes] == [0, 0], outcomes
-    said = [output.split() for output, _ in outcomes]
-    done = [values for word, *values in said if word == "released"]
-    assert done, said
-    draws = Counter(side_file(tmp_path).read_text().split())
-    for level in ("1", "2", "3", "4"):
-        assert draws[level] <= len(reservations(ledger.path, level=int(level)))
-    assert_chain(ledger.path)
-
-    replayed = [str(value) for value in released(ledger_at(ledger.path)).measurements["noisy"]]
-    assert all(values == replayed for values in done)
-    assert draws == {"1": 1, "2": 1, "3": 1, "4": 1}
-    assert charged(ledger.path) == RHO
+from tests.faults.worker import R1
+from tests.od_core.ledger.ledger_rows import charged, domain, ledger_at
 
 
 def test_a_run_that_does_not_end_is_waited_for_and_then_named(tmp_path):

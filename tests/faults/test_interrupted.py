@@ -18,13 +18,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-import yaml
 
 from od_core.ledger.chain import DRAWING
 from tests.od_assets.conftest import ATTRIBUTES, DOMAIN, ZONES, records
-from tests.od_assets.test_code_location import DEFINED
 from tests.od_core.ledger.ledger_rows import rows
-from tests.projects import make_dg_project
+from tests.projects import declare, declare_domain, define_all, make_dg_project
 
 MOMENTS = int(os.environ.get("OD_INTERRUPTS", "2"))
 PERIODS = [f"2001-{month:02d}" for month in range(1, 13)]
@@ -35,16 +33,10 @@ def make_project(root: Path) -> None:
     ZONES.to_csv(root / "zones.csv", index=False)
     for period in PERIODS:
         records(500).assign(date=f"{period}-15").to_csv(root / f"{period}.csv", index=False)
-    settings = (root / "pyproject.toml").read_text(encoding="utf-8")
-    (root / "pyproject.toml").write_text(settings.replace("od_assets.definitions", "declared.all"), "utf-8")
-    (defs.parent / "all.py").write_text(DEFINED.format(package="od_assets.code_location"), encoding="utf-8")
-    (defs / "domains" / "trips.yaml").write_text(yaml.dump(DOMAIN), encoding="utf-8")
-    periods = {"first": PERIODS[0], "last": PERIODS[-1]}
-    declared = {"trips": ("OdRelease", ATTRIBUTES | {"periods": periods}), "warehouse": ("OdWarehouse", {})}
-    for name, (kind, attributes) in declared.items():
-        (defs / name).mkdir()
-        text = yaml.dump({"type": f"od_assets.components.{kind}", "attributes": attributes})
-        (defs / name / "defs.yaml").write_text(text, encoding="utf-8")
+    define_all(root)
+    declare_domain(defs, DOMAIN)
+    declare(defs, "trips", "OdRelease", ATTRIBUTES | {"periods": {"first": PERIODS[0], "last": PERIODS[-1]}})
+    declare(defs, "warehouse", "OdWarehouse", {})
 
 
 def begun(root: Path, var: Path) -> subprocess.Popen[str]:

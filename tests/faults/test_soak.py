@@ -99,26 +99,3 @@ def test_pages_that_were_not_synced_are_lost_by_themselves(tmp_path):
     synced = [*RENAMED[:1], Operation(2, "SYNC", 9, 0, "", "", b""), RENAMED[1]]
     sizes = {(0, 0), (4096, 4096), (5000, 904), (5000, 5000)}
     assert {state[0][1:] for state in left(tmp_path, synced, "strict")} == sizes
-
-
-LATER = "stops.later.table:kill@70"
-
-
-def test_a_trial_is_repeated_by_its_name():
-    from tests.faults.soak_trials import Trial
-
-    for name in (
-        "flows.first.table:kill@137",
-        "parts.later.opendp:short@5+eio@9",
-        "stops.later.table:strict@70~3",
-        f"{LATER}+ordered@9~4",
-    ):
-        assert str(Trial.named(name)) == name
-    for name in (
-        "flows.first.table:strict@137",
-        "trams.first.table:kill@1",
-        "flows.first.table:kill@137~1",
-        f"{LATER}~3+kill@9",
-    ):
-        with pytest.raises(ValueError, match="no trial"):
-            Trial.named(name)

@@ -13,7 +13,7 @@ from typing import Any
 
 import pandas as pd
 
-from od_core import Budget, OdError, PrivacyUnit, Release, plan_release, release_flows
+from od_core import Budget, PrivacyUnit, Release, plan_release, release_flows
 from od_core.files import durable as files
 from od_core.ledger import chain, confidential, measurements
 from od_core.ledger.confidential import ConfidentialFolder
@@ -86,7 +86,7 @@ class DyingLedger(Ledger):
         self._die(level, "after MEASURED")
 
 
-def watched(side: Path, *, dies_at: int | None = None, seconds: float = 0.0) -> Callable[..., object]:
+def watched(side: Path, *, dies_at: int | None = None) -> Callable[..., object]:
     """The real backend's draw, which writes a line before the first random bit."""
 
     def drawn(self: OpenDPNoise, variance: Fraction, level: int, first: int, size: int) -> object:
@@ -96,7 +96,6 @@ def watched(side: Path, *, dies_at: int | None = None, seconds: float = 0.0) -> 
         noise = REAL_DRAW(self, variance, level, first, size)
         if level == dies_at:
             die()
-        time.sleep(seconds)
         return noise
 
     return drawn
@@ -182,20 +181,15 @@ def run_and_die(folder: Path, level: int, point: str, release_id: str = R1) -> N
     released(ledger, release_id)
 
 
-def wait_for_another(folder: Path, name: str, seconds: float = 300.0) -> None:
-    """Until another process is here too, or for so long."""
-    (folder / f"{name}.ready").touch()
-    deadline = time.monotonic() + seconds
-    while len(list(folder.glob("*.ready"))) < 2 and time.monotonic() < deadline:
-        time.sleep(0.002)
-
-
 def make_key_with_another(folder: Path, name: str) -> None:
     """Make the key of a new confidential folder while another process makes it, 'two' the later; say it."""
     random_bytes = confidential.secrets.token_bytes
 
     def after_the_other(size: int) -> bytes:
-        wait_for_another(folder, name, 2.0)
+        (folder / f"{name}.ready").touch()
+        deadline = time.monotonic() + 2.0
+        while len(list(folder.glob("*.ready"))) < 2 and time.monotonic() < deadline:
+            time.sleep(0.002)
         time.sleep(0.4 if name == "two" else 0.0)
         return random_bytes(size)
 
@@ -203,26 +197,12 @@ def make_key_with_another(folder: Path, name: str) -> None:
     print(ConfidentialFolder(folder / "confidential").key().hex())
 
 
-def run_with_another(folder: Path, name: str) -> None:
-    """Run the release slowly, from the moment that another process is ready too; say what came of it."""
-    OpenDPNoise.draw = watched(side_file(folder), seconds=0.3)
-    wait_for_another(folder, name)
-    try:
-        release = released(ledger_at(folder / "ledger.sqlite"))
-    except OdError as error:
-        print(error.code)
-    else:
-        print("released", *release.measurements["noisy"])
-
-
 def main(kind: str, folder: str, *rest: str) -> None:
     place = Path(folder)
     if kind == "die":
         run_and_die(place, int(rest[0]), *rest[1:])
-    elif kind == "key":
-        make_key_with_another(place, rest[0])
     else:
-        run_with_another(place, rest[0])
+        make_key_with_another(place, rest[0])
 
 
 if __name__ == "__main__":

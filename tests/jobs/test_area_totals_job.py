@@ -9,11 +9,8 @@ import numpy as np
 import pytest
 
 import od_assets.assets.flows
-from od_assets.cli.printing import level_names
-from od_assets.failures import failure_lines
 from od_assets.resources.release_work import FlowWork
 from od_assets.resources.warehouse import Warehouse
-from od_assets.runs.jobs import _measured
 from od_assets.runs.period_status import period_status
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
@@ -83,21 +80,6 @@ def test_area_totals_are_drawn_once_also_after_a_failure_and_used(
         assert (shown["public_cells"], shown["measured_cells"]) == (6, 6)
         assert shown["standard_deviation"] == pytest.approx(deviation)
         assert shown["rho"] == pytest.approx(float(plan.spent.rho) / 20)
-        assert _measured(measured.step) == f"area totals ({side})"
-    assert level_names(plan.to_frame()).tolist()[-2:] == ["zone x all", "all x zone"]
-
-
-def test_a_cap_that_three_assets_meet_at_once_is_told_once(project: Project) -> None:
-    """The first level and both area totals reserve the second revision, and are all refused."""
-    cap = {"rho": "0.03", "reason": "for one release"}
-    result = project.run(project.component(**DECLARED, domain__cap=cap))
-    assert result.success, failure_text(result)
-    refused = project.run(project.component(**DECLARED, domain__cap=cap, revision=2))
-    failed = [event for event in refused.all_events if event.event_type_value == "STEP_FAILURE"]
-    stated = [event.step_failure_data.user_failure_data for event in failed]
-    assert len([one for one in stated if one and "OD-LEDGER-CAP" in str(one.description)]) == 3
-    (line,) = failure_lines(refused.all_events)
-    assert "OD-LEDGER-CAP" in line
 
 
 def test_a_side_that_the_tree_measures_itself_has_an_empty_asset(project: Project) -> None:

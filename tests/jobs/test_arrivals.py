@@ -16,7 +16,7 @@ from od_assets.assets import release, steps
 from od_assets.resources.arrivals import arrival, hold_to_marker
 from od_core import Ledger, OdError
 from od_core.periods import Period
-from tests.od_assets.conftest import SILENT, Project, draw_by_hand, failure_text, records
+from tests.od_assets.conftest import Project, draw_by_hand, failure_text, records
 
 NOW = {"settled_seconds": 0}
 JANUARY = "trips/2001-01/r1"
@@ -182,8 +182,7 @@ def test_the_first_release_of_a_data_set_in_a_ledger_is_run_by_hand(project: Pro
     job = project.definitions(project.component(arrivals=NOW)).resolve_job_def("trips_release")
 
     def run(tags: dict[str, str], period: str = "2001-01") -> dg.ExecuteInProcessResult:
-        options: dict[str, Any] = {"instance": project.instance, "raise_on_error": False, "run_config": SILENT}
-        return job.execute_in_process(partition_key=period, tags=tags, **options)
+        return project.execute(job, partition=period, tags=tags)
 
     why = "this ledger has no release of data set 'trips' yet, so run the first by hand: od-release run trips --period"
     (project.var / "confidential").mkdir(parents=True)
@@ -217,30 +216,6 @@ def test_the_second_release_of_a_data_set_is_refused_when_the_cap_is_used_up(pro
     assert not (project.var / "releases" / "others").exists()
     small = project.group_sizes(privacy__epsilon="0.01", domain__cap={"rho": "0.02", "reason": "for one release"})
     assert project.run(small).success  # it asks for what is left
-
-
-@pytest.mark.parametrize(
-    ("every", "first", "partition", "text", "elementary"),
-    [
-        ("week", "2001-W03", "2001-W03-1", "2001-W03", "week"),
-        ("quarter", "2001-Q1", "2001-01", "2001-Q1", "month"),
-        ("year", "2001", "2001", "2001", "month"),
-        ("day", "2001-01-15", "2001-01-15", "2001-01-15", "day"),
-        ("single", "2001-01--2001-02", "2001-01--2001-02", "2001-01--2001-02", "month"),
-    ],
-)
-def test_a_release_of_any_length(project, every, first, partition, text, elementary) -> None:
-    component = project.component(
-        periods={"every": every, "first": first},
-        domain__time_zone="America/New_York",
-        domain__elementary_period=elementary,
-    )
-    project.write_records(records(), text)
-    result = project.run(component, period=partition)
-    assert result.success, failure_text(result)
-    certificate = json.loads((project.var / "releases" / "trips" / text / "r1" / "certificate.json").read_text())
-    assert certificate["period"] == text
-    assert certificate["records"]["time_zone"] == "America/New_York"
 
 
 def test_a_bundle_is_due_by_the_deadline(project: Project) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
 from typing import Any
 
 import pandas as pd
@@ -11,8 +10,6 @@ import pytest
 import od_assets.assets.flows
 from od_assets.resources.warehouse import Warehouse
 from od_core import open_release
-from od_core.flows.estimation import levels as noisy_levels
-from od_core.flows.estimators import ESTIMATORS
 from od_core.flows.plan import Bands
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
@@ -80,49 +77,3 @@ def test_a_release_that_learns_from_whole_levels_is_resumed_after_its_parts(
     assert release.plan.bands is not None
     assert release.plan.mechanism.options.items() >= options.items()
     verify_release(Warehouse().published(KEY))
-
-
-def test_a_band_is_whole_or_is_begun_again(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A part that fails is lost; the run that follows asks for a second round of its level alone."""
-    from od_core.flows import parts as measurements
-
-    sound = measurements.write_noisy
-    drawn = []
-
-    def failing(sink, pieces):
-        drawn.append(None)
-        if len(drawn) == 3:
-            raise MemoryError("CANARY77")
-        sound(sink, pieces)
-
-    monkeypatch.setattr(measurements, "write_noisy", failing)
-    first = project.run(banded(project, 2))
-    assert not first.success
-    assert "OD-PARTS-FAILED" in failure_text(first)
-    assert "CANARY77" not in failure_text(first)
-    monkeypatch.setattr(measurements, "write_noisy", sound)
-    assert project.run(banded(project, 2)).success
-    release = open_release(project.var / "releases" / str(KEY))
-    ledger = Ledger(project.var / "ledger.sqlite")
-    over = ledger.balance("trips", "2001-01").spent - release.plan.spent.rho
-    assert over in {step.rho for step in release.plan.steps if step.level > 2}
-    assert release.spent.rho == ledger.balance("trips", "2001-01").spent
-    assert isinstance(over, Fraction)
-
-
-def test_levels_that_fit_part_by_part_but_not_together_wait_for_more_memory(
-    project: Project, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """All is measured and nothing is lost; a run with more memory draws nothing."""
-    component = banded(project, 1, mechanism_options={"estimate": "shrunk"})
-    memory, parts = noisy_levels.memory, project.var / "confidential" / str(KEY) / "parts"
-    settings = component.checked()
-    leaves = len(settings.read_geography().origin.zones) ** 2
-    monkeypatch.setattr(noisy_levels, "memory", lambda: ESTIMATORS["normal"].leaf_bytes * leaves - 1)
-    refused = project.run(component)
-    assert "OD-PARTS-NEEDED" in failure_text(refused)
-    measured = {path: path.read_bytes() for path in parts.iterdir()}
-    assert any("measurement_4" in path.name for path in measured)
-    monkeypatch.setattr(noisy_levels, "memory", memory)
-    assert project.run(component).success
-    assert {path: path.read_bytes() for path in parts.iterdir()} == measured

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 import os
 import re
-import shutil
-import sqlite3
 import subprocess
 import sys
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
@@ -112,26 +108,3 @@ def test_a_run_says_which_draws_were_lost_and_what_is_charged_and_not_published(
         f" {text_above(lost)} stays spent, so the release spent epsilon {spent} at delta 1e-8 instead of epsilon"
         f" {text_above(plan.spent.epsilon)}."
     ) in said
-
-
-def test_too_many_unlisted_airports_are_refused_with_what_was_asked(tmp_path: Path) -> None:
-    folder = tmp_path / "data" / "us_flights"
-    folder.mkdir(parents=True)
-    for name in ("airports.csv", "states.geojson"):
-        shutil.copy(ROOT / "data" / "us_flights" / name, folder)
-    month = pd.read_parquet(ROOT / "data" / "us_flights" / "2001-02.parquet")
-    month.loc[: len(month) // 500, "origin"] = "QQQQ"  # 0.2 % of the trips
-    month.to_parquet(folder / "2001-02.parquet")
-    result = od_release("run", "us_flights", "--period", "2001-02", var=tmp_path / "var", project=tmp_path)
-    assert result.returncode == 1
-    lines = [line for line in result.stdout.splitlines() if line.strip()]
-    assert lines[0] == "us_flights/2001-02/r1 is not published."
-    assert lines[1].startswith("OD-CHECK-FAILED: us_flights/raw_trips: check meets_expectations failed. It requires:")
-    assert len(lines) == 2
-    assert "QQQQ" not in result.stdout + result.stderr
-    assert not (tmp_path / "var" / "ledger.sqlite").exists() or "RESERVED" not in kinds_in_ledger(tmp_path / "var")
-
-
-def kinds_in_ledger(var: Path) -> set[str]:
-    with contextlib.closing(sqlite3.connect(var / "ledger.sqlite")) as connection:
-        return {row[0] for row in connection.execute("SELECT kind FROM entries")}

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
-import yaml
 
 from od_assets.components import OdRelease
 from od_assets.project import Project
 from tests.od_assets.conftest import ATTRIBUTES, DOMAIN, ZONES, draw_by_hand, records
+from tests.projects import declare, declare_domain
 from tests.servers import UI, serving, wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -38,13 +38,11 @@ def project(tmp_path: Path) -> Path:
     for old in [*defs.glob("*/defs.yaml"), *defs.glob("domains/*.yaml")]:
         if old.parent.name != "warehouse":
             old.unlink()
-    (defs / "trips").mkdir()
     attributes = {name: fact for name, fact in ATTRIBUTES.items() if name != "schedule"}
     attributes |= {"arrivals": {"settled_seconds": 1}, "periods": {"first": "2001-01", "last": "2001-01"}}
     attributes |= {"automation": "running"}
-    declared = {"type": "od_assets.components.OdRelease", "attributes": attributes}
-    (defs / "trips" / "defs.yaml").write_text(yaml.dump(declared), encoding="utf-8")
-    (defs / "domains" / "trips.yaml").write_text(yaml.dump(DOMAIN), encoding="utf-8")
+    declare(defs, "trips", "OdRelease", attributes)
+    declare_domain(defs, DOMAIN)
     ZONES.to_csv(tmp_path / "zones.csv", index=False)
     series = OdRelease.model_validate(attributes).within(Project(tmp_path, defs, "od_assets.definitions"))
     draw_by_hand(series, tmp_path / "var")

@@ -155,30 +155,20 @@ def test_a_release_runs_in_the_teams_own_deployment(
 
 RECORDS = pd.DataFrame({"date": "2026-01-15", "origin": ["N1", "N2", "S1"] * 40, "destination": ["S1"] * 120})
 
-DECLARE = {
-    "scaffold": ["dg", "scaffold", "defs", "od_assets.components.OdRelease", "my_city"],
-    "init": [
-        *("init", "my_city", "--records", "data/my_city/{period}.parquet", "--date", "date", "--first", "2026-01"),
-        *("--zones", "data/my_city/zones.csv", "--levels", "region,zone"),
-        *("--unit", "trip", "--epsilon", "1", "--delta", "1e-8"),
-    ],
-}
+INIT = (
+    *("init", "my_city", "--records", "data/my_city/{period}.parquet", "--date", "date", "--first", "2026-01"),
+    *("--zones", "data/my_city/zones.csv", "--levels", "region,zone"),
+    *("--unit", "trip", "--epsilon", "1", "--delta", "1e-8"),
+)
 
 
-@pytest.mark.parametrize("how", DECLARE)
-def test_in_a_new_project_one_command_declares_a_release_that_loads_and_runs(
-    how: str, installed: Path, tmp_path: Path
-) -> None:
+def test_in_a_new_project_one_command_declares_a_release_that_loads_and_runs(installed: Path, tmp_path: Path) -> None:
     team = Team(tmp_path / "team", installed)
     data = team.folder / "data" / "my_city"
     data.mkdir(parents=True)
     (data / "zones.csv").write_text("region,zone\nnorth,N1\nnorth,N2\nsouth,S1\n")
     RECORDS.to_parquet(data / "2026-01.parquet")
-    command, *arguments = DECLARE[how]
-    if command == "dg":
-        team.dg(*arguments)
-    else:
-        team.run("-m", "od_assets.cli", command, *arguments)
+    team.run("-m", "od_assets.cli", *INIT)
     assert {path.parent.name for path in team.defs.rglob("*.yaml")} == {"my_city", "domains", "warehouse"}
     team.dg("check", "defs")
     [said] = json.loads(team.run("-m", "od_assets.cli", "run", "my_city", "--period", "2026-01", "--json"))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import multiprocessing
 import shutil
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -76,9 +75,7 @@ def test_the_folder_of_the_warehouse_cannot_be_chosen_for_a_run(make_project: Ca
         jobs=found.jobs,
         resources={**(found.resources or {}), "od_warehouse": Warehouse(folder=str(elsewhere))},
     )
-    result = bound.resolve_job_def("trips_release").execute_in_process(
-        partition_key="2001-01", instance=project.instance, raise_on_error=False, run_config=SILENT
-    )
+    result = project.execute(bound.resolve_job_def("trips_release"), partition="2001-01")
     assert "OD-WAREHOUSE-OTHER" in failure_text(result)
     assert not list(elsewhere.rglob("*.parquet"))
 
@@ -215,15 +212,3 @@ def test_the_dagster_home_of_a_team_is_left_as_it_is(tmp_path: Path, monkeypatch
     monkeypatch.setenv("DAGSTER_HOME", str(home))
     assert prepare_dagster_home() == home
     assert [file.name for file in home.iterdir()] == ["dagster.yaml"]
-
-
-def test_owners_warn_of_the_jobs_of_a_team_alone(project: TrialProject) -> None:
-    """Dagster warns whenever it resolves a job with owners: in every step of every run."""
-    own = dg.define_asset_job("own", selection="*", owners=["team:statistics"])
-    definitions = dg.Definitions.merge(project.definitions(project.component()), dg.Definitions(jobs=[own]))
-    with warnings.catch_warnings(record=True) as warned:
-        warnings.simplefilter("always")
-        jobs = [definitions.resolve_job_def(name) for name in ("trips_release", "trips_verify", "own")]
-    assert [job.owners for job in jobs] == [["team:statistics"]] * 3
-    owners = [str(one.message) for one in warned if "`owners`" in str(one.message)]
-    assert len(owners) == 2  # of the function and of the class, for the job of the team

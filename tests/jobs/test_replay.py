@@ -1,4 +1,4 @@
-"""Retry, re-execution from failure, backfill and later runs read what is stored; the daily check looks at all of it."""
+"""Re-execution from failure and later runs read what is stored; the daily check looks at all of it."""
 
 from __future__ import annotations
 
@@ -18,10 +18,8 @@ import od_assets.assets.flows
 from od_assets.components import OdRelease
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
-from tests.od_assets.conftest import ATTRIBUTES, SILENT, ZONES, Project, failure_text, records
+from tests.od_assets.conftest import ATTRIBUTES, SILENT, ZONES, Project, failure_text, public_bytes, records
 from tests.projects import with_warehouse
-
-MONTHS = ("2001-01", "2001-02")
 
 
 def release_job() -> dg.JobDefinition:
@@ -52,10 +50,6 @@ def spent(project: Project, month: str) -> Fraction:
     return Ledger(project.var / "ledger.sqlite").balance("trips", month).spent
 
 
-def public_bytes(var: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(var)): path.read_bytes() for path in (var / "releases").rglob("*") if path.is_file()}
-
-
 def test_re_execution_from_failure_draws_nothing_twice(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     """The run fails between the second measurement and its estimate; the next one takes it up from there."""
     project.component()  # writes the domain
@@ -82,19 +76,6 @@ def test_re_execution_from_failure_draws_nothing_twice(project: Project, monkeyp
     assert spent(project, "2001-01") == once
     kept = {path.name: path.read_bytes() for path in (project.var / "confidential").rglob("noisy_*.parquet")}
     assert drawn.items() <= kept.items()
-
-
-def test_a_backfill_draws_only_what_is_new(project: Project) -> None:
-    """All months at once, one of them published already; then all of them once more."""
-    project.write_records(records().assign(date="2001-02-03"), "2001-02")
-    assert project.run().success
-    january = public_bytes(project.var)
-    for _ in range(2):
-        for month in MONTHS:
-            assert project.run(period=month).success
-            assert draws(project, month) == [1, 1, 1, 1]
-    assert january.items() <= public_bytes(project.var).items()
-    assert spent(project, "2001-01") == spent(project, "2001-02")
 
 
 def test_a_release_keeps_its_words_after_a_death_before_the_ledger_knows_of_it_and_a_loss(
@@ -124,12 +105,7 @@ def test_the_daily_check_finds_a_published_release_that_changed(project: Project
 
     def check(**tags: str) -> dg.AssetCheckEvaluation:
         job = definitions.resolve_job_def("trips_verify")
-        result = job.execute_in_process(
-            instance=project.instance,
-            run_config=SILENT,
-            raise_on_error=False,
-            tags={f"dagster/{k}": tags[k] for k in tags},
-        )
+        result = project.execute(job, tags={f"dagster/{name}": value for name, value in tags.items()})
         (evaluation,) = result.get_asset_check_evaluations()
         assert result.success == evaluation.passed  # a failed run gives a notice
         return evaluation

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import json
 import shutil
 from collections.abc import Callable, Iterator
@@ -20,7 +19,7 @@ from od_core.flows.estimation import held_out
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
 from od_core.published.verification import verify_release
-from tests.od_assets.conftest import Project, failure_text, projects_in, with_two_flows
+from tests.od_assets.conftest import Project, failure_text, projects_in, public_bytes, with_two_flows
 from tests.od_core.published.test_series_rule import shown
 
 Months = Callable[[int], Project]
@@ -92,11 +91,6 @@ def pooled(project: Project, period: str, revision: int = 1) -> tuple[str, int, 
     return facts["estimation"]["rule"], facts["evidence"]["releases"], facts["evidence"]["since"], earlier
 
 
-def digests(folder: Path) -> dict[str, str]:
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
-
-
 def test_a_series_changes_its_rule_when_its_evidence_is_clear_and_keeps_it(published: Months) -> None:
     months = published(3)
     assert [pooled(months, period) for period in PERIODS] == [
@@ -114,9 +108,9 @@ def test_a_release_that_is_run_again_after_others_has_the_same_bytes_and_draws_n
     run(months, "2001-01", "2001-03")
     assert pooled(months, "2001-02")[1:] == (1, None, None)  # nothing before it was published
     assert pooled(months, "2001-03") == ("mixture", 2, None, "trips/2001-02/r1")
-    before, entries = digests(months.var / "releases"), Ledger(months.var / "ledger.sqlite").verify()
+    before, entries = public_bytes(months.var), Ledger(months.var / "ledger.sqlite").verify()
     run(months, "2001-02")
-    assert digests(months.var / "releases") == before
+    assert public_bytes(months.var) == before
     assert Ledger(months.var / "ledger.sqlite").verify() == entries
 
 

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import shutil
-from pathlib import Path
 
 import dagster as dg
-import yaml
 from typer.testing import CliRunner
 
 from od_assets.cli.app import app
@@ -15,58 +12,23 @@ from od_assets.components import OdSite
 from od_assets.metadata import ALLOWED
 from od_assets.resources.dead_runs import PROCESS_TAG
 from od_core.ledger.ledger import Ledger
-from tests.od_assets.conftest import ATTRIBUTES, SILENT, Project, failure_text, public_bytes, records
+from tests.od_assets.conftest import Project, failure_text, public_bytes
+from tests.projects import declare
 
 SITE = dg.AssetKey(["od", "site"])
 URL = "https://statistics.example/od"
 DECLARED = {"owners": ["team:statistics"], "title": "Our trips", "url": URL, "publisher": "Office of Statistics"}
 
 
-def declare(project: Project, folder: str, component: str, /, **attributes: object) -> Path:
-    """Write a declaration of the project; its file."""
-    path = project.defs / folder / "defs.yaml"
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(yaml.dump({"type": f"od_assets.components.{component}", "attributes": attributes}), "utf-8")
-    return path
-
-
 def definitions(project: Project) -> dg.Definitions:
     """The release and the site, as a code location has them."""
-    declare(project, "trips", "OdRelease", **ATTRIBUTES)
+    project.declare()
     site = OdSite.model_validate(DECLARED).build_defs(None)
     return dg.Definitions.merge(project.definitions(project.component()), site)
 
 
 def written(project: Project, definitions: dg.Definitions) -> dg.ExecuteInProcessResult:
-    job = definitions.resolve_implicit_global_asset_job_def()
-    return job.execute_in_process(
-        instance=project.instance, raise_on_error=False, run_config=SILENT, asset_selection=[SITE]
-    )
-
-
-def test_it_is_requested_once_after_each_publication(project: Project) -> None:
-    """The release job does not have it, so that no release is slower, or fails, for it."""
-    found, cursor, requested = definitions(project), None, []
-    project.write_records(records().assign(date="2001-02-15"), "2001-02")
-    job = found.resolve_job_def("trips_release")
-    assert not [node.name for node in job.nodes if "site" in node.name]
-    steps = [
-        lambda: None,
-        lambda: project.run(),
-        lambda: None,
-        lambda: project.materialize("flows"),
-        lambda: (project.run(), project.run()),
-        lambda: (project.run(period="2001-02"), project.run(period="2001-02")),
-        lambda: None,
-    ]
-    for step in steps:
-        step()
-        tick = dg.evaluate_automation_conditions(
-            found, project.instance, asset_selection=dg.AssetSelection.assets(SITE), cursor=cursor
-        )
-        cursor = tick.cursor
-        requested.append(tick.total_requested)
-    assert requested == [0, 1, 0, 0, 0, 1, 0]  # what is only read back requests nothing
+    return project.execute(definitions.resolve_implicit_global_asset_job_def(), SITE)
 
 
 def test_it_is_what_the_command_writes_and_says_what_it_wrote(released: Project) -> None:
@@ -85,7 +47,7 @@ def test_it_is_what_the_command_writes_and_says_what_it_wrote(released: Project)
         "address": f"{URL}/",
     }
     assert PROCESS_TAG in released.instance.get_run_by_id(result.run_id).tags  # a killed run frees the queue
-    declare(released, "site", "OdSite", **DECLARED)
+    declare(released.defs, "site", "OdSite", DECLARED)
     assert json.loads(CliRunner().invoke(app, ["site", "--json"]).stdout)["changed"] == []
     assert json.loads(CliRunner().invoke(app, ["site", "--title", "Mine", "--json"]).stdout)["changed"]
     again = written(released, found)
@@ -106,26 +68,11 @@ def test_a_release_stays_published_where_the_site_fails(released: Project) -> No
     assert [key.release for key in ledger.published()] == ["trips"]
 
 
-def test_a_release_without_its_bundle_fails_the_site_after_it_is_written(released: Project) -> None:
-    found = definitions(released)
-    released.write_records(records().assign(date="2001-02-15"), "2001-02")
-    assert released.run(period="2001-02").success
-    shutil.rmtree(released.var / "releases" / "trips" / "2001-01" / "r1")
-    result = written(released, found)
-    assert not result.success
-    assert "OD-BUNDLE-ABSENT" in failure_text(result)
-    assert "trips/2001-01/r1" in failure_text(result)
-    assert (released.var / "site" / "trips" / "2001-02" / "r1" / "tables/flows.parquet").is_file()
-    assert released.run().success
-    assert written(released, found).success
-
-
 def test_it_comes_after_the_bundles_of_all_declared_series(project: Project) -> None:
-    declare(project, "trips", "OdRelease", assisted=True)
-    declare(project, "departures", "OdGroupSizes")
-    (project.defs / "broken").mkdir()
-    (project.defs / "broken" / "defs.yaml").write_text("attributes: [", encoding="utf-8")
-    declare(project, "warehouse", "OdWarehouse")
+    declare(project.defs, "trips", "OdRelease", {"assisted": True})
+    declare(project.defs, "departures", "OdGroupSizes", {})
+    declare(project.defs, "broken", "OdRelease", {}).write_text("attributes: [", encoding="utf-8")
+    declare(project.defs, "warehouse", "OdWarehouse", {})
     graph = OdSite.model_validate(DECLARED).build_defs(None).resolve_asset_graph()
     parents = {key.to_user_string() for key in graph.get(SITE).parent_keys}
     assert parents == {"trips/bundle", "trips/assisted", "departures/bundle", "broken/bundle"}

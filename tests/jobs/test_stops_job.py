@@ -9,12 +9,10 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from od_assets.cli.diagnosis import charged
 from od_assets.resources.warehouse import verified
 from od_core.errors import OdError
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
-from od_core.stops import release as release_module
 from od_core.stops.publishing import open_stops
 from od_core.stops.release import StopsRelease
 from tests.od_assets.conftest import ZONES, Project, doctors_faults, failure_text, public_bytes, records
@@ -90,20 +88,6 @@ def test_all_kinds_share_one_cap_and_are_verified_together(mapped: Project) -> N
     (finding,) = doctors_faults(mapped, used_up)
     assert "OD-LEDGER-CAP" in str(finding.fault)
     assert failure_text(mapped.run(used_up)).startswith(f"{finding.fault} [")
-
-
-def test_a_draw_that_dies_is_charged_twice(mapped: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    def dies(*_: object) -> None:
-        raise MemoryError
-
-    with monkeypatch.context() as context:
-        context.setattr(release_module, "measure", dies)
-        assert not mapped.run(mapped.stops()).success
-    assert "charged again, which the cap allows: 1" in charged(mapped.stops().checked(), "2001-01").what
-    assert mapped.run(mapped.stops()).success
-    assert Ledger(mapped.var / "ledger.sqlite").draws(KEY, 1) == 2
-    assert open_stops(mapped.var / "releases" / str(KEY)).spent.epsilon == Fraction(1, 5)
-    assert verified() == [{"release": str(KEY), "verified": True, "faults": {}}]
 
 
 def one_box_less(boxes: pd.DataFrame) -> pd.DataFrame:

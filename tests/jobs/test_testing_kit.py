@@ -14,11 +14,10 @@ from typing import Any
 import jsonschema
 import pandas as pd
 import pytest
-import yaml
 
 from od_assets.assets import release as assets
 from od_assets.project import CHECKOUT
-from od_assets.series.reading import RELEASES, WAREHOUSE, declaration
+from od_assets.series.reading import RELEASES, declaration
 from od_assets.testing import dry_run
 from od_core import OdError, Plan, explain_release, open_release
 from tests.od_assets.conftest import (
@@ -33,8 +32,9 @@ from tests.od_assets.conftest import (
     records,
     states,
 )
-from tests.od_assets.test_code_location import DEFINED
 from tests.od_assets.test_key_prefix import set_prefix
+from tests.projects import declare as declare_component
+from tests.projects import declare_domain, define_all
 
 TEXTS = (".html", ".md", ".txt", ".json")
 
@@ -124,7 +124,7 @@ def declare(project: Project, case: str, **further: Any) -> str:
     component, attributes, changes, domain = CASES[case]
     attributes = attributes | changes | further
     project.declare(attributes, component.rpartition(".")[2])
-    (project.defs / "domains" / "trips.yaml").write_text(yaml.dump(DOMAIN | domain), encoding="utf-8")
+    declare_domain(project.defs, DOMAIN | domain)
     coordinates = ZONES.assign(longitude=[7.6, 7.7, 7.8] * 2, latitude=[45.1, 45.2] * 3)
     coordinates.to_csv(project.root / "zones.csv", index=False)
     groups = pd.DataFrame({"group": [f"household {n}" for n in range(60)], "area": list(ZONES["zone"]) * 10})
@@ -210,12 +210,8 @@ def test_the_example_of_the_documentation_passes_in_another_teams_project(projec
     page = (CHECKOUT / "docs" / "how-to" / "own-dagster-project.md").read_text(encoding="utf-8")
     [example] = re.findall(r"```python\n(from od_assets\.testing .*?)```", page, re.DOTALL)
     declare(project, "bands", name="my_city")
-    (project.defs / "warehouse").mkdir()
-    (project.defs / "warehouse" / "defs.yaml").write_text(f"type: {WAREHOUSE}\nattributes: {{}}\n", encoding="utf-8")
-    (project.defs.parent / "definitions.py").write_text(DEFINED.format(package="dagster"), encoding="utf-8")
-    settings = (project.root / "pyproject.toml").read_text(encoding="utf-8")
-    settings = settings.replace("od_assets.definitions", "declared.definitions")
-    (project.root / "pyproject.toml").write_text(settings, encoding="utf-8")
+    declare_component(project.defs, "warehouse", "OdWarehouse", {})
+    define_all(project.root, "dagster")
     (project.root / "test_declarations.py").write_text(example, encoding="utf-8")
     own = {name: value for name, value in os.environ.items() if not name.startswith("OD_")}
     done = subprocess.run(

@@ -22,22 +22,10 @@ from od_assets.code_location import load_definitions
 from od_assets.resources.published_tables import PublishedTables
 from od_assets.sensors.notices import _is_of_a_release
 from od_core.errors import OdError
+from tests.od_assets.conftest import DOMAIN
 from tests.od_core.ledger.ledger_rows import rows
 from tests.postgres import Server
-from tests.projects import SETTINGS
-
-DEFINITIONS = """\
-from pathlib import Path
-
-import dagster as dg
-
-from od_assets.code_location import load_from_defs_folder
-
-
-@dg.definitions
-def defs():
-    return load_from_defs_folder(path_within_project=Path(__file__).parent)
-"""
+from tests.projects import DEFINED, SETTINGS, declare, declare_domain
 
 ATTRIBUTES: dict[str, Any] = {
     "name": "commuting",
@@ -65,13 +53,12 @@ class Team:
         )
         (self.package / "__init__.py").touch()
         (self.package / "defs" / "__init__.py").touch()
-        (self.package / "definitions.py").write_text(DEFINITIONS)
+        (self.package / "definitions.py").write_text(DEFINED.format(package="od_assets.code_location"))
         self.declare("commuting", "OdRelease", ATTRIBUTES | {"domain": data_set})
         self.declare("site", "OdSite", {"owners": ["team:statistics"]})
         self.declare("rivals", "OdComparison", {"name": "rivals", "owners": ["team:statistics"], "runs": 1})
         self.set_prefix(prefix)
-        domain = {"name": data_set, "cap": {"rho": "0.1", "reason": "first declaration"}}
-        (self.package / "defs" / "domains" / f"{data_set}.yaml").write_text(yaml.dump(domain))
+        declare_domain(self.package / "defs", DOMAIN | {"name": data_set})
         zones = ["Z0", "Z1", "Z2"]
         pd.DataFrame({"zone": zones}).to_csv(folder / "zones.csv", index=False)
         for month in ("2001-01", "2001-02"):
@@ -80,10 +67,7 @@ class Team:
             frame.to_csv(folder / f"{month}.csv", index=False)
 
     def declare(self, name: str, component: str, attributes: dict[str, Any]) -> None:
-        folder = self.package / "defs" / name
-        folder.mkdir(exist_ok=True)
-        declared = {"type": f"od_assets.components.{component}", "attributes": attributes}
-        (folder / "defs.yaml").write_text(yaml.dump(declared))
+        declare(self.package / "defs", name, component, attributes)
 
     def set_prefix(self, prefix: str | None) -> None:
         self.declare("warehouse", "OdWarehouse", {} if prefix is None else {"key_prefix": prefix})

@@ -15,9 +15,9 @@ from od_assets.resources.arrivals import arrival
 from od_assets.resources.upstream import refuse_wrong_upstream
 from od_core.errors import OdError
 from od_core.periods import Period
-from tests.od_assets.conftest import SILENT, Project, doctors_faults, failure_text, records
+from tests.od_assets.conftest import Project, doctors_faults, failure_text, records
 
-LAKE = ["lake", "trips"]
+LAKE, GEOGRAPHY, RECORDS = ["lake", "trips"], ["trips", "geography"], ["trips", "raw_trips"]
 MONTHS = dg.MonthlyPartitionsDefinition(start_date="2001-01-01")  # keys such as 2001-01-01, unlike those of the series
 DAYS = dg.DailyPartitionsDefinition(start_date="2001-01-01")
 
@@ -66,17 +66,11 @@ class Lake:
 
     def read(self, partition: str = "2001-01") -> dg.ExecuteInProcessResult:
         """Copy the records, below the public areas."""
-        self.run(["trips", "geography"])
-        return self.run(["trips", "raw_trips"], partition=partition)
+        self.run(GEOGRAPHY)
+        return self.run(RECORDS, partition=partition)
 
     def run(self, *keys: dg.AssetKey | list[str], partition: str | None = None) -> dg.ExecuteInProcessResult:
-        return self.job.execute_in_process(
-            partition_key=partition,
-            instance=self.project.instance,
-            raise_on_error=False,
-            run_config=SILENT,
-            asset_selection=[dg.AssetKey(key) if isinstance(key, list) else key for key in keys],
-        )
+        return self.project.execute(self.job, *keys, partition=partition)
 
     def tick(self, time: str) -> dict[str, set[str | None]]:
         """What one evaluation of all conditions requests: the partitions by asset."""
@@ -106,10 +100,10 @@ def test_one_tick_after_a_new_partition_requests_the_release_and_the_dashboard(p
     team = Lake(project)
     graph = team.definitions.resolve_asset_graph()
     assert [key for key in graph.get_all_asset_keys() if not graph.get(key).parent_keys] == [
-        key for key in graph.get_all_asset_keys() if key in (dg.AssetKey(LAKE), dg.AssetKey(["trips", "geography"]))
+        key for key in graph.get_all_asset_keys() if key in (dg.AssetKey(LAKE), dg.AssetKey(GEOGRAPHY))
     ]
     assert team.tick("2001-02-10") == {"trips/geography": {None}}
-    assert team.run(["trips", "geography"]).success
+    assert team.run(GEOGRAPHY).success
     assert team.tick("2001-02-11") == {}
     assert team.run(LAKE, partition="2001-01-01").success
 
@@ -126,7 +120,7 @@ def test_one_tick_after_a_new_partition_requests_the_release_and_the_dashboard(p
 
     assert team.tick("2001-02-13") == {}
     assert team.run(LAKE, partition="2001-01-01").success  # a second time
-    assert team.run(["trips", "geography"]).success
+    assert team.run(GEOGRAPHY).success
     assert team.tick("2001-02-14") == {}, "a published period is charged only by hand"
 
 
@@ -134,7 +128,7 @@ def test_a_failed_release_is_requested_again_only_after_an_update(project: Proje
     """It fails where the records are counted: a quarter of them are of no zone of the list."""
     pd.read_csv(project.root / "zones.csv").iloc[1:].to_csv(project.root / "zones.csv", index=False)
     team = Lake(project)
-    team.run(["trips", "geography"])
+    team.run(GEOGRAPHY)
     assert team.tick("2001-02-10") == {}
     for day in (11, 21):
         assert team.run(LAKE, partition="2001-01-01").success
@@ -199,24 +193,14 @@ def test_an_asset_of_another_code_location_is_read_once_it_is_declared(project: 
     declared = dg.Definitions(assets=[dg.AssetSpec(LAKE, partitions_def=MONTHS)])
     job = dg.Definitions.merge(project.definitions(series), declared).resolve_implicit_global_asset_job_def()
 
-    def run() -> bool:
-        for asset in ("geography", "raw_trips"):
-            ran = job.execute_in_process(
-                partition_key="2001-01" if asset == "raw_trips" else None,
-                instance=project.instance,
-                raise_on_error=False,
-                run_config=SILENT,
-                asset_selection=[dg.AssetKey(["trips", asset])],
-            )
-        return ran.success
-
-    assert run()
+    assert project.execute(job, GEOGRAPHY).success
+    assert project.execute(job, RECORDS, partition="2001-01").success
     assert loaded(project) == expected()
     few = project.root / "few.parquet"
     pd.DataFrame({"date": ["2001-01-03"], "origin": ["Z00"], "destination": ["Z11"]}).to_parquet(few)
     made = dg.AssetMaterialization(LAKE, partition="2001-01-01", metadata={"path": "few.parquet"})
     project.instance.report_runless_asset_event(made)
-    assert run()
+    assert project.execute(job, RECORDS, partition="2001-01").success
     assert loaded(project) == [("Z00", "Z11", True)]
 
 
@@ -225,8 +209,8 @@ def test_an_asset_that_is_only_observed_requests_nothing(project: Project) -> No
     series = project.component(trips__asset="lake/trips", periods={"first": "2001-01"}, schedule=None)
     lake = dg.Definitions(assets=[dg.AssetSpec(LAKE, partitions_def=MONTHS)])
     definitions, instance, cursor = dg.Definitions.merge(project.definitions(series), lake), project.instance, None
-    instance.report_runless_asset_event(dg.AssetMaterialization(["trips", "geography"]))
-    month, raw = "2001-01-01", dg.AssetKey(["trips", "raw_trips"])
+    instance.report_runless_asset_event(dg.AssetMaterialization(GEOGRAPHY))
+    month, raw = "2001-01-01", dg.AssetKey(RECORDS)
     seen = [
         dg.AssetObservation(LAKE, partition=month, tags={"dagster/data_version": version})
         for version in ("1", "1", "2")
@@ -251,17 +235,8 @@ def read_stated(
     if metadata is not None:
         made = dg.AssetMaterialization(LAKE, partition="2001-01-01", metadata=metadata)
         project.instance.report_runless_asset_event(made)
-    return (
-        dg.Definitions.merge(project.definitions(series), declared)
-        .resolve_implicit_global_asset_job_def()
-        .execute_in_process(
-            partition_key="2001-01",
-            instance=project.instance,
-            raise_on_error=False,
-            run_config=SILENT,
-            asset_selection=[dg.AssetKey(["trips", "geography"]), dg.AssetKey(["trips", "raw_trips"])],
-        )
-    )
+    job = dg.Definitions.merge(project.definitions(series), declared).resolve_implicit_global_asset_job_def()
+    return project.execute(job, GEOGRAPHY, RECORDS, partition="2001-01")
 
 
 def test_a_parquet_data_set_is_read_as_one_file(project: Project) -> None:
@@ -433,23 +408,14 @@ def test_an_io_manager_of_the_team_is_not_asked_for_records(project: Project) ->
     team = dg.Definitions(assets=[trips], resources={"stores": OnlyStores()})
     job = dg.Definitions.merge(project.definitions(series), team).resolve_implicit_global_asset_job_def()
 
-    def run(*keys: list[str]) -> dg.ExecuteInProcessResult:
-        return job.execute_in_process(
-            partition_key={"trips": "2001-01-01", "raw_trips": "2001-01"}.get(keys[0][1]),
-            instance=project.instance,
-            raise_on_error=False,
-            run_config=SILENT,
-            asset_selection=[dg.AssetKey(key) for key in keys],
-        )
-
-    assert run(LAKE).success
-    assert run(["trips", "geography"]).success
-    said = failure_text(run(["trips", "raw_trips"]))
+    assert project.execute(job, LAKE, partition="2001-01-01").success
+    assert project.execute(job, GEOGRAPHY).success
+    said = failure_text(project.execute(job, RECORDS, partition="2001-01"))
     assert "OD-UPSTREAM: trips: lake/trips states no file of this machine, and there is no 2001-01.csv" in said
     assert "next: state the file in its metadata as path: its IO manager is not asked for records" in said
     (project.root / "lake").mkdir()
     (project.root / "2001-01.csv").rename(project.root / "lake" / "2001-01.csv")
-    assert run(["trips", "raw_trips"]).success
+    assert project.execute(job, RECORDS, partition="2001-01").success
     assert loaded(project) == expected()
 
 
@@ -522,7 +488,5 @@ def test_an_unknown_asset_is_refused_with_the_nearest_key(project: Project, plac
     with pytest.raises(OdError, match=r"has no asset 'lake/trip' \(did you mean 'lake/trips'\?\)"):
         refuse_wrong_upstream(series, definitions.resolve_asset_graph())
     if place == "trips__asset":
-        ran = definitions.resolve_job_def("trips_release").execute_in_process(
-            partition_key="2001-01", instance=project.instance, raise_on_error=False, run_config=SILENT
-        )
+        ran = project.execute(definitions.resolve_job_def("trips_release"), partition="2001-01")
         assert "OD-UPSTREAM: trips: this code location has no asset 'lake/trip'" in failure_text(ran)

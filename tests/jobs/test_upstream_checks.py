@@ -7,8 +7,8 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from tests.jobs.test_upstream_assets import DAYS, LAKE, MONTHS, Lake
-from tests.od_assets.conftest import SILENT, Project, failure_text
+from tests.jobs.test_upstream_assets import DAYS, GEOGRAPHY, LAKE, MONTHS, RECORDS, Lake
+from tests.od_assets.conftest import Project, failure_text
 
 KEY, LISTS = dg.AssetKey(LAKE), dg.AssetKey(["lake", "zones"])
 JANUARY, FEBRUARY = "2001-01-01", "2001-02-01"
@@ -48,13 +48,11 @@ class Checked(Lake):
     def _execute(self, selection: dg.AssetSelection, partition: str | None) -> None:
         job = dg.Definitions(jobs=[dg.define_asset_job("own", selection)])
         merged = dg.Definitions.merge(self.definitions, job).resolve_job_def("own")
-        merged.execute_in_process(
-            partition_key=partition, instance=self.project.instance, raise_on_error=False, run_config=SILENT
-        )
+        self.project.execute(merged, partition=partition)
 
     def refusal(self) -> str:
         """What the release of January says to whoever starts it by hand; empty if it copies the records."""
-        ran = self.run(["trips", "raw_trips"], partition="2001-01")
+        ran = self.run(RECORDS, partition="2001-01")
         if not ran.success:
             assert not (self.project.var / "confidential/trips/2001-01/r1/raw_trips.parquet").exists()
         return failure_text(ran)
@@ -68,7 +66,7 @@ def is_refused(said: str, why: str, of: str = "partition 2001-01-01 of lake/trip
 def test_a_release_waits_until_the_blocking_check_has_passed(project: Project, of: Any) -> None:
     team = Checked(project, of=of)
     assert team.tick("2001-02-10") == {"trips/geography": {None}}
-    team.run(["trips", "geography"])
+    team.run(GEOGRAPHY)
     team.write_alone()
     assert team.tick("2001-02-11") == {}
     assert is_refused(team.refusal(), "has not run since")
@@ -87,9 +85,7 @@ def test_a_release_waits_until_the_blocking_check_has_passed(project: Project, o
 def test_a_whole_release_by_hand_is_refused_with_nothing_charged(project: Project) -> None:
     team = Checked(project)
     team.write(False)
-    ran = team.definitions.resolve_job_def("trips_release").execute_in_process(
-        partition_key="2001-01", instance=project.instance, raise_on_error=False, run_config=SILENT
-    )
+    ran = project.execute(team.definitions.resolve_job_def("trips_release"), partition="2001-01")
     assert is_refused(failure_text(ran), "failed")
     assert not project.component().project.var.joinpath("releases").exists()
     assert not team.project.instance.get_run_by_id(ran.run_id).tags.get("od/rho")
@@ -112,7 +108,7 @@ def test_a_whole_release_by_hand_is_refused_with_nothing_charged(project: Projec
 )
 def test_the_newest_result_of_what_is_read_counts(project: Project, steps: list[tuple[Any, ...]], why: str) -> None:
     team = Checked(project)
-    team.run(["trips", "geography"])
+    team.run(GEOGRAPHY)
     for name, *arguments in steps:
         getattr(team, name)(*arguments)
     said = team.refusal()
@@ -121,7 +117,7 @@ def test_the_newest_result_of_what_is_read_counts(project: Project, steps: list[
 
 def test_each_day_of_a_month_must_have_passed(project: Project) -> None:
     team = Checked(project, DAYS, of=DAYS)
-    team.run(["trips", "geography"])
+    team.run(GEOGRAPHY)
     for day in range(1, 32):
         team.write(day != 17, f"2001-01-{day:02d}")
     assert is_refused(team.refusal(), "failed", "partition 2001-01-17 of lake/trips")
@@ -129,7 +125,7 @@ def test_each_day_of_a_month_must_have_passed(project: Project) -> None:
 
 def test_a_check_that_does_not_block_is_ignored(project: Project) -> None:
     team = Checked(project, blocking=False)
-    team.run(["trips", "geography"])
+    team.run(GEOGRAPHY)
     team.write(False)
     assert "trips/raw_trips" not in team.tick("2001-02-10")  # the first evaluation sees no update
     assert team.refusal() == ""
@@ -149,7 +145,7 @@ def test_checks_of_another_code_location_are_known_by_their_results(
     project: Project, steps: list[tuple[Any, ...]], blocking: bool, why: str
 ) -> None:
     elsewhere = Checked(project, blocking=blocking)
-    elsewhere.run(["trips", "geography"])
+    elsewhere.run(GEOGRAPHY)
     for name, *arguments in steps:
         getattr(elsewhere, name)(*arguments)
     here = dg.Definitions(assets=[dg.AssetSpec(KEY, partitions_def=MONTHS)])
@@ -160,7 +156,7 @@ def test_checks_of_another_code_location_are_known_by_their_results(
 
 
 def test_a_public_list_must_have_passed_its_checks_too(project: Project) -> None:
-    series, instance = project.component(geography__asset="lake/zones"), project.instance
+    series = project.component(geography__asset="lake/zones")
     outcomes = {"passed": False}
 
     @dg.asset(key=LISTS)
@@ -173,14 +169,12 @@ def test_a_public_list_must_have_passed_its_checks_too(project: Project) -> None
     team = dg.Definitions(assets=[zones], asset_checks=[sound])
     job = dg.Definitions.merge(project.definitions(series), team).resolve_implicit_global_asset_job_def()
 
-    def run(key: dg.AssetKey) -> str:
-        options: dict[str, Any] = {"instance": instance, "raise_on_error": False, "run_config": SILENT}
-        return failure_text(job.execute_in_process(asset_selection=[key], **options))
+    def run(key: dg.AssetKey | list[str]) -> str:
+        return failure_text(project.execute(job, key))
 
-    geography = dg.AssetKey(["trips", "geography"])
-    assert is_refused(run(geography), "has not run since", "lake/zones")
+    assert is_refused(run(GEOGRAPHY), "has not run since", "lake/zones")
     run(LISTS)
-    assert is_refused(run(geography), "failed", "lake/zones")
+    assert is_refused(run(GEOGRAPHY), "failed", "lake/zones")
     outcomes["passed"] = True
     run(LISTS)
-    assert run(geography) == ""
+    assert run(GEOGRAPHY) == ""

@@ -87,32 +87,6 @@ print(*(name for name, met in found.items() if not met), sep=chr(10))
 """
 
 
-OPENLINEAGE = """\
-import json, uuid
-from datetime import UTC, datetime
-from pathlib import Path
-
-from od_core.extras import require
-from openlineage.client import OpenLineageClient
-from openlineage.client.event_v2 import Job, Run, RunEvent, RunState
-from openlineage.client.transport.file import FileConfig, FileTransport
-
-require("openlineage")
-client = OpenLineageClient(transport=FileTransport(FileConfig(log_file_path="events", append=True)))
-run = Run(str(uuid.uuid4()))
-client.emit(RunEvent(
-    eventType=RunState.START, eventTime=datetime.now(UTC).isoformat(), run=run, job=Job("od", "x"), producer="https://example.org/od"
-))
-print(json.loads(Path("events").read_text())["eventType"])
-"""
-
-TYPED = """\
-from od_core import Budget, Release
-
-budget: Release = Budget(epsilons=1)
-"""
-
-
 @pytest.fixture
 def environments(installed: Path, tmp_path: Path):
     """Make an environment with some extras."""
@@ -179,18 +153,3 @@ def test_the_extra_checks_alone_checks_flows(environments, tmp_path) -> None:
     environment = environments("checks")
     assert said(environment, CHECKS, tmp_path) == ["expect_column_values_to_be_in_set: destination_is_listed"]
     assert "dagster" not in environment.names
-
-
-def test_the_extra_openlineage_alone_emits_events(environments, tmp_path) -> None:
-    assert said(environments("openlineage"), OPENLINEAGE, tmp_path) == ["START"]
-
-
-def test_a_type_checker_reads_the_types_of_the_wheel(environments, installed: Path, tmp_path: Path) -> None:
-    """mypy runs in this environment, and looks for packages in the other one."""
-    environment = environments()
-    program = tmp_path / "typed.py"
-    program.write_text(TYPED)
-    mypy = [sys.executable, "-m", "mypy", "--python-executable", str(environment.python), "--no-incremental"]
-    done = subprocess.run([*mypy, str(program)], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert 'Unexpected keyword argument "epsilons" for "Budget"' in done.stdout, done.stdout + done.stderr
-    assert '(expression has type "Budget", variable has type "Release")' in done.stdout

@@ -60,9 +60,7 @@ def lineage(kept_project: Project, monkeypatch: pytest.MonkeyPatch) -> Watch:
     path = kept_project.root / "dagster" / EVENTS
     for name, value in {"TYPE": "file", "LOG_FILE_PATH": str(path), "APPEND": "true"}.items():
         monkeypatch.setenv(f"OPENLINEAGE__TRANSPORT__{name}", value)
-    watch = Watch(kept_project, lineage_events, component=of_flows(kept_project))
-    watch.look()
-    return watch
+    return Watch.begun(kept_project, lineage_events, component=of_flows(kept_project))
 
 
 def tell(lineage: Watch) -> str:

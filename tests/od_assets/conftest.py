@@ -7,7 +7,7 @@ import hashlib
 import inspect
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cache, cached_property
 from pathlib import Path
@@ -20,7 +20,6 @@ import pandas as pd
 import pytest
 import typer.main
 import typer.testing
-import yaml
 from alembic.config import Config
 from alembic.script import ScriptDirectory
 from dagster._core.definitions.metadata import source_code
@@ -36,7 +35,7 @@ from od_assets.series.series import Series
 from od_core import Ledger, ReleaseKey
 from od_core.files.durable import make_folder
 from od_core.ledger.confidential import ConfidentialFolder
-from tests.projects import make_dg_project, with_warehouse
+from tests.projects import declare, declare_domain, make_dg_project, with_warehouse
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 """Folder of the tests, where the installed package may be another one."""
@@ -98,47 +97,17 @@ SILENT = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 
 
 @pytest.fixture(scope="session", autouse=True)
-def one_command_line() -> Iterator[None]:
-    """Let Typer make the commands of the command line once.
-
-    It makes all of them anew at each call, which takes longer than what most tests let one do.
-    """
+def libraries_asked_once() -> Iterator[None]:
+    """Let libraries make once what they make anew at each call, which is most of what many tests would take."""
     make = cache(typer.main.get_command)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(typer.main, "get_command", make)
-        patch.setattr(typer.testing, "_get_command", make)
-        yield
-
-
-@pytest.fixture(scope="session", autouse=True)
-def components_described_once() -> Iterator[None]:
-    """Let Dagster describe the installed components once, not at every load of a project: that takes half of a load."""
     describe = load_defs.get_library_json_enriched_defs
     described = cache(lambda: describe(None).metadata)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            load_defs,
-            "get_library_json_enriched_defs",
-            lambda tree: dg.Definitions(metadata=described(), component_tree=tree),
-        )
-        yield
-
-
-@pytest.fixture(scope="session", autouse=True)
-def sources_found_once() -> Iterator[None]:
-    """Let Dagster look once for the line of a function: it reads the file at each load of a project."""
     found = cache(lambda code: inspect.getsourcelines(code))
-    with pytest.MonkeyPatch.context() as patch:
-        looked = SimpleNamespace(**vars(inspect) | {"getsourcelines": lambda function: found(function.__code__)})
-        patch.setattr(source_code, "inspect", looked)
-        yield
+    looked = SimpleNamespace(**vars(inspect) | {"getsourcelines": lambda function: found(function.__code__)})
+    read, known = ScriptDirectory.from_config, dict[tuple[str | None, str | None], ScriptDirectory]()
 
-
-@pytest.fixture(scope="session", autouse=True)
-def migrations_read_once() -> Iterator[None]:
-    """Let Alembic import the hundred scripts of Dagster's migrations once, not for every database of an instance."""
-    read = ScriptDirectory.from_config
-    known: dict[tuple[str | None, str | None], ScriptDirectory] = {}
+    def with_descriptions(tree: Any) -> dg.Definitions:
+        return dg.Definitions(metadata=described(), component_tree=tree)
 
     def read_once(config: Config) -> ScriptDirectory:
         asked = config.config_file_name, config.get_main_option("script_location")
@@ -147,7 +116,11 @@ def migrations_read_once() -> Iterator[None]:
         return known[asked]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ScriptDirectory, "from_config", read_once)
+        patch.setattr(typer.main, "get_command", make)  # all commands of the command line
+        patch.setattr(typer.testing, "_get_command", make)
+        patch.setattr(load_defs, "get_library_json_enriched_defs", with_descriptions)  # the installed components
+        patch.setattr(source_code, "inspect", looked)  # lines of functions, for which Dagster reads their files
+        patch.setattr(ScriptDirectory, "from_config", read_once)  # the hundred scripts of Dagster's migrations
         yield
 
 
@@ -252,38 +225,42 @@ class Project:
             for parent in parents:
                 place = place[parent]
             place[last] = value
-        (self.defs / "domains" / "trips.yaml").write_text(yaml.dump(declared), encoding="utf-8")
+        declare_domain(self.defs, declared)
         return attributes
 
     def declare(self, attributes: dict[str, Any] = ATTRIBUTES, kind: str = "OdRelease") -> Path:
         """Write the declaration of a series into a folder of its name, and return the file."""
-        path = self.defs / attributes["name"] / "defs.yaml"
-        path.parent.mkdir(exist_ok=True)
-        text = yaml.dump({"type": f"od_assets.components.{kind}", "attributes": attributes})
-        path.write_text(text, encoding="utf-8")
-        return path
+        return declare(self.defs, attributes["name"], kind, attributes)
 
     def definitions(self, component: Series) -> dg.Definitions:
         return with_warehouse(series_definitions(component))
 
     def run(self, component: Series | None = None, period: str = "2001-01") -> dg.ExecuteInProcessResult:
         component = component or self.component()
-        job = self.definitions(component).resolve_job_def(f"{component.name}_release")
-        return job.execute_in_process(
-            partition_key=period, instance=self.instance, raise_on_error=False, run_config=SILENT
-        )
+        return self.execute(self.definitions(component).resolve_job_def(f"{component.name}_release"), partition=period)
 
     def materialize(
         self, *keys: str, period: str = "2001-01", component: Series | None = None
     ) -> dg.ExecuteInProcessResult:
         component = component or self.component()
-        graph = self.definitions(component).resolve_implicit_global_asset_job_def()
-        return graph.execute_in_process(
-            partition_key=period,
+        job = self.definitions(component).resolve_implicit_global_asset_job_def()
+        return self.execute(job, *([component.name, *key.split("/")] for key in keys), partition=period)
+
+    def execute(
+        self,
+        job: dg.JobDefinition,
+        *keys: dg.AssetKey | Sequence[str],
+        partition: str | None = None,
+        tags: dict[str, str] | None = None,
+    ) -> dg.ExecuteInProcessResult:
+        """Run a job in this process, or some of its assets alone."""
+        return job.execute_in_process(
+            partition_key=partition,
+            tags=tags,
             instance=self.instance,
             raise_on_error=False,
             run_config=SILENT,
-            asset_selection=[dg.AssetKey([component.name, *key.split("/")]) for key in keys],
+            asset_selection=[key if isinstance(key, dg.AssetKey) else dg.AssetKey(key) for key in keys] or None,
         )
 
 

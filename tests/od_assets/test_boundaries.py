@@ -14,7 +14,6 @@ from pydantic import ValidationError
 from od_assets.resources.warehouse import verified
 from od_assets.series.section import first_fault
 from od_assets.series.series import Zones
-from od_core import open_release
 
 from .conftest import ZONES, Project, failure_text
 
@@ -35,33 +34,6 @@ def bounded(released: Project) -> Project:
     return released
 
 
-@pytest.mark.slow
-def test_boundaries_go_through_the_job_into_the_bundle_and_back(bounded: Project) -> None:
-    """A lost table of areas is made again: without the file of boundaries, it says nothing of them."""
-    component = bounded.component(geography__boundaries={"file": "shapes.geojson", "code": "code"}, revision=2)
-    result = bounded.run(component)
-    assert result.success, failure_text(result)
-    bundle = bounded.var / "releases" / "trips" / "2001-01" / "r2"
-    table = pq.read_table(bundle / "tables/boundaries.parquet")
-    geo = json.loads(table.schema.metadata[b"geo"])
-    assert (geo["primary_column"], geo["columns"]["geometry"]["encoding"]) == ("geometry", "WKB")
-    shapes = {row["area"]: shapely.from_wkb(row["geometry"]) for row in table.to_pylist()}
-    assert shapes.keys() == {*ZONES["zone"][:-1], *ZONES["region"]}
-    assert {area: shape.area for area, shape in shapes.items() if area in ("R0", "R2")} == {"R0": 2.0, "R2": 1.0}
-    geography = open_release(bundle).plan.tree.origin
-    assert geography.boundaries is not None
-    assert geography.boundaries[-1] is None
-    for name in ("boundaries.parquet", "areas.parquet"):
-        lost = bundle / "tables" / name
-        before = lost.read_bytes()
-        lost.unlink()
-        result = bounded.run(component)
-        assert result.success, (name, failure_text(result))
-        assert lost.read_bytes() == before
-    (bounded.root / "shapes.geojson").unlink()  # verification needs the bundle alone
-    assert [row["faults"] for row in verified("trips")] == [{}, {}]
-
-
 def test_what_is_published_keeps_its_names_and_boundaries_and_later_periods_have_the_new_ones(bounded: Project) -> None:
     """A run of a published month gives the same files; damage is mended from the list of then, which the bundle has."""
     names = ZONES.assign(zone_name=[f"Place <{zone}>" for zone in ZONES["zone"]])
@@ -78,8 +50,13 @@ def test_what_is_published_keeps_its_names_and_boundaries_and_later_periods_have
     bounded.write_records(pd.read_csv(bounded.root / "2001-01.csv").assign(date="2001-02-03"), "2001-02")
     assert bounded.run(described, period="2001-02").success
     later = bundle.parents[1] / "2001-02" / "r1" / "tables"
-    assert (later / "boundaries.parquet").exists()
+    table = pq.read_table(later / "boundaries.parquet")
+    geo = json.loads(table.schema.metadata[b"geo"])
+    assert (geo["primary_column"], geo["columns"]["geometry"]["encoding"]) == ("geometry", "WKB")
+    areas = {row["area"]: shapely.from_wkb(row["geometry"]).area for row in table.to_pylist()}
+    assert areas == dict.fromkeys(ZONES["zone"][:-1], 1.0) | {"R0": 2.0, "R1": 2.0, "R2": 1.0}
     assert f"Place <{ZONES['zone'][0]}>" in pq.read_table(later / "areas.parquet")["name"].to_pylist()
+    (bounded.root / "shapes.geojson").unlink()  # verification needs the bundle alone
     assert [row["faults"] for row in verified("trips")] == [{}, {}]
 
 

@@ -25,6 +25,7 @@ from od_assets.series.reading import declaration
 from od_assets.testing import check_project
 from od_core.errors import OdError
 from tests.od_assets.conftest import ATTRIBUTES, Project, records
+from tests.projects import declare, define_all
 
 BROKEN = {
     "attributes:\n  unit: [trip\n": "broken/defs.yaml is not valid YAML (line 3)",
@@ -44,18 +45,6 @@ BROKEN = {
     ),
 }
 """Faults of a declaration, and a part of the message."""
-
-DEFINED = """
-from pathlib import Path
-
-import dagster as dg
-from {package} import load_from_defs_folder
-
-
-@dg.definitions
-def defs():
-    return load_from_defs_folder(path_within_project=Path(__file__).parent)
-"""
 
 BESIDE = """
 import dagster as dg
@@ -79,14 +68,12 @@ def declare_beside_trips(
 ) -> None:
     """Write declarations of a team's own project with a release, an asset, and a warehouse unless one is given."""
     project.component()  # writes the domain
-    trips = yaml.dump({"type": "od_assets.components.OdRelease", "attributes": ATTRIBUTES})
-    warehouse = "type: od_assets.components.OdWarehouse\nattributes: {}\n"
-    for name, written in ({"trips": trips, "warehouse": warehouse} | declarations).items():
-        (project.defs / name).mkdir()
+    project.declare()
+    declare(project.defs, "warehouse", "OdWarehouse", {})
+    for name, written in declarations.items():
+        (project.defs / name).mkdir(exist_ok=True)
         (project.defs / name / "defs.yaml").write_text(written, encoding="utf-8")
-    settings = (project.root / "pyproject.toml").read_text(encoding="utf-8")
-    (project.root / "pyproject.toml").write_text(settings.replace("od_assets.definitions", "declared.all"), "utf-8")
-    (project.defs.parent / "all.py").write_text(DEFINED.format(package=loader), encoding="utf-8")
+    define_all(project.root, loader)
     (project.defs / "beside.py").write_text(BESIDE, encoding="utf-8")
     for name in [name for name in sys.modules if name.partition(".")[0] == "declared"]:  # of another test
         monkeypatch.delitem(sys.modules, name)
@@ -189,15 +176,11 @@ def test_a_run_without_a_warehouse_or_of_a_project_that_dagster_refuses_is_one_l
     project.write_records(records())
     (project.defs / "warehouse" / "defs.yaml").unlink()
     assert refused("run", "trips", "--period", "2001-01").startswith("OD-WAREHOUSE-ABSENT: the project declares no")
-    warehouse = "type: od_assets.components.OdWarehouse\nattributes: {}\n"
-    (project.defs / "warehouse" / "defs.yaml").write_text(warehouse, encoding="utf-8")
-    sound = (project.defs / "trips" / "defs.yaml").read_text(encoding="utf-8")
-    wrong = yaml.safe_load(sound)
-    wrong["attributes"]["owners"] = ["me"]
-    (project.defs / "trips" / "defs.yaml").write_text(yaml.dump(wrong), encoding="utf-8")
+    declare(project.defs, "warehouse", "OdWarehouse", {})
+    project.declare(ATTRIBUTES | {"owners": ["me"]})
     said = refused("run", "trips", "--period", "2001-01")
     assert said.startswith("OD-CONFIG: trips/defs.yaml: Invalid owner 'me'")
-    (project.defs / "trips" / "defs.yaml").write_text(sound, encoding="utf-8")
+    project.declare()
     lacking = BESIDE.replace("asset", "asset(required_resource_keys={'absent'})")
     (project.defs / "beside.py").write_text(lacking, encoding="utf-8")
     monkeypatch.delitem(sys.modules, "declared.defs.beside", raising=False)

@@ -68,12 +68,13 @@ class Lineage:
     def inputs(self, asset: str, column: str) -> set[str]:
         """The columns without a source that a column comes from."""
         (key,) = (key for key in self.columns if key.path[-1] == asset)
-        return {f"{at.path[-1]}.{name}" for at, name in self._inputs(key, column)}
+        return {f"{at.path[-1]}.{name}" for at, name in self.origins(key, column)}
 
-    def _inputs(self, key: dg.AssetKey, column: str) -> Iterator[tuple[dg.AssetKey, str]]:
+    def origins(self, key: dg.AssetKey, column: str) -> Iterator[tuple[dg.AssetKey, str]]:
+        """The columns without a source that a column of an asset comes from."""
         sources = self.sources.get((key, column), [])
         for source in sources:
-            yield from self._inputs(*source)
+            yield from self.origins(*source)
         if not sources:
             yield key, column
 

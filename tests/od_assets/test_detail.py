@@ -11,6 +11,7 @@ import pytest
 from od_assets.checks import release_checks
 from od_assets.series.series import Series
 from tests.od_assets.conftest import Project, failure_text, public_bytes
+from tests.od_assets.test_column_lineage import Lineage
 from tests.od_core.ledger.ledger_rows import rows
 
 KINDS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -21,25 +22,15 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-def sources(graph: Any, key: dg.AssetKey, column: str) -> set[tuple[str, str]]:
-    """The columns without sources of their own that a column leads to, of all assets of a graph."""
-    assert graph.has(key), key
-    lineage = graph.get(key).metadata.get("dagster/column_lineage")
-    found = [] if lineage is None else lineage.deps_by_column.get(column, [])
-    if not found:
-        return {(key.to_user_string(), column)}
-    return set().union(*(sources(graph, one.asset_key, one.column_name) for one in found))
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_graph_has_inputs_a_measured_table_and_publications(project: Project, kind: str) -> None:
     table, changes = KINDS[kind]
     make = getattr(project, kind)
     levels: Series = make(**changes)
     assert levels.detail == "levels"
-    of_levels = project.definitions(levels).resolve_asset_graph()
-    definitions = project.definitions(make(detail="publication", **changes))
-    graph = definitions.resolve_asset_graph()
+    of_levels = Lineage(project, levels)
+    of_publication = Lineage(project, make(detail="publication", **changes))
+    graph = of_publication.graph
     keys = {key.to_user_string() for key in graph.get_all_asset_keys()}
     [published] = {key for key in keys if "/" not in key}
     assisted = {f"{levels.name}/assisted"} if changes else set()
@@ -47,21 +38,20 @@ def test_a_graph_has_inputs_a_measured_table_and_publications(project: Project, 
         keys
         == {*(f"{levels.name}/{name}" for name in ("geography", "raw_trips", table, "bundle")), published} | assisted
     )
-    assert graph.get(dg.AssetKey([levels.name, table])).parent_keys == {
-        dg.AssetKey([levels.name, name]) for name in ("geography", "raw_trips")
-    }
-    assert len(graph.asset_check_keys) == len(of_levels.asset_check_keys)
+    measured = dg.AssetKey([levels.name, table])
+    assert graph.get(measured).parent_keys == {dg.AssetKey([levels.name, name]) for name in ("geography", "raw_trips")}
+    assert len(graph.asset_check_keys) == len(of_levels.graph.asset_check_keys)
 
-    left_out = {f"{levels.name}/{table}"} | {key.to_user_string() for key in of_levels.get_all_asset_keys()} - keys
+    left_out = {measured, *of_levels.columns} - ({*of_publication.columns} - {measured})
 
-    def ends(graph: Any, key: dg.AssetKey, column: str) -> set[tuple[str, str]]:
+    def ends(lineage: Lineage, key: dg.AssetKey, column: str) -> set[tuple[dg.AssetKey | None, str]]:
         """The columns that one leads to; any of an asset that is left out, and came from none, is one of the table."""
-        return {("", "") if name in left_out else (name, one) for name, one in sources(graph, key, column)}
+        return {(None, "") if at in left_out else (at, name) for at, name in lineage.origins(key, column)}
 
-    for key in map(dg.AssetKey.from_user_string, keys):
-        columns = graph.get(key).metadata["dagster/column_schema"].columns
+    for key, columns in of_publication.columns.items():
+        assert columns, key
         for column in columns:
-            assert ends(graph, key, column.name) == ends(of_levels, key, column.name), (key, column.name)
+            assert ends(of_publication, key, column) == ends(of_levels, key, column), (key, column)
 
 
 def test_the_measured_table_waits_for_an_asset_of_the_team(project: Project) -> None:

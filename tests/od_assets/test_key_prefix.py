@@ -7,7 +7,6 @@ from typing import Any
 
 import dagster as dg
 import pytest
-import yaml
 
 from od_assets.cli.published import newest_report
 from od_assets.components.project import OdComparison, OdSite, comparison_definitions, publishing_assets, site_asset
@@ -23,6 +22,7 @@ from od_core.errors import OdError
 from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import Period
 from tests.od_assets.conftest import ATTRIBUTES, Project
+from tests.projects import declare
 
 KINDS: dict[str, dict[str, Any]] = {
     "component": {"assisted": True, "trips__asset": "lake/trips", "schedule": "0 6 2 * *"},
@@ -33,13 +33,10 @@ KINDS: dict[str, dict[str, Any]] = {
 
 
 def set_prefix(project: Project, prefix: Any) -> None:
-    folder = project.defs / "warehouse"
-    folder.mkdir(exist_ok=True)
-    declared = {"type": "od_assets.components.OdWarehouse", "attributes": {"key_prefix": prefix}}
-    (folder / "defs.yaml").write_text(yaml.dump(declared, sort_keys=False), encoding="utf-8")
+    declare(project.defs, "warehouse", "OdWarehouse", {"key_prefix": prefix})
 
 
-def declare(project: Project) -> None:
+def declare_trips(project: Project) -> None:
     project.component()  # with the file of its domain
     project.declare(ATTRIBUTES | {"assisted": True})
 
@@ -84,7 +81,7 @@ def test_every_name_has_the_prefix(project: Project, kind: str) -> None:
 
 
 def test_site_and_comparison_have_the_prefix(project: Project) -> None:
-    declare(project)
+    declare_trips(project)
     set_prefix(project, "north")
     assert publishing_assets(current_project()) == [["north", "trips", "bundle"], ["north", "trips", "assisted"]]
     site = site_asset(OdSite(owners=["team:statistics"]))
@@ -99,7 +96,7 @@ def test_site_and_comparison_have_the_prefix(project: Project) -> None:
 
 @pytest.mark.parametrize("prefix", ["trips", "levels", "od", "n" * 31])
 def test_a_prefix_may_be_the_name_of_a_series_or_of_an_asset(project: Project, prefix: str) -> None:
-    declare(project)
+    declare_trips(project)
     set_prefix(project, prefix)
     series = declaration("trips")
     assert series.name == f"{prefix}_trips"
@@ -110,7 +107,7 @@ def test_a_prefix_may_be_the_name_of_a_series_or_of_an_asset(project: Project, p
 
 @pytest.mark.parametrize("prefix", ["a/b", "", "North", "n" * 300, "a_b", "a\n", True, ["a", "b"], "{{ env.NO }}"])
 def test_a_wrong_prefix_is_refused_with_its_line(project: Project, prefix: Any) -> None:
-    declare(project)
+    declare_trips(project)
     set_prefix(project, prefix)
     with pytest.raises(OdError, match=r"^OD-CONFIG: warehouse/defs\.yaml: key_prefix \(line 3\): ") as refused:
         declaration("trips")
@@ -138,7 +135,7 @@ def test_steps_are_called_by_keys_with_the_prefix(step: str, name: str, key: str
 
 
 def test_commands_that_are_advised_and_given_have_the_declared_name(project: Project) -> None:
-    declare(project)
+    declare_trips(project)
     set_prefix(project, "north")
     series, published = declaration("trips"), ReleaseKey("north_trips", "2001-01")
     newer = replace(arrival(series, Period("2001-01")), key=replace(published, revision=2))

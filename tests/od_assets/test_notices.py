@@ -22,7 +22,7 @@ from od_core.errors import OdError
 from od_core.ledger.ledger import Ledger
 from od_core.publication.certify import promise
 
-from .conftest import SILENT, Project, records
+from .conftest import Project, records
 from .watch import Kept, Watch
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "operate.md"
@@ -69,8 +69,7 @@ def said_by(project: Project, run_id: str, materialization: dg.AssetMaterializat
 
 def test_each_published_release_is_said_once_whatever_was_there_before(project: Project) -> None:
     reported(project, "2001-01", 1)
-    watch = Watch(project, "release_published", kept := Kept())
-    watch.look()  # what was published before the first look is no news
+    watch = Watch.begun(project, "release_published", kept := Kept())
     watch.look()
     assert kept.said == []
 
@@ -87,8 +86,7 @@ def test_each_published_release_is_said_once_whatever_was_there_before(project: 
 
 
 def test_the_first_releases_of_a_series_that_is_declared_later_are_said(project: Project) -> None:
-    watch = Watch(project, "release_published", kept := Kept(), project.component(name="older"))
-    watch.look()
+    watch = Watch.begun(project, "release_published", kept := Kept(), project.component(name="older"))
     reported(project, "2001-01", 1)
     reported(project, "2001-02", 1)
     watch.repository = project.definitions(project.component()).get_repository_def()  # the location is loaded again
@@ -98,8 +96,7 @@ def test_the_first_releases_of_a_series_that_is_declared_later_are_said(project:
 
 
 def test_a_release_of_a_run_of_several_series_is_said(project: Project) -> None:
-    watch = Watch(project, "release_published", kept := Kept())
-    watch.look()
+    watch = Watch.begun(project, "release_published", kept := Kept())
     keys = frozenset({dg.AssetKey(["trips", "bundle"]), dg.AssetKey(["departures", "bundle"])})
     run = dg.DagsterRun("some", run_id=make_new_run_id(), asset_selection=keys, tags={RELEASE_TAG: "departures"})
     project.instance.add_run(run)
@@ -111,8 +108,7 @@ def test_a_release_of_a_run_of_several_series_is_said(project: Project) -> None:
 def test_what_is_reported_from_outside_is_no_news_and_silences_none(project: Project) -> None:
     """Anybody who reaches the UI can report a bundle by hand, and any job can say that it made one."""
     reported(project, "2001-01", 1)
-    watch = Watch(project, "release_published", kept := Kept())
-    watch.look()
+    watch = Watch.begun(project, "release_published", kept := Kept())
     forged = bundle_of("2001-02", 1)
     project.instance.report_runless_asset_event(dg.AssetMaterialization(["trips", "bundle"]))
     project.instance.report_runless_asset_event(dg.AssetMaterialization(["trips", "bundle"], partition="2001-01"))
@@ -130,8 +126,7 @@ def test_what_is_reported_from_outside_is_no_news_and_silences_none(project: Pro
 
 
 def test_a_failed_check_and_a_failed_step_are_said_and_nothing_of_others(project: Project) -> None:
-    watch = Watch(project, "release_failed", kept := Kept())
-    watch.look()
+    watch = Watch.begun(project, "release_failed", kept := Kept())
     project.write_records(records().assign(origin="NOWHERE"))
     first = project.run()
     (project.root / "2001-01.csv").unlink()
@@ -164,8 +159,7 @@ class Webhook(Notices):
 
 @pytest.mark.slow
 def test_a_channel_that_fails_says_no_secret_and_the_notice_is_given_again(project: Project) -> None:
-    watch = Watch(project, "release_published", Webhook())
-    watch.look()
+    watch = Watch.begun(project, "release_published", Webhook())
     reported(project, "2001-01", 1)
     for _ in range(2):
         with pytest.raises(OdError, match=r"OD-NOTICE-UNSENT: .* \(ConnectionError\)") as refused:
@@ -175,8 +169,7 @@ def test_a_channel_that_fails_says_no_secret_and_the_notice_is_given_again(proje
     watch.look()
     assert [notice.release for notice in watch.notices.said] == ["trips/2001-01/r1"]
 
-    watch = Watch(project, "release_failed", Webhook())
-    watch.look()
+    watch = Watch.begun(project, "release_failed", Webhook())
     project.write_records(records().assign(origin="NOWHERE"))
     project.run()
     [reaction] = watch.look().dagster_run_reactions
@@ -190,8 +183,7 @@ def _others() -> None:
 
 
 def test_a_run_that_never_began_is_said(project: Project) -> None:
-    watch = Watch(project, "release_failed", kept := Kept())
-    watch.look()
+    watch = Watch.begun(project, "release_failed", kept := Kept())
     component = project.component(periods={"first": "2001-Q1", "last": "2001-Q2", "every": "quarter"})
     job = project.definitions(component).resolve_job_def("trips_release")
     tags = {**job.tags, "dagster/partition": "2001-04"}
@@ -212,17 +204,10 @@ def test_a_failed_run_of_chosen_assets_is_said_with_its_period(project: Project)
     def dashboard() -> None:
         """An asset of the team below the release."""
 
-    watch = Watch(project, "release_failed", kept := Kept(), component)
-    watch.look()
+    watch = Watch.begun(project, "release_failed", kept := Kept(), component)
     definitions = dg.Definitions.merge(project.definitions(component), dg.Definitions(assets=[dashboard]))
-    chosen = [dg.AssetKey(key) for key in (["trips", "geography"], ["trips", "raw_trips"], ["trips_flows"])]
-    result = definitions.resolve_implicit_global_asset_job_def().execute_in_process(
-        partition_key="2001-04",
-        instance=project.instance,
-        raise_on_error=False,
-        run_config=SILENT,
-        asset_selection=[*chosen, dashboard.key],
-    )
+    chosen = (["trips", "geography"], ["trips", "raw_trips"], ["trips_flows"], dashboard.key)
+    result = project.execute(definitions.resolve_implicit_global_asset_job_def(), *chosen, partition="2001-04")
     watch.look()
     tags = project.instance.get_run_by_id(result.run_id).tags
     assert [tags.get(name) for name in (*TAGS, "od/every")] == ["trips", "2001-Q2", "2", "quarter"]
@@ -238,8 +223,7 @@ def test_a_release_is_said_as_the_document_shows_and_seen_by_the_team_downstream
     names = executed((automation + sensor).replace("us_flights", "trips"), project.root)
     downstream = dg.Definitions(assets=[names["bundle"], names["busiest_pairs"]], sensors=[names["newest_release"]])
 
-    watch = Watch(project, "release_published", notices)
-    watch.look()
+    watch = Watch.begun(project, "release_published", notices)
     before = dg.evaluate_automation_conditions(downstream, project.instance)
     ran = project.run(project.component(revision=3))
     watch.look()

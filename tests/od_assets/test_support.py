@@ -35,7 +35,7 @@ from od_core import (
     sum_releases,
 )
 from od_core.flows.planning_page import planning_page
-from od_core.meaning.features import Refusal, possible_formats, refuse_unsupported, support, usual_formats
+from od_core.meaning.features import Refusal, refuse_unsupported, support, usual_formats
 from od_core.privacy.budget import Cap
 from tests.od_assets.conftest import ZONES, Project
 
@@ -298,18 +298,3 @@ def test_what_the_table_does_not_refuse_is_accepted(project: Project) -> None:
         accepted += 1
     assert not wrong, "\n".join(wrong)
     assert accepted > 500
-
-
-def test_every_feature_and_kind_of_a_row_is_in_the_lists() -> None:
-    table = support()
-    assert {row.kind for row in table.refusals} <= {*table.kinds}
-    assert {name for row in table.refusals for name in row.features | row.needs} <= {*table.features}
-    assert all(row.reason and row.next_step and "{" not in row.reason for row in table.refusals)
-
-
-def test_a_bundle_has_the_formats_that_have_a_file() -> None:
-    assert possible_formats("flows", {"coordinates"}) == ("csv", "gis", "omx", "sdmx", "spreadsheet")
-    assert usual_formats("flows", set()) == ("csv", "omx", "spreadsheet")
-    assert usual_formats("counts", {"coordinates"}) == ("csv", "spreadsheet")
-    assert usual_formats("group sizes", set()) == ("csv",)
-    assert usual_formats("boxes", {"map"}) == ("csv", "gis")

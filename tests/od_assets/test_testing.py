@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from od_assets.project import CHECKOUT
 from od_assets.testing import check_project, dry_run
 from od_core.errors import OdError
 from tests.od_assets.conftest import ATTRIBUTES, DOMAIN, Project
 from tests.od_assets.test_code_location import declare_beside_trips, loader
+from tests.projects import declare_domain
 
 __all__ = ["loader"]
 
@@ -24,7 +24,7 @@ __all__ = ["loader"]
 def with_changes(project: Project, attributes: dict[str, Any], domain: dict[str, Any] | None = None) -> None:
     """Declare the release of the project anew, with changes."""
     project.declare(ATTRIBUTES | attributes)
-    (project.defs / "domains" / "trips.yaml").write_text(yaml.dump(DOMAIN | (domain or {})), encoding="utf-8")
+    declare_domain(project.defs, DOMAIN | (domain or {}))
 
 
 def test_every_declaration_is_loaded_and_planned(

@@ -43,6 +43,13 @@ class Watch:
         self.sensor = defs().get_repository_def().get_sensor_def(sensor) if is_named else sensor
         self.cursor: str | None = None
 
+    @classmethod
+    def begun(cls, *given: Any, **named: Any) -> Watch:
+        """A sensor that has looked once: what was there before is no news."""
+        watch = cls(*given, **named)
+        watch.look()
+        return watch
+
     def look(self) -> Any:
         """One evaluation; what came of it."""
         with dg.build_sensor_context(

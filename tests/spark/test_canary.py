@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-
 import pytest
 
 from tests.od_assets.canary import FORMS, leaks
@@ -40,9 +38,3 @@ def test_the_details_of_what_failed_stay_inside(done):
     root, _ = done
     errors = (root / "a_task_that_quotes" / "var" / "confidential").rglob("errors/*.txt")
     assert any(FORMS["zone"] in path.read_bytes() for path in errors)
-
-
-def test_the_search_reads_an_event_log(tmp_path):
-    (tmp_path / "events").mkdir()
-    (tmp_path / "events" / "app.gz").write_bytes(gzip.compress(FORMS["zone"]))
-    assert leaks(tmp_path) == ["app.gz: zone"]

@@ -99,9 +99,3 @@ def test_steps_that_are_submitted_publish_the_same_way(project: Project, monkeyp
     assert "OD-TRIPS-NOT-TEXT" in failure_text(refused)
     nothing = project.run(project.component(**submitted | {"spark": {"submit": ["false"]}}))
     assert "OD-SPARK-SUBMIT" in failure_text(nothing)
-
-
-def test_speculation_is_refused_before_anything_is_read(project: Project) -> None:
-    settings = {"address": "local[2]", "settings": {"spark.speculation": "true"}}
-    run = project.run(project.component(**SPARK | {"spark": settings}))
-    assert "OD-SPARK-SPECULATION" in failure_text(run)
