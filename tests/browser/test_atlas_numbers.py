@@ -48,11 +48,6 @@ def selections(flows: ReleasedFlows, number: int, finest: int | None = None) -> 
     return asked
 
 
-def expected(flows: ReleasedFlows, ask: dict) -> list[int]:
-    """The same by the library."""
-    return by_library(flows, ask)
-
-
 def by_library(flows: ReleasedFlows, ask: dict, **part: str) -> list[int]:
     """The trips of a selection and their interval: a row of the tables if it is one area on each side, or else a sum.
 
@@ -95,7 +90,7 @@ def compared(opened, address: str, flows: ReleasedFlows, number: int = 60, fines
     page.wait_for_selector("#panel h2")
     asked = selections(flows, number, finest)
     found = [[got["trips"], *got["interval"]] for got in page.evaluate(ASK, asked)]
-    assert found == [expected(flows, ask) for ask in asked]
+    assert found == [by_library(flows, ask) for ask in asked]
     assert seen.errors == []
 
 

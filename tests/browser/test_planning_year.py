@@ -5,13 +5,10 @@ from __future__ import annotations
 import math
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 
 from od_core import Budget, PrivacyUnit
 from od_core.privacy.accounting import text_above
-from tests.browser.conftest import show
 from tests.browser.plannings import CAP, UNEVEN, Case, Setting
-from tests.browser.test_pages import DESK, PHONE, too_wide
 from tests.browser.test_planning_page import READ, at, same_chances, same_declaration, same_numbers, year_factor
 
 BOUNDS = [(1, 1), (10, 10), (10, 25), (10, 40), (3, 35), (3, 36), (7, 900)]
@@ -102,13 +99,3 @@ def test_the_share_of_the_cap_is_that_of_the_declared_bounds_alone(opened, tmp_p
         page.fill("#yearly", "41")
         assert "cap" not in page.inner_text("#short"), "the data set would be another one"
     assert CAP == 1 / 2
-
-
-@pytest.mark.parametrize("width", [DESK, PHONE])
-def test_the_page_of_a_year_fits_and_axe_finds_nothing(opened, tmp_path, width):
-    page, seen = opened(case_of().write(tmp_path), width)
-    page.wait_for_selector("#results[data-shown]")
-    assert too_wide(page) == ""
-    show(page, f"planning-year-{'phone' if width == PHONE else 'desk'}", whole=True)
-    assert [one["id"] for one in Axe().run(page).response["violations"]] == []
-    assert seen.errors == []

@@ -111,6 +111,7 @@ WRONG = [
     wrong("OD-INIT-COLUMN", "2001-01.csv", "no column 'from'", "give --origin", origin="from"),
     wrong("OD-INIT-COLUMN", "2001-01.csv", "no column 'h_geocode'", "give --origin", reader="lodes", date=None),
     wrong("OD-INIT-COLUMN", "2001-01.csv", "no column 'n'", "give --trips", trips="n"),
+    wrong("OD-INIT-COLUMN", "2001-01.csv", "no column 'begin'", "give", "trips.columns.origin=begin"),
     wrong("OD-INIT-COLUMN", "'origin'", "cannot be both origin and date", "give --date or --origin", date="origin"),
     wrong("OD-TRIPS-ROWS", "flows-2001-01.csv", "counts: 'count'", "give --trips", records="flows-{period}.csv"),
     wrong("OD-CONFIG", "trips.one_row_a_trip", "valid boolean", AGAIN, one_row_a_trip="maybe"),

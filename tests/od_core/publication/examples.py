@@ -164,6 +164,12 @@ def staged_bundle(
     return staged_folder(lambda folder: write_bundle(FLOWS, release, certificate, report, folder), target, published)
 
 
+def publish_bundle(release: Release, certificate: dict[str, Any], target: Path, published: str | None = None) -> None:
+    """Put the bundle of a release of flows in its place."""
+    with staged_bundle(release, certificate, target, published=published):
+        pass
+
+
 def checked_again(bundle: Path) -> None:
     """Checksums of files that were changed, as somebody would make them who wants it unseen."""
     digests = {name: file_digest(file) for name, file in files_of(bundle).items() if name != CHECKSUMS}

@@ -92,8 +92,7 @@ def test_the_codebook_says_that_segments_were_moved_to_their_profile(made, tmp_p
         mechanism=InfTDARefined(segment_profile="3/2"),
         segments={"mode": MODES},
     )
-    with examples.staged_bundle(moved, examples.facts(moved), tmp_path / "r1"):
-        pass
+    examples.publish_bundle(moved, examples.facts(moved), tmp_path / "r1")
     places = tmp_path / "r1", made.place.bundle
     texts = [" ".join((place / "codebook.md").read_text("utf-8").split()) for place in places]
     assert ["by at most 3/2 standard deviations of their noise" in text for text in texts] == [True, False]
@@ -241,8 +240,7 @@ def test_a_period_without_trips_is_published_and_read_back(tmp_path):
         fault_threshold=0,
         segments={"mode": MODES},
     )
-    with examples.staged_bundle(made, examples.facts(made), tmp_path / "r1"):
-        pass
+    examples.publish_bundle(made, examples.facts(made), tmp_path / "r1")
     assert open_release(tmp_path / "r1").segments["mode"].shape == (0, 3)
     assert "% to " not in (tmp_path / "r1" / "report.html").read_text(encoding="utf-8")  # no share of no trips
     tables = FlowTables.of(made, examples.facts(made))

@@ -54,8 +54,7 @@ def named() -> Release:
 @pytest.fixture(scope="module")
 def bundle(named: Release, tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("names") / "r1"
-    with examples.staged_bundle(named, examples.facts(named), place):
-        pass
+    examples.publish_bundle(named, examples.facts(named), place)
     return place
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import shutil
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -22,7 +24,7 @@ from tests.od_core.group_sizes.test_publication import KEY as GROUPS_KEY
 from tests.od_core.group_sizes.test_publication import bundle as group_bundle
 from tests.od_core.group_sizes.test_publication import published as group_sizes
 from tests.od_core.ledger import ledger_rows
-from tests.od_core.publication.examples import KEY, facts, files_of, release, staged_bundle
+from tests.od_core.publication.examples import KEY, facts, files_of, publish_bundle, release, staged_bundle
 from tests.od_core.stops.test_publication import published as stops
 
 
@@ -152,18 +154,19 @@ def without_noisy_counts(bundle: Path) -> None:
     pd.read_parquet(path).drop(columns="noisy").to_parquet(path)
 
 
-def without_the_unit(bundle: Path) -> None:
+def with_other_plan(bundle: Path, change: Callable[[dict[str, Any]], Any]) -> None:
     path = bundle / "certificate.json"
     certificate = json.loads(path.read_text(encoding="utf-8"))
-    del certificate["plan"]["unit"]
+    change(certificate["plan"])
     path.write_text(json.dumps(certificate), encoding="utf-8")
+
+
+def without_the_unit(bundle: Path) -> None:
+    with_other_plan(bundle, lambda plan: plan.pop("unit"))
 
 
 def of_a_later_mechanism(bundle: Path) -> None:
-    path = bundle / "certificate.json"
-    certificate = json.loads(path.read_text(encoding="utf-8"))
-    certificate["plan"]["mechanism"] = "inftda_99"
-    path.write_text(json.dumps(certificate), encoding="utf-8")
+    with_other_plan(bundle, lambda plan: plan.update(mechanism="inftda_99"))
 
 
 @pytest.mark.parametrize(
@@ -194,8 +197,7 @@ def test_releases_that_measured_pairs_of_zones_alone_are_opened(mechanism: str |
         mechanism=mechanism,
         fault_threshold=0,
     )
-    with staged_bundle(made, facts(made), tmp_path / "r1"):
-        pass
+    publish_bundle(made, facts(made), tmp_path / "r1")
     opened = open_release(tmp_path / "r1")
     assert opened.flows.equals(made.flows)
     assert opened.measurements.equals(made.measurements)
