@@ -257,9 +257,11 @@ def test_a_bundle_of_an_earlier_format_has_its_own_files(tmp_path, stated, absen
 
 
 def test_a_bundle_keeps_the_format_that_its_certificate_states(whole):
-    """Where later software, whose bundles have another format, verifies or repairs it."""
+    """Where later software, whose bundles have another format, verifies or repairs it; no other certificate counts."""
     now = facts(release())
-    assert as_published(now | {"bundle_format": 3}, whole, certificate_digest(now)) == now
+    later = now | {"bundle_format": 3}
+    assert as_published(later, whole, certificate_digest(now)) == now
+    assert as_published(later, whole, "0" * 64) == as_published(later, whole, None) == later
 
 
 HALF_WRITTEN = ("tables/flows.parquet", "tables/noisy_measurements.parquet", "tables/areas.csv", "report.html")
