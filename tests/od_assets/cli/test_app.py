@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import io
-import os
 import subprocess
 import sys
 from fractions import Fraction
@@ -47,22 +46,6 @@ def test_a_series_none_of_whose_months_has_ended_is_planned(project: Project, mo
     for refused in (["plan", "trips", "--period", "2150-07"], ["run", "trips"]):
         assert refusal(*refused).code == "OD-PERIOD"
     assert not (project.var / "ledger.sqlite").exists()
-
-
-def test_a_mistyped_name_is_refused_before_dagster_is_imported(tmp_path: Path) -> None:
-    """It is done in a process of its own, in which nothing is imported before."""
-    code = """
-import sys
-from od_assets.cli.releases import run
-from od_core.errors import OdError
-try:
-    run("us_flihgts")
-except OdError as error:
-    print(error.code, "us_flights" in error.message, {"dagster", "numba"} & {*sys.modules})
-"""
-    environment = os.environ | {"OD_VAR": str(tmp_path), "OD_PROJECT": str(ROOT)}
-    said = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
-    assert said.stdout == "OD-RELEASE-UNKNOWN True set()\n"
 
 
 def test_the_command_line_is_imported_without_large_libraries() -> None:

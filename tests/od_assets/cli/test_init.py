@@ -53,10 +53,11 @@ def empty(project: Project) -> Project:
     return project
 
 
-def init(*more: str, **changes: str | None) -> Any:
-    flags = FLAGS | {name.replace("_", "-"): value for name, value in changes.items()}
+def init(*more: str, name: str = "mine", **changes: str | None) -> Any:
+    """The result of the command with these answers and no other; ``more`` is given as it stands."""
+    flags = FLAGS | {flag.replace("_", "-"): value for flag, value in changes.items()}
     given = [text for flag, value in flags.items() if value is not None for text in (f"--{flag}", value)]
-    return command("init", "mine", *given, *more)
+    return command("init", name, *given, *more)
 
 
 def written(project: Project) -> dict[str, str]:

@@ -10,8 +10,8 @@ import pytest
 from od_assets.cli.diagnosis import charged, of_declaration
 from od_assets.resources.warehouse import Warehouse
 from od_core.errors import OdError
-from tests.od_assets.cli.commands import command, refusal
-from tests.od_assets.cli.test_init import FLAGS
+from tests.od_assets.cli.commands import refusal
+from tests.od_assets.cli.test_init import init
 from tests.od_assets.conftest import ATTRIBUTES, Project, states
 
 RHO = {"privacy": {"rho": "0.06", "delta": "1e-8"}}
@@ -107,7 +107,5 @@ def test_plan_doctor_and_init_refuse_a_cap_that_a_run_would_refuse(project: Proj
     for path in (project.defs / "trips" / "defs.yaml", project.defs / "domains" / "trips.yaml"):
         path.unlink()
     (project.defs / "trips").rmdir()
-    flags = FLAGS | {"cap": "0.2", "reason": "first declaration"}
-    given = [text for flag, value in flags.items() for text in (f"--{flag}", value)]
-    assert str(command("init", "trips", *given).exception).startswith(f"{expected} [")
+    assert str(init(name="trips", cap="0.2", reason="first declaration").exception).startswith(f"{expected} [")
     assert not (project.defs / "trips").exists()

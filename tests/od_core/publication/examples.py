@@ -7,7 +7,7 @@ import functools
 import gzip
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from fractions import Fraction
 from pathlib import Path
@@ -90,6 +90,12 @@ KINDS: dict[str, dict[str, Any]] = {
     "no trips": {"size": 0},
     "no trips, unbounded": {"size": 0, "neighbours": "unbounded", "tree": "origin"},
 }
+
+
+def released_trips(trips: pd.DataFrame, geography: Geography, **changes: Any) -> Release:
+    """A release of trips, none of which may be left out."""
+    given = {"unit": PrivacyUnit("trip"), "budget": Budget(rho=2, delta="1e-8"), "fault_threshold": 0}
+    return release_flows(trips, geography, **given | changes)
 
 
 def release(kind: str = "bounded", seed: int = 4) -> Release:
@@ -181,6 +187,15 @@ def sealed_again(bundle: Path) -> None:
     checked_again(bundle)
     release = json.loads((bundle / "certificate.json").read_text(encoding="utf-8"))["release"]
     write_zip(bundle, release, zip_beside(bundle))
+
+
+def restated(bundle: Path, change: Callable[[dict[str, Any]], Any]) -> None:
+    """Change the certificate of a bundle, and make its checksums and its zip file again."""
+    path = bundle / "certificate.json"
+    facts = json.loads(path.read_text(encoding="utf-8"))
+    change(facts)
+    path.write_text(json.dumps(facts, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    sealed_again(bundle)
 
 
 def atlas_header(page: Path) -> dict[str, Any]:

@@ -34,6 +34,7 @@ from tests.od_core.publication.examples import (
     facts,
     files_of,
     publish_bundle,
+    restated,
     sealed_again,
     staged_bundle,
 )
@@ -359,21 +360,12 @@ def test_a_table_of_another_writer_is_the_same_table(copied):
     assert "tables/flows.parquet" in refused(copied)
 
 
-def certified_by(bundle: Path, **software: str) -> None:
-    """Let the certificate state other versions of software, and make the checksums again."""
-    path = bundle / "certificate.json"
-    stated = json.loads(path.read_text(encoding="utf-8"))
-    stated["software"] |= software
-    path.write_text(json.dumps(stated, indent=2, sort_keys=True) + "\n", encoding="utf-8")
-    sealed_again(bundle)
-
-
 def test_words_are_those_of_the_software_that_the_certificate_names(copied):
     """Where it is the same, they are the same to the byte, whatever the checksums say."""
     (copied / "codebook.md").write_text("In other words.\n", encoding="utf-8")
     sealed_again(copied)
     assert refused(copied) == ["codebook.md"]
-    certified_by(copied, pandas="3.0")
+    restated(copied, lambda facts: facts["software"].update(pandas="3.0"))
     with staged_again(copied):
         pass
     assert (copied / "codebook.md").read_text(encoding="utf-8") == "In other words.\n"
@@ -392,7 +384,7 @@ def test_matrices_that_another_version_wrote_are_held_to_their_numbers(copied):
     with changed() as file:
         file.root._v_attrs["WRITTEN_BY"] = "another version"
     assert name in refused(copied)
-    certified_by(copied, tables="3.0")
+    restated(copied, lambda facts: facts["software"].update(tables="3.0"))
     with staged_again(copied):
         pass
     with changed() as file:
@@ -490,7 +482,7 @@ def test_a_file_that_does_not_belong_to_a_bundle_is_found(copied):
 
 def test_an_unchanged_bundle_stays_as_it_is(copied):
     """Bytes, times and the software that first made it; the body runs again."""
-    certified_by(copied, numpy="1.0")
+    restated(copied, lambda facts: facts["software"].update(numpy="1.0"))
     before, times = content(copied), {name: path.stat().st_mtime_ns for name, path in files_of(copied).items()}
     ran = []
     with staged_again(copied):

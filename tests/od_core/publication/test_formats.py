@@ -28,7 +28,7 @@ from pysdmx.io.pd import PandasDataset
 from pysdmx.model import Schema
 from pysdmx.model.dataset import ActionType
 
-from od_core import Budget, Geography, PrivacyUnit, open_release, release_flows
+from od_core import Budget, Geography, open_release
 from od_core.files.durable import write_durably
 from od_core.flows.publishing import flow_files, omx
 from od_core.flows.publishing.flow_files import MOST_ROWS
@@ -42,7 +42,7 @@ from od_core.publication.bundle import bundle_faults
 from od_core.publication.certify import certificate
 from od_core.records.segments import Breakdown
 from tests.od_core.publication import examples
-from tests.od_core.publication.examples import ALL_FORMATS, CHECKS, RECORD, files_of, publish_bundle
+from tests.od_core.publication.examples import ALL_FORMATS, CHECKS, RECORD, files_of, publish_bundle, released_trips
 from tests.od_core.publication.test_workbook import read_workbook
 
 KEY = ReleaseKey("us_flights", "2001-06")
@@ -64,15 +64,9 @@ def release(flights, airports):
     """Of half of the airports, whose pairs are still more than a sheet of the workbook has rows."""
     airports, month = airports[airports["region"].isin(["Midwest", "West"])], flights["2001-06"]
     assert len(airports) ** 2 > MOST_ROWS
-    return release_flows(
-        month[month[["origin", "destination"]].isin([*airports["airport"]]).all(axis="columns")],
-        Geography.from_frame(airports, LEVELS[1:]),
-        unit=PrivacyUnit("trip"),
-        budget=Budget(1, "1e-8"),
-        noise="table",
-        fault_threshold=0,
-        one_row_a_trip=True,
-    )
+    trips = month[month[["origin", "destination"]].isin([*airports["airport"]]).all(axis="columns")]
+    given = {"budget": Budget(1, "1e-8"), "noise": "table", "one_row_a_trip": True}
+    return released_trips(trips, Geography.from_frame(airports, LEVELS[1:]), **given)
 
 
 @pytest.fixture(scope="module")
@@ -232,8 +226,7 @@ def test_what_other_tools_look_for_is_there_since_format_5(tmp_path, stated, cap
     pairs = pd.MultiIndex.from_product([GIVEN["zone"], GIVEN["zone"]], names=["origin", "destination"])
     flows = pd.DataFrame({"trips": 500}, pairs).reset_index()
     same = Geography.from_frame(GIVEN, ["county", "zone"])  # names and places of the origins are used for both sides
-    options = {"unit": PrivacyUnit("trip"), "budget": Budget(2, "1e-8"), "fault_threshold": 0}
-    made = release_flows(flows, geography, destination_geography=same, **options)
+    made = released_trips(flows, geography, destination_geography=same, budget=Budget(2, "1e-8"))
     place = tmp_path / "r1"
     publish_bundle(made, examples.facts(made) | {"bundle_format": stated}, place)
     back = open_release(place).plan.tree.origin
@@ -342,21 +335,6 @@ def test_without_intervals_only_flows_are_listed(tmp_path):
     assert "These numbers have no intervals." in examples.atlas_header(place / "atlas.html")["notes"][0]
 
 
-def test_a_mechanism_that_releases_numbers_below_0_is_described_as_such(tmp_path):
-    made = release_flows(
-        examples.flows(examples.HOMES, examples.HOMES, size=5),
-        Geography.from_frame(examples.HOMES[["zone"]], ["zone"]),
-        unit=PrivacyUnit("trip"),
-        budget=Budget(rho="0.01", delta="1e-8"),
-        mechanism="vanilla_gauss",
-        fault_threshold=0,
-    )
-    publish_bundle(made, examples.facts(made), tmp_path / "r1")
-    assert pd.read_parquet(tmp_path / "r1" / "tables/flows.parquet")["trips"].min() < 0
-    report = frictionless.validate(str(tmp_path / "r1" / "datapackage.json"))
-    assert report.valid, report.flatten(["name", "type", "message"])[:5]
-
-
 def test_a_matrix_that_is_too_large_is_left_out(tmp_path, monkeypatch):
     made = examples.release()
     for module in (omx, flow_files):
@@ -374,15 +352,7 @@ def test_level_names_that_files_cannot_have_are_numbers_there(levels):
     zones = pd.DataFrame([("1", "11"), ("2", "21")], columns=levels, dtype="str")
     here = Geography.from_frame(zones, levels)
     there = Geography.from_frame(zones.set_axis(["b_c", "c"], axis="columns"), ["b_c", "c"])
-    plan = release_flows(
-        pd.DataFrame({"origin": ["11"], "destination": ["21"], "trips": [3]}),
-        here,
-        destination_geography=there,
-        unit=PrivacyUnit("trip"),
-        budget=Budget(1, "1e-8"),
-        fault_threshold=0,
-    ).plan
-    names = pair_names(plan.tree)
+    names = pair_names(FlowTree(here, there))
     assert names[1, 2] == "flows_1_2"
     assert len({name.casefold() for name in names.values()}) == 9
 

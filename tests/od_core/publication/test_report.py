@@ -8,7 +8,6 @@ import re
 from dataclasses import replace
 from fractions import Fraction
 from html.parser import HTMLParser
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,7 +18,7 @@ import pytest
 import shapely
 from markupsafe import escape
 
-from od_core import Budget, Geography, PrivacyUnit, release_flows
+from od_core import Budget, Geography, PrivacyUnit
 from od_core.errors import OdError
 from od_core.flows.indicators import indicators
 from od_core.flows.publishing.changes import changes
@@ -31,8 +30,7 @@ from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.budget import Cap
 from od_core.privacy.domain import PrivacyDomain
-from od_core.publication.bundle import differing_files, write_bundle
-from od_core.publication.certificate import certificate_digest
+from od_core.publication.bundle import write_bundle
 from od_core.publication.certify import certificate, context_of
 from od_core.publication.number_formats import (
     interval_and_word,
@@ -40,7 +38,8 @@ from od_core.publication.number_formats import (
     signed,
 )
 from tests.od_core.doubles import SeededNoise
-from tests.od_core.publication.examples import CHECKS
+from tests.od_core.publication.examples import ALL_FORMATS, CHECKS, released_trips
+from tests.od_core.publication.published_kinds import publish
 from tests.od_core.publication.reports import EVIL, ZONES, Reported, examples, flows, geography, reported
 
 CONTENTS = ("flows", "group sizes", "boxes")
@@ -244,9 +243,7 @@ def test_a_release_of_one_zone_has_a_whole_bundle(tmp_path):
     zones = pd.DataFrame({"zone": ["a"], "latitude": ["0.5"], "longitude": ["0.5"], "boundary": [shape]})
     only = Geography.from_frame(zones, ["zone"], coordinates=("latitude", "longitude"), boundaries="boundary")
     trips = pd.DataFrame({"origin": ["a"], "destination": ["a"], "trips": [500]})
-    release = release_flows(
-        trips, only, unit=PrivacyUnit("trip"), budget=Budget(rho=2, delta="1e-8"), fault_threshold=0
-    )
+    release = released_trips(trips, only)
     example = reported(release, FLOWS)
     built = Page(example.text)
     assert "2001-06 has exactly 500 trips." in built.text
@@ -351,37 +348,18 @@ def test_a_map_reaches_over_the_last_meridian():
 UNIT = PrivacyUnit("trip")
 
 
-def _measured(ledger: Ledger, key: ReleaseKey, seed: int):
-    here = Geography.from_frame(ZONES[["zone"]], ["zone"])
-    return flows(seed=seed, unit=UNIT, ledger=ledger, release_id=str(key), geography=here)
-
-
-def _reported(root: Path, ledger: Ledger, key: ReleaseKey, release) -> tuple[Any, str]:
-    facts = certificate(FLOWS, release, key, key.release, CHECKS, record=ledger.record(key))
-    return facts, FLOWS.report(release, facts, context_of(FLOWS, ledger, key, key.release, root / "releases"))
-
-
-def _publish(root: Path, ledger: Ledger, key: ReleaseKey, release) -> str:
-    facts, report = _reported(root, ledger, key, release)
-    (folder := root / "releases" / key.folder).mkdir(parents=True)
-    write_bundle(FLOWS, release, facts, report, folder)
-    ledger.publish(key, certificate_digest(facts), facts["exact"])
-    return report
-
-
 @pytest.mark.slow
 def test_circumstances_are_those_of_the_day_whenever_they_are_asked_for(tmp_path):
     """Later charges, periods, revisions and caps change nothing; an earlier period is the newest one before."""
-    ledger = Ledger(tmp_path / "ledger.sqlite")
+    ledger, here = Ledger(tmp_path / "ledger.sqlite"), Geography.from_frame(ZONES[["zone"]], ["zone"])
     ledger.declare(PrivacyDomain("small", UNIT, Cap(rho=Fraction(9)), "first"))
-    keys = [
-        ReleaseKey("small", period, revision) for period, revision in (("2001-04", 1), ("2001-05", 1), ("2001-06", 1))
-    ]
-    made = [_measured(ledger, keys[0], 1)]
-    first = _publish(tmp_path, ledger, keys[0], made[0])
-    made.append(_measured(ledger, keys[1], 2))
-    made.append(_measured(ledger, keys[2], 3))  # before the month before it is published
-    second, third = (_publish(tmp_path, ledger, key, release) for key, release in zip(keys[1:], made[1:], strict=True))
+    keys = [ReleaseKey("small", month) for month in ("2001-04", "2001-05", "2001-06")]
+
+    def measured(key: ReleaseKey, seed: int):
+        return flows(seed=seed, unit=UNIT, ledger=ledger, release_id=str(key), geography=here)
+
+    def published(key: ReleaseKey, release) -> dict[str, Any]:
+        return publish(FLOWS, release, key, "small", tmp_path, CHECKS)[1]
 
     def around(key: ReleaseKey):
         return context_of(FLOWS, ledger, key, "small", tmp_path / "releases")
@@ -390,25 +368,31 @@ def test_circumstances_are_those_of_the_day_whenever_they_are_asked_for(tmp_path
         found = around(key).balance
         return found.cap, found.left, found.releases - 1
 
+    made = [measured(keys[0], 1)]
+    stated = [published(keys[0], made[0])]
+    made += [measured(keys[1], 2), measured(keys[2], 3)]  # before the month before it is published
+    stated += [published(key, release) for key, release in zip(keys[1:], made[1:], strict=True)]
     assert [around(key).previous and str(around(key).previous[0]) for key in keys] == [None, *["small/2001-04/r1"] * 2]
     again = ReleaseKey("small", "2001-05", 2)
-    other = _measured(ledger, again, 4)
+    other = measured(again, 4)
     ledger.declare(PrivacyDomain("small", UNIT, Cap(rho=Fraction(20)), "second"))
-    _publish(tmp_path, ledger, again, other)
+    published(again, other)
     assert balance(again) == (9, 5, 1)
     assert around(again).previous_certificate["release"] == "small/2001-04/r1"
     assert str(around(again).previous[0]) == "small/2001-04/r1"  # and not the month after it, which is public
     june = ReleaseKey("small", "2001-06", 2)
-    _measured(ledger, june, 5)
+    measured(june, 5)
     assert str(around(june).previous[0]) == "small/2001-05/r2"
-    for key, release, report in zip(keys, made, (first, second, third), strict=True):
+    for key, release, facts in zip(keys, made, stated, strict=True):
         assert balance(key) == (9, 7, 0)
-        assert _reported(tmp_path, ledger, key, release)[1] == report
+        now = {"record": ledger.record(key), "formats": ALL_FORMATS}
+        assert certificate(FLOWS, release, key, "small", CHECKS, **now) == facts
+        report = (tmp_path / "releases" / key.folder / "report.html").read_text(encoding="utf-8")
+        assert FLOWS.report(release, facts, around(key)) == report
     (tmp_path / "releases" / keys[0].folder / "tables/flows.parquet").unlink()
     with pytest.raises(OdError, match=r"OD-PREVIOUS-ABSENT.*small/2001-04/r1"):
         around(keys[1])
     assert around(keys[0]).previous is None
-    assert differing_files(tmp_path / "releases" / keys[1].folder, tmp_path / "releases" / keys[1].folder) == []
 
 
 def map_of(tree: FlowTree, pairs: list[tuple[str, str, int]]) -> str:

@@ -39,7 +39,7 @@ from od_core.publication.certify import certificate
 from od_core.published.derived import newest_releases, publish_assisted, publish_sum
 from od_core.published.verification import verify_release
 from tests.od_core.ledger import ledger_rows
-from tests.od_core.publication.examples import CHECKS, publish_bundle, sealed_again
+from tests.od_core.publication.examples import CHECKS, publish_bundle, restated, sealed_again
 from tests.od_core.publication.published_kinds import Made, locations
 from tests.od_core.published.test_verify_spending import found as found_by_arithmetic
 
@@ -237,8 +237,7 @@ def test_a_new_revision_of_a_release_gives_a_new_revision_of_the_sum(root: Path)
     assert (found.key, found.is_new) == (ReleaseKey(SUM.release, SUM.period, 2), True)
     assert publish_sum(root / "releases", KEYS, QUARTER.text).key == SUM
     assert publish_sum(root / "releases", keys, QUARTER.text).key == found.key
-    assert not any(finding.fault for finding in verify_release(locations(root, found.key)))
-    assert not any(finding.fault for finding in verify_release(locations(root, SUM)))
+    assert faults(root, found.key) == faults(root, SUM) == {}
 
 
 def test_a_sum_over_a_withdrawn_period_says_why_it_was_withdrawn(root: Path) -> None:
@@ -405,8 +404,7 @@ def test_a_changed_certificate_of_a_sum_is_found(root: Path, field: str) -> None
     text = json.dumps(stated[field])
     for digit in "0123456789":
         text = text.replace(digit, "1") if field != "interval" else '"1/2"'
-    (bundle / "certificate.json").write_text(json.dumps(stated | {field: json.loads(text)}), encoding="utf-8")
-    sealed_again(bundle)
+    restated(bundle, lambda facts: facts.update({field: json.loads(text)}))
     assert "certificate.json differs from the file that" in faults(root)["bundle"]
 
 
@@ -435,9 +433,7 @@ def test_a_changed_or_absent_release_is_found(root: Path) -> None:
     assert "flows.parquet does not match its checksum" in faults(root)["sources"]
     sealed_again(folder)
     assert "flows.parquet differs" in faults(root)["bundle"]
-    stated = certificate_of(root, KEYS[1])
-    (folder / "certificate.json").write_text(json.dumps(stated | {"data_set": "other"}), encoding="utf-8")
-    sealed_again(folder)
+    restated(folder, lambda facts: facts.update(data_set="other"))
     assert "commuters/2001-02/r1 is not the release that was used" in faults(root)["sources"]
     shutil.rmtree(folder)
     assert "commuters/2001-02/r1 is not published below the same folder" in faults(root)["sources"]
@@ -449,9 +445,7 @@ def test_a_sum_that_leaves_out_a_release_of_its_period_is_found(root: Path) -> N
     bundle = root / "releases" / SUM.folder
     shutil.rmtree(bundle)
     shutil.copytree(two.folder, bundle)
-    stated = certificate_of(root, SUM) | {"release": str(SUM), "period": SUM.period}
-    (bundle / "certificate.json").write_text(json.dumps(stated), encoding="utf-8")
-    sealed_again(bundle)
+    restated(bundle, lambda facts: facts.update(release=str(SUM), period=SUM.period))
     assert "no release is published for 2001-03" in faults(root)["bundle"]
 
 
