@@ -72,7 +72,3 @@ def test_identity_that_is_never_materialised_has_the_law_of_the_real_one():
     assert differ(sampled("0.5", 9))
     drawn = Identity().draw(data.points, data.grid, root("0.5"))  # the real one draws that noise on each cell
     assert len(drawn.boxes) == 10
-
-
-def row(case, contender, error, *, epsilon="0.1", queries="random"):
-    return {"case": case, "epsilon": epsilon, "queries": queries, "contender": contender, "noisy_thousandth": error}

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks.sections import italy_sections
-from od_core import Geography, OdError
+from od_core import Geography
 from od_core.evaluation.known_flows import binary, italy, random_tree
 
 SEEDS = range(3)
@@ -60,22 +60,3 @@ def test_the_country_has_its_sizes(country):
     assert country.geography.levels == ("region", "province", "town")
     assert sizes(country.geography) == [20, 110, 8_092]
     assert (len(country.trips), country.trips.sum()) == (650_000, 28_800_000)
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: binary(1, trips=65_535),
-        lambda: binary(1, levels=2, filled=Fraction(1, 100)),
-        lambda: binary(1, filled=Fraction(2)),
-        lambda: random_tree(1, levels=1, zones=11),
-        lambda: italy(1, scale=0),
-        lambda: italy(1, scale=11),
-        lambda: italy(1, scale=1e-4),
-        lambda: italy(1, pairs=8_000),
-        lambda: italy(1, scale=0.1, trips=100_000),
-    ],
-)
-def test_sizes_that_cannot_be_are_refused(make):
-    with pytest.raises(OdError, match="OD-SYNTHETIC"):
-        make()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import cached_property
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -140,8 +141,14 @@ class Case:
     def write(self, folder: Path, name: str = "flows") -> str:
         """Write the page, and return its address."""
         path = folder / "planning.html"
-        path.write_text(planning_page(self.declared(), name, CAP, self.periods), encoding="utf-8")
+        text = self.page_of_flows if name == "flows" else planning_page(self.declared(), name, CAP, self.periods)
+        path.write_text(text, encoding="utf-8")
         return path.as_uri()
+
+    @cached_property
+    def page_of_flows(self) -> str:
+        """The page, made once for all tests of a case: it holds a plan for each budget."""
+        return planning_page(self.declared(), "flows", CAP, self.periods)
 
     def epsilons(self) -> list[str | None]:
         """The budgets that the page offers, in the order of the slider; None is the declared one."""

@@ -48,11 +48,6 @@ def selections(flows: ReleasedFlows, number: int, finest: int | None = None) -> 
     return asked
 
 
-def expected(flows: ReleasedFlows, ask: dict) -> list[int]:
-    """The same by the library."""
-    return by_library(flows, ask)
-
-
 def by_library(flows: ReleasedFlows, ask: dict, **part: str) -> list[int]:
     """The trips of a selection and their interval: a row of the tables if it is one area on each side, or else a sum.
 
@@ -90,12 +85,27 @@ def dropped_row(
     return [trips, min(lower, trips), max(upper, trips)]
 
 
+def shown(opened, address: str) -> Any:
+    """The page of an atlas, once it shows its areas."""
+    page, _ = opened(address)
+    page.wait_for_selector("#panel h2")
+    return page
+
+
+def totals_of(page: Any, level: int, areas: list[int]) -> dict[str, Any]:
+    """What the page says of the trips from, to and within some areas together."""
+    found: dict[str, Any] = page.evaluate(
+        "(selected) => atlas.client.ask('totals', { selected })", {"level": level, "areas": areas}
+    )
+    return found
+
+
 def compared(opened, address: str, flows: ReleasedFlows, number: int = 60, finest: int | None = None) -> None:
     page, seen = opened(address)
     page.wait_for_selector("#panel h2")
     asked = selections(flows, number, finest)
     found = [[got["trips"], *got["interval"]] for got in page.evaluate(ASK, asked)]
-    assert found == [expected(flows, ask) for ask in asked]
+    assert found == [by_library(flows, ask) for ask in asked]
     assert seen.errors == []
 
 
@@ -148,24 +158,16 @@ def test_a_page_is_cut_exactly_whatever_was_dropped_above(opened, tmp_path, monk
     compared(opened, written(release, facts(release), tmp_path), release, finest=2)
 
 
-def test_what_was_dropped_below_a_page_that_is_cut_is_known(opened, tmp_path, monkeypatch):
-    monkeypatch.setattr(atlas, "MOST_NODES", 100)
-    release = sparse_below("inftda")
-    levels = release.fitted.levels
-    assert all(len(level.divided) == len(level.nodes) for level in levels if level.nodes.level < 4)
-    assert not release.fitted.nothing_dropped
-    compared(opened, written(release, facts(release), tmp_path), release, finest=2)
-
-
 @pytest.mark.parametrize("mechanism", ["inftda_refined", "inftda"])
 def test_a_table_that_is_too_large_has_its_coarser_areas_exactly(opened, tmp_path, monkeypatch, mechanism):
     """Every pair of towns is measured, 36, and all of their zones, at least 360, whatever the noise."""
     monkeypatch.setattr(atlas, "MOST_NODES", 100)
     release = sparse_below(mechanism)
+    assert release.fitted.nothing_dropped == (mechanism == "inftda_refined")  # else below what the page shows
+    assert all(len(level.divided) == len(level.nodes) for level in release.fitted.levels if level.nodes.level < 4)
     address = written(release, facts(release), tmp_path)
     compared(opened, address, release, finest=2)
-    page, _ = opened(address)
-    page.wait_for_selector("#panel h2")
+    page = shown(opened, address)
     assert "shows areas down to town" in page.inner_text("footer")
     assert page.locator("#level option").all_inner_texts() == ["region", "town"]
 
@@ -206,8 +208,7 @@ def test_totals_are_marked_as_the_indicators_are(opened, tmp_path, monkeypatch, 
     page, _ = opened(f"{written(release, facts(release), tmp_path)}#level=zone&areas=z{zone:02}")
     page.wait_for_selector(".tiles")
     for number in range(60):
-        selected = {"level": 3, "areas": [number]}
-        got = page.evaluate("(selected) => atlas.client.ask('totals', { selected })", selected)
+        got = totals_of(page, 3, [number])
         likely = [got[name]["likely"] for name in ("outflow", "inflow")]
         assert likely == ([None, None] if measured else marks(release, number))
     words = f"likely {mark['side']}: about {mark['about']:,}"
@@ -218,8 +219,7 @@ def same_totals(page: Any, release: ReleasedFlows, level: str) -> None:
     """Every area's totals in the page are its indicators."""
     number = release.tree.origin.level_number(level)
     for area, row in indicators(release, [level]).iterrows():
-        ask = {"level": number, "areas": [area]}
-        got = page.evaluate("(selected) => atlas.client.ask('totals', { selected })", ask)
+        got = totals_of(page, number, [area])
         for name in ("outflow", "inflow", "within"):
             ends = [row[f"{name}{end}"] for end in ENDS]
             assert [got[name]["trips"], *got[name]["interval"]] == ends
@@ -234,8 +234,7 @@ def same_totals(page: Any, release: ReleasedFlows, level: str) -> None:
 
 
 def test_totals_of_an_area_are_its_indicators(opened, bundle):
-    page, _ = opened((bundle / "atlas.html").as_uri())
-    page.wait_for_selector("#panel h2")
+    page = shown(opened, (bundle / "atlas.html").as_uri())
     same_totals(page, open_release(bundle), "state")
 
 
@@ -244,8 +243,7 @@ def test_totals_of_an_area_are_its_indicators(opened, bundle):
 def test_totals_use_measured_totals_of_areas_as_the_indicators_do(opened, tmp_path, levels, releases):
     release = random_release(6, levels=levels, area_totals="1/5")
     flows = sum_releases([release, replace(release)]) if releases == 2 else release
-    page, _ = opened(written(flows, facts(release), tmp_path))
-    page.wait_for_selector("#panel h2")
+    page = shown(opened, written(flows, facts(release), tmp_path))
     for level in levels:
         same_totals(page, flows, level)
 
@@ -254,12 +252,10 @@ def test_totals_below_dropped_nodes_are_the_measured_ones_where_these_are_more_e
     """Less the trips within, where nodes of the tree were dropped; see ``intervals._without_trips_within``."""
     release = random_release(6, mechanism=DROPPING, area_totals="1/20")
     fit, geography, of_measured = release.fitted, release.tree.origin, 0
-    page, _ = opened(written(release, facts(release), tmp_path))
-    page.wait_for_selector("#panel h2")
+    page = shown(opened, written(release, facts(release), tmp_path))
     for zone in range(geography.size(3)):
         here = np.arange(geography.size(3)) == zone
-        ask = {"level": 3, "areas": [zone]}
-        got = page.evaluate("(selected) => atlas.client.ask('totals', { selected })", ask)
+        got = totals_of(page, 3, [zone])
         within = fit.sum_between(here, here)
         for side, (name, ends) in enumerate((("outflow", (here, ~here)), ("inflow", (~here, here)))):
             measured = fit.measured_totals(side, 3).at(np.array([zone]))
@@ -274,11 +270,9 @@ def test_totals_below_dropped_nodes_are_the_measured_ones_where_these_are_more_e
 def test_mean_distances_are_indicators_whatever_was_dropped(opened, tmp_path, mechanism):
     release = sparse_below(mechanism)
     assert release.fitted.nothing_dropped == (mechanism == "inftda_refined")
-    page, _ = opened(written(release, facts(release), tmp_path))
-    page.wait_for_selector("#panel h2")
+    page = shown(opened, written(release, facts(release), tmp_path))
     for number, row in indicators(release, ["town"]).iterrows():
-        ask = {"level": 2, "areas": [number]}
-        mean = page.evaluate("(selected) => atlas.client.ask('totals', { selected })", ask)["meanDistance"]
+        mean = totals_of(page, 2, [number])["meanDistance"]
         ends = [row[f"mean_distance{end}"] for end in ENDS]
         assert [mean["mean"], *mean["interval"]] == pytest.approx(ends, abs=2e-3)
 
@@ -303,10 +297,8 @@ def test_the_mean_distance_of_several_areas_is_a_ratio_of_weighted_sums(opened, 
         return of
 
     expected = release.weighted_sum(weight(known[1]), per=weight(known[0]))
-    page, _ = opened(written(release, facts(release), tmp_path))
-    page.wait_for_selector("#panel h2")
-    ask = {"level": level, "areas": [release.tree.origin.codes[level].index(code) for code in chosen]}
-    mean = page.evaluate("(selected) => atlas.client.ask('totals', { selected })", ask)["meanDistance"]
+    page = shown(opened, written(release, facts(release), tmp_path))
+    mean = totals_of(page, level, [release.tree.origin.codes[level].index(code) for code in chosen])["meanDistance"]
     lower, upper = min(expected.lower, expected.released), max(expected.upper, expected.released)
     assert [mean["mean"], *mean["interval"]] == pytest.approx([expected.released, lower, upper], abs=2e-3)
 

@@ -4,30 +4,27 @@ from __future__ import annotations
 
 import inspect
 import io
-import json
-import os
 import subprocess
 import sys
 from fractions import Fraction
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from od_assets.cli.app import COMMANDS, STATED, app
+from od_assets.cli.app import COMMANDS, STATED
 from od_assets.cli.printing import print_rows
 from od_assets.components import OdRelease
 from od_assets.project import CHECKOUT
 from od_assets.series.reading import declaration, read_declaration
 from od_assets.terminal import PlainConsole
-from od_core.errors import OdError
+from tests.od_assets.cli.commands import refusal, stated
 from tests.od_assets.conftest import ATTRIBUTES, Project
 
 ROOT = Path(__file__).resolve().parents[3]
 
 
 def test_plan_reads_no_record_and_spends_what_its_epsilon_allows(tmp_path: Path) -> None:
-    plan = json.loads(CliRunner().invoke(app, ["plan", "us_flights", "--json"]).stdout)
+    plan = stated("plan", "us_flights")
     rho = Fraction(plan["rho"])
     assert sum(Fraction(step["rho"]) for step in plan["steps"]) == rho
     assert all(Fraction(step["variance"]) == 1 / Fraction(step["rho"]) for step in plan["steps"])  # trip, bounded
@@ -45,30 +42,10 @@ def test_a_series_none_of_whose_months_has_ended_is_planned(project: Project, mo
     expected = plan.plan(plan.read_geography(), "2001-01").facts()
     project.declare(ATTRIBUTES | {"periods": {"first": "2150-06"}})
     for chosen in ([], ["--period", "2150-06"]):
-        result = CliRunner().invoke(app, ["plan", "trips", "--json", *chosen])
-        assert result.exit_code == 0, result.exception
-        assert json.loads(result.stdout).items() >= expected.items()
+        assert stated("plan", "trips", *chosen).items() >= expected.items()
     for refused in (["plan", "trips", "--period", "2150-07"], ["run", "trips"]):
-        error = CliRunner().invoke(app, refused).exception
-        assert isinstance(error, OdError)
-        assert error.code == "OD-PERIOD"
+        assert refusal(*refused).code == "OD-PERIOD"
     assert not (project.var / "ledger.sqlite").exists()
-
-
-def test_a_mistyped_name_is_refused_before_dagster_is_imported(tmp_path: Path) -> None:
-    """It is done in a process of its own, in which nothing is imported before."""
-    code = """
-import sys
-from od_assets.cli.releases import run
-from od_core.errors import OdError
-try:
-    run("us_flihgts")
-except OdError as error:
-    print(error.code, "us_flights" in error.message, {"dagster", "numba"} & {*sys.modules})
-"""
-    environment = os.environ | {"OD_VAR": str(tmp_path), "OD_PROJECT": str(ROOT)}
-    said = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
-    assert said.stdout == "OD-RELEASE-UNKNOWN True set()\n"
 
 
 def test_the_command_line_is_imported_without_large_libraries() -> None:

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import json
 import shutil
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
 import pytest
-from typer.testing import CliRunner, Result
 
-from od_assets.cli.app import app
-from od_core import Budget, Geography, OdError, PrivacyUnit, open_release, release_flows
+from od_core import Geography, open_release
 from od_core.flows.publishing.changes import changes
 from od_core.flows.publishing.kind import FLOWS
 from od_core.ledger.release_key import ReleaseKey
 from od_core.publication.certify import certificate
 from od_core.published.derived import publish_sum
-from tests.od_core.publication.examples import CHECKS, RECORD, staged_bundle
+from tests.od_assets.cli.commands import printed, refusal, stated
+from tests.od_core.publication.examples import CHECKS, RECORD, publish_bundle, released_trips
 from tests.od_core.publication.published_kinds import Made
 from tests.published_flights import KEYS
 
@@ -30,14 +30,11 @@ def var(published_flights: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return published_flights
 
 
-def run(*arguments: str) -> Result:
-    return CliRunner().invoke(app, ["compare", *arguments])
+run, facts, refused = (partial(each, "compare") for each in (printed, stated, refusal))
 
 
 def test_the_largest_changes_as_json(var: Path) -> None:
-    result = run(OLD, NEW, "--level", "division", "--top", "7", "--json")
-    assert result.exit_code == 0, result.output
-    found = json.loads(result.stdout)
+    found = facts(OLD, NEW, "--level", "division", "--top", "7")
     before, after = (open_release(var / "releases" / key) for key in (OLD, NEW))
     expected = changes(before, after, "division", "division", days=(31, 30))
     assert (found["days"], found["per_day"]) == ([31, 30], True)
@@ -52,17 +49,10 @@ def test_the_largest_changes_as_json(var: Path) -> None:
 def test_levels_of_the_two_ends_may_differ_and_bundles_be_anywhere(var: Path, tmp_path: Path) -> None:
     shutil.copytree(var / "releases" / OLD, tmp_path / "mine")
     packed = shutil.make_archive(str(tmp_path / "other"), "zip", var / "releases" / NEW)
-    arguments = ["--level", "all", "--origin-level", "division", "--json", "--top", "2"]
-    found = json.loads(run(str(tmp_path / "mine"), packed, *arguments).stdout)
+    arguments = ["--level", "all", "--origin-level", "division", "--top", "2"]
+    found = facts(str(tmp_path / "mine"), packed, *arguments)
     assert (found["origin_level"], found["destination_level"]) == ("division", "all")
-    assert found == json.loads(run(OLD, NEW, *arguments).stdout)
-
-
-def refused(*arguments: str) -> OdError:
-    result = run(*arguments)
-    assert isinstance(result.exception, OdError), result.output
-    assert result.stdout == ""
-    return result.exception
+    assert found == facts(OLD, NEW, *arguments)
 
 
 def test_mistakes_are_named_with_what_there_is(var: Path, tmp_path: Path, all_published: dict[str, Made]) -> None:
@@ -87,31 +77,22 @@ def test_releases_that_are_estimated_by_different_rules_have_a_note(var: Path, t
     stated = json.loads(certificate.read_text(encoding="utf-8")) | {"estimation": {"rule": "mixture", "u": "1"}}
     certificate.write_text(json.dumps(stated), encoding="utf-8")
     said = "by different rules, least squares and a mixture of deviations with u = 1, so a flow"
-    assert said in run(OLD, str(tmp_path / "mine")).stdout
-    assert said in json.loads(run(OLD, str(tmp_path / "mine"), "--json").stdout)["note"]
-    assert said not in json.loads(run(OLD, NEW, "--json").stdout)["note"]
+    assert said in run(OLD, str(tmp_path / "mine"))
+    assert said in facts(OLD, str(tmp_path / "mine"))["note"]
+    assert said not in facts(OLD, NEW)["note"]
 
 
 def test_categories_that_are_derived_in_another_way_are_not_compared(tmp_path: Path) -> None:
     flows = pd.DataFrame({"origin": ["a", "b"], "destination": ["b", "a"], "age": ["young", "old"], "trips": 100})
     geography = Geography.from_frame(pd.DataFrame({"zone": ["a", "b"]}), ["zone"])
     for number, limit in enumerate((20, 60), start=1):
-        release = release_flows(
-            flows,
-            geography,
-            unit=PrivacyUnit("trip"),
-            budget=Budget(rho=1, delta="1e-8"),
-            segments={"age": ("young", "old")},
-            noise="table",
-            fault_threshold=0,
-        )
+        release = released_trips(flows, geography, segments={"age": ("young", "old")}, noise="table")
         facts = certificate(FLOWS, release, ReleaseKey("ages", f"2001-0{number}"), "ages", CHECKS, record=RECORD)
         facts["records"] = {"columns": {"segments": {"age": {"breaks": [limit]}}}}
-        with staged_bundle(release, facts, tmp_path / str(number)):
-            pass
+        publish_bundle(release, facts, tmp_path / str(number))
     paths = [str(tmp_path / number) for number in "12"]
     assert "the categories of 'age' in different ways" in refused(*paths, "--segment", "age").message
-    assert "changes are larger" in run(*paths).stdout
+    assert "changes are larger" in run(*paths)
 
 
 @pytest.mark.slow

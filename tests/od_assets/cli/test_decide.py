@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 import re
 from collections.abc import Callable
 from fractions import Fraction
@@ -11,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from od_assets.cli.app import app
+from tests.od_assets.cli.commands import printed, stated
 from tests.od_assets.conftest import ATTRIBUTES, GROUP_ATTRIBUTES, STOPS_ATTRIBUTES, ZONES, Project, states
 
 USER = {"unit": "user", "column": "person"}
@@ -31,9 +29,8 @@ def declared(project: Project, kind: str, attributes: dict[str, Any], **domain: 
 def page(name: str, *more: str) -> str:
     """Write the page, in text without tags and with single spaces."""
     place = Path("page.html").resolve()
-    result = CliRunner().invoke(app, ["decide", name, "--runs", "1", "--to", str(place), *more])
-    assert result.exit_code == 0, result.output
-    assert result.stdout == f"Decision page: {place}\nNo record was read, and no budget was spent.\n"
+    said = printed("decide", name, "--runs", "1", "--to", str(place), *more)
+    assert said == f"Decision page: {place}\nNo record was read, and no budget was spent.\n"
     return " ".join(
         re.sub(r"<[^>]*>", " ", place.read_text(encoding="utf-8").partition("</style>\n</head>")[2]).split()
     )
@@ -93,9 +90,9 @@ def test_the_least_budget_is_corrected_by_simulated_releases(project: Project) -
     target = "zone x zone: flows >= 5 within 12 trips in 90 %"
     options = ["--table", "synthetic", "--target", target]
     found = page(name, "--epsilon", "1", *options)
-    asked = CliRunner().invoke(app, ["plan", name, *options, "--runs", "0", "--json"])
-    (stated,) = re.findall(rf"the least budget for {target.replace('>', '&gt;')} ([\d.]+)", found)
-    assert float(stated) > 1.1 * float(Fraction(json.loads(asked.stdout)["epsilon"]))
+    least = Fraction(stated("plan", name, *options, "--runs", "0")["epsilon"])
+    (shown,) = re.findall(rf"the least budget for {target.replace('>', '&gt;')} ([\d.]+)", found)
+    assert float(shown) > 1.1 * float(least)
 
 
 def test_a_cap_that_does_not_pay_for_all_is_marked(project: Project) -> None:

@@ -6,30 +6,21 @@ import json
 import os
 import shutil
 import xml.etree.ElementTree as ET
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
-from typer.testing import CliRunner, Result
 
-from od_assets.cli.app import app
-from od_core import OdError
 from od_core.evaluation.forecast import COLUMNS
+from tests.od_assets.cli.commands import printed, refusal, stated
 from tests.published_flights import KEYS
 
 NEWEST = str(KEYS[-1])
 
 
-def run(*arguments: str) -> Result:
-    return CliRunner().invoke(app, ["forecast", "us_flights", *arguments])
-
-
-def facts(*arguments: str) -> dict[str, Any]:
-    result = run("--json", *arguments)
-    assert result.exit_code == 0, result.output
-    found: dict[str, Any] = json.loads(result.stdout)
-    return found
+run, facts = partial(printed, "forecast", "us_flights"), partial(stated, "forecast", "us_flights")
 
 
 @pytest.fixture
@@ -45,7 +36,7 @@ def test_where_nothing_is_public_it_says_that_its_table_is_synthetic(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OD_VAR", str(tmp_path))
-    text = " ".join(run().stdout.split())
+    text = " ".join(run().split())
     assert (
         "Data set 'us_flights' has no published release of these areas, so a synthetic table serves as the true flows"
         in text
@@ -97,9 +88,8 @@ def test_what_says_nothing_of_this_release_is_passed_over(var: Path) -> None:
 
 @pytest.mark.slow
 def test_epsilons_may_be_chosen_and_are_written(var: Path, tmp_path: Path) -> None:
-    result = run("--epsilon", "2", "--epsilon", "0.5", "--runs", "1", "--to", str(tmp_path / "deep" / "forecast"))
-    assert result.exit_code == 0, result.output
-    assert "epsilon 0.5" in result.stdout
+    text = run("--epsilon", "2", "--epsilon", "0.5", "--runs", "1", "--to", str(tmp_path / "deep" / "forecast"))
+    assert "epsilon 0.5" in text
     written = pd.read_csv(tmp_path / "deep" / "forecast" / "forecast.csv")
     assert sorted(written["epsilon"].unique()) == [0.5, 1.0, 2.0]
     assert {*written.loc[written["declared"], "epsilon"]} == {1.0}
@@ -129,7 +119,7 @@ def test_nothing_confidential_is_opened(var: Path) -> None:
 
     forget()
     assert facts("--runs", "1")["table"] == NEWEST
-    assert run("--runs", "1").exit_code == 0
+    run("--runs", "1")
     assert opened() == []
     for path in secret:  # and would be seen
         path.read_bytes()
@@ -139,26 +129,17 @@ def test_nothing_confidential_is_opened(var: Path) -> None:
     assert {*opened()} == {path.name for path in (*secret, confidential)}
 
 
-def refused(*arguments: str) -> OdError:
-    result = CliRunner().invoke(app, ["forecast", *arguments])
-    assert isinstance(result.exception, OdError), result.output
-    assert result.stdout == ""
-    assert result.exception.next_step
-    assert "\n" not in str(result.exception)
-    return result.exception
-
-
 def test_bad_calls_are_one_line_with_what_to_do(var: Path) -> None:
     for release, document in (
         ("us_departures", "docs/explanation/group-sizes.md"),
         ("us_flight_paths", "docs/explanation/stops.md"),
     ):
-        kind = refused(release)
+        kind = refusal("forecast", release)
         assert kind.code == "OD-FORECAST-KIND"
         assert document in kind.next_step
-    assert refused("us_flights", "--runs", "0").code == "OD-FORECAST-RUNS"
-    assert refused("us_flights", "--epsilon", "0").code == "OD-BUDGET-EPSILON"
-    assert refused("us_flights", "--epsilon", "one").code == "OD-BUDGET-NUMBER"
-    assert refused("us_flights", "--epsilon", "1e-9").code == "OD-FORECAST-NOISE"
-    assert refused("us_flight").code == "OD-RELEASE-UNKNOWN"
-    assert refused("us_flights", "--period", "1999-01").code == "OD-PERIOD"
+    assert refusal("forecast", "us_flights", "--runs", "0").code == "OD-FORECAST-RUNS"
+    assert refusal("forecast", "us_flights", "--epsilon", "0").code == "OD-BUDGET-EPSILON"
+    assert refusal("forecast", "us_flights", "--epsilon", "one").code == "OD-BUDGET-NUMBER"
+    assert refusal("forecast", "us_flights", "--epsilon", "1e-9").code == "OD-FORECAST-NOISE"
+    assert refusal("forecast", "us_flight").code == "OD-RELEASE-UNKNOWN"
+    assert refusal("forecast", "us_flights", "--period", "1999-01").code == "OD-PERIOD"

@@ -6,12 +6,12 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from od_assets.cli.app import app
 from od_assets.cli.diagnosis import charged, of_declaration
 from od_assets.resources.warehouse import Warehouse
 from od_core.errors import OdError
+from tests.od_assets.cli.commands import refusal
+from tests.od_assets.cli.test_init import init
 from tests.od_assets.conftest import ATTRIBUTES, Project, states
 
 RHO = {"privacy": {"rho": "0.06", "delta": "1e-8"}}
@@ -99,9 +99,7 @@ def test_plan_doctor_and_init_refuse_a_cap_that_a_run_would_refuse(project: Proj
     project.declare(ATTRIBUTES | RHO)
     expected = "OD-LEDGER-CAP-REASON: the cap of 'trips' changed from rho 1/10 to rho 1/5 without a new reason"
     for options in ([], ["--json"], ["--page", str(project.root / "page.html")]):
-        result = CliRunner().invoke(app, ["plan", "trips", *options])
-        assert str(result.exception).startswith(f"{expected} ["), result.output
-        assert result.output == ""
+        assert str(refusal("plan", "trips", *options)).startswith(f"{expected} [")
     assert not (project.root / "page.html").exists()
     (faulty,) = (finding for finding in of_declaration("trips") if not finding.ok)
     assert (faulty.what, faulty.fault) == ("plan of trips", expected)
@@ -109,9 +107,5 @@ def test_plan_doctor_and_init_refuse_a_cap_that_a_run_would_refuse(project: Proj
     for path in (project.defs / "trips" / "defs.yaml", project.defs / "domains" / "trips.yaml"):
         path.unlink()
     (project.defs / "trips").rmdir()
-    flags = {"records": "{period}.csv", "date": "date", "zones": "zones.csv", "levels": "region,zone"}
-    flags |= {"first": "2001-01", "unit": "trip", "epsilon": "1", "delta": "1e-8", "cap": "0.2"}
-    given = [text for flag, value in flags.items() for text in (f"--{flag}", value)]
-    result = CliRunner().invoke(app, ["init", "trips", *given, "--reason", "first declaration"])
-    assert str(result.exception).startswith(f"{expected} ["), result.output
+    assert str(init(name="trips", cap="0.2", reason="first declaration").exception).startswith(f"{expected} [")
     assert not (project.defs / "trips").exists()

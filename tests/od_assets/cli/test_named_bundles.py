@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from od_assets.cli.app import app
 from od_core.publication.read_back import REPAIR
+from tests.od_assets.cli.commands import stated
 from tests.od_assets.cli.test_sum import NEW, OLD, var
 
 __all__ = ["var"]
@@ -73,5 +71,4 @@ def test_a_report_that_is_gone_is_to_be_made_again(var: Path, refused: Callable[
 def test_a_lost_newer_revision_is_not_replaced_by_an_older_one(var: Path, refused: Callable[..., str]) -> None:
     shutil.copy(var / "releases" / f"{NEW}.zip", var / "releases" / NEW.replace("/r1", "/r2.zip"))
     assert "the bundle of us_flights/2001-06/r2 is missing" in refused("replicates", "us_flights")
-    found = json.loads(CliRunner().invoke(app, ["replicates", NEW, "-n", "1", "--json"]).stdout)
-    assert found["release"] == NEW
+    assert stated("replicates", NEW, "-n", "1")["release"] == NEW

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from od_assets.cli.app import app
 from od_assets.cli.releases import write_planning_page
 from od_assets.project import current_project
-from od_core import OdError
 from od_core.flows import planning_page
+from tests.od_assets.cli.commands import printed, refusal, stated
 from tests.od_assets.conftest import Project
 
 
@@ -27,12 +24,11 @@ def test_the_page_is_written_beside_what_is_printed(tmp_path: Path, monkeypatch:
     path = tmp_path / "page.html"
     path.write_text("an older page", encoding="utf-8")
     plan = ["plan", "us_flights"]
-    alone, said = (CliRunner().invoke(app, [*plan, *more]).stdout for more in ([], ["--page", str(path)]))
+    alone, said = printed(*plan), printed(*plan, "--page", str(path))
     assert "".join(said.split()) == "".join(f"{alone}Planning page: {path}".split())
     assert "<title>Planning page of us_flights</title>" in path.read_text(encoding="utf-8")
     path.unlink()
-    facts = json.loads(CliRunner().invoke(app, [*plan, "--json", "--page", str(path)]).stdout)
-    assert facts["epsilon"] == "1"
+    assert stated(*plan, "--page", str(path))["epsilon"] == "1"
     assert [each.name for each in tmp_path.iterdir()] == ["page.html"]
     assert not current_project().var.exists()
 
@@ -59,7 +55,5 @@ def test_the_year_of_a_user_is_that_of_the_data_set(
 )
 def test_what_cannot_be_written_is_refused(tmp_path: Path, release: str, folder: str, code: str) -> None:
     path = tmp_path / folder / "page.html"
-    error = CliRunner().invoke(app, ["plan", release, "--page", str(path)]).exception
-    assert isinstance(error, OdError)
-    assert error.code == code
+    assert refusal("plan", release, "--page", str(path)).code == code
     assert not path.exists()

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import gzip
-import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import dagster as dg
 import pytest
-from typer.testing import CliRunner
 
-from od_assets.cli.app import app
 from od_assets.project import prepare_dagster_home
 from od_assets.resources import pruning
 from od_assets.resources.dead_runs import RELEASE_TAG
@@ -21,6 +18,7 @@ from od_core.files.durable import is_locked
 from od_core.ledger.confidential import LOCK_NAME
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
+from tests.od_assets.cli.commands import printed, stated
 from tests.od_assets.conftest import Project, public_bytes, states
 from tests.od_core.ledger.ledger_rows import domain, finish, small_plan
 
@@ -70,9 +68,7 @@ def plant(folder: Path, *names: str) -> list[Path]:
 
 
 def prune(*options: str) -> dict[str, object]:
-    result = CliRunner().invoke(app, ["prune", "--json", *options], catch_exceptions=False)
-    assert result.exit_code == 0
-    found: dict[str, object] = json.loads(result.stdout)
+    found: dict[str, object] = stated("prune", *options)
     return found
 
 
@@ -145,9 +141,8 @@ def test_what_may_go_is_listed_then_removed_and_all_else_stays(project: Project)
     assert {row["folder"] for row in found["folders"]} == {"confidential", "data_docs", "releases", "."}  # type: ignore[attr-defined]
     younger = prune("--older-than", "1")
     assert [row["what"] for row in younger["folders"]] == ["pages of Great Expectations"] * 2  # type: ignore[attr-defined]
-    assert f"{3 * len(goes)} bytes may be removed: od-release prune --remove." in " ".join(
-        CliRunner().invoke(app, ["prune", "--older-than", "0"]).stdout.split()
-    )
+    said = " ".join(printed("prune", "--older-than", "0").split())
+    assert f"{3 * len(goes)} bytes may be removed: od-release prune --remove." in said
     assert prune("--older-than", "0", "--remove")["bytes"] == 3 * len(goes)
     assert [path for path in goes if path.exists()] == []
     assert [path for path in stays if not path.exists()] == []

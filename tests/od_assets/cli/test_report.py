@@ -7,11 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from od_assets.cli.app import app
 from od_assets.cli.published import newest_report
 from od_assets.project import current_project
+from tests.od_assets.cli.commands import printed
 from tests.published_flights import KEYS
 
 
@@ -31,10 +30,10 @@ def test_the_newest_report_is_printed_and_opened_where_there_is_a_display(
         monkeypatch.delenv(name, raising=False)
     older, newer = (published_flights.resolve() / "releases" / str(key) / "report.html" for key in sorted(KEYS))
     for arguments in (["us_flights"], ["us_flights", "--period", max(KEYS).period]):
-        assert CliRunner().invoke(app, ["report", *arguments]).stdout == f"{newer}\n"
+        assert printed("report", *arguments) == f"{newer}\n"
     assert opened == []
     monkeypatch.setenv("WAYLAND_DISPLAY", "wayland-0")
-    assert CliRunner().invoke(app, ["report", "us_flights", "--period", min(KEYS).period]).stdout == f"{older}\n"
+    assert printed("report", "us_flights", "--period", min(KEYS).period) == f"{older}\n"
     assert opened == [older.as_uri()]
 
 

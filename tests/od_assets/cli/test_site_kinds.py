@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -92,6 +93,10 @@ def test_every_link_of_every_kind_leads_to_a_file(releases: Path, tmp_path: Path
     assert len({entry.findtext(f"{ATOM}id") for entry in feed.findall(f"{ATOM}entry")}) == len(reports)
     assert {str(link.get("href")) for link in feed.findall(f"{ATOM}link")} == {URL, f"{URL}feed.atom"}
     assert {one.text for one in parsed(tmp_path / "sitemap.xml").iter(f"{SITEMAP}loc")} <= files
+    named = re.findall(r'"@id": "([^"]+)"', (tmp_path / "catalog.jsonld").read_text(encoding="utf-8"))
+    own = [name for name in named if not re.match("http://|https://www|spdx:", name)]
+    assert len(own) > len(files)
+    assert all(name.startswith(URL) for name in own)
     for file in tmp_path.rglob("*.croissant.json"):
         assert {one["contentUrl"] for one in read(file)["distribution"]} <= files
         assert read(file)["url"] in files

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
 
-from od_assets.cli.app import app
-from od_core import OdError
+from tests.od_assets.cli.commands import printed, refusal, stated
 from tests.published_flights import KEYS
 
 OLD, NEW = map(str, KEYS)
@@ -25,15 +22,11 @@ def var(published_few: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     return tmp_path / "alone"
 
 
-def run(*arguments: str) -> Result:
-    return CliRunner().invoke(app, ["sum", *arguments])
-
-
 def test_named_releases_as_json(var: Path) -> None:
-    found = json.loads(run(NEW, OLD, "--json").stdout)
+    found = stated("sum", NEW, OLD)
     assert (found["release"], found["published_now"]) == (SUM, True)
     assert [one["release"] for one in found["certificate"]["sources"]] == [OLD, NEW]
-    assert json.loads(run(NEW, OLD, "--json").stdout) == found | {"published_now": False}
+    assert stated("sum", NEW, OLD) == found | {"published_now": False}
 
 
 @pytest.mark.parametrize(
@@ -53,17 +46,13 @@ def test_named_releases_as_json(var: Path) -> None:
     ],
 )
 def test_mistakes_are_refused_and_leave_nothing(var: Path, arguments: list[str], code: str) -> None:
-    result = run(*arguments)
-    assert isinstance(result.exception, OdError), result.output
-    assert (result.exception.code, result.stdout) == (code, "")
+    assert refusal("sum", *arguments).code == code
     assert not (var / "releases" / "us_flights_sum").exists()
 
 
 def test_status_and_report_know_a_sum(var: Path) -> None:
-    said = " ".join(run("us_flights", "--periods", "2001-05..2001-06").stdout.split())
+    said = " ".join(printed("sum", "us_flights", "--periods", "2001-05..2001-06").split())
     assert f"Bundle: {var / 'releases' / SUM}" in said
-    rows = json.loads(CliRunner().invoke(app, ["status", "--json"]).stdout)
-    (mine,) = (row for row in rows if row["release"] == SUM)
+    (mine,) = (row for row in stated("status") if row["release"] == SUM)
     assert (mine["state"], mine["rho_spent"], mine["measured_levels"]) == ("published", 0.0, "none, derived")
-    page = CliRunner().invoke(app, ["report", "us_flights_sum"]).stdout.strip()
-    assert page == str(var / "releases" / SUM / "report.html")
+    assert printed("report", "us_flights_sum").strip() == str(var / "releases" / SUM / "report.html")

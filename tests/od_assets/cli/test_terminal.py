@@ -11,17 +11,14 @@ from pathlib import Path
 import dagster as dg
 import pandas as pd
 import pytest
-from rich.progress import Progress, TaskID
 from rich.table import Table
 
 import od_assets
 from od_assets.cli.printing import print_outcome, sentences
-from od_assets.runs.jobs import Outcome, by_step, followed, silent
+from od_assets.runs.jobs import Outcome, followed
 from od_assets.terminal import PlainConsole, printable
 from od_core import Budget, Geography, PrivacyUnit, release_flows
 from od_core.flows.publishing.kind import FLOWS
-
-RUN = "00000000-0000-4000-8000-000000000000"
 
 NAMES = ["[/bold]", "[red]x", ":key:", "a\x1b]0;title\x07b", "\x9b2J", "c\rd", "\u202eright", "\udcff", "ü → [1]"]
 
@@ -99,45 +96,6 @@ def test_a_bar_shows_what_is_at_work(capsys: pytest.CaptureFixture[str], monkeyp
     assert r"[/bold] :key: \x1b]0;title\x07" in said
     assert "\x07" not in said
     assert "0/26" in said
-
-
-def test_a_bar_counts_all_steps_of_a_job_that_are_known_before_it_starts(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    @dg.asset
-    def flows() -> None: ...
-
-    @dg.asset(deps=[flows])
-    def bundle(context) -> None:
-        context.log.info("3 of 4: flows.csv")
-
-    @dg.asset_check(asset=flows)
-    def checked() -> dg.AssetCheckResult:
-        return dg.AssetCheckResult(passed=True)
-
-    job = dg.Definitions(assets=[flows, bundle], asset_checks=[checked], jobs=[dg.define_asset_job("release")])
-    shown = []
-
-    def run(*, transient: bool) -> None:
-        resolved, tell = job.resolve_job_def("release"), by_step("trips", "trips")
-
-        def tell_and_note(progress: Progress, task: TaskID, entry: dg.EventLogEntry) -> None:
-            tell(progress, task, entry)
-            shown.append(progress.tasks[0].completed)
-
-        with (
-            dg.DagsterInstance.ephemeral() as instance,
-            followed(instance, RUN, "trips", tell_and_note, len(resolved.nodes), transient=transient),
-        ):
-            resolved.execute_in_process(instance=instance, run_id=RUN, run_config=silent(resolved))
-
-    run(transient=True)
-    assert capsys.readouterr().err == ""  # no terminal
-    assert shown == []  # nor is the log followed, which takes time
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    run(transient=False)
-    assert "3/3" in capsys.readouterr().err
-    assert sorted(set(shown)) in ([0, 1, 1.75, 2, 3], [0, 1, 2, 2.75, 3])
 
 
 def test_a_refusal_is_printed_as_it_is(refused: Callable[..., str], tmp_path: Path) -> None:

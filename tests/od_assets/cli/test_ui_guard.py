@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from typing import Any
-
 import pytest
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -13,12 +10,12 @@ from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
 from od_assets.cli.ui_server import guarded
+from tests.od_assets.cli.asgi import ACCEPTED, Answer, ask
 
 TOKEN, COOKIE = "t" * 32, "od_release_ui_3000"
 KNOWN = {"cookie": f"other=1; {COOKIE}={TOKEN}"}
 JSON = {"content-type": "application/json"}
 OWN, FOREIGN = {"origin": "http://localhost:3000"}, {"origin": "http://localhost:8000"}
-INSIDE = 200
 REFUSED = {"host": 400, "method": 405, "origin": 403, "token": 401}
 
 
@@ -34,33 +31,8 @@ METHODS = ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS"]
 APP = Starlette(routes=[WebSocketRoute("/graphql", socket), Route("/{path:path}", page, methods=METHODS)])
 
 
-def asked(
-    method: str, address: str, headers: dict[str, str], hosts: tuple[str, ...] = ()
-) -> tuple[int, dict[str, str]]:
-    """Status and headers of the answer; of a websocket that is accepted, the status INSIDE."""
-    path, _, query = address.partition("?")
-    given = {"host": "localhost:3000", **headers}
-    scope = {
-        "type": "websocket" if method == "WS" else "http",
-        "method": method,
-        "scheme": "ws" if method == "WS" else "http",
-        "path": path,
-        "query_string": query.encode(),
-        "headers": [(name.encode(), value.encode("latin-1")) for name, value in given.items()],
-        "extensions": {"websocket.http.response": {}},
-        "subprotocols": [],
-    }
-    sent: list[Any] = []
-
-    async def receive() -> dict[str, Any]:
-        return {"type": "websocket.connect" if method == "WS" else "http.request"}
-
-    async def send(message: Any) -> None:
-        sent.append(message)
-
-    asyncio.run(guarded(APP, TOKEN, COOKIE, hosts)(scope, receive, send))
-    answer = {name.decode(): value.decode() for name, value in sent[0].get("headers", [])}
-    return sent[0].get("status", INSIDE), answer
+def asked(method: str, address: str, headers: dict[str, str], hosts: tuple[str, ...] = ()) -> Answer:
+    return ask(guarded(APP, TOKEN, COOKIE, hosts), method, address, {"host": "localhost:3000", **headers})
 
 
 @pytest.mark.parametrize(
@@ -78,7 +50,7 @@ def asked(
     ],
 )
 def test_what_the_ui_itself_asks_is_let_through(method: str, address: str, headers: dict[str, str]) -> None:
-    assert asked(method, address, headers)[0] == INSIDE
+    assert asked(method, address, headers)[0] == ACCEPTED
 
 
 @pytest.mark.parametrize(
@@ -130,7 +102,7 @@ def test_everything_else_is_refused(reason: str, method: str, address: str, head
 
 
 def test_the_address_that_is_printed_signs_in_and_its_token_is_not_kept_in_it() -> None:
-    status, answer = asked("GET", f"/runs?a=1&token={TOKEN}", {})
+    status, answer, _ = asked("GET", f"/runs?a=1&token={TOKEN}", {})
     assert (status, answer["location"]) == (303, "http://localhost:3000/runs?a=1")
     cookie = answer["set-cookie"]
     assert cookie.startswith(f"{COOKIE}={TOKEN};")
@@ -140,7 +112,7 @@ def test_the_address_that_is_printed_signs_in_and_its_token_is_not_kept_in_it() 
 def test_a_declared_name_is_let_through_with_its_own_origin() -> None:
     host = {"host": "od.example.org", "origin": "https://od.example.org", "authorization": f"Bearer {TOKEN}"}
     assert asked("POST", "/graphql", JSON | host)[0] == REFUSED["host"]
-    assert asked("POST", "/graphql", JSON | host, ("od.example.org",))[0] == INSIDE
+    assert asked("POST", "/graphql", JSON | host, ("od.example.org",))[0] == ACCEPTED
     assert asked("POST", "/graphql", JSON | host | OWN, ("od.example.org",))[0] == REFUSED["origin"]
 
 

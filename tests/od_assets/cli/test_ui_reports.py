@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from starlette.applications import Starlette
@@ -14,6 +12,7 @@ from starlette.routing import Route
 
 from od_assets.cli.ui_server import guarded, with_reports
 from od_assets.metadata import REPORTS
+from tests.od_assets.cli.asgi import Answer, ask
 
 TOKEN, COOKIE = "t" * 32, "od_release_ui_3000"
 KNOWN = {"host": "localhost:3000", "cookie": f"{COOKIE}={TOKEN}"}
@@ -48,29 +47,9 @@ def asked(
     method: str = "GET",
     headers: dict[str, str] = KNOWN,
     published: tuple[str, ...] = (KEY, "trips/2001-02/r1", "trips/2001-02/r2"),
-) -> tuple[int, Any, str]:
-    """Status, headers and body of the answer of the whole application, to a path that the server has decoded."""
-    scope = {
-        "type": "http",
-        "method": method,
-        "scheme": "http",
-        "path": path,
-        "query_string": b"",
-        "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
-        "extensions": {},
-    }
-    sent: list[Any] = []
-
-    async def receive() -> dict[str, Any]:
-        await asyncio.Event().wait()  # nobody disconnects
-        return {}
-
-    async def send(message: Any) -> None:
-        sent.append(message)
-
-    asyncio.run(guarded(with_reports(DAGSTER, releases, lambda: published), TOKEN, COOKIE)(scope, receive, send))
-    answer = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
-    return sent[0]["status"], answer, b"".join(message.get("body", b"") for message in sent[1:]).decode()
+) -> Answer:
+    """The answer of the whole application."""
+    return ask(guarded(with_reports(DAGSTER, releases, lambda: published), TOKEN, COOKIE), method, path, headers)
 
 
 def test_a_release_that_the_ledger_has_not_published_is_not_served(releases: Path) -> None:

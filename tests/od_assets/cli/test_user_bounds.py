@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from od_assets.cli.app import app
+from tests.od_assets.cli.commands import printed, stated
 from tests.od_assets.conftest import ATTRIBUTES, Project, states
 
 USERS = ("--users", "60: 2x9 4x1", "--users", "40: 3x1")
@@ -28,11 +27,7 @@ def declare(project: Project, **changes: Any) -> None:
     project.declare(attributes)
 
 
-def facts(*arguments: str) -> dict[str, Any]:
-    result = CliRunner().invoke(app, ["plan", "trips", "--bounds", "--runs", "1", "--json", *arguments])
-    assert result.exit_code == 0, (result.output, result.exception)
-    found: dict[str, Any] = json.loads(result.stdout)
-    return found
+facts = partial(stated, "plan", "trips", "--bounds", "--runs", "1")
 
 
 def test_users_that_are_described_make_the_trips_of_a_public_table(declared: Project) -> None:
@@ -55,9 +50,7 @@ def test_users_that_are_described_make_the_trips_of_a_public_table(declared: Pro
 def test_under_user_year_the_rows_have_a_bound_of_the_year(declared: Project) -> None:
     of_year = {"domain__max_trips": 2, "domain__max_trips_year": 6, "domain__id_pattern": ".+"}
     declare(declared, domain__unit="user_year", domain__column="person", **of_year)
-    text = (
-        CliRunner().invoke(app, ["plan", "trips", "--bounds", *USERS, "--runs", "1", "--bound", "m=2,c=1,M=24"]).stdout
-    )
+    text = printed("plan", "trips", "--bounds", *USERS, "--runs", "1", "--bound", "m=2,c=1,M=24")
     assert "average period" in text.replace("\n", " ")
     rows = facts(*USERS, "--bound", "m=2,c=1,M=24", "--bound", "m=2,c=1,M=4", "--bound", "m=2,c=1")["bounds"]
     assert [row["M"] for row in rows] == [24, 4, 6]

@@ -15,11 +15,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from typer.testing import CliRunner
 
-from od_assets.cli.app import app
 from od_core.errors import OdError
-from tests.od_assets.cli.test_init import FLAGS
+from tests.od_assets.cli.test_init import init
 from tests.od_assets.conftest import Project, projects_in, records, states
 from tests.privileges import without_rights_of_root
 
@@ -111,6 +109,7 @@ WRONG = [
     wrong("OD-INIT-COLUMN", "2001-01.csv", "no column 'from'", "give --origin", origin="from"),
     wrong("OD-INIT-COLUMN", "2001-01.csv", "no column 'h_geocode'", "give --origin", reader="lodes", date=None),
     wrong("OD-INIT-COLUMN", "2001-01.csv", "no column 'n'", "give --trips", trips="n"),
+    wrong("OD-INIT-COLUMN", "2001-01.csv", "no column 'begin'", "give", "trips.columns.origin=begin"),
     wrong("OD-INIT-COLUMN", "'origin'", "cannot be both origin and date", "give --date or --origin", date="origin"),
     wrong("OD-TRIPS-ROWS", "flows-2001-01.csv", "counts: 'count'", "give --trips", records="flows-{period}.csv"),
     wrong("OD-CONFIG", "trips.one_row_a_trip", "valid boolean", AGAIN, one_row_a_trip="maybe"),
@@ -165,11 +164,9 @@ def files() -> Iterator[Project]:
 @pytest.mark.parametrize("case", WRONG, ids=str)
 def test_a_wrong_answer_ends_in_one_line_and_leaves_nothing(files: Project, case: Wrong) -> None:
     before = states(files.defs)
-    given = {flag: text for flag, text in (FLAGS | case.answers).items() if text is not None}
-    flags = [text for flag, value in given.items() for text in (f"--{flag.replace('_', '-')}", value)]
     more = () if case.further is None else ("--set", case.further)
     with without_rights_of_root() if "permission" in case.cause else nullcontext():
-        result = CliRunner().invoke(app, ["init", case.name, *flags, *more])
+        result = init(*more, name=case.name, **case.answers)
     error = result.exception
     assert isinstance(error, OdError), (result.output, error)
     assert error.code == case.code, error
@@ -186,14 +183,13 @@ def test_a_wrong_answer_ends_in_one_line_and_leaves_nothing(files: Project, case
 def test_a_folder_of_declarations_that_may_not_be_written_is_said(
     files: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    flags = [text for flag, value in FLAGS.items() for text in (f"--{flag}", value)]
     spilled = files.root / "spilled"
     spilled.mkdir()
     spilled.chmod(0o777)
     monkeypatch.setattr(tempfile, "tempdir", str(spilled))
     (files.defs / "domains").chmod(0o555)
     with without_rights_of_root():
-        error = CliRunner().invoke(app, ["init", "mine", *flags]).exception
+        error = init().exception
     (files.defs / "domains").chmod(0o755)
     assert "OD-INIT-WRITE: domains/mine.yaml cannot be written: Permission denied [nothing was spent; next: " in str(
         error

@@ -7,7 +7,7 @@ import functools
 import gzip
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from fractions import Fraction
 from pathlib import Path
@@ -92,6 +92,12 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 
 
+def released_trips(trips: pd.DataFrame, geography: Geography, **changes: Any) -> Release:
+    """A release of trips, none of which may be left out."""
+    given = {"unit": PrivacyUnit("trip"), "budget": Budget(rho=2, delta="1e-8"), "fault_threshold": 0}
+    return release_flows(trips, geography, **given | changes)
+
+
 def release(kind: str = "bounded", seed: int = 4) -> Release:
     """The release of this kind, or of flows with two levels, the same at every call; with another seed, of others."""
     return drawn(kind, seed)
@@ -164,6 +170,12 @@ def staged_bundle(
     return staged_folder(lambda folder: write_bundle(FLOWS, release, certificate, report, folder), target, published)
 
 
+def publish_bundle(release: Release, certificate: dict[str, Any], target: Path, published: str | None = None) -> None:
+    """Put the bundle of a release of flows in its place."""
+    with staged_bundle(release, certificate, target, published=published):
+        pass
+
+
 def checked_again(bundle: Path) -> None:
     """Checksums of files that were changed, as somebody would make them who wants it unseen."""
     digests = {name: file_digest(file) for name, file in files_of(bundle).items() if name != CHECKSUMS}
@@ -175,6 +187,15 @@ def sealed_again(bundle: Path) -> None:
     checked_again(bundle)
     release = json.loads((bundle / "certificate.json").read_text(encoding="utf-8"))["release"]
     write_zip(bundle, release, zip_beside(bundle))
+
+
+def restated(bundle: Path, change: Callable[[dict[str, Any]], Any]) -> None:
+    """Change the certificate of a bundle, and make its checksums and its zip file again."""
+    path = bundle / "certificate.json"
+    facts = json.loads(path.read_text(encoding="utf-8"))
+    change(facts)
+    path.write_text(json.dumps(facts, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    sealed_again(bundle)
 
 
 def atlas_header(page: Path) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from od_core import Budget, Geography, MapGrid, PrivacyUnit, release_flows, release_stops
+from od_core import Budget, Geography, MapGrid, PrivacyUnit, release_stops
 from od_core.flows.mechanisms import MECHANISMS
 from od_core.flows.publishing.kind import FLOWS
 from od_core.group_sizes.publishing import GROUP_SIZES
@@ -24,12 +24,12 @@ from od_core.publication.bundle import staged_folder, write_bundle
 from od_core.publication.certificate import CheckResult, certificate_digest
 from od_core.publication.certify import certificate, context_of
 from od_core.publication.kind import Kind
-from od_core.published.verification import Published
+from od_core.published.verification import Published, verify_release
 from od_core.stops.publishing import STOPS
 from tests.od_core.doubles import ListedLaplace, SeededNoise
 from tests.od_core.group_sizes.test_release import released
 from tests.od_core.ledger import ledger_rows
-from tests.od_core.publication.examples import ALL_FORMATS
+from tests.od_core.publication.examples import ALL_FORMATS, released_trips
 
 CHECKS = [
     CheckResult(subject="tables", check="as_promised", passed=True),
@@ -41,6 +41,11 @@ def locations(root: Path, key: ReleaseKey) -> Published:
     """Where a release is below a folder like ``var``."""
     bundle, kept = root / "releases" / key.folder, root / "confidential" / key.folder
     return Published(key, bundle, root / "release.duckdb", Ledger(root / "ledger.sqlite"), kept)
+
+
+def faults(place: Published) -> dict[str, str]:
+    """What verification finds wrong of a published release, by its parts."""
+    return {finding.part: finding.fault for finding in verify_release(place) if finding.fault is not None}
 
 
 def publish(
@@ -63,8 +68,7 @@ def flows(
     table: pd.DataFrame = ledger_rows.FLOWS,
     **changes: Any,
 ) -> Any:
-    unit, budget = PrivacyUnit("trip", neighbours), Budget(rho=2, delta="1e-8")
-    return release_flows(table, geography, unit=unit, budget=budget, fault_threshold=0, **changes)
+    return released_trips(table, geography, unit=PrivacyUnit("trip", neighbours), **changes)
 
 
 MODES = ("car", "<b>bus, tram</b>", "à pied")
@@ -76,12 +80,10 @@ def flows_by_category(neighbours: str = "bounded", geography: Geography = ledger
     """Flows by two breakdowns, of which only the second counts unlisted records. Nodes without trips are dropped."""
     trips = [(*row, MODES[k % 3], ("07", "7", "night")[k % 3]) for k, row in enumerate(ledger_rows.FLOWS.to_numpy())]
     trips += [("aa", "ba", 25, MODES[1], "7")]
-    return release_flows(
+    return released_trips(
         pd.DataFrame(trips, columns=[*ledger_rows.FLOWS.columns, "mode", "hour"]),
         geography,
         unit=PrivacyUnit("trip", neighbours),
-        budget=Budget(rho=2, delta="1e-8"),
-        fault_threshold=0,
         segments={"mode": MODES, "hour": HOURS},
         segment_unknown={"hour": "not stated"},
         **{"mechanism": MECHANISMS.make("inftda_refined", keep_all_cap="1"), "noise": "table"} | changes,

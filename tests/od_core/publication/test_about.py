@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import calendar
+import html
 import json
-from html.parser import HTMLParser
-from typing import Any
+import re
 
 import pytest
 
 from od_core.publication.bundle import as_published, bundle_faults
 from od_core.publication.certificate import certificate_digest
-from tests.od_core.publication.examples import facts, release, staged_bundle
+from tests.od_core.publication.examples import facts, publish_bundle, release
 
 ABOUT = {
     "title": "Trips <b>& more</b>, {{ '7' * 7 }}",
@@ -23,40 +23,17 @@ ABOUT = {
 }
 
 
-class Titles(HTMLParser):
-    """Texts of the elements title and h1."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.inside, self.found = False, []
-
-    def handle_starttag(self, tag: str, attrs: Any) -> None:
-        if tag in ("title", "h1"):
-            self.inside = True
-            self.found.append("")
-
-    def handle_endtag(self, tag: str) -> None:
-        self.inside = self.inside and tag not in ("title", "h1")
-
-    def handle_data(self, data: str) -> None:
-        if self.inside:
-            self.found[-1] += data
-
-
 def test_a_title_is_on_every_page_as_it_was_declared(tmp_path):
     made, folder = release(), tmp_path / "bundle"
     stated = facts(made, about=ABOUT)
     titled = f"{ABOUT['title']}, {calendar.month_name[int(stated['period'][5:])]} {stated['period'][:4]}"
-    with staged_bundle(made, stated, folder):
-        pass
+    publish_bundle(made, stated, folder)
     for page in ("report.html", "atlas.html"):
         text = (folder / page).read_text(encoding="utf-8")
-        titles = Titles()
-        titles.feed(text)
-        assert titles.found[0].strip() == titled
+        (shown,) = re.findall("<title>(.*?)</title>", text, re.DOTALL)
+        assert html.unescape(shown).strip() == titled
         assert "<b>& more</b>" not in text
     report = (folder / "report.html").read_text(encoding="utf-8")
-    assert "exactly " in report
     assert "ferry &lt;i&gt;trips&lt;/i&gt;" in report
     assert "<i>trips" not in report
     package = json.loads((folder / "datapackage.json").read_text(encoding="utf-8"))
@@ -65,8 +42,6 @@ def test_a_title_is_on_every_page_as_it_was_declared(tmp_path):
     assert package["licenses"][0]["title"] == ABOUT["licence"]
     readme = (folder / "README.txt").read_text(encoding="utf-8")
     assert readme.splitlines()[0] == titled
-    assert f"choose areas, and see their {ABOUT['counted']}" in readme
-    assert f"{ABOUT['title']}. {stated['release'].split('/')[0]}, period" in " ".join(readme.split())
     assert json.loads((folder / "certificate.json").read_text(encoding="utf-8"))["about"] == ABOUT
     assert list(bundle_faults(folder)) == []
 
@@ -75,8 +50,7 @@ def test_a_title_is_on_every_page_as_it_was_declared(tmp_path):
 def test_what_is_published_keeps_its_words(tmp_path, later):
     made, folder = release(), tmp_path / "bundle"
     first = facts(made, about=ABOUT)
-    with staged_bundle(made, first, folder):
-        pass
+    publish_bundle(made, first, folder)
     again = as_published(facts(made, about=later), folder, certificate_digest(first))
     assert again["about"] == ABOUT
     assert certificate_digest(again) == certificate_digest(first)

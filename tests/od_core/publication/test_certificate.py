@@ -39,6 +39,7 @@ from tests.od_core.publication.examples import (
     geography,
     of_unit,
     release,
+    released_trips,
     staged_bundle,
 )
 
@@ -115,14 +116,8 @@ RHOS = [Fraction(1, 100), Fraction(1, 7), Fraction("0.5"), Fraction(1), Fraction
 @pytest.mark.parametrize("rho", RHOS)
 def test_no_promise_is_rounded_down(rho):
     """Whoever relies on the printed epsilon and delta relies on what was proved; the forty trips' too."""
-    made = release_flows(
-        flows(HOMES, HOMES),
-        geography(levels=TWO_LEVELS),
-        unit=PrivacyUnit("trip"),
-        budget=Budget(rho=rho, delta=DELTA),
-        fault_threshold=0,
-        noise="table",
-    )
+    budget = Budget(rho=rho, delta=DELTA)
+    made = released_trips(flows(HOMES, HOMES), geography(levels=TWO_LEVELS), budget=budget, noise="table")
     certificate = facts(made)
     tight = digits_tight(rho, DELTA)
     epsilon, delta = promise(certificate)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sqlite3
 from contextlib import closing
-from pathlib import Path
 
 import numpy as np
 import openmatrix
@@ -13,27 +12,15 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from od_core import Release, open_release
+from od_core import open_release
 from od_core.flows.indicators import distance_bands, indicators
 from tests.od_core.geography.test_places import haversine
-from tests.od_core.publication import examples
-from tests.od_core.publication.test_names import ZONES, released
+from tests.od_core.publication.test_names import ZONES, bundle, named
 from tests.od_core.publication.test_workbook import read_workbook
 
+__all__ = ["bundle", "named"]
+
 PLACES = {row.county: (float(row.latitude), float(row.longitude)) for row in ZONES.itertuples()}
-
-
-@pytest.fixture(scope="module")
-def flows() -> Release:
-    return released(names={})
-
-
-@pytest.fixture(scope="module")
-def bundle(flows: Release, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    place = tmp_path_factory.mktemp("distances") / "r1"
-    with examples.staged_bundle(flows, examples.facts(flows), place):
-        pass
-    return place
 
 
 def test_every_format_has_the_distances_of_the_great_circle(bundle):
@@ -53,8 +40,8 @@ def test_every_format_has_the_distances_of_the_great_circle(bundle):
         codes = [code.decode() for code in file.root.lookup["origin"][:]]
         assert file["distance_km"][:].tolist() == [[known[o, d] for d in codes] for o in codes]
     head, *rows = read_workbook(bundle / "spreadsheet/flows.xlsx")["county_county"][1:]
-    place = head.index("distance_km")
-    assert {(row[0], row[1]): row[place] for row in rows} == known
+    listed = pd.DataFrame([dict(zip(head, row, strict=False)) for row in rows]).set_index(["origin", "destination"])
+    assert listed["distance_km"].to_dict() == known
     lines = json.loads((bundle / "gis/desire_lines.geojson").read_bytes())["features"]
     found = [line["properties"] for line in lines]
     assert all(one["distance_km"] == known[one["origin"], one["destination"]] for one in found)
@@ -63,8 +50,8 @@ def test_every_format_has_the_distances_of_the_great_circle(bundle):
         assert set(connection.execute("SELECT typeof(distance_km) FROM desire_lines")) == {("real",)}
 
 
-def test_trips_by_distance_are_those_of_the_library(flows, bundle):
-    expected = distance_bands(flows)
+def test_trips_by_distance_are_those_of_the_library(named, bundle):
+    expected = distance_bands(named)
     own = pd.read_csv(bundle / "tables/distance_bands.csv", dtype={"area": str})
     pd.testing.assert_frame_equal(own, expected, check_dtype=False)
     parquet = pd.read_parquet(bundle / "tables/distance_bands.parquet")

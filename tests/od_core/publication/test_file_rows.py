@@ -30,9 +30,7 @@ from od_core import Budget, Geography, OdError, PrivacyUnit, release_flows
 from od_core.publication.bundle import bundle_tables, write_bundle
 from od_core.publication.file_formats import faulty_files
 from od_core.publication.tables import BundleFile
-from od_core.published.verification import verify_release
-from tests.od_core.publication.examples import files_of, sealed_again
-from tests.od_core.publication.published_kinds import EXAMPLES, Made, locations, publish, publish_examples
+from tests.od_core.publication.published_kinds import EXAMPLES, Made, locations, publish_examples
 
 ZONES = pd.DataFrame(
     {
@@ -297,23 +295,3 @@ def test_a_bundle_whose_files_lack_rows_is_not_published(published, monkeypatch,
     unnamed = {name for name in chosen if not re.search(f"{name} (has|cannot)", message)}
     assert all(f"{Path(name).stem}.csv has " in message for name in unnamed)
     assert not (folder / "SHA256SUMS").exists()
-
-
-@pytest.mark.slow
-def test_a_bundle_that_was_published_with_holes_is_named_and_made_whole(copied, published):
-    """As earlier versions wrote CSV files: without the rows that have no distance. Nothing is drawn again."""
-    for path in copied.place.bundle.rglob("flows_*.csv"):
-        with path.open(newline="", encoding="utf-8") as file:
-            head, *rows = csv.reader(file)
-        with path.open("w", newline="", encoding="utf-8") as file:
-            csv.writer(file, lineterminator="\r\n").writerows([head, *(row for row in rows if row[-1])])
-    sealed_again(copied.place.bundle)
-    (bundle,) = [finding for finding in verify_release(copied.place) if finding.fault]
-    assert "OD-BUNDLE-INCOMPLETE: tables/flows_all_all.csv has 0 rows and 0 trips instead of 1 rows" in bundle.fault
-    publish(copied.kind, copied.release, copied.example.key, copied.example.series, copied.root)
-    assert [finding for finding in verify_release(copied.place) if finding.fault] == []
-    there = published["categories"].place.bundle
-    made_again, whole = files_of(copied.place.bundle), files_of(there)
-    assert {name: path.read_bytes() for name, path in made_again.items()} == {
-        name: path.read_bytes() for name, path in whole.items()
-    }

@@ -13,15 +13,14 @@ import pandas as pd
 import pytest
 from pysdmx.io import read_sdmx
 
-from od_core import Budget, Geography, InfTDARefined, PrivacyUnit, open_release, release_flows
+from od_core import Budget, Geography, InfTDARefined, open_release
 from od_core.evaluation.forecast import RepeatableNoise
 from od_core.flows.publishing import report
 from od_core.flows.publishing.flow_tables import FlowTables
-from od_core.published.verification import verify_release
 from tests.od_core.ledger import ledger_rows
 from tests.od_core.publication import examples
 from tests.od_core.publication import test_kind_contract as contract
-from tests.od_core.publication.published_kinds import HOURS, MODES, Made
+from tests.od_core.publication.published_kinds import HOURS, MODES, Made, faults
 
 pytestmark = pytest.mark.representatives(
     "test_the_*",
@@ -84,16 +83,10 @@ def test_the_files_are_the_release_at_every_pair_of_levels(made):
 
 def test_the_codebook_says_that_segments_were_moved_to_their_profile(made, tmp_path):
     """Only where they were."""
-    moved = release_flows(
-        pd.DataFrame({"origin": ["aa"], "destination": ["ba"], "trips": [9], "mode": [MODES[0]]}),
-        ledger_rows.ONE_LEVEL,
-        unit=PrivacyUnit("trip"),
-        budget=Budget(rho=2, delta="1e-8"),
-        mechanism=InfTDARefined(segment_profile="3/2"),
-        segments={"mode": MODES},
-    )
-    with examples.staged_bundle(moved, examples.facts(moved), tmp_path / "r1"):
-        pass
+    trips = pd.DataFrame({"origin": ["aa"], "destination": ["ba"], "trips": [9], "mode": [MODES[0]]})
+    given = {"mechanism": InfTDARefined(segment_profile="3/2"), "segments": {"mode": MODES}}
+    moved = examples.released_trips(trips, ledger_rows.ONE_LEVEL, **given)
+    examples.publish_bundle(moved, examples.facts(moved), tmp_path / "r1")
     places = tmp_path / "r1", made.place.bundle
     texts = [" ".join((place / "codebook.md").read_text("utf-8").split()) for place in places]
     assert ["by at most 3/2 standard deviations of their noise" in text for text in texts] == [True, False]
@@ -149,10 +142,6 @@ def test_a_release_is_opened_from_the_database(made):
         )
 
 
-def faults(made: Made) -> dict[str, str]:
-    return {finding.part: finding.fault for finding in verify_release(made.place) if finding.fault is not None}
-
-
 @pytest.mark.usefixtures("written_once")
 def test_moved_trips_are_found_although_all_sums_agree(copied):
     """From one category to another, at every pair of levels."""
@@ -170,7 +159,7 @@ def test_moved_trips_are_found_although_all_sums_agree(copied):
         other = table.index[same & (table.index != most)][0]
         table.loc[other, "trips"] += 1
     table.to_parquet(path, index=False)
-    found = faults(copied)
+    found = faults(copied.place)
     assert found.keys() == {"files", "segments", "bundle", "database"}
     assert found["segments"] == "the flows by mode differ from the result of the measurements"
 
@@ -186,15 +175,13 @@ def test_the_intervals_of_shares_hold_the_true_shares(cap):
     flows = pd.DataFrame({name: np.array(zones)[numbers] for name, numbers in columns.items()})
     geography, held, halved = Geography.from_frame(pd.DataFrame({"zone": zones}), ["zone"]), [], 0
     for seed in range(6):
-        made = release_flows(
+        made = examples.released_trips(
             flows.assign(mode=np.array(categories)[category], trips=true[true > 0]),
             geography,
-            unit=PrivacyUnit("trip"),
             budget=Budget("3/10", "1e-8"),
             mechanism=InfTDARefined(keep_all_cap=cap),
             segments={"mode": categories},
             noise=RepeatableNoise(seed),
-            fault_threshold=0,
         )
         for area in report._segments(made, made.plan.breakdowns[0], intervals=True)["areas"]:
             shares = np.array(area["shares"])
@@ -219,30 +206,17 @@ def test_the_intervals_of_shares_hold_the_true_shares(cap):
 def test_an_area_without_released_trips_has_no_shares():
     geography = Geography.from_frame(pd.DataFrame({"zone": ["a", "b"]}), ["zone"])
     flows = pd.DataFrame({"origin": "a", "destination": "b", "mode": ["car", "bus"], "trips": [500, 1500]})
-    made = release_flows(
-        flows,
-        geography,
-        unit=PrivacyUnit("trip"),
-        budget=Budget(1000, "1e-8"),
-        segments={"mode": ("car", "bus")},
-        fault_threshold=0,
-    )
+    given = {"budget": Budget(1000, "1e-8"), "segments": {"mode": ("car", "bus")}}
+    made = examples.released_trips(flows, geography, **given)
     whole, of_a, of_b = report._segments(made, made.plan.breakdowns[0], intervals=True)["areas"]
     assert [share[0] for share in whole["shares"]] == [share[0] for share in of_a["shares"]] == [0.25, 0.75]
     assert of_b["shares"] == [[0, 0, 0]] * 2
 
 
 def test_a_period_without_trips_is_published_and_read_back(tmp_path):
-    made = release_flows(
-        pd.DataFrame({"origin": [], "destination": [], "trips": [], "mode": []}, dtype=object).astype({"trips": int}),
-        ledger_rows.ONE_LEVEL,
-        unit=PrivacyUnit("trip"),
-        budget=Budget(rho=2, delta="1e-8"),
-        fault_threshold=0,
-        segments={"mode": MODES},
-    )
-    with examples.staged_bundle(made, examples.facts(made), tmp_path / "r1"):
-        pass
+    none = pd.DataFrame({"origin": [], "destination": [], "trips": [], "mode": []}, dtype=object).astype({"trips": int})
+    made = examples.released_trips(none, ledger_rows.ONE_LEVEL, segments={"mode": MODES})
+    examples.publish_bundle(made, examples.facts(made), tmp_path / "r1")
     assert open_release(tmp_path / "r1").segments["mode"].shape == (0, 3)
     assert "% to " not in (tmp_path / "r1" / "report.html").read_text(encoding="utf-8")  # no share of no trips
     tables = FlowTables.of(made, examples.facts(made))

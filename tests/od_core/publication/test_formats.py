@@ -28,7 +28,7 @@ from pysdmx.io.pd import PandasDataset
 from pysdmx.model import Schema
 from pysdmx.model.dataset import ActionType
 
-from od_core import Budget, Geography, PrivacyUnit, open_release, release_flows
+from od_core import Budget, Geography, open_release
 from od_core.files.durable import write_durably
 from od_core.flows.publishing import flow_files, omx
 from od_core.flows.publishing.flow_files import MOST_ROWS
@@ -42,7 +42,7 @@ from od_core.publication.bundle import bundle_faults
 from od_core.publication.certify import certificate
 from od_core.records.segments import Breakdown
 from tests.od_core.publication import examples
-from tests.od_core.publication.examples import ALL_FORMATS, CHECKS, RECORD, files_of, staged_bundle
+from tests.od_core.publication.examples import ALL_FORMATS, CHECKS, RECORD, files_of, publish_bundle, released_trips
 from tests.od_core.publication.test_workbook import read_workbook
 
 KEY = ReleaseKey("us_flights", "2001-06")
@@ -55,8 +55,7 @@ def facts(release, **changes):
 
 
 def bundled(release, place, **changes):
-    with staged_bundle(release, facts(release, **changes), place):
-        pass
+    publish_bundle(release, facts(release, **changes), place)
     return place
 
 
@@ -65,15 +64,9 @@ def release(flights, airports):
     """Of half of the airports, whose pairs are still more than a sheet of the workbook has rows."""
     airports, month = airports[airports["region"].isin(["Midwest", "West"])], flights["2001-06"]
     assert len(airports) ** 2 > MOST_ROWS
-    return release_flows(
-        month[month[["origin", "destination"]].isin([*airports["airport"]]).all(axis="columns")],
-        Geography.from_frame(airports, LEVELS[1:]),
-        unit=PrivacyUnit("trip"),
-        budget=Budget(1, "1e-8"),
-        noise="table",
-        fault_threshold=0,
-        one_row_a_trip=True,
-    )
+    trips = month[month[["origin", "destination"]].isin([*airports["airport"]]).all(axis="columns")]
+    given = {"budget": Budget(1, "1e-8"), "noise": "table", "one_row_a_trip": True}
+    return released_trips(trips, Geography.from_frame(airports, LEVELS[1:]), **given)
 
 
 @pytest.fixture(scope="module")
@@ -88,8 +81,7 @@ def example_of(tmp_path_factory):
     @functools.cache
     def written(kind):
         made, place = examples.release(kind), tmp_path_factory.mktemp("example") / "r1"
-        with staged_bundle(made, examples.facts(made), place):
-            pass
+        publish_bundle(made, examples.facts(made), place)
         return place
 
     return written
@@ -152,26 +144,6 @@ def test_frictionless_finds_every_row_as_described(bundle, tmp_path, monkeypatch
     )
     found = frictionless.validate(str(tmp_path / "datapackage.json"))
     assert {error for _, error in found.flatten(["name", "type"])} >= {"hash-count", "foreign-key"}
-
-
-def test_pysdmx_reads_structure_and_flows(bundle, listed):
-    """The message is as its own schema has it; an area's identifier leads to its code."""
-    message = read_sdmx(bundle / "sdmx/flows.sdmx.json", validate=True)
-    (codes,) = message.get_codelists()
-    names = {code.id: code.name for code in codes.items}
-    (dataset,) = read_sdmx(bundle / "sdmx/flows.sdmx.csv", validate=False).data
-    assert dataset.short_urn == f"Dataflow={AGENCY}:US_FLIGHTS(1.0)"
-    assert {flow.short_urn for flow in message.get_dataflows()} == {dataset.short_urn}
-    frame = dataset.data
-    assert list(frame.columns) == ["ORIGIN", "DESTINATION", "TIME_PERIOD", "OBS_VALUE", "LOWER", "UPPER"]
-    assert set(frame["TIME_PERIOD"]) == {"2001-06"}
-    for side in ("origin", "destination"):
-        assert frame[side.upper()].map(names).tolist() == listed[side].tolist()
-        assert frame[side.upper()].str[:2].tolist() == [f"L{LEVELS.index(level)}" for level in listed[f"{side}_level"]]
-    for name, here in (("OBS_VALUE", "trips"), ("LOWER", "lower"), ("UPPER", "upper")):
-        assert frame[name].astype("int64").tolist() == listed[here].tolist()
-    components = message.get_data_structure_definitions()[0].components
-    assert [component.id for component in components] == list(frame.columns)
 
 
 def test_sdmx_writes_a_span_as_a_first_day_and_a_duration():
@@ -254,11 +226,9 @@ def test_what_other_tools_look_for_is_there_since_format_5(tmp_path, stated, cap
     pairs = pd.MultiIndex.from_product([GIVEN["zone"], GIVEN["zone"]], names=["origin", "destination"])
     flows = pd.DataFrame({"trips": 500}, pairs).reset_index()
     same = Geography.from_frame(GIVEN, ["county", "zone"])  # names and places of the origins are used for both sides
-    options = {"unit": PrivacyUnit("trip"), "budget": Budget(2, "1e-8"), "fault_threshold": 0}
-    made = release_flows(flows, geography, destination_geography=same, **options)
+    made = released_trips(flows, geography, destination_geography=same, budget=Budget(2, "1e-8"))
     place = tmp_path / "r1"
-    with examples.staged_bundle(made, examples.facts(made) | {"bundle_format": stated}, place):
-        pass
+    publish_bundle(made, examples.facts(made) | {"bundle_format": stated}, place)
     back = open_release(place).plan.tree.origin
     assert (back.digest, back.names, back.boundaries) == (geography.digest, geography.names, geography.boundaries)
     for level, numbers in (("zone", [7, 10, 100]), ("county", [1, 2]), ("all", None)):
@@ -318,19 +288,6 @@ def test_the_codebook_names_every_file_and_column(bundle, release):
         assert f"**{word}**" in text
 
 
-def leaves(facts):
-    """Every name and value of some facts."""
-    if isinstance(facts, dict):
-        for name, value in facts.items():
-            yield name
-            yield from leaves(value)
-    elif isinstance(facts, list):
-        for value in facts:
-            yield from leaves(value)
-    elif facts not in (None, True, False):
-        yield str(facts)
-
-
 @pytest.mark.parametrize("how", ["cut", "gone", "a member changed", "a member less", "another order", "another time"])
 def test_a_zip_file_that_is_not_the_bundle_is_found(bundle, tmp_path, how):
     shutil.copytree(bundle, tmp_path / "r1")
@@ -363,8 +320,7 @@ def test_without_intervals_only_flows_are_listed(tmp_path):
     certified = examples.facts(made, intervals=False)
     assert certified["interval"] is None
     place = tmp_path / "r1"
-    with examples.staged_bundle(made, certified, place):
-        pass
+    publish_bundle(made, certified, place)
     frame = pd.read_parquet(place / "tables/flows.parquet")
     assert list(frame.columns) == COLUMNS[:5]
     assert (frame["trips"] > 0).all()
@@ -379,28 +335,11 @@ def test_without_intervals_only_flows_are_listed(tmp_path):
     assert "These numbers have no intervals." in examples.atlas_header(place / "atlas.html")["notes"][0]
 
 
-def test_a_mechanism_that_releases_numbers_below_0_is_described_as_such(tmp_path):
-    made = release_flows(
-        examples.flows(examples.HOMES, examples.HOMES, size=5),
-        Geography.from_frame(examples.HOMES[["zone"]], ["zone"]),
-        unit=PrivacyUnit("trip"),
-        budget=Budget(rho="0.01", delta="1e-8"),
-        mechanism="vanilla_gauss",
-        fault_threshold=0,
-    )
-    with examples.staged_bundle(made, examples.facts(made), tmp_path / "r1"):
-        pass
-    assert pd.read_parquet(tmp_path / "r1" / "tables/flows.parquet")["trips"].min() < 0
-    report = frictionless.validate(str(tmp_path / "r1" / "datapackage.json"))
-    assert report.valid, report.flatten(["name", "type", "message"])[:5]
-
-
 def test_a_matrix_that_is_too_large_is_left_out(tmp_path, monkeypatch):
     made = examples.release()
     for module in (omx, flow_files):
         monkeypatch.setattr(module, "MOST_CELLS", 48)  # 7 zones by 7
-    with examples.staged_bundle(made, examples.facts(made), tmp_path / "r1"):
-        pass
+    publish_bundle(made, examples.facts(made), tmp_path / "r1")
     assert not (tmp_path / "r1" / "omx/flows_zone_zone.omx").exists()
     assert (tmp_path / "r1" / "omx/flows_zone_county.omx").exists()
     codebook = (tmp_path / "r1" / "codebook.md").read_text(encoding="utf-8")
@@ -413,15 +352,7 @@ def test_level_names_that_files_cannot_have_are_numbers_there(levels):
     zones = pd.DataFrame([("1", "11"), ("2", "21")], columns=levels, dtype="str")
     here = Geography.from_frame(zones, levels)
     there = Geography.from_frame(zones.set_axis(["b_c", "c"], axis="columns"), ["b_c", "c"])
-    plan = release_flows(
-        pd.DataFrame({"origin": ["11"], "destination": ["21"], "trips": [3]}),
-        here,
-        destination_geography=there,
-        unit=PrivacyUnit("trip"),
-        budget=Budget(1, "1e-8"),
-        fault_threshold=0,
-    ).plan
-    names = pair_names(plan.tree)
+    names = pair_names(FlowTree(here, there))
     assert names[1, 2] == "flows_1_2"
     assert len({name.casefold() for name in names.values()}) == 9
 
@@ -433,7 +364,3 @@ def test_the_longest_name_of_a_file_can_be_written_and_replaced_and_the_next_one
     assert len(f"{longest}.csv") == 255
     write_durably(tmp_path / f"{longest}.csv", Path.touch)
     assert pair_names(tree, [Breakdown("mode", ("car", "bus"))])[1, 1] == "flows_1_1"
-
-
-def schema():
-    return json.loads((Path(__file__).parents[3] / "docs" / "certificate.schema.json").read_text(encoding="utf-8"))

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from od_core import Budget, Geography, Grid, OdError, PrivacyUnit, release_stops
+from od_core import Budget, Grid, OdError, PrivacyUnit, release_stops
 from od_core.ledger.release_key import ReleaseKey
 from od_core.meaning.subject import Subject
 from od_core.publication import certify
@@ -33,13 +33,13 @@ from od_core.publication.kind import Kind
 from od_core.publication.read_back import REPAIR
 from od_core.published import verification
 from od_core.published.opening import KINDS
-from od_core.published.verification import Published, verify_release
-from tests.od_core.publication.examples import ALL_FORMATS, RECORD, atlas_header, files_of
+from od_core.published.verification import verify_release
+from tests.od_core.publication.examples import ALL_FORMATS, RECORD, files_of
 from tests.od_core.publication.published_kinds import (
     EXAMPLES,
     POINTS,
     Made,
-    flows,
+    faults,
     locations,
     publish,
     publish_examples,
@@ -403,10 +403,6 @@ def in_database(database: Path, statement: str) -> None:
 # Verification.
 
 
-def faults(place: Published) -> dict[str, str]:
-    return {finding.part: finding.fault for finding in verify_release(place) if finding.fault is not None}
-
-
 def test_a_whole_release_verifies_without_key_or_records(copied):
     """Years later, where the key is lost and the true counts are gone."""
     for path in (copied.root / "confidential" / "hmac.key", copied.place.measurements / "identity.json"):
@@ -626,7 +622,7 @@ def test_a_bundle_that_was_published_without_intervals_stays_as_it_is(tmp_path, 
     with duckdb.connect(str(old.place.database), read_only=True) as connection:
         present = "count_lower IS NOT NULL" if name == "boxes" else "true"
         assert connection.execute(f"SELECT count(*) FROM {table} WHERE {present}").fetchone() == (0,)
-    assert [finding for finding in verify_release(old.place) if finding.fault] == []
+    assert faults(old.place) == {}
     release = example.kind.open(old.place.bundle)
     published = old.place.ledger.publication(example.key).get("certificate")
     facts = as_published(certified(old, release), old.place.bundle, published)
@@ -646,7 +642,7 @@ def test_group_sizes_that_were_published_with_wilsons_intervals_stay_as_they_are
     with monkeypatch.context() as earlier:
         earlier.setattr(certify, "BUNDLE_FORMAT", 6)
         old = publish_examples(tmp_path, {"group sizes": example})["group sizes"]
-    assert [finding for finding in verify_release(old.place) if finding.fault] == []
+    assert faults(old.place) == {}
     release = example.kind.open(old.place.bundle)
     listed = pd.read_parquet(old.place.bundle / "tables" / "cumulative.parquet")
     pd.testing.assert_frame_equal(listed, replace(release, exact=False).at_most())
@@ -657,49 +653,26 @@ def test_group_sizes_that_were_published_with_wilsons_intervals_stay_as_they_are
     assert example.kind.pictures(release, old.facts) != example.kind.pictures(release, now)
 
 
-@pytest.mark.representatives("flows-8", "boxes-8")
+@pytest.mark.representatives("8")
 @pytest.mark.parametrize("bundle_format", [8, 9])
-@pytest.mark.parametrize("name", ["flows", "boxes"])
-def test_bundles_have_the_intervals_of_their_format(tmp_path, monkeypatch, name, bundle_format):
-    """Those before format 9 keep the usual lower ends in tables and pages, which are opened and verified."""
-    example, selected = EXAMPLES[name], bundle_format >= 9
-    # Of nearly all pairs and boxes without trips, noise makes some positive.
-    if name == "boxes":
-        given = {"unit": PrivacyUnit("trip"), "budget": Budget("1/2"), "mechanism": "identity"}
-        example = replace(
-            example, make=partial(release_stops, np.repeat(POINTS[:12, :2], 30, axis=0), Grid((24, 24)), **given)
-        )
-    else:
-        zones = pd.DataFrame({"zone": [f"z{k:02}" for k in range(20)]})
-        few = pd.DataFrame({"origin": ["z00"], "destination": ["z01"], "trips": [30]})
-        example = replace(example, make=partial(flows, geography=Geography.from_frame(zones, ["zone"]), table=few))
+def test_boxes_have_the_intervals_of_their_format(tmp_path, monkeypatch, bundle_format):
+    """Those before format 9 keep the usual lower ends; flows of format 8 are in ``test_landed_vars.py``."""
+    points = np.repeat(POINTS[:12, :2], 30, axis=0)  # of nearly all boxes without trips, noise makes some positive
+    given = {"unit": PrivacyUnit("trip"), "budget": Budget("1/2"), "mechanism": "identity"}
+    example = replace(EXAMPLES["boxes"], make=partial(release_stops, points, Grid((24, 24)), **given))
     with monkeypatch.context() as earlier:
         earlier.setattr(certify, "BUNDLE_FORMAT", bundle_format)
-        made = publish_examples(tmp_path, {name: example})[name]
-    assert [finding for finding in verify_release(made.place) if finding.fault] == []
+        made = publish_examples(tmp_path, {"boxes": example})["boxes"]
+    assert faults(made.place) == {}
     release = example.kind.open(made.place.bundle)
-    assert release.selected == selected
-    ends = []
-    for one in (release, replace(release, selected=not selected)):
-        if name == "boxes":
-            ends.append(one.boxes["count_lower"].tolist())
-        else:
-            ends.append(one.flows_at("zone", "zone", interval=True)["lower"].tolist())
-    assert ends[0] != ends[1]
-    listed = pd.read_parquet(made.place.bundle / "tables" / f"{name}.parquet")
-    if name == "flows":
-        assert ("reliability" in listed) == selected
-        listed = listed.query("origin_level == 'zone' and destination_level == 'zone'")
-        assert bool(atlas_header(made.place.bundle / "atlas.html")["selection"]) == selected
-    assert listed["lower" if name == "flows" else "count_lower"].tolist() == ends[0]
-    pages = [
-        example.kind.report(release, made.facts | {"bundle_format": number}, context_for(made)) for number in (8, 9)
-    ]
-    assert (
-        (made.place.bundle / "report.html").read_text("utf-8") == pages[bundle_format - 8] != pages[9 - bundle_format]
-    )
-    notes = [example.kind.notes(release, made.facts | {"bundle_format": number}) for number in (8, 9)]
-    assert (notes[0] == notes[1]) == (name == "flows")
+    assert release.selected == (bundle_format >= 9)
+    own, other = release.boxes["count_lower"], replace(release, selected=not release.selected).boxes["count_lower"]
+    listed = pd.read_parquet(made.place.bundle / "tables" / "boxes.parquet")["count_lower"]
+    assert listed.tolist() == own.tolist() != other.tolist()
+    facts = [made.facts | {"bundle_format": number} for number in (bundle_format, 17 - bundle_format)]
+    page, otherwise = (example.kind.report(release, stated, context_for(made)) for stated in facts)
+    assert (made.place.bundle / "report.html").read_text("utf-8") == page != otherwise
+    assert example.kind.notes(release, facts[0]) != example.kind.notes(release, facts[1])
 
 
 def certified(made: Made, release: Any) -> dict[str, Any]:

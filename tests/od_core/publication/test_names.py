@@ -12,7 +12,7 @@ import openmatrix
 import pandas as pd
 import pytest
 
-from od_core import Budget, Geography, PrivacyUnit, Release, open_release, release_flows
+from od_core import Geography, Release, open_release
 from od_core.flows.publishing.kind import FLOWS
 from od_core.ledger.release_key import ReleaseKey
 from tests.od_core.publication import examples
@@ -36,14 +36,8 @@ def released(**changes) -> Release:
         ZONES, ["state", "county"], coordinates=("latitude", "longitude"), **{"names": {"county": "title"}, **changes}
     )
     pairs = pd.MultiIndex.from_product([ZONES["county"], ZONES["county"]], names=["origin", "destination"])
-    return release_flows(
-        pd.DataFrame({"trips": range(1_000, 1_000 + 10 * len(pairs), 10)}, pairs).reset_index(),
-        geography,
-        unit=PrivacyUnit("trip"),
-        budget=Budget(rho=2, delta="1e-8"),
-        fault_threshold=0,
-        noise="table",
-    )
+    trips = pd.DataFrame({"trips": range(1_000, 1_000 + 10 * len(pairs), 10)}, pairs).reset_index()
+    return examples.released_trips(trips, geography, noise="table")
 
 
 @pytest.fixture(scope="module")
@@ -54,8 +48,7 @@ def named() -> Release:
 @pytest.fixture(scope="module")
 def bundle(named: Release, tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("names") / "r1"
-    with examples.staged_bundle(named, examples.facts(named), place):
-        pass
+    examples.publish_bundle(named, examples.facts(named), place)
     return place
 
 

@@ -17,7 +17,7 @@ from od_core.publication.certificate import certificate_digest
 from od_core.published.derived import named_release, publish_assisted, publish_sum, releases_before
 from od_core.published.verification import verify_release
 from tests.od_core.ledger import ledger_rows
-from tests.od_core.publication.examples import sealed_again
+from tests.od_core.publication.examples import restated, sealed_again
 from tests.od_core.publication.published_kinds import locations
 from tests.od_core.published.test_sums import KEYS, MONTHS, SERIES, certificate_of, digests, moved, release
 
@@ -158,7 +158,5 @@ def test_estimates_under_the_name_of_another_period_are_found(root: Path) -> Non
     other = ReleaseKey(ASSISTED.release, MONTHS[1])
     bundle = root / "releases" / other.folder
     shutil.copytree(root / "releases" / ASSISTED.folder, bundle)
-    stated = certificate_of(root, ASSISTED) | {"release": str(other), "period": other.period}
-    (bundle / "certificate.json").write_text(json.dumps(stated), encoding="utf-8")
-    sealed_again(bundle)
+    restated(bundle, lambda facts: facts.update(release=str(other), period=other.period))
     assert "commuters/2001-03/r1 is not a release of 2001-02" in faults(root, other)["bundle"]

@@ -19,7 +19,7 @@ from od_core import OdError
 from od_core.published.documents import data_contract
 from tests.od_core.group_sizes.test_publication import bundle as group_bundle
 from tests.od_core.group_sizes.test_publication import published as group_sizes
-from tests.od_core.publication.examples import facts, release, staged_bundle
+from tests.od_core.publication.examples import facts, publish_bundle, release
 from tests.od_core.stops.test_publication import published as stops
 
 SCHEMA = json.loads(Path(__file__).with_name("odcs-json-schema-v3.1.0.json").read_text(encoding="utf-8"))
@@ -28,8 +28,7 @@ SCHEMA = json.loads(Path(__file__).with_name("odcs-json-schema-v3.1.0.json").rea
 @pytest.fixture(scope="module")
 def bundles(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     root = tmp_path_factory.mktemp("bundles")
-    with staged_bundle(release(), facts(release()), root / "flows"):
-        pass
+    publish_bundle(release(), facts(release()), root / "flows")
     group_bundle(*group_sizes(root), root / "group_sizes")
     (root / "stops").mkdir()
     return {"flows": root / "flows", "group_sizes": root / "group_sizes", "stops": stops(root / "stops").bundle}

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import shutil
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from od_core import Budget, Mechanism, OdError, PrivacyUnit, Release, StabilityHistogram, open_release, release_flows
+from od_core import Budget, Mechanism, OdError, Release, StabilityHistogram, open_release
 from od_core.flows.publishing.kind import FLOWS
 from od_core.group_sizes.publishing import GROUP_SIZES
 from od_core.group_sizes.release import GroupSizeRelease
@@ -22,7 +24,15 @@ from tests.od_core.group_sizes.test_publication import KEY as GROUPS_KEY
 from tests.od_core.group_sizes.test_publication import bundle as group_bundle
 from tests.od_core.group_sizes.test_publication import published as group_sizes
 from tests.od_core.ledger import ledger_rows
-from tests.od_core.publication.examples import KEY, facts, files_of, release, staged_bundle
+from tests.od_core.publication.examples import (
+    KEY,
+    facts,
+    files_of,
+    publish_bundle,
+    release,
+    released_trips,
+    staged_bundle,
+)
 from tests.od_core.stops.test_publication import published as stops
 
 
@@ -152,18 +162,19 @@ def without_noisy_counts(bundle: Path) -> None:
     pd.read_parquet(path).drop(columns="noisy").to_parquet(path)
 
 
-def without_the_unit(bundle: Path) -> None:
+def with_other_plan(bundle: Path, change: Callable[[dict[str, Any]], Any]) -> None:
     path = bundle / "certificate.json"
     certificate = json.loads(path.read_text(encoding="utf-8"))
-    del certificate["plan"]["unit"]
+    change(certificate["plan"])
     path.write_text(json.dumps(certificate), encoding="utf-8")
+
+
+def without_the_unit(bundle: Path) -> None:
+    with_other_plan(bundle, lambda plan: plan.pop("unit"))
 
 
 def of_a_later_mechanism(bundle: Path) -> None:
-    path = bundle / "certificate.json"
-    certificate = json.loads(path.read_text(encoding="utf-8"))
-    certificate["plan"]["mechanism"] = "inftda_99"
-    path.write_text(json.dumps(certificate), encoding="utf-8")
+    with_other_plan(bundle, lambda plan: plan.update(mechanism="inftda_99"))
 
 
 @pytest.mark.parametrize(
@@ -186,16 +197,9 @@ def test_a_bundle_that_lacks_a_fact_is_refused_with_its_name(shelf, tmp_path, ch
     "mechanism", ["stability_histogram", StabilityHistogram("bun_nissim_stemmer"), "vanilla_gauss"], ids=str
 )
 def test_releases_that_measured_pairs_of_zones_alone_are_opened(mechanism: str | Mechanism, tmp_path: Path) -> None:
-    made = release_flows(
-        ledger_rows.FLOWS,
-        ledger_rows.ONE_LEVEL,
-        unit=PrivacyUnit("trip"),
-        budget=Budget(epsilon=1, delta="1e-8"),
-        mechanism=mechanism,
-        fault_threshold=0,
-    )
-    with staged_bundle(made, facts(made), tmp_path / "r1"):
-        pass
+    budget = Budget(epsilon=1, delta="1e-8")
+    made = released_trips(ledger_rows.FLOWS, ledger_rows.ONE_LEVEL, budget=budget, mechanism=mechanism)
+    publish_bundle(made, facts(made), tmp_path / "r1")
     opened = open_release(tmp_path / "r1")
     assert opened.flows.equals(made.flows)
     assert opened.measurements.equals(made.measurements)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import shutil
 from fractions import Fraction
 from pathlib import Path
@@ -22,10 +21,11 @@ from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.budget import Cap
 from od_core.privacy.domain import PrivacyDomain
 from od_core.publication.bundle import ledger_entries
-from od_core.published.verification import Published, verify_release
+from od_core.published.verification import Published
 from tests.od_core.ledger.ledger_rows import FLOWS, GEOGRAPHY, ONE_LEVEL
-from tests.od_core.publication.examples import sealed_again
-from tests.od_core.publication.published_kinds import locations, publish
+from tests.od_core.publication.examples import restated
+from tests.od_core.publication.published_kinds import faults, locations, publish
+from tests.od_core.publication.test_kind_contract import last_row
 
 KEY = ReleaseKey("commuters", "2001-06")
 
@@ -74,23 +74,10 @@ def copy(whole: Path, tmp_path: Path) -> Published:
     return locations(tmp_path, KEY)
 
 
-def faults(release: Published) -> dict[str, str]:
-    return {finding.part: finding.fault for finding in verify_release(release) if finding.fault is not None}
-
-
 def rewrite(path: Path, change: Any) -> None:
     frame = pd.read_parquet(path)
     change(frame)
     frame.to_parquet(path, index=False)
-
-
-def one_more(column: str) -> Any:
-    """In the last row: of the measurements, a leaf cell, so that those above still give the same cells below."""
-
-    def change(frame: pd.DataFrame) -> None:
-        frame.loc[len(frame) - 1, column] += 1
-
-    return change
 
 
 def swap(frame: pd.DataFrame) -> None:
@@ -106,22 +93,12 @@ def one_more_above(frame: pd.DataFrame) -> None:
     frame.loc[frame.index[frame["destination_level"] == "all"][-1], "trips"] += 1
 
 
-def cut(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:-7])
-
-
 def in_database(statement: str) -> Any:
     def change(release: Published) -> None:
         with duckdb.connect(str(release.database)) as connection:
             connection.execute(statement)
 
     return change
-
-
-def flip_a_byte(path: Path) -> None:
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
 
 
 DAMAGE: dict[str, tuple[Any, set[str]]] = {
@@ -133,8 +110,7 @@ DAMAGE: dict[str, tuple[Any, set[str]]] = {
         lambda r: rewrite(r.bundle / "tables/flows.parquet", one_more_above),
         {"files", "bundle"},
     ),
-    "a wider interval": (lambda r: rewrite(r.bundle / "tables/flows.parquet", one_more("upper")), {"files", "bundle"}),
-    "a matrix cut": (lambda r: cut(r.bundle / "omx/flows_zone_zone.omx"), {"files", "bundle"}),
+    "a wider interval": (lambda r: last_row(r.bundle / "tables/flows.parquet", "upper"), {"files", "bundle"}),
     "an interval of the database narrowed": (
         in_database(
             "UPDATE flow_intervals SET upper = upper - 1"
@@ -145,10 +121,6 @@ DAMAGE: dict[str, tuple[Any, set[str]]] = {
     "an interval of the database gone": (
         in_database("DELETE FROM flow_intervals WHERE rowid = (SELECT max(rowid) FROM flow_intervals)"),
         {"database"},
-    ),
-    "a kept measurement changed": (
-        lambda r: flip_a_byte(r.measurements / "noisy_measurement_2.draw_1.parquet"),
-        {"measurements"},
     ),
     "no noise by the database": (in_database("UPDATE measurements SET variance = 0"), {"database"}),
 }
@@ -202,14 +174,7 @@ def two_zones_swapped(frame: pd.DataFrame) -> None:
 
 
 def in_certificate(edit: Any) -> Any:
-    def change(release: Published) -> None:
-        file = release.bundle / "certificate.json"
-        facts = json.loads(file.read_text(encoding="utf-8"))
-        edit(facts)
-        file.write_text(json.dumps(facts), encoding="utf-8")
-        sealed_again(release.bundle)
-
-    return change
+    return lambda release: restated(release.bundle, edit)
 
 
 def charges(*of_area_totals: str) -> Any:
@@ -247,15 +212,7 @@ def test_any_change_of_area_totals_is_found(of_areas, tmp_path, name):
 
 def older(**changes: Any) -> Any:
     """The certificate as another version of the library would have written it."""
-
-    def change(release: Published) -> None:
-        file = release.bundle / "certificate.json"
-        facts = json.loads(file.read_text(encoding="utf-8"))
-        facts["software"]["od-release"] = "0.0.1"
-        file.write_text(json.dumps(facts | changes), encoding="utf-8")
-        sealed_again(release.bundle)
-
-    return change
+    return in_certificate(lambda facts: facts.update(changes, software=facts["software"] | {"od-release": "0.0.1"}))
 
 
 @pytest.mark.slow

@@ -346,30 +346,27 @@ def less(value: float) -> float:
     return value * 0.999
 
 
-CHARGED, LOW = "was charged rho", "is too low"
+MISCHARGED: dict[str, Edit] = {
+    "every charge halved": other_charge(FLIGHT, Fraction(1, 2)),
+    "sensitivity 1 for 2": other_charge(FLIGHT, Fraction(1, 2), sensitivity_squared=lambda _: 1),
+    "noise that costs more": other_charge(FLIGHT, Fraction(1), variance=lambda v: v * 99 / 100),
+    "a user's m forgotten in the charge": other_charge("rides/2001-06/r1", Fraction(1, 4)),
+    "the cap of the leaves at every level": a_cap_of_the_leaves_at_every_level,
+    "narrower noise on groups": other_charge("groups/2001-06/r1", Fraction(1), scale=lambda s: s / 2),
+    "sensitivity of groups": other_charge("groups/2001-06/r1", Fraction(1, 2), sensitivity=lambda s: s / 2),
+    "narrower noise on splits": other_charge("privtree/2001-04/r1", Fraction(1), scale_of_splits=lambda s: s / 2),
+    "narrower noise on boxes": other_charge("eug/2001-04/r1", Fraction(1), scale_of_boxes=lambda s: s / 2),
+    "narrower noise on a total": other_charge(
+        "daf_homogeneity/2001-04/r1", Fraction(1), scale_of_total=lambda s: s / 200
+    ),
+    "epsilon of stops halved": other_charge("eug/2001-04/r1", Fraction(1, 2)),
+    "a threshold too low": a_threshold_too_low,
+}
+"""Charges that are not what their noise costs."""
+
 FORGERIES: dict[str, tuple[Edit, str]] = {
-    "every charge halved": (other_charge(FLIGHT, Fraction(1, 2)), CHARGED),
-    "sensitivity 1 for 2": (other_charge(FLIGHT, Fraction(1, 2), sensitivity_squared=lambda _: 1), CHARGED),
-    "noise that costs more": (other_charge(FLIGHT, Fraction(1), variance=lambda v: v * 99 / 100), CHARGED),
+    **{name: (edit, "was charged rho") for name, edit in MISCHARGED.items()},
     "a user's trips counted as one": (users_of_one_trip, "another plan"),
-    "a user's m forgotten in the charge": (other_charge("rides/2001-06/r1", Fraction(1, 4)), CHARGED),
-    "the cap of the leaves at every level": (a_cap_of_the_leaves_at_every_level, CHARGED),
-    "narrower noise on groups": (other_charge("groups/2001-06/r1", Fraction(1), scale=lambda s: s / 2), CHARGED),
-    "sensitivity of groups": (
-        other_charge("groups/2001-06/r1", Fraction(1, 2), sensitivity=lambda s: s / 2),
-        CHARGED,
-    ),
-    "narrower noise on splits": (
-        other_charge("privtree/2001-04/r1", Fraction(1), scale_of_splits=lambda s: s / 2),
-        CHARGED,
-    ),
-    "narrower noise on boxes": (other_charge("eug/2001-04/r1", Fraction(1), scale_of_boxes=lambda s: s / 2), CHARGED),
-    "narrower noise on a total": (
-        other_charge("daf_homogeneity/2001-04/r1", Fraction(1), scale_of_total=lambda s: s / 200),
-        CHARGED,
-    ),
-    "epsilon of stops halved": (other_charge("eug/2001-04/r1", Fraction(1, 2)), CHARGED),
-    "a threshold too low": (a_threshold_too_low, CHARGED),
     "a level left out": (without(FLIGHT, level=2), "never charged"),
     "area totals left out": (without(AREAS, level=7), "never charged"),
     "area totals at no charge": (

@@ -6,7 +6,6 @@ import functools
 import html
 import json
 import re
-from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -45,25 +44,6 @@ def documents(name: str) -> dict[str, str]:
     """All documents of a release. Not to be changed."""
     with TemporaryDirectory() as root:
         return disclosure_documents(written(certified(name).facts, Path(root) / "r1"))[1]
-
-
-def scalars(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
-    """Every value of a document with its place in it."""
-    children = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else None
-    if children is None:
-        yield ".".join(path), value
-        return
-    for name, child in children:
-        yield from scalars(child, (*path, str(name)))
-
-
-def replaced(value: Any, path: list[str], new: object) -> Any:
-    """A copy of a document with another value at a place."""
-    if not path:
-        return new
-    if isinstance(value, list):
-        return [replaced(one, path[1:], new) if str(k) == path[0] else one for k, one in enumerate(value)]
-    return {name: replaced(one, path[1:], new) if name == path[0] else one for name, one in value.items()}
 
 
 # -- the registry ----------------------------------------------------------------------------------------------------
@@ -167,36 +147,6 @@ def test_every_end_of_a_relation_is_declared_and_what_is_confidential_has_no_con
     assert len(confidential) == (0 if name in DERIVED else 2)
     files = {one["prov:label"]: one["od:sha256"] for one in document["entity"].values() if "od:sha256" in one}
     assert {file["path"]: file["hash"].removeprefix("sha256:") for file in FILES}.items() <= files.items()
-
-
-def sources(document: dict[str, Any], name: str) -> set[str]:
-    """Everything that an entity was derived from, by the relations of the document."""
-    found: set[str] = set()
-    waiting = [name]
-    while waiting:
-        at = waiting.pop()
-        above = {
-            one["prov:usedEntity"] for one in document["wasDerivedFrom"].values() if one["prov:generatedEntity"] == at
-        }
-        waiting += above - found
-        found |= above
-    return found
-
-
-def test_a_bundle_leads_to_its_records_through_noisy_measurements() -> None:
-    certificate = certified("segments").facts
-    document = json.loads(documents("segments")[made.PROVENANCE])
-    key = certificate["release"]
-    above = sources(document, f"od:bundle/{key}")
-    measured = {name for name in above if name.startswith("od:measurement/")}
-    assert len(measured) == len(certificate["plan"]["steps"])
-    assert {f"od:estimates/{key}", f"od:counts/{key}", "od:records/survey/2001-06"} <= above
-    charges = [document["entity"][f"od:measurement/{key}/{k}"]["od:rho"] for k in range(1, len(measured) + 1)]
-    assert charges == certificate["spent"]["rho_by_level_exact"]
-    document["wasDerivedFrom"] = {
-        name: one for name, one in document["wasDerivedFrom"].items() if one["prov:generatedEntity"] not in measured
-    }
-    assert "od:records/survey/2001-06" not in sources(document, f"od:bundle/{key}")  # there is no other way
 
 
 # -- pages -----------------------------------------------------------------------------------------------------------
