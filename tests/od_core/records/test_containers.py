@@ -132,6 +132,7 @@ BAD = {
     "a decimal above 2^64": decimals("77", "1" + "0" * 30, kind=pa.decimal128(38, 0)),
     "a sum above 2^53": decimals("77", str(2**53)),
     "a missing number": pa.array([77, None]),
+    "a number of 64 bits above 2^53": pa.array([77, 2**53 + 1], pa.uint64()),
     "a missing number of 8 bits": pa.array([77, None], pa.uint8()),
     "NaN": pa.array([77.0, float("nan")]),
     "a fraction": pa.array([77.0, 1.5]),
