@@ -16,13 +16,13 @@ from od_core.records.counting import count_trips
 from od_core.stops.geometry import Grid
 from od_core.stops.trajectories import Trajectories
 from tests.od_core.doubles import ListedLaplace, no_noise
+from tests.od_core.records.conftest import OnlyAStream
 
 pytestmark = pytest.mark.usefixtures("one_scratch_database")
 
 CANARY = "QX-CANARY-7731"
-GEOGRAPHY = Geography.from_frame(
-    pd.DataFrame({"region": ["n", "n", "s"], "zone": ["01", "02", "03"]}), ["region", "zone"]
-)
+ZONES = pd.DataFrame({"region": ["n", "n", "s"], "zone": ["01", "02", "03"]})
+GEOGRAPHY = Geography.from_frame(ZONES, ["region", "zone"])
 TREE = FlowTree(GEOGRAPHY, GEOGRAPHY)
 FLOWS = pd.DataFrame({"origin": ["01", "02", "03"], "destination": ["03", "03", "01"], "trips": [10, 20, 1_000]})
 OWN = {"origin": "start", "destination": "to zone", "trips": 'n "x"'}
@@ -44,7 +44,9 @@ def as_file(ending: str):
 FORMS = {
     "pandas": lambda table, _: table,
     "arrow": lambda table, _: pa.Table.from_pandas(table),
+    "batches": lambda table, _: pa.Table.from_pandas(table).to_reader(),
     "duckdb": lambda table, _: duckdb.from_df(table),
+    "stream": lambda table, _: OnlyAStream(pa.Table.from_pandas(table)),
     "text path": lambda table, folder: str(as_file(".csv")(table, folder)),
     **{ending: as_file(ending) for ending in (".csv", ".csv.gz", ".parquet")},
 }
@@ -53,6 +55,11 @@ FORMS = {
 @pytest.fixture(params=FORMS)
 def form(request, tmp_path):
     return lambda table: FORMS[request.param](table, tmp_path)
+
+
+@pytest.mark.parametrize("form", ["pandas", "arrow", "batches", "duckdb", "stream"], indirect=True)
+def test_a_geography_is_made_from_any_table(form):
+    assert Geography.from_frame(form(ZONES), ["region", "zone"]).digest == GEOGRAPHY.digest
 
 
 def test_any_form_with_own_names_is_released_as_the_data_frame_is(form):

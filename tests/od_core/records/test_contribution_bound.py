@@ -174,15 +174,6 @@ def busy(number: int = 500) -> list[Row]:
     return one
 
 
-def test_another_period_keeps_other_trips():
-    tree, frame = TREES[0], frame_of(busy())
-    june, july = (
-        count_trips(frame, tree, unit=unit(4), key=KEYS[0], period=name, one_row_a_trip=True)
-        for name in ("2001-06", "2001-07")
-    )
-    assert pairs_of(tree, june) != pairs_of(tree, july)
-
-
 def test_dropped_records_take_no_place_of_their_user(tmp_path):
     """Of three good trips three are counted, though forty bad ones stand before them."""
     good: list[Row] = [("u1", "01", zone, "2001-06-05") for zone in ("01", "02", "10")]
