@@ -8,16 +8,15 @@ from __future__ import annotations
 import traceback
 from collections import Counter
 
-import numpy as np
 import pandas as pd
 import pytest
 
 from od_core import FlowTree, OdError
-from od_core.geography.flow_tree import Pairs
 from od_core.records.counting import trip_counts_of
 from od_core.records.formats import FORMATS, RecordColumns, format_named
 from od_core.records.load import load_records
 from tests.od_core.records.published import PUBLISHED, Published
+from tests.od_core.truth import pairs_of
 
 pytestmark = pytest.mark.usefixtures("one_scratch_database")
 
@@ -40,13 +39,7 @@ def columns_of(published: Published, **stated: str) -> RecordColumns:
 def counted(target, published: Published, *, unknown: bool = False, threshold: object = 0) -> dict:
     geography = published.geography(unknown=unknown)
     tree = FlowTree(geography, geography)
-    counts = trip_counts_of(target, tree, fault_threshold=threshold)
-    size, pairs = len(geography.zones), {}
-    numbers = np.indices((size, size), dtype=np.int32).reshape(2, -1)
-    place = dict(zip(tree.first_rank(Pairs(tree.depth, *numbers)).tolist(), numbers.T.tolist(), strict=True))
-    for rank, trips in zip(counts.rank.tolist(), np.diff(counts.before).tolist(), strict=True):
-        pairs[tuple(geography.zones[number] for number in place[rank])] = trips
-    return pairs
+    return pairs_of(tree, trip_counts_of(target, tree, fault_threshold=threshold))
 
 
 def rows(published: Published) -> list:
@@ -165,18 +158,6 @@ def test_a_file_of_another_kind_is_named(tmp_path, target, published):
     error = refused(target, source, published)
     assert error.code == "OD-FILE-UNREADABLE"
     assert "is not a Parquet file" in error.message if is_parquet else "is a Parquet file" in error.message
-
-
-@pytest.mark.parametrize("name", ["table", "lodes", "istat", "nomis"])
-@pytest.mark.parametrize("count", [CANARY, "1.5"])
-def test_a_count_that_is_none_is_refused_where_it_is_counted(tmp_path, loaded, target, name, count):
-    published = PUBLISHED[name]
-    published.write(tmp_path / published.file, [*rows(published), (*published.zones[:2], count)])
-    loaded(tmp_path / published.file, columns_of(published), record_format=published.form)
-    with pytest.raises(OdError) as error:
-        counted(target, published)
-    assert error.value.code == "OD-TRIPS-COUNT"
-    assert CANARY not in str(error.value)
 
 
 @pytest.mark.parametrize(

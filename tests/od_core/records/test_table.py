@@ -43,22 +43,35 @@ def pairs_of(frame: pd.DataFrame, *names: str) -> list[tuple]:
     return [tuple(None if pd.isna(v) else v for v in row) for row in frame[list(names)].to_numpy(object)]
 
 
-SIGNS = {"utf-8": "ab0 ;|\t,\"'é字😀\n", "latin-1": "ab0 ;|\t,\"'éÿ\n", "utf-16": "ab0 ;|\t,\"'é字\n"}
+SIGNS = {"utf-8": "ab0#-= ;|\t,\"'\\é字😀\n", "latin-1": "ab0 ;|\t,\"'éÿ\n", "utf-16": "ab0 ;|\t,\"'é字\n"}
+DELIMITERS = [None, *";,|\t:~ §"]
 
 
 @given(
-    data=st.data(), delimiter=st.sampled_from(";,|\t:~ §"), encoding=st.sampled_from(list(SIGNS)), packed=st.booleans()
+    data=st.data(),
+    delimiter=st.sampled_from(DELIMITERS),
+    encoding=st.sampled_from(list(SIGNS)),
+    packed=st.booleans(),
+    lines=st.sampled_from(["\n", "\r\n"]),
+    quoting=st.sampled_from([csv.QUOTE_MINIMAL, csv.QUOTE_ALL]),
 )
-def test_any_delimiter_and_encoding_that_are_stated(tmp_path, loaded, data, delimiter, encoding, packed):
-    """Written by Python's csv module, by whose rules an empty field is a missing code."""
-    fields = st.text(st.sampled_from(SIGNS[encoding] + delimiter * (encoding != "latin-1" or delimiter in "\xa7;")))
-    rows = data.draw(st.lists(st.tuples(fields, fields), max_size=12))
+def test_any_delimiter_and_encoding_that_are_stated(
+    tmp_path, loaded, data, delimiter, encoding, packed, lines, quoting
+):
+    """Written by Python's csv module, by whose rules an empty field is a missing code; commas in UTF-8 need no word.
+
+    No row is skipped or merged, whatever signs of comments, quotes or ends of lines it holds.
+    """
+    declared, delimiter = {} if delimiter is None else {"delimiter": delimiter}, delimiter or ","
+    signs = SIGNS[encoding] + delimiter * (encoding != "latin-1" or delimiter in "\xa7;")
+    fields = st.text(st.sampled_from(signs), max_size=5)
+    rows = data.draw(st.lists(st.tuples(fields, fields), max_size=30))
     source = tmp_path / ("trips.csv.gz" if packed else "trips.csv")
     with (gzip.open if packed else open)(source, "wt", encoding=encoding, newline="") as file:
-        csv.writer(file, delimiter=delimiter, lineterminator="\n").writerows(
+        csv.writer(file, delimiter=delimiter, lineterminator=lines, quoting=quoting).writerows(
             [("destination", "x", "origin"), *((d, "é", o) for o, d in rows)]
         )
-    read = loaded(source, record_format=TABLE.declared(delimiter=delimiter, encoding=encoding))
+    read = loaded(source, record_format=TABLE.declared(**declared, encoding=encoding))
     assert pairs_of(read, "origin", "destination") == [(o or None, d or None) for o, d in rows]
 
 

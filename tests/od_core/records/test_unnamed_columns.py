@@ -6,7 +6,6 @@ import csv
 import gzip
 import re
 
-import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -76,13 +75,6 @@ def test_no_name_and_no_mark_hides_a_count(loaded, written, name, values):
     assert columns_like_counts(source, [name, "sex"], TABLE) == ([] if "*" in values else [name])
     marked = written([("origin", "destination", name), *(("aa", "ba", n) for n in ("7", "8", "<5"))], "m.csv")
     assert columns_like_counts(marked, [name], TABLE) == [name]
-
-
-def test_a_frame_of_records_reaches_the_same_columns(tmp_path, loaded):
-    """What is kept of the records holds none of the columns that are not read."""
-    source = parquet(tmp_path, pa.int64())
-    assert "x" not in loaded(source, RecordColumns(), record_format=SAID, unstated=True).columns
-    assert pd.read_parquet(source).columns.tolist() == ["origin", "destination", "x"]
 
 
 def table_of(tmp_path, names, container):
