@@ -200,22 +200,6 @@ def test_an_unlisted_category_is_a_fault_unless_a_category_is_declared_for_it():
         assert [one.total for one in placed_.by_segment["mode"]] == [998, 1, 0]
 
 
-@pytest.mark.parametrize(
-    ("columns", "unit", "name"),
-    [
-        ({"mode": "origin"}, TRIP, "mode"),
-        ({"mode": "hour"}, TRIP, "mode"),
-        ({"mode": "in_period"}, TRIP, "mode"),
-        ({"mode": "person"}, of_users(1), "mode"),
-        ({"mode": "hour2"}, PrivacyUnit("user", column="mode", max_trips=1), "mode"),
-    ],
-)
-def test_a_column_cannot_be_two_things(columns, unit, name):
-    frame = table([("01", "02", "car", "00", 1, "a", True)]).drop(columns="trips").assign(hour2="00")
-    with pytest.raises(OdError, match=rf"OD-TABLE-COLUMNS.*both.*{name}"):
-        count_trips(frame, TREES[0], unit=unit, key=KEY, columns=columns, breakdowns=(MODE, HOUR), one_row_a_trip=True)
-
-
 def test_the_fingerprint_covers_segments(tmp_path: Path):
     """A trip of another mode changes it, though all totals are the same; the order of records does not."""
     folder = ConfidentialFolder(tmp_path)
