@@ -14,7 +14,7 @@ from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.budget import Cap, Charge
 from od_core.privacy.domain import PrivacyDomain, largest_rho
 from od_core.privacy.plan import check_charges
-from tests.od_core.ledger.ledger_rows import ledger_at, rows
+from tests.od_core.ledger.ledger_rows import Claims, ledger_at, rows
 from tests.od_core.ledger.person_years import (
     COLUMNS,
     FEBRUARY,
@@ -228,24 +228,10 @@ def test_the_cap_of_the_year_includes_it(tmp_path):
         ledger.start_draw(FEBRUARY, number)
 
 
-def test_a_charge_below_its_noise_is_refused(tmp_path):
-    class Cheaper:
-        """The plan, whose number of uncounted trips costs half."""
-
-        def __init__(self, plan):
-            self.plan = plan
-            self.charged_steps = (*plan.steps, CheaperStep(plan.uncounted_step))
-
-        def __getattr__(self, name):
-            return getattr(self.plan, name)
-
-    class CheaperStep:
-        def __init__(self, step):
-            self.step = step
-            self.charge = Charge(rho=step.charge.rho / 2)
-
-        def __getattr__(self, name):
-            return getattr(self.step, name)
-
+def test_a_charge_below_its_noise_is_refused():
+    """The number of uncounted trips costs half."""
+    plan = plan_of(unit_of(1, 1), HALF)
+    step = plan.uncounted_step
+    cheaper = Claims(step, charge=Charge(rho=step.charge.rho / 2))
     with pytest.raises(OdError, match="OD-CHARGE"):
-        check_charges(Cheaper(plan_of(unit_of(1, 1), HALF)))
+        check_charges(Claims(plan, charged_steps=(*plan.steps, cheaper)))
