@@ -18,9 +18,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from od_core import Budget, FlowTree, Geography, OdError, PrivacyUnit, release_flows
-from od_core.ledger.ledger import Ledger
-from od_core.privacy.budget import Cap
-from od_core.privacy.domain import PrivacyDomain
 from od_core.records.counting import count_trips, trip_counts_of
 from od_core.records.counts import TripCounts
 from od_core.records.load import RecordColumns, load_records
@@ -263,26 +260,3 @@ def test_a_release_counts_at_most_m_trips_of_a_user():
         leaves.add(tuple(release.flows.itertuples(index=False, name=None)))
     assert totals == {4}
     assert len(leaves) > 1
-
-
-def test_with_a_ledger_a_replay_counts_the_same_trips(tmp_path):
-    """In another order of the records; a key that is lost stops the release."""
-    ledger, frame = Ledger(tmp_path / "ledger.sqlite"), frame_of(busy())
-    ledger.declare(PrivacyDomain("commuters", unit(4), Cap(rho=Fraction(2)), "a table and its correction"))
-    given_ = {"unit": unit(4), "budget": BUDGET, "ledger": ledger, "release_id": "commuters/2001-06/r1"}
-    first = release_flows(frame, PLAIN, **given_, fault_threshold=0, one_row_a_trip=True)
-    again = release_flows(frame.sample(frac=1, random_state=2), PLAIN, **given_, fault_threshold=0, one_row_a_trip=True)
-    pd.testing.assert_frame_equal(first.measurements, again.measurements)
-    pd.testing.assert_frame_equal(first.flows, again.flows)
-    assert ledger.balance("commuters", "2001-06").spent == 1
-    with pytest.raises(OdError, match="OD-REPLAY-INPUT-CHANGED"):
-        release_flows(
-            frame.assign(person=[f"u{k}" for k in range(len(frame))]),
-            PLAIN,
-            **given_,
-            fault_threshold=0,
-            one_row_a_trip=True,
-        )
-    (tmp_path / "confidential" / "hmac.key").unlink()
-    with pytest.raises(OdError, match="OD-KEY-LOST"):
-        release_flows(frame, PLAIN, **given_, fault_threshold=0, one_row_a_trip=True)
