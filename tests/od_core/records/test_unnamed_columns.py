@@ -6,6 +6,7 @@ import csv
 import gzip
 import re
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -46,6 +47,10 @@ def test_by_the_type_of_a_column(tmp_path, loaded, kind):
     source = parquet(tmp_path, kind)
     assert read_as(loaded, source) == "OD-TRIPS-ROWS"
     assert read_as(loaded, source, form=SAID) is None
+    for table in (pd.read_parquet(source), pq.read_table(source)):
+        with pytest.raises(OdError, match="OD-TRIPS-ROWS"):
+            loaded_trips(table, TRIP, None, (), one_row_a_trip=False)
+        assert len(loaded_trips(table, TRIP, None, (), one_row_a_trip=True)) == 3
 
 
 def test_columns_that_are_named_are_known(tmp_path, loaded):
@@ -58,11 +63,7 @@ def test_columns_that_are_named_are_known(tmp_path, loaded):
     assert read_as(loaded, weighted, RecordColumns(user="origin")) == "OD-TRIPS-ROWS"
 
 
-NAMES = ["Anzahl", "viajes", "人数", "antall", "личность", "nombre", "عدد", "liczba"]
-
-
-@pytest.mark.representatives
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ["Anzahl", "人数", "عدد"])
 @pytest.mark.parametrize(
     "values", [["300", "*"], ["0300", " 7 "], ["1\u2009200", "1\u00a0200"]], ids=["mark", "pad", "space"]
 )

@@ -35,7 +35,6 @@ GEOGRAPHY = Geography.from_frame(ZONES, ["region", "zone"])
 TREE = FlowTree(GEOGRAPHY, GEOGRAPHY, "destination")
 UNBOUNDED = PrivacyUnit("trip", "unbounded", max_weight=5)
 BOUNDED = PrivacyUnit("trip", max_weight=5)
-NO_WEIGHT = ["", "heavy", "-0.5", "nan", "inf", "-inf", "1,5"]
 
 
 def expected(text: str, most: int) -> int | None:
@@ -89,32 +88,6 @@ def counted(records: pd.DataFrame, folder: Path, unit: PrivacyUnit, threshold: F
         load_records(folder / name, RecordColumns(weight="weight"), "2001-06", folder / "staged.parquet")
         counts.append(trip_counts_of(folder / "staged.parquet", TREE, unit=unit, fault_threshold=threshold))
     return counts
-
-
-RECORDS = st.lists(
-    st.tuples(
-        st.sampled_from(["a1", "a2", "b1", "nowhere"]),
-        st.sampled_from(["a1", "b1"]),
-        st.sampled_from(["0.2", "0.5", "1", "2.5", "17", *NO_WEIGHT]),
-    ),
-    min_size=1,
-    max_size=12,
-)
-
-
-@given(records=RECORDS)
-def test_files_are_counted_as_frames_and_as_a_sum(records, tmp_path_factory) -> None:
-    frame = pd.DataFrame(records, columns=["origin", "destination", "weight"], dtype=object)
-    wanted: dict[tuple[str, str], int] = {}
-    for origin, destination, weight in records:
-        if origin != "nowhere" and (trips := expected(weight, 5)):
-            wanted[origin, destination] = wanted.get((origin, destination), 0) + trips
-    codes, sums = list(wanted), np.array(list(wanted.values()), dtype=np.int64)
-    zones = [GEOGRAPHY.zone_numbers(pd.Series([pair[side] for pair in codes], dtype=object)) for side in (0, 1)]
-    truth = TripCounts.from_pairs(TREE, *zones, sums)
-    for counts in counted(frame, tmp_path_factory.mktemp("weights"), UNBOUNDED, Fraction(1)):
-        for column, right in zip((counts.rank, counts.before), (truth.rank, truth.before), strict=True):
-            np.testing.assert_array_equal(column, right)
 
 
 @pytest.mark.parametrize("unit", [BOUNDED, UNBOUNDED], ids=["bounded", "unbounded"])
