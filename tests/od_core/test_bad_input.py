@@ -247,11 +247,7 @@ NO_TRIPS: dict[str, list[str]] = {"origin": [], "destination": []}
         ),
         ({"origin": ["01"], "destination": ["03"], "trips": [2**53]}, GEOGRAPHY, {("01", "03"): 2**53}),
         ({"origin": ["01"], "destination": ["03"], "trips": [3.0]}, GEOGRAPHY, {("01", "03"): 3}),
-        (
-            {"origin": ["01"] * 999 + [None], "destination": ["03"] * 1000},
-            GEOGRAPHY,
-            {("01", "03"): 999},
-        ),
+        ({"origin": ["01"] * 999 + [None], "destination": ["03"] * 1000}, GEOGRAPHY, {("01", "03"): 999}),
     ],
     ids=["none", "no flows", "a count of 0", "one zone", "one zone, none", "summed", "2^53", "whole floats", "a fault"],
 )

@@ -12,15 +12,7 @@ import pandas as pd
 import pytest
 
 import od_core
-from od_core import (
-    Budget,
-    Geography,
-    Grid,
-    OdError,
-    PrivacyUnit,
-    Trajectories,
-    release_flows,
-)
+from od_core import Budget, Geography, Grid, OdError, PrivacyUnit, Trajectories, release_flows
 from od_core.evaluation.metrics import Truth
 from od_core.geography.flow_tree import FlowTree
 from od_core.group_sizes.groups import GroupSizes
@@ -44,18 +36,8 @@ def tables(shown: object) -> list[list[list[str]]]:
     """The texts of the cells of each table; it must be well-formed, without anything that loads or runs."""
     text = shown._repr_html_()  # type: ignore[attr-defined]
     found = ElementTree.fromstring(f"<p>{text}</p>")  # noqa: S314  # our own text
-    assert {each.tag for each in found.iter()} <= {
-        "p",
-        "table",
-        "caption",
-        "thead",
-        "tbody",
-        "tr",
-        "th",
-        "td",
-        "br",
-        "small",
-    }
+    allowed = {"p", "table", "caption", "thead", "tbody", "tr", "th", "td", "br", "small"}
+    assert {each.tag for each in found.iter()} <= allowed
     assert {name for each in found.iter() for name in each.attrib} <= {"style", "scope", "aria-label"}
     return [[["|".join(cell.itertext()) for cell in row] for row in table.iter("tr")] for table in found.iter("table")]
 

@@ -23,7 +23,7 @@ from od_core.ledger.ledger import Ledger
 from od_core.ledger.measurements import begin_release
 from od_core.records.counting import count_trips
 from od_core.records.counts import TripCounts, finish_count_files, write_count_files
-from tests.od_core.ledger.ledger_rows import FLOWS, code_of, domain, small_plan
+from tests.od_core.ledger.ledger_rows import FLOWS, domain, small_plan
 
 CANARY = "QX-CANARY-7731"
 
@@ -77,17 +77,13 @@ def save_counts(staged: StagedRelease, trips: TripCounts) -> None:
 
 
 def test_staged_counts_and_estimates_come_back(tmp_path):
-    staged, plan = StagedRelease(tmp_path), small_plan()
+    staged, trips = StagedRelease(tmp_path), count_trips(FLOWS, small_plan().tree)
     for read in (staged.trip_counts, lambda: staged.estimate(2)):
-        with pytest.raises(OdError) as refused:
+        with pytest.raises(OdError, match="OD-STAGED-FILE-MISSING"):
             read()
-        assert code_of(refused) == "OD-STAGED-FILE-MISSING"
-    for flows in (FLOWS, FLOWS[:0]):
-        trips = count_trips(flows, plan.tree)
-        save_counts(staged, trips)
-        np.testing.assert_array_equal(staged.trip_counts().whole().rank, trips.rank)
-        np.testing.assert_array_equal(staged.trip_counts().whole().before, trips.before)
-        assert staged.trip_counts().total == flows["trips"].sum()
+    save_counts(staged, trips)
+    np.testing.assert_array_equal(staged.trip_counts().whole().rank, trips.rank)
+    np.testing.assert_array_equal(staged.trip_counts().whole().before, trips.before)
     nodes = Nodes(2, np.array([0, 1], np.int32), np.array([1, 0], np.int32), np.array([2**53, 1]))
     staged.save_estimate(2, [nodes])
     back = staged.estimate(2)
@@ -107,16 +103,8 @@ def test_the_key_is_made_once_and_names_fingerprints(tmp_path):
     tree = small_plan().tree
     same, more = count_trips(FLOWS, tree), count_trips(FLOWS.assign(trips=[40, 7, 2, 300]), tree)
     assert one.fingerprint(same.column_pieces()) == one.fingerprint(count_trips(FLOWS[::-1], tree).column_pieces())
-    assert (
-        len(
-            {
-                one.fingerprint(same.column_pieces()),
-                one.fingerprint(more.column_pieces()),
-                other.fingerprint(same.column_pieces()),
-            }
-        )
-        == 3
-    )
+    prints = {folder.fingerprint(trips.column_pieces()) for folder, trips in ((one, same), (one, more), (other, same))}
+    assert len(prints) == 3
 
 
 def behind(error: BaseException, cause: BaseException | None = None) -> BaseException:

@@ -363,10 +363,7 @@ def test_a_lost_draw_is_charged_once_more_until_the_cap_is_used_up(tmp_path, key
     assert ledger.draws(key, 2) == 3
     assert ledger.lost_draws(key) == [(2, Charge(rho=Fraction(1, 40)))] * 2
     before = rows(ledger.path)
-    for attempt in (
-        lambda: ledger.start_draw(key, 2),
-        lambda: try_release(ledger, key, domain("0.15"), plan, [2]),
-    ):
+    for attempt in (lambda: ledger.start_draw(key, 2), lambda: try_release(ledger, key, domain("0.15"), plan, [2])):
         with pytest.raises(OdError) as refused:
             attempt()
         assert code_of(refused) == "OD-LEDGER-CAP"

@@ -96,7 +96,7 @@ def test_the_trigger_refuses_even_the_owner_and_the_superuser(history, statement
 
 POSTGRES_EDITS = {name: edit for name, edit in EDITS.items() if "REPLACE INTO" not in edit} | {
     "two rows exchanged": "UPDATE entries AS e SET content = o.content FROM entries AS o"
-    " WHERE (e.number, o.number) IN ((5, 6), (6, 5))",
+    " WHERE (e.number, o.number) IN ((5, 6), (6, 5))"
 }
 
 

@@ -105,10 +105,7 @@ REFUSED = {
     "OD-NOISE-UNCERTIFIED": {"noise": SeededNoise(1)},
     "OD-RELEASE-KEY": {"release_id": "commuters/2001-06"},
     "OD-DOMAIN-CONFLICT": {"unit": PrivacyUnit("trip", "unbounded")},
-    "OD-TRIPS-WEIGHTS": {
-        "unit": PrivacyUnit("user_period", "bounded", "person", 2),
-        "flows": FLOWS.assign(person="p"),
-    },
+    "OD-TRIPS-WEIGHTS": {"unit": PrivacyUnit("user_period", "bounded", "person", 2), "flows": FLOWS.assign(person="p")},
     "OD-TRIPS-FAULTS": {"flows": FLOWS.assign(origin="nowhere")},
 }
 

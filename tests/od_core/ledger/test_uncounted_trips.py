@@ -106,11 +106,7 @@ def test_the_plan_divides_the_budget_and_states_the_step():
     assert with_it.facts()["steps"][-1]["max_uncounted"] == 10
     assert len({one.number for one in with_it.charged_steps}) == len(with_it.steps) + 1
     by_mode = plan_release(
-        GEOGRAPHY,
-        unit=unit,
-        budget=Budget(rho=1, delta="1e-8"),
-        segments={"mode": ["car", "bus"]},
-        uncounted=HALF,
+        GEOGRAPHY, unit=unit, budget=Budget(rho=1, delta="1e-8"), segments={"mode": ["car", "bus"]}, uncounted=HALF
     )
     assert len({one.number for one in by_mode.charged_steps}) == len(by_mode.steps) + 1
     check_charges(with_it)

@@ -85,13 +85,7 @@ def frame_of(rows: list[Row]) -> pd.DataFrame:
 
 
 def counted(
-    form: str,
-    rows: list[Row],
-    tree: FlowTree,
-    bound: PrivacyUnit,
-    key: bytes,
-    folder: Path,
-    threshold: Fraction = ALL,
+    form: str, rows: list[Row], tree: FlowTree, bound: PrivacyUnit, key: bytes, folder: Path, threshold: Fraction = ALL
 ) -> TripCounts:
     """The records as a data frame, a Parquet file or a CSV file, counted."""
     given_ = {"unit": bound, "key": key, "period": PERIOD, "fault_threshold": threshold}
