@@ -468,16 +468,16 @@ def finished(names: str) -> list[tuple[str, str]]:
     return [("finish", name) for name in names]
 
 
-MANY_OF_ANN = two_files({"ann": (3, 3, 3)}, {"ann": (3, 3, 3)})
-
-
-@example((2, 3), MANY_OF_ANN, finished("123r"))  # a revision that is counted after March gets what its period had
+# A revision that is counted after March gets what its period had.
+@example((2, 3), two_files({"ann": (3, 3, 3)}, {"ann": (3, 3, 3)}), finished("123r"))
+# A revision with fewer trips gives nothing back.
+@example((2, 3), two_files({"ann": (0, 2, 3)}, {"ann": (0, 1, 0)}), finished("2r3"))
+# Two series use a period once, by the larger number.
+@example((2, 3), two_files({"ann": (1, 3, 0)}, {"ann": (3, 0, 3)}), finished("w123"))
+# A month without trips changes nobody.
+@example((2, 3), two_files({"bob": (2, 0, 0)}, {"ann": (3, 3, 3)}), finished("132"))
+# An undrawn release is counted again from changed records, which leaves more of the year.
 @example(
-    (2, 3), two_files({"ann": (0, 2, 3)}, {"ann": (0, 1, 0)}), finished("2r3")
-)  # one with fewer gives nothing back
-@example((2, 3), two_files({"ann": (1, 3, 0)}, {"ann": (3, 0, 3)}), finished("w123"))  # two series use a period once
-@example((2, 3), two_files({"bob": (2, 0, 0)}, {"ann": (3, 3, 3)}), finished("132"))  # an empty month changes nobody
-@example(  # an undrawn release is counted again from changed records, which leaves more of the year
     (2, 3),
     two_files({"ann": (3, 0, 3)}, {"ann": (0, 3, 0), "bob": (2, 0, 0)}),
     [("count", "1"), ("finish", "2"), ("count", "3"), ("count", "1"), ("finish", "3"), ("finish", "1")],
