@@ -82,12 +82,6 @@ def probes(tmp_path, monkeypatch) -> list[list[str]]:
     assert [path.name for path in elsewhere.iterdir()] == ["other.csv"]
 
 
-@pytest.mark.slow
-def test_the_search_for_a_way_out_finds_one(tmp_path):
-    with duckdb.connect() as connection:
-        assert len(escapes(connection, tmp_path)) >= 9
-
-
 def test_the_memory_database_is_closed_and_its_connections_share_no_table(tmp_path):
     with memory_database() as one, memory_database() as other:
         one.register("records", FLOWS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -36,6 +37,9 @@ def square(west: float, south: float) -> shapely.Polygon:
     return shapely.segmentize(shapely.box(west, south, west + 1, south + 1), 0.1)
 
 
+FLAT = {code: square(*corner) for code, corner in SQUARES.items()}
+
+
 def geojson(folder: Path, shapes: dict[object, shapely.Geometry], name: str = "shapes.geojson") -> Path:
     features = [
         {"type": "Feature", "properties": {"code": code}, "geometry": json.loads(shapely.to_geojson(shape))}
@@ -45,11 +49,16 @@ def geojson(folder: Path, shapes: dict[object, shapely.Geometry], name: str = "s
     return folder / name
 
 
+def zone_list(folder: Path, file: str = "shapes.geojson", **options: object) -> ZoneList:
+    """The list of the four zones, whose boundaries are in a file of the folder."""
+    ZONES.to_csv(folder / "zones.csv", index=False)
+    return ZoneList("zones.csv", LEVELS, boundaries={LEVELS[-1]: (file, "code")}, **options)  # type: ignore[arg-type]
+
+
 @pytest.fixture
 def listed(tmp_path: Path) -> ZoneList:
-    geojson(tmp_path, {code: square(*corner) for code, corner in SQUARES.items()})
-    ZONES.to_csv(tmp_path / "zones.csv", index=False)
-    return ZoneList("zones.csv", LEVELS, boundaries={LEVELS[-1]: ("shapes.geojson", "code")})
+    geojson(tmp_path, FLAT)
+    return zone_list(tmp_path)
 
 
 def test_boundaries_of_a_file_are_those_of_the_zones_and_are_kept(tmp_path, listed):
@@ -75,9 +84,7 @@ def test_a_geopackage_is_read_and_zones_without_boundaries_stay_without(tmp_path
         geometry_type="Unknown",
         crs="EPSG:4326",
     )
-    ZONES.to_csv(tmp_path / "zones.csv", index=False)
-    listed = ZoneList("zones.csv", LEVELS, boundaries={LEVELS[-1]: ("shapes.gpkg", "code")}, unknown_area="?")
-    geography = listed.geography(tmp_path)
+    geography = zone_list(tmp_path, "shapes.gpkg", unknown_area="?").geography(tmp_path)
     known = dict(zip(geography.zones, geography.boundaries, strict=True))
     assert [zone for zone, shape in known.items() if shape is None] == ["?", "c", "d"]
     assert np.isnan(geography.coordinates).all(axis=1).tolist() == [known[zone] is None for zone in geography.zones]
@@ -88,7 +95,7 @@ def test_a_geopackage_is_read_and_zones_without_boundaries_stay_without(tmp_path
 
 def geoparquet(folder: Path, shapes_of: dict[str, shapely.Geometry] | None = None, **changes: object) -> Path:
     """Shapes, or the squares, as GeoParquet specifies it; ``changes`` are of the column's description."""
-    shapes_of = shapes_of or {code: square(*corner) for code, corner in SQUARES.items()}
+    shapes_of = shapes_of or FLAT
     described = {"encoding": "WKB", "geometry_types": ["Polygon"], **changes}
     facts = {"version": "1.1.0", "primary_column": "shape", "columns": {"shape": described}}
     shapes = shapely.to_wkb([*shapes_of.values()], output_dimension=4, flavor="iso").tolist()
@@ -113,55 +120,26 @@ COMPOUND = {
 @pytest.mark.parametrize("system", ["EPSG:4326", "EPSG:4979", "OGC:CRS84h", "EPSG:9707", "EPSG:4326+5773"])
 def test_heights_are_dropped(tmp_path, system):
     """Each kind of file, in each system that is WGS 84 with heights."""
-    flat = {code: square(*corner) for code, corner in SQUARES.items()}
-    high = {code: shapely.force_3d(shape, 5.0) for code, shape in flat.items()}
-    crs = {"EPSG:4326+5773": COMPOUND}.get(
-        system, {"id": dict(zip(("authority", "code"), system.split(":"), strict=True))}
-    )
-    expected = read_boundaries(geojson(tmp_path, flat, "flat.geojson"), "code")
+    high = {code: shapely.force_3d(shape, 5.0) for code, shape in FLAT.items()}
+    authority, code = system.split(":")
+    crs = COMPOUND if "+" in code else {"id": {"authority": authority, "code": code}}
     in_parquet = geoparquet(tmp_path, high, geometry_types=["Polygon Z"], crs=crs)
     for path in (geojson(tmp_path, high), geopackage(tmp_path, high, system), in_parquet):
-        assert_same(read_boundaries(path, "code"), expected)
+        assert_squares(read_boundaries(path, "code"))
 
 
-@pytest.mark.parametrize("system", [{}, {"crs": {"type": "x", "id": {"authority": "EPSG", "code": 4326}}}])
-def test_geoparquet_is_read(tmp_path, system):
-    """Without a coordinate system, it is OGC:CRS84."""
-    expected = read_boundaries(geojson(tmp_path, {code: square(*corner) for code, corner in SQUARES.items()}), "code")
-    assert_same(read_boundaries(geoparquet(tmp_path, **system), "code"), expected)
+def test_geoparquet_without_a_coordinate_system_is_in_that_of_its_standard(tmp_path):
+    assert_squares(read_boundaries(geoparquet(tmp_path), "code"))
 
 
-def assert_same(found: dict[str, bytes], expected: dict[str, bytes]) -> None:
-    assert found.keys() == expected.keys()
-    for code, shape in found.items():
-        read = shapely.from_wkb(shape)
-        assert read.equals(shapely.from_wkb(expected[code]))
-        assert not shapely.has_z(read)
-        assert not shapely.has_m(read)
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"crs": {"id": {"authority": "EPSG", "code": 3857}}}, "EPSG:3857, not in WGS 84"),
-        ({"crs": None}, "None, not in WGS 84"),
-        ({"encoding": "polygon"}, "'polygon', not in WKB"),
-    ],
-)
-def test_other_geoparquet_is_refused(tmp_path, changes, words):
-    with pytest.raises(OdError, match=words):
-        read_boundaries(geoparquet(tmp_path, **changes), "code")
-
-
-def test_parquet_without_shapes_is_refused(tmp_path):
-    pq.write_table(pa.table({"code": ["a"]}), tmp_path / "shapes.parquet")
-    with pytest.raises(OdError, match="cannot be read as GeoParquet"):
-        read_boundaries(tmp_path / "shapes.parquet", "code")
-    (tmp_path / "shapes.parquet").write_bytes(b"PAR1 nothing")
-    with pytest.raises(OdError, match="cannot be read as GeoParquet"):
-        read_boundaries(tmp_path / "shapes.parquet", "code")
-    with pytest.raises(OdError, match="OD-GEOGRAPHY-COLUMN"):
-        read_boundaries(geoparquet(tmp_path), "kode")
+def assert_squares(found: dict[str, bytes]) -> None:
+    """What was read are the squares, without heights and measures."""
+    read = {code: shapely.from_wkb(shape) for code, shape in found.items()}
+    assert read.keys() == FLAT.keys()
+    for code, shape in read.items():
+        assert shape.equals(FLAT[code])
+        assert not shapely.has_z(shape)
+        assert not shapely.has_m(shape)
 
 
 def test_heights_and_coordinate_systems_within_shapes_are_left_out():
@@ -198,8 +176,7 @@ def test_polygons_that_overlap_or_cross_themselves_are_drawn_nevertheless(tmp_pa
     """Boundaries that were simplified one by one do both."""
     bow = shapely.Polygon([(0, 0), (1, 1), (1, 0), (0, 1)])
     geojson(tmp_path, {"a": bow, "b": square(0.5, 0), "c": square(3, 3)})
-    ZONES.to_csv(tmp_path / "zones.csv", index=False)
-    geography = ZoneList("zones.csv", LEVELS, boundaries={LEVELS[-1]: ("shapes.geojson", "code")}).geography(tmp_path)
+    geography = zone_list(tmp_path).geography(tmp_path)
     assert shapely.from_wkb(geography.boundaries[0]).equals_exact(bow)
     regions, shapes = dissolved(geography)
     assert shapely.is_valid(shapes[:3]).all()
@@ -225,23 +202,67 @@ def test_several_threads_may_be_the_first_to_use_boundaries():
     assert done.stdout == f"{[[[1.0, 1.0]]] * 6}\n"
 
 
-@pytest.mark.parametrize(
-    ("shapes", "words"),
-    [
-        ({"a": shapely.Point(0, 0)}, "not a polygon"),
-        ({"a": shapely.Polygon()}, "not a polygon"),
-        ({"a": square(400, 0)}, "not in degrees"),
-        ({"a": square(0, 90)}, "not in degrees"),
-        ({1: square(0, 0)}, "not text"),
-        ({"elsewhere": square(0, 0)}, "no zone of the list has a boundary"),
-    ],
-)
-def test_other_content_is_refused(tmp_path, shapes, words):
-    geojson(tmp_path, shapes)
-    ZONES.to_csv(tmp_path / "zones.csv", index=False)
-    with pytest.raises(OdError, match=words) as caught:
-        ZoneList("zones.csv", LEVELS, boundaries={LEVELS[-1]: ("shapes.geojson", "code")}).geography(tmp_path)
-    assert caught.value.code == "OD-GEOGRAPHY-BOUNDARIES"
+def of_shape(shape: shapely.Geometry, code: object = "a") -> Callable[[Path], Path]:
+    return lambda folder: geojson(folder, {code: shape})
+
+
+def of_parquet(**changes: object) -> Callable[[Path], Path]:
+    return lambda folder: geoparquet(folder, **changes)
+
+
+def of_content(content: bytes, name: str = "shapes.geojson") -> Callable[[Path], Path]:
+    def write(folder: Path) -> Path:
+        (folder / name).write_bytes(content)
+        return folder / name
+
+    return write
+
+
+def of_one_zone_twice(folder: Path) -> Path:
+    path = geojson(folder, {"a": square(0, 0), "b": square(1, 0)})
+    path.write_text(path.read_text(encoding="utf-8").replace('"b"', '"a"'), encoding="utf-8")
+    return path
+
+
+AROUND = shapely.Polygon([(179, 0), (-179, 0), (-179, 1), (179, 1)])
+BEYOND = shapely.Polygon([(178, 0), (-179, 0), (179, 1)])
+REFUSED = {
+    "a point": (of_shape(shapely.Point(0, 0)), "not a polygon"),
+    "an empty polygon": (of_shape(shapely.Polygon()), "not a polygon"),
+    "metres": (of_shape(square(400, 0)), "not in degrees"),
+    "beyond the pole": (of_shape(square(0, 90)), "not in degrees"),
+    "a number for a code": (of_shape(square(0, 0), 1), "not text"),
+    "no zone of the list": (of_shape(square(0, 0), "elsewhere"), "no zone of the list has a boundary"),
+    "the whole way around": (of_shape(AROUND), "date line"),
+    "one of two parts": (of_shape(shapely.MultiPolygon([square(0, 0), BEYOND])), "date line"),
+    "beyond 180 degrees": (of_shape(square(179.5, 0)), "date line"),
+    "one zone twice": (of_one_zone_twice, "two boundaries of one area"),
+    "half a file": (of_content(b"{"), "cannot be read as a layer"),
+    "a table of text": (of_content(b"a,b"), "cannot be read as a layer"),
+    "another system": (of_parquet(crs={"id": {"authority": "EPSG", "code": 3857}}), "EPSG:3857, not in WGS 84"),
+    "no system": (of_parquet(crs=None), "None, not in WGS 84"),
+    "another encoding": (of_parquet(encoding="polygon"), "'polygon', not in WKB"),
+    "damaged Parquet": (of_content(b"PAR1 nothing", "shapes.parquet"), "cannot be read as GeoParquet"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_is_no_boundary_is_refused(tmp_path, what):
+    """Among others one that crosses the date line uncut, which would be drawn around the whole world."""
+    write, words = REFUSED[what]
+    with pytest.raises(OdError, match=f"OD-GEOGRAPHY-BOUNDARIES: .*{words}"):
+        zone_list(tmp_path, write(tmp_path).name).geography(tmp_path)
+
+
+def test_a_file_a_column_or_shapes_that_are_not_there_are_named(tmp_path):
+    pq.write_table(pa.table({"code": ["a"]}), tmp_path / "plain.parquet")
+    for path, code, fault in (
+        (tmp_path / "s.geojson", "code", "OD-FILE-MISSING"),
+        (tmp_path / "plain.parquet", "code", "OD-GEOGRAPHY-BOUNDARIES: .* cannot be read as GeoParquet"),
+        (geoparquet(tmp_path), "kode", "OD-GEOGRAPHY-COLUMN"),
+    ):
+        with pytest.raises(OdError, match=fault):
+            read_boundaries(path, code)
 
 
 def test_a_line_back_and_forth_is_refused_and_its_area_named(tmp_path):
@@ -255,50 +276,14 @@ def test_a_line_back_and_forth_is_refused_and_its_area_named(tmp_path):
         Geography.from_frame(rows, LEVELS, boundaries={"region": "shape"})
 
 
-@pytest.mark.parametrize(
-    "shape",
-    [
-        shapely.Polygon([(179, 0), (-179, 0), (-179, 1), (179, 1)]),
-        shapely.MultiPolygon([square(0, 0), shapely.Polygon([(178, 0), (-179, 0), (179, 1)])]),
-        square(179.5, 0),
-    ],
-    ids=["the whole way around", "one of two parts", "beyond 180 degrees"],
-)
-def test_a_boundary_that_crosses_the_date_line_uncut_is_refused(tmp_path, shape):
-    """It would be drawn around the whole world."""
-    with pytest.raises(OdError, match="date line") as caught:
-        read_boundaries(geojson(tmp_path, {"a": shape}), "code")
-    assert caught.value.code == "OD-GEOGRAPHY-BOUNDARIES"
-
-
 def test_boundaries_that_are_cut_at_the_date_line_are_read(tmp_path):
     """The coordinates of a zone are in one of its parts. Along the edge of a map of the world, a pole is a line."""
     both = shapely.MultiPolygon([shapely.box(179, 0, 180, 1), shapely.box(-180, 0, -179, 1)])
     pole = shapely.Polygon([(-180, -90), (180, -90), (180, -80), (0, -75), (-180, -80)])
     geojson(tmp_path, {"a": both, "b": pole})
-    ZONES.to_csv(tmp_path / "zones.csv", index=False)
-    geography = ZoneList("zones.csv", LEVELS, boundaries={LEVELS[-1]: ("shapes.geojson", "code")}).geography(tmp_path)
+    geography = zone_list(tmp_path).geography(tmp_path)
     latitude, longitude = geography.coordinates[geography.zones.index("a")]
     assert shapely.contains_xy(both, longitude, latitude)
-
-
-def test_two_boundaries_of_a_zone_are_refused(tmp_path):
-    path = geojson(tmp_path, {"a": square(0, 0), "b": square(1, 0)})
-    path.write_text(path.read_text(encoding="utf-8").replace('"b"', '"a"'), encoding="utf-8")
-    with pytest.raises(OdError, match="two boundaries of one area"):
-        read_boundaries(path, "code")
-
-
-@pytest.mark.parametrize(
-    ("content", "code"),
-    [(None, "OD-FILE-MISSING"), ("{", "OD-GEOGRAPHY-BOUNDARIES"), ("a,b\n", "OD-GEOGRAPHY-BOUNDARIES")],
-)
-def test_files_that_are_no_boundaries_are_refused(tmp_path, content, code):
-    if content is not None:
-        (tmp_path / "s.geojson").write_text(content, encoding="utf-8")
-    with pytest.raises(OdError) as caught:
-        read_boundaries(tmp_path / "s.geojson", "code")
-    assert caught.value.code == code
 
 
 THREE = ("part", "region", "zone")

@@ -43,16 +43,20 @@ def test_children_parents_and_cells_of_every_public_node(world, order):
     assert tree.depth == reference.depth
     for level, nodes in enumerate(levels):
         assert tree.cells(level) == len(nodes)
+        parents, public = world.nodes(tree, level, nodes), tree.public_nodes(level)
+        assert public.level == level
+        assert public.origin.tolist() == parents.origin.tolist()
+        assert public.destination.tolist() == parents.destination.tolist()
         if level == tree.depth:
             break
-        [families] = tree.expand(world.nodes(tree, level, nodes))
+        [families] = tree.expand(parents)
         children = families.children
         expected = world.nodes(tree, level + 1, levels[level + 1])
         assert children.level == level + 1
         assert children.origin.tolist() == expected.origin.tolist()
         assert children.destination.tolist() == expected.destination.tolist()
         assert np.diff(families.offsets).tolist() == [len(reference.children(node)) for node in nodes]
-        parents, back = world.nodes(tree, level, nodes), tree.ancestors_of(children, level)
+        back = tree.ancestors_of(children, level)
         assert back.level == level
         assert back.origin.tolist() == parents.origin.tolist()
         assert back.destination.tolist() == parents.destination.tolist()
@@ -63,6 +67,10 @@ def test_ranks_and_leaf_pairs_of_every_public_node(world, order):
     """Against the leaf pairs listed depth first: a node's leaves are one run of them."""
     tree, reference = world.trees(order)
     rank = {leaf: k for k, leaf in enumerate(reference.leaves_below(((), ())))}
+    expected, pairs = world.nodes(tree, tree.depth, [*rank]), tree.pairs_at(np.arange(len(rank))[::-1])
+    assert pairs.level == tree.depth
+    assert pairs.origin.tolist() == expected.origin.tolist()[::-1]
+    assert pairs.destination.tolist() == expected.destination.tolist()[::-1]
     for level, public in enumerate(reference.levels()):
         nodes = world.nodes(tree, level, public)
         below = [[rank[leaf] for leaf in reference.leaves_below(node)] for node in public]
@@ -108,21 +116,6 @@ def test_sums_at_every_pair_of_levels(world, order):
             rows = sorted((o_number[o], d_number[d], trips) for (o, d), trips in expected.items() if trips)
             origin, destination, trips = (column.tolist() for column in tree.sums_at(leaves, o_level, d_level))
             assert list(zip(origin, destination, trips, strict=True)) == rows
-
-
-@given(world=worlds(), order=st.sampled_from(TREES))
-def test_pairs_at_ranks_and_public_nodes(world, order):
-    """The leaf pair of a rank is the one that stands there; all public nodes of every level in tree order."""
-    tree, reference = world.trees(order)
-    for level, nodes in enumerate(reference.levels()):
-        expected, public = world.nodes(tree, level, nodes), tree.public_nodes(level)
-        assert public.level == level
-        assert public.origin.tolist() == expected.origin.tolist()
-        assert public.destination.tolist() == expected.destination.tolist()
-    pairs = tree.pairs_at(np.arange(len(nodes))[::-1])
-    assert pairs.level == tree.depth
-    assert pairs.origin.tolist() == expected.origin.tolist()[::-1]
-    assert pairs.destination.tolist() == expected.destination.tolist()[::-1]
 
 
 def test_ranks_beyond_32_bits():

@@ -21,7 +21,7 @@ from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.budget import Cap
 from od_core.privacy.domain import PrivacyDomain
 from od_core.privacy.neighbours import NO_FAULTS
-from tests.postgres import restore, server_of, session
+from tests.postgres import restore, server_of, session, without_guards
 
 ZONES = pd.DataFrame(
     [("a", "aa"), ("a", "ab"), ("b", "ba"), ("b", "bb"), ("b", "bc")], columns=["region", "zone"], dtype="str"
@@ -81,6 +81,40 @@ def put_back(path: Path, copy: bytes | list[dict[str, Any]] | None) -> None:
         path.unlink()
     else:
         path.write_bytes(copy)
+
+
+def edit(path: Path, statement: str, *values: object) -> None:
+    """Change rows, as whoever takes the guards of the ledger away first."""
+    if server_of(path):
+        assert without_guards(path, statement) >= 1
+        return
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        for guard in ("entries_are_final", "entries_stay"):
+            connection.execute(f"DROP TRIGGER {guard}")
+        assert connection.execute(statement, values).rowcount >= 1
+
+
+def published(ledger: Ledger, key: ReleaseKey) -> Path:
+    """Publish a release, so that the ledger holds a row of every kind; return the path of the ledger."""
+    ledger.reserve(key, "commuters", small_plan())
+    for level in (1, 2, 3, 4):
+        ledger.start_draw(key, level)
+        finish(ledger, key, level, f"{level}" * 64)
+    ledger.publish(key, "0" * 64)
+    kinds = {"DOMAIN", "CAP", "RESERVED", "DRAWING", "MEASURED", "PUBLISHED"}
+    assert {row["kind"] for row in rows(ledger.path)} == kinds
+    assert_chain(ledger.path)
+    return ledger.path
+
+
+class Claims:
+    """A plan or a step that states other facts than it has."""
+
+    def __init__(self, given: Any, **stated: Any) -> None:
+        self._given, self._stated = given, stated
+
+    def __getattr__(self, name: str) -> Any:
+        return self._stated[name] if name in self._stated else getattr(self._given, name)
 
 
 def charged(path: Path, **columns: object) -> Fraction:

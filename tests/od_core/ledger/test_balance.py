@@ -7,7 +7,7 @@ from fractions import Fraction
 import pytest
 
 from od_core import OdError, PrivacyUnit
-from od_core.ledger.balance import balances, check_cap
+from od_core.ledger.balance import check_cap
 from od_core.ledger.chain import RESERVED
 from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.accounting import epsilon_tight
@@ -120,11 +120,3 @@ def test_a_cap_in_rho_refuses_events_with_a_delta(tmp_path):
         charge(ledger, Charge(epsilon=Fraction(1, 1000), delta=Fraction(1, 10**9)), 2)
     (balance,) = ledger.balances()
     assert (balance.spent, balance.left) == (Fraction(1, 2), Fraction(1, 2))
-
-
-def test_a_ledger_without_charges_has_no_balances(tmp_path):
-    ledger = declared(tmp_path, Cap(rho=Fraction(1)))
-    assert ledger.balances() == []
-    with ledger._transaction() as entries:
-        (empty,) = balances(entries, "commuters", ["2001-06"])
-    assert (empty.spent, empty.left, empty.releases) == (0, 1, 0)

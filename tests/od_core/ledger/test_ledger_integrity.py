@@ -17,7 +17,6 @@ import pytest
 
 from od_core import Budget, OdError, PrivacyUnit, plan_release
 from od_core.ledger import chain
-from od_core.ledger import chain as head_module
 from od_core.ledger.chain import Entries, chain_of
 from od_core.ledger.ledger import Ledger, hold_to_unit
 from od_core.ledger.release_key import ReleaseKey
@@ -31,30 +30,30 @@ from tests.od_core.ledger.ledger_rows import (
     charged,
     code_of,
     domain,
+    edit,
     finish,
     ledger_at,
+    published,
     put_back,
     rows,
     saved,
     small_plan,
 )
 from tests.od_core.ledger.processes import reserve_at_once
-from tests.postgres import server_of, without_guards
+from tests.postgres import server_of
 
 
 @pytest.fixture
 def history(ledger, key):
-    """A ledger that holds a row of every kind."""
-    ledger.reserve(key, "commuters", small_plan())
-    for level in (1, 2, 3, 4):
-        ledger.start_draw(key, level)
-        finish(ledger, key, level, f"{level}" * 64)
-    ledger.publish(key, "0" * 64)
-    assert {row["kind"] for row in rows(ledger.path)} == {
-        *("DOMAIN", "CAP", "RESERVED", "DRAWING", "MEASURED", "PUBLISHED")
-    }
-    assert_chain(ledger.path)
-    return ledger.path
+    return published(ledger, key)
+
+
+def forged(row, **changes):
+    """A statement that changes a row and hashes it anew, with its values."""
+    row = {name: value for name, value in {**row, **changes}.items() if name != "hash"}
+    digest = hashlib.sha256(json.dumps(row, sort_keys=True).encode()).hexdigest()
+    assigned = ", ".join(f"{name} = ?" for name in (*changes, "hash"))
+    return f"UPDATE entries SET {assigned} WHERE number = ?", *changes.values(), digest, row["number"]
 
 
 @pytest.mark.parametrize(
@@ -76,10 +75,8 @@ def test_sqlite_itself_refuses_to_change_a_row(history, statement):
 def test_a_head_that_is_written_piece_by_piece_is_whole(ledger, key, monkeypatch):
     """The system may write a part of what it is given, and say so."""
     ledger.reserve(key, "commuters", small_plan())
-    pwrite = head_module.os.pwrite
-    monkeypatch.setattr(
-        head_module.os, "pwrite", lambda file, data, place: pwrite(file, data[: (len(data) + 1) // 2], place)
-    )
+    pwrite = chain.os.pwrite
+    monkeypatch.setattr(chain.os, "pwrite", lambda file, data, place: pwrite(file, data[: (len(data) + 1) // 2], place))
     ledger.start_draw(key, 1)
     assert Ledger(ledger.path).draws(key, 1) == 1
 
@@ -87,7 +84,7 @@ def test_a_head_that_is_written_piece_by_piece_is_whole(ledger, key, monkeypatch
 def test_the_head_is_durable_before_an_entry_counts(ledger, key, monkeypatch):
     ledger.reserve(key, "commuters", small_plan())
     written = []
-    monkeypatch.setattr(head_module.os, "fdatasync", lambda file: written.append(os.pread(file, 12, 0).decode()))
+    monkeypatch.setattr(chain.os, "fdatasync", lambda file: written.append(os.pread(file, 12, 0).decode()))
     ledger.start_draw(key, 1)
     assert written == [f"{ledger.verify():012d}"]
 
@@ -111,10 +108,7 @@ EDITS = {
 @pytest.mark.parametrize("name", EDITS)
 def test_an_edited_row_breaks_the_chain(history, name):
     """Whoever takes the guards away first is found out at the next use."""
-    with closing(sqlite3.connect(history, isolation_level=None)) as connection:
-        connection.execute("DROP TRIGGER entries_are_final")
-        connection.execute("DROP TRIGGER entries_stay")
-        assert connection.execute(EDITS[name]).rowcount >= 1
+    edit(history, EDITS[name])
     with pytest.raises(OdError) as refused:
         Ledger(history)
     assert code_of(refused) == "OD-LEDGER-BROKEN"
@@ -122,24 +116,14 @@ def test_an_edited_row_breaks_the_chain(history, name):
 
 def test_an_edited_row_with_a_hash_of_its_own_breaks_the_chain(history):
     """Whoever makes a charge smaller and hashes it anew would have to hash every row after it."""
-    row = {**rows(history)[3], "rho": "1/1000"}
-    del row["hash"]
-    forged = hashlib.sha256(json.dumps(row, sort_keys=True).encode()).hexdigest()
-    with closing(sqlite3.connect(history, isolation_level=None)) as connection:
-        connection.execute("DROP TRIGGER entries_are_final")
-        connection.execute("UPDATE entries SET rho = ?, hash = ? WHERE number = ?", ("1/1000", forged, row["number"]))
+    edit(history, *forged(rows(history)[3], rho="1/1000"))
     with pytest.raises(OdError, match="OD-LEDGER-BROKEN"):
         Ledger(history)
 
 
 def test_a_newest_row_with_a_hash_of_its_own_is_not_the_one_that_the_head_names(history):
     """No row after it has to be hashed anew, so only the head knows."""
-    row = {**rows(history)[-1], "at": "2001-07-01T00:00:00+00:00"}
-    del row["hash"]
-    forged = hashlib.sha256(json.dumps(row, sort_keys=True).encode()).hexdigest()
-    with closing(sqlite3.connect(history, isolation_level=None)) as connection:
-        connection.execute("DROP TRIGGER entries_are_final")
-        connection.execute("UPDATE entries SET at = ?, hash = ? WHERE number = ?", (row["at"], forged, row["number"]))
+    edit(history, *forged(rows(history)[-1], at="2001-07-01T00:00:00+00:00"))
     assert refusal(history) == "OD-LEDGER-ROLLED-BACK"
 
 
@@ -274,10 +258,7 @@ def test_a_look_counts_the_entries_and_changes_nothing(history):
 def test_a_reader_that_trusts_the_head_draws_nothing_from_an_edited_ledger(history, key, name):
     """It verifies from the newest entry on, and the whole chain before it adds its first one."""
     reader = Ledger(history, whole=False)
-    with closing(sqlite3.connect(history, isolation_level=None)) as connection:
-        connection.execute("DROP TRIGGER entries_are_final")
-        connection.execute("DROP TRIGGER entries_stay")
-        connection.execute(EDITS[name])
+    edit(history, EDITS[name])
     for use in (
         lambda: reader.reserve(ReleaseKey("commuters", "2001-07"), "commuters", small_plan()),
         lambda: reader.start_draw(key, 1),
@@ -298,13 +279,7 @@ def test_an_open_ledger_sees_an_edit_when_a_release_begins(ledger, key, name, ke
     finish(ledger, key, 1, "1" * 64)
     with ledger.kept_open() if kept else nullcontext():
         ledger.start_draw(key, 2)
-        if server_of(ledger.path):
-            assert without_guards(ledger.path, EDITS[name]) >= 1
-        else:
-            with closing(sqlite3.connect(ledger.path, isolation_level=None)) as connection:
-                connection.execute("DROP TRIGGER entries_are_final")
-                connection.execute("DROP TRIGGER entries_stay")
-                assert connection.execute(EDITS[name]).rowcount >= 1
+        edit(ledger.path, EDITS[name])
         edited = rows(ledger.path)
         for begins in (key, ReleaseKey("commuters", "2001-07")):
             with pytest.raises(OdError, match="OD-LEDGER-BROKEN"):

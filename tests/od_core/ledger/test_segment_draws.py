@@ -18,16 +18,7 @@ from od_core.noise.opendp import OpenDPNoise
 from od_core.privacy.budget import Cap
 from od_core.privacy.domain import PrivacyDomain
 from tests.od_core.doubles import SeededNoise
-from tests.od_core.ledger.ledger_rows import (
-    FLOWS,
-    GEOGRAPHY,
-    TRIP,
-    assert_chain,
-    charged,
-    ledger_at,
-    rows,
-    states,
-)
+from tests.od_core.ledger.ledger_rows import FLOWS, GEOGRAPHY, TRIP, assert_chain, charged, ledger_at, rows, states
 
 R1 = "commuters/2001-06/r1"
 RHO = Fraction(3, 7)
@@ -81,25 +72,6 @@ def content(ledger, release: Release) -> tuple[str, ...]:
     return tuple(hashlib.sha256(part).hexdigest() for part in parts)
 
 
-def draws_once_in_order(folder: Path, drawn: list[tuple[int, int]]) -> tuple[Release, tuple[str, ...]]:
-    """Every query is drawn once, in the order of the plan, and charged alike, to the whole budget."""
-    ledger = ledger_in(folder)
-    release = released(ledger)
-    assert [step.number for step in release.plan.steps] == NUMBERS
-    asked: dict[int, int] = {}
-    for number, size in drawn:
-        asked[number] = asked.get(number, 0) + size
-    assert list(asked) == NUMBERS
-    assert asked == {number: CELLS[number % 5] * (1, 2, 3)[number // 5] for number in NUMBERS}
-    assert charged(ledger.path) == release.spent.rho == RHO
-    assert release.spent.levels == (RHO / len(NUMBERS),) * len(NUMBERS)
-    assert states(ledger.path, R1) == dict.fromkeys(NUMBERS, "MEASURED")
-    reserved = [row for row in rows(ledger.path) if row["kind"] == "RESERVED"]
-    assert [row["level"] for row in reserved] == NUMBERS
-    assert_chain(ledger.path)
-    return release, content(ledger, release)
-
-
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory) -> tuple[str, ...]:
     """The content of a release that nothing stopped."""
@@ -110,13 +82,25 @@ def undisturbed(tmp_path_factory) -> tuple[str, ...]:
 
 
 def test_every_query_is_drawn_and_charged_once_and_replayed(tmp_path, drawn):
-    """The queries are reserved before the first draw; a second call reads all of them."""
-    _, first = draws_once_in_order(tmp_path, drawn)
-    ledger = ledger_at(tmp_path / "ledger.sqlite")
-    history, count = rows(ledger.path), len(drawn)
-    kinds = [row["kind"] for row in history if row["level"] is not None]
-    assert kinds[: len(NUMBERS)] == ["RESERVED"] * len(NUMBERS)
-    assert content(ledger, released(ledger)) == first
+    """All are reserved before the first draw and charged alike, to the whole budget; a second call reads all."""
+    ledger = ledger_in(tmp_path)
+    release = released(ledger)
+    first, history, count = content(ledger, release), rows(ledger.path), len(drawn)
+    assert [step.number for step in release.plan.steps] == NUMBERS
+    asked: dict[int, int] = {}
+    for number, size in drawn:
+        asked[number] = asked.get(number, 0) + size
+    assert list(asked) == NUMBERS
+    assert asked == {number: CELLS[number % 5] * (1, 2, 3)[number // 5] for number in NUMBERS}
+    assert charged(ledger.path) == release.spent.rho == RHO
+    assert release.spent.levels == (RHO / len(NUMBERS),) * len(NUMBERS)
+    assert states(ledger.path, R1) == dict.fromkeys(NUMBERS, "MEASURED")
+    of_levels = [(row["kind"], row["level"]) for row in history if row["level"] is not None]
+    assert of_levels[: len(NUMBERS)] == [("RESERVED", number) for number in NUMBERS]
+    assert all(kind != "RESERVED" for kind, _ in of_levels[len(NUMBERS) :])
+    assert_chain(ledger.path)
+    resumed = ledger_at(ledger.path)
+    assert content(resumed, released(resumed)) == first
     assert (rows(ledger.path), len(drawn)) == (history, count)
 
 

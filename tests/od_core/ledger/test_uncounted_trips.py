@@ -14,7 +14,7 @@ from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.budget import Cap, Charge
 from od_core.privacy.domain import PrivacyDomain, largest_rho
 from od_core.privacy.plan import check_charges
-from tests.od_core.ledger.ledger_rows import ledger_at, rows
+from tests.od_core.ledger.ledger_rows import Claims, ledger_at, rows
 from tests.od_core.ledger.person_years import (
     COLUMNS,
     FEBRUARY,
@@ -106,11 +106,7 @@ def test_the_plan_divides_the_budget_and_states_the_step():
     assert with_it.facts()["steps"][-1]["max_uncounted"] == 10
     assert len({one.number for one in with_it.charged_steps}) == len(with_it.steps) + 1
     by_mode = plan_release(
-        GEOGRAPHY,
-        unit=unit,
-        budget=Budget(rho=1, delta="1e-8"),
-        segments={"mode": ["car", "bus"]},
-        uncounted=HALF,
+        GEOGRAPHY, unit=unit, budget=Budget(rho=1, delta="1e-8"), segments={"mode": ["car", "bus"]}, uncounted=HALF
     )
     assert len({one.number for one in by_mode.charged_steps}) == len(by_mode.steps) + 1
     check_charges(with_it)
@@ -228,24 +224,10 @@ def test_the_cap_of_the_year_includes_it(tmp_path):
         ledger.start_draw(FEBRUARY, number)
 
 
-def test_a_charge_below_its_noise_is_refused(tmp_path):
-    class Cheaper:
-        """The plan, whose number of uncounted trips costs half."""
-
-        def __init__(self, plan):
-            self.plan = plan
-            self.charged_steps = (*plan.steps, CheaperStep(plan.uncounted_step))
-
-        def __getattr__(self, name):
-            return getattr(self.plan, name)
-
-    class CheaperStep:
-        def __init__(self, step):
-            self.step = step
-            self.charge = Charge(rho=step.charge.rho / 2)
-
-        def __getattr__(self, name):
-            return getattr(self.step, name)
-
+def test_a_charge_below_its_noise_is_refused():
+    """The number of uncounted trips costs half."""
+    plan = plan_of(unit_of(1, 1), HALF)
+    step = plan.uncounted_step
+    cheaper = Claims(step, charge=Charge(rho=step.charge.rho / 2))
     with pytest.raises(OdError, match="OD-CHARGE"):
-        check_charges(Cheaper(plan_of(unit_of(1, 1), HALF)))
+        check_charges(Claims(plan, charged_steps=(*plan.steps, cheaper)))

@@ -16,7 +16,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from od_core import Budget, OdError, release_flows
@@ -41,7 +41,6 @@ from tests.od_core.ledger.person_years import (
     by_origin,
     forget_the_year,
     hashed,
-    pairs,
     trips_of,
 )
 from tests.od_core.oracles.person_year import Record, Step, Year, breaches
@@ -120,50 +119,6 @@ def test_a_user_of_whom_nothing_is_counted_has_a_row_with_the_trips(year):
         year.finish(key, MANY)
     assert year.counted(MARCH, USERS) == {"ann": 0, "bob": 1, CANARY: 0}
     assert sorted(pq.read_table(year.path(MARCH))["trips"].to_pylist()) == sorted(Counter(t[0] for t in MANY).values())
-
-
-def test_an_empty_month_has_counters_and_changes_nobody(year):
-    assert by_origin(year.finish(JANUARY, [])) == {}
-    assert year.counted(JANUARY, USERS) == {}
-    assert by_origin(year.finish(FEBRUARY, MANY)) == {"z0": 2, "z1": 1, "z2": 2}
-    assert by_origin(year.finish(JANUARY, [])) == {}
-
-
-@pytest.mark.slow
-def test_a_revision_counts_the_same_trips_of_an_unchanged_file(year):
-    """It is counted after March, which left nothing of the year, and gets what the period had."""
-    counted = [pairs(year.finish(key, MANY)) for key in (JANUARY, FEBRUARY, MARCH)]
-    assert pairs(year.finish(REVISED, MANY)) == counted[1]
-    more = trips_of("ann", 5, zone=3) + trips_of("cy", 4, zone=4)
-    third = ReleaseKey("commuters", "2001-02", 3)
-    assert by_origin(year.finish(third, more)) == {"z3": 1, "z4": 2}
-    assert by_origin(year.finish(ReleaseKey("commuters", "2001-04"), trips_of("cy", 4, zone=4))) == {"z4": 1}
-
-
-def test_of_two_files_of_a_period_the_larger_number_counts(year):
-    """A revision with fewer trips gives nothing back, because the first release has counted them."""
-    year.finish(JANUARY, trips_of("ann", 2))
-    year.finish(ReleaseKey("commuters", "2001-01", 2), trips_of("ann", 1))
-    assert by_origin(year.finish(FEBRUARY, trips_of("ann", 5))) == {"z0": 1}
-
-
-def test_two_series_of_one_period_have_the_same_bound_and_use_it_once(year):
-    """The period is used by the largest of both, so February has one trip left, and not none."""
-    assert by_origin(year.finish(WALKERS, trips_of("ann", 1))) == {"z0": 1}
-    assert by_origin(year.finish(JANUARY, trips_of("ann", 5))) == {"z0": 2}
-    assert by_origin(year.finish(FEBRUARY, trips_of("ann", 5))) == {"z0": 1}
-    later = ReleaseKey("walkers", "2001-03")
-    assert by_origin(year.finish(later, trips_of("ann", 5))) == {}
-
-
-def test_an_undrawn_release_is_counted_again_from_changed_records(year):
-    """The first count used up the year. After the second one, it has not."""
-    year.count(JANUARY, trips_of("ann", 5))
-    assert by_origin(year.finish(FEBRUARY, trips_of("ann", 5))) == {"z0": 1}
-    year.count(JANUARY, trips_of("bob", 2, zone=1))
-    assert year.counted(JANUARY, USERS) == {"bob": 2}
-    assert by_origin(year.finish(MARCH, trips_of("ann", 5))) == {"z0": 2}
-    assert by_origin(year.finish(JANUARY, trips_of("ann", 5))) == {}
 
 
 def test_a_drawn_release_is_not_counted_from_changed_records(year, tmp_path):
@@ -440,21 +395,6 @@ def test_what_is_refused_writes_no_counters(year, tmp_path, changes, release_id,
     assert rows(year.ledger.path)[-1]["kind"] == "CAP"
 
 
-# Users
-
-
-@pytest.mark.representatives("others2")
-@pytest.mark.parametrize("others", [[], trips_of("bob", 4, 1), trips_of("bob", 1, 1) + trips_of("cy", 5, 2)])
-def test_what_is_counted_of_a_user_does_not_depend_on_others(tmp_path, others):
-    year = PersonYear(tmp_path, 2, 3)
-    own = trips_of("ann", 4)
-    counted = [pairs(year.finish(key, own + others)) for key in (FEBRUARY, JANUARY, MARCH, REVISED)]
-    of_ann = [{pair: trips for pair, trips in each.items() if pair[0] == "z0" and trips} for each in counted]
-    assert [sum(each.values()) for each in of_ann] == [2, 1, 0, 2]
-    assert of_ann[0] == of_ann[3]
-    assert year.counted(JANUARY, ["ann", "bob", "cy"])["ann"] == 1
-
-
 # All small worlds, against the state machine of the oracle
 
 NAMES = ("ann", "bob", "cy")
@@ -519,6 +459,29 @@ def run_both(folder: Path, m: int, most: int, files, steps) -> tuple[PersonYear,
     return year, oracle
 
 
+def two_files(one: dict[str, tuple[int, int, int]], other: dict[str, tuple[int, int, int]]):
+    """Files with the numbers of some users; the others have no trips. Steps take them in turn."""
+    return [dict.fromkeys(NAMES, (0, 0, 0)) | file for file in (one, other)]
+
+
+def finished(names: str) -> list[tuple[str, str]]:
+    return [("finish", name) for name in names]
+
+
+# A revision that is counted after March gets what its period had.
+@example((2, 3), two_files({"ann": (3, 3, 3)}, {"ann": (3, 3, 3)}), finished("123r"))
+# A revision with fewer trips gives nothing back.
+@example((2, 3), two_files({"ann": (0, 2, 3)}, {"ann": (0, 1, 0)}), finished("2r3"))
+# Two series use a period once, by the larger number.
+@example((2, 3), two_files({"ann": (1, 3, 0)}, {"ann": (3, 0, 3)}), finished("w123"))
+# A month without trips changes nobody.
+@example((2, 3), two_files({"bob": (2, 0, 0)}, {"ann": (3, 3, 3)}), finished("132"))
+# An undrawn release is counted again from changed records, which leaves more of the year.
+@example(
+    (2, 3),
+    two_files({"ann": (3, 0, 3)}, {"ann": (0, 3, 0), "bob": (2, 0, 0)}),
+    [("count", "1"), ("finish", "2"), ("count", "3"), ("count", "1"), ("finish", "3"), ("finish", "1")],
+)
 @given(BOUNDS, FILES, STEPS)
 def test_the_counted_trips_are_those_of_the_state_machine(tmp_path_factory, bounds, files, steps):
     year, oracle = run_both(tmp_path_factory.mktemp("year"), *bounds, files, steps)

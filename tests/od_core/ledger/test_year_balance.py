@@ -23,10 +23,7 @@ TENTH = Fraction(1, 10)
 UNIT = PrivacyUnit("user_year", "unbounded", "person", 2, max_trips_year=5, id_pattern="[a-z]+")
 """The worst user of a year has two trips in each of the two costliest periods, and one in the third."""
 
-pytestmark = [
-    pytest.mark.usefixtures("engine"),
-    pytest.mark.representatives("*sqlite*"),
-]
+pytestmark = [pytest.mark.usefixtures("engine"), pytest.mark.representatives("*sqlite*")]
 
 
 def declared(tmp_path, cap, unit=UNIT, year=None):

@@ -31,11 +31,7 @@ CONVERSIONS = {"tight": epsilon_tight, "bun_steinke": epsilon_bun_steinke}
 
 def test_published_rho_at_delta_1e_8():
     """The figures of the method's description, and how much sigma falls from one conversion to the other."""
-    figures = {
-        "0.1": (1.3535e-4, 2.0882e-4, 19.5),
-        "1": (0.0132154, 0.0172053, 12.4),
-        "10": (1.07988, 1.20837, 5.5),
-    }
+    figures = {"0.1": (1.3535e-4, 2.0882e-4, 19.5), "1": (0.0132154, 0.0172053, 12.4), "10": (1.07988, 1.20837, 5.5)}
     for epsilon, (loose_figure, tight_figure, fall) in figures.items():
         loose = rho_for_epsilon(Fraction(epsilon), Fraction("1e-8"), "bun_steinke")
         tight = rho_for_epsilon(Fraction(epsilon), Fraction("1e-8"), "tight")

@@ -86,14 +86,6 @@ def test_a_domain_cannot_be_built_wrong(change, code):
         PrivacyDomain(**given)
 
 
-def test_a_data_set_has_one_time_zone():
-    """In two, one record could lie in two periods, and be charged to the cap of each."""
-    given = {"name": "trips", "unit": PrivacyUnit("trip"), "cap": CAP, "cap_reason": "why"}
-    zones = [PrivacyDomain(**given, time_zone=zone).facts().get("time_zone") for zone in (None, "UTC", "Europe/Rome")]
-    assert zones == [None, "UTC", "Europe/Rome"]
-    assert "time_zone" not in PrivacyDomain(**given).facts()  # as in ledgers of before
-
-
 def domain_of_years(elementary="month", year=None, unit=USER_YEAR):
     return PrivacyDomain("trips", unit, CAP, "why", elementary, year=year)
 

@@ -10,10 +10,23 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 from od_core.records.formats import TABLE, RecordFormat
 from od_core.records.load import RecordColumns, load_records
+
+
+class OnlyAStream:
+    """A table as Polars has it: no Arrow type itself, and text in views."""
+
+    def __init__(self, table: pa.Table) -> None:
+        texts = (pa.string(), pa.large_string())
+        kinds = [pa.string_view() if kind in texts else kind for kind in table.schema.types]
+        self._table = table.cast(pa.schema(list(zip(table.column_names, kinds, strict=True))))
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        return self._table.__arrow_c_stream__(requested_schema)
 
 
 @pytest.fixture

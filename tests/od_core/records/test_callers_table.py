@@ -13,21 +13,23 @@ import pytest
 from od_core import Budget, FlowTree, Geography, OdError, PrivacyUnit, evaluate, release_flows, release_stops
 from od_core.group_sizes.groups import GroupSizes
 from od_core.records.counting import count_trips
+from od_core.records.segments import Breakdown
 from od_core.stops.geometry import Grid
 from od_core.stops.trajectories import Trajectories
 from tests.od_core.doubles import ListedLaplace, no_noise
+from tests.od_core.records.conftest import OnlyAStream
 
 pytestmark = pytest.mark.usefixtures("one_scratch_database")
 
 CANARY = "QX-CANARY-7731"
-GEOGRAPHY = Geography.from_frame(
-    pd.DataFrame({"region": ["n", "n", "s"], "zone": ["01", "02", "03"]}), ["region", "zone"]
-)
+ZONES = pd.DataFrame({"region": ["n", "n", "s"], "zone": ["01", "02", "03"]})
+GEOGRAPHY = Geography.from_frame(ZONES, ["region", "zone"])
 TREE = FlowTree(GEOGRAPHY, GEOGRAPHY)
 FLOWS = pd.DataFrame({"origin": ["01", "02", "03"], "destination": ["03", "03", "01"], "trips": [10, 20, 1_000]})
 OWN = {"origin": "start", "destination": "to zone", "trips": 'n "x"'}
 OF_OWN_NAMES = FLOWS.rename(columns=OWN).assign(origin="not read")
 SIDES = {"origin": "start", "destination": "to zone"}
+BY_MODE = (Breakdown("mode", ("car", "bus")),)
 
 
 def as_file(ending: str):
@@ -44,7 +46,9 @@ def as_file(ending: str):
 FORMS = {
     "pandas": lambda table, _: table,
     "arrow": lambda table, _: pa.Table.from_pandas(table),
+    "batches": lambda table, _: pa.Table.from_pandas(table).to_reader(),
     "duckdb": lambda table, _: duckdb.from_df(table),
+    "stream": lambda table, _: OnlyAStream(pa.Table.from_pandas(table)),
     "text path": lambda table, folder: str(as_file(".csv")(table, folder)),
     **{ending: as_file(ending) for ending in (".csv", ".csv.gz", ".parquet")},
 }
@@ -53,6 +57,11 @@ FORMS = {
 @pytest.fixture(params=FORMS)
 def form(request, tmp_path):
     return lambda table: FORMS[request.param](table, tmp_path)
+
+
+@pytest.mark.parametrize("form", ["pandas", "arrow", "batches", "duckdb", "stream"], indirect=True)
+def test_a_geography_is_made_from_any_table(form):
+    assert Geography.from_frame(form(ZONES), ["region", "zone"]).digest == GEOGRAPHY.digest
 
 
 def test_any_form_with_own_names_is_released_as_the_data_frame_is(form):
@@ -89,13 +98,23 @@ def test_users_weights_and_periods_are_read_from_any_form(form):
         ({"origin": "start", "destination": "start"}, "column 'start' is both the column of origin and that of dest"),
         ({"origin": "destination"}, "column 'destination' is both"),
         ({"origin": 3}, "gives 'origin' no name, but a value of type int"),
+        (SIDES | {"mode": "start"}, "column 'start' is both the column of origin and that of mode"),
+        ({"mode": "in_period"}, "column 'in_period' is both"),
         (["start"], "columns is a list, not a mapping"),
     ],
 )
 def test_names_that_cannot_be_are_refused(columns, says):
     with pytest.raises(OdError, match="OD-TABLE-COLUMNS") as refused:
-        count_trips(OF_OWN_NAMES, TREE, columns=columns)
+        count_trips(OF_OWN_NAMES, TREE, columns=columns, breakdowns=BY_MODE)
     assert says in str(refused.value)
+
+
+@pytest.mark.parametrize(("user", "mode"), [("who", "who"), ("mode", "other")])
+def test_a_breakdown_has_neither_the_column_nor_the_name_of_user_ids(user, mode):
+    unit, given = PrivacyUnit("user", column=user, max_trips=1), {"key": bytes(32), "one_row_a_trip": True}
+    table = OF_OWN_NAMES.assign(who="7", mode="car", other="car")
+    with pytest.raises(OdError, match=rf"OD-TABLE-COLUMNS.* '{user}' is both .* of user ids"):
+        count_trips(table, TREE, unit=unit, columns=SIDES | {"mode": mode}, breakdowns=BY_MODE, **given)
 
 
 def test_names_of_a_table_without_a_header_are_not_shown(tmp_path):

@@ -30,6 +30,7 @@ from od_core.records.load import load_records
 from od_core.records.segments import Breakdown, SegmentSource
 from od_core.stops.geometry import Grid
 from od_core.stops.trajectories import Trajectories
+from tests.od_core.records.conftest import OnlyAStream
 from tests.od_core.truth import pairs_of
 
 pytestmark = pytest.mark.usefixtures("one_scratch_database")
@@ -37,17 +38,6 @@ pytestmark = pytest.mark.usefixtures("one_scratch_database")
 ZONES = ["01", "02", "NA"]
 GEOGRAPHY = Geography.from_frame(pd.DataFrame({"zone": ZONES}), ["zone"])
 TREE = FlowTree(GEOGRAPHY, GEOGRAPHY)
-
-
-class OnlyAStream:
-    """As Polars: no Arrow type itself, and text in views."""
-
-    def __init__(self, table: pa.Table) -> None:
-        kinds = [pa.string_view() if pa.types.is_string(kind) else kind for kind in table.schema.types]
-        self._table = table.cast(pa.schema(list(zip(table.column_names, kinds, strict=True))))
-
-    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        return self._table.__arrow_c_stream__(requested_schema)
 
 
 def parquet(table: pa.Table, folder: Path) -> Path:
@@ -132,6 +122,7 @@ BAD = {
     "a decimal above 2^64": decimals("77", "1" + "0" * 30, kind=pa.decimal128(38, 0)),
     "a sum above 2^53": decimals("77", str(2**53)),
     "a missing number": pa.array([77, None]),
+    "a number of 64 bits above 2^53": pa.array([77, 2**53 + 1], pa.uint64()),
     "a missing number of 8 bits": pa.array([77, None], pa.uint8()),
     "NaN": pa.array([77.0, float("nan")]),
     "a fraction": pa.array([77.0, 1.5]),

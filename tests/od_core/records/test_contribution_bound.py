@@ -18,9 +18,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from od_core import Budget, FlowTree, Geography, OdError, PrivacyUnit, release_flows
-from od_core.ledger.ledger import Ledger
-from od_core.privacy.budget import Cap
-from od_core.privacy.domain import PrivacyDomain
 from od_core.records.counting import count_trips, trip_counts_of
 from od_core.records.counts import TripCounts
 from od_core.records.load import RecordColumns, load_records
@@ -88,13 +85,7 @@ def frame_of(rows: list[Row]) -> pd.DataFrame:
 
 
 def counted(
-    form: str,
-    rows: list[Row],
-    tree: FlowTree,
-    bound: PrivacyUnit,
-    key: bytes,
-    folder: Path,
-    threshold: Fraction = ALL,
+    form: str, rows: list[Row], tree: FlowTree, bound: PrivacyUnit, key: bytes, folder: Path, threshold: Fraction = ALL
 ) -> TripCounts:
     """The records as a data frame, a Parquet file or a CSV file, counted."""
     given_ = {"unit": bound, "key": key, "period": PERIOD, "fault_threshold": threshold}
@@ -172,15 +163,6 @@ def busy(number: int = 500) -> list[Row]:
     one: list[Row] = [("busy", CODES[o], CODES[d], f"2001-06-{day + 1:02d}") for o, d, day in drawn]
     one[: number // 5] = [("busy", "01", "10", "2001-06-05")] * (number // 5)
     return one
-
-
-def test_another_period_keeps_other_trips():
-    tree, frame = TREES[0], frame_of(busy())
-    june, july = (
-        count_trips(frame, tree, unit=unit(4), key=KEYS[0], period=name, one_row_a_trip=True)
-        for name in ("2001-06", "2001-07")
-    )
-    assert pairs_of(tree, june) != pairs_of(tree, july)
 
 
 def test_dropped_records_take_no_place_of_their_user(tmp_path):
@@ -272,26 +254,3 @@ def test_a_release_counts_at_most_m_trips_of_a_user():
         leaves.add(tuple(release.flows.itertuples(index=False, name=None)))
     assert totals == {4}
     assert len(leaves) > 1
-
-
-def test_with_a_ledger_a_replay_counts_the_same_trips(tmp_path):
-    """In another order of the records; a key that is lost stops the release."""
-    ledger, frame = Ledger(tmp_path / "ledger.sqlite"), frame_of(busy())
-    ledger.declare(PrivacyDomain("commuters", unit(4), Cap(rho=Fraction(2)), "a table and its correction"))
-    given_ = {"unit": unit(4), "budget": BUDGET, "ledger": ledger, "release_id": "commuters/2001-06/r1"}
-    first = release_flows(frame, PLAIN, **given_, fault_threshold=0, one_row_a_trip=True)
-    again = release_flows(frame.sample(frac=1, random_state=2), PLAIN, **given_, fault_threshold=0, one_row_a_trip=True)
-    pd.testing.assert_frame_equal(first.measurements, again.measurements)
-    pd.testing.assert_frame_equal(first.flows, again.flows)
-    assert ledger.balance("commuters", "2001-06").spent == 1
-    with pytest.raises(OdError, match="OD-REPLAY-INPUT-CHANGED"):
-        release_flows(
-            frame.assign(person=[f"u{k}" for k in range(len(frame))]),
-            PLAIN,
-            **given_,
-            fault_threshold=0,
-            one_row_a_trip=True,
-        )
-    (tmp_path / "confidential" / "hmac.key").unlink()
-    with pytest.raises(OdError, match="OD-KEY-LOST"):
-        release_flows(frame, PLAIN, **given_, fault_threshold=0, one_row_a_trip=True)

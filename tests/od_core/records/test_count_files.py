@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import pickle
 import secrets
 import stat
 from dataclasses import replace
@@ -51,27 +50,6 @@ def kept(folder: Path, rank: np.ndarray, trips: np.ndarray, batch: int = 5) -> C
     name = f"counts_{secrets.token_hex(6)}"
     batches = [(rank[k : k + batch], trips[k : k + batch]) for k in range(0, len(rank), batch)]
     return finish_count_files(store, name, write_count_files(store, f"{name}/", batches))
-
-
-def assert_equal(counts: TripCounts, other: TripCounts) -> None:
-    for mine, theirs in ((counts.rank, other.rank), (counts.before, other.before)):
-        assert mine.dtype == np.int64
-        np.testing.assert_array_equal(mine, theirs)
-
-
-@given(some_counts(), st.integers(1, 20), st.lists(st.integers(-1, 55) | st.integers(0, 2**62), min_size=2, max_size=2))
-def test_all_of_them_or_those_of_a_run_of_ranks(tmp_path, cut, counts, batch, ends):
-    rank, trips = counts
-    files = pickle.loads(pickle.dumps(kept(tmp_path, rank, trips, batch)))  # noqa: S301  # as a task gets it
-    assert_equal(files.whole(), in_memory(rank, trips))
-    assert files.total == sum(trips.tolist())
-    first, end = sorted(ends)
-    inside = (rank >= first) & (rank < end)
-    assert_equal(files.between(first, end), in_memory(rank[inside], trips[inside]))
-    pieces = list(files.column_pieces())[1:]
-    assert all(0 < len(ranks) <= held_counts.PAIRS for ranks, _ in pieces)
-    for column, whole in enumerate((rank, np.cumsum(trips))):
-        assert [number for piece in pieces for number in piece[column].tolist()] == whole.tolist()
 
 
 @given(some_counts(), st.integers(1, 9))

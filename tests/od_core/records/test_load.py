@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import datetime
 import stat
 from pathlib import Path
@@ -13,8 +12,6 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
 
 from od_core import FlowTree, Geography, OdError
 from od_core.records.counting import trip_counts_of
@@ -26,45 +23,10 @@ pytestmark = pytest.mark.usefixtures("one_scratch_database")
 ZONES = pd.DataFrame([("a", "aa"), ("a", "ab"), ("b", "ba")], columns=["region", "zone"], dtype="str")
 TREE = FlowTree(Geography.from_frame(ZONES, ["region", "zone"]), Geography.from_frame(ZONES, ["region", "zone"]))
 DATED = RecordColumns(date="day")
-FLOWS = RecordColumns(trips="n")
 
 
 def rows_of(frame: pd.DataFrame, *names: str) -> list[tuple]:
     return [tuple(None if pd.isna(value) else value for value in row) for row in frame[list(names)].to_numpy(object)]
-
-
-FIELDS = st.text(st.sampled_from("ab0#-=;|\"', é字\t\\\n"), max_size=5)
-
-
-@given(
-    rows=st.lists(st.tuples(FIELDS, FIELDS), max_size=30),
-    lines=st.sampled_from(["\n", "\r\n"]),
-    quoting=st.sampled_from([csv.QUOTE_MINIMAL, csv.QUOTE_ALL]),
-)
-@example(rows=[("ab", ""), ("ab", "#ab")], lines="\n", quoting=csv.QUOTE_MINIMAL)
-def test_any_codes_in_a_csv_come_through(in_one_database, loaded, written, rows, lines, quoting):
-    """Commas, quotes, line breaks, signs that other readers take for comments; no row is skipped or merged."""
-    table = [("destination", "note", "origin"), *((d, "x", o) for o, d in rows)]
-    with in_one_database():
-        read = loaded(written(table, lineterminator=lines, quoting=quoting))
-    assert rows_of(read, "origin", "destination") == [(o or None, d or None) for o, d in rows]
-
-
-@pytest.mark.parametrize("other", [("", "ba"), ("aa", ""), ("#", "#"), ("aa", "b#a"), ("a\na", "ba")])
-def test_one_record_never_changes_how_another_is_read(loaded, written, other):
-    """The promise is about one record: if it hid others, it would move the counts by more than one."""
-    source = written([("origin", "destination"), other, *[("#aa", "ba")] * 20])
-    assert rows_of(loaded(source), "origin", "destination")[1:] == [("#aa", "ba")] * 20
-
-
-@pytest.mark.parametrize("place", [0, 200, 30_000, 40_000])
-def test_a_line_that_is_no_record_is_not_skipped_in_silence(loaded, written, place):
-    """It makes the file unreadable, wherever it stands and however many records are whole."""
-    usual = [("aa", "ba")] * 40_000
-    source = written([("origin", "destination"), *usual[:place], ("#QX-CANARY",), *usual[place:]])
-    with pytest.raises(OdError) as refused:
-        loaded(source)
-    assert refused.value.code == "OD-FILE-UNREADABLE"
 
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())])
@@ -163,35 +125,6 @@ def loaded_table(loaded, source, target, period: str = "2001-06") -> pa.Table:
     """Read by Arrow, which holds dates that pandas does not."""
     loaded(source, DATED, period)
     return pq.read_table(target)
-
-
-def test_zero_trips_is_a_valid_input(tmp_path, loaded, written, target):
-    """A header alone, or a Parquet file without rows: an empty table of the usual columns, and n = 0."""
-    pq.write_table(
-        pa.table({n: pa.array([], pa.string()) for n in ("origin", "destination", "day")}), tmp_path / "e.parquet"
-    )
-    pq.write_table(
-        pa.table(
-            {
-                "origin": pa.array([], pa.string()),
-                "destination": pa.array([], pa.string()),
-                "n": pa.array([], pa.int64()),
-            }
-        ),
-        tmp_path / "n.parquet",
-    )
-    for source, columns in (
-        (written([("origin", "destination", "day")]), DATED),
-        (written([("origin", "destination", "n")], "n.csv"), FLOWS),
-        (tmp_path / "e.parquet", DATED),
-        (tmp_path / "n.parquet", FLOWS),
-    ):
-        read = loaded(source, columns)
-        assert len(read) == 0
-        assert list(read.columns)[:4] == ["date", "origin", "destination", "in_period"]
-        assert trip_counts_of(target, TREE).total == 0
-        assert stat.S_IMODE(target.stat().st_mode) == 0o600
-        assert [path.name for path in target.parent.iterdir()] == [target.name]
 
 
 def test_the_target_is_for_its_owner_and_nothing_is_left_beside_it(loaded, written, target):

@@ -181,6 +181,7 @@ LAYOUTS = {
 }
 FAULTY = {
     "a field too many": f"{CANARY},{CANARY},{CANARY},{CANARY}\n".encode(),
+    "a field that looks like a comment": f"#{CANARY}\n".encode(),
     "an open quote": f'"{CANARY},ba,1\n'.encode(),
     "another encoding": f"{CANARY},\xe9,1\n".encode("latin-1"),
 }

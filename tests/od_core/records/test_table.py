@@ -15,7 +15,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from od_core import FlowTree, Geography, OdError, PrivacyUnit
@@ -24,7 +24,6 @@ from od_core.records.formats import FORMATS
 from od_core.records.load import RecordColumns, load_records
 from od_core.records.segments import SegmentSource
 from od_core.stops.trajectories import Trajectories
-from tests.od_core.files.workbooks import WORKBOOKS
 from tests.od_core.records.published import istat_line
 
 pytestmark = pytest.mark.usefixtures("one_scratch_database")
@@ -43,22 +42,35 @@ def pairs_of(frame: pd.DataFrame, *names: str) -> list[tuple]:
     return [tuple(None if pd.isna(v) else v for v in row) for row in frame[list(names)].to_numpy(object)]
 
 
-SIGNS = {"utf-8": "ab0 ;|\t,\"'é字😀\n", "latin-1": "ab0 ;|\t,\"'éÿ\n", "utf-16": "ab0 ;|\t,\"'é字\n"}
+SIGNS = {"utf-8": "ab0#-= ;|\t,\"'\\é字😀\n", "latin-1": "ab0 ;|\t,\"'éÿ\n", "utf-16": "ab0 ;|\t,\"'é字\n"}
+DELIMITERS = [None, *";,|\t:~ §"]
 
 
 @given(
-    data=st.data(), delimiter=st.sampled_from(";,|\t:~ §"), encoding=st.sampled_from(list(SIGNS)), packed=st.booleans()
+    data=st.data(),
+    delimiter=st.sampled_from(DELIMITERS),
+    encoding=st.sampled_from(list(SIGNS)),
+    packed=st.booleans(),
+    lines=st.sampled_from(["\n", "\r\n"]),
+    quoting=st.sampled_from([csv.QUOTE_MINIMAL, csv.QUOTE_ALL]),
 )
-def test_any_delimiter_and_encoding_that_are_stated(tmp_path, loaded, data, delimiter, encoding, packed):
-    """Written by Python's csv module, by whose rules an empty field is a missing code."""
-    fields = st.text(st.sampled_from(SIGNS[encoding] + delimiter * (encoding != "latin-1" or delimiter in "\xa7;")))
-    rows = data.draw(st.lists(st.tuples(fields, fields), max_size=12))
+def test_any_delimiter_and_encoding_that_are_stated(
+    tmp_path, loaded, data, delimiter, encoding, packed, lines, quoting
+):
+    """Written by Python's csv module, by whose rules an empty field is a missing code; commas in UTF-8 need no word.
+
+    No row is skipped or merged, whatever signs of comments, quotes or ends of lines it holds.
+    """
+    declared, delimiter = {} if delimiter is None else {"delimiter": delimiter}, delimiter or ","
+    signs = SIGNS[encoding] + delimiter * (encoding != "latin-1" or delimiter in "\xa7;")
+    fields = st.text(st.sampled_from(signs), max_size=5)
+    rows = data.draw(st.lists(st.tuples(fields, fields), max_size=30))
     source = tmp_path / ("trips.csv.gz" if packed else "trips.csv")
     with (gzip.open if packed else open)(source, "wt", encoding=encoding, newline="") as file:
-        csv.writer(file, delimiter=delimiter, lineterminator="\n").writerows(
+        csv.writer(file, delimiter=delimiter, lineterminator=lines, quoting=quoting).writerows(
             [("destination", "x", "origin"), *((d, "é", o) for o, d in rows)]
         )
-    read = loaded(source, record_format=TABLE.declared(delimiter=delimiter, encoding=encoding))
+    read = loaded(source, record_format=TABLE.declared(**declared, encoding=encoding))
     assert pairs_of(read, "origin", "destination") == [(o or None, d or None) for o, d in rows]
 
 
@@ -90,7 +102,6 @@ def refused(source, form=TABLE, columns=None, **options) -> OdError:
 
 GOOD = f"origin,destination\n01,02\n{CANARY},é\n"
 WRONG = {
-    "semicolons": ("t.csv", GOOD.replace(",", ";").encode(), {}, "OD-TRIPS-COLUMN"),
     "commas": ("t.csv", GOOD.encode(), {"delimiter": ";"}, "OD-TRIPS-COLUMN"),
     "UTF-16": ("t.csv", GOOD.encode("utf-16"), {}, "OD-FILE-UNREADABLE"),
     "UTF-16, packed": ("t.csv.gz", gzip.compress(GOOD.encode("utf-16")), {}, "OD-FILE-UNREADABLE"),
@@ -107,7 +118,6 @@ WRONG = {
     "Windows-1252": ("t.csv", (GOOD + "€,02\n").encode("cp1252"), {"encoding": "latin-1"}, "OD-FILE-UNREADABLE"),
     "gzip by another name": ("t.csv", gzip.compress(GOOD.encode()), {}, "OD-FILE-UNREADABLE"),
     "not gzip": ("t.csv.gz", GOOD.encode(), {}, "OD-FILE-UNREADABLE"),
-    "workbook": ("t.csv", WORKBOOKS["xlsx"], {}, "OD-FILE-UNREADABLE"),
     "zip": ("t.csv", b"PK\3\4" + GOOD.encode(), {}, "OD-FILE-UNREADABLE"),
     "CSV for DuckDB": ("t.duckdb", GOOD.encode(), {"table": "t"}, "OD-FILE-UNREADABLE"),
     "CSV for Parquet": ("t.parquet", GOOD.encode(), {}, "OD-FILE-UNREADABLE"),
@@ -128,33 +138,24 @@ def test_a_file_that_is_not_what_is_stated(tmp_path, name):
 
 
 ABOVE = {
-    "a title": ("Trips of June\n", {}, "but line 2 contains them", "remove what is above line 2"),
-    "titles and a blank line": ("Trips\nof June\n\n", {}, "but line 4 contains them", "remove what is above line 4"),
-    "a title of as many fields": ("Trips,June\n", {}, "but line 2 contains them", "remove what is above line 2"),
+    "a title": ("Trips,June\n", {}, "but line 2 contains them", "remove what is above line 2"),
+    "titles and a blank line": ("\ufeffTrips\nof June\n\n", {}, "but line 4 contains them", "what is above line 4"),
     "a title in quotes": ('"Trips, of\nJune"\n', {}, "contains them", "remove what is above"),
-    "a title of another delimiter": (
-        "Trips\n",
-        {"delimiter": ";"},
-        "but line 2 contains them if ',' separates the fields",
-        'remove what is above line 2, and write delimiter: ","',
-    ),
-    "sep= of the delimiter": ("sep=,\r\n", {}, "its first line is 'sep=,', which is for Excel alone", "above line 2"),
-    "sep= of another": ("sep=,\n", {"delimiter": ";"}, "its first line is 'sep=,'", 'and write delimiter: ","'),
-    "sep= in quotes": ('"SEP=,"\n', {}, "its first line is 'SEP=,'", "remove what is above line 2"),
+    "a title of another delimiter": ("Trips\n", {"delimiter": ";"}, "if ',' separates", 'and write delimiter: ","'),
+    "sep= in quotes": ('"SEP=,"\n', {}, "its first line is 'SEP=,', which is for Excel alone", "above line 2"),
+    "sep= of another": ("sep=,\r\n", {"delimiter": ";"}, "its first line is 'sep=,'", 'and write delimiter: ","'),
     "a blank line": ("\n", {}, "begins with an empty line, and not with its header line", "correct the file"),
 }
 
 
 @pytest.mark.parametrize("name", ABOVE)
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
-def test_what_stands_above_the_header_is_named(tmp_path, name, encoding):
+def test_what_stands_above_the_header_is_named(tmp_path, name):
     above, options, cause, step = ABOVE[name]
-    (tmp_path / "t.csv").write_bytes((above + GOOD).encode(encoding))
+    (tmp_path / "t.csv").write_bytes((above + GOOD).encode())
     error = refused(tmp_path / "t.csv", TABLE.declared(**options))
     assert cause in error.message
     assert step in error.next_step
     assert "June" not in str(error)
-    assert CANARY not in str(error)
     if not options:
         with pytest.raises(OdError) as by_library:
             count_trips(tmp_path / "t.csv", TREE)
@@ -268,30 +269,6 @@ def test_fractions_and_texts_of_another_type_are_no_categories(tmp_path):
         error = refused(tmp_path / "t.parquet", TABLE.declared(categories=((column, (value,)),), one_row_a_trip=True))
         assert error.code == "OD-TRIPS-CATEGORY"
         assert re.search(f"'{column}' holds {cause}", error.message)
-
-
-CODES = st.sampled_from(["01", "02", "9", "unknown", "zz", "", " ", None])
-
-
-@given(
-    rows=st.lists(st.tuples(CODES, CODES), max_size=8),
-    nowhere=st.lists(st.sampled_from(["01", "9", "zz", "", "'"]), unique=True),
-    has_unknown=st.booleans(),
-)
-@example(rows=[("01", "9"), (None, " ")], nowhere=["01", "9", ""], has_unknown=True)
-def test_codes_that_are_nowhere(tmp_path, loaded, rows, nowhere, has_unknown):
-    """The rule in Python: a zone is itself; what is nowhere is the unknown zone; the rest stays as it is."""
-    sides = {"origin": [o for o, _ in rows], "destination": [d or "" for _, d in rows]}
-    table = pa.table({name: pa.array(codes, pa.string()) for name, codes in sides.items()})
-    pq.write_table(table, tmp_path / "t.parquet")
-    geography = GEOGRAPHY if has_unknown else Geography.from_frame(ZONES, ["region", "zone"])
-    read = loaded(tmp_path / "t.parquet", record_format=TABLE.declared(nowhere=tuple(nowhere)), geography=geography)
-
-    def placed(code):
-        is_nowhere = "" in nowhere if code is None or not code.strip() else code in nowhere
-        return "unknown" if has_unknown and is_nowhere and code not in set(ZONES["zone"]) else code
-
-    assert pairs_of(read, "origin", "destination") == [(placed(o), placed(d or "")) for o, d in rows]
 
 
 DAYS = ["2001-05-31", "2001-06-01", "2001-06-30 23:59:59.9999999", "2001-07-01", "", "31/06/2001", "2002-06-15"]

@@ -21,7 +21,7 @@ from od_core.geography.flow_tree import FlowTree
 from od_core.privacy.domain import unit_facts
 from od_core.privacy.neighbours import NO_FAULTS, Acceptance, Neighbours
 from od_core.privacy.unit import LARGEST_WEIGHT
-from od_core.publication.certify import clauses, guarantee_sentences
+from od_core.publication.certify import guarantee_sentences
 from od_core.records.callers_table import loaded_trips
 from od_core.records.counting import CountQuery, count_trips, trip_counts_of
 from od_core.records.counts import TripCounts
@@ -35,7 +35,6 @@ GEOGRAPHY = Geography.from_frame(ZONES, ["region", "zone"])
 TREE = FlowTree(GEOGRAPHY, GEOGRAPHY, "destination")
 UNBOUNDED = PrivacyUnit("trip", "unbounded", max_weight=5)
 BOUNDED = PrivacyUnit("trip", max_weight=5)
-NO_WEIGHT = ["", "heavy", "-0.5", "nan", "inf", "-inf", "1,5"]
 
 
 def expected(text: str, most: int) -> int | None:
@@ -91,32 +90,6 @@ def counted(records: pd.DataFrame, folder: Path, unit: PrivacyUnit, threshold: F
     return counts
 
 
-RECORDS = st.lists(
-    st.tuples(
-        st.sampled_from(["a1", "a2", "b1", "nowhere"]),
-        st.sampled_from(["a1", "b1"]),
-        st.sampled_from(["0.2", "0.5", "1", "2.5", "17", *NO_WEIGHT]),
-    ),
-    min_size=1,
-    max_size=12,
-)
-
-
-@given(records=RECORDS)
-def test_files_are_counted_as_frames_and_as_a_sum(records, tmp_path_factory) -> None:
-    frame = pd.DataFrame(records, columns=["origin", "destination", "weight"], dtype=object)
-    wanted: dict[tuple[str, str], int] = {}
-    for origin, destination, weight in records:
-        if origin != "nowhere" and (trips := expected(weight, 5)):
-            wanted[origin, destination] = wanted.get((origin, destination), 0) + trips
-    codes, sums = list(wanted), np.array(list(wanted.values()), dtype=np.int64)
-    zones = [GEOGRAPHY.zone_numbers(pd.Series([pair[side] for pair in codes], dtype=object)) for side in (0, 1)]
-    truth = TripCounts.from_pairs(TREE, *zones, sums)
-    for counts in counted(frame, tmp_path_factory.mktemp("weights"), UNBOUNDED, Fraction(1)):
-        for column, right in zip((counts.rank, counts.before), (truth.rank, truth.before), strict=True):
-            np.testing.assert_array_equal(column, right)
-
-
 @pytest.mark.parametrize("unit", [BOUNDED, UNBOUNDED], ids=["bounded", "unbounded"])
 def test_a_fault_is_one_record_whatever_the_others_weigh(unit: PrivacyUnit, tmp_path: Path) -> None:
     """Three of twenty: no weight, no zone, no weight; the others weigh 5 each."""
@@ -164,14 +137,14 @@ def test_frames_and_files_refuse_the_same(
     assert says in str(caught.value)
     records.to_parquet(tmp_path / "records.parquet")
     names = {name: name for name in ("weight", "trips") if name in records}
+
+    def count_file() -> None:
+        staged, columns = tmp_path / "staged.parquet", RecordColumns(**names, user=unit.column)  # type: ignore[arg-type]
+        load_records(tmp_path / "records.parquet", columns, "2001-06", staged)
+        trip_counts_of(staged, TREE, unit=unit, key=bytes(32), fault_threshold=Fraction(1))
+
     with pytest.raises(OdError, match=code):
-        _count_file(tmp_path, unit, names)
-
-
-def _count_file(folder: Path, unit: PrivacyUnit, names: dict[str, str]) -> None:
-    staged, columns = folder / "staged.parquet", RecordColumns(**names, user=unit.column)  # type: ignore[arg-type]
-    load_records(folder / "records.parquet", columns, "2001-06", staged)
-    trip_counts_of(staged, TREE, unit=unit, key=bytes(32), fault_threshold=Fraction(1))
+        count_file()
 
 
 @pytest.mark.parametrize("bound", [0, -1, 1.0, True, "3", LARGEST_WEIGHT + 1, Decimal(3)])
@@ -185,33 +158,12 @@ def test_the_unit_says_its_bound_everywhere() -> None:
     assert not Neighbours(PrivacyUnit("trip", max_weight=1), NO_FAULTS).have_equal_totals
     assert Neighbours(PrivacyUnit("trip", max_weight=1), NO_FAULTS).shifted_cells(1) is None
     assert unit_facts(BOUNDED) == unit_facts(PrivacyUnit("trip"))
-    budget = Budget(1, "1e-8")
-    plan = plan_release(GEOGRAPHY, unit=BOUNDED, budget=budget, acceptance=NO_FAULTS)
+    plan = plan_release(GEOGRAPHY, unit=BOUNDED, budget=Budget(1, "1e-8"), acceptance=NO_FAULTS)
     assert [step.level for step in plan.steps] == [0, 1, 2, 3, 4]
     assert [step.sensitivity_squared for step in plan.steps] == [25, 50, 50, 50, 50]
-    assert plan.conversion == "tight"
     assert plan.facts()["max_weight"] == plan.facts()["contribution_bound"] == 5
-    assert (
-        "max_weight"
-        not in plan_release(GEOGRAPHY, unit=PrivacyUnit("trip"), budget=budget, acceptance=NO_FAULTS).facts()
-    )
     sentences = guarantee_sentences(of_unit(BOUNDED), plan.spent, Acceptance())
-    assert (
-        "one record, which counts at most 5 trips, was replaced by any other record of the same period"
-        in (sentences["protected"])
-    )
+    assert "one record, which counts at most 5 trips, was replaced by any other record" in sentences["protected"]
     assert "rounded to the nearest whole number (halves up), but at most 5" in sentences["contribution"]
-    assert "total number" not in sentences["not_protected"]
-    assert "(one with 40 records in the period: epsilon" in sentences["not_protected"]
-    assert clauses(of_unit(BOUNDED))["choice"] == "one record of at most 5 trips, bounded"
-    assert (
-        "0.1 % of its records are faulty. Otherwise, faulty records are not counted. The promise" in sentences["input"]
-    )
-    assert (
-        "; a column of numbers contains invalid values,"
-        in (
-            sentences["input"]  # a weight that is no number, and a date of another period, are faults of a record
-        )
-    )
-    assert "outside the period" not in sentences["input"]
+    assert "0.1 % of its records are faulty. Otherwise, faulty records are not counted." in sentences["input"]
     assert "contribution" not in guarantee_sentences(of_unit(PrivacyUnit("trip")), plan.spent, Acceptance())

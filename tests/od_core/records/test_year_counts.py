@@ -54,13 +54,6 @@ def records(key: ReleaseKey, number: int = 120) -> pd.DataFrame:
 
 
 def counted(
-    year: PersonYear, tree: FlowTree, key: ReleaseKey, form: str, breakdowns: tuple[Breakdown, ...]
-) -> TripCounts:
-    """The records of a release, counted with the counters of its year in one of three forms."""
-    return counted_records(records(key), year, tree, key, form, breakdowns)
-
-
-def counted_records(
     frame: pd.DataFrame,
     year: PersonYear,
     tree: FlowTree,
@@ -105,7 +98,7 @@ def test_files_and_memory_count_the_same_trips_of_a_year(tmp_path: Path, tree: s
     years = {form: PersonYear(tmp_path / form, m=3, most=7) for form in ("memory", "parquet", "csv")}
     totals = []
     for key in KEYS:
-        found = {form: counted(year, TREES[tree], key, form, breakdowns) for form, year in years.items()}
+        found = {form: counted(records(key), year, TREES[tree], key, form, breakdowns) for form, year in years.items()}
         stored = {form: pq.read_table(year.path(key)).to_pylist() for form, year in years.items()}
         assert pieces(found["memory"]) == pieces(found["parquet"]) == pieces(found["csv"])
         assert stored["memory"] == stored["parquet"] == stored["csv"]
@@ -127,12 +120,12 @@ def test_trips_above_a_pair_cap_are_no_trips_of_the_year(tmp_path: Path, form: s
     for key in KEYS[:2]:
         pairs = [("01", "02")] * 6 + [("01", "10"), ("02", "10"), ("10", "01")]
         frame = pd.DataFrame(pairs, columns=["origin", "destination"]).assign(person="cy", date=f"{key.period}-15")
-        counts = counted_records(frame.astype(object), year, TREES["listed zones"], key, form)
+        counts = counted(frame.astype(object), year, TREES["listed zones"], key, form)
         months.append((counts.total, year.counted(key, ["cy"])["cy"]))
         assert pq.read_table(year.path(key))["trips"].to_pylist() == [9]
     assert months == [(3, 3), (1, 1)]
     few = pd.DataFrame({"origin": ["01"] * 5, "destination": "02", "person": "bob1", "date": f"{KEYS[2].period}-15"})
-    counts = counted_records(few.astype(object), year, TREES["listed zones"], KEYS[2], form)
+    counts = counted(few.astype(object), year, TREES["listed zones"], KEYS[2], form)
     assert (counts.total, year.counted(KEYS[2], ["bob1"])) == (1, {"bob1": 1})
 
 
@@ -143,7 +136,7 @@ def test_the_counted_trips_of_a_year_are_a_part_of_those_that_m_alone_counts(tmp
     tree = TREES["listed zones"]
     bounded, free = PersonYear(tmp_path / "bounded", 3, 4), PersonYear(tmp_path / "free", 3, 1000)
     for number, key in enumerate(KEYS[:3]):
-        fewer, all_of_them = (counted(year, tree, key, form, ()) for year in (bounded, free))
+        fewer, all_of_them = (counted(records(key), year, tree, key, form) for year in (bounded, free))
         assert set(fewer.rank.tolist()) <= set(all_of_them.rank.tolist())
         assert (fewer.total, all_of_them.total) == ([12, 4, 0][number], 12)
 
@@ -154,19 +147,9 @@ def test_an_id_that_the_pattern_refuses_is_told_alike_in_files_and_memory(tmp_pa
     tree, none, told = TREES["listed zones"], Fraction(0), set()
     for form in ("memory", "parquet", "csv"):
         with pytest.raises(OdError, match="OD-TRIPS-FAULTS") as refused:
-            counted_records(frame, PersonYear(tmp_path / form, 2, 3), tree, KEYS[0], form, fault_threshold=none)
+            counted(frame, PersonYear(tmp_path / form, 2, 3), tree, KEYS[0], form, fault_threshold=none)
         told.add((str(refused.value), refused.value.confidential_detail))
     ((said, detail),) = told
     assert "lack a valid user id (one that matches id_pattern, if declared)" in said
     assert "ann" not in said.lower()
     assert detail == "1 of 2 trips"
-
-
-def test_segments_change_nothing_of_what_is_counted_of_a_user(tmp_path: Path) -> None:
-    """Every category of the records has a place in the list, so the same trips of each leaf pair are kept."""
-    tree = TREES["listed zones"]
-    plain, by_mode = PersonYear(tmp_path / "plain", 2, 3), PersonYear(tmp_path / "by_mode", 2, 3)
-    for key in KEYS:
-        one, other = counted(plain, tree, key, "memory", ()), counted(by_mode, tree, key, "parquet", (MODE,))
-        assert (one.rank.tolist(), one.before.tolist()) == (other.rank.tolist(), other.before.tolist())
-        assert pq.read_table(plain.path(key)).to_pylist() == pq.read_table(by_mode.path(key)).to_pylist()

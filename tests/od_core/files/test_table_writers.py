@@ -1,17 +1,20 @@
-"""Rows written column by column are what the csv module writes and reads."""
+"""Rows written column by column are those of the csv module; row groups do not depend on how rows are handed over."""
 
 from __future__ import annotations
 
 import csv
 import io
 import math
+from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from od_core.files import table_writers
-from od_core.files.table_writers import write_rows
+from od_core.files.table_writers import write_batches, write_rows
 
 TEXT = st.text(st.characters(exclude_categories=["Cs", "Cc"]) | st.sampled_from('",é '), min_size=1, max_size=5)
 WHOLE = st.integers(-(2**63), 2**63 - 1)
@@ -50,3 +53,16 @@ def test_a_table_may_have_texts_alone_and_the_same_in_every_row(rows):
     write_rows(file, pa.table([*zip(*rows, strict=True)], ["origin", "destination"]), header=False)
     csv.writer(expected, lineterminator="\r\n").writerows(rows)
     assert file.getvalue().decode("utf-8") == expected.getvalue()
+
+
+@pytest.mark.parametrize("sizes", [(20,), (7, 7, 6), (1,) * 20, (5, 0, 15), (19, 1)])
+def test_all_row_groups_but_the_last_are_full(tmp_path: Path, sizes: tuple[int, ...]) -> None:
+    rows = pa.table({"number": range(sum(sizes) + 3)})
+    batches, first = [], 0
+    for size in (*sizes, 3):
+        batches += rows.slice(first, size).to_batches()
+        first += size
+    write_batches(tmp_path / "rows.parquet", rows.schema, batches, rows=5)
+    with pq.ParquetFile(tmp_path / "rows.parquet") as file:
+        groups = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
+        assert (groups, file.read()) == ([5, 5, 5, 5, 3], rows)
