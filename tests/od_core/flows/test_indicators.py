@@ -20,7 +20,7 @@ from od_core.flows.interval_ends import DEVIATIONS
 from od_core.flows.mechanisms import InfTDARefined
 from tests.od_core.doubles import SeededNoise, no_noise
 from tests.od_core.oracles.intervals import DROPPING, KEEPING, UNITS, Case, made, random_zones, within
-from tests.od_core.publication import examples, reports
+from tests.od_core.publication import examples
 from tests.od_core.strategies import TREES
 
 RANDOMS = st.randoms(use_true_random=True)
@@ -187,21 +187,6 @@ def test_trips_that_a_large_area_lost_to_small_ones_are_marked(side, order, name
     error = large[f"{name}_unbiased"].std() / 40**0.5
     assert large[f"{name}_unbiased"].mean() == pytest.approx(9000, abs=5 * error)
     assert (small[f"{name}_likely"] == "").all()  # their numbers are below the half-width of their intervals
-
-
-@pytest.mark.slow
-def test_marked_numbers_are_at_the_end_that_their_mark_says():
-    """Of 60 releases of four zones whose numbers are above their noise, some are too high, and some are too low."""
-    made = [reports.flows(size=8, budget=Budget(rho="1/5", delta="1e-8"), noise=SeededNoise(k)) for k in range(60)]
-    table = pd.concat([indicators(release, ["zone"]) for release in made])
-    for name in ("outflow", "inflow"):
-        mark, released, unbiased = table[f"{name}_likely"], table[name], table[f"{name}_unbiased"]
-        lower, upper = table[f"{name}_lower"], table[f"{name}_upper"]
-        assert set(mark) == {"", "higher", "lower"}
-        is_there = (released >= (upper - lower + 1) / 2) & (lower > 0)
-        assert ((released == lower) & (unbiased > released))[mark == "higher"].all()
-        assert ((released == upper) & (unbiased < released))[mark == "lower"].all()
-        assert ((lower < released) & (released < upper))[(mark == "") & is_there].all()
 
 
 @pytest.mark.representatives("origin-*")

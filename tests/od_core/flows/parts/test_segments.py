@@ -19,7 +19,7 @@ from od_core.flows.plan import Bands
 from od_core.geography.flow_tree import Nodes, Pairs
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.object_store import LocalStore
-from od_core.records.counts import CountFiles, TripCounts, finish_count_files, write_count_files
+from od_core.records.counts import CountFiles, finish_count_files, write_count_files
 from tests.od_core.flows.parts.passes import (
     KEY,
     assert_measured_alike,
@@ -121,29 +121,3 @@ def test_a_band_without_a_measured_level_is_refused(segments):
     assert plan_of(flows, Bands((3,)), segments=segments).unmeasured_levels == [2, 3]
     with pytest.raises(OdError, match=r"OD-BANDS: a band has no level that is measured"):
         plan_of(flows, Bands((2, 3)), segments=segments)
-
-
-def test_counts_at_a_level_have_the_trips_of_each_category(folder):
-    plan = plan_of(FLOWS, Bands((4,), 12_000), segments=BOTH)
-    tree, counts = plan.tree, counts_by_segment(folder, plan, FLOWS)
-    trips = counts.whole()
-    half = trips.rank[len(trips.rank) // 2 :]
-    for level in range(tree.depth + 1):
-        nodes = tree.ancestors_of(tree.pairs_at(half[:1]), level)
-        ranks = tree.rank_range(Nodes(level, nodes.origin, nodes.destination, np.ones(1, dtype=np.int64)))
-        for first, end in ((0, tree.cells(tree.depth)), ranks):
-            found = counts.at_level(tree, level, (first, end))
-            assert_summed(tree, level, found, trips, (first, end))
-            for name, own in trips.by_segment.items():
-                for one, expected in zip(found.by_segment[name], own, strict=True):
-                    assert_summed(tree, level, one, expected, (first, end))
-
-
-def assert_summed(tree, level: int, found: TripCounts, leaves: TripCounts, ranks: tuple[int, int]) -> None:
-    nodes = tree.first_rank(tree.ancestors_of(tree.pairs_at(leaves.rank), level))  # each once
-    of_leaf = nodes[np.searchsorted(nodes, leaves.rank, side="right") - 1]
-    expected: dict[int, int] = {}
-    for rank, node, own in zip(leaves.rank.tolist(), of_leaf.tolist(), np.diff(leaves.before).tolist(), strict=True):
-        if ranks[0] <= rank < ranks[1]:
-            expected[node] = expected.get(node, 0) + own
-    assert dict(zip(found.rank.tolist(), np.diff(found.before).tolist(), strict=True)) == expected
