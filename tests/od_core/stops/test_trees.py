@@ -29,14 +29,6 @@ def test_boxes_partition_the_grid_and_every_path_spends_epsilon(world, mechanism
     assert max(source.scales) <= mechanism.widest_scale(world.grid, world.epsilon, world.sensitivity)
 
 
-@pytest.mark.parametrize("sizes", [(20,) * 5, (40, 1, 1, 5), (300, 2), (2, 1, 3)])
-@pytest.mark.parametrize("share", ["1/100", "3/10", "9/10"])
-def test_the_widest_noise_of_a_tree_is_that_of_the_least_or_the_largest_number_of_parts(sizes, share):
-    mechanism, grid = DAFHomogeneity(choosing_share=share), Grid(sizes)
-    scales = [max(mechanism._scales_of(parts, grid, HALF, 1)) for parts in range(1, sizes[0] + 1)]
-    assert mechanism.widest_scale(grid, HALF, 1) == max(scales)
-
-
 @given(worlds(dimensions=4, side=7, trips=300), mechanisms())
 def test_without_noise_every_box_has_its_trips(world, mechanism):
     drawn = mechanism.draw(world.points.copy(), world.grid, world.path(Recorded(width=0)))
