@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from od_core import Budget, FlowTree, PrivacyUnit, evaluate, plan_release, release_flows
+from od_core import Budget, FlowTree, PrivacyUnit, evaluate, plan_release
 from od_core.evaluation.known_flows import binary
 from od_core.evaluation.metrics import (
     Truth,
@@ -24,7 +24,7 @@ from od_core.geography.flow_tree import Nodes
 from od_core.noise.table_sampler import TableNoise
 from od_core.privacy.neighbours import NO_FAULTS
 from od_core.records.counts import TripCounts
-from tests.od_core.doubles import ListedNoise
+from tests.od_core.doubles import ListedNoise, released, usual_release
 from tests.od_core.strategies import TREES, frame_of, geography_of, noises, worlds
 
 HALF = Fraction(1, 2)
@@ -61,17 +61,8 @@ def all_leaves(tree: FlowTree, values: np.ndarray) -> Nodes:
 def test_theorem_4_follows_from_the_largest_noise(world, order, neighbours, mechanism, shares, values):
     """Whatever the noise is: the errors are at most what its largest value of each level adds up to."""
     noise = ListedNoise(values)
-    release = release_flows(
-        world.frame,
-        world.origin,
-        destination_geography=world.destination,
-        unit=PrivacyUnit("trip", neighbours),
-        budget=Budget(rho=1, delta="1e-8", shares=shares),
-        mechanism=mechanism,
-        tree=order,
-        noise=noise,
-        fault_threshold=0,
-    )
+    budget = Budget(rho=1, delta="1e-8", shares=shares)
+    release = released(world, order, neighbours, noise, mechanism, budget=budget)
     tree, steps = release.plan.tree, release.plan.steps
     maxima = [np.abs(noise.draw(step.variance, step.level, 0, tree.cells(step.level))).max() for step in steps]
     bounds = accumulated(release.plan, maxima)
@@ -83,15 +74,8 @@ def test_theorem_4_needs_its_factor_of_two():
     """Of 40 children with noise m all but one with -m, the last comes out nearly 2 m too small."""
     zones = [(f"z{number:02d}",) for number in range(40)]
     flows = frame_of({(zones[0], zone): 1_000 for zone in zones})
-    release = release_flows(
-        flows,
-        geography_of(zones),
-        unit=TRIP,
-        budget=Budget(rho=1, delta="1e-8"),
-        mechanism="inftda",
-        noise=ListedNoise([-100, *[100] * 39]),
-        fault_threshold=0,
-    )
+    noise = ListedNoise([-100, *[100] * 39])
+    release = usual_release(flows, geography_of(zones), mechanism="inftda", noise=noise)
     first = evaluate(release, flows)["max_abs_error"][1]
     assert 190 <= first <= accumulated(release.plan, [100, 100])[1] == 200
 

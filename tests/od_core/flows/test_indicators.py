@@ -18,7 +18,7 @@ from od_core.flows.estimation.intervals import ratio_bounds
 from od_core.flows.indicators import indicators
 from od_core.flows.interval_ends import DEVIATIONS
 from od_core.flows.mechanisms import InfTDARefined
-from tests.od_core.doubles import SeededNoise, no_noise
+from tests.od_core.doubles import SeededNoise, no_noise, usual_release
 from tests.od_core.oracles.intervals import DROPPING, KEEPING, UNITS, Case, made, random_zones, within
 from tests.od_core.publication import examples
 from tests.od_core.strategies import TREES
@@ -253,12 +253,7 @@ def test_other_destinations_have_no_indicators():
 def test_the_mean_distance_of_very_many_trips_is_that_of_one():
     """Their metres do not fit 64 bits. From the equator to the pole is a quarter of the circumference."""
     places = pd.DataFrame({"zone": ["a", "b"], "latitude": [0.0, 90.0], "longitude": [0.0, 0.0]})
-    released = release_flows(
-        pd.DataFrame({"origin": ["a"], "destination": ["b"], "trips": [10**13]}),
-        Geography.from_frame(places, ["zone"], coordinates=("latitude", "longitude")),
-        unit=PrivacyUnit("trip"),
-        budget=Budget(rho=1, delta=1e-8),
-        fault_threshold=0,
-        noise=no_noise(),
-    )
+    geography = Geography.from_frame(places, ["zone"], coordinates=("latitude", "longitude"))
+    flows = pd.DataFrame({"origin": ["a"], "destination": ["b"], "trips": [10**13]})
+    released = usual_release(flows, geography, noise=no_noise())
     assert indicators(released).set_index("area").loc["a", "mean_distance"] == pytest.approx(10_007.5, abs=1)

@@ -62,38 +62,6 @@ def test_tables_of_a_release(world, order, neighbours, values):
             assert list(table.itertuples(index=False, name=None)) == rows
 
 
-@pytest.mark.parametrize("times", [1, (1 << 47) - 1])
-@pytest.mark.parametrize("neighbours", ["bounded", "unbounded"])
-@pytest.mark.parametrize("order", TREES)
-def test_measurements_are_true_counts_plus_the_injected_noise(neighbours, order, times):
-    """By code: level, origin, destination, noisy (int64, exact), variance (never below the planned one)."""
-    noise = SeededNoise(3)
-    unit = PrivacyUnit("trip", neighbours)
-    flows = FLOWS.assign(trips=FLOWS["trips"] * times)
-    release = release_flows(flows, GEOGRAPHY, **USUAL | {"unit": unit}, tree=order, noise=noise, fault_threshold=0)
-    table = release.measurements
-    assert list(table.columns) == ["level", "origin", "destination", "noisy", "variance"]
-    assert [str(kind) for kind in table.dtypes] == ["int64", "str", "str", "int64", "float64"]
-    assert isinstance(table.index, pd.RangeIndex)
-    assert table["level"].unique().tolist() == ([0] if neighbours == "unbounded" else []) + [1, 2, 3, 4]
-    names = ["all", "level_1", "level_2"]
-    for level, rows in table.groupby("level"):
-        pd.testing.assert_frame_equal(release.measurements_at(level), rows.reset_index(drop=True))
-        step = release.plan.step(level)
-        assert all(Fraction(variance) >= step.variance for variance in rows["variance"])
-        assert rows["variance"].iloc[0] == pytest.approx(float(step.variance))
-        drawn = noise.draw(step.variance, level, 0, len(rows))
-        o_name, d_name = release.levels[level]
-        path = {zone[-1]: ("all", *zone) for zone in ZONES}
-        counts: dict = {}
-        for o, d, n in flows.itertuples(index=False, name=None):
-            cell = path[o][names.index(o_name)], path[d][names.index(d_name)]
-            counts[cell] = counts.get(cell, 0) + n
-        cells = list(zip(rows["origin"], rows["destination"], strict=True))
-        assert rows["noisy"].tolist() == [counts.get(cell, 0) + z for cell, z in zip(cells, drawn, strict=True)]
-        assert len(set(cells)) == len(cells)
-
-
 def test_what_was_not_measured_has_no_table():
     release = release_flows(FLOWS, GEOGRAPHY, **USUAL, noise=SeededNoise(1), fault_threshold=0)
     for level in (0, 5, -1):

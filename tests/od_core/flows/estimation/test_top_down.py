@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from fractions import Fraction
 
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from od_core import Budget, InfTDA, OdError, PrivacyUnit, release_flows
+from od_core import Budget, InfTDA, OdError
 from od_core.flows.projection.onto_parents import ORDERS
-from tests.od_core.doubles import ListedNoise
+from tests.od_core.doubles import ListedNoise, released
 from tests.od_core.oracles.inftda import inftda
 from tests.od_core.oracles.refinement import estimates, first_pass
 from tests.od_core.strategies import TREES, noises, worlds
@@ -20,18 +21,8 @@ BUDGET = Budget(rho=Fraction(1, 2), delta=1e-8)
 GIVEN = {"world": worlds(), "order": st.sampled_from(TREES), "neighbours": st.sampled_from(RELATIONS)}
 
 
-def released(world, noise, order="destination", neighbours="bounded", walk="ascending", budget=BUDGET):
-    return release_flows(
-        world.frame,
-        world.origin,
-        destination_geography=world.destination,
-        unit=PrivacyUnit("trip", neighbours),
-        budget=budget,
-        mechanism=InfTDA(order=walk),
-        tree=order,
-        noise=noise,
-        fault_threshold=0,
-    )
+def released_by(walk, world, order, neighbours, noise, budget=BUDGET):
+    return released(world, order, neighbours, noise, InfTDA(order=walk), budget=budget)
 
 
 def rows(nodes) -> list[tuple[int, int, int]]:
@@ -50,7 +41,7 @@ def test_the_same_noise_gives_the_release_of_the_reference(world, order, neighbo
     If a total is 0, or its noisy value is below, nothing below the root is measured; the charge stands.
     """
     noise = ListedNoise(values)
-    release = released(world, noise, order, neighbours, walk)
+    release = released_by(walk, world, order, neighbours, noise)
     assert release.spent.rho == Fraction(1, 2)
     tree, reference = world.trees(order)
     expected = inftda(reference, world.flows, noise.at, total_is_public=neighbours == "bounded", order=walk)
@@ -73,7 +64,7 @@ def test_the_same_noise_gives_the_release_of_the_reference(world, order, neighbo
 def test_levels_that_geography_shares_leave_out_are_not_measured(world, order, neighbours, walk, values):
     """Measured levels, cells by their codes, noisy values and released flows are those of the reference."""
     noise, budget = ListedNoise(values), Budget(rho=Fraction(1, 2), delta=1e-8, shares="geography")
-    release = released(world, noise, order, neighbours, walk, budget)
+    release = released_by(walk, world, order, neighbours, noise, budget)
     _, reference = world.trees(order)
     variances = {step.level: step.variance for step in release.plan.steps}
     queries = first_pass(
@@ -90,7 +81,13 @@ def test_levels_that_geography_shares_leave_out_are_not_measured(world, order, n
         for query in queries
         for node, value in query.noisy.items()
     ]
-    assert list(release.measurements.itertuples(index=False, name=None)) == expected
+    table = release.measurements
+    assert list(table.itertuples(index=False, name=None)) == expected
+    assert list(table.columns) == ["level", "origin", "destination", "noisy", "variance"]
+    assert [str(kind) for kind in table.dtypes] == ["int64", "str", "str", "int64", "float64"]
+    for level, own in table.groupby("level"):
+        pd.testing.assert_frame_equal(release.measurements_at(level), own.reset_index(drop=True))
+        assert all(Fraction(variance) >= variances[level] for variance in own["variance"])
     leaves = estimates(queries, sum(world.flows.values()), walk)
     codes = {(o[-1], d[-1]): trips for (o, d), trips in leaves.items() if trips > 0}
     assert {(o, d): trips for o, d, trips in release.flows.itertuples(index=False)} == codes
