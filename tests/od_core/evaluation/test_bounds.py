@@ -41,15 +41,6 @@ def planned(geography, **budget):
     )
 
 
-def all_leaves(tree: FlowTree, values: np.ndarray) -> Nodes:
-    """Every public leaf, in tree order, with a value."""
-    area = np.zeros(1, dtype=np.int32)
-    nodes = Nodes(0, area, area, np.ones(1, dtype=np.int64))
-    for _ in range(tree.depth):
-        nodes = Nodes.joined(nodes.level + 1, [f.with_trips(np.ones(len(f), np.int64)) for f in tree.expand(nodes)])
-    return Nodes(nodes.level, nodes.origin, nodes.destination, values)
-
-
 @given(
     world=worlds(),
     order=st.sampled_from(TREES),
@@ -113,7 +104,7 @@ def test_runs_that_exceed_the_first_part_of_proposition_1(order):
     truth = Truth.of_counts(
         tree, TripCounts.from_pairs(tree, *(np.zeros(1, dtype=np.int32),) * 2, np.zeros(1, dtype=np.int64))
     )
-    leaves = all_leaves(tree, np.zeros(16, dtype=np.int64))
+    leaves = tree.public_nodes(4)
     bounds, exceeded = np.array(proposition_1_gauss(tree, Fraction(25), HALF)), 0
     noise = TableNoise().draw(Fraction(25), 4, 0, RUNS * 16).reshape(RUNS, 16)
     for values in noise:

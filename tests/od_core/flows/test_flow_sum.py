@@ -20,7 +20,7 @@ from od_core.flows.interval_ends import LowerEnds, upper_bound
 from od_core.flows.mechanisms import MECHANISMS, InfTDARefined
 from tests.od_core.doubles import SeededLaplace, SeededNoise
 from tests.od_core.flows.estimation.test_intervals import assert_is_interval, bounds_at
-from tests.od_core.oracles.intervals import DROPPING, KEEPING, UNITS, Case, made, random_zones, within
+from tests.od_core.oracles.intervals import DROPPING, KEEPING, UNITS, Case, made, within, zones_of_both_sides
 from tests.od_core.oracles.segments import cells_of, segment_case
 
 RANDOMS = st.randoms(use_true_random=True)
@@ -28,11 +28,7 @@ RANDOMS = st.randoms(use_true_random=True)
 
 def cases_of(random: Random, mechanisms: list[Any], *, most_trips: int = 12, rho: Any = None) -> list[Case]:
     """Two or three releases over the same areas: other trips, other budgets, other noise."""
-    while True:
-        depth = random.randint(1, 3)
-        origins, destinations = (random_zones(random, depth, side=side) for side in "od")
-        if len(origins) * len(destinations) <= 36:
-            break
+    origins, destinations = zones_of_both_sides(random, 36)
     unit, order, filled = random.choice(UNITS), random.choice(["origin", "destination"]), random.choice([0.1, 0.5, 1.0])
 
     def trips() -> int:

@@ -19,12 +19,11 @@ from od_core import Budget, OdError, PrivacyUnit, StabilityHistogram, plan_relea
 from od_core.ledger.ledger import Ledger
 from od_core.noise.opendp import OpenDPNoise
 from od_core.privacy.budget import Cap, Charge
-from od_core.privacy.domain import PrivacyDomain
 from od_core.privacy.neighbours import NO_FAULTS
 from od_core.privacy.unit import NEIGHBOUR_RELATIONS
 from tests.od_core.doubles import ListedLaplace, NoiseNotWanted, SeededNoise
 from tests.od_core.doubles import released as released_world
-from tests.od_core.ledger.ledger_rows import FLOWS, GEOGRAPHY, TRIP, baselines_charged, rows, states
+from tests.od_core.ledger.ledger_rows import FLOWS, GEOGRAPHY, TRIP, baselines_charged, declared, rows, states
 from tests.od_core.strategies import TREES, noises, worlds
 
 BUDGET = Budget(epsilon=1, delta="1e-8")
@@ -65,9 +64,7 @@ def released(ledger, release_id=R1, **changes):
 
 
 def ledger_with(tmp_path, cap):
-    ledger = Ledger(tmp_path / "ledger.sqlite")
-    ledger.declare(PrivacyDomain("commuters", TRIP, cap, "a test"))
-    return ledger
+    return declared(tmp_path, "commuters", TRIP, cap)
 
 
 def test_it_is_an_event_of_its_own_in_the_ledger(tmp_path):

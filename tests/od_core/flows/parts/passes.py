@@ -26,10 +26,9 @@ from od_core.ledger.object_store import LocalStore, Store
 from od_core.ledger.release_key import ReleaseKey
 from od_core.noise.backends import NoiseSource
 from od_core.privacy.budget import Cap
-from od_core.privacy.domain import PrivacyDomain
 from od_core.privacy.neighbours import NO_FAULTS
 from od_core.records.counts import CountFiles, TripCounts, finish_count_files, write_count_files
-from tests.od_core.ledger.ledger_rows import charged, ledger_at, states
+from tests.od_core.ledger.ledger_rows import charged, declared, states
 
 KEY = ReleaseKey("parts", "2001-01")
 NOISE = NodeNoise(20010101)
@@ -81,9 +80,7 @@ def kept_counts(store: Store, trips: TripCounts, *, files: int = 3) -> CountFile
 
 
 def ledger_in(folder: Path, plan: ReleasePlan, cap: Fraction = Fraction(10**6)) -> Ledger:
-    ledger = ledger_at(folder / "ledger.sqlite")
-    ledger.declare(PrivacyDomain("parts", plan.unit, Cap(rho=cap), "a test"))
-    return ledger
+    return declared(folder, "parts", plan.unit, Cap(rho=cap))
 
 
 def begun(folder: Path, plan: ReleasePlan, counts: CountFiles, **options) -> DurableMeasurements:
