@@ -111,12 +111,12 @@ def needed_by_hand(variances: np.ndarray, one: TargetClass, chance: float) -> fl
 def by_hand(plan: ReleasePlan, classes: list[TargetClass], chance: float, shares: tuple[Fraction, ...]):
     """The rho that some shares need, and the smallest over all shares, by a search without derivatives."""
     levels = [level for level in range(plan.tree.depth + 1) if plan.tree.largest_fan_out(level) != 1]
-    squares = [(rows := level_rows(plan, level)).T @ rows for level in levels]
+    squares = [(rows := level_rows(plan.tree, level)).T @ rows for level in levels]
     wanted = []
     for one in classes:
         quantity = one.target.quantity
         width = plan.tree.destination.size(quantity.destination_level)
-        wanted.append(wanted_rows(plan, quantity)[one.cells[0].astype(int) * width + one.cells[1]])
+        wanted.append(wanted_rows(plan.tree, quantity)[one.cells[0].astype(int) * width + one.cells[1]])
 
     def with_shares(shares: np.ndarray) -> float:
         covariance = np.linalg.inv(sum(2 * share * square for share, square in zip(shares, squares, strict=True)))

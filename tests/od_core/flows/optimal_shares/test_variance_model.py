@@ -88,11 +88,10 @@ def test_categories_have_the_variances_of_dense_algebra(breakdowns, neighbours):
 def test_top_down_estimates_have_the_variances_of_their_coefficients(neighbours):
     plan = planned((UNEVEN, UNEVEN), mechanism="inftda", neighbours=neighbours, acceptance=NO_FAULTS)
     model = model_of(plan)
-    spread, estimates = top_down(plan)
-    leaves = estimates[plan.tree.depth]
-    below = level_rows(plan, plan.tree.depth)
+    spread, estimates = top_down(plan.tree, {step.level: step.variance for step in plan.steps})
+    leaves, below = estimates[-1], level_rows(plan.tree, plan.tree.depth)
     for quantity in every_quantity(plan):
-        rows = wanted_rows(plan, quantity) @ below.T @ leaves
+        rows = wanted_rows(plan.tree, quantity) @ below.T @ leaves
         found = model.of_cells(quantity)(shares_of(plan, model)) / 2
         assert found == pytest.approx(rows**2 @ spread, rel=1e-9, abs=1e-9), quantity.name
 
