@@ -22,17 +22,11 @@ from od_core.privacy.neighbours import DEFAULT_ACCEPTANCE, NO_FAULTS
 from od_core.privacy.plan import Uncounted, check_charges
 from od_core.records import counts as counted
 from od_core.records.counting import count_trips
+from tests.od_core.flows.test_segment_plan import UNITS
 from tests.od_core.ledger.ledger_rows import domain, rows
 from tests.od_core.strategies import TREES, geography_of, worlds
 
-UNITS = [
-    PrivacyUnit("trip", "bounded"),
-    PrivacyUnit("trip", "unbounded"),
-    PrivacyUnit("trip", "bounded", max_weight=5),
-    PrivacyUnit("user", "bounded", column="id", max_trips=4),
-    PrivacyUnit("user_period", "unbounded", column="id", max_trips=3),
-    PrivacyUnit("user_year", "bounded", column="id", max_trips=2, max_trips_year=3, id_pattern="[a-z]+"),
-]
+YEAR = PrivacyUnit("user_year", "bounded", column="id", max_trips=2, max_trips_year=3, id_pattern="[a-z]+")
 TWO = geography_of([("a", "aa"), ("a", "ab"), ("b", "ba")])
 FLAT = geography_of([("x",), ("y",), ("z",)])
 ONE = geography_of([("only",)])
@@ -45,7 +39,7 @@ def plan_of(origin: Geography = TWO, destination: Geography | None = None, **giv
 
 @given(
     world=worlds(),
-    unit=st.sampled_from(UNITS),
+    unit=st.sampled_from([*UNITS, YEAR]),
     order=st.sampled_from(TREES),
     promise=st.sampled_from([{"rho": Fraction(1, 7)}, {"epsilon": "0.1"}, {"epsilon": 1, "conversion": "tight"}]),
     acceptance=st.sampled_from([NO_FAULTS, DEFAULT_ACCEPTANCE]),

@@ -208,18 +208,3 @@ def test_a_wrong_number_of_leaf_pairs_is_refused(cap):
 def test_an_unknown_order_is_refused(mechanism):
     with pytest.raises(OdError, match="OD-INTOPT-ORDER"):
         mechanism(order="up")
-
-
-@pytest.mark.parametrize(
-    ("changed", "error"),
-    [
-        ({"budget": Budget(rho=1)}, "OD-BUDGET-DELTA"),
-        ({"budget": Budget(epsilon=1)}, "OD-BUDGET-DELTA"),
-        ({"budget": Budget(rho=1, delta=1e-8, shares=["1/2", "1/2"])}, "OD-BUDGET-SHARES.*2 shares for 4"),
-        ({"tree": "destinaton"}, "OD-TREE-UNKNOWN.*'destination'"),
-        ({"mechanism": "inf_tda"}, "OD-MECHANISM-UNKNOWN.*'inftda'"),
-    ],
-)
-def test_refuses_what_cannot_be_planned(changed, error):
-    with pytest.raises(OdError, match=error):
-        planned(**changed)

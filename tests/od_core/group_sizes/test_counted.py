@@ -9,16 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from od_core import Budget, Geography, OdError, PrivacyUnit, TopCodeEstimate, evaluate_group_sizes, release_group_sizes
+from od_core import Budget, OdError, TopCodeEstimate, evaluate_group_sizes, release_group_sizes
 from od_core.group_sizes.groups import GroupSizes, NumberedGroups
 from od_core.records.load import RecordColumns, load_records
 from tests.od_core.doubles import SeededLaplace
-from tests.od_core.group_sizes.test_release import DrawsNothing
+from tests.od_core.group_sizes.test_release import GEOGRAPHY, UNBOUNDED, DrawsNothing
 from tests.od_core.ledger.ledger_rows import declared
-
-ZONES = pd.DataFrame({"region": ["A", "A", "B", "C"], "zone": ["01", "02", "03", "04"]})
-GEOGRAPHY = Geography.from_frame(ZONES, ["region", "zone"])
-UNBOUNDED = PrivacyUnit("trip", "unbounded")
 
 COUNTED = pd.DataFrame(
     {"area": ["03", "01", "01", "02", "01"], "size": [2, 12, 0, 1, 3], "groups": [4, 1, 5, 30, 0]}
