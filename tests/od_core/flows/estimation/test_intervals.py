@@ -306,6 +306,7 @@ def test_what_has_no_intervals_says_so(small, monkeypatch):
         lambda: hidden.flows_at("level_1", "level_2", interval=True),
         lambda: hidden.zero_bound("level_1", "level_2"),
         lambda: hidden.trips_between("level_1", ["A"], "level_2", ["c"]),
+        lambda: next(hidden.replicates(1)),
     ):
         with pytest.raises(OdError, match="OD-INTERVAL-MECHANISM"):
             ask()
