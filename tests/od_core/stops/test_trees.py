@@ -11,7 +11,7 @@ from hypothesis import given
 
 from od_core import Budget, OdError, PrivacyUnit, plan_stops
 from od_core.stops import mechanisms as trees_module
-from od_core.stops.geometry import Grid, Nodes, filled_cells
+from od_core.stops.geometry import Grid, filled_cells
 from od_core.stops.mechanisms import EUG, MECHANISMS, DAFEntropy, DAFHomogeneity, Path, PrivTree, StopsMechanism
 from tests.od_core.oracles import stops as oracle
 from tests.od_core.stops.doubles import Recorded
@@ -159,27 +159,6 @@ def test_filled_cells_of_large_grids():
         cells, trips = np.unique(points, axis=0, return_counts=True)
         assert rows[:, :-1].tolist() == cells.tolist()
         assert rows[:, -1].tolist() == trips.tolist()
-
-
-def test_dividing_moves_rows_and_loses_none():
-    generator = np.random.default_rng(5)
-    for _ in range(20):
-        points = generator.integers(0, 20, (generator.integers(0, 200), 3)).astype(np.int32)
-        rows = filled_cells(points, Grid((20, 20, 20)))
-        before = sorted(map(tuple, rows.tolist()))
-        nodes = Nodes.root(rows, Grid((20, 20, 20)))
-        for dimension in (1, 0, 2):
-            parts = generator.integers(1, 6, len(nodes))
-            begins = np.concatenate(
-                [[0, *sorted(generator.choice(np.arange(1, 20), n - 1, replace=False))] for n in parts]
-            ).astype(np.int32)
-            nodes = nodes.divided(rows, np.full(len(nodes), dimension), parts, begins)
-            assert sorted(map(tuple, rows.tolist())) == before
-            for k in range(len(nodes)):
-                mine = rows[nodes.first[k] : nodes.last[k]]
-                assert mine[:, -1].sum() == nodes.trips[k]
-                assert ((mine[:, :-1] >= nodes.lower[k]) & (mine[:, :-1] <= nodes.upper[k])).all()
-            assert nodes.trips.sum() == len(points)
 
 
 @pytest.mark.parametrize("name", ["daf_entropy", "daf_homogeneity", "privtree"])
