@@ -1,4 +1,4 @@
-"""The projection by a general solver: IntOpt's distance, the trips of the first children, its limit and what it does not believe."""
+"""The projection by a general solver: IntOpt's distance, the first children, its limit and what it does not believe."""
 
 from __future__ import annotations
 
