@@ -69,16 +69,20 @@ class NoiseNotWanted:
         raise AssertionError("noise was drawn")
 
 
-def released(world, order, neighbours, noise, mechanism="inftda_refined"):
+def usual_release(flows, geography, **changes):
+    """Release trips at epsilon 1 with seeded noise, without records that have a fault; but for what is changed."""
+    usual = {"unit": PrivacyUnit("trip"), "budget": Budget(1, "1e-8"), "noise": SeededNoise(1), "fault_threshold": 0}
+    return release_flows(flows, geography, **usual | changes)
+
+
+def released(world, order, neighbours, noise, mechanism="inftda_refined", **changes):
     """The release of a generated world with listed noise, or that of any source."""
-    return release_flows(
-        world.frame,
-        world.origin,
-        destination_geography=world.destination,
-        unit=PrivacyUnit("trip", neighbours),
-        budget=Budget(rho=1, delta=1e-8),
-        mechanism=mechanism,
-        tree=order,
-        noise=ListedNoise(noise) if isinstance(noise, list) else noise,
-        fault_threshold=0,
-    )
+    given = {
+        "destination_geography": world.destination,
+        "unit": PrivacyUnit("trip", neighbours),
+        "budget": Budget(rho=1, delta=1e-8),
+        "mechanism": mechanism,
+        "tree": order,
+        "noise": ListedNoise(noise) if isinstance(noise, list) else noise,
+    }
+    return usual_release(world.frame, world.origin, **given | changes)

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
-
 import pytest
 
 from od_core.flows import measuring
 from od_core.flows.estimation import intervals
 from od_core.flows.estimation import levels as noisy_levels
 from od_core.flows.estimation.levels import estimate
-from od_core.flows.step import CombinedTotals, SegmentStep
 from od_core.ledger.measurements import NoisyVector
 from od_core.privacy.neighbours import Neighbours, Standing
-from od_core.privacy.plan import GaussianStep
 
 
 def forget_that_a_record_may_leave(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -33,16 +28,6 @@ def charge_the_root_of_segments_as_a_total(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(Neighbours, "sensitivity_squared", of_totals)
 
 
-def weigh_sums_of_segments_as_totals(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the sum of K noisy categories have the variance of one of them in the combination with the total."""
-    combination = CombinedTotals.of.__func__  # type: ignore[attr-defined]
-
-    def as_of_one(cls: type, total: GaussianStep, segments: Sequence[tuple[SegmentStep, int]]) -> CombinedTotals:
-        return combination(cls, total, [(step, 1) for step, _ in segments])
-
-    monkeypatch.setattr(CombinedTotals, "of", classmethod(as_of_one))
-
-
 def forget_the_contrasts_in_a_segment(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the variance of a category be that of its fit alone, without the factor 1 - 1/K, beside that of the total."""
     combined = intervals._combined
@@ -52,16 +37,6 @@ def forget_the_contrasts_in_a_segment(monkeypatch: pytest.MonkeyPatch) -> None:
         return estimates, variance + own[0].variance / len(own)
 
     monkeypatch.setattr(intervals, "_combined", with_all_of_it)
-
-
-def forget_that_a_category_may_be_unlisted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the relation take every breakdown for one with a category of unlisted records."""
-    may_have = Neighbours.may_have
-
-    def forgetful(self: Neighbours, standing: Standing) -> bool:
-        return may_have(replace(self, has_unknown_categories=True), standing)
-
-    monkeypatch.setattr(Neighbours, "may_have", forgetful)
 
 
 def select_nodes_by_one_category(monkeypatch: pytest.MonkeyPatch) -> None:

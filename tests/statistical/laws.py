@@ -128,6 +128,22 @@ def block_length(total: int, smallest_sigma: float) -> int:
     return math.ceil(math.log(2 * ALPHA / total**2) / math.log(chances.max()))
 
 
+def least_epsilon(seen: tuple[int, int], runs: int) -> float:
+    """Lower bound of a pure epsilon from how often, of so many runs, an event was seen under each of two inputs."""
+    upper = 1.0 if seen[0] == runs else float(stats.beta.ppf(1 - ALPHA / 2, seen[0] + 1, runs - seen[0]))
+    lower = 0.0 if seen[1] == 0 else float(stats.beta.ppf(ALPHA / 2, seen[1], runs - seen[1] + 1))
+    return -math.inf if lower == 0 else math.log(lower / upper)
+
+
+def sure_epsilon(chances: tuple[float, float], runs: int) -> float:
+    """What that many runs show at the least, but for a probability of ``ALPHA``, given the chances of the event.
+
+    Each count lies beyond its quantile of half of ``ALPHA`` with so much probability.
+    """
+    most, fewest = stats.binom.isf(ALPHA / 2, runs, chances[0]), stats.binom.ppf(ALPHA / 2, runs, chances[1])
+    return least_epsilon((int(most), int(fewest)), runs)
+
+
 def coverage_p_values(shares: pd.DataFrame, least: float) -> NDArray[np.float64]:
     """Of each column: that its cells are covered with at least this share, given their shares in each run."""
     mean, spread = shares.mean().to_numpy(), shares.std().to_numpy() / len(shares) ** 0.5

@@ -23,8 +23,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from od_core.noise.backends import laplace_source, noise_named
-from tests.statistical.laws import ALPHA
-from tests.statistical.test_group_size_audit import least_epsilon
+from tests.statistical.laws import least_epsilon, sure_epsilon
 
 CLAIM = Fraction(1, 2)
 SCALE = 1 / CLAIM
@@ -69,9 +68,7 @@ def chances(values: int, scale: Fraction, threshold: int) -> tuple[float, float]
 
 def surely(values: int, scale: Fraction, threshold: int) -> float:
     """What the audit shows at the least, but for a probability of 1e-6, by the law of the noise."""
-    before, after = chances(values, scale, threshold)
-    most, fewest = int(stats.binom.isf(ALPHA / 2, RUNS, after)), int(stats.binom.ppf(ALPHA / 2, RUNS, before))
-    return least_epsilon((most, fewest), RUNS)
+    return sure_epsilon(chances(values, scale, threshold)[::-1], RUNS)
 
 
 def best_threshold(values: int, scale: Fraction) -> int:

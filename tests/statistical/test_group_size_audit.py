@@ -29,7 +29,7 @@ from od_core.group_sizes.plan import SENSITIVITY, TopCodeEstimate, plan_group_si
 from od_core.group_sizes.release import measure
 from od_core.noise.backends import noise_named
 from tests.od_core.group_sizes.doubles import Measuring
-from tests.statistical.laws import ALPHA
+from tests.statistical.laws import ALPHA, least_epsilon, sure_epsilon
 
 CLAIM = 3
 """Epsilon of the plans: at less, the many cells of replaced members in H say too little for so many draws."""
@@ -130,13 +130,6 @@ def chances(levels: list[Level], least: int) -> tuple[float, float]:
     return float(laws[0][least:].sum()), float(laws[1][least:].sum())
 
 
-def least_epsilon(seen: tuple[int, int], runs: int = RUNS) -> float:
-    """Lower bound of epsilon from how often the event was seen under both tables."""
-    upper = 1.0 if seen[0] == runs else float(stats.beta.ppf(1 - ALPHA / 2, seen[0] + 1, runs - seen[0]))
-    lower = 0.0 if seen[1] == 0 else float(stats.beta.ppf(ALPHA / 2, seen[1], runs - seen[1] + 1))
-    return -math.inf if lower == 0 else math.log(lower / upper)
-
-
 def threshold(levels: list[Level], runs: int = RUNS) -> int:
     """The number of cells whose expected counts show most, by the law of these levels alone."""
     cells = sum(level.changed for level in levels)
@@ -164,13 +157,8 @@ def shown(levels: list[Level], *, backend: str = "table", runs: int = RUNS) -> f
 
 
 def chance_to_miss(levels: list[Level], bound: float, runs: int = RUNS) -> float:
-    """Probability, at most, that draws of these levels show no more than the bound.
-
-    Each count lies beyond its quantile of half of 1e-6 with so much probability; if neither does, the bound is passed.
-    """
-    p0, p1 = chances(levels, threshold(levels, runs))
-    most, fewest = stats.binom.isf(ALPHA / 2, runs, p0), stats.binom.ppf(ALPHA / 2, runs, p1)
-    return ALPHA if least_epsilon((int(most), int(fewest)), runs) > bound else 1.0
+    """Probability, at most, that draws of these levels show no more than the bound."""
+    return ALPHA if sure_epsilon(chances(levels, threshold(levels, runs)), runs) > bound else 1.0
 
 
 @pytest.mark.parametrize("unit", UNITS)

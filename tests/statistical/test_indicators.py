@@ -14,18 +14,16 @@ import pandas as pd
 import pytest
 
 from benchmarks.indicators import NUMBERS, RATIOS, true_bands, true_indicators
-from od_core import Budget, PrivacyUnit, plan_release
 from od_core.evaluation.known_flows import SEED, KnownFlows, italy, random_tree
 from od_core.flows import indicators as module
 from od_core.flows import interval_ends
 from od_core.flows.estimation import intervals
 from od_core.flows.indicators import distance_bands
-from od_core.flows.mechanisms import InfTDARefined
 from od_core.flows.release import run_plan
 from od_core.ledger.measurements import MemoryMeasurements
 from od_core.noise.backends import noise_named
-from od_core.privacy.neighbours import NO_FAULTS
 from tests.statistical.laws import too_rarely_covered
+from tests.statistical.test_interval_coverage import plan_of
 
 CASES = {
     "random": (lambda: random_tree(SEED, levels=3, zones=60, trips=60_000), "1", 5_000_000),
@@ -39,13 +37,7 @@ def covered(name: str) -> pd.DataFrame:
     make, epsilon, cap = CASES[name]
     data = KnownFlows.synthetic(make())
     degrees = np.random.default_rng(SEED).uniform(-20, 20, (len(data.geography.zones), 2))
-    plan = plan_release(
-        replace(data.geography, coordinates=degrees),
-        unit=PrivacyUnit("trip"),
-        budget=Budget(epsilon=epsilon, delta="1e-8"),
-        mechanism=InfTDARefined(keep_all_cap=cap),
-        acceptance=NO_FAULTS,
-    )
+    plan = plan_of(replace(data.geography, coordinates=degrees), epsilon, cap)
     true = true_indicators(plan.tree, data.trips)
     begun = true["within"] + true["outflow"]
     true["self_containment"] = (true["within"] / begun).where(true["within"] > 0).round(6)

@@ -18,7 +18,7 @@ import pandas as pd
 import pytest
 
 from benchmarks.coverage import coverage
-from od_core import Budget, PrivacyUnit, Release, plan_release
+from od_core import Budget, Geography, PrivacyUnit, Release, ReleasePlan, plan_release
 from od_core.evaluation.known_flows import SEED, KnownFlows, binary, italy, random_tree
 from od_core.flows import interval_ends
 from od_core.flows.interval_ends import half_width
@@ -56,16 +56,15 @@ def known(name: str, flights, geography) -> KnownFlows:
     return KnownFlows.from_frame("flights", "public", records, geography)
 
 
+def plan_of(geography: Geography, epsilon: str, cap: int) -> ReleasePlan:
+    budget, mechanism = Budget(epsilon=epsilon, delta="1e-8"), InfTDARefined(keep_all_cap=cap)
+    return plan_release(geography, unit=PrivacyUnit("trip"), budget=budget, mechanism=mechanism, acceptance=NO_FAULTS)
+
+
 def runs_of(name: str, data: KnownFlows, judged: Callable[[Release], Any] = lambda release: release) -> pd.DataFrame:
     """Shares of covered cells by pair of levels and class, one row a run."""
     _, epsilon, cap, runs = CASES[name]
-    plan = plan_release(
-        data.geography,
-        unit=PrivacyUnit("trip"),
-        budget=Budget(epsilon=epsilon, delta="1e-8"),
-        mechanism=InfTDARefined(keep_all_cap=cap),
-        acceptance=NO_FAULTS,
-    )
+    plan = plan_of(data.geography, epsilon, cap)
     pairs = data.tree.pairs_at(data.trips.rank)
     truth = Nodes(pairs.level, pairs.origin, pairs.destination, np.diff(data.trips.before))
     tables = []

@@ -36,7 +36,7 @@ from tests.od_core.mutants import (
     select_nodes_by_one_category,
 )
 from tests.od_core.strategies import geography_of
-from tests.statistical.laws import ALPHA
+from tests.statistical.laws import ALPHA, coverage_p_values
 
 REGIONS, EACH, CATEGORIES = 6, 6, 3
 ZONES = [(f"r{region}", f"r{region}z{zone}") for region in range(REGIONS) for zone in range(EACH)]
@@ -126,15 +126,6 @@ def covered(name: str) -> dict[tuple[int, int, bool], list[float]]:
     return {key: share for key, share in shares.items() if cells[key] >= LEAST_CELLS and len(share) == len(runs)}
 
 
-def beyond(shares: list[float], limit: float, side: int) -> float:
-    """P-value of a mean that is not above (side 1) or below (side -1) a limit."""
-    spread = np.std(shares, ddof=1) / len(shares) ** 0.5
-    excess = side * (np.mean(shares) - limit)
-    if spread == 0:
-        return float(excess <= 0)
-    return float(stats.t.sf(excess / spread, len(shares) - 1))
-
-
 def uncovered(name: str) -> dict[tuple[int, int, bool], float]:
     """Classes whose coverage is not between the limits, with their mean. The upper limit is for cells with trips.
 
@@ -142,12 +133,13 @@ def uncovered(name: str) -> dict[tuple[int, int, bool], float]:
     nodes, if there are any. Their intervals have room for these trips, and hold more often (about 94.5 %).
     """
     found = covered(name)
+    shares = pd.DataFrame(list(found.values())).T
     level = ALPHA / (2 * len(found))
+    too_few, too_many = coverage_p_values(shares, LEAST) < level, coverage_p_values(1 - shares, 1 - MOST) < level
     return {
-        key: float(np.mean(shares))
-        for key, shares in found.items()
-        if beyond(shares, LEAST, -1) < level
-        or (key[2] and not ("dropped" in name and 0 in key[:2]) and beyond(shares, MOST, 1) < level)
+        key: float(np.mean(found[key]))
+        for key, few, many in zip(found, too_few, too_many, strict=True)
+        if few or (key[2] and not ("dropped" in name and 0 in key[:2]) and many)
     }
 
 

@@ -19,7 +19,6 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from scipy import stats
 
 from od_core.noise.backends import noise_named
 from od_core.stops import mechanisms
@@ -37,8 +36,7 @@ from od_core.stops.mechanisms import (
     proven_scale,
     shares_below,
 )
-from tests.statistical.laws import ALPHA
-from tests.statistical.test_group_size_audit import least_epsilon
+from tests.statistical.laws import ALPHA, least_epsilon, sure_epsilon
 
 CLAIM = Fraction(3)
 """Epsilon of whole trees."""
@@ -57,9 +55,8 @@ def at_least(k: int, scale: Fraction) -> float:
 
 
 def chance_to_miss(chances: Chances, bound: float, runs: int) -> float:
-    """Probability, at most, that so many runs show no more than the bound, as for group sizes."""
-    most, fewest = stats.binom.isf(ALPHA / 2, runs, chances[0]), stats.binom.ppf(ALPHA / 2, runs, chances[1])
-    return ALPHA if least_epsilon((int(most), int(fewest)), runs) > bound else 1.0
+    """Probability, at most, that so many runs show no more than the bound."""
+    return ALPHA if sure_epsilon(chances, runs) > bound else 1.0
 
 
 class Backend:

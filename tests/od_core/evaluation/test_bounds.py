@@ -7,26 +7,24 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 
-from od_core import Budget, FlowTree, PrivacyUnit, evaluate, plan_release, release_flows
+from od_core import Budget, FlowTree, PrivacyUnit, evaluate, plan_release
 from od_core.evaluation.known_flows import binary
 from od_core.evaluation.metrics import (
     Truth,
     accumulated,
-    bound_of,
     proposition_1_gauss,
     proposition_1_stability,
     theorem_4,
 )
 from od_core.flows.mechanisms import InfTDA
-from od_core.flows.projection.onto_parents import intopt
 from od_core.geography.flow_tree import Nodes
 from od_core.noise.table_sampler import TableNoise
 from od_core.privacy.neighbours import NO_FAULTS
 from od_core.records.counts import TripCounts
-from tests.od_core.doubles import ListedNoise
+from tests.od_core.doubles import ListedNoise, released, usual_release
 from tests.od_core.strategies import TREES, frame_of, geography_of, noises, worlds
 
 HALF = Fraction(1, 2)
@@ -43,37 +41,19 @@ def planned(geography, **budget):
     )
 
 
-def all_leaves(tree: FlowTree, values: np.ndarray) -> Nodes:
-    """Every public leaf, in tree order, with a value."""
-    area = np.zeros(1, dtype=np.int32)
-    nodes = Nodes(0, area, area, np.ones(1, dtype=np.int64))
-    for _ in range(tree.depth):
-        nodes = Nodes.joined(nodes.level + 1, [f.with_trips(np.ones(len(f), np.int64)) for f in tree.expand(nodes)])
-    return Nodes(nodes.level, nodes.origin, nodes.destination, values)
-
-
 @given(
     world=worlds(),
     order=st.sampled_from(TREES),
     neighbours=st.sampled_from(("bounded", "unbounded")),
-    direction=st.sampled_from(("ascending", "descending")),
+    mechanism=st.sampled_from([InfTDA("ascending"), InfTDA("descending"), "tda_l2", "tda_linf"]),
     shares=st.sampled_from(("uniform", "geography")),
     values=noises(),
 )
-def test_theorem_4_follows_from_the_largest_noise(world, order, neighbours, direction, shares, values):
+def test_theorem_4_follows_from_the_largest_noise(world, order, neighbours, mechanism, shares, values):
     """Whatever the noise is: the errors are at most what its largest value of each level adds up to."""
     noise = ListedNoise(values)
-    release = release_flows(
-        world.frame,
-        world.origin,
-        destination_geography=world.destination,
-        unit=PrivacyUnit("trip", neighbours),
-        budget=Budget(rho=1, delta="1e-8", shares=shares),
-        mechanism=InfTDA(direction),
-        tree=order,
-        noise=noise,
-        fault_threshold=0,
-    )
+    budget = Budget(rho=1, delta="1e-8", shares=shares)
+    release = released(world, order, neighbours, noise, mechanism, budget=budget)
     tree, steps = release.plan.tree, release.plan.steps
     maxima = [np.abs(noise.draw(step.variance, step.level, 0, tree.cells(step.level))).max() for step in steps]
     bounds = accumulated(release.plan, maxima)
@@ -85,15 +65,8 @@ def test_theorem_4_needs_its_factor_of_two():
     """Of 40 children with noise m all but one with -m, the last comes out nearly 2 m too small."""
     zones = [(f"z{number:02d}",) for number in range(40)]
     flows = frame_of({(zones[0], zone): 1_000 for zone in zones})
-    release = release_flows(
-        flows,
-        geography_of(zones),
-        unit=TRIP,
-        budget=Budget(rho=1, delta="1e-8"),
-        mechanism="inftda",
-        noise=ListedNoise([-100, *[100] * 39]),
-        fault_threshold=0,
-    )
+    noise = ListedNoise([-100, *[100] * 39])
+    release = usual_release(flows, geography_of(zones), mechanism="inftda", noise=noise)
     first = evaluate(release, flows)["max_abs_error"][1]
     assert 190 <= first <= accumulated(release.plan, [100, 100])[1] == 200
 
@@ -104,19 +77,6 @@ def test_levels_that_are_not_measured_have_the_bound_of_those_below():
     steps = [step.level for step in planned(geography, epsilon=1, shares="geography").steps]
     assert steps == [1, 4]
     assert bounds[2] == bounds[3] == bounds[4] > bounds[1] > bounds[0] == 0
-
-
-@given(noisy=st.lists(st.integers(-12, 12), min_size=1, max_size=6), total=st.integers(0, 15))
-@example(noisy=[0, 0, 10], total=0)
-def test_the_euclidean_projection_is_as_near_as_the_chebyshev_projection(noisy, total):
-    """Why Theorem 4 holds for ``tda_l2``: its largest distance is the least possible, whichever way it is rounded."""
-    kept = max(k for k in range(1, len(noisy) + 1) if sorted(noisy)[-k] * k > sum(sorted(noisy)[-k:]) - total or k == 1)
-    theta = Fraction(sum(sorted(noisy)[-kept:]) - total, kept)
-    exact = [max(x - theta, Fraction(0)) for x in noisy]
-    assert sum(exact) == total
-    best = np.abs(intopt(np.array(noisy, dtype=np.int64), total) - noisy).max()
-    for rounded in (math.floor, math.ceil):
-        assert max(abs(rounded(y) - x) for x, y in zip(noisy, exact, strict=True)) <= best
 
 
 def test_runs_whose_noise_exceeds_its_bound():
@@ -144,7 +104,7 @@ def test_runs_that_exceed_the_first_part_of_proposition_1(order):
     truth = Truth.of_counts(
         tree, TripCounts.from_pairs(tree, *(np.zeros(1, dtype=np.int32),) * 2, np.zeros(1, dtype=np.int64))
     )
-    leaves = all_leaves(tree, np.zeros(16, dtype=np.int64))
+    leaves = tree.public_nodes(4)
     bounds, exceeded = np.array(proposition_1_gauss(tree, Fraction(25), HALF)), 0
     noise = TableNoise().draw(Fraction(25), 4, 0, RUNS * 16).reshape(RUNS, 16)
     for values in noise:
@@ -200,11 +160,3 @@ def test_the_second_part_of_proposition_1_by_hand():
     few = proposition_1_stability(tree, Fraction(2), 30, trips=3)  # 6 a^t / (1 + a): from t = 9 on
     assert 6 * ratio**9 / (1 + ratio) <= 0.05 < 6 * ratio**8 / (1 + ratio)
     assert few == [leaves * (8 + 29) for leaves in (3, 3, 3, 2, 1)]
-
-
-def test_no_bound_is_known_for_other_mechanisms():
-    geography = binary(1, levels=1, trips=5).geography
-    refined = plan_release(
-        geography, unit=TRIP, budget=Budget(1, "1e-8"), mechanism="inftda_refined", acceptance=NO_FAULTS
-    )
-    assert bound_of(refined, 5) is None

@@ -51,10 +51,6 @@ def test_equal_digests_mean_equal_data():
     assert len({digest, *(other.digest for other in others)}) == 1 + len(others)
 
 
-def test_a_representation_holds_no_flows():
-    assert repr(KnownFlows.from_frame("commuters", "public", FLOWS, GEOGRAPHY)) == "KnownFlows('commuters', public)"
-
-
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_synthetic_sets_have_the_published_sizes(name):
     known = synthetic_data_sets()[name]()

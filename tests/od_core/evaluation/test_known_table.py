@@ -40,10 +40,9 @@ def test_a_file_gives_what_a_frame_gives(folder):
         assert np.array_equal(mine, other)
 
 
-@pytest.mark.parametrize("marking", ["confidential"])
-def test_a_table_that_is_not_marked_is_refused_by_name_before_it_is_read(tmp_path, marking):
+def test_a_table_that_is_not_marked_is_refused_by_name_before_it_is_read(tmp_path):
     with pytest.raises(OdError, match="OD-EVALUATION-CONFIDENTIAL: data set 'commuters' is not marked"):
-        known_table(tmp_path / "absent", marking)()
+        known_table(tmp_path / "absent", "confidential")()
 
 
 def test_faulty_files_are_refused(folder):

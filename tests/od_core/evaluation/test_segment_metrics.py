@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from od_core import Budget, Geography, PrivacyUnit, evaluate, release_flows
-from tests.od_core.doubles import SeededNoise, no_noise
+from tests.od_core.doubles import no_noise, usual_release
 
 ZONES = pd.DataFrame({"state": ["a", "a", "b", "b", "b"], "zone": ["a1", "a2", "b1", "b2", "b3"]})
 MODES = ("car", "bus", "walk")
@@ -26,14 +26,8 @@ def trips() -> pd.DataFrame:
 
 @pytest.fixture(scope="module")
 def release(trips):
-    return release_flows(
-        trips,
-        Geography.from_frame(ZONES, ("state", "zone")),
-        unit=PrivacyUnit("trip"),
-        budget=Budget(rho="1/10", delta="1e-8"),
-        segments={"mode": MODES},
-        noise=SeededNoise(1),
-    )
+    geography, budget = Geography.from_frame(ZONES, ("state", "zone")), Budget(rho="1/10", delta="1e-8")
+    return usual_release(trips, geography, budget=budget, segments={"mode": MODES})
 
 
 def test_errors_are_those_of_all_cells_and_categories(release, trips):

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 from fractions import Fraction
-from functools import cache
-from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -18,28 +16,17 @@ from od_core import Budget, FlowTree, Geography, Ledger, OdError, PrivacyUnit, R
 from od_core.flows.interval_ends import half_width
 from od_core.flows.mechanisms import InfTDARefined
 from od_core.flows.plan import Bands
-from od_core.flows.release import run_plan
 from od_core.flows.step import AreaTotalStep
-from od_core.ledger.measurements import MemoryMeasurements
 from od_core.ledger.release_key import ReleaseKey
-from od_core.privacy.neighbours import DEFAULT_ACCEPTANCE, NO_FAULTS, Acceptance
+from od_core.privacy.neighbours import DEFAULT_ACCEPTANCE, NO_FAULTS
 from od_core.privacy.plan import Uncounted, check_charges
 from od_core.records import counts as counted
 from od_core.records.counting import count_trips
-from tests.od_core.doubles import no_noise
-from tests.od_core.flows.neighbours import LISTED, UNKNOWN, of_one_unit, squared_changes
-from tests.od_core.flows.neighbours import counted as trips_of
+from tests.od_core.flows.test_segment_plan import UNITS
 from tests.od_core.ledger.ledger_rows import domain, rows
 from tests.od_core.strategies import TREES, geography_of, worlds
 
-UNITS = [
-    PrivacyUnit("trip", "bounded"),
-    PrivacyUnit("trip", "unbounded"),
-    PrivacyUnit("trip", "bounded", max_weight=5),
-    PrivacyUnit("user", "bounded", column="id", max_trips=4),
-    PrivacyUnit("user_period", "unbounded", column="id", max_trips=3),
-    PrivacyUnit("user_year", "bounded", column="id", max_trips=2, max_trips_year=3, id_pattern="[a-z]+"),
-]
+YEAR = PrivacyUnit("user_year", "bounded", column="id", max_trips=2, max_trips_year=3, id_pattern="[a-z]+")
 TWO = geography_of([("a", "aa"), ("a", "ab"), ("b", "ba")])
 FLAT = geography_of([("x",), ("y",), ("z",)])
 ONE = geography_of([("only",)])
@@ -52,7 +39,7 @@ def plan_of(origin: Geography = TWO, destination: Geography | None = None, **giv
 
 @given(
     world=worlds(),
-    unit=st.sampled_from(UNITS),
+    unit=st.sampled_from([*UNITS, YEAR]),
     order=st.sampled_from(TREES),
     promise=st.sampled_from([{"rho": Fraction(1, 7)}, {"epsilon": "0.1"}, {"epsilon": 1, "conversion": "tight"}]),
     acceptance=st.sampled_from([NO_FAULTS, DEFAULT_ACCEPTANCE]),
@@ -121,13 +108,6 @@ def is_beside_the_tree(tree: FlowTree, side: int) -> bool:
     pairs = [tree.level_pair(level) for level in range(tree.depth + 1)]
     cells = {(tree.origin.size(o), tree.destination.size(d)) for o, d in pairs}
     return len(zones) > 1 and ((len(zones), 1), (1, len(zones)))[side] not in cells
-
-
-def test_totals_that_are_those_of_areas_with_a_single_zone_are_not_measured_again():
-    """In the destination tree, level 2 has the trips from each of these areas to the only area, which are all."""
-    origin = geography_of([("a", "a1"), ("b", "b1"), ("c", "c1")])
-    destination = geography_of([("d", "d1"), ("d", "d2")])
-    assert [step.side for step in plan_of(origin, destination, tree="destination").area_total_steps] == [1]
 
 
 # What is refused
@@ -207,71 +187,6 @@ def test_totals_of_zones_equal_a_group_by(world, order, size):
             assert found.dtype == np.int64
             grouped = frame["trips"].groupby(frame[name]).sum()
             assert dict(zip(zones, found.tolist(), strict=True)) == Counter(dict.fromkeys(zones, 0)) | grouped.to_dict()
-
-
-DEEP = Geography.from_frame(
-    pd.DataFrame({"area": ["A", "A", "B", "U"], "zone": ["a", "c", "b", "?"]}), ["area", "zone"], unknown="?"
-)
-
-Row = tuple[str, str, float, str]
-"""Origin, destination, weight and user."""
-
-OTHERS: list[Row] = [("a", "b", 2.0, "q"), ("b", "b", 1.0, "r")]
-TRIPS = [(origin, destination, 1.0, "p") for origin, destination in product("abx", repeat=2)]
-WEIGHED = [(*row[:2], weight, "p") for row in TRIPS[::2] for weight in (0.4, 1.0, 99.0)]
-CASES = {
-    "one trip": (PrivacyUnit("trip"), LISTED, 1, TRIPS),
-    "one trip without faults": (PrivacyUnit("trip"), LISTED, 0, [row for row in TRIPS if "x" not in row]),
-    "one trip, unknown areas": (PrivacyUnit("trip"), UNKNOWN, 1, TRIPS),
-    "one trip of four levels, unknown areas": (PrivacyUnit("trip"), DEEP, 1, TRIPS),
-    "one weight": (PrivacyUnit("trip", max_weight=3), DEEP, 1, WEIGHED),
-    "one user": (PrivacyUnit("user", column="id", max_trips=2), DEEP, 1, TRIPS[::4]),
-    "one user of a period": (PrivacyUnit("user_period", column="id", max_trips=3), LISTED, 1, TRIPS[::4]),
-}
-
-
-def case_plan(case: str, relation: str, order: str) -> ReleasePlan:
-    unit, geography, threshold, _ = CASES[case]
-    unit = PrivacyUnit(**{**vars(unit), "neighbours": relation})
-    return plan_of(geography, unit=unit, tree=order, acceptance=Acceptance(Fraction(threshold)))
-
-
-def answers(plan: ReleasePlan, rows: list[Row]) -> dict[int, np.ndarray]:
-    """What the release of some records measures, without noise, by the number of the step."""
-    release = run_plan(plan, trips_of(plan, rows), no_noise(), MemoryMeasurements())
-    assert [m.step for m in release.measured] == list(plan.charged_steps)
-    return {m.step.number: m.noisy.values() for m in release.measured}
-
-
-@cache
-def inputs_of(case: str, order: str) -> dict[tuple[Row, ...], dict[int, np.ndarray]]:
-    """The answers to all inputs: the other records, and none, one or several records of the unit that changes."""
-    unit, _, _, rows = CASES[case]
-    plan = case_plan(case, "unbounded", order)  # which measures the root
-    return {some: answers(plan, [*OTHERS, *some]) for some in of_one_unit(unit, rows)}
-
-
-@pytest.mark.representatives
-@pytest.mark.parametrize("order", TREES)
-@pytest.mark.parametrize("relation", ["bounded", "unbounded"])
-@pytest.mark.parametrize("case", CASES)
-def test_neighbours_change_all_true_counts_by_at_most_what_is_stated_and_area_totals_by_just_that(
-    case, relation, order
-):
-    """All neighbours of a tiny table: every step that is charged, with records of places that are not listed."""
-    plan, inputs = case_plan(case, relation, order), inputs_of(case, order)
-    assert plan.area_total_steps
-    stated = {step.number: step.sensitivity_squared for step in plan.charged_steps}
-    largest, cost, most = Counter(), Fraction(0), plan.spent.rho
-    for changes in squared_changes(plan, inputs):
-        for number in stated:
-            largest[number] = max(largest[number], changes[number])
-        cost = max(cost, sum(changes[step.number] / (2 * step.variance) for step in plan.charged_steps))
-    assert all(largest[number] <= limit for number, limit in stated.items())
-    assert all(largest[step.number] == step.sensitivity_squared for step in plan.area_total_steps)
-    assert cost <= most
-    if plan.publishes_total:  # no neighbours differ in the root, and some in every other step as much as is stated
-        assert cost == most
 
 
 def test_each_side_is_drawn_once_with_noise_of_its_own_and_read_back(tmp_path):

@@ -8,12 +8,11 @@ from random import Random
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from od_core import AssistedFlows, Budget, Geography, OdError, PrivacyUnit, Release, assist_release, release_group_sizes
+from od_core import AssistedFlows, Budget, OdError, PrivacyUnit, Release, assist_release
 from od_core.flows.estimation import families, intervals
 from od_core.flows.mechanisms import MECHANISMS, InfTDARefined
 from od_core.flows.release import run_plan
@@ -23,11 +22,11 @@ from tests.od_core.flows.estimation.test_empirical_bayes import counts_of, dense
 from tests.od_core.flows.estimation.test_held_out import ROUGH
 from tests.od_core.flows.estimation.test_shrinkage import GRAVITY, plan_of
 from tests.od_core.flows.test_flow_sum import RANDOMS, cases_of
+from tests.od_core.group_sizes import test_release as group_sizes
 from tests.od_core.oracles.intervals import DROPPING, KEEPING, made
 from tests.od_core.oracles.segments import segment_case
 
 ZONES = [("a", "a1"), ("a", "a2"), ("b", "b1")]
-AREAS = pd.DataFrame(ZONES, columns=["region", "zone"])
 
 
 def releases_of(world: Any, seeds: range, share: str | None = None, **options: Any) -> list[Release]:
@@ -155,15 +154,8 @@ def test_releases_that_do_not_fit_each_other_are_refused() -> None:
 
 
 def test_what_has_no_measured_levels_is_refused() -> None:
-    groups = release_group_sizes(
-        pd.DataFrame({"group": [1], "area": ["a1"], "size": [2]}),
-        Geography.from_frame(AREAS, ["region", "zone"]),
-        unit=PrivacyUnit("trip"),
-        budget=Budget(epsilon=1),
-        top_code=4,
-    )
     with pytest.raises(OdError, match="OD-DERIVED-KIND: release 1 is not a release of flows"):
-        assist_release([groups])  # type: ignore[list-item]
+        assist_release([group_sizes.released()])  # type: ignore[list-item]
     with pytest.raises(OdError, match="OD-DERIVED-KIND"):
         assist_release([assist_release([small()])])  # type: ignore[list-item]
     for name, noise in (("vanilla_gauss", SeededNoise(1)), ("stability_histogram", SeededLaplace(1))):

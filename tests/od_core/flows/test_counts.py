@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from fractions import Fraction
-from itertools import combinations_with_replacement, product
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -237,24 +237,3 @@ def test_an_unknown_area_takes_records_of_other_codes_so_that_n_is_exact() -> No
     assert (dropped.plan.steps[0].level, kept.plan.steps[0].level) == (0, 1)
     assert dropped.counts.to_dict("list") == {"area": ["A001"], "count": [1]}
     assert kept.counts.to_dict("list") == {"area": ["A001", "other"], "count": [1, 3]}
-
-
-@pytest.mark.parametrize(("m", "cap"), [(3, 1), (4, 2), (2, 1)])
-def test_a_pair_cap_bounds_the_records_of_a_user_in_an_area(m: int, cap: int) -> None:
-    """Every level has the largest sum of squares of one user's counts, by enumeration; the other end is the space."""
-    plan = plan_release(
-        HIERARCHY,
-        destination_geography=Geography.whole(),
-        unit=PrivacyUnit("user", "unbounded", "patient", m, max_trips_pair=cap),
-        budget=Budget(1, "1e-8", shares="uniform"),
-    )
-    paths = [("all", *path) for path in ZONES.to_numpy().tolist()]
-    users = [
-        records
-        for number in range(m + 1)
-        for records in combinations_with_replacement(paths, number)
-        if max(Counter(records).values(), default=0) <= cap
-    ]
-    for step in plan.steps:
-        squares = [sum(n**2 for n in Counter(path[step.level] for path in records).values()) for records in users]
-        assert step.sensitivity_squared == max(squares)

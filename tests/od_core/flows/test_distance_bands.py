@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from od_core import Budget, Geography, OdError, PrivacyUnit, Release, release_flows
+from od_core import Budget, Geography, OdError, Release
 from od_core.flows.indicators import distance_bands, indicators
 from od_core.flows.interval_ends import DEVIATIONS
-from tests.od_core.doubles import SeededNoise, no_noise
+from tests.od_core.doubles import SeededNoise, no_noise, usual_release
 from tests.od_core.oracles.intervals import DROPPING, KEEPING
 from tests.od_core.publication import examples
 
@@ -34,15 +34,9 @@ def made(random: Random | None = None, *, noise=None, unknown=False, mechanism=N
         [(f"z{o:02}", f"z{d:02}", random.randint(0, 40)) for o in degrees for d in degrees],
         columns=["origin", "destination", "trips"],
     )
-    released = release_flows(
-        trips,
-        geography,
-        unit=PrivacyUnit("trip"),
-        budget=Budget(rho="1/100", delta=1e-8),
-        mechanism=mechanism or random.choice(KEEPING),
-        fault_threshold=0,
-        noise=noise or SeededNoise(random.randrange(2**32)),
-    )
+    noise, mechanism = noise or SeededNoise(random.randrange(2**32)), mechanism or random.choice(KEEPING)
+    budget = Budget(rho="1/100", delta=1e-8)
+    released = usual_release(trips, geography, budget=budget, mechanism=mechanism, noise=noise)
     apart = abs(trips["origin"].str[1:].astype(int) - trips["destination"].str[1:].astype(int)).astype(float)
     if unknown:
         apart[(trips["origin"] == "z01") | (trips["destination"] == "z01")] = np.nan

@@ -20,7 +20,7 @@ from od_core.noise.backends import noise_named
 from od_core.privacy.neighbours import NO_FAULTS
 from od_core.records.counting import count_trips
 from tests.od_core.doubles import no_noise
-from tests.od_core.oracles.inftda import Tree
+from tests.od_core.oracles.variances import level_rows, top_down, with_exact_sum
 from tests.od_core.strategies import TREES, World, frame_of, geography_of, zone_lists
 
 LARGE = 10**12
@@ -60,47 +60,18 @@ def root_mean_square(values) -> float:
     return float(np.mean(np.square(np.asarray(values, dtype=float))) ** 0.5)
 
 
-def least_squares_variances(tree: Tree, variances) -> list[list[float]]:
-    """Every node an unknown, every measured node an equation; sums, and a known root, as constraints."""
-    levels = tree.levels()
-    number = {node: i for i, node in enumerate(node for nodes in levels for node in nodes)}
-    weights = [float(LARGE / variances[k]) if k in variances else 0.0 for k, nodes in enumerate(levels) for _ in nodes]
-    constraints = []
-    for node in (node for nodes in levels[:-1] for node in nodes):
-        row = np.zeros(len(number))
-        row[[number[child] for child in tree.children(node)]] = 1
-        row[number[node]] = -1
-        constraints.append(row)
-    if 0 not in variances:
-        constraints.append(np.eye(len(number))[0])
-    c = np.array(constraints)
-    bordered = np.block([[np.diag(weights), c.T], [c, np.zeros((len(c), len(c)))]])
-    covariance = np.linalg.inv(bordered)[: len(number), : len(number)] * LARGE
-    return [[float(covariance[i, i]) for i in map(number.get, nodes)] for nodes in levels]
+def least_squares_variances(tree: FlowTree, variances) -> list[np.ndarray]:
+    """Of all nodes of each level, given an equation for every measured one; a root without noise is known."""
+    rows = [level_rows(tree, level) for level in range(tree.depth + 1)]
+    covariance = np.linalg.inv(sum(rows[k].T @ rows[k] * float(LARGE / variances[k]) for k in variances))
+    covariance = covariance if 0 in variances else with_exact_sum(covariance)
+    return [np.einsum("ij,jk,ik->i", each, covariance, each) * LARGE for each in rows]
 
 
-def least_squares_errors(tree: Tree, variances) -> list[float]:
-    return [float(np.mean(level)) ** 0.5 for level in least_squares_variances(tree, variances)]
-
-
-def top_down_errors(tree: Tree, variances) -> list[float]:
-    """Each estimate as coefficients of all measured values: its own, evenly shifted to the parent."""
-    levels = tree.levels()
-    level_of = {node: k for k, nodes in enumerate(levels) for node in nodes}
-    measured = [node for node in level_of if level_of[node] in variances]
-    unit = dict(zip(measured, np.eye(len(measured)), strict=True))
-    for node in reversed(level_of):
-        if node not in unit and level_of[node] > 0:
-            [only] = tree.children(node)
-            unit[node] = unit[only]
-    root = levels[0][0]
-    estimate = {root: unit.get(root, np.zeros(len(measured)))}
-    for node in (node for nodes in levels[:-1] for node in nodes):
-        family = tree.children(node)
-        lacking = estimate[node] - sum(unit[child] for child in family)
-        estimate |= {child: unit[child] + lacking / len(family) for child in family}
-    variance = np.array([float(variances[level_of[node]]) for node in measured])
-    return [float(np.mean([estimate[node] ** 2 @ variance for node in nodes])) ** 0.5 for nodes in levels]
+def top_down_variances(tree: FlowTree, variances) -> list[np.ndarray]:
+    """Of estimates as coefficients of all measured values: each node's own, evenly shifted to the parent."""
+    spread, estimates = top_down(tree, variances)
+    return [each**2 @ spread for each in estimates]
 
 
 @given(problem=problems(), refined=st.booleans())
@@ -109,9 +80,10 @@ def top_down_errors(tree: Tree, variances) -> list[float]:
 @example(problem=chain(0, 1, 2, 3, 4), refined=True)
 def test_linear_estimates_have_the_errors_of_dense_linear_algebra(problem, refined):
     world, order, variances = problem
-    tree, reference = world.trees(order)
+    tree, _ = world.trees(order)
     assume(1 in variances or tree.cells(1) == tree.cells(2))
-    expected = (least_squares_errors if refined else top_down_errors)(reference, variances)
+    of_levels = (least_squares_variances if refined else top_down_variances)(tree, variances)
+    expected = [each.mean() ** 0.5 for each in of_levels]
     assert expected_errors(tree, variances, refined=refined) == pytest.approx(expected, rel=1e-7, abs=LARGE**0.5 * 1e-6)
 
 
@@ -120,9 +92,9 @@ def test_linear_estimates_have_the_errors_of_dense_linear_algebra(problem, refin
 @example(problem=chain(1, 4))
 def test_the_largest_variance_of_a_level_is_that_of_dense_linear_algebra(problem):
     world, order, variances = problem
-    tree, reference = world.trees(order)
+    tree, _ = world.trees(order)
     assume(1 in variances or tree.cells(1) == tree.cells(2))
-    expected = list(map(max, least_squares_variances(reference, variances)))
+    expected = [each.max() for each in least_squares_variances(tree, variances)]
     assert largest_variances(tree, variances) == pytest.approx(expected, rel=1e-7, abs=LARGE * 1e-9)
 
 

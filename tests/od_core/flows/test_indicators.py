@@ -18,9 +18,9 @@ from od_core.flows.estimation.intervals import ratio_bounds
 from od_core.flows.indicators import indicators
 from od_core.flows.interval_ends import DEVIATIONS
 from od_core.flows.mechanisms import InfTDARefined
-from tests.od_core.doubles import SeededNoise, no_noise
+from tests.od_core.doubles import SeededNoise, no_noise, usual_release
 from tests.od_core.oracles.intervals import DROPPING, KEEPING, UNITS, Case, made, random_zones, within
-from tests.od_core.publication import examples, reports
+from tests.od_core.publication import examples
 from tests.od_core.strategies import TREES
 
 RANDOMS = st.randoms(use_true_random=True)
@@ -189,21 +189,6 @@ def test_trips_that_a_large_area_lost_to_small_ones_are_marked(side, order, name
     assert (small[f"{name}_likely"] == "").all()  # their numbers are below the half-width of their intervals
 
 
-@pytest.mark.slow
-def test_marked_numbers_are_at_the_end_that_their_mark_says():
-    """Of 60 releases of four zones whose numbers are above their noise, some are too high, and some are too low."""
-    made = [reports.flows(size=8, budget=Budget(rho="1/5", delta="1e-8"), noise=SeededNoise(k)) for k in range(60)]
-    table = pd.concat([indicators(release, ["zone"]) for release in made])
-    for name in ("outflow", "inflow"):
-        mark, released, unbiased = table[f"{name}_likely"], table[name], table[f"{name}_unbiased"]
-        lower, upper = table[f"{name}_lower"], table[f"{name}_upper"]
-        assert set(mark) == {"", "higher", "lower"}
-        is_there = (released >= (upper - lower + 1) / 2) & (lower > 0)
-        assert ((released == lower) & (unbiased > released))[mark == "higher"].all()
-        assert ((released == upper) & (unbiased < released))[mark == "lower"].all()
-        assert ((lower < released) & (released < upper))[(mark == "") & is_there].all()
-
-
 @pytest.mark.representatives("origin-*")
 @SIDES
 def test_a_side_whose_totals_were_measured_is_not_marked(side, order, name):
@@ -268,12 +253,7 @@ def test_other_destinations_have_no_indicators():
 def test_the_mean_distance_of_very_many_trips_is_that_of_one():
     """Their metres do not fit 64 bits. From the equator to the pole is a quarter of the circumference."""
     places = pd.DataFrame({"zone": ["a", "b"], "latitude": [0.0, 90.0], "longitude": [0.0, 0.0]})
-    released = release_flows(
-        pd.DataFrame({"origin": ["a"], "destination": ["b"], "trips": [10**13]}),
-        Geography.from_frame(places, ["zone"], coordinates=("latitude", "longitude")),
-        unit=PrivacyUnit("trip"),
-        budget=Budget(rho=1, delta=1e-8),
-        fault_threshold=0,
-        noise=no_noise(),
-    )
+    geography = Geography.from_frame(places, ["zone"], coordinates=("latitude", "longitude"))
+    flows = pd.DataFrame({"origin": ["a"], "destination": ["b"], "trips": [10**13]})
+    released = usual_release(flows, geography, noise=no_noise())
     assert indicators(released).set_index("area").loc["a", "mean_distance"] == pytest.approx(10_007.5, abs=1)

@@ -13,11 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from od_core import Budget, Geography, OdError, PrivacyUnit, release_flows
-from od_core.ledger.ledger import Ledger
-from od_core.privacy.accounting import float_above
-from od_core.privacy.budget import Cap
-from od_core.privacy.domain import PrivacyDomain
 from tests.od_core.doubles import ListedNoise, SeededNoise, no_noise, released
+from tests.od_core.ledger.ledger_rows import declared
 from tests.od_core.strategies import TREES, frame_of, geography_of, level_names, noises, worlds
 
 ZONES = [("a", "aa"), ("a", "ab"), ("b", "ba")]
@@ -62,38 +59,6 @@ def test_tables_of_a_release(world, order, neighbours, values):
             assert list(table.itertuples(index=False, name=None)) == rows
 
 
-@pytest.mark.parametrize("times", [1, (1 << 47) - 1])
-@pytest.mark.parametrize("neighbours", ["bounded", "unbounded"])
-@pytest.mark.parametrize("order", TREES)
-def test_measurements_are_true_counts_plus_the_injected_noise(neighbours, order, times):
-    """By code: level, origin, destination, noisy (int64, exact), variance (never below the planned one)."""
-    noise = SeededNoise(3)
-    unit = PrivacyUnit("trip", neighbours)
-    flows = FLOWS.assign(trips=FLOWS["trips"] * times)
-    release = release_flows(flows, GEOGRAPHY, **USUAL | {"unit": unit}, tree=order, noise=noise, fault_threshold=0)
-    table = release.measurements
-    assert list(table.columns) == ["level", "origin", "destination", "noisy", "variance"]
-    assert [str(kind) for kind in table.dtypes] == ["int64", "str", "str", "int64", "float64"]
-    assert isinstance(table.index, pd.RangeIndex)
-    assert table["level"].unique().tolist() == ([0] if neighbours == "unbounded" else []) + [1, 2, 3, 4]
-    names = ["all", "level_1", "level_2"]
-    for level, rows in table.groupby("level"):
-        pd.testing.assert_frame_equal(release.measurements_at(level), rows.reset_index(drop=True))
-        step = release.plan.step(level)
-        assert all(Fraction(variance) >= step.variance for variance in rows["variance"])
-        assert rows["variance"].iloc[0] == pytest.approx(float(step.variance))
-        drawn = noise.draw(step.variance, level, 0, len(rows))
-        o_name, d_name = release.levels[level]
-        path = {zone[-1]: ("all", *zone) for zone in ZONES}
-        counts: dict = {}
-        for o, d, n in flows.itertuples(index=False, name=None):
-            cell = path[o][names.index(o_name)], path[d][names.index(d_name)]
-            counts[cell] = counts.get(cell, 0) + n
-        cells = list(zip(rows["origin"], rows["destination"], strict=True))
-        assert rows["noisy"].tolist() == [counts.get(cell, 0) + z for cell, z in zip(cells, drawn, strict=True)]
-        assert len(set(cells)) == len(cells)
-
-
 def test_what_was_not_measured_has_no_table():
     release = release_flows(FLOWS, GEOGRAPHY, **USUAL, noise=SeededNoise(1), fault_threshold=0)
     for level in (0, 5, -1):
@@ -102,16 +67,6 @@ def test_what_was_not_measured_has_no_table():
     for wrong in (("level_3", "level_1"), ("all", "leve_1")):
         with pytest.raises(OdError, match=r"OD-LEVEL-UNKNOWN.*did you mean 'level_"):
             release.flows_at(*wrong)
-
-
-def test_spent_is_the_plan_and_the_representation_holds_no_count():
-    release = release_flows(FLOWS, GEOGRAPHY, **USUAL, noise=SeededNoise(1), fault_threshold=0)
-    assert release.spent.rho == release.plan.spent.rho == sum(release.spent.levels)
-    assert len(release.spent.levels) == 4
-    assert release.spent.epsilon_exact <= 1 < release.spent.epsilon_tight < release.spent.epsilon_bun_steinke
-    assert float_above(release.spent.epsilon) == release.spent.epsilon_exact
-    assert release.spent.delta == Fraction(1, 10**8)
-    assert "48" not in repr(release).replace(str(release.spent.rho), "")
 
 
 def test_a_notebook_shows_the_printed_summary_as_a_table_without_markup_of_the_data():
@@ -188,8 +143,7 @@ def test_an_error_after_the_first_draw_does_not_say_that_nothing_was_spent():
 
 def test_noise_too_wide_for_a_table_is_refused_before_anything_is_charged(tmp_path):
     """A small budget needs wider noise than a table is made for; OpenDP draws it."""
-    ledger, budget = Ledger(tmp_path / "ledger.sqlite"), Budget(rho=Fraction(1, 10**9), delta="1e-8")
-    ledger.declare(PrivacyDomain("commuters", USUAL["unit"], Cap(rho=Fraction(1)), "a test"))
+    ledger, budget = declared(tmp_path, "commuters", USUAL["unit"]), Budget(rho=Fraction(1, 10**9), delta="1e-8")
     asked = {"unit": USUAL["unit"], "budget": budget, "ledger": ledger, "release_id": "commuters/2001-06/r1"}
     with pytest.raises(OdError, match=r"OD-NOISE-TOO-WIDE.*nothing was spent.*opendp"):
         release_flows(FLOWS, GEOGRAPHY, **asked, noise="table", fault_threshold=0)

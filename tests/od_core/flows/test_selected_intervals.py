@@ -12,14 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import norm
 
-from od_core import Budget, PrivacyUnit, release_flows, sum_releases
+from od_core import Budget, sum_releases
 from od_core.flows import interval_ends
 from od_core.flows.estimation.intervals import bounds_of
 from od_core.flows.indicators import indicators
 from od_core.flows.interval_ends import DEVIATIONS, LowerEnds, lower_bound, reliability, selected_deviations
 from od_core.flows.publishing.changes import changes, changes_of_tables
 from od_core.publication import number_formats
-from tests.od_core.doubles import SeededNoise
+from tests.od_core.doubles import SeededNoise, usual_release
 from tests.od_core.strategies import geography_of
 
 ZONES = [(f"r{region}", f"r{region}z{zone}") for region in range(3) for zone in range(4)]
@@ -82,15 +82,7 @@ def test_flows_above_0_have_the_lower_ends_of_their_pair_of_levels_and_all_other
     if segment is not None:
         frame = frame.assign(mode=[modes[k % 3] for k in range(len(frame))])
         options = {"segments": {segment: modes}}
-    release = release_flows(
-        frame,
-        geography,
-        unit=PrivacyUnit("trip"),
-        budget=Budget(epsilon=1, delta="1e-8"),
-        noise=SeededNoise(3),
-        fault_threshold=0,
-        **options,
-    )
+    release = usual_release(frame, geography, noise=SeededNoise(3), **options)
     names = geography.level_names
     moved = 0
     for (o, origin), (d, destination) in product(enumerate(names), repeat=2):
@@ -120,8 +112,7 @@ def test_trips_within_an_area_have_the_interval_of_the_flow_from_it_to_itself():
     geography = geography_of(ZONES)
     frame = pd.DataFrame([(zone, zone, 30 + 20 * k) for k, (_, zone) in enumerate(ZONES[::2])])
     frame.columns = ["origin", "destination", "trips"]
-    unit, budget = PrivacyUnit("trip"), Budget(epsilon="0.5", delta="1e-8")
-    release = release_flows(frame, geography, unit=unit, budget=budget, noise=SeededNoise(3), fault_threshold=0)
+    release = usual_release(frame, geography, budget=Budget("0.5", "1e-8"), noise=SeededNoise(3))
     found, usual = indicators(release), indicators(release, selected=False)
     for level, name in enumerate(geography.levels, start=1):
         for table, selected in ((found, None), (usual, False)):
@@ -141,11 +132,8 @@ def test_flows_of_earlier_bundles_keep_their_intervals():
     """In the library, and of every kind of table that is made of them."""
     geography = geography_of(ZONES)
     frame = pd.DataFrame([(zone, zone, 30) for _, zone in ZONES], columns=["origin", "destination", "trips"])
-    unit, budget = PrivacyUnit("trip"), Budget(epsilon="0.5", delta="1e-8")
-    release, other = (
-        release_flows(frame, geography, unit=unit, budget=budget, noise=SeededNoise(seed), fault_threshold=0)
-        for seed in (3, 4)
-    )
+    budget = Budget("0.5", "1e-8")
+    release, other = (usual_release(frame, geography, budget=budget, noise=SeededNoise(seed)) for seed in (3, 4))
     earlier, names = replace(release, selected=False), geography.level_names[-1:] * 2
     usual = release.flows_at(*names, interval=True, selected=False)
     pd.testing.assert_frame_equal(earlier.flows_at(*names, interval=True), usual)

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from od_core import Budget, Geography, OdError, PrivacyUnit, release_flows, sum_releases
+from od_core import Budget, Geography, OdError, sum_releases
 from od_core.flows.estimation import intervals
 from od_core.flows.interval_ends import DEVIATIONS, ROUNDING, upper_bound
 from od_core.flows.released_flows import WeightedSum
-from tests.od_core.doubles import SeededNoise, no_noise
+from tests.od_core.doubles import SeededNoise, no_noise, usual_release
 from tests.od_core.oracles.intervals import DROPPING, KEEPING, Case, case_of, within
 
 RANDOMS = st.integers(0, 2**32).map(Random)
@@ -50,8 +50,7 @@ def test_the_interval_of_an_exact_total_contains_it():
     flows = pd.DataFrame(pairs, columns=["origin", "destination"]).assign(trips=range(7, 7 + len(pairs)))
     geography, total = Geography.from_frame(ZONES, ["state", "zone"]), int(flows["trips"].sum())
     for seed in range(5):
-        unit, noise = PrivacyUnit("trip"), SeededNoise(seed)
-        released = release_flows(flows, geography, unit=unit, budget=budget, fault_threshold=0, noise=noise)
+        released = usual_release(flows, geography, budget=budget, noise=SeededNoise(seed))
         found = released.weighted_sum("trips")
         assert found.lower <= total <= found.upper
         assert found.upper - found.lower < 1e-4
@@ -151,16 +150,8 @@ def trips() -> pd.DataFrame:
 
 def released(trips: pd.DataFrame, noise=None, **options):
     geography = Geography.from_frame(PLACES, ["state", "zone"], coordinates=("latitude", "longitude"))
-    budget = Budget(rho="1/10", delta="1e-8")
-    return release_flows(
-        trips,
-        geography,
-        unit=PrivacyUnit("trip"),
-        budget=budget,
-        segments={"mode": ["car", "bus", "walk"]},
-        noise=noise or SeededNoise(4),
-        **options,
-    )
+    budget, segments = Budget(rho="1/10", delta="1e-8"), {"mode": ["car", "bus", "walk"]}
+    return usual_release(trips, geography, budget=budget, segments=segments, noise=noise or SeededNoise(4), **options)
 
 
 def test_public_quantities_without_noise_are_those_of_the_trips(trips):
@@ -245,14 +236,8 @@ def test_what_has_no_answer_is_refused(trips):
         release.weighted_sum("trips", confidence=0.9999999999999999)  # of which half the rest is no float
     with pytest.raises(OdError, match="OD-SEGMENT"):
         release.weighted_sum("trips", segment="modes", category="car")
-    without = release_flows(
-        trips[["origin", "destination"]],
-        Geography.from_frame(ZONES, ["state", "zone"]),
-        unit=PrivacyUnit("trip"),
-        budget=Budget(epsilon=1, delta="1e-8"),
-        mechanism="stability_histogram",
-        noise="table",
-    )
+    zones, pairs = Geography.from_frame(ZONES, ["state", "zone"]), trips[["origin", "destination"]]
+    without = usual_release(pairs, zones, mechanism="stability_histogram", noise="table")
     with pytest.raises(OdError, match="OD-INTERVAL-MECHANISM"):
         without.weighted_sum("trips")
 
@@ -262,14 +247,7 @@ def test_weights_that_were_chosen_from_the_release_are_warned_of():
     zones = pd.DataFrame([(f"s{k // 4}", f"s{k // 4}z{k}") for k in range(12)], columns=["state", "zone"])
     pairs = list(product(zones["zone"], repeat=2))
     flows = pd.DataFrame(pairs[::5], columns=["origin", "destination"]).assign(trips=500)
-    release = release_flows(
-        flows,
-        Geography.from_frame(zones, ["state", "zone"]),
-        unit=PrivacyUnit("trip"),
-        budget=Budget(epsilon=10, delta="1e-6"),
-        fault_threshold=0,
-        noise=SeededNoise(1),
-    )
+    release = usual_release(flows, Geography.from_frame(zones, ["state", "zone"]), budget=Budget(10, "1e-6"))
     chosen = release.flows.nlargest(25, "trips").assign(weight=1.0)
     with pytest.warns(UserWarning, match="all 25 pairs of zones with a weight were released above 0"):
         release.weighted_sum(chosen)

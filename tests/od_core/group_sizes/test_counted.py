@@ -9,18 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from od_core import Budget, Geography, OdError, PrivacyUnit, TopCodeEstimate, evaluate_group_sizes, release_group_sizes
+from od_core import Budget, OdError, TopCodeEstimate, evaluate_group_sizes, release_group_sizes
 from od_core.group_sizes.groups import GroupSizes, NumberedGroups
-from od_core.ledger.ledger import Ledger
-from od_core.privacy.budget import Cap
-from od_core.privacy.domain import PrivacyDomain
 from od_core.records.load import RecordColumns, load_records
 from tests.od_core.doubles import SeededLaplace
-from tests.od_core.group_sizes.test_release import DrawsNothing
-
-ZONES = pd.DataFrame({"region": ["A", "A", "B", "C"], "zone": ["01", "02", "03", "04"]})
-GEOGRAPHY = Geography.from_frame(ZONES, ["region", "zone"])
-UNBOUNDED = PrivacyUnit("trip", "unbounded")
+from tests.od_core.group_sizes.test_release import GEOGRAPHY, UNBOUNDED, DrawsNothing
+from tests.od_core.ledger.ledger_rows import declared
 
 COUNTED = pd.DataFrame(
     {"area": ["03", "01", "01", "02", "01"], "size": [2, 12, 0, 1, 3], "groups": [4, 1, 5, 30, 0]}
@@ -59,8 +53,7 @@ def test_a_release_is_that_of_one_row_a_group(mechanism, cells):
 
 
 def test_the_ledger_takes_both_forms_for_the_same_input(tmp_path):
-    ledger = Ledger(tmp_path / "ledger.sqlite")
-    ledger.declare(PrivacyDomain("departures", UNBOUNDED, Cap(rho=Fraction(1)), "a test"))
+    ledger = declared(tmp_path, "departures", UNBOUNDED)
     arguments = {"ledger": ledger, "release_id": "departures/2001-06/r1", "noise": "table"}
     first = released(COUNTED, **arguments)
     again = released(expanded(COUNTED), **arguments)

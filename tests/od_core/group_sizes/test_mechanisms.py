@@ -265,15 +265,9 @@ def test_noisy_values_whose_sums_leave_64_bits_are_refused(mechanism, far):
     assert error.value.spent == "draws already made stay charged"
 
 
-def test_more_groups_than_weights_can_count_are_refused():
-    geography = Geography.from_frame(pd.DataFrame({"leaf": ["a"]}, dtype="str"), levels=["leaf"])
-    frame = Frame(geography, np.array([2**31]), 1)
-    with pytest.raises(OdError, match="OD-GROUPS-SIZE"):
-        Cumulative().estimate(frame, [np.array([[1]])], Fraction(1))
-
-
-def test_areas_without_their_number_of_groups_are_not_merged():
+def test_groups_that_cannot_be_weighted_or_are_not_all_there_are_refused():
     geography = Geography.from_frame(pd.DataFrame({"leaf": ["a", "b"]}, dtype="str"), levels=["leaf"])
-    frame = Frame(geography, np.array([2, 3]), 1)
+    with pytest.raises(OdError, match="OD-GROUPS-SIZE"):
+        Cumulative().estimate(Frame(geography, np.array([2**31, 0]), 1), [np.array([[1], [1]])], Fraction(1))
     with pytest.raises(OdError, match="OD-GROUPS-TOTALS"):
-        merge(frame, [Runs.of_histograms(np.array([[2, 1], [1, 1]]))])
+        merge(Frame(geography, np.array([2, 3]), 1), [Runs.of_histograms(np.array([[2, 1], [1, 1]]))])

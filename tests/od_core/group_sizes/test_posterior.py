@@ -117,7 +117,10 @@ def test_equals_the_sum_over_all_curves(leaf):
 
 
 def by_matrices(noisy, total, scale, leaf, classes, chain):
-    """Posterior means with dense matrices over (state, count), no count left out."""
+    """Posterior means with dense matrices over (state, count), no count left out; and the log likelihood.
+
+    The likelihood is that of the noisy values, up to a factor that does not depend on the chain.
+    """
     sizes, counts = len(classes) - 1, np.arange(total + 1)
     matrices = []
     for size in range(sizes + 1):
@@ -138,18 +141,20 @@ def by_matrices(noisy, total, scale, leaf, classes, chain):
             low = (noisy <= size).astype(int)
             cost = np.array([(1 - low[:count]).sum() + low[count:].sum() for count in counts])
         weights.append(np.tile(np.exp(-(cost - cost.min()) / scale), 2))
-    forward = [np.eye(2 * (total + 1))[0]]
+    forward, logarithm = [np.eye(2 * (total + 1))[0]], 0.0
     for matrix, weight in zip(matrices, weights, strict=False):
         values = (forward[-1] @ matrix) * weight
         forward.append(values / values.sum())
+        logarithm += np.log(values.sum())
     backward = matrices[sizes] @ np.tile(counts == total, 2)
+    logarithm += np.log(forward[-1] @ backward)
     means = np.zeros(sizes)
     for size in range(sizes - 1, -1, -1):
         probability = forward[size + 1] * backward
         means[size] = (probability @ np.tile(counts, 2)) / probability.sum()
         backward = matrices[size] @ (weights[size] * backward)
         backward /= backward.max()
-    return means
+    return means, logarithm
 
 
 @pytest.mark.representatives("cumulative")
@@ -168,7 +173,7 @@ def test_equals_dense_matrices_where_many_counts_are_left_out(leaf):
         chain = random_chain(rng, classes[-1] + 1) if number % 2 else first_chain(classes)
         areas = NoisyAreas(noisy, np.array([0, len(noisy)]), np.array([total]), sizes, leaf == "sizes", scale)
         found = areas.smooth(np.array([0]), classes, chain)
-        means = by_matrices(noisy, total, float(scale), leaf, classes, chain)
+        means, _ = by_matrices(noisy, total, float(scale), leaf, classes, chain)
         np.testing.assert_allclose(found.means[0], means, rtol=0, atol=1e-5)
 
 
@@ -252,33 +257,9 @@ def test_the_fit_raises_the_likelihood(leaf):
     classes = classes_of_sizes(sizes)
 
     def log_likelihood(chain):
-        return sum(np.log(likelihood(values, total, 1.0, leaf, classes, chain)) for values in noisy)
+        return sum(by_matrices(values, total, 1.0, leaf, classes, chain)[1] for values in noisy)
 
     assert log_likelihood(areas.fitted_chain()) > log_likelihood(first_chain(classes)) + 5
-
-
-def likelihood(noisy, total, scale, leaf, classes, chain):
-    """Sum over all curves of their probability times that of the noise, up to a constant."""
-    prior = {(): np.array([1.0, 0.0])}  # of (quiet, busy) after a curve's beginning
-    for kind in classes:
-        wake, rest, jump, more = chain[kind]
-        following = {}
-        for curve, (quiet, busy) in prior.items():
-            height = curve[-1] if curve else 0
-            calm, awake = quiet * (1 - wake) + busy * rest, quiet * wake + busy * (1 - rest)
-            if height == total:
-                following[(*curve, height)] = np.array([calm, awake])
-                continue
-            following[(*curve, height)] = np.array([calm, awake * (1 - jump)])
-            for law, groups, _short in jump_laws(more, total - height, total):
-                following[(*curve, height + groups)] = np.array([0, awake * jump * law])
-        prior = following
-    assert sum(value.sum() for value in prior.values()) == pytest.approx(1)
-    return sum(
-        value.sum() * exp(-distance(noisy.tolist(), curve[:-1], total, leaf) / scale)
-        for curve, value in prior.items()
-        if curve[-1] == total
-    )
 
 
 def test_classes_are_single_sizes_then_two_an_octave():

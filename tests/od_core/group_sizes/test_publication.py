@@ -10,14 +10,12 @@ import pytest
 
 from od_core import OdError, PrivacyUnit, TopCodeEstimate
 from od_core.group_sizes.publishing import GROUP_SIZES, open_group_sizes
-from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
-from od_core.privacy.budget import Cap
-from od_core.privacy.domain import PrivacyDomain
 from od_core.publication.bundle import staged_folder, write_bundle
 from od_core.publication.certificate import CheckResult
 from od_core.publication.certify import certificate
 from tests.od_core.group_sizes.test_release import GEOGRAPHY, released
+from tests.od_core.ledger.ledger_rows import declared
 from tests.od_core.publication.examples import AROUND, files_of
 
 KEY = ReleaseKey("departures", "2001-06")
@@ -26,8 +24,7 @@ BOUNDED = PrivacyUnit("trip", "bounded")
 
 def published(folder, mechanism="cumulative", **changes):
     """A release with its ledger, and its certificate."""
-    ledger = Ledger(folder / "ledger.sqlite")
-    ledger.declare(PrivacyDomain("departures", BOUNDED, Cap(rho=Fraction(1)), "a test"))
+    ledger = declared(folder, "departures", BOUNDED)
     release = released(unit=BOUNDED, mechanism=mechanism, ledger=ledger, release_id=str(KEY), **changes)
     facts = certificate(
         GROUP_SIZES,

@@ -18,12 +18,9 @@ from od_core.group_sizes.mechanisms import MECHANISMS
 from od_core.group_sizes.plan import MISSED, SENSITIVITY, TOP_CODE_LEVEL, margin
 from od_core.group_sizes.release import run_plan, true_values
 from od_core.ledger.confidential import ConfidentialFolder
-from od_core.ledger.ledger import Ledger
 from od_core.ledger.measurements import begin_release
 from od_core.ledger.release_key import ReleaseKey
 from od_core.noise.backends import noise_named
-from od_core.privacy.budget import Cap
-from od_core.privacy.domain import PrivacyDomain
 from tests.od_core.group_sizes.test_release import (
     BOUNDED,
     EXPECT_NOISE,
@@ -31,11 +28,12 @@ from tests.od_core.group_sizes.test_release import (
     R1,
     UNBOUNDED,
     groups,
+    of_zones,
     released,
 )
 from tests.od_core.group_sizes.test_sensitivity import GEOGRAPHY as SMALL
 from tests.od_core.group_sizes.test_sensitivity import LARGEST, more_by_one
-from tests.od_core.ledger.ledger_rows import rows
+from tests.od_core.ledger.ledger_rows import declared, rows
 
 CAPPED, ROOMY = LARGEST - 1, LARGEST + 10
 """Bounds of the top code below and above the largest sizes."""
@@ -145,11 +143,7 @@ def test_the_table_is_that_of_the_noisy_largest_size_and_the_margin(name, noise)
     assert {table.shape[1] for table in release.histograms} == {top_code + 1}
     truth = groups()
     truth["size"] = truth["size"].clip(upper=top_code)
-    table = release.histogram
-    zones = table[table["level"] == "zone"]
-    assert {
-        (area, size): n for area, size, n in zip(zones["area"], zones["size"], zones["groups"], strict=True)
-    } == truth.groupby(["area", "size"]).size().to_dict()
+    assert of_zones(release) == truth.groupby(["area", "size"]).size().to_dict()
     assert (evaluate_group_sizes(release, groups())[["l1_error", "total_error", "child_error"]] == 0).all(axis=None)
     assert release.cumulative["size"].max() == top_code
     first = release.measurements.iloc[0]
@@ -167,12 +161,6 @@ def test_a_mechanism_is_told_the_noise_of_the_levels(name):
     noisy = [frame.rows(mechanism.query, values.values()) for _, values in release.measured[1:]]
     for table, expected in zip(release.histograms, mechanism.estimate(frame, noisy, scale), strict=True):
         np.testing.assert_array_equal(table, expected)
-
-
-def declared(folder):
-    ledger = Ledger(folder / "ledger.sqlite")
-    ledger.declare(PrivacyDomain("departures", BOUNDED, Cap(rho=Fraction(1)), "a test"))
-    return ledger
 
 
 class StopsBefore:
@@ -197,7 +185,7 @@ def dying():
 @pytest.mark.parametrize("level", [0, 1, 2])
 @pytest.mark.parametrize("drawing", [False, True])
 def test_a_resumed_release_has_the_top_code_of_the_first_draw(tmp_path, level, drawing):
-    ledger = declared(tmp_path)
+    ledger = declared(tmp_path, "departures", BOUNDED)
     counted = GroupSizes.from_frame(groups(), GEOGRAPHY)
     plan = planned(unit=BOUNDED)
     confidential = ConfidentialFolder(tmp_path / "confidential")

@@ -95,15 +95,6 @@ def test_one_member_changes_two_counts_of_the_chain_and_one_of_each_area():
     assert most == {"chain": 2, "areas": 1, "histogram": 2}
 
 
-def test_a_member_more_lowers_a_cumulative_count():
-    """The proofs of lemmas 4 and 6 have the signs the other way round."""
-    for unit, size in GROUPS.items():
-        more = pd.concat([USERS, USERS[USERS["unit"] == unit].head(1)])
-        before, after = (histograms(users)["US"] for users in (USERS, more))
-        assert np.subtract(after, before)[[size, size + 1]].tolist() == [-1, 1]
-        assert np.subtract(np.cumsum(after), np.cumsum(before))[size] == -1
-
-
 @pytest.mark.parametrize("least_size", [0, 1])
 def test_the_number_of_groups_is_public_only_if_sizes_begin_at_0(least_size):
     """Sizes of the paper begin at 1. A group that loses its only member is no longer counted, so that G tells it."""

@@ -48,6 +48,13 @@ def domain(cap: object, reason: str = "decided by the board", unit: PrivacyUnit 
     return PrivacyDomain("commuters", unit, Cap(rho=Fraction(cap)), reason)
 
 
+def declared(folder: Path, data_set: str, unit: PrivacyUnit, cap: Cap | None = None) -> Ledger:
+    """A new ledger in a folder, with a data set of a rho of 1 at most, or of another cap."""
+    ledger = ledger_at(folder / "ledger.sqlite")
+    ledger.declare(PrivacyDomain(data_set, unit, cap or Cap(rho=Fraction(1)), "a test"))
+    return ledger
+
+
 def finish(ledger: Ledger, key: ReleaseKey, level: int, digest: str) -> None:
     """Say that the newest draw of a level is durable."""
     ledger.finish_draw(key, level, ledger.draws(key, level), digest)

@@ -50,6 +50,15 @@ def random_zones(random: Random, depth: int, most: int = 3, side: str = "") -> l
     return tree
 
 
+def zones_of_both_sides(random: Random, most_pairs: int) -> list[list[Area]]:
+    """Zones of origins and of destinations, of so many pairs at most."""
+    while True:
+        depth = random.randint(1, 3)
+        sides = [random_zones(random, depth, side=side) for side in "od"]
+        if len(sides[0]) * len(sides[1]) <= most_pairs:
+            return sides
+
+
 @dataclass
 class Released:
     """A release over zones by their areas."""
@@ -189,11 +198,7 @@ def case_of(
     area_totals: Fraction | None = None,
 ) -> Case:
     """A release over two different geographies."""
-    while True:
-        depth = random.randint(1, 3)
-        origins, destinations = (random_zones(random, depth, side=side) for side in "od")
-        if len(origins) * len(destinations) <= most_pairs:
-            break
+    origins, destinations = zones_of_both_sides(random, most_pairs)
     filled = random.choice([0.1, 0.5, 1.0])
     truth = np.array(
         [

@@ -30,7 +30,7 @@ from od_core.records.counting import count_trips
 from od_core.records.counts import TripCounts
 from tests.od_core.doubles import SeededNoise
 from tests.od_core.oracles.inftda import Area, Node, Tree
-from tests.od_core.oracles.intervals import UNITS, Released, random_zones, within
+from tests.od_core.oracles.intervals import UNITS, Released, within, zones_of_both_sides
 from tests.od_core.strategies import TREES, geography_of, text
 
 KEEPING, DROPPING = InfTDARefined(), InfTDARefined(keep_all_cap=0)
@@ -198,11 +198,7 @@ def segment_case(
     **changes: Any,
 ) -> SegmentCase:
     """A release over two different geographies, with up to three breakdowns."""
-    while True:
-        depth = random.randint(1, 3)
-        origins, destinations = (random_zones(random, depth, side=side) for side in "od")
-        if len(origins) * len(destinations) <= most_pairs:
-            break
+    origins, destinations = zones_of_both_sides(random, most_pairs)
     sizes = random.choice([[2], [3], [5], [3, 2], [2, 4], [2, 3, 2]])
     segments = {f"k{j}": [f"{j}:{s}" for s in range(size)] for j, size in enumerate(sizes)}
     filled = random.choice([0.05, 0.4, 1.0])

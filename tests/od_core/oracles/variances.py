@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from fractions import Fraction
 from itertools import product
 
 import numpy as np
@@ -9,18 +11,19 @@ import numpy as np
 from od_core.flows.optimal_shares import Quantity
 from od_core.flows.plan import ReleasePlan
 from od_core.flows.step import SegmentStep
+from od_core.geography.flow_tree import FlowTree
 
 
-def members(plan: ReleasePlan, side: int, level: int) -> np.ndarray:
+def members(tree: FlowTree, side: int, level: int) -> np.ndarray:
     """One row for each area: which zones it has."""
-    geography = (plan.tree.origin, plan.tree.destination)[side]
+    geography = (tree.origin, tree.destination)[side]
     ancestors = geography.ancestors_at(geography.depth, level)
     return (ancestors == np.arange(geography.size(level))[:, np.newaxis]).astype(float)
 
 
-def wanted_rows(plan: ReleasePlan, quantity: Quantity) -> np.ndarray:
+def wanted_rows(tree: FlowTree, quantity: Quantity) -> np.ndarray:
     """One row for each number of a quantity: how often it counts each pair of zones."""
-    origins, destinations = members(plan, 0, quantity.origin_level), members(plan, 1, quantity.destination_level)
+    origins, destinations = members(tree, 0, quantity.origin_level), members(tree, 1, quantity.destination_level)
     pairs = np.array([np.outer(o, d).ravel() for o in origins for d in destinations])
     width = len(destinations)
     if quantity.part == "all":
@@ -36,9 +39,9 @@ def wanted_rows(plan: ReleasePlan, quantity: Quantity) -> np.ndarray:
     return np.array(rows)
 
 
-def level_rows(plan: ReleasePlan, level: int) -> np.ndarray:
-    origin, destination = plan.tree.level_pair(level)
-    return wanted_rows(plan, Quantity("", origin, destination))
+def level_rows(tree: FlowTree, level: int) -> np.ndarray:
+    origin, destination = tree.level_pair(level)
+    return wanted_rows(tree, Quantity("", origin, destination))
 
 
 def least_squares(plan: ReleasePlan) -> np.ndarray:
@@ -47,11 +50,11 @@ def least_squares(plan: ReleasePlan) -> np.ndarray:
     The categories are those of all breakdowns together: a trip has one category of each.
     """
     sizes = [len(one.categories) for one in plan.breakdowns]
-    zones = level_rows(plan, plan.tree.depth).shape[1]
+    zones = plan.tree.cells(plan.tree.depth)
     combined = list(product(*map(range, sizes)))
     information = np.zeros((zones * len(combined),) * 2)
     for step in plan.steps:
-        rows = level_rows(plan, step.level)
+        rows = level_rows(plan.tree, step.level)
         if isinstance(step, SegmentStep):
             side = [one.name for one in plan.breakdowns].index(step.breakdown)
             kinds = [[float(each[side] == k) for each in combined] for k in range(sizes[side])]
@@ -61,14 +64,17 @@ def least_squares(plan: ReleasePlan) -> np.ndarray:
         information += a.T @ a / float(step.variance)
     information += 1e-9 * np.eye(len(information))  # categories of several breakdowns together are not measured
     covariance = np.linalg.inv(information)
-    if plan.publishes_total:
-        sums = covariance.sum(axis=1)
-        covariance -= np.outer(sums, sums) / sums.sum()
-    return covariance
+    return with_exact_sum(covariance) if plan.publishes_total else covariance
+
+
+def with_exact_sum(covariance: np.ndarray) -> np.ndarray:
+    """Covariance of estimates of which the sum is known."""
+    sums = covariance.sum(axis=1)
+    return covariance - np.outer(sums, sums) / sums.sum()
 
 
 def dense_variances(plan: ReleasePlan, quantity: Quantity, covariance: np.ndarray) -> np.ndarray:
-    rows = wanted_rows(plan, quantity)
+    rows = wanted_rows(plan.tree, quantity)
     combined = list(product(*(range(len(one.categories)) for one in plan.breakdowns)))
     kind = [1.0] * len(combined)
     if quantity.breakdown is not None:
@@ -78,21 +84,21 @@ def dense_variances(plan: ReleasePlan, quantity: Quantity, covariance: np.ndarra
     return np.einsum("ij,jk,ik->i", rows, covariance, rows)
 
 
-def top_down(plan: ReleasePlan) -> tuple[int, dict[int, np.ndarray]]:
-    """Each estimate of a level as coefficients of all measured values, and the variances of these."""
-    variance = {step.level: float(step.variance) for step in plan.steps}
-    sizes = [len(level_rows(plan, level)) for level in range(plan.tree.depth + 1)]
-    measured = [level for level in range(plan.tree.depth + 1) if level in variance]
-    starts = dict(zip(measured, np.cumsum([0, *(sizes[level] for level in measured)]), strict=False))
-    total = sum(sizes[level] for level in measured)
-    unit = {level: np.eye(total)[starts[level] : starts[level] + sizes[level]] for level in measured}
-    estimates = {0: unit.get(0, np.zeros((1, total)))}
-    for level in range(1, plan.tree.depth + 1):
-        above, below = level_rows(plan, level - 1), level_rows(plan, level)
-        child_of = (above @ below.T > 0).astype(float)
-        family = child_of.sum(axis=1)
-        z = unit[level]
-        lacking = (estimates[level - 1] - child_of @ z) / family[:, np.newaxis]
-        estimates[level] = z + child_of.T @ lacking
-    spread = np.concatenate([np.full(sizes[level], variance[level]) for level in measured])
-    return spread, estimates
+def top_down(tree: FlowTree, variance: Mapping[int, Fraction]) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Variances of all measured values, and each estimate of a level as coefficients of these.
+
+    Nodes of a level without a variance have one child each, whose value is theirs; the root has none.
+    """
+    sizes, levels = {level: tree.cells(level) for level in variance}, range(tree.depth + 1)
+    ends = np.cumsum(list(sizes.values()))
+    unit = {level: np.eye(ends[-1])[end - sizes[level] : end] for level, end in zip(sizes, ends, strict=True)}
+    child_of = [(level_rows(tree, k) @ level_rows(tree, k + 1).T > 0).astype(float) for k in levels[:-1]]
+    for level in reversed(levels[1:]):
+        if level not in unit:
+            unit[level] = child_of[level] @ unit[level + 1]
+    estimates = [unit.get(0, np.zeros((1, ends[-1])))]
+    for level in levels[1:]:
+        above = child_of[level - 1]
+        lacking = (estimates[-1] - above @ unit[level]) / above.sum(axis=1)[:, np.newaxis]
+        estimates.append(unit[level] + above.T @ lacking)
+    return np.concatenate([np.full(sizes[level], float(variance[level])) for level in sizes]), estimates

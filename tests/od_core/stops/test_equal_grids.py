@@ -16,23 +16,11 @@ from od_core import OdError
 from od_core.stops import mechanisms as equal_grid
 from od_core.stops.geometry import Grid
 from od_core.stops.mechanisms import EBP, EUG, MKM, Identity, Path, Uniform
+from tests.od_core.stops.doubles import Recorded
+from tests.od_core.stops.worlds import covered
 
 MECHANISMS = {"identity": Identity, "uniform": Uniform, "eug": EUG, "ebp": EBP, "mkm": MKM}
 COUNTING = ("eug", "ebp", "mkm")
-
-
-class RecordingNoise:
-    """Test double: the listed values in turn for each draw, and a record of every draw's scale and size."""
-
-    def __init__(self, *values: int) -> None:
-        self.values, self.draws = values or (0,), []
-
-    def draw(self, variance, level, first, size):
-        raise AssertionError("only Laplace noise is wanted")
-
-    def draw_laplace(self, scale, size):
-        self.draws.append((scale, size))
-        return np.resize(np.array(self.values, dtype=np.int64), size)
 
 
 @st.composite
@@ -55,22 +43,14 @@ def enclosed(points, lower, upper):
     return [int(((points >= low) & (points <= high)).all(axis=1).sum()) for low, high in zip(lower, upper, strict=True)]
 
 
-def covered(grid, lower, upper):
-    """In how many boxes each cell of a small grid lies."""
-    cover = np.zeros(grid.sizes, dtype=int)
-    for low, high in zip(lower, upper, strict=True):
-        cover[tuple(slice(a, b + 1) for a, b in zip(low, high, strict=True))] += 1
-    return cover
-
-
 @pytest.mark.parametrize("name", MECHANISMS)
 @given(data=st.data())
 def test_boxes_partition_the_space_and_hold_their_points(name, data):
     grid, points = data.draw(worlds(most_cells=800))
     epsilon = data.draw(st.sampled_from([Fraction(1, 10), Fraction(3), Fraction(1000)]))
-    boxes = drawn(MECHANISMS[name](), points.copy(), grid, RecordingNoise(0), epsilon=epsilon).boxes
+    boxes = drawn(MECHANISMS[name](), points.copy(), grid, Recorded(width=0), epsilon=epsilon).boxes
     assert boxes.lower.dtype == boxes.upper.dtype == np.int32
-    assert (covered(grid, boxes.lower, boxes.upper) == 1).all()
+    assert (covered(grid.sizes, boxes.lower, boxes.upper) == 1).all()
     assert boxes.noisy.tolist() == enclosed(points, boxes.lower, boxes.upper)
     for side, (low, high) in enumerate(zip(boxes.lower.T, boxes.upper.T, strict=True)):
         lengths = high - low + 1
@@ -82,7 +62,7 @@ def test_boxes_partition_the_space_and_hold_their_points(name, data):
 def test_the_charges_of_a_counting_grid_sum_to_epsilon(name, world, epsilon, sensitivity):
     """A hundredth for N, the rest for the boxes; a replaced trip doubles both scales."""
     grid, points = world
-    noise = RecordingNoise(0)
+    noise = Recorded(width=0)
     result = drawn(MECHANISMS[name](), points, grid, noise, sensitivity=sensitivity, epsilon=epsilon)
     boxes = len(result.boxes)
     scales = {"total": sensitivity / (epsilon / 100), "boxes": sensitivity / (epsilon * 99 / 100)}
@@ -98,7 +78,7 @@ def test_the_charges_of_a_counting_grid_sum_to_epsilon(name, world, epsilon, sen
 @given(world=worlds(most_cells=800), sensitivity=st.sampled_from([1, 2]))
 def test_the_other_two_spend_all_on_their_boxes(name, world, sensitivity):
     grid, points = world
-    noise, epsilon = RecordingNoise(5, -7), Fraction(1, 7)
+    noise, epsilon = Recorded(values=(5, -7)), Fraction(1, 7)
     result = drawn(MECHANISMS[name](), points, grid, noise, sensitivity=sensitivity, epsilon=epsilon)
     boxes = grid.cells if name == "identity" else 1
     assert noise.draws == [(sensitivity / epsilon, boxes)]
@@ -163,7 +143,7 @@ def test_m_is_of_the_noisy_total_and_of_the_budget_that_is_left(name):
     mechanism, grid, epsilon = MECHANISMS[name](), Grid((1_000_000, 1)), Fraction(1, 2)
     points = np.zeros((3, 2), dtype=np.int32)
     for sensitivity in (1, 2):
-        noise = RecordingNoise(10**9)
+        noise = Recorded(values=(10**9,))
         boxes = drawn(mechanism, points, grid, noise, sensitivity=sensitivity, epsilon=epsilon).boxes
         m = mechanism.fan_out(1e9 + 3, float(epsilon * 99 / 100 / sensitivity), 2)
         assert len(boxes) == math.floor(m + 0.5) > 400  # so many that a hundredth of epsilon is seen
@@ -173,7 +153,7 @@ def test_identity_refuses_by_the_grid_alone():
     grid = Grid((1000, 1000, 11))
     with pytest.raises(OdError, match=r"'identity' would cut the space into 11,000,000 boxes.*nothing was spent"):
         Identity().refuse(grid)
-    noise = RecordingNoise()
+    noise = Recorded(width=0)
     with pytest.raises(OdError, match="OD-STOPS-TOO-MANY-BOXES"):
         Identity().draw(np.empty((0, 3), dtype=np.int32), grid, Path(noise, 1, Fraction(1)))
     assert noise.draws == []
@@ -185,7 +165,7 @@ def test_identity_refuses_by_the_grid_alone():
 @pytest.mark.parametrize("name", COUNTING)
 def test_other_grids_are_refused_when_the_noisy_total_is_known(name):
     """By the number of boxes; the total is drawn by then and stays charged, and nothing else is."""
-    grid, noise = Grid((2**31,) * 3), RecordingNoise(10**18)
+    grid, noise = Grid((2**31,) * 3), Recorded(values=(10**18,))
     with pytest.raises(OdError, match=r"cut the space into [0-9,]{11,} boxes.*stays charged") as caught:
         drawn(MECHANISMS[name](), np.empty((0, 3), dtype=np.int32), grid, noise)
     assert caught.value.code == "OD-STOPS-TOO-MANY-BOXES"
@@ -198,7 +178,7 @@ def test_sides_of_two_to_the_31_are_cut_without_overflow():
     starts = [part * size // parts for part in range(parts)]
     ends = [(part + 1) * size // parts - 1 for part in range(parts)]
     points = np.array([starts + ends], dtype=np.int32).T
-    path = Path(RecordingNoise(0), 1, Fraction(1))
+    path = Path(Recorded(width=0), 1, Fraction(1))
     boxes = equal_grid.draw_equal_boxes(points, Grid((size,)), (parts,), path).boxes
     assert boxes.noisy.tolist() == [2] * parts
     assert boxes.lower[:, 0].tolist() == starts

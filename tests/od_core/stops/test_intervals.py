@@ -37,19 +37,23 @@ def last_scales(monkeypatch) -> list[Fraction]:
     return scales
 
 
+def released(unit, sizes, mechanism, epsilon):
+    """A release of clustered trips, and the widest noise that the intervals of its counts allow for."""
+    points = np.minimum(clustered(len(sizes), 8), np.array(sizes) - 1)
+    given = {"unit": unit, "budget": Budget(epsilon=epsilon), "mechanism": mechanism, "noise": Recorded(1)}
+    release = release_stops(points, sizes, **given)
+    plan = release.plan
+    return release, plan.mechanism.count_scale(release.measured, plan.grid, plan.step.epsilon, plan.step.sensitivity)
+
+
 @pytest.mark.representatives
 @pytest.mark.parametrize("sizes", [(16, 16), (12, 1, 12), (8, 8, 8, 8), (9,)])
 @pytest.mark.parametrize("unit", UNITS)
 @pytest.mark.parametrize("name", MECHANISMS)
 def test_no_published_count_has_wider_noise_than_its_interval_allows_for(name, unit, sizes, last_scales):
-    points = np.minimum(clustered(len(sizes), 8), np.array(sizes) - 1)
     for epsilon in ("0.05", "1", "8"):
         last_scales.clear()
-        release = release_stops(
-            points, sizes, unit=unit, budget=Budget(epsilon=epsilon), mechanism=name, noise=Recorded(1)
-        )
-        plan = release.plan
-        widest = plan.mechanism.count_scale(release.measured, plan.grid, plan.step.epsilon, plan.step.sensitivity)
+        release, widest = released(unit, sizes, name, epsilon)
         assert last_scales
         assert max(last_scales) <= widest
         cut_everywhere = (release.measured.upper == release.measured.lower).all(axis=1).any()
@@ -65,12 +69,7 @@ def test_counts_of_every_stop_condition_have_wide_enough_intervals(name, unit, s
     mechanism = MECHANISMS.make(name, stop=stop, threshold=threshold)
     for sizes in ((16, 16), (12, 1, 12)):
         last_scales.clear()
-        points = np.minimum(clustered(len(sizes), 8), np.array(sizes) - 1)
-        release = release_stops(
-            points, sizes, unit=unit, budget=Budget(epsilon=1), mechanism=mechanism, noise=Recorded(1)
-        )
-        plan = release.plan
-        widest = mechanism.count_scale(release.measured, plan.grid, plan.step.epsilon, plan.step.sensitivity)
+        _, widest = released(unit, sizes, mechanism, 1)
         assert max(last_scales) <= widest
         assert stop != "depth" or {*last_scales} == {widest}
 

@@ -10,30 +10,7 @@ from hypothesis import strategies as st
 
 from od_assets.checks.release_checks import box_violations
 from od_core.stops.geometry import Grid, boxes_fill_the_grid
-
-
-def cut(generator: np.random.Generator, grid: Grid, cuts: int) -> tuple[np.ndarray, np.ndarray]:
-    """Boxes that fill the grid, each cut of a random one across a random side."""
-    boxes = [(np.zeros(grid.dimensions, dtype=np.int32), (np.array(grid.sizes) - 1).astype(np.int32))]
-    for _ in range(cuts):
-        lower, upper = boxes.pop(generator.integers(len(boxes)))
-        side = generator.integers(grid.dimensions)
-        if lower[side] == upper[side]:
-            boxes.append((lower, upper))
-            continue
-        at = generator.integers(lower[side], upper[side])
-        left, right = upper.copy(), lower.copy()
-        left[side], right[side] = at, at + 1
-        boxes += [(lower, left), (right, upper)]
-    return np.array([lower for lower, _ in boxes]), np.array([upper for _, upper in boxes])
-
-
-def covered(lower: np.ndarray, upper: np.ndarray, grid: Grid) -> np.ndarray:
-    """How often each cell of the grid is in a box."""
-    times = np.zeros(grid.sizes, dtype=np.int64)
-    for first, last in zip(lower, upper, strict=True):
-        times[tuple(slice(a, b + 1) for a, b in zip(first, last, strict=True))] += 1
-    return times
+from tests.od_core.stops.worlds import covered, cut
 
 
 def violations_in_sql(lower: np.ndarray, upper: np.ndarray, grid: Grid) -> int:
@@ -50,13 +27,13 @@ def violations_in_sql(lower: np.ndarray, upper: np.ndarray, grid: Grid) -> int:
 def partitions(draw):
     grid = Grid(tuple(draw(st.lists(st.integers(1, 7), min_size=1, max_size=4))))
     generator = np.random.default_rng(draw(st.integers(0, 10_000)))
-    return grid, generator, *cut(generator, grid, draw(st.integers(0, 12)))
+    return grid, generator, *cut(grid.sizes, draw(st.integers(0, 12)), generator)
 
 
 @given(partitions())
 def test_a_partition_fills_the_grid(case):
     grid, _, lower, upper = case
-    assert (covered(lower, upper, grid) == 1).all()
+    assert (covered(grid.sizes, lower, upper) == 1).all()
     assert boxes_fill_the_grid(lower, upper, grid)
 
 
@@ -76,26 +53,26 @@ def test_a_gap_or_an_overlap_is_seen(case, defect):
         lower, upper = (np.concatenate([ends, ends[[box]]]) for ends in (lower, upper))
     elif defect == "left out":
         lower, upper = (np.delete(ends, box, axis=0) for ends in (lower, upper))
-    assert boxes_fill_the_grid(lower, upper, grid) == bool((covered(lower, upper, grid) == 1).all())
+    assert boxes_fill_the_grid(lower, upper, grid) == bool((covered(grid.sizes, lower, upper) == 1).all())
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_the_sql_says_the_same(seed):
     generator = np.random.default_rng(seed)
     grid = Grid((5, 3, 6))
-    lower, upper = cut(generator, grid, 9)
+    lower, upper = cut(grid.sizes, 9, generator)
     assert violations_in_sql(lower, upper, grid) == 0
     box = seed % len(lower)
     assert violations_in_sql(np.delete(lower, box, axis=0), np.delete(upper, box, axis=0), grid) == 1
     swapped = upper.copy()
     swapped[[box, box - 1]] = swapped[[box - 1, box]]  # sums of volumes may stay what they were
     if (lower <= swapped).all():
-        assert violations_in_sql(lower, swapped, grid) == int((covered(lower, swapped, grid) != 1).any())
+        assert violations_in_sql(lower, swapped, grid) == int((covered(grid.sizes, lower, swapped) != 1).any())
 
 
 def test_a_space_of_more_cells_than_there_are_numbers():
     grid = Grid((1 << 31,) * 4)
-    lower, upper = cut(np.random.default_rng(1), grid, 300)
+    lower, upper = cut(grid.sizes, 300, np.random.default_rng(1))
     assert boxes_fill_the_grid(lower, upper, grid)
     assert violations_in_sql(lower, upper, grid) == 0
     assert not boxes_fill_the_grid(lower[1:], upper[1:], grid)

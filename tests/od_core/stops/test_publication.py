@@ -10,12 +10,11 @@ import numpy as np
 import pytest
 
 from od_core import Budget, MapGrid, PrivacyUnit, release_stops
-from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.budget import Cap
-from od_core.privacy.domain import PrivacyDomain
 from od_core.published.verification import Published
 from od_core.stops.publishing import STOPS, open_stops
+from tests.od_core.ledger.ledger_rows import declared
 from tests.od_core.publication.published_kinds import publish
 
 KEY = ReleaseKey("journeys", "2001-06")
@@ -25,8 +24,7 @@ POINTS = np.random.default_rng(4).integers(0, 4, (400, 4))
 
 def published(folder, mechanism: str = "privtree", grid=MAP) -> Published:
     unit = PrivacyUnit("trip", "bounded")
-    ledger = Ledger(folder / "ledger.sqlite")
-    ledger.declare(PrivacyDomain("journeys", unit, Cap(rho=Fraction(9)), "a test"))
+    ledger = declared(folder, "journeys", unit, Cap(rho=Fraction(9)))
     release = release_stops(
         POINTS, grid, unit=unit, budget=Budget(2), mechanism=mechanism, ledger=ledger, release_id=str(KEY)
     )

@@ -21,6 +21,7 @@ from od_core.stops.release import (
     evaluate_stops_entropy,
     true_answers,
 )
+from tests.od_core.stops import worlds
 
 
 @dataclass
@@ -51,18 +52,8 @@ class Partition:
 
 def cut(sizes, cuts, seed):
     random = np.random.default_rng(seed)
-    boxes = [(tuple(0 for _ in sizes), tuple(size - 1 for size in sizes))]
-    for _ in range(cuts):
-        low, high = boxes.pop(random.integers(len(boxes)))
-        wide = [i for i in range(len(sizes)) if high[i] > low[i]]
-        if not wide:
-            boxes.append((low, high))
-            continue
-        i = random.choice(wide)
-        at = int(random.integers(low[i], high[i]))
-        boxes += [(low, (*high[:i], at, *high[i + 1 :])), ((*low[:i], at + 1, *low[i + 1 :]), high)]
-    lower, upper = (np.array([box[end] for box in boxes], dtype=np.int32) for end in (0, 1))
-    return Partition(sizes, lower, upper, random.integers(-50, 1000, len(boxes)))
+    lower, upper = worlds.cut(sizes, cuts, random)
+    return Partition(sizes, lower, upper, random.integers(-50, 1000, len(lower)))
 
 
 @st.composite

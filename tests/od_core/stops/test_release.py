@@ -10,14 +10,11 @@ import pandas as pd
 import pytest
 
 from od_core import Budget, Grid, OdError, PrivacyUnit, Trajectories, release_stops
-from od_core.ledger.ledger import Ledger
 from od_core.ledger.measurements import NoisyVector
-from od_core.privacy.budget import Cap
-from od_core.privacy.domain import PrivacyDomain
 from od_core.stops.mechanisms import MECHANISMS, DAFEntropy
 from od_core.stops.release import estimated
 from tests.od_core.doubles import ListedLaplace, NoiseNotWanted
-from tests.od_core.ledger.ledger_rows import rows
+from tests.od_core.ledger.ledger_rows import declared, rows
 from tests.od_core.stops.worlds import check_partition
 
 UNBOUNDED, BOUNDED = PrivacyUnit("trip", "unbounded"), PrivacyUnit("trip", "bounded")
@@ -56,8 +53,7 @@ def test_trips_in_any_form_are_the_same_and_stay_as_they_are():
 
 
 def test_a_ledger_charges_pure_epsilon_once(tmp_path):
-    ledger = Ledger(tmp_path / "ledger.sqlite")
-    ledger.declare(PrivacyDomain("journeys", BOUNDED, Cap(rho=Fraction(1)), "a test"))
+    ledger = declared(tmp_path, "journeys", BOUNDED)
     arguments = {"unit": BOUNDED, "ledger": ledger, "release_id": R1}
     first = released(**arguments)
     reserved = [row for row in rows(ledger.path) if row["kind"] == "RESERVED"]

@@ -11,7 +11,7 @@ from hypothesis import given
 
 from od_core import Budget, OdError, PrivacyUnit, plan_stops
 from od_core.stops import mechanisms as trees_module
-from od_core.stops.geometry import Grid, Nodes, filled_cells
+from od_core.stops.geometry import Grid, filled_cells
 from od_core.stops.mechanisms import EUG, MECHANISMS, DAFEntropy, DAFHomogeneity, Path, PrivTree, StopsMechanism
 from tests.od_core.oracles import stops as oracle
 from tests.od_core.stops.doubles import Recorded
@@ -27,14 +27,6 @@ def test_boxes_partition_the_grid_and_every_path_spends_epsilon(world, mechanism
     check_partition(drawn.boxes, world.grid)
     check_charges(drawn, world.epsilon)
     assert max(source.scales) <= mechanism.widest_scale(world.grid, world.epsilon, world.sensitivity)
-
-
-@pytest.mark.parametrize("sizes", [(20,) * 5, (40, 1, 1, 5), (300, 2), (2, 1, 3)])
-@pytest.mark.parametrize("share", ["1/100", "3/10", "9/10"])
-def test_the_widest_noise_of_a_tree_is_that_of_the_least_or_the_largest_number_of_parts(sizes, share):
-    mechanism, grid = DAFHomogeneity(choosing_share=share), Grid(sizes)
-    scales = [max(mechanism._scales_of(parts, grid, HALF, 1)) for parts in range(1, sizes[0] + 1)]
-    assert mechanism.widest_scale(grid, HALF, 1) == max(scales)
 
 
 @given(worlds(dimensions=4, side=7, trips=300), mechanisms())
@@ -167,27 +159,6 @@ def test_filled_cells_of_large_grids():
         cells, trips = np.unique(points, axis=0, return_counts=True)
         assert rows[:, :-1].tolist() == cells.tolist()
         assert rows[:, -1].tolist() == trips.tolist()
-
-
-def test_dividing_moves_rows_and_loses_none():
-    generator = np.random.default_rng(5)
-    for _ in range(20):
-        points = generator.integers(0, 20, (generator.integers(0, 200), 3)).astype(np.int32)
-        rows = filled_cells(points, Grid((20, 20, 20)))
-        before = sorted(map(tuple, rows.tolist()))
-        nodes = Nodes.root(rows, Grid((20, 20, 20)))
-        for dimension in (1, 0, 2):
-            parts = generator.integers(1, 6, len(nodes))
-            begins = np.concatenate(
-                [[0, *sorted(generator.choice(np.arange(1, 20), n - 1, replace=False))] for n in parts]
-            ).astype(np.int32)
-            nodes = nodes.divided(rows, np.full(len(nodes), dimension), parts, begins)
-            assert sorted(map(tuple, rows.tolist())) == before
-            for k in range(len(nodes)):
-                mine = rows[nodes.first[k] : nodes.last[k]]
-                assert mine[:, -1].sum() == nodes.trips[k]
-                assert ((mine[:, :-1] >= nodes.lower[k]) & (mine[:, :-1] <= nodes.upper[k])).all()
-            assert nodes.trips.sum() == len(points)
 
 
 @pytest.mark.parametrize("name", ["daf_entropy", "daf_homogeneity", "privtree"])

@@ -71,6 +71,29 @@ def mechanisms():
     )
 
 
+def cut(sizes: tuple[int, ...], cuts: int, generator: np.random.Generator) -> tuple[NDArray[np.int32], ...]:
+    """First and last cells of boxes that fill a space: so often, a random box is cut across a random side."""
+    boxes = [(tuple(0 for _ in sizes), tuple(size - 1 for size in sizes))]
+    for _ in range(cuts):
+        low, high = boxes.pop(generator.integers(len(boxes)))
+        wide = [i for i in range(len(sizes)) if high[i] > low[i]]
+        if not wide:
+            boxes.append((low, high))
+            continue
+        i = generator.choice(wide)
+        at = int(generator.integers(low[i], high[i]))
+        boxes += [(low, (*high[:i], at, *high[i + 1 :])), ((*low[:i], at + 1, *low[i + 1 :]), high)]
+    return tuple(np.array(ends, dtype=np.int32) for ends in zip(*boxes, strict=True))
+
+
+def covered(sizes: tuple[int, ...], lower: NDArray[np.int32], upper: NDArray[np.int32]) -> NDArray[np.int64]:
+    """In how many boxes each cell of a small space lies."""
+    times = np.zeros(sizes, dtype=np.int64)
+    for low, high in zip(lower, upper, strict=True):
+        times[tuple(slice(a, b + 1) for a, b in zip(low, high, strict=True))] += 1
+    return times
+
+
 def boxes_as_tuples(boxes: Boxes) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
     return [(tuple(low), tuple(high)) for low, high in zip(boxes.lower.tolist(), boxes.upper.tolist(), strict=True)]
 

@@ -3,37 +3,24 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 from itertools import product
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from od_core.flows.estimation import families, held_out
 from od_core.flows.estimation.empirical_bayes import GridNoise
-from od_core.flows.estimation.families import families_of
-from od_core.flows.estimation.held_out import (
-    LEAST_SQUARES,
-    RULES,
-    _expect,
-    _expected,
-    _halves,
-    _held_out,
-    _increase,
-    _losses,
-    _places,
-    chosen_rule,
-)
-from od_core.flows.estimation.least_squares import fit, least_squares
-from od_core.flows.estimation.shrinkage import Prediction, Rule, predicted, shrink, trips_by_rule
+from od_core.flows.estimation.families import bins
+from od_core.flows.estimation.held_out import LEAST_SQUARES, RULES, choice_of, chosen_rule
+from od_core.flows.estimation.least_squares import MeasuredLevel, fit, least_squares
+from od_core.flows.estimation.shrinkage import Rule, shrink, trips_by_rule
 from od_core.flows.release import run_plan
 from od_core.geography import flow_tree
 from od_core.ledger.measurements import MemoryMeasurements
 from tests.od_core.doubles import SeededNoise, no_noise
-from tests.od_core.flows.estimation.test_empirical_bayes import counts_of, dense
+from tests.od_core.flows.estimation.test_empirical_bayes import counts_of, dense, most_likely
 from tests.od_core.flows.estimation.test_shrinkage import plan_of
 from tests.od_core.strategies import World
 
@@ -76,65 +63,119 @@ def truth_of(world, plan, levels):
     return dense(plan, exact)[levels[-1].nodes.origin, levels[-1].nodes.destination]
 
 
-# The halves
+# What the halves show, once more
 
 
-def test_the_halves_are_independent_measurements_of_twice_the_variance_whose_mean_is_the_measurement():
+def halves(levels, turn=0):
+    """The levels as measured with new public noise of their variance added, and with it taken off."""
+    words, made = np.random.Philox(20010101).jumped(turn), ([], [])
+    for level in levels:
+        noise = np.zeros(len(level.noisy))
+        if 0 < level.noise < math.inf:
+            quantiles = held_out.normal_quantiles()[words.random_raw(len(noise)) >> np.uint64(48)]
+            noise = np.rint(quantiles * math.sqrt(level.noise))
+        for half, sign in zip(made, (1, -1), strict=True):
+            given = level.nodes, level.offsets, level.divided, level.noisy + sign * noise, 2 * level.noise
+            half.append(MeasuredLevel(*given))
+    return made
+
+
+def losses(variance, y, tables):
+    """Estimated total error of each of two tables, and its share of false discoveries: by Bayes' rule, in groups."""
+    noise = GridNoise.of(Fraction(variance))
+    base, other = (np.searchsorted([0, 0.25, 1, 4], table / noise.sigma) for table in tables)
+    group = bins(np.bincount(5 * base + other, minlength=25), 300)[5 * base + other]
+    point = np.maximum((y + noise.step // 2) // noise.step - noise.low, 0).astype(int)
+    grid, sizes, known = np.arange(len(noise.likelihood)), np.arange(3 * noise.points), point < noise.points
+    counts = np.array([np.bincount(point[known & (group == one)], minlength=noise.points) for one in set(group)])
+    start = most_likely(noise, counts.sum(axis=0), np.append(0.5, np.full(len(grid) - 1, 0.5 / (len(grid) - 1))), 150)
+    errors, false = np.abs(np.array(tables) - y), np.zeros((2, len(y)))
+    for one, own in enumerate(counts):
+        weight = most_likely(noise, own, start, 150)[:, None] * noise.likelihood
+        for x in np.flatnonzero(own):
+            chances = weight[:, x] / weight[:, x].sum()
+            cells = np.flatnonzero((group == one) & (point == x))
+            of_size = np.abs(sizes[:, None] - grid) @ chances
+            for k, table in enumerate(tables):
+                errors[k, cells] = np.interp(table[cells] / noise.step, sizes, of_size) * noise.step
+                false[k, cells] = chances[0] * (table[cells] > 0)
+    return errors.sum(axis=1), false.sum(axis=1) / [max(np.count_nonzero(table), 1) for table in tables]
+
+
+def increase(measured, base, table):
+    """Of the squared error in the 100 cells that differ most, and those that differ as much; and its variance."""
+    y, sizes = measured.noisy, np.abs(table - base)
+    most = sizes >= max(1, np.sort(sizes)[-100:].min())
+    return ((table - y) ** 2 - (base - y) ** 2)[most].sum(), 4 * measured.noise * (sizes[most] ** 2.0).sum()
+
+
+def shown(plan, levels, base=LEAST_SQUARES, earlier=None, turn=0, leaves=slice(None)):
+    """Errors, shares of false discoveries and increases of each rule, by whole tables; of the leaves, only of some."""
+    errors, false = np.zeros((2, len(RULES), 2))
+    increases, both = np.zeros((2, len(RULES), len(levels))), halves(levels, turn)
+    for half, (*above, last) in (both, both[::-1]):
+        others = [*above, replace(last, noisy=last.noisy[leaves])]
+        *by_base, of_leaves = shrink(plan, fit(half), base, earlier)
+        by_base.append(of_leaves[leaves])
+        for k, rule in enumerate(RULES):
+            *tables, of_leaves = shrink(plan, fit(half), rule, earlier)
+            tables.append(of_leaves[leaves])
+            found = losses(last.noise, others[-1].noisy, (by_base[-1], tables[-1]))
+            errors[k] += found[0]
+            false[k] += found[1]
+            increases[:, k] += np.transpose(list(map(increase, others, by_base, tables)))
+    return errors, false, increases
+
+
+def best(errors, false, increases, base=LEAST_SQUARES):
+    """The rule that saves most and at least 3 %, without false discoveries or harm in the largest cells."""
+    fine = (increases[0] <= 2 * np.sqrt(increases[1])).all(axis=1) & (false[:, 1] <= 1.1 * false[:, 0])
+    saved = np.where(fine, 1 - errors[:, 1] / errors[:, 0], 0)
+    return RULES[saved.argmax()] if saved.max() > 0.03 else base
+
+
+def assert_is_evidence(sums, errors, false, increases):
+    """Parts of the error that are saved, false discoveries, and increases in deviations, in millionths."""
+    spread = np.sqrt(increases[1])
+    scores = np.divide(increases[0], spread, out=np.zeros_like(spread), where=spread > 0)
+    expected = np.column_stack([1 - errors[:, 1] / errors[:, 0], false / 2, scores])
+    np.testing.assert_allclose(sums / 1e6, expected, rtol=1e-6, atol=1e-5)
+
+
+@pytest.mark.representatives("world0-1")
+@pytest.mark.parametrize(("world", "epsilon"), [(SPARSE, "1"), (SPARSE, "0.2"), (EVEN, "1"), (ROUGH, "1")])
+def test_the_evidence_and_the_choice_are_those_of_whole_tables_and_bayes_rule(world, epsilon):
+    """On grids of 2 and of 10 trips, between which errors are interpolated."""
+    for seed in (2, 3):
+        plan, levels = fitted_of(world, epsilon, seed)
+        choice, found = choice_of(plan, levels), shown(plan, levels)
+        assert_is_evidence(choice.evidence.sums, *found)
+        assert choice.rule == best(*found)
+
+
+def test_rules_are_compared_in_some_families_of_leaves_if_there_are_many(monkeypatch):
+    """All other leaves have no part in the evidence."""
+    plan, levels = fitted_of(SPARSE, "1", 2)
+    monkeypatch.setattr(held_out, "_MOST_COMPARED", 1200)
+    words = np.random.Philox(20010102).random_raw(len(levels[-1].offsets) - 1) >> np.uint64(32)
+    sizes = np.diff(levels[-1].offsets)
+    leaves = np.repeat(words < (1200 << 31) // sizes.sum(), sizes)
+    assert 300 < leaves.sum() < 1000
+    assert_is_evidence(choice_of(plan, levels).evidence.sums, *shown(plan, levels, leaves=leaves))
+
+
+def test_the_halves_are_independent():
     """Correlation of 40,000 pairs of deviations: beyond 0.025 in absolute value with a probability below 1e-6."""
     plan, levels = fitted_of(SPARSE, "1", 1)
     truth, each = truth_of(SPARSE, plan, levels), []
     for seed in range(25):
         _, levels = fitted_of(SPARSE, "1", seed)
-        one, other = _halves(levels)
-        for own, theirs, level in zip(one, other, levels, strict=True):
-            assert np.array_equal(own.noisy + theirs.noisy, 2 * level.noisy)
-            assert own.noise == theirs.noise == 2 * level.noise
-        some = np.arange(0, len(levels[-1].nodes), 3)
-        for half, others in ((one, other), (other, one)):
-            *above, last = _held_out(levels, half, some)
-            for own, theirs in zip(above, others, strict=False):
-                assert np.array_equal(own.noisy, theirs.noisy)
-                assert own.noise == theirs.noise
-            assert np.array_equal(last.noisy, others[-1].noisy[some])
-        assert np.array_equal(one[0].noisy, levels[0].noisy)  # the exact total
-        each.append((one[-1].noisy - truth, other[-1].noisy - truth))
+        each.append([half[-1].noisy - truth for half in halves(levels)])
     first, second = (np.concatenate(part) / math.sqrt(2 * levels[-1].noise) for part in zip(*each, strict=True))
     assert len(first) == 40_000
     assert abs(np.corrcoef(first, second)[0, 1]) < 0.025
     assert abs(np.corrcoef(first**2, second**2)[0, 1]) < 0.025
     assert first.var() == pytest.approx(1, abs=0.04)
-
-
-# The errors
-
-
-@given(
-    law=st.lists(st.integers(0, 5), min_size=3, max_size=12).filter(any),
-    x=st.integers(-8, 20),
-)
-def test_the_expected_error_and_the_probability_of_none_are_those_of_bayes_rule(law, x):
-    noise = GridNoise.of(Fraction(9))
-    prior = np.zeros(len(noise.likelihood))
-    prior[: len(law)] = np.array(law) / sum(law)
-    loss, zero = _expect(np.ascontiguousarray(noise.likelihood.T), prior, np.ones(noise.points, np.int64))
-    weight = np.array([prior[n] * math.exp(-((x - n) ** 2) / 18) for n in range(len(prior))])
-    expected = [(weight * abs(s - np.arange(len(prior)))).sum() / weight.sum() for s in range(len(prior))]
-    assert np.allclose(loss[x - noise.low], expected, rtol=1e-9, atol=1e-12)
-    assert zero[x - noise.low] == pytest.approx(weight[0] / weight.sum())
-
-
-def test_errors_are_interpolated_between_points_and_taken_from_the_measurement_beyond_them():
-    """For two tables. There are 2 points on the grid of measurements, 2 trips apart."""
-    loss, zero = np.zeros((1, 2, 3)), np.array([[0.5, 0.25]])
-    loss[0] = [[0, 1, 2], [5, 3, 4]]
-    table, y = np.array([0, 3, 5, 100]), np.array([0.0, 2.0, 2.9, 90.0])
-    better = np.array([2, 3, 5, 99])
-    noise = SimpleNamespace(sigma=1.0, step=2, low=0)
-    _, point = _places(noise, y, table, better)
-    group = np.zeros(4, dtype=np.int64)
-    errors, false = zip(*(_expected(2, y, trips, group, point, loss, zero) for trips in (table, better)), strict=True)
-    assert errors == pytest.approx([2 * 0 + 2 * 3.5 + 2 * 4.5 + 10, 2 * 1 + 2 * 3.5 + 2 * 4.5 + 9])
-    assert false == pytest.approx([(0.25 + 0.25) / 3, (0.5 + 0.25 + 0.25) / 4])
 
 
 @pytest.mark.parametrize("world", [EVEN, SMOOTH], ids=["even", "smooth"])
@@ -145,10 +186,10 @@ def test_estimated_errors_are_near_the_true_ones(world):
     """
     plan, levels = fitted_of(world, "0.5", 4)
     truth = truth_of(world, plan, levels)
-    to_fit, others = _halves(levels)
+    to_fit, others = halves(levels)
     half, other = fit(to_fit), others[-1]
     tables = shrink(plan, half, LEAST_SQUARES)[-1], shrink(plan, half, Rule(u=Fraction(1)))[-1]
-    errors, false = _losses(GridNoise.of(Fraction(other.noise)), other.noisy, tables)
+    errors, false = losses(other.noise, other.noisy, tables)
     for table, error in zip(tables, errors, strict=True):
         assert error == pytest.approx(np.abs(table - truth).sum(), rel=0.2)
     assert all(0 <= share <= 1 for share in false)
@@ -174,48 +215,6 @@ def test_a_rule_that_makes_the_largest_departures_worse_at_any_level_is_not_chos
     assert chosen_rule(plan, levels) == LEAST_SQUARES
 
 
-@given(
-    cells=st.lists(st.tuples(st.integers(-9, 9), st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=40),
-    number=st.integers(1, 12),
-)
-def test_the_increase_is_that_of_the_cells_with_the_largest_differences_and_those_with_equal_ones(cells, number):
-    noisy, base, table = np.array(cells).T
-    sizes = sorted((abs(r - b) for _, b, r in cells), reverse=True)
-    least = max(1, sizes[number - 1] if number <= len(sizes) else 0)
-    most = [(y, b, r) for y, b, r in cells if abs(r - b) >= least]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(held_out, "_LARGEST", number)
-        found, spread = _increase(SimpleNamespace(noisy=noisy.astype(float), noise=2.0), base, table)
-    assert found == sum((r - y) ** 2 - (b - y) ** 2 for y, b, r in most)
-    assert spread == 8 * sum((r - b) ** 2 for _, b, r in most)
-
-
-def reference_choice(plan, levels, base=LEAST_SQUARES, earlier=None):
-    """The choice by whole tables of :func:`shrink`, with nothing shared between rules."""
-    errors, false = np.zeros((2, len(RULES), 2))
-    increase = np.zeros((2, len(RULES), len(levels)))
-    halves = list(_halves(levels))
-    for half, other in (halves, halves[::-1]):
-        by_base = shrink(plan, fit(half), base, earlier)
-        for k, rule in enumerate(RULES):
-            tables = shrink(plan, fit(half), rule, earlier)
-            of_leaves = _losses(GridNoise.of(Fraction(other[-1].noise)), other[-1].noisy, (by_base[-1], tables[-1]))
-            errors[k] += of_leaves[0]
-            false[k] += of_leaves[1]
-            increase[:, k] += np.transpose(list(map(_increase, other, by_base, tables)))
-    fine = (increase[0] <= 2 * np.sqrt(increase[1])).all(axis=1) & (false[:, 1] <= 1.1 * false[:, 0])
-    saved = np.where(fine, 1 - errors[:, 1] / errors[:, 0], 0)
-    return RULES[saved.argmax()] if saved.max() > 0.03 else base
-
-
-@pytest.mark.representatives("world0-1")
-@pytest.mark.parametrize(("world", "epsilon"), [(SPARSE, "1"), (SPARSE, "0.2"), (EVEN, "1"), (ROUGH, "1")])
-def test_what_rules_share_does_not_change_the_choice(world, epsilon):
-    for seed in (2, 3):
-        plan, levels = fitted_of(world, epsilon, seed)
-        assert chosen_rule(plan, levels) == reference_choice(plan, levels)
-
-
 def leaves_before(world, epsilon, seed):
     """Released leaves of the same trips, by other noise."""
     plan = plan_of(world, estimate="least_squares", epsilon=epsilon)
@@ -231,7 +230,7 @@ def test_with_an_earlier_table_rules_are_compared_with_the_one_that_is_best_with
         plan, levels = fitted_of(world, "0.5", seed)
         earlier, alone = leaves_before(world, "0.5", seed + 9), chosen_rule(plan, levels)
         rule = chosen_rule(plan, levels, earlier)
-        assert rule == reference_choice(plan, levels, alone, earlier)
+        assert rule == best(*shown(plan, levels, alone, earlier), alone)
         assert rule.learns
         chosen.add(alone.learns)
     assert chosen == {world is SPARSE}
@@ -249,25 +248,6 @@ def test_the_choice_is_the_same_for_the_same_measurements(most, monkeypatch):
         monkeypatch.setattr(module, "CHILDREN_AT_ONCE", 41)
     monkeypatch.setenv("OD_THREADS", "3")
     assert chosen_rule(plan, fitted_of(SPARSE, "1", 2)[1]) == first in RULES
-
-
-def test_rules_are_compared_in_some_families_of_leaves_if_there_are_many(monkeypatch):
-    """In those leaves, they have the trips of the whole table; other leaves do not count."""
-    plan, levels = fitted_of(SPARSE, "1", 2)
-    monkeypatch.setattr(held_out, "_MOST_COMPARED", 1200)
-    sample = held_out._sampled_families(levels)
-    each = list(families_of(plan, levels))
-    leaves = each[-1].children_of(sample)
-    ends = zip(levels[-1].offsets[sample], levels[-1].offsets[sample + 1], strict=True)
-    assert leaves.tolist() == [i for first, last in ends for i in range(first, last)]
-    assert 300 < len(leaves) < 1000
-    for rule in (Rule(), Rule(u=Fraction(1)), LEAST_SQUARES):
-        whole = predicted(levels, each, None) if rule.learns else Prediction.of(levels, each, ())
-        some = whole.of_some_leaves(sample)
-        *above, last = trips_by_rule(plan, some, rule)
-        *same, every = trips_by_rule(plan, whole, rule)
-        assert np.array_equal(last, every[leaves])
-        assert all(map(np.array_equal, above, same))
 
 
 def test_a_table_too_small_to_learn_from_is_left_to_least_squares():

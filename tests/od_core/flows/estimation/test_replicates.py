@@ -10,14 +10,13 @@ import numpy as np
 import pytest
 from hypothesis import event, given
 
-from od_core import Budget, OdError, PrivacyUnit, Release
+from od_core import OdError, Release
 from od_core.flows.estimation import replicates
 from od_core.flows.estimation.fitted_tree import FittedTree
 from od_core.flows.estimation.replicates import Replicates
-from od_core.flows.mechanisms import MECHANISMS
 from od_core.flows.release import run_plan
 from od_core.ledger.measurements import MemoryMeasurements
-from tests.od_core.doubles import ListedNoise, SeededLaplace, SeededNoise
+from tests.od_core.doubles import ListedNoise, SeededNoise
 from tests.od_core.flows.estimation.test_empirical_bayes import counts_of
 from tests.od_core.flows.estimation.test_shrinkage import GRAVITY, plan_of
 from tests.od_core.flows.test_assisted_flows import small
@@ -210,15 +209,6 @@ def test_what_has_no_replicates_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
     for number in (0, -3):
         with pytest.raises(OdError, match=f"OD-REPLICATES-NUMBER: {number} replicates cannot be made"):
             next(release.replicates(number))
-    unit = PrivacyUnit("trip", "unbounded")
-    threshold = small(
-        mechanism=MECHANISMS["stability_histogram"](),
-        unit=unit,
-        noise=SeededLaplace(1),
-        budget=Budget(epsilon=1, delta="1e-8"),
-    )
-    with pytest.raises(OdError, match="OD-INTERVAL-MECHANISM: mechanism 'stability_histogram'"):
-        next(threshold.replicates(1))
     parents = len(release.fitted.levels[-1].siblings)
     monkeypatch.setattr(replicates, "memory", lambda: 8 * 100 * parents - 1)
     assert len(list(release.replicated.blocks(99))) > 0

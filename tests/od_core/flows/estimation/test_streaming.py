@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from fractions import Fraction
 
 import pytest
 
@@ -12,14 +11,12 @@ from od_core.flows.release import run_plan
 from od_core.geography import flow_tree
 from od_core.ledger import measurements as noisy_vector
 from od_core.ledger.confidential import ConfidentialFolder
-from od_core.ledger.ledger import Ledger
 from od_core.ledger.measurements import begin_release
 from od_core.ledger.release_key import ReleaseKey
-from od_core.privacy.budget import Cap
-from od_core.privacy.domain import PrivacyDomain
 from od_core.privacy.neighbours import NO_FAULTS
 from od_core.records.counting import count_trips
 from tests.od_core.doubles import ListedNoise
+from tests.od_core.ledger.ledger_rows import declared
 
 KEY = ReleaseKey("flights", "2001-06")
 WORK = [(1 << 17, "1"), (1 << 17, "2"), (500, "1"), (500, "2"), (61, "3")]
@@ -43,8 +40,7 @@ def test_the_same_noise_gives_the_same_files_for_any_pieces_and_threads(
         monkeypatch.setattr(flow_tree, "CHILDREN_AT_ONCE", chunk)
         monkeypatch.setenv("OD_THREADS", threads)
         folder = tmp_path / str(number)
-        ledger = Ledger(folder / "ledger.sqlite")
-        ledger.declare(PrivacyDomain("flights", plan.unit, Cap(rho=Fraction(1)), "a test"))
+        ledger = declared(folder, "flights", plan.unit)
         confidential = ConfidentialFolder(folder / "confidential")
         measurements = begin_release(confidential, ledger, KEY, "flights", plan, trips)
         release = run_plan(plan, trips, noise, measurements)
@@ -72,8 +68,7 @@ class FailsOnce(InfTDA):
 def test_an_estimate_that_fails_does_not_lose_the_draw(tmp_path, flights, airport_geography, monkeypatch):
     """The measurement is kept first; the next call estimates it from its file, and draws and charges nothing."""
     monkeypatch.setattr(FailsOnce, "failed", False)
-    ledger = Ledger(tmp_path / "ledger.sqlite")
-    ledger.declare(PrivacyDomain("flights", PrivacyUnit("trip"), Cap(rho=Fraction(1)), "a test"))
+    ledger = declared(tmp_path, "flights", PrivacyUnit("trip"))
     asked = {"unit": PrivacyUnit("trip"), "budget": Budget(epsilon=1, delta="1e-8"), "mechanism": FailsOnce()}
     asked |= {"ledger": ledger, "release_id": str(KEY), "noise": "table", "fault_threshold": 0, "one_row_a_trip": True}
     with pytest.raises(ValueError, match="not now"):

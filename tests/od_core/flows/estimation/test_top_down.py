@@ -9,34 +9,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from od_core import Budget, InfTDA, OdError, PrivacyUnit, release_flows
+from od_core import Budget, InfTDA, OdError
 from od_core.flows.projection.onto_parents import ORDERS
-from tests.od_core.doubles import ListedNoise
+from tests.od_core.doubles import ListedNoise, released
 from tests.od_core.oracles.inftda import inftda
 from tests.od_core.oracles.refinement import estimates, first_pass
-from tests.od_core.strategies import TREES, geography_of, noises, worlds
+from tests.od_core.strategies import TREES, noises, worlds
 
 RELATIONS = ("bounded", "unbounded")
 BUDGET = Budget(rho=Fraction(1, 2), delta=1e-8)
 GIVEN = {"world": worlds(), "order": st.sampled_from(TREES), "neighbours": st.sampled_from(RELATIONS)}
 
 
-def released(world, noise, order="destination", neighbours="bounded", walk="ascending", budget=BUDGET):
-    return release_flows(
-        world.frame,
-        world.origin,
-        destination_geography=world.destination,
-        unit=PrivacyUnit("trip", neighbours),
-        budget=budget,
-        mechanism=InfTDA(order=walk),
-        tree=order,
-        noise=noise,
-        fault_threshold=0,
-    )
-
-
-def count_frame(records) -> pd.DataFrame:
-    return pd.DataFrame(records, columns=["origin", "destination", "trips"])
+def released_by(walk, world, order, neighbours, noise, budget=BUDGET):
+    return released(world, order, neighbours, noise, InfTDA(order=walk), budget=budget)
 
 
 def rows(nodes) -> list[tuple[int, int, int]]:
@@ -50,9 +36,13 @@ def levels_of(release) -> list:
 
 @given(**GIVEN, walk=st.sampled_from(ORDERS), values=noises())
 def test_the_same_noise_gives_the_release_of_the_reference(world, order, neighbours, walk, values):
-    """Measured values, their order, and the released nodes of every level are identical."""
+    """Measured values, their order, and the released nodes of every level are identical.
+
+    If a total is 0, or its noisy value is below, nothing below the root is measured; the charge stands.
+    """
     noise = ListedNoise(values)
-    release = released(world, noise, order, neighbours, walk)
+    release = released_by(walk, world, order, neighbours, noise)
+    assert release.spent.rho == Fraction(1, 2)
     tree, reference = world.trees(order)
     expected = inftda(reference, world.flows, noise.at, total_is_public=neighbours == "bounded", order=walk)
 
@@ -74,7 +64,7 @@ def test_the_same_noise_gives_the_release_of_the_reference(world, order, neighbo
 def test_levels_that_geography_shares_leave_out_are_not_measured(world, order, neighbours, walk, values):
     """Measured levels, cells by their codes, noisy values and released flows are those of the reference."""
     noise, budget = ListedNoise(values), Budget(rho=Fraction(1, 2), delta=1e-8, shares="geography")
-    release = released(world, noise, order, neighbours, walk, budget)
+    release = released_by(walk, world, order, neighbours, noise, budget)
     _, reference = world.trees(order)
     variances = {step.level: step.variance for step in release.plan.steps}
     queries = first_pass(
@@ -91,7 +81,13 @@ def test_levels_that_geography_shares_leave_out_are_not_measured(world, order, n
         for query in queries
         for node, value in query.noisy.items()
     ]
-    assert list(release.measurements.itertuples(index=False, name=None)) == expected
+    table = release.measurements
+    assert list(table.itertuples(index=False, name=None)) == expected
+    assert list(table.columns) == ["level", "origin", "destination", "noisy", "variance"]
+    assert [str(kind) for kind in table.dtypes] == ["int64", "str", "str", "int64", "float64"]
+    for level, own in table.groupby("level"):
+        pd.testing.assert_frame_equal(release.measurements_at(level), own.reset_index(drop=True))
+        assert all(Fraction(variance) >= variances[level] for variance in own["variance"])
     leaves = estimates(queries, sum(world.flows.values()), walk)
     codes = {(o[-1], d[-1]): trips for (o, d), trips in leaves.items() if trips > 0}
     assert {(o, d): trips for o, d, trips in release.flows.itertuples(index=False)} == codes
@@ -99,39 +95,3 @@ def test_levels_that_geography_shares_leave_out_are_not_measured(world, order, n
     for level in release.plan.unmeasured_levels:
         with pytest.raises(OdError, match="OD-LEVEL-UNMEASURED"):
             release.measurements_at(level)
-
-
-@pytest.mark.parametrize("order", TREES)
-@pytest.mark.parametrize(
-    ("trips", "neighbours", "noise", "total"),
-    [
-        (0, "bounded", 9, 0),
-        (0, "unbounded", 0, 0),
-        (0, "unbounded", -3, 0),
-        (5, "unbounded", -5, 0),
-        (5, "unbounded", -6, 0),
-        (0, "unbounded", 4, 4),
-        (5, "unbounded", -4, 1),
-    ],
-)
-def test_a_total_of_zero_or_below_releases_nothing_and_costs_the_same(trips, neighbours, noise, total, order):
-    """Nothing below the root is measured; the noisy root is kept as it was drawn, and the charge stands."""
-    world = geography_of([("a", "aa"), ("a", "ab"), ("b", "ba")])
-    flows = count_frame([("aa", "ba", trips)])
-    release = release_flows(
-        flows,
-        world,
-        unit=PrivacyUnit("trip", neighbours),
-        budget=BUDGET,
-        tree=order,
-        mechanism="inftda",
-        noise=ListedNoise([noise]),
-        fault_threshold=0,
-    )
-    assert int(release.flows["trips"].sum()) == total
-    assert release.spent.rho == Fraction(1, 2)
-    if neighbours == "unbounded":
-        assert release.measured[0].noisy.values().tolist() == [trips + noise]
-    below = [len(m.noisy) for m in release.measured if m.step.level > 0]
-    assert len(below) == 4
-    assert (sum(below) > 0) is (total > 0)

@@ -19,11 +19,11 @@ from od_core import Budget, OdError, PrivacyUnit, StabilityHistogram, plan_relea
 from od_core.ledger.ledger import Ledger
 from od_core.noise.opendp import OpenDPNoise
 from od_core.privacy.budget import Cap, Charge
-from od_core.privacy.domain import PrivacyDomain
 from od_core.privacy.neighbours import NO_FAULTS
 from od_core.privacy.unit import NEIGHBOUR_RELATIONS
 from tests.od_core.doubles import ListedLaplace, NoiseNotWanted, SeededNoise
-from tests.od_core.ledger.ledger_rows import FLOWS, GEOGRAPHY, TRIP, baselines_charged, rows, states
+from tests.od_core.doubles import released as released_world
+from tests.od_core.ledger.ledger_rows import FLOWS, GEOGRAPHY, TRIP, baselines_charged, declared, rows, states
 from tests.od_core.strategies import TREES, noises, worlds
 
 BUDGET = Budget(epsilon=1, delta="1e-8")
@@ -37,18 +37,9 @@ R1 = "commuters/2001-06/r1"
     values=noises(20),
 )
 def test_a_pair_comes_out_where_its_noisy_count_reaches_the_threshold(world, order, neighbours, values):
-    """Never a pair without trips; in tree order, whatever the order of the input; counts as they were measured."""
-    release = release_flows(
-        world.frame.sample(frac=1, random_state=1),
-        world.origin,
-        destination_geography=world.destination,
-        unit=PrivacyUnit("trip", neighbours),
-        budget=Budget(epsilon=2, delta="1e-4"),
-        mechanism="stability_histogram",
-        tree=order,
-        noise=ListedLaplace(values),
-        fault_threshold=0,
-    )
+    """Never a pair without trips; in tree order; counts as they were measured."""
+    budget, noise = Budget(epsilon=2, delta="1e-4"), ListedLaplace(values)
+    release = released_world(world, order, neighbours, noise, "stability_histogram", budget=budget)
     tree, reference = world.trees(order)
     with_trips = [node for node in reference.levels()[tree.depth] if world.flows.get(node)]
     noisy = {node: world.flows[node] + values[k % len(values)] for k, node in enumerate(with_trips)}
@@ -73,9 +64,7 @@ def released(ledger, release_id=R1, **changes):
 
 
 def ledger_with(tmp_path, cap):
-    ledger = Ledger(tmp_path / "ledger.sqlite")
-    ledger.declare(PrivacyDomain("commuters", TRIP, cap, "a test"))
-    return ledger
+    return declared(tmp_path, "commuters", TRIP, cap)
 
 
 def test_it_is_an_event_of_its_own_in_the_ledger(tmp_path):

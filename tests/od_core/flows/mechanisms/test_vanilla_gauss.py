@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from od_core import Budget, Geography, OdError, PrivacyUnit, plan_release, release_flows
+from od_core import Budget, Geography, OdError, PrivacyUnit, plan_release
 from od_core.flows.mechanisms import VanillaGauss
 from od_core.privacy.unit import NEIGHBOUR_RELATIONS
-from tests.od_core.doubles import ListedNoise, NoiseNotWanted, released
+from tests.od_core.doubles import ListedNoise, NoiseNotWanted, released, usual_release
 from tests.od_core.strategies import TREES, noises, worlds
 
 USER = PrivacyUnit("user", column="user", max_trips=3, neighbours="unbounded")
@@ -63,16 +63,7 @@ def test_errors_add_up_to_the_levels_above(world, order):
 def test_too_many_pairs_are_refused_before_anything_is_read():
     zones = [f"{k:05}" for k in range(7072)]
     geography = Geography.from_frame(pd.DataFrame({"zone": zones}), levels=["zone"])
-    with pytest.raises(
-        OdError, match=f"at most {VanillaGauss.most_pairs:,} pairs of zones, and there are 50,013,184"
-    ) as error:
-        release_flows(
-            None,
-            geography,
-            unit=PrivacyUnit("trip"),
-            budget=Budget(epsilon=1, delta="1e-8"),
-            mechanism="vanilla_gauss",
-            noise=NoiseNotWanted(),
-            fault_threshold=0,
-        )
+    said = f"at most {VanillaGauss.most_pairs:,} pairs of zones, and there are 50,013,184"
+    with pytest.raises(OdError, match=said) as error:
+        usual_release(None, geography, mechanism="vanilla_gauss", noise=NoiseNotWanted())
     assert error.value.code == "OD-MECHANISM-TOO-LARGE"

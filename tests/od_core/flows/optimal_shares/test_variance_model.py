@@ -58,41 +58,37 @@ def every_quantity(plan: ReleasePlan) -> list[Quantity]:
     return [Quantity.named(name, plan.tree, plan.breakdowns) for name in names]
 
 
+FEW = geography_of([("A", "1"), ("A", "2"), ("B", "3")])
+PLANS = {
+    "one list": {"geographies": (UNEVEN, UNEVEN)},
+    "two lists": {"geographies": (ONLY, OTHER)},
+    "one breakdown": {"geographies": (FEW, FEW), "segments": {"mode": BREAKDOWNS["mode"]}, "segment_share": "1/3"},
+    "two breakdowns": {"geographies": (FEW, FEW), "segments": BREAKDOWNS, "segment_share": "1/3"},
+}
+
+
 @pytest.mark.parametrize("order", ["destination", "origin"])
 @pytest.mark.parametrize("neighbours", ["unbounded", "bounded"])
-@pytest.mark.parametrize("geographies", [(UNEVEN, UNEVEN), (ONLY, OTHER)], ids=["one list", "two lists"])
-def test_least_squares_has_the_variances_of_dense_algebra(geographies, neighbours, order):
-    plan = planned(geographies, order, neighbours=neighbours, acceptance=NO_FAULTS)
+@pytest.mark.parametrize("given", PLANS.values(), ids=PLANS)
+def test_least_squares_has_the_variances_of_dense_algebra(given, neighbours, order):
+    plan = planned(**given, order=order, neighbours=neighbours, acceptance=NO_FAULTS)
     model, covariance = model_of(plan), least_squares(plan)
+    near = {"rel": 1e-5, "abs": 1e-5} if plan.breakdowns else {"rel": 1e-6, "abs": 1e-6}
     for quantity in every_quantity(plan):
         expected = dense_variances(plan, quantity, covariance)
         found = model.of_cells(quantity)(shares_of(plan, model)) / 2
-        assert found == pytest.approx(expected, rel=1e-6, abs=1e-6), quantity.name
-        assert model.mean(quantity, shares_of(plan, model)) / 2 == pytest.approx(expected.mean(), rel=1e-6, abs=1e-6)
-
-
-@pytest.mark.parametrize("neighbours", ["unbounded", "bounded"])
-@pytest.mark.parametrize("breakdowns", [["mode"], ["mode", "day"]], ids=["one breakdown", "two"])
-def test_categories_have_the_variances_of_dense_algebra(breakdowns, neighbours):
-    zones = geography_of([("A", "1"), ("A", "2"), ("B", "3")])
-    segments = {name: BREAKDOWNS[name] for name in breakdowns}
-    plan = planned((zones, zones), segments=segments, segment_share="1/3", neighbours=neighbours, acceptance=NO_FAULTS)
-    model, covariance = model_of(plan), least_squares(plan)
-    for quantity in every_quantity(plan):
-        expected = dense_variances(plan, quantity, covariance)
-        found = model.of_cells(quantity)(shares_of(plan, model)) / 2
-        assert found == pytest.approx(expected, rel=1e-5, abs=1e-5), quantity.name
+        assert found == pytest.approx(expected, **near), quantity.name
+        assert model.mean(quantity, shares_of(plan, model)) / 2 == pytest.approx(expected.mean(), **near)
 
 
 @pytest.mark.parametrize("neighbours", ["unbounded", "bounded"])
 def test_top_down_estimates_have_the_variances_of_their_coefficients(neighbours):
     plan = planned((UNEVEN, UNEVEN), mechanism="inftda", neighbours=neighbours, acceptance=NO_FAULTS)
     model = model_of(plan)
-    spread, estimates = top_down(plan)
-    leaves = estimates[plan.tree.depth]
-    below = level_rows(plan, plan.tree.depth)
+    spread, estimates = top_down(plan.tree, {step.level: step.variance for step in plan.steps})
+    leaves, below = estimates[-1], level_rows(plan.tree, plan.tree.depth)
     for quantity in every_quantity(plan):
-        rows = wanted_rows(plan, quantity) @ below.T @ leaves
+        rows = wanted_rows(plan.tree, quantity) @ below.T @ leaves
         found = model.of_cells(quantity)(shares_of(plan, model)) / 2
         assert found == pytest.approx(rows**2 @ spread, rel=1e-9, abs=1e-9), quantity.name
 

@@ -12,6 +12,7 @@ from benchmarks.injected_noise import NodeNoise
 from benchmarks.parted_release import PartedRelease, run_in_parts
 from od_core import Budget, PrivacyUnit, ReleasePlan, plan_release
 from od_core.evaluation.known_flows import SyntheticFlows, italy
+from od_core.flows.arrays import Integers
 from od_core.flows.estimation.levels import published_root
 from od_core.flows.estimation.refinement import refine
 from od_core.flows.parts import Threads, Workers
@@ -25,10 +26,9 @@ from od_core.ledger.object_store import LocalStore, Store
 from od_core.ledger.release_key import ReleaseKey
 from od_core.noise.backends import NoiseSource
 from od_core.privacy.budget import Cap
-from od_core.privacy.domain import PrivacyDomain
 from od_core.privacy.neighbours import NO_FAULTS
 from od_core.records.counts import CountFiles, TripCounts, finish_count_files, write_count_files
-from tests.od_core.ledger.ledger_rows import ledger_at
+from tests.od_core.ledger.ledger_rows import charged, declared, states
 
 KEY = ReleaseKey("parts", "2001-01")
 NOISE = NodeNoise(20010101)
@@ -80,9 +80,7 @@ def kept_counts(store: Store, trips: TripCounts, *, files: int = 3) -> CountFile
 
 
 def ledger_in(folder: Path, plan: ReleasePlan, cap: Fraction = Fraction(10**6)) -> Ledger:
-    ledger = ledger_at(folder / "ledger.sqlite")
-    ledger.declare(PrivacyDomain("parts", plan.unit, Cap(rho=cap), "a test"))
-    return ledger
+    return declared(folder, "parts", plan.unit, Cap(rho=cap))
 
 
 def begun(folder: Path, plan: ReleasePlan, counts: CountFiles, **options) -> DurableMeasurements:
@@ -111,13 +109,13 @@ def whole(plan: ReleasePlan, trips: TripCounts, noise: NoiseSource = NOISE) -> R
     return run_plan(plan, trips, noise, MemoryMeasurements())
 
 
-def levels_of(release: Release, trips: TripCounts) -> list[Nodes]:
-    """The released nodes of every measured level, and of a root that is known."""
+def levels_of(release: Release, trips: TripCounts) -> tuple[list[Nodes], dict[str, Integers]]:
+    """The released nodes of every measured level and of a root that is known; and the trips of leaves by category."""
     plan = release.plan
     if plan.mechanism.refines:
-        return refine(plan, published_root(plan, trips.total), release.measured)[0]
+        return refine(plan, published_root(plan, trips.total), release.measured)
     above = [m.parents for m in release.measured if isinstance(m.parents, Nodes)]
-    return [*above, release.leaves]
+    return [*above, release.leaves], {}
 
 
 def digest_of(nodes: Nodes) -> str:
@@ -127,9 +125,28 @@ def digest_of(nodes: Nodes) -> str:
 
 
 def assert_released_alike(parted: PartedRelease, release: Release, trips: TripCounts) -> None:
-    """Every released level and every measured vector, number by number."""
-    for expected in levels_of(release, trips):
+    """Every released level, and every category of the leaves, number by number."""
+    levels, segments = levels_of(release, trips)
+    for expected in levels:
         assert_same(Nodes.joined(expected.level, parted.pieces(expected.level)), expected)
+    pieces = list(parted.segment_pieces()) if segments else []
+    for name, own in segments.items():
+        assert_same(Nodes.joined(levels[-1].level, [leaves for leaves, _ in pieces]), levels[-1])
+        found = [np.empty((0, own.shape[1]), dtype=np.int64), *(of_part[name] for _, of_part in pieces)]
+        np.testing.assert_array_equal(np.concatenate(found), own)
+
+
+def assert_alike(folder: Path, plan: ReleasePlan, one_pass: ReleasePlan, trips: TripCounts) -> PartedRelease:
+    """Release in parts and in one pass, and compare all that was measured and released, and what it was charged."""
+    expected = whole(one_pass, trips)
+    parted = in_parts(folder, plan, trips)
+    assert_released_alike(parted, expected, trips)
+    counts = CountFiles(LocalStore(folder / "store"), "trip_counts/one")
+    assert_measured_alike(begun(folder, plan, counts), expected)
+    ledger = folder / "ledger.sqlite"
+    assert set(states(ledger, str(KEY)).values()) == {"MEASURED"}
+    assert charged(ledger) == plan.spent.rho
+    return parted
 
 
 def assert_same(found: Nodes, expected: Nodes) -> None:

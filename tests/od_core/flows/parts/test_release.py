@@ -18,25 +18,21 @@ from od_core.evaluation.known_flows import SyntheticFlows
 from od_core.flows.mechanisms import InfTDARefined
 from od_core.flows.parts import Threads, Work, descend_part, on_all
 from od_core.flows.plan import Bands, ReleasePlan
-from od_core.ledger.ledger import Ledger
-from od_core.ledger.object_store import LocalStore
 from od_core.noise.backends import noise_named
 from od_core.records.counts import CountFiles, TripCounts
 from tests.od_core.flows.parts.passes import (
-    KEY,
     NOISE,
     SHAPES,
     Dying,
-    assert_measured_alike,
+    assert_alike,
     assert_released_alike,
-    begun,
     counted,
     in_parts,
     plan_of,
     small_italy,
     whole,
 )
-from tests.od_core.ledger.ledger_rows import charged, reservations, states
+from tests.od_core.ledger.ledger_rows import charged, reservations
 
 FLOWS = small_italy(0.006)  # 49 zones, so that the last levels learn
 CUTS = [((4,), 60_000), ((4,), 12_000), ((4,), 10**9), ((2,), 1), ((2, 5), 40_000), ((1,), 20_000), ((3, 4, 5), 30_000)]
@@ -81,17 +77,6 @@ def test_the_same_noise_gives_the_same_release_of_users_with_a_pair_cap(folder):
     plan, one_pass = plan_of(FLOWS, Bands(*CUTS[4]), **asked), plan_of(FLOWS, **asked)
     assert len({step.sensitivity_squared for step in plan.steps}) > 1
     assert_alike(folder, plan, one_pass, counted(plan, FLOWS))
-
-
-def assert_alike(folder, plan: ReleasePlan, one_pass: ReleasePlan, trips: TripCounts) -> PartedRelease:
-    expected = whole(one_pass, trips)
-    parted = in_parts(folder, plan, trips)
-    assert_released_alike(parted, expected, trips)
-    assert_measured_alike(begun(folder, plan, CountFiles(LocalStore(folder / "store"), "trip_counts/one")), expected)
-    ledger = Ledger(folder / "ledger.sqlite")
-    assert set(states(ledger.path, str(KEY)).values()) == {"MEASURED"}
-    assert charged(ledger.path) == plan.spent.rho
-    return parted
 
 
 @pytest.mark.representatives

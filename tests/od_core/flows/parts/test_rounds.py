@@ -40,6 +40,15 @@ def keep(store, step, part: int, rounds: int = 1) -> None:
     PartMeasurements(store, part, {step.level: rounds}).once(step, lambda: [np.arange(part + 1)])
 
 
+def all_kept(ledger, store, *parts: int) -> dict[int, int]:
+    """The rounds of a band, after which some parts of every level of it were kept."""
+    rounds = granted_rounds(ledger, KEY, BAND, store, "opendp")
+    for step in BAND:
+        for part in parts:
+            keep(store, step, part)
+    return rounds
+
+
 def claim(store, step, part: int, number: int = 1) -> None:
     store.create_if_absent(f"claims/{step.level}.{part:05d}.{number}", b"x")
 
@@ -118,10 +127,7 @@ def test_parts_that_the_ledger_knows_nothing_of_are_refused(ledger, store, left)
 
 
 def test_a_measured_level_is_read_back_part_after_part(ledger, store, tmp_path):
-    rounds = granted_rounds(ledger, KEY, BAND, store, "opendp")
-    for step in BAND:
-        for part in (1, 0, 2):
-            keep(store, step, part)
+    rounds = all_kept(ledger, store, 1, 0, 2)
     record_measured(ledger, KEY, BAND, store, rounds, 3)
     record_measured(ledger, KEY, BAND, store, rounds, 3)
     assert states(ledger.path, str(KEY)) == {PLAN.steps[0].level: "RESERVED"} | dict.fromkeys(LEVELS, "MEASURED")
@@ -135,9 +141,7 @@ def test_a_measured_level_is_read_back_part_after_part(ledger, store, tmp_path):
 @pytest.mark.parametrize("measured", [False, True])
 @pytest.mark.parametrize("lost", ["another store", "an emptied store"])
 def test_without_the_store_that_it_was_begun_in_nothing_is_drawn(ledger, store, tmp_path, measured, lost):
-    rounds = granted_rounds(ledger, KEY, BAND, store, "opendp")
-    for step in BAND:
-        keep(store, step, 0)
+    rounds = all_kept(ledger, store, 0)
     if measured:
         record_measured(ledger, KEY, BAND, store, rounds, 3)
     if lost == "an emptied store":
@@ -150,10 +154,7 @@ def test_without_the_store_that_it_was_begun_in_nothing_is_drawn(ledger, store, 
 
 
 def test_a_measured_part_that_is_missing_is_not_drawn_again(ledger, store):
-    granted_rounds(ledger, KEY, BAND, store, "opendp")
-    for step in BAND:
-        keep(store, step, 0)
-    record_measured(ledger, KEY, BAND, store, dict.fromkeys(LEVELS, 1), 3)
+    record_measured(ledger, KEY, BAND, store, all_kept(ledger, store, 0), 3)
     store.remove("parts")
     again = granted_rounds(ledger, KEY, BAND, store, "opendp")
     with pytest.raises(OdError, match="OD-MEASUREMENT-ABSENT"):
@@ -189,10 +190,7 @@ class ListsLate(LocalStore):
 def test_a_store_that_lists_late_costs_no_round_and_records_no_half(ledger, tmp_path):
     """Files that are there and not listed are neither lost draws nor left out of what the ledger vouches for."""
     store = ListsLate(tmp_path / "store")
-    rounds = granted_rounds(ledger, KEY, BAND, store, "opendp")
-    for step in BAND:
-        for part in (0, 2):
-            keep(store, step, part)
+    rounds = all_kept(ledger, store, 0, 2)
     with pytest.raises(OdError, match=f"OD-STORE-LISTING: .*_{LEVELS[0]}.part_00000.parquet is one of 2"):
         record_measured(ledger, KEY, BAND, store, rounds, 3)
     store.late -= {name for name in store.late if name.startswith("claims/")}
@@ -205,10 +203,7 @@ def test_a_store_that_lists_late_costs_no_round_and_records_no_half(ledger, tmp_
 
 
 def test_a_part_that_was_changed_or_removed_is_found(ledger, store, tmp_path):
-    rounds = granted_rounds(ledger, KEY, BAND, store, "opendp")
-    for step in BAND:
-        keep(store, step, 0)
-        keep(store, step, 1)
+    rounds = all_kept(ledger, store, 0, 1)
     record_measured(ledger, KEY, BAND, store, rounds, 3)
     measurements = DurableMeasurements(tmp_path / "folder", ledger, KEY, store=store)
     (store.folder / part_file(LEVELS[0], 1)).unlink()

@@ -12,25 +12,12 @@ from benchmarks.parted_release import PartedRelease
 from od_core import Geography, PrivacyUnit, ReleasePlan
 from od_core.errors import OdError
 from od_core.evaluation.known_flows import SyntheticFlows
-from od_core.flows.estimation.levels import published_root
-from od_core.flows.estimation.refinement import refine
 from od_core.flows.mechanisms import InfTDARefined
 from od_core.flows.plan import Bands
-from od_core.geography.flow_tree import Nodes, Pairs
-from od_core.ledger.ledger import Ledger
+from od_core.geography.flow_tree import Pairs
 from od_core.ledger.object_store import LocalStore
-from od_core.records.counts import CountFiles, TripCounts, finish_count_files, write_count_files
-from tests.od_core.flows.parts.passes import (
-    KEY,
-    assert_measured_alike,
-    assert_same,
-    begun,
-    in_parts,
-    plan_of,
-    small_italy,
-    whole,
-)
-from tests.od_core.ledger.ledger_rows import charged, states
+from od_core.records.counts import CountFiles, finish_count_files, write_count_files
+from tests.od_core.flows.parts.passes import assert_alike, plan_of, small_italy, whole
 
 FLOWS = small_italy(0.006)  # 49 zones, so that the last levels learn
 MODES = {"mode": ["car", "bus", "walk"]}
@@ -66,33 +53,16 @@ def counts_by_segment(folder: Path, plan: ReleasePlan, flows: SyntheticFlows) ->
     return finish_count_files(store, "trip_counts/one", written, plan.breakdowns)
 
 
-def assert_alike(folder: Path, plan: ReleasePlan, one_pass: ReleasePlan, flows: SyntheticFlows) -> PartedRelease:
-    """Release in parts and in one pass, and compare every level, every category and every measured vector."""
-    counts = counts_by_segment(folder, plan, flows)
-    trips = counts.whole()
-    expected = whole(one_pass, trips)
-    parted = in_parts(folder, plan, trips)
-    nodes, segments = refine(one_pass, published_root(one_pass, trips.total), expected.measured)
-    for level in nodes:
-        assert_same(Nodes.joined(level.level, parted.pieces(level.level)), level)
-    pieces = list(parted.segment_pieces())
-    assert_same(Nodes.joined(plan.tree.depth, [leaves for leaves, _ in pieces]), nodes[-1])
-    for name, own in segments.items():
-        found = [np.empty((0, own.shape[1]), dtype=np.int64), *(of_part[name] for _, of_part in pieces)]
-        np.testing.assert_array_equal(np.concatenate(found), own)
-    assert_measured_alike(begun(folder, plan, counts), expected)
-    ledger = Ledger(folder / "ledger.sqlite")
-    assert set(states(ledger.path, str(KEY)).values()) == {"MEASURED"}
-    assert charged(ledger.path) == plan.spent.rho
-    return parted
+def in_parts_and_in_one_pass(folder: Path, cuts: tuple, **asked) -> PartedRelease:
+    plan = plan_of(FLOWS, Bands(*cuts), **asked)
+    return assert_alike(folder, plan, plan_of(FLOWS, **asked), counts_by_segment(folder, plan, FLOWS).whole())
 
 
 @pytest.mark.representatives("three bands", "a noisy total")
 @pytest.mark.parametrize("case", CASES)
 def test_the_same_noise_gives_the_same_release(folder, case):
     cuts, segments, changes = CASES[case]
-    asked = {"mechanism": DROPPING, "segments": segments, **changes}
-    parted = assert_alike(folder, plan_of(FLOWS, Bands(*cuts), **asked), plan_of(FLOWS, **asked), FLOWS)
+    parted = in_parts_and_in_one_pass(folder, cuts, **{"mechanism": DROPPING, "segments": segments} | changes)
     assert len(parted.bands[-1].parts) > 1
 
 
@@ -100,8 +70,8 @@ def test_the_same_noise_gives_the_same_release(folder, case):
 @pytest.mark.parametrize("option", [{"estimate": "shrunk"}, {"segment_profile": 1}], ids=str)
 def test_what_learns_from_whole_levels_is_measured_in_parts(folder, option):
     """The estimates of one pass, not those of least squares."""
-    asked = {"segments": BOTH, "mechanism": InfTDARefined(keep_all_cap=0, **option)}
-    parted = assert_alike(folder, plan_of(FLOWS, Bands((2, 4), 12_000), **asked), plan_of(FLOWS, **asked), FLOWS)
+    mechanism = InfTDARefined(keep_all_cap=0, **option)
+    parted = in_parts_and_in_one_pass(folder, ((2, 4), 12_000), segments=BOTH, mechanism=mechanism)
     assert len(list((folder / "store" / "parts").iterdir())) > len(parted.work.plan.steps)
     of_least_squares = plan_of(FLOWS, segments=BOTH, mechanism=DROPPING)
     trips = CountFiles(parted.work.store, parted.work.counts).whole()
@@ -121,29 +91,3 @@ def test_a_band_without_a_measured_level_is_refused(segments):
     assert plan_of(flows, Bands((3,)), segments=segments).unmeasured_levels == [2, 3]
     with pytest.raises(OdError, match=r"OD-BANDS: a band has no level that is measured"):
         plan_of(flows, Bands((2, 3)), segments=segments)
-
-
-def test_counts_at_a_level_have_the_trips_of_each_category(folder):
-    plan = plan_of(FLOWS, Bands((4,), 12_000), segments=BOTH)
-    tree, counts = plan.tree, counts_by_segment(folder, plan, FLOWS)
-    trips = counts.whole()
-    half = trips.rank[len(trips.rank) // 2 :]
-    for level in range(tree.depth + 1):
-        nodes = tree.ancestors_of(tree.pairs_at(half[:1]), level)
-        ranks = tree.rank_range(Nodes(level, nodes.origin, nodes.destination, np.ones(1, dtype=np.int64)))
-        for first, end in ((0, tree.cells(tree.depth)), ranks):
-            found = counts.at_level(tree, level, (first, end))
-            assert_summed(tree, level, found, trips, (first, end))
-            for name, own in trips.by_segment.items():
-                for one, expected in zip(found.by_segment[name], own, strict=True):
-                    assert_summed(tree, level, one, expected, (first, end))
-
-
-def assert_summed(tree, level: int, found: TripCounts, leaves: TripCounts, ranks: tuple[int, int]) -> None:
-    nodes = tree.first_rank(tree.ancestors_of(tree.pairs_at(leaves.rank), level))  # each once
-    of_leaf = nodes[np.searchsorted(nodes, leaves.rank, side="right") - 1]
-    expected: dict[int, int] = {}
-    for rank, node, own in zip(leaves.rank.tolist(), of_leaf.tolist(), np.diff(leaves.before).tolist(), strict=True):
-        if ranks[0] <= rank < ranks[1]:
-            expected[node] = expected.get(node, 0) + own
-    assert dict(zip(found.rank.tolist(), np.diff(found.before).tolist(), strict=True)) == expected

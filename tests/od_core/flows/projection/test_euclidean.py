@@ -15,20 +15,12 @@ from tests.od_core.flows.projection.families import (
     enumerable_cases,
     noisy_flows,
     project_all,
-    small_case,
 )
 from tests.od_core.oracles import euclidean as oracle
 
 
 def project(cases: list[Case]) -> list[list[int]]:
     return project_all(project_children_euclidean, cases)
-
-
-def test_equals_sort_and_threshold_in_fractions_on_4000_small_inputs():
-    rng = random.Random("small inputs")  # noqa: S311
-    cases = [small_case(rng) for _ in range(4_000)]
-    for (noisy, total), y in zip(cases, project(cases), strict=True):
-        assert y == oracle.rounded(noisy, total), (noisy, total)
 
 
 def test_is_optimal_among_whole_numbers_by_brute_force_on_2000_small_inputs():

@@ -1,4 +1,4 @@
-"""The projection by a general solver: IntOpt's distance, brute force, its limit and what it does not believe."""
+"""The projection by a general solver: IntOpt's distance, the first children, its limit and what it does not believe."""
 
 from __future__ import annotations
 
@@ -17,12 +17,10 @@ from od_core.flows.projection.onto_parents import intopt
 from tests.od_core.flows.projection.families import (
     Case,
     cases_near,
-    enumerable_cases,
     noisy_flows,
     project_all,
     small_case,
 )
-from tests.od_core.oracles import intopt as oracle
 
 LIMIT = 2**29
 
@@ -40,14 +38,6 @@ def assert_as_near_as_intopt(cases: list[Case]) -> None:
         assert min(y) >= 0, (noisy, total, y)
         assert sum(y) == total, (noisy, total, y)
         assert distance(noisy, y) == distance(noisy, intopt(noisy, total).tolist()), (noisy, total, y)
-
-
-def test_is_optimal_by_brute_force_on_150_inputs():
-    cases = enumerable_cases(random.Random("brute force, solver"), 150)  # noqa: S311
-    for (noisy, total), y in zip(cases, project(cases), strict=True):
-        assert min(y) >= 0
-        assert sum(y) == total
-        assert distance(noisy, y) == oracle.best_distance(noisy, total), (noisy, total, y)
 
 
 def test_is_as_near_as_intopt_at_large_fan_outs():

@@ -13,10 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import norm
 
-from od_core import Budget, Geography, OdError, PrivacyUnit, Release, release_flows
+from od_core import Budget, Geography, OdError, Release
 from od_core.flows import interval_ends
 from od_core.flows.interval_ends import DEVIATIONS
 from od_core.flows.publishing.changes import PER_DAY, changes, changes_of_tables
+from tests.od_core.doubles import usual_release
 
 COLUMNS = ["origin", "destination", "before", "after", "change", "lower", "upper", "significant"]
 ZONES = pd.DataFrame(
@@ -24,7 +25,6 @@ ZONES = pd.DataFrame(
     columns=["region", "state", "zone"],
 )
 GEOGRAPHY = Geography.from_frame(ZONES, levels=list(ZONES.columns))
-UNIT = PrivacyUnit("trip")
 
 
 def trips(seed: int) -> np.ndarray:
@@ -39,11 +39,13 @@ def table(counts: np.ndarray) -> pd.DataFrame:
     return pairs.to_frame(index=False).assign(trips=counts)
 
 
+def release(flows: pd.DataFrame, geography: Geography = GEOGRAPHY, rho: str = "0.1", **options) -> Release:
+    return usual_release(flows, geography, budget=Budget(rho=rho, delta="1e-8"), noise="table", **options)
+
+
 @cache
-def released(seed: int, geography: Geography = GEOGRAPHY, rho: str = "0.1") -> Release:
-    return release_flows(
-        table(trips(seed)), geography, unit=UNIT, budget=Budget(rho=rho, delta="1e-8"), noise="table", fault_threshold=0
-    )
+def released(seed: int, rho: str = "0.1") -> Release:
+    return release(table(trips(seed)), rho=rho)
 
 
 def test_every_public_pair_stands_once_the_largest_change_first():
@@ -53,8 +55,8 @@ def test_every_public_pair_stands_once_the_largest_change_first():
         assert list(found.columns) == COLUMNS
         areas = ZONES[level].nunique()
         assert len(found) == len(found[["origin", "destination"]].drop_duplicates()) == areas**2
-        for release, column in ((before, "before"), (after, "after")):
-            listed = release.flows_at(level, level).set_index(["origin", "destination"])["trips"]
+        for one, column in ((before, "before"), (after, "after")):
+            listed = one.flows_at(level, level).set_index(["origin", "destination"])["trips"]
             told = found.set_index(["origin", "destination"])[column]
             assert told[told > 0].sort_index().to_dict() == listed.sort_index().to_dict()
         assert found["change"].tolist() == (found["after"] - found["before"]).tolist()
@@ -185,8 +187,7 @@ def test_almost_no_change_is_marked_where_each_day_is_like_any_other():
     About 3 % are marked by chance; of 324, more than 10 % with a probability far below 1e-6.
     """
     rates = 100 * (1 + np.arange(len(ZONES) ** 2))
-    settings = {"unit": UNIT, "budget": Budget(rho=1, delta="1e-8"), "noise": "table", "fault_threshold": 0}
-    months = [release_flows(table(days * rates), GEOGRAPHY, **settings) for days in (31, 30)]
+    months = [release(table(days * rates), rho="1") for days in (31, 30)]
     told = changes(*months, "zone", "zone", days=(31, 30))
     assert told["significant"].mean() <= 0.1
     assert changes(*months, "zone", "zone")["significant"].mean() > 0.9
@@ -223,9 +224,7 @@ def test_other_areas_are_named(message):
 
 def _empty(geography: Geography) -> Release:
     flows = pd.DataFrame({"origin": [], "destination": [], "trips": []}).astype({"origin": "str", "destination": "str"})
-    return release_flows(
-        flows, geography, unit=UNIT, budget=Budget(rho=1, delta="1e-8"), noise="table", fault_threshold=0
-    )
+    return release(flows, geography)
 
 
 def test_another_zone_for_unknown_places_is_another_geography():
@@ -238,15 +237,7 @@ def by_mode(seed: int, modes: tuple[str, ...], name: str = "mode") -> Release:
     generator = np.random.default_rng(seed)
     flows = table(trips(seed))
     flows[name] = np.array(modes)[generator.integers(0, len(modes), len(ZONES) ** 2)]
-    return release_flows(
-        flows,
-        GEOGRAPHY,
-        unit=UNIT,
-        budget=Budget(rho="0.1", delta="1e-8"),
-        segments={name: modes},
-        noise="table",
-        fault_threshold=0,
-    )
+    return release(flows, segments={name: modes})
 
 
 def test_the_changes_of_all_categories_sum_to_that_of_the_pair():

@@ -13,12 +13,13 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from od_core import Budget, Geography, PrivacyUnit, Release, release_flows
+from od_core import Budget, Geography, Release
 from od_core.flows.publishing.flow_tables import FlowTables
 from od_core.flows.publishing.kind import FLOWS
 from od_core.flows.publishing.maps import DesireLines
 from od_core.publication.bundle import differing_files
 from od_core.publication.file_formats import opens
+from tests.od_core.doubles import usual_release
 from tests.od_core.publication.examples import facts, sealed_again, staged_bundle
 
 ZONES = pd.DataFrame(
@@ -42,15 +43,8 @@ def made(zones: pd.DataFrame = ZONES, destinations: pd.DataFrame | None = None) 
     ]
     pairs = [(origin, destination) for origin in zones["zone"] for destination in geographies[1].zones]
     flows = pd.DataFrame(pairs, columns=["origin", "destination"]).assign(trips=range(100, 100 + 7 * len(pairs), 7))
-    return release_flows(
-        flows,
-        geographies[0],
-        destination_geography=geographies[1],
-        unit=PrivacyUnit("trip"),
-        budget=Budget(epsilon=5, delta="1e-8"),
-        fault_threshold=0,
-        noise="table",
-    )
+    given = {"destination_geography": geographies[1], "budget": Budget(5, "1e-8"), "noise": "table"}
+    return usual_release(flows, geographies[0], **given)
 
 
 @pytest.fixture(scope="module")

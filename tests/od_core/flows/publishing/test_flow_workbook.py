@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import io
 
-import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from od_core.flows.publishing import flow_files
 from od_core.flows.publishing.flow_files import write_flow_workbook
-from od_core.flows.publishing.flow_tables import FlowTables, largest
+from od_core.flows.publishing.flow_tables import FlowTables
 from tests.od_core.publication.examples import facts, release
 from tests.od_core.publication.test_workbook import read_workbook
 
@@ -31,12 +28,6 @@ def test_a_large_sheet_has_the_largest_flows_and_says_so(monkeypatch: pytest.Mon
     assert rows == expected.to_numpy(object).tolist()
     assert ["zone_zone", 5, 44, flows["trips"].sum()] in sheets["Read me"]
     assert "at most 5 rows" in str(sheets["Read me"])
-
-
-@given(st.lists(st.integers(-3, 3)), st.integers(1, 8))
-def test_the_largest_are_those_of_a_stable_sort(trips: list[int], most: int) -> None:
-    expected = sorted(range(len(trips)), key=lambda place: -trips[place])[:most]
-    assert largest(np.array(trips, dtype=np.int64), most).tolist() == expected
 
 
 def test_names_of_levels_that_are_too_long_for_sheets_are_numbered(monkeypatch: pytest.MonkeyPatch) -> None:
