@@ -195,6 +195,7 @@ def test_from_its_file_to_a_published_release(name: str, project: Project, monke
     bundle = project.var / "releases" / key.folder
     facts = json.loads((bundle / "certificate.json").read_text(encoding="utf-8"))
     assert facts["records"]["reader"] == settings.record_format.name
+    assert facts["records"].get("time_zone") == settings.domain.time_zone
     assert facts["unit"] == settings.unit.kind
     released = open_release(bundle)
     for breakdown, segments in released.segments.items():

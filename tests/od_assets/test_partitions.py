@@ -33,7 +33,9 @@ def test_the_partitions_of_dagster_are_the_periods_that_have_ended(every, days):
         expected.append(period)
         period = Period.around(period.end, every)
     assert periods.ended(now) == expected
-    assert [periods.partition(each) for each in expected] == periods.definition().get_partition_keys(current_time=now)
+    keys = periods.definition().get_partition_keys(current_time=now)
+    assert [periods.partition(each) for each in expected] == keys
+    assert [periods.period(key) for key in keys] == expected
     assert periods.ended_before(now) == (expected[-1] if expected else None)
 
 
