@@ -30,7 +30,8 @@ References:
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -272,39 +273,68 @@ def distinct_columns(levels: Sequence[Counts]) -> tuple[Counts, NDArray[np.int64
     return np.frombuffer(b"".join(numbers), dtype=np.int64).reshape(len(numbers), -1), np.array(which)
 
 
+@dataclass(frozen=True, eq=False)
+class _Tree:
+    """The tree of one top area, with the distinct columns of noisy values for which it is solved.
+
+    Attributes:
+        first_child, columns: as in :func:`root_tables`.
+        total: number of groups of the top area.
+        cuts: number of stored values on either side of a table's minimum, by column; they grow; shape (columns,).
+    """
+
+    first_child: NDArray[np.int64]
+    columns: Counts
+    total: int
+    cuts: Counts
+
+    def root_tables(self, chosen: Counts) -> Iterator[tuple[int, int, Counts]]:
+        """Yield each of the chosen columns, with the first value and the slopes of the root's cost table."""
+
+        def tables(piece: Counts) -> Any:
+            return root_tables(self.first_child, self.columns[piece], self.cuts[piece[0]], self.total)
+
+        pieces = [chosen[piece] for piece in _pieces(self.cuts[chosen])]
+        for piece, (low, size, slopes) in zip(pieces, in_order(tables, pieces), strict=True):
+            for column, first, length, table in zip(piece.tolist(), low.tolist(), size, slopes, strict=True):
+                yield column, first, table[:length].copy()
+
+    def leaf_values(self, pairs: Counts) -> Iterator[tuple[tuple[int, int], Counts, bool]]:
+        """Yield each pair of a column and its root value, with the leaf values, and whether a value is on a cut end."""
+
+        def leaves(piece: Counts) -> Any:
+            cut = self.cuts[piece[0, 0]]
+            return leaf_values(self.first_child, self.columns[piece[:, 0]], piece[:, 1], cut, self.total)
+
+        pieces = [pairs[piece] for piece in _pieces(self.cuts[pairs[:, 0]])]
+        for piece, (histograms, ends) in zip(pieces, in_order(leaves, pieces), strict=True):
+            yield from zip(map(tuple, piece.tolist()), histograms, ends.tolist(), strict=True)
+
+
 def _solve(first_child: NDArray[np.int64], columns: Counts, which: NDArray[np.int64], total: int, cut: int) -> Counts:
     """Return the optimal histograms of the leaf areas of a top area with ``total`` groups; shape (areas, sizes)."""
     cuts = np.minimum(np.full(len(columns), cut, dtype=np.int64), max(total, 1))
+    tree = _Tree(first_child, columns, total, cuts)
     lows, tops = np.zeros(len(columns), dtype=np.int64), [np.empty(0, dtype=np.int64)] * len(columns)
     solved: dict[tuple[int, int], Counts] = {}
-
-    def tables(chosen: Counts) -> Any:
-        return root_tables(first_child, columns[chosen], cuts[chosen[0]], total)
-
-    def leaves(pairs: Counts) -> Any:
-        return leaf_values(first_child, columns[pairs[:, 0]], pairs[:, 1], cuts[pairs[0, 0]], total)
-
     widened = np.arange(len(columns))
     while True:
-        pieces = [widened[piece] for piece in _pieces(cuts[widened])]
-        for piece, (low, size, slopes) in zip(pieces, in_order(tables, pieces), strict=True):
-            lows[piece] = low
-            for column, length, table in zip(piece.tolist(), size, slopes, strict=True):
-                tops[column] = table[:length].copy()
+        for column, low, slopes in tree.root_tables(widened):
+            lows[column], tops[column] = low, slopes
         values, ended = share_out(lows, tops, which, total)
         if values is None:
             widened = np.array([column for column in ended if cuts[column] < total])
         else:
             of_columns = list(zip(which.tolist(), values.tolist(), strict=True))
             unsolved = np.array(sorted({*of_columns} - solved.keys()), dtype=np.int64).reshape(-1, 2)
-            pieces, at_cut = [unsolved[piece] for piece in _pieces(cuts[unsolved[:, 0]])], set[int]()
-            for pairs, (histograms, ends) in zip(pieces, in_order(leaves, pieces), strict=True):
-                solved.update(zip(map(tuple, pairs.tolist()), histograms, strict=True))
-                at_cut.update(pairs[ends, 0].tolist())
+            at_cut = set[int]()
+            for pair, histogram, is_at_cut in tree.leaf_values(unsolved):
+                solved[pair] = histogram
+                if is_at_cut:
+                    at_cut.add(pair[0])
             if not at_cut:
                 return np.array([solved[pair] for pair in of_columns]).T
-            for pair in [pair for pair in solved if pair[0] in at_cut]:
-                del solved[pair]
+            solved = {pair: histogram for pair, histogram in solved.items() if pair[0] not in at_cut}
             widened = np.array(sorted(at_cut), dtype=np.int64)
         cuts[widened] = np.minimum(2 * cuts[widened], total)
 
