@@ -43,6 +43,7 @@ from od_core.flows.estimation.shrinkage import round_in_lumps
 from od_core.flows.plan import ReleasePlan
 from od_core.flows.projection.onto_parents import project_to_total
 from od_core.geography.flow_tree import Expansion, Nodes
+from od_core.geography.geography import Numbers
 from od_core.kernels import kernel
 from od_core.parallel import in_order
 
@@ -198,7 +199,7 @@ class _Leaves(NamedTuple):
 
     noisy: Integers
     offsets: Integers
-    first_child: Integers
+    first_child: Numbers
     totals: Integers
     sums: Integers
     cells: Integers
