@@ -348,9 +348,8 @@ def granted_rounds(
     mark = _mark_of(store, key, begun=is_begun, marks={content["store"] for _, content in drawn if "store" in content})
     for step in steps:
         number, state = step.number, states[step.number]
-        claimed, stored = claimed_rounds(store, number), {*part_files(store, number)}
         if state is None or state.kind == RESERVED:
-            if claimed or stored:
+            if claimed_rounds(store, number) or {*part_files(store, number)}:
                 raise OdError(
                     "OD-LEDGER-ROLLED-BACK",
                     f"level {step.level} of {key} has measurements of parts that the ledger does not record",
@@ -360,15 +359,19 @@ def granted_rounds(
             rounds[number] = ledger.start_draw(key, number, noise, mark)
         elif state.kind == MEASURED:
             rounds[number] = 0
+        elif _is_lost(store, number, state.draw):
+            rounds[number] = ledger.start_draw(key, number, noise, mark)
         else:
-            missing = {part_file(number, part) for part, last in claimed.items() if last >= state.draw} - stored
-            is_lost = (not store.has(name) for name in missing)  # a store may list a file later than it has it
-            if any(is_lost):
-                rounds[number] = ledger.start_draw(key, number, noise, mark)
-            else:
-                rounds[number] = state.draw
-                ledger.continue_draw(key, number, noise, mark)
+            rounds[number] = state.draw
+            ledger.continue_draw(key, number, noise, mark)
     return rounds
+
+
+def _is_lost(store: Store, number: int, newest: int) -> bool:
+    """Return whether a part of a step that was claimed in the newest round is not stored."""
+    claimed, stored = claimed_rounds(store, number), {*part_files(store, number)}
+    unlisted = {part_file(number, part) for part, last in claimed.items() if last >= newest} - stored
+    return not all(map(store.has, unlisted))  # a store may list a file later than it has it
 
 
 def _mark_of(store: Store, key: ReleaseKey, *, begun: bool, marks: Set[str]) -> str:

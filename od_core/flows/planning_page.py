@@ -242,14 +242,7 @@ class _Choices:
     def _rule(self, tree: FlowTree, unit: PrivacyUnit, segments: Segments | None) -> dict[str, Any]:
         """Return the shares of levels, declared or the mechanism's if those do not fit, and what follows from them."""
         neighbours, mechanism = self._neighbours(unit, segments), self.plan.mechanism
-        declared, fits = self.plan.budget, True
-        try:
-            shares = level_shares(tree, neighbours, mechanism, declared, segments=segments is not None)
-        except OdError as error:
-            if error.code != "OD-BUDGET-SHARES":
-                raise
-            fits, declared = False, replace(declared, shares=mechanism.default_shares)
-            shares = level_shares(tree, neighbours, mechanism, declared, segments=segments is not None)
+        declared, shares = self._fitting_shares(tree, neighbours, segments)
         queries = [(level, by is not None) for level, by, _ in level_queries(shares, neighbours, segments)]
         area_totals = self.plan.area_totals
         sides = () if area_totals is None else sides_of_area_totals(tree)
@@ -258,20 +251,33 @@ class _Choices:
         cells, rho, promise = shifted_cells(neighbours, queries), None, None
         if cells is not None and privacy_loss.is_defined(declared.delta):
             is_exact = declared.conversion_for(mechanism.default_conversion, ()) == "exact"
-            losses: list[Spent | None] = []
+            spent, promise = [], list[list[float] | None]()
             for budget in self.budgets:
-                if is_exact or budget is self.plan.budget:  # the privacy loss takes some hundredths of a second
-                    shared = replace(budget, shares=declared.shares)
-                    steps = planned_steps(tree, neighbours, mechanism, shared, segments, area_totals)
-                    losses.append(Spent(tuple(step.rho for step in steps), budget.delta, cells))
-                else:
-                    losses.append(None)
-            promise = [
-                loss and [float_above(loss.epsilon), float_above(Guarantee.of(loss).best_guess())] for loss in losses
-            ]
-            rho = [[float(loss.rho), text_above(loss.rho)] for loss in losses if loss] if is_exact else None
+                if not is_exact and budget is not self.plan.budget:
+                    promise.append(None)  # the privacy loss takes some hundredths of a second
+                    continue
+                shared = replace(budget, shares=declared.shares)
+                steps = planned_steps(tree, neighbours, mechanism, shared, segments, area_totals)
+                loss = Spent(tuple(step.rho for step in steps), budget.delta, cells)
+                promise.append([float_above(loss.epsilon), float_above(Guarantee.of(loss).best_guess())])
+                spent.append([float(loss.rho), text_above(loss.rho)])
+            rho = spent if is_exact else None
         listed = [[level, float(share)] for level, share in shares.items()]
+        fits = declared is self.plan.budget
         return {"shares": listed, "ofTree": float(1 - (area_totals or 0)), "fits": fits, "rho": rho, "promise": promise}
+
+    def _fitting_shares(
+        self, tree: FlowTree, neighbours: Neighbours, segments: Segments | None
+    ) -> tuple[Budget, dict[int, Fraction]]:
+        """Return the declared budget and its shares of levels or, if these do not fit, with the mechanism's shares."""
+        mechanism, declared, with_segments = self.plan.mechanism, self.plan.budget, segments is not None
+        try:
+            return declared, level_shares(tree, neighbours, mechanism, declared, segments=with_segments)
+        except OdError as error:
+            if error.code != "OD-BUDGET-SHARES":
+                raise
+        budget = replace(declared, shares=mechanism.default_shares)
+        return budget, level_shares(tree, neighbours, mechanism, budget, segments=with_segments)
 
 
 def kept_levels(depth: int) -> list[tuple[int, ...]]:

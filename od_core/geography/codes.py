@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
+from itertools import pairwise
 from typing import Any
 from unicodedata import normalize
 
@@ -251,6 +252,22 @@ def paths_of_zones(areas: pd.DataFrame) -> list[tuple[str, ...]]:
 
     The arguments and errors are those of :meth:`od_core.Geography.from_parents`.
     """
+    parent_of = _listed_parents(areas)
+    paths: dict[str, tuple[str, ...]] = {WHOLE_SPACE: ()}
+    for area in _from_the_top(parent_of):
+        paths[area] = (*paths[parent_of[area]], area)
+    inner = set(parent_of.values())
+    first, *others = zone_paths = [paths[area] for area in parent_of if area not in inner]
+    uneven = next((path for path in others if len(path) != len(first)), None)
+    if uneven is not None:
+        detail = f"zone {uneven[-1]!r} is at depth {len(uneven)}, zone {first[-1]!r} at depth {len(first)}"
+        message = "the zones lie at different depths; all zones must lie at the same depth"
+        raise geography_fault("OD-GEOGRAPHY-DEPTH", message, detail)
+    return zone_paths
+
+
+def _listed_parents(areas: pd.DataFrame) -> dict[str, str]:
+    """Return the parent of each listed area, which may be the whole space. Raises OdError unless each has one."""
     code = text_codes(areas["area"], "area")
     has_parent = ~areas["parent"].isna().to_numpy()
     given_parents = iter(text_codes(areas["parent"][has_parent], "parent"))
@@ -269,27 +286,43 @@ def paths_of_zones(areas: pd.DataFrame) -> list[tuple[str, ...]]:
     if (twice := first_repeated([area for area in code if area != WHOLE_SPACE])) is not None:
         raise geography_fault("OD-GEOGRAPHY-DUPLICATE", "an area is listed twice", f"area {twice!r}")
     check_case(list(parent_of), "area")
+    return parent_of
+
+
+def _from_the_top(parent_of: Mapping[str, str]) -> list[str]:
+    """Return the areas below the whole space, parents first. Raises OdError if an area does not lie in it."""
     all_areas = {WHOLE_SPACE, *parent_of}
     orphan = next((area for area, parent in parent_of.items() if parent not in all_areas), None)
     if orphan is not None:
         detail = f"area {orphan!r} has the parent {parent_of[orphan]!r}"
         raise geography_fault("OD-GEOGRAPHY-PARENT-UNLISTED", "an area has a parent that is not in the list", detail)
     try:
-        from_the_top = list(TopologicalSorter({area: [parent] for area, parent in parent_of.items()}).static_order())
+        return list(TopologicalSorter({area: [parent] for area, parent in parent_of.items()}).static_order())[1:]
     except CycleError as error:
         message = "an area lies within itself"
         raise geography_fault("OD-GEOGRAPHY-CYCLE", message, detail=f"area {error.args[1][0]!r}") from None
-    paths: dict[str, tuple[str, ...]] = {WHOLE_SPACE: ()}
-    for area in from_the_top[1:]:
-        paths[area] = (*paths[parent_of[area]], area)
-    inner = set(parent_of.values())
-    zone_paths = [paths[area] for area in parent_of if area not in inner]
-    first, uneven = zone_paths[0], next((path for path in zone_paths if len(path) != len(zone_paths[0])), None)
-    if uneven is not None:
-        detail = f"zone {uneven[-1]!r} is at depth {len(uneven)}, zone {first[-1]!r} at depth {len(first)}"
-        message = "the zones lie at different depths; all zones must lie at the same depth"
-        raise geography_fault("OD-GEOGRAPHY-DEPTH", message, detail)
-    return zone_paths
+
+
+def check_hierarchy(columns: Mapping[str, Sequence[str]]) -> None:
+    """Raise OdError unless each area of a zone list lies in one area of the level above, and each zone is listed once.
+
+    ``columns`` has the valid code of the area of each zone, by level, coarse to fine.
+    """
+    levels = list(columns)
+    twice = first_repeated(columns[levels[-1]])
+    if twice is not None:
+        reverse = len(levels) > 1 and first_repeated(columns[levels[0]]) is None
+        hint = "; name levels coarse to fine: are they the wrong way round?" if reverse else ""
+        message = f"column {levels[-1]!r}: a zone is listed twice{hint}"
+        raise geography_fault("OD-GEOGRAPHY-DUPLICATE", message, f"zone {twice!r}")
+    for name, codes in columns.items():
+        check_case(codes, name)
+    for (above, parents), (name, areas) in pairwise(columns.items()):
+        if (two := first_conflict(zip(areas, parents, strict=True))) is not None:
+            area, (parent, other_parent) = two[0], sorted(two[1:])
+            message = f"an area of level {name!r} lies in two areas of level {above!r}"
+            detail = f"{name} {area!r} lies in {parent!r} and {other_parent!r}"
+            raise geography_fault("OD-GEOGRAPHY-TWO-PARENTS", message, detail)
 
 
 def in_tree_order(

@@ -40,10 +40,10 @@ from od_core.geography.codes import (
     WHOLE_SPACE,
     AreaNames,
     Degrees,
-    check_case,
     check_codes,
     check_columns,
     check_coordinates,
+    check_hierarchy,
     check_level_names,
     check_named_levels,
     degrees,
@@ -480,27 +480,14 @@ class Geography(Shown):
         check_columns(zones, "the zone list", expected)
         if len(zones) == 0:
             raise geography_fault("OD-GEOGRAPHY-EMPTY", "the zone list has no rows")
-        columns = [text_codes(zones[name], name) for name in levels]
-        twice = first_repeated(columns[-1])
-        if twice is not None:
-            reverse = len(levels) > 1 and first_repeated(columns[0]) is None
-            hint = "; name levels coarse to fine: are they the wrong way round?" if reverse else ""
-            message = f"column {levels[-1]!r}: a zone is listed twice{hint}"
-            raise geography_fault("OD-GEOGRAPHY-DUPLICATE", message, f"zone {twice!r}")
-        for name, codes in zip(levels, columns, strict=True):
-            check_case(codes, name)
-        for (above, parents), (name, areas) in pairwise(zip(levels, columns, strict=True)):
-            if (two := first_conflict(zip(areas, parents, strict=True))) is not None:
-                area, (parent, other_parent) = two[0], sorted(two[1:])
-                message = f"an area of level {name!r} lies in two areas of level {above!r}"
-                detail = f"{name} {area!r} lies in {parent!r} and {other_parent!r}"
-                raise geography_fault("OD-GEOGRAPHY-TWO-PARENTS", message, detail)
-        geography = cls(levels, *in_tree_order(columns), unknown, version=version)
+        columns = {name: text_codes(zones[name], name) for name in levels}
+        check_hierarchy(columns)
+        geography = cls(levels, *in_tree_order([*columns.values()]), unknown, version=version)
         if names:
             geography = replace(geography, names=named_areas(geography.codes, levels, zones, names))
-        row = pd.Index(columns[-1], dtype=object).get_indexer(pd.Index(geography.zones, dtype=object))
+        row = pd.Index(columns[levels[-1]], dtype=object).get_indexer(pd.Index(geography.zones, dtype=object))
         shapes = {
-            level: _boundaries_of(geography.codes[levels.index(level) + 1], columns[levels.index(level)], zones[column])
+            level: _boundaries_of(geography.codes[levels.index(level) + 1], columns[level], zones[column])
             for level, column in columns_of_shapes.items()
         }
         of_zones = shapes.pop(levels[-1], None)

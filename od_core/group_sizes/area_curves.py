@@ -231,25 +231,42 @@ def powers(scale: Fraction, most: int) -> Reals:
     return np.asarray(values[values > 1e-300], dtype=np.float64)
 
 
+class _Model(NamedTuple):
+    """What kernels need to know of the noise and the chain.
+
+    Attributes:
+        of_sizes: as in :class:`NoisyAreas`.
+        decay: :func:`powers` of the noise scale.
+        classes, chain: class of every size, and the chain's probabilities by class.
+    """
+
+    of_sizes: bool
+    decay: Reals
+    classes: Counts
+    chain: Reals
+
+
 @kernel
-def _smooth_all(areas, noisy, guess, offsets, totals, of_sizes, decay, classes, chain, means, chances, events):  # type: ignore[no-untyped-def]  # compiled
-    """Write the posterior means of some areas into ``means``, and add to ``chances`` and ``events``."""
+def _smooth_all(areas, noisy, guess, offsets, totals, model, smoothed):  # type: ignore[no-untyped-def]  # compiled
+    """Write the posterior means of some areas into those of ``smoothed``, and add to its chances and events."""
+    means, chances, events = smoothed
     for i, area in enumerate(areas):
         if totals[area] > 0:
             noisy_of_area = noisy[offsets[area] : offsets[area + 1]]
             near = guess[offsets[area] : offsets[area + 1]]
-            stored = _forward(noisy_of_area, near, totals[area], of_sizes, decay, classes, chain)
-            _backward(noisy_of_area, totals[area], of_sizes, decay, classes, chain, stored, means[i], chances, events)
+            stored = _forward(noisy_of_area, near, totals[area], model)
+            _backward(noisy_of_area, totals[area], model, stored, means[i], chances, events)
 
 
 @kernel
-def _forward(noisy, guess, total, of_sizes, decay, classes, chain):  # type: ignore[no-untyped-def]  # compiled
+def _forward(noisy, guess, total, model):  # type: ignore[no-untyped-def]  # compiled
     """Return the probability of each cumulative count and state at every size, given the noisy values up to this size.
 
     The bands, shape (sizes, 3), have the lowest and the highest count with stored probabilities, and the position of
     the lowest in the arrays of the states busy and quiet, which follow. The bands end before the first size at which
     the count is certainly G, or at size K - 1.
     """
+    of_sizes, decay, classes, chain = model
     sizes = len(classes) - 1
     if of_sizes:  # a cumulative count at every size, guessed from the noisy values, up to which all counts are kept
         expected = np.searchsorted(guess, np.arange(sizes), side="right")
@@ -339,13 +356,14 @@ def _costs(noisy, size, low, high, of_sizes, costs):  # type: ignore[no-untyped-
 
 
 @kernel
-def _backward(noisy, total, of_sizes, decay, classes, chain, kept, means, chances, events):  # type: ignore[no-untyped-def]  # compiled
+def _backward(noisy, total, model, kept, means, chances, events):  # type: ignore[no-untyped-def]  # compiled
     """Write the posterior means of an area into ``means``, and add the expected chances and events.
 
     In the code, ``busy`` and ``quiet`` are the probabilities of the later noisy values, given a count and its state.
     They are scaled so that their products with the forward probabilities ``kept`` sum to 1 at each size. At the size at
     which the bands end, the only count is G.
     """
+    of_sizes, decay, classes, chain = model
     bands, kept_busy, kept_quiet = kept
     sizes = len(bands)
     means[sizes:] = total
@@ -488,10 +506,10 @@ class NoisyAreas:
 
     def smooth(self, areas: Counts, classes: Counts, chain: Reals) -> Smoothed:
         """Return the posterior of areas with some numbers, for the class of every size and a chain's probabilities."""
-        means, (chances, events) = np.zeros((len(areas), self.top_code)), np.zeros((2, len(chain), 4))
-        arguments = self.noisy, self._guess, self.offsets, self.totals, self.of_sizes, self._decay, classes, chain
-        _smooth_all(areas, *arguments, means, chances, events)
-        return Smoothed(means, chances, events)
+        smoothed = Smoothed(np.zeros((len(areas), self.top_code)), *np.zeros((2, len(chain), 4)))
+        model = _Model(self.of_sizes, self._decay, classes, chain)
+        _smooth_all(areas, self.noisy, self._guess, self.offsets, self.totals, model, smoothed)
+        return smoothed
 
     @cached_property
     def _decay(self) -> Reals:

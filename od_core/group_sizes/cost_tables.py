@@ -30,9 +30,10 @@ References:
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,17 +44,29 @@ from od_core.kernels import kernel
 from od_core.parallel import in_order
 
 
+class _Tables(NamedTuple):
+    """The cost tables of the nodes of the tree of one size, and what they are computed from; see the module."""
+
+    first_child: NDArray[np.int64]
+    noisy: NDArray[np.int64]
+    total: int
+    low: NDArray[np.int64]
+    size: NDArray[np.int64]
+    slopes: NDArray[np.int64]
+
+
 @kernel
-def _value(price, node, first_child, noisy, total, low, size, slopes):  # type: ignore[no-untyped-def]  # compiled
+def _value(price, node, tables):  # type: ignore[no-untyped-def]  # compiled
     """Return the value of a node that takes all its slopes up to the price."""
-    if node >= len(first_child) - 1:
-        return min(max(noisy[node] + ((price + 1) >> 1), 0), total)
-    return low[node] + np.searchsorted(slopes[node, : size[node]], price, side="right")
+    if node >= len(tables.first_child) - 1:
+        return min(max(tables.noisy[node] + ((price + 1) >> 1), 0), tables.total)
+    return tables.low[node] + np.searchsorted(tables.slopes[node, : tables.size[node]], price, side="right")
 
 
 @kernel
-def _taken(price, node, first_child, noisy, total, low, size, slopes):  # type: ignore[no-untyped-def]  # compiled
+def _taken(price, node, tables):  # type: ignore[no-untyped-def]  # compiled
     """Return the sum of the values of a node's children if each child takes all its slopes up to the price."""
+    first_child, noisy, total, low, size, slopes = tables
     first, last, number = first_child[node], first_child[node + 1], np.int64(0)
     if first >= len(first_child) - 1:  # leaves, in a loop of its own that is compiled to vector instructions
         shift = (price + 1) >> 1
@@ -66,17 +79,17 @@ def _taken(price, node, first_child, noisy, total, low, size, slopes):  # type: 
 
 
 @kernel
-def _price(value, near, node, first_child, noisy, total, low, size, slopes):  # type: ignore[no-untyped-def]  # compiled
+def _price(value, near, node, tables):  # type: ignore[no-untyped-def]  # compiled
     """Return the least price at which the children's values sum to at least ``value``, from ``near`` on."""
     below = above = near
     step = np.int64(1)
-    while _taken(below, node, first_child, noisy, total, low, size, slopes) > value:
+    while _taken(below, node, tables) > value:
         above, below, step = below, below - step, 2 * step
-    while _taken(above, node, first_child, noisy, total, low, size, slopes) < value:
+    while _taken(above, node, tables) < value:
         below, above, step = above, above + step, 2 * step
     while above - below > 1:
         price = below + (above - below) // 2
-        if _taken(price, node, first_child, noisy, total, low, size, slopes) >= value:
+        if _taken(price, node, tables) >= value:
             above = price
         else:
             below = price
@@ -84,8 +97,9 @@ def _price(value, near, node, first_child, noisy, total, low, size, slopes):  # 
 
 
 @kernel
-def _fill(node, cut, first_child, noisy, total, low, size, slopes, merged):  # type: ignore[no-untyped-def]  # compiled
+def _fill(node, cut, tables, merged):  # type: ignore[no-untyped-def]  # compiled
     """Compute a node's cost table of at most ``cut`` values on either side of its minimum from its children's."""
+    first_child, noisy, total, low, size, slopes = tables
     inner, x = len(first_child) - 1, noisy[node]
     begin, end = np.int64(0), total
     if node >= inner:  # a top area without children
@@ -100,12 +114,12 @@ def _fill(node, cut, first_child, noisy, total, low, size, slopes, merged):  # t
         below, above = 2 * (x - end), 2 * (x - begin) + 1
         while above - below > 1:
             price = below + (above - below) // 2
-            if price + 2 * _taken(price, node, first_child, noisy, total, low, size, slopes) < 2 * x + 1:
+            if price + 2 * _taken(price, node, tables) < 2 * x + 1:
                 below = price
             else:
                 above = price
-        at_least = _taken(below, node, first_child, noisy, total, low, size, slopes)
-        at_most = _taken(above, node, first_child, noisy, total, low, size, slopes)
+        at_least = _taken(below, node, tables)
+        at_most = _taken(above, node, tables)
         least = min(max(at_least, min(at_most, (2 * x - above) >> 1)), end)
     begin, end = max(begin, least - cut), min(end, least + cut)
     low[node], size[node] = begin, max(end - begin, 0)
@@ -115,12 +129,12 @@ def _fill(node, cut, first_child, noisy, total, low, size, slopes, merged):  # t
     if node >= inner:
         merged[: end - begin] = 0
     else:  # sort all slopes of the children from that of begin + 1 to that of end, including ties
-        lowest = _price(begin, below, node, first_child, noisy, total, low, size, slopes)
-        highest = _price(end, above, node, first_child, noisy, total, low, size, slopes)
+        lowest = _price(begin, below, node, tables)
+        highest = _price(end, above, node, tables)
         number_merged = 0
         for child in range(first, last):
-            value = _value(lowest - 1, child, first_child, noisy, total, low, size, slopes)
-            number = _value(highest, child, first_child, noisy, total, low, size, slopes) - value
+            value = _value(lowest - 1, child, tables)
+            number = _value(highest, child, tables) - value
             if child >= inner:
                 for k in range(value + 1, value + number + 1):
                     merged[number_merged + k - value - 1] = 2 * k - 1 - 2 * noisy[child]
@@ -129,7 +143,7 @@ def _fill(node, cut, first_child, noisy, total, low, size, slopes, merged):  # t
                 merged[number_merged : number_merged + number] = slopes[child, first_slope : first_slope + number]
             number_merged += number
         merged[:number_merged].sort()
-        skipped = begin - _taken(lowest - 1, node, first_child, noisy, total, low, size, slopes)
+        skipped = begin - _taken(lowest - 1, node, tables)
     for i in range(end - begin):
         slopes[node, i] = merged[skipped + i] + 2 * (begin + i) + 1 - 2 * x
 
@@ -154,9 +168,9 @@ def root_tables(first_child, columns, cut, total):  # type: ignore[no-untyped-de
     lows, sizes = np.empty(len(columns), dtype=np.int64), np.empty(len(columns), dtype=np.int64)
     values = np.empty((len(columns), slopes.shape[1]), dtype=np.int64)
     for column in range(len(columns)):
-        noisy = columns[column]
+        tables = _Tables(first_child, columns[column], total, low, size, slopes)
         for node in range(len(low) - 1, -1, -1):
-            _fill(node, cut, first_child, noisy, total, low, size, slopes, merged)
+            _fill(node, cut, tables, merged)
         lows[column], sizes[column] = low[0], size[0]
         values[column, : size[0]] = slopes[0, : size[0]]
     return lows, sizes, values
@@ -174,12 +188,12 @@ def leaf_values(first_child, columns, roots, cut, total):  # type: ignore[no-unt
     leaves = np.empty((len(columns), nodes - inner), dtype=np.int64)
     at_cut = np.zeros(len(columns), dtype=np.bool_)
     for column in range(len(columns)):
-        noisy = columns[column]
+        tables = _Tables(first_child, columns[column], total, low, size, slopes)
         for node in range(len(low) - 1, -1, -1):
-            _fill(node, cut, first_child, noisy, total, low, size, slopes, merged)
+            _fill(node, cut, tables, merged)
         values[0] = roots[column]
         for node in range(inner):
-            _share(values, node, first_child, noisy, total, low, size, slopes)
+            _share(values, node, tables)
         for node in range(len(low)):
             begin, end = low[node], low[node] + size[node]
             if (values[node] == begin and begin > 0) or (values[node] == end and end < total):
@@ -189,13 +203,13 @@ def leaf_values(first_child, columns, roots, cut, total):  # type: ignore[no-unt
 
 
 @kernel
-def _share(values, node, first_child, noisy, total, low, size, slopes):  # type: ignore[no-untyped-def]  # compiled
+def _share(values, node, tables):  # type: ignore[no-untyped-def]  # compiled
     """Divide a node's value among its children: smallest slopes first, and equal ones in the children's order."""
-    price = _price(values[node], 0, node, first_child, noisy, total, low, size, slopes)
-    remaining = values[node] - _taken(price - 1, node, first_child, noisy, total, low, size, slopes)
-    for child in range(first_child[node], first_child[node + 1]):
-        values[child] = _value(price - 1, child, first_child, noisy, total, low, size, slopes)
-        if remaining > 0 and _value(price, child, first_child, noisy, total, low, size, slopes) > values[child]:
+    price = _price(values[node], 0, node, tables)
+    remaining = values[node] - _taken(price - 1, node, tables)
+    for child in range(tables.first_child[node], tables.first_child[node + 1]):
+        values[child] = _value(price - 1, child, tables)
+        if remaining > 0 and _value(price, child, tables) > values[child]:
             values[child], remaining = values[child] + 1, remaining - 1
 
 
@@ -272,39 +286,68 @@ def distinct_columns(levels: Sequence[Counts]) -> tuple[Counts, NDArray[np.int64
     return np.frombuffer(b"".join(numbers), dtype=np.int64).reshape(len(numbers), -1), np.array(which)
 
 
+@dataclass(frozen=True, eq=False)
+class _Tree:
+    """The tree of one top area, with the distinct columns of noisy values for which it is solved.
+
+    Attributes:
+        first_child, columns: as in :func:`root_tables`.
+        total: number of groups of the top area.
+        cuts: number of stored values on either side of a table's minimum, by column; they grow; shape (columns,).
+    """
+
+    first_child: NDArray[np.int64]
+    columns: Counts
+    total: int
+    cuts: Counts
+
+    def root_tables(self, chosen: Counts) -> Iterator[tuple[int, int, Counts]]:
+        """Yield each of the chosen columns, with the first value and the slopes of the root's cost table."""
+
+        def tables(piece: Counts) -> Any:
+            return root_tables(self.first_child, self.columns[piece], self.cuts[piece[0]], self.total)
+
+        pieces = [chosen[piece] for piece in _pieces(self.cuts[chosen])]
+        for piece, (low, size, slopes) in zip(pieces, in_order(tables, pieces), strict=True):
+            for column, first, length, table in zip(piece.tolist(), low.tolist(), size, slopes, strict=True):
+                yield column, first, table[:length].copy()
+
+    def leaf_values(self, pairs: Counts) -> Iterator[tuple[tuple[int, int], Counts, bool]]:
+        """Yield each pair of a column and its root value, with the leaf values, and whether a value is on a cut end."""
+
+        def leaves(piece: Counts) -> Any:
+            cut = self.cuts[piece[0, 0]]
+            return leaf_values(self.first_child, self.columns[piece[:, 0]], piece[:, 1], cut, self.total)
+
+        pieces = [pairs[piece] for piece in _pieces(self.cuts[pairs[:, 0]])]
+        for piece, (histograms, ends) in zip(pieces, in_order(leaves, pieces), strict=True):
+            yield from zip(map(tuple, piece.tolist()), histograms, ends.tolist(), strict=True)
+
+
 def _solve(first_child: NDArray[np.int64], columns: Counts, which: NDArray[np.int64], total: int, cut: int) -> Counts:
     """Return the optimal histograms of the leaf areas of a top area with ``total`` groups; shape (areas, sizes)."""
     cuts = np.minimum(np.full(len(columns), cut, dtype=np.int64), max(total, 1))
+    tree = _Tree(first_child, columns, total, cuts)
     lows, tops = np.zeros(len(columns), dtype=np.int64), [np.empty(0, dtype=np.int64)] * len(columns)
     solved: dict[tuple[int, int], Counts] = {}
-
-    def tables(chosen: Counts) -> Any:
-        return root_tables(first_child, columns[chosen], cuts[chosen[0]], total)
-
-    def leaves(pairs: Counts) -> Any:
-        return leaf_values(first_child, columns[pairs[:, 0]], pairs[:, 1], cuts[pairs[0, 0]], total)
-
     widened = np.arange(len(columns))
     while True:
-        pieces = [widened[piece] for piece in _pieces(cuts[widened])]
-        for piece, (low, size, slopes) in zip(pieces, in_order(tables, pieces), strict=True):
-            lows[piece] = low
-            for column, length, table in zip(piece.tolist(), size, slopes, strict=True):
-                tops[column] = table[:length].copy()
+        for column, low, slopes in tree.root_tables(widened):
+            lows[column], tops[column] = low, slopes
         values, ended = share_out(lows, tops, which, total)
         if values is None:
             widened = np.array([column for column in ended if cuts[column] < total])
         else:
             of_columns = list(zip(which.tolist(), values.tolist(), strict=True))
             unsolved = np.array(sorted({*of_columns} - solved.keys()), dtype=np.int64).reshape(-1, 2)
-            pieces, at_cut = [unsolved[piece] for piece in _pieces(cuts[unsolved[:, 0]])], set[int]()
-            for pairs, (histograms, ends) in zip(pieces, in_order(leaves, pieces), strict=True):
-                solved.update(zip(map(tuple, pairs.tolist()), histograms, strict=True))
-                at_cut.update(pairs[ends, 0].tolist())
+            at_cut = set[int]()
+            for pair, histogram, is_at_cut in tree.leaf_values(unsolved):
+                solved[pair] = histogram
+                if is_at_cut:
+                    at_cut.add(pair[0])
             if not at_cut:
                 return np.array([solved[pair] for pair in of_columns]).T
-            for pair in [pair for pair in solved if pair[0] in at_cut]:
-                del solved[pair]
+            solved = {pair: histogram for pair, histogram in solved.items() if pair[0] not in at_cut}
             widened = np.array(sorted(at_cut), dtype=np.int64)
         cuts[widened] = np.minimum(2 * cuts[widened], total)
 

@@ -122,20 +122,13 @@ def balances(
     cap = Cap.from_facts(entries.select(of_domain, CAP, domain, until)[-1]["content"])
     asked_of = None if periods is None else frozenset[str]().union(*_capped(declared, periods).values())
     found_charges = _charging(entries, declared, domain, asked_of, until, by_release=by_release)
-    by_part = defaultdict[str, list[int]](list)
-    for place, charges in enumerate(found_charges):
-        for part in charges.periods:
-            by_part[part].append(place)
+    by_part = _places_by_part(found_charges)
     periods = sorted(by_part) if periods is None else periods
     requested = [_Charges(charge, noise, 1, None, redrawn=False, periods=periods) for noise, charge in asked]
     result = []
     for name, parts in _capped(declared, periods).items():
         places = sorted({place for part in parts for place in by_part.get(part, ())})
         charges_of_cap = [found_charges[place] for place in places]
-        of_release: dict[str, Fraction] = defaultdict(Fraction)
-        for charges in charges_of_cap:
-            if charges.release is not None:
-                of_release[charges.release] += charges.number * charges.charge.as_rho
         spent, of_part = _added_up(declared, parts, charges_of_cap)
         with_request = [*charges_of_cap, *requested]
         delta = sum((charges.number * charges.charge.delta for charges in with_request), start=Fraction(0))
@@ -145,7 +138,7 @@ def balances(
                 name,
                 cap=cap.allowed_rho(delta),
                 spent=spent,
-                charged=of_release,
+                charged=_rho_by_release(charges_of_cap),
                 lost_draws=sum(charges.number for charges in charges_of_cap if charges.redrawn),
                 asked=_added_up(declared, parts, with_request)[0] - spent if requested else Fraction(0),
                 parts=of_part if "year" in declared else {},
@@ -153,6 +146,23 @@ def balances(
             )
         )
     return result
+
+
+def _places_by_part(found: Sequence[_Charges]) -> Mapping[str, list[int]]:
+    """Return the positions of the charges that each elementary period has."""
+    by_part = defaultdict[str, list[int]](list)
+    for place, charges in enumerate(found):
+        for part in charges.periods:
+            by_part[part].append(place)
+    return by_part
+
+
+def _rho_by_release(found: Sequence[_Charges]) -> dict[str, Fraction]:
+    of_release = defaultdict[str, Fraction](Fraction)
+    for charges in found:
+        if charges.release is not None:
+            of_release[charges.release] += charges.number * charges.charge.as_rho
+    return of_release
 
 
 def _charging(

@@ -11,9 +11,10 @@ The files are written before anything is drawn from the counts. Before the first
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -171,18 +172,25 @@ class UserCounters:
 
         If ``but`` is given, the release is about to be counted, and its own file, which is written again, not checked.
         """
-        year = {part.text for part in self._parts}
-        drawn = [key for key, periods in self.ledger.drawn(self.domain).items() if year.intersection(periods)]
-        verified = {self._verified(key) for key in drawn if key != self.key}
-        files = {part: sorted((self._folder / part).glob("[!.]*.parquet")) for part in sorted(year)}
-        for path in (path for paths in files.values() for path in paths):
-            if but is not None and path == self._path(self.key):
-                continue
-            if path not in verified:
-                _refuse_damaged(path)
-            if (pq.read_schema(path).metadata or {}).get(b"key") != self.confidential.key_name().encode():
-                raise self._of_another_key(f"the counters of users in {path.name}")
+        year = sorted(part.text for part in self._parts)
+        verified = {self._verified(key) for key in self._others_drawn(year)}
+        files = {part: sorted((self._folder / part).glob("[!.]*.parquet")) for part in year}
+        unchecked = set() if but is None else {self._path(self.key)}
+        for path in chain.from_iterable(files.values()):
+            if path not in unchecked:
+                self._check_file(path, is_verified=path in verified)
         return {part: paths for part, paths in files.items() if paths and part != but}
+
+    def _others_drawn(self, year: Sequence[str]) -> list[ReleaseKey]:
+        """Return the other releases that are drawn and have one of the elementary periods of a year."""
+        drawn = self.ledger.drawn(self.domain).items()
+        return [key for key, periods in drawn if key != self.key and set(year).intersection(periods)]
+
+    def _check_file(self, path: Path, *, is_verified: bool) -> None:
+        if not is_verified:
+            _refuse_damaged(path)
+        if (pq.read_schema(path).metadata or {}).get(b"key") != self.confidential.key_name().encode():
+            raise self._of_another_key(f"the counters of users in {path.name}")
 
     def _verified(self, key: ReleaseKey) -> Path:
         """Return the file of counters of a drawn release. Raises OdError if it is lost, changed or of another key."""

@@ -113,20 +113,28 @@ class PrivacyUnit(Shown):
         if self.max_trips_pair is not None:
             self._check_pair_cap()
         if self.kind == "trip":
-            if self.column is not None or self.max_trips not in (None, 1):
-                raise _fault("unit 'trip' does not take a user column or max_trips; use unit 'user'")
-            weight = self.max_weight
-            if weight is not None and not (_is_count(weight, least=1) and weight <= LARGEST_WEIGHT):
-                raise _fault("max_weight must be a whole number from 1 to 2^20, or left out", "OD-UNIT-MAX-WEIGHT")
-            return
+            self._check_trip()
+        else:
+            self._check_user()
+        if self.is_of_year:
+            self._check_year()
+
+    def _check_trip(self) -> None:
+        if self.column is not None or self.max_trips not in (None, 1):
+            raise _fault("unit 'trip' does not take a user column or max_trips; use unit 'user'")
+        weight = self.max_weight
+        if weight is not None and not (_is_count(weight, least=1) and weight <= LARGEST_WEIGHT):
+            raise _fault("max_weight must be a whole number from 1 to 2^20, or left out", "OD-UNIT-MAX-WEIGHT")
+
+    def _check_user(self) -> None:
         if self.max_weight is not None:
             raise _fault(f"unit {self.kind!r} does not take max_weight: each record of a user counts 1")
         if not isinstance(self.column, str) or not self.column.strip():
             raise _fault(f"unit {self.kind!r} needs the column of user ids")
         if not _is_count(self.max_trips, least=1):
             raise _fault(f"unit {self.kind!r} needs max_trips, a whole number of at least 1", "OD-UNIT-MAX-TRIPS")
-        if not self.is_of_year:
-            return
+
+    def _check_year(self) -> None:
         if not _is_count(self.max_trips_year, least=self.contribution_bound):
             message = f"unit {self.kind!r} needs max_trips_year, a whole number of at least max_trips, {self.max_trips}"
             raise _fault(message, "OD-UNIT-MAX-TRIPS-YEAR")

@@ -77,21 +77,26 @@ def publish_derived(kind: DerivedKind[Any], releases: Path, keys: Sequence[Relea
         stated = certificate_of(folder) if folder.exists() else None
         named = by_name(sources)
         flows = kind.derived(named) if stated is None else kind.as_stated(named, stated)
-        first, *others = (source.certificate for source in sources if source.release in flows.parts)
-        breakdowns = [breakdown.name for breakdown in flows.breakdowns]
-        of_first = {"period": first["period"]}  # the periods of a sum may have any lengths
-        found = [comparable(first, {**other, **of_first}, breakdowns).differing for other in others]
-        if differing := dict.fromkeys(chain.from_iterable(found)):
-            raise OdError(
-                "OD-DERIVED-OTHER",
-                f"the releases have different {' and different '.join(differing)}, as their certificates state",
-                next_step="name releases that count one column and one selection of records, in the same categories",
-            )
+        _refuse_differing(flows, [source.certificate for source in sources if source.release in flows.parts])
         certificate = derived_certificate(kind, key, flows, sources, None if stated is None else folder)
         report = kind.report(flows, certificate)
         with staged_folder(lambda place: write_bundle(kind, flows, certificate, report, place), folder):
             refuse_withdrawn(releases, *keys)  # in the meantime
     return PublishedFlows(key, folder, flows, certificate, stated is None)
+
+
+def _refuse_differing(flows: DerivedFlows, certificates: Sequence[Certificate]) -> None:
+    """Raise OdError if the certificates of the releases of flows state that these count different records."""
+    first, *others = certificates
+    breakdowns = [breakdown.name for breakdown in flows.breakdowns]
+    of_first = {"period": first["period"]}  # the periods of a sum may have any lengths
+    found = [comparable(first, {**other, **of_first}, breakdowns).differing for other in others]
+    if differing := dict.fromkeys(chain.from_iterable(found)):
+        raise OdError(
+            "OD-DERIVED-OTHER",
+            f"the releases have different {' and different '.join(differing)}, as their certificates state",
+            next_step="name releases that count one column and one selection of records, in the same categories",
+        )
 
 
 def published_release(releases: Path, key: ReleaseKey) -> Source:

@@ -11,7 +11,7 @@ import json
 import operator
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cached_property, partial
@@ -508,12 +508,7 @@ def write_site(releases: Path, folder: Path, site: SiteDescription, database: Pa
     OdError if nothing is published, or all bundles are missing or damaged; the folder is that of the bundles, or lies
     in it; there is a file at or above its path; or the database cannot be read.
     """
-    if folder.resolve().is_relative_to(releases.resolve()):
-        step = "name another folder for the site"
-        raise OdError("OD-SITE-FOLDER", f"{folder} is the folder of the bundles, or lies in it", next_step=step)
-    if any(place.is_file() for place in (folder, *folder.parents)):
-        message = f"{folder} is a file, or lies below one"
-        raise OdError("OD-SITE-FOLDER", message, next_step="name a folder for the site")
+    _refuse_folder(folder, releases)
     bundles = published_bundles(releases)
     faults = {key: fault for key, place in bundles.items() if (fault := _fault(key, place, folder)) is not None}
     left_out = dict(sorted((dict.fromkeys(missing_bundles(releases, database), _MISSING) | faults).items()))
@@ -527,14 +522,29 @@ def write_site(releases: Path, folder: Path, site: SiteDescription, database: Pa
         )
     pages = dict(_pages(site, releases_found))
     for key in site.withdrawn:
-        if contents(folder / str(key)).keys() - {HOME}:
-            shutil.rmtree(folder / str(key))
-        stale = {f"{key.release}/{OVER_TIME}", f"{key.release}/{PERIODS}", f"{key}.zip", f"{key}.croissant.json"}
-        for name in stale - pages.keys():
-            (folder / name).unlink(missing_ok=True)
+        _remove_withdrawn(key, folder, pages.keys())
     changed = [name for release in releases_found for name in _copied(release, folder)]
     changed += [name for name, text in sorted(pages.items()) if write_if_other(folder / name, text.encode())]
     return Site(folder, len(_by_series(releases_found)), len(releases_found), tuple(changed), left_out)
+
+
+def _refuse_folder(folder: Path, releases: Path) -> None:
+    """Raise OdError if a site cannot be in a folder."""
+    if folder.resolve().is_relative_to(releases.resolve()):
+        step = "name another folder for the site"
+        raise OdError("OD-SITE-FOLDER", f"{folder} is the folder of the bundles, or lies in it", next_step=step)
+    if any(place.is_file() for place in (folder, *folder.parents)):
+        message = f"{folder} is a file, or lies below one"
+        raise OdError("OD-SITE-FOLDER", message, next_step="name a folder for the site")
+
+
+def _remove_withdrawn(key: ReleaseKey, folder: Path, pages: Set[str]) -> None:
+    """Remove from a site the copied files of a withdrawn release, and the files of its series that are not written."""
+    if contents(folder / str(key)).keys() - {HOME}:
+        shutil.rmtree(folder / str(key))
+    stale = {f"{key.release}/{OVER_TIME}", f"{key.release}/{PERIODS}", f"{key}.zip", f"{key}.croissant.json"}
+    for name in stale - pages:
+        (folder / name).unlink(missing_ok=True)
 
 
 def _pages(site: SiteDescription, found: Sequence[SiteRelease]) -> Iterator[tuple[str, str]]:

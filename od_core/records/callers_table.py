@@ -137,41 +137,22 @@ def loaded_trips(
     given = column_names(columns, (*roles.values(), *unread), "the unit names the column of user ids")
     names = {role: given[name] for role, name in roles.items()}
     _refuse_shared(names, segments, unit)
-    sides = [role for role in ("origin", "destination") if role in roles]
-    always = (*sides, *segments, *(role for role, name in roles.items() if name in (columns or {})))
     user = [] if unit.column is None else [unit.column]
-    frame, present, described = read_table(
+    absent_allowed = [role for role in ("trips", "weight") if roles[role] not in (columns or {})]
+    table = read_table(
         flows,
-        [name for role, name in names.items() if role in always],
+        [name for role, name in names.items() if role not in absent_allowed],
         [names["trips"], names["weight"], IN_PERIOD, *user],
         numbers=[names["trips"]],
         named="the records",
         code="OD-TRIPS-COLUMN",
     )
-    check_unit_columns(unit, present, user=unit.column or "", weight=names["weight"], trips=names["trips"])
-    codes = {role: frame[names[role]] for role in (*sides, *segments)}
-    for role, column in codes.items():
-        _refuse_no_text(column, is_zone=role not in segments)
-    is_flows = names["trips"] in present
-    if not (one_row_a_trip or is_flows or unit.max_weight is not None):
-        used = (*(names[role] for role in codes), *(given[name] for name in unread), IN_PERIOD, *user)
-        other = f'columns={{"{roles["trips"]}": COLUMN}} for the COLUMN with the number of trips of a row'
-        if unit.is_of_users:
-            other = "expand the records to one row a trip"
-        step = f"give one_row_a_trip=True if each row is one trip; else {other}"
-        refuse_unused([name for name in present if name not in used], described, step)
-    loaded = {loaded_column(role) if role in segments else role: texts(c, no_other=True) for role, c in codes.items()}
-    if has_one_side:
-        loaded["destination"] = pa.array([WHOLE_SPACE] * len(frame), pa.large_string())
-    inside = frame[IN_PERIOD].eq(True).fillna(False) if IN_PERIOD in present else pd.Series(True, frame.index)
-    loaded["in_period"] = pa.array(inside.to_numpy(dtype=bool))
-    if is_flows:
-        loaded["trips"] = pa.array(_whole_counts(frame[names["trips"]]))
-    if unit.max_weight is not None:
-        loaded["weight"] = _weights(frame[names["weight"]])
-    elif unit.column is not None:
-        loaded["user"] = _user_ids(frame[unit.column])
-    return pa.table(loaded)
+    check_unit_columns(unit, table.columns, user=unit.column or "", weight=names["weight"], trips=names["trips"])
+    loaded = _codes(table.frame, names, segments)
+    if not (one_row_a_trip or names["trips"] in table.columns or unit.max_weight is not None):
+        _refuse_unclear_rows(table, [*given.values(), IN_PERIOD, *user], unit, roles["trips"])
+    loaded["in_period"] = _in_period(table.frame)
+    return pa.table(loaded | _contributions(table.frame, unit, names["trips"], names["weight"]))
 
 
 def _refuse_shared(names: Mapping[str, str], segments: Sequence[str], unit: PrivacyUnit) -> None:
@@ -186,6 +167,46 @@ def _refuse_shared(names: Mapping[str, str], segments: Sequence[str], unit: Priv
             use, step = reserved[shared]
             message = f"column {shared!r} is both the column of breakdown {role!r} and that {use}"
             raise OdError("OD-TABLE-COLUMNS", message, next_step=step)
+
+
+def _codes(frame: pd.DataFrame, names: Mapping[str, str], segments: Sequence[str]) -> dict[str, pa.Array]:
+    """Return the zone codes of both sides and the categories as text. A missing side has the whole space."""
+    sides = [role for role in ("origin", "destination") if role in names]
+    for role in (*sides, *segments):
+        _refuse_no_text(frame[names[role]], is_zone=role in sides)
+    stored = dict(zip(sides, sides, strict=True)) | {role: loaded_column(role) for role in segments}
+    codes = {column: texts(frame[names[role]], no_other=True) for role, column in stored.items()}
+    if "destination" not in codes:
+        codes["destination"] = pa.array([WHOLE_SPACE] * len(frame), pa.large_string())
+    return codes
+
+
+def _refuse_unclear_rows(table: ReadTable, used: Sequence[str], unit: PrivacyUnit, trips: str) -> None:
+    """Raise OdError if a column that is not used may hold the number of trips, whose role is called ``trips``."""
+    other = f'columns={{"{trips}": COLUMN}} for the COLUMN with the number of trips of a row'
+    if unit.is_of_users:
+        other = "expand the records to one row a trip"
+    step = f"give one_row_a_trip=True if each row is one trip; else {other}"
+    refuse_unused([name for name in table.columns if name not in used], table.named, step)
+
+
+def _in_period(frame: pd.DataFrame) -> pa.Array:
+    """Return which records are of the period; all, if no column marks them."""
+    if IN_PERIOD not in frame.columns:
+        return pa.array(np.ones(len(frame), dtype=bool))
+    return pa.array(frame[IN_PERIOD].eq(True).fillna(False).to_numpy(dtype=bool))
+
+
+def _contributions(frame: pd.DataFrame, unit: PrivacyUnit, trips: str, weight: str) -> dict[str, pa.Array]:
+    """Return what each row counts, and whose it is: those columns that the table and the unit have."""
+    found = {}
+    if trips in frame.columns:
+        found["trips"] = pa.array(_whole_counts(frame[trips]))
+    if unit.max_weight is not None:
+        found["weight"] = _weights(frame[weight])
+    elif unit.column is not None:
+        found["user"] = _user_ids(frame[unit.column])
+    return found
 
 
 def _refuse_no_text(column: pd.Series, *, is_zone: bool) -> None:

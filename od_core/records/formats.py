@@ -199,6 +199,15 @@ class RecordFormat:
     outside_period: OutsidePeriod = "refuse"
 
     def __post_init__(self) -> None:
+        self._check_options()
+        chosen = [column for column, _ in self.categories]
+        if len(set(chosen)) < len(chosen):
+            raise _fault(f"reader {self.name!r} already selects rows by one of the columns in categories")
+        for column, values in self.categories:
+            if not values:
+                raise _fault(f"categories list no values for column {column!r}, so no row would be selected")
+
+    def _check_options(self) -> None:
         given_options = [option for option in get_args(Option) if getattr(self, option) is not None]
         for option in given_options:
             if option not in self.takes:
@@ -216,12 +225,6 @@ class RecordFormat:
         ):
             if value is not None and value not in allowed:
                 raise _fault(f"{fault} {value!r} ({nearest_known(value, allowed)})")
-        chosen = [column for column, _ in self.categories]
-        if len(set(chosen)) < len(chosen):
-            raise _fault(f"reader {self.name!r} already selects rows by one of the columns in categories")
-        for column, values in self.categories:
-            if not values:
-                raise _fault(f"categories list no values for column {column!r}, so no row would be selected")
 
     @property
     def text_encoding(self) -> Encoding:

@@ -210,22 +210,26 @@ class RecordFile:
             return OdError("OD-FILE-MISSING", absent, next_step=step, confidential_detail=str(error))
         if (other := of_machine(error, f"{self.source.name} cannot be read")) is not None:
             return other
-        text, form = str(error), self.form
-        texts = {"parquet": "Parquet", "duckdb": "a DuckDB file", "lines": f"lines of {len(form.fields)} fields"}
-        message = f"cannot be read as {texts.get(self.container, f'CSV in {form.text_encoding.upper()}')}"
-        step = "correct the file of records"
+        fields = f"lines of {len(self.form.fields)} fields"
+        texts = {"parquet": "Parquet", "duckdb": "a DuckDB file", "lines": fields}
+        message = f"cannot be read as {texts.get(self.container, f'CSV in {self.form.text_encoding.upper()}')}"
+        reason, step = self._reason(error)
+        return self.fault("OD-FILE-UNREADABLE", message + reason, next_step=step, detail=str(error))
+
+    def _reason(self, error: Exception) -> tuple[str, str]:
+        """Return why the file cannot be read, as the end of a message, blank if unknown; and the next step."""
+        text, step = str(error), "correct the file of records"
         if isinstance(error, GZIP_ERRORS) or "GZIP" in text:
-            message, step = f"{message}: it is truncated or damaged", "download the file again"
-        elif isinstance(error, UnicodeError) or "encoded" in text or "unicode" in text.lower():
-            message += ": it contains bytes that are invalid in this encoding"
-            step = self._other_encoding() if "encoding" in form.takes else step
-        elif "Could not set lock" in text or "file handle conflict" in text:
-            message, step = f"{message}: a program has it open to write to it", "wait until that program closes it"
-        elif "crypt" in text and self.container in ("parquet", "duckdb"):
-            message, step = f"{message}: it is encrypted", "decrypt it"
-        elif self.container in ("csv", "lines"):
-            message += next((f": {kind}" for words, kind in _KINDS_OF_FAULT.items() if words in text), "")
-        return self.fault("OD-FILE-UNREADABLE", message, next_step=step, detail=text)
+            return ": it is truncated or damaged", "download the file again"
+        if isinstance(error, UnicodeError) or "encoded" in text or "unicode" in text.lower():
+            step = self._other_encoding() if "encoding" in self.form.takes else step
+            return ": it contains bytes that are invalid in this encoding", step
+        if "Could not set lock" in text or "file handle conflict" in text:
+            return ": a program has it open to write to it", "wait until that program closes it"
+        if "crypt" in text and self.container in ("parquet", "duckdb"):
+            return ": it is encrypted", "decrypt it"
+        known = _KINDS_OF_FAULT.items() if self.container in ("csv", "lines") else ()
+        return next((f": {kind}" for words, kind in known if words in text), ""), step
 
     def _other_encoding(self) -> str:
         """Return the next step for a text that is invalid in its encoding. Latin-1 has no characters 128 to 159."""
@@ -277,8 +281,11 @@ class RecordFile:
             if self.form.container != "named" and container in (None, PARQUET, _DUCKDB, _ZIP, WORKBOOK):
                 step = "use the file as it is published, or reader: table"
             raise self.fault("OD-FILE-UNREADABLE", message, next_step=step)
-        if self.container not in ("csv", "lines"):
-            return
+        if self.container in ("csv", "lines"):
+            self._refuse_other_encoding()
+
+    def _refuse_other_encoding(self) -> None:
+        """Check the byte order mark of a text; see :meth:`refuse_other_kinds`."""
         with open_bytes(self.source) as text:
             first = text.read(3)
         mark = next((meaning for mark, meaning in _TEXT_MARKS.items() if first.startswith(mark)), None)
@@ -391,14 +398,18 @@ class OpenFile(RecordFile):
         columns = self.relation.columns
         if (repeated := self.repeated(name)) is not None:
             return repeated
-        if self.container != "csv" or _has_any(expected, columns):
-            near = nearest_only(name, tuple(columns)) if isinstance(name, str) else ""
-            message, step = f"has no column {shown(name)}{near}; it has {shown_columns(columns)}", CORRECT
-            folders = [part.partition("=")[0] for part in self.source.parts[:-1] if "=" in part]
-            if column_in(name, folders) is not None:
-                message += "; only the name of a folder holds it, and names of folders are no columns"
-                step = "write the column into the files (in DuckDB: WRITE_PARTITION_COLUMNS)"
-            return self.fault("OD-TRIPS-COLUMN", message, next_step=step)
+        if self.container == "csv" and not _has_any(expected, columns):
+            return self._without_header(name, expected)
+        near = nearest_only(name, tuple(columns)) if isinstance(name, str) else ""
+        message, step = f"has no column {shown(name)}{near}; it has {shown_columns(columns)}", CORRECT
+        folders = [part.partition("=")[0] for part in self.source.parts[:-1] if "=" in part]
+        if column_in(name, folders) is not None:
+            message += "; only the name of a folder holds it, and names of folders are no columns"
+            step = "write the column into the files (in DuckDB: WRITE_PARTITION_COLUMNS)"
+        return self.fault("OD-TRIPS-COLUMN", message, next_step=step)
+
+    def _without_header(self, name: ColumnName, expected: Sequence[ColumnName]) -> OdError:
+        """Return the OdError for a column that is missing, as all others are that the first line should name."""
         message = f"has no column {shown(name)}: its first line contains none of the expected columns"
         own = self.form.delimiter or ","
         lines = {sign: self.first_lines(sign, _MOST_TITLE_LINES) for sign in (own, *",;\t|:")}

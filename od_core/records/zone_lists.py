@@ -87,22 +87,9 @@ class ZoneList:
     def __post_init__(self) -> None:
         for name in ("prefixes", "joined", "names", "boundaries"):
             object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
-        for declared, known, what in (
-            (self.boundaries, self.levels, "has boundaries, but is not a level"),
-            (self.prefixes, self.levels[:-1], "has a prefix, but is not a level above the zones"),
-            (self.joined, self.levels, "is declared as joined from several columns, but is not a level"),
-        ):
-            for level in declared:
-                if level not in known:
-                    raise _declared(f"{level!r} {what} ({nearest_known(level, known)})")
+        self._check_levels()
         self._check_prefixes()
-        for level, columns in self.joined.items():
-            if isinstance(columns, str) or len(columns) < 2 or len(set(columns)) < len(columns):
-                raise _declared(f"level {level!r} must be joined from at least two columns, each named once")
-            if level in self.prefixes:
-                raise _declared(
-                    f"level {level!r} is declared both as a prefix of a code and as joined from several columns"
-                )
+        self._check_joined()
         if self.names:
             check_named_levels(self.levels, self.names)
         if self.parents is not None and (self.prefixes or self.joined or self.coordinates or self.boundaries):
@@ -114,6 +101,27 @@ class ZoneList:
         for name in ("unknown_area", "version"):
             if getattr(self, name) is not None:
                 check_codes([getattr(self, name)], name)
+
+    def _check_levels(self) -> None:
+        """Raise OdError if something is declared for a level that does not exist, or cannot have it."""
+        for declared, known, what in (
+            (self.boundaries, self.levels, "has boundaries, but is not a level"),
+            (self.prefixes, self.levels[:-1], "has a prefix, but is not a level above the zones"),
+            (self.joined, self.levels, "is declared as joined from several columns, but is not a level"),
+        ):
+            for level in declared:
+                if level not in known:
+                    raise _declared(f"{level!r} {what} ({nearest_known(level, known)})")
+
+    def _check_joined(self) -> None:
+        """Raise OdError if a level is not joined from several columns, or is a prefix, too."""
+        for level, columns in self.joined.items():
+            if isinstance(columns, str) or len(columns) < 2 or len(set(columns)) < len(columns):
+                raise _declared(f"level {level!r} must be joined from at least two columns, each named once")
+            if level in self.prefixes:
+                raise _declared(
+                    f"level {level!r} is declared both as a prefix of a code and as joined from several columns"
+                )
 
     def _check_prefixes(self) -> None:
         """Raise OdError if a prefix is not longer than those of coarser levels."""

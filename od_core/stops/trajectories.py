@@ -225,16 +225,8 @@ def _given(
 
 def _table(values: ArrayLike | pd.DataFrame, grid: Grid) -> NDArray[np.generic]:
     """Return the values as an array of shape (trips, dimensions). Raises OdError if they are missing or misshapen."""
-    if isinstance(values, pd.DataFrame):
-        if values.isna().any(axis=None):
-            raise _fault("OD-STOPS-MISSING", "a value is missing")
-        columns = [column for _, column in values.items()]
-        if columns and all(map(holds_numbers, columns)):
-            numbers = [exact_numbers(column) for column in columns]
-            is_whole = all(np.issubdtype(number.dtype, np.integer) for number in numbers)
-            values = np.column_stack([number.astype(np.int64 if is_whole else np.float64) for number in numbers])
     try:
-        table = np.asarray(values)
+        table = np.asarray(_exact(values) if isinstance(values, pd.DataFrame) else values)
     except ValueError:  # rows of unequal length
         raise _dimensions(grid) from None
     none = np.empty((0, grid.dimensions), dtype=np.int64)
@@ -243,6 +235,18 @@ def _table(values: ArrayLike | pd.DataFrame, grid: Grid) -> NDArray[np.generic]:
     if table.ndim != 2 or table.shape[1] != grid.dimensions:
         raise _dimensions(grid)
     return table if len(table) else none
+
+
+def _exact(frame: pd.DataFrame) -> pd.DataFrame | NDArray[np.generic]:
+    """Return the numbers of a data frame without rounding; itself if a column holds others. Refuse missing values."""
+    if frame.isna().any(axis=None):
+        raise _fault("OD-STOPS-MISSING", "a value is missing")
+    columns = [column for _, column in frame.items()]
+    if not columns or not all(map(holds_numbers, columns)):
+        return frame
+    numbers = [exact_numbers(column) for column in columns]
+    is_whole = all(np.issubdtype(number.dtype, np.integer) for number in numbers)
+    return np.column_stack([number.astype(np.int64 if is_whole else np.float64) for number in numbers])
 
 
 def _refuse_off_grid(points: NDArray[np.generic], grid: Grid) -> None:

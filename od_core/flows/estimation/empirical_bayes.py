@@ -31,6 +31,7 @@ from dataclasses import dataclass, replace
 from decimal import Context, Decimal
 from fractions import Fraction
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -42,6 +43,7 @@ from od_core.flows.estimation.shrinkage import round_in_lumps
 from od_core.flows.plan import ReleasePlan
 from od_core.flows.projection.onto_parents import project_to_total
 from od_core.geography.flow_tree import Expansion, Nodes
+from od_core.geography.geography import Numbers
 from od_core.kernels import kernel
 from od_core.parallel import in_order
 
@@ -148,8 +150,7 @@ def leaf_histogram(plan: ReleasePlan, leaf: NoisyCounts, totals: Integers, rows:
     def count(piece: tuple[Expansion, Integers]) -> Integers:
         expansion, noisy = piece
         counts = np.zeros((OCTAVES, noise.points), dtype=np.int64)
-        of_piece = noisy, expansion.offsets, expansion.first_child, totals[expansion.parents]
-        _add_to_histogram(*of_piece, rows.sums, rows.cells, noise.sigma, noise.step, noise.low, counts)
+        _add_to_histogram(_Leaves.of(expansion, noisy, totals, rows, noise), counts)
         return counts
 
     counts = np.zeros((OCTAVES, noise.points), dtype=np.int64)
@@ -170,12 +171,8 @@ def posterior_leaves(
 
     def leaves(piece: tuple[Expansion, Integers]) -> Nodes:
         expansion, noisy = piece
-        trips = np.empty_like(noisy)
-        of_piece = noisy, expansion.offsets, expansion.first_child, totals[expansion.parents]
-        posterior_tables = posterior.bin_of, posterior.mean, posterior.deviation
-        _share_out(
-            *of_piece, rows.sums, rows.cells, noise.sigma, noise.step, noise.low, *posterior_tables, least, lump, trips
-        )
+        trips, given = np.empty_like(noisy), _Leaves.of(expansion, noisy, totals, rows, noise)
+        _share_out(given, posterior.bin_of, posterior.mean, posterior.deviation, least, lump, trips)
         return replace(expansion.with_trips(trips), level=leaf.step.level)
 
     return in_order(leaves, leaf.expanded(plan))
@@ -190,6 +187,33 @@ def _overflow() -> OdError:
     )
 
 
+class _Leaves(NamedTuple):
+    """What kernels need to know of some leaves: their measurement, their rows and the noise.
+
+    Attributes:
+        noisy, offsets, first_child: noisy values of the children of every parent, their places, and their first area.
+        totals: trips of every parent; shape (parents,).
+        sums, cells: as in :class:`Rows`.
+        sigma, step, low: as in :class:`GridNoise`.
+    """
+
+    noisy: Integers
+    offsets: Integers
+    first_child: Numbers
+    totals: Integers
+    sums: Integers
+    cells: Integers
+    sigma: float
+    step: int
+    low: int
+
+    @classmethod
+    def of(cls, expansion: Expansion, noisy: Integers, totals: Integers, rows: Rows, noise: GridNoise) -> _Leaves:
+        """Return the leaves of one piece of a measurement; ``totals`` has the trips of all parents."""
+        of_piece = noisy, expansion.offsets, expansion.first_child, totals[expansion.parents]
+        return cls(*of_piece, rows.sums, rows.cells, noise.sigma, noise.step, noise.low)
+
+
 @kernel
 def _add_rows(noisy, offsets, first_child, sums, cells):  # type: ignore[no-untyped-def]  # compiled
     """Add the children of every parent to the rows of their areas: noisy values to ``sums``, numbers to ``cells``."""
@@ -201,13 +225,15 @@ def _add_rows(noisy, offsets, first_child, sums, cells):  # type: ignore[no-unty
 
 
 @kernel
-def _prior_means(noisy, first, size, area, total, sums, cells, sigma, mean):  # type: ignore[no-untyped-def]  # compiled
-    """Write the prior means of the children of one parent into ``mean[:size]``.
+def _prior_means(leaves, parent, mean):  # type: ignore[no-untyped-def]  # compiled
+    """Write the prior means of the children of one parent to the beginning of ``mean``.
 
     They divide ``total``, the parent's trips, in proportion to the row sums of the children without the children
     themselves, or equally if all of these are 0.
     """
-    total_of_rows = 0.0
+    noisy, sums, cells, sigma = leaves.noisy, leaves.sums, leaves.cells, leaves.sigma
+    first, area, total = leaves.offsets[parent], leaves.first_child[parent], leaves.totals[parent]
+    size, total_of_rows = leaves.offsets[parent + 1] - first, 0.0
     for i in range(size):
         # The second term is half the standard deviation of the row, so that a row of 0 does not imply a count of 0.
         row = max(sums[area + i] - noisy[first + i], 0) + 0.5 * sigma * math.sqrt(cells[area + i] - 1.0)
@@ -224,15 +250,17 @@ def _octave(mean, sigma):  # type: ignore[no-untyped-def]  # compiled
 
 
 @kernel
-def _add_to_histogram(noisy, offsets, first_child, totals, sums, cells, sigma, step, low, counts):  # type: ignore[no-untyped-def]
+def _add_to_histogram(leaves, counts):  # type: ignore[no-untyped-def]  # compiled
     """Add 1 to ``counts``, see :func:`leaf_histogram`, for every child of a parent with trips and several children."""
+    noisy, offsets, totals = leaves.noisy, leaves.offsets, leaves.totals
+    sigma, step, low = leaves.sigma, leaves.step, leaves.low
     points = counts.shape[1]
     mean = np.empty(np.max(np.diff(offsets)))
     for parent in range(len(totals)):
-        first, size, total = offsets[parent], offsets[parent + 1] - offsets[parent], totals[parent]
-        if total == 0 or size == 1:
+        first, size = offsets[parent], offsets[parent + 1] - offsets[parent]
+        if totals[parent] == 0 or size == 1:
             continue
-        _prior_means(noisy, first, size, first_child[parent], total, sums, cells, sigma, mean)
+        _prior_means(leaves, parent, mean)
         for i in range(size):
             point = max((noisy[first + i] + step // 2) // step - low, 0)  # on the grid of x, in steps of ``step`` trips
             if point < points:
@@ -240,10 +268,10 @@ def _add_to_histogram(noisy, offsets, first_child, totals, sums, cells, sigma, s
 
 
 @kernel
-def _share_out(  # type: ignore[no-untyped-def]  # compiled
-    noisy, offsets, first_child, totals, sums, cells, sigma, step, low, bin_of, means, deviations, least, lump, trips
-):
+def _share_out(leaves, bin_of, means, deviations, least, lump, trips):  # type: ignore[no-untyped-def]  # compiled
     """Write the estimated trips of all children into ``trips``; moments are interpolated between points of the grid."""
+    noisy, offsets, totals = leaves.noisy, leaves.offsets, leaves.totals
+    sigma, step, low = leaves.sigma, leaves.step, leaves.low
     points = means.shape[1]
     widest = np.max(np.diff(offsets))
     w, deviation = np.empty(widest), np.empty(widest)
@@ -252,7 +280,7 @@ def _share_out(  # type: ignore[no-untyped-def]  # compiled
         if total == 0 or size == 1:
             trips[first : first + size] = total
             continue
-        _prior_means(noisy, first, size, first_child[parent], total, sums, cells, sigma, w)
+        _prior_means(leaves, parent, w)
         for i in range(size):
             x = noisy[first + i]
             if x > _HIGHEST * sigma:

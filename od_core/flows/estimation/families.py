@@ -140,12 +140,11 @@ class Families:
             return np.arange(len(self.area)), self.offsets
         return self.kept, np.searchsorted(self.kept, self.offsets)
 
-    def deviation_arguments(self, p: Reals) -> tuple[Any, ...]:
-        """Return the first arguments of the compiled loops over the deviations of the children from the shares ``p``.
-
-        The shape of ``p`` is (children,).
-        """
-        return self.offsets, *self.fitted, self.siblings, p, self.parent_h, self.parent_variance, self.sigma
+    def with_shares(self, p: Reals) -> PredictedFamilies:
+        """Return the families with the predicted share of each child; shape (children,)."""
+        return PredictedFamilies(
+            self.offsets, *self.fitted, self.siblings, p, self.parent_h, self.parent_variance, self.sigma
+        )
 
     def in_blocks(self, work: Callable[[Families, Places], Result]) -> Iterator[Result]:
         """Yield ``work(families, places)`` for consecutive families of about 2^18 children, processed in threads.
@@ -169,6 +168,19 @@ class Families:
             v=self.v[places.kept],
         )
         return block, places
+
+
+class PredictedFamilies(NamedTuple):
+    """What kernels need of families and the predicted share p of each child; h and v are those of ``fitted``."""
+
+    offsets: Integers
+    h: Reals
+    v: Reals
+    siblings: Reals
+    p: Reals
+    parent_h: Reals
+    parent_variance: Reals
+    sigma: float
 
 
 class Places(NamedTuple):
@@ -280,12 +292,11 @@ def blended_shares(families: Families, p: Reals, other: Reals, weight: float, le
     """
     (explained, total, squares), cells = np.zeros((3, SIZES)), np.zeros(SIZES, dtype=np.int64)
 
-    def arguments(block: Families, places: Places) -> tuple[Any, ...]:
-        children = places.children
-        return block.offsets, block.fitted[0], p[children], block.parent_h, block.sigma, other[children], weight
+    def with_other(block: Families, places: Places) -> tuple[PredictedFamilies, Reals]:
+        return block.with_shares(p[places.children]), other[places.children]
 
-    for arguments_of_block in families.in_blocks(arguments):
-        _regress(*arguments_of_block, explained, total, squares, cells)
+    for given, other_of_block in families.in_blocks(with_other):
+        _regress(given, other_of_block, weight, explained, total, squares, cells)
     bin_of = bins(cells, _LEAST_CELLS)
     explained, total, squares = (np.bincount(bin_of, sums).astype(np.float64) for sums in (explained, total, squares))
     score = np.divide(explained, np.sqrt(squares), out=np.zeros_like(squares), where=squares > 0)
@@ -355,16 +366,15 @@ def deviation(h, v, p, parent_h, siblings, parent_variance):  # type: ignore[no-
 
 
 @kernel
-def _regress(  # type: ignore[no-untyped-def]  # compiled
-    offsets, h, p, parent_h, sigma, other, weight, explained, total, squares, cells
-):
+def _regress(given, other, weight, explained, total, squares, cells):  # type: ignore[no-untyped-def]  # compiled
     """Add each child that has siblings to the sums of its size, from which :func:`blended_shares` computes the slope.
 
     tau are the shares that ``other`` gives, and H is ``parent_h``. A child adds (h - p H)(tau - p) H to ``explained``,
     the square of this to ``squares``, and ((tau - p) H)^2 to ``total``.
     """
-    for family in range(len(offsets) - 1):
-        first, last, parent = offsets[family], offsets[family + 1], parent_h[family]
+    h, p = given.h, given.p
+    for family in range(len(given.offsets) - 1):
+        first, last, parent = given.offsets[family], given.offsets[family + 1], given.parent_h[family]
         if last - first < 2 or not parent > 0.0:
             continue
         other_total = weight
@@ -373,7 +383,7 @@ def _regress(  # type: ignore[no-untyped-def]  # compiled
         for i in range(first, last):
             tau = (other[i] + weight * p[i]) / other_total
             gap = (tau - p[i]) * parent
-            size = size_of(p[i] * parent, sigma)
+            size = size_of(p[i] * parent, given.sigma)
             product = (h[i] - p[i] * parent) * gap
             explained[size] += product
             total[size] += gap * gap

@@ -36,6 +36,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
+from typing import NamedTuple
 
 import numpy as np
 
@@ -553,17 +554,30 @@ def move_to_profile(
     squares, cells = np.zeros(SIZES), np.zeros(SIZES, dtype=np.int64)
     fitted = np.zeros(len(parents), dtype=np.bool_)
     sigma = math.sqrt(variances.max(initial=1.0))
-    families = variances, totals, parents, offsets, bits, sigma
-    _fit(weights, *families, moved, fitted, squares, cells)
+    families = _Families(weights, variances, totals, parents, offsets, bits, sigma)
+    _fit(families, moved, fitted, squares, cells)
     square_sums, number = pooled(cells, squares, cells.astype(np.float64))
     deviation = np.maximum(np.divide(square_sums, number, out=np.zeros(SIZES), where=number > 0), 0)
-    _move(*families, fitted, deviation, most, moved)
+    _move(families, fitted, deviation, most, moved)
     return moved
 
 
+class _Families(NamedTuple):
+    """What kernels need of the children of a level; see :func:`move_to_profile`."""
+
+    weights: Integers
+    variances: Reals
+    totals: Integers
+    parents: Integers
+    offsets: Integers
+    bits: int
+    sigma: float
+
+
 @kernel
-def _fit(weights, variances, totals, parents, offsets, bits, sigma, moved, fitted, squares, cells):  # type: ignore[no-untyped-def]  # compiled
+def _fit(families, moved, fitted, squares, cells):  # type: ignore[no-untyped-def]  # compiled
     """Fit estimates to both margins, mark these families, and add (estimate - profile)^2 - noise and cells by size."""
+    weights, variances, totals, parents, offsets, bits, sigma = families
     for parent in range(len(parents)):
         rows, columns = _choices(totals, parents[parent], offsets[parent], offsets[parent + 1])
         trips = parents[parent].sum()
@@ -585,8 +599,9 @@ def _fit(weights, variances, totals, parents, offsets, bits, sigma, moved, fitte
 
 
 @kernel
-def _move(variances, totals, parents, offsets, bits, sigma, fitted, deviation, most, moved):  # type: ignore[no-untyped-def]  # compiled
+def _move(families, fitted, deviation, most, moved):  # type: ignore[no-untyped-def]  # compiled
     """Move the estimates of the fitted families towards the profile; see :func:`move_to_profile`."""
+    _, variances, totals, parents, offsets, bits, sigma = families
     for parent in np.flatnonzero(fitted):
         rows, columns = _choices(totals, parents[parent], offsets[parent], offsets[parent + 1])
         trips = parents[parent].sum()

@@ -69,7 +69,7 @@ from dataclasses import dataclass, replace
 from decimal import Context, Decimal
 from fractions import Fraction
 from functools import cache, cached_property, partial
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
@@ -79,6 +79,7 @@ from od_core.flows.estimation.families import (
     SIZES,
     Families,
     Places,
+    PredictedFamilies,
     bins,
     blended_shares,
     deviation,
@@ -128,15 +129,15 @@ class Deviations:
     families: Families
     p: Reals
 
-    def _arguments(self, own: Families, at: Places) -> tuple[Any, ...]:
-        return own.deviation_arguments(self.p[at.children])
+    def _predicted(self, own: Families, at: Places) -> PredictedFamilies:
+        return own.with_shares(self.p[at.children])
 
     @cached_property
     def d(self) -> Reals:
         """The variance of the deviations; shape (sizes,)."""
         excess, rest, cells = np.zeros(SIZES), np.zeros(SIZES), np.zeros(SIZES, dtype=np.int64)
-        for given in self.families.in_blocks(self._arguments):
-            deviate(*given, excess, rest, cells)
+        for given in self.families.in_blocks(self._predicted):
+            deviate(given, excess, rest, cells)
         excess, rest = pooled(cells, excess, rest)
         d = np.divide(excess, rest, out=np.zeros_like(rest), where=rest > 0)
         return np.maximum(d, _LEAST_DISPERSION * self.families.sigma**2)
@@ -148,7 +149,7 @@ class Deviations:
 
         def tabulated(own: Families, at: Places) -> Integers:
             counts = np.zeros_like(table)
-            _tabulate(*self._arguments(own, at), counts)
+            _tabulate(self._predicted(own, at), counts)
             return counts
 
         for counts in self.families.in_blocks(tabulated):
@@ -177,8 +178,9 @@ def _densities(half: int) -> Reals:
 
 
 @kernel
-def _tabulate(offsets, h, v, siblings, p, parent_h, parent_variance, sigma, table):  # type: ignore[no-untyped-def]
+def _tabulate(given, table):  # type: ignore[no-untyped-def]  # compiled
     """Count the children of every family of several by their size and t, where t is on the grid."""
+    offsets, h, v, siblings, p, parent_h, parent_variance, sigma = given
     points = table.shape[1]
     for family in range(len(offsets) - 1):
         first, last = offsets[family], offsets[family + 1]
@@ -257,10 +259,9 @@ def round_in_lumps(w, total, least, lump, trips):  # type: ignore[no-untyped-def
 
 
 @kernel
-def deviate(  # type: ignore[no-untyped-def]  # compiled
-    offsets, h, v, siblings, p, parent_h, parent_variance, sigma, excess, rest, cells
-):
+def deviate(given, excess, rest, cells):  # type: ignore[no-untyped-def]  # compiled
     """Add r^2 - w and 1 - p of the children of every family of several, and their number, by size."""
+    offsets, h, v, siblings, p, parent_h, parent_variance, sigma = given
     for family in range(len(offsets) - 1):
         first, last = offsets[family], offsets[family + 1]
         if last - first < 2:
@@ -274,25 +275,23 @@ def deviate(  # type: ignore[no-untyped-def]  # compiled
 
 
 @kernel
-def dispersions(  # type: ignore[no-untyped-def]  # compiled
-    first, last, h, v, siblings, p, parent_h, parent_variance, sigma, d, own
-):
-    """Write d_i of the children of one family into ``own[: last - first]``."""
-    for i in range(first, last):
-        r, noise = deviation(h[i], v[i], p[i], parent_h, siblings, parent_variance)
-        own[i - first] = max(d[size_of(p[i] * parent_h, sigma)], r * r - noise)
+def dispersions(given, family, d, own):  # type: ignore[no-untyped-def]  # compiled
+    """Write d_i of the children of one family to the beginning of ``own``."""
+    h, v, p, first = given.h, given.v, given.p, given.offsets[family]
+    total, siblings, variance = given.parent_h[family], given.siblings[family], given.parent_variance[family]
+    for i in range(first, given.offsets[family + 1]):
+        r, noise = deviation(h[i], v[i], p[i], total, siblings, variance)
+        own[i - first] = max(d[size_of(p[i] * total, given.sigma)], r * r - noise)
 
 
 @kernel
-def combine(  # type: ignore[no-untyped-def]  # compiled
-    offsets, h, v, siblings, p, parent_h, parent_variance, sigma, d, own_z, own_v, sums, spread
-):
+def combine(given, d, own_z, own_v, sums, spread):  # type: ignore[no-untyped-def]  # compiled
     """Write C and 1/J of every family into ``sums`` and ``spread``."""
+    offsets, p = given.offsets, given.p
     own_d = np.empty(np.max(np.diff(offsets)))
     for family in range(len(offsets) - 1):
         first, last = offsets[family], offsets[family + 1]
-        total, spread_of_total = parent_h[family], parent_variance[family]
-        dispersions(first, last, h, v, siblings[family], p, total, spread_of_total, sigma, d, own_d)
+        dispersions(given, family, d, own_d)
         pp, pd, dv, pz, dz = 0.0, 0.0, 0.0, 0.0, 0.0
         for i in range(first, last):
             own = own_d[i - first]
@@ -307,16 +306,30 @@ def combine(  # type: ignore[no-untyped-def]  # compiled
         spread[family] = 1.0 / precision
 
 
+class Division(NamedTuple):
+    """What kernels need to divide the trips of families among their kept children.
+
+    Attributes:
+        kept, runs: as :attr:`Families.kept_children`.
+        z, v: as :meth:`Families.of_children`.
+        totals: trips of each family; shape (families,).
+    """
+
+    kept: Integers
+    runs: Integers
+    z: Reals
+    v: Reals
+    totals: Integers
+
+
 @kernel
-def descend(  # type: ignore[no-untyped-def]  # compiled
-    offsets, h, v, siblings, p, parent_h, parent_variance, sigma, d, kept, runs, own_z, own_v, totals, estimate
-):
+def descend(given, d, division, estimate):  # type: ignore[no-untyped-def]  # compiled
     """Write the estimates of the kept children of every family, given its trips, into ``estimate``."""
-    own_d = np.empty(np.max(np.diff(offsets)))
-    for family in range(len(offsets) - 1):
-        first, last = offsets[family], offsets[family + 1]
-        total, spread_of_total = parent_h[family], parent_variance[family]
-        dispersions(first, last, h, v, siblings[family], p, total, spread_of_total, sigma, d, own_d)
+    (kept, runs, own_z, own_v, totals), p = division, given.p
+    own_d = np.empty(np.max(np.diff(given.offsets)))
+    for family in range(len(totals)):
+        first = given.offsets[family]
+        dispersions(given, family, d, own_d)
         whole = 0.0
         for k in range(runs[family], runs[family + 1]):
             whole += p[kept[k]]
@@ -328,13 +341,12 @@ def descend(  # type: ignore[no-untyped-def]  # compiled
 
 
 @kernel
-def descend_by_mixture(  # type: ignore[no-untyped-def]  # compiled
-    p, sigma, kept, runs, own_z, own_v, totals, bin_of, kept_parts, furthest, w
-):
+def descend_by_mixture(p, sigma, division, bin_of, kept_parts, furthest, w):  # type: ignore[no-untyped-def]  # compiled
     """Write the estimates of the kept children of every family, given its trips, into ``w``.
 
     They are at most ``furthest`` standard deviations from the linear estimate z + (c - sum z) v / sum v.
     """
+    kept, runs, own_z, own_v, totals = division
     for family in range(len(totals)):
         first, size, total = runs[family], runs[family + 1] - runs[family], totals[family]
         if total == 0 or size == 0:
@@ -355,8 +367,9 @@ def descend_by_mixture(  # type: ignore[no-untyped-def]  # compiled
 
 
 @kernel
-def divide_in_lumps(w, kept, runs, totals, least, lump, trips):  # type: ignore[no-untyped-def]  # compiled
+def divide_in_lumps(w, division, least, lump, trips):  # type: ignore[no-untyped-def]  # compiled
     """Project ``w`` in place to each family's total, and write it, rounded, into the ``trips`` of the kept children."""
+    kept, runs, totals = division.kept, division.runs, division.totals
     widest = np.max(np.diff(runs))
     equal_deviations, own = np.ones(widest), np.empty(widest, dtype=np.int64)
     for family in range(len(totals)):
@@ -526,22 +539,18 @@ def _trips_of_children(plan: ReleasePlan, given: Prediction, k: int, rule: Rule,
     def divide(own: Families, at: Places) -> None:
         (kept, runs), totals, children = own.kept_children, above[own.parents], at.children
         z, v = own.of_children(*(values[at.kept] for values in given.estimates[k]))
-        estimate, spread = np.empty(len(kept)), v[kept]
+        division, estimate, spread = Division(kept, runs, z, v, totals), np.empty(len(kept)), v[kept]
         if mixture is not None:
-            descend_by_mixture(
-                given.shares[k][children], own.sigma, kept, runs, z, v, totals, *mixture, furthest, estimate
-            )
+            descend_by_mixture(given.shares[k][children], own.sigma, division, *mixture, furthest, estimate)
         elif deviations is not None:
-            descend(
-                *own.deviation_arguments(given.shares[k][children]), deviations.d, kept, runs, z, v, totals, estimate
-            )
+            descend(own.with_shares(given.shares[k][children]), deviations.d, division, estimate)
         else:
             lacking = (totals - run_sums(z[kept], runs)) / run_sums(spread, runs)
             estimate = z[kept] + np.repeat(lacking, np.diff(runs)) * spread
         if of_areas is not None:
             estimates[at.children if level.kept is None else at.kept] = estimate
         elif mixture is not None:
-            divide_in_lumps(estimate, kept, runs, totals, *lumps, trips[children])
+            divide_in_lumps(estimate, division, *lumps, trips[children])
         else:
             rounded = np.floor(estimate + 0.5).astype(np.int64)
             trips[children][kept] = plan.mechanism.project(rounded, totals, runs)
@@ -561,7 +570,7 @@ def _said_of_parents(families: Families, p: Reals, d: Reals, z: Reals, v: Reals)
     def said(own: Families, at: Places) -> tuple[Reals, Reals]:
         sums, spread = np.empty(len(own.parents)), np.empty(len(own.parents))
         below = z[at.children], np.ascontiguousarray(v[at.children])
-        combine(*own.deviation_arguments(p[at.children]), d, *below, sums, spread)
+        combine(own.with_shares(p[at.children]), d, *below, sums, spread)
         return sums, spread
 
     sums, spread = zip(*families.in_blocks(said), strict=True)

@@ -169,6 +169,25 @@ def give_in_turn(trips, cells, left, piece):  # type: ignore[no-untyped-def]  # 
 
 
 @kernel
+def _put_small_first(order, x, first, short, least):  # type: ignore[no-untyped-def]  # compiled
+    """Set the order of a node's flows: by what they are ``short`` of, those below ``least`` first; return both numbers.
+
+    The flows begin at the position ``first`` of ``x``. Those that are 0 have no place in the order.
+    """
+    small, large = 0, 0
+    largest_first = np.argsort(-short, kind="mergesort")
+    for k in largest_first:
+        if _NEARLY < x[first + k] < least:
+            order[small] = first + k
+            small += 1
+    for k in largest_first:
+        if x[first + k] >= least:
+            order[small + large] = first + k
+            large += 1
+    return small, large
+
+
+@kernel
 def gathered(x, runs, totals, area, allowed, least, lump, rounded_up):  # type: ignore[no-untyped-def]  # compiled
     """Return whole numbers near ``x``, whose sums by node are ``totals``, and those by area nearly those of ``x``.
 
@@ -184,24 +203,15 @@ def gathered(x, runs, totals, area, allowed, least, lump, rounded_up):  # type: 
         first, last, left = runs[node], runs[node + 1], totals[node]
         if left == 0 or first == last:
             continue
-        small, large, of_small = 0, 0, 0.0
+        of_small = 0.0
         for i in range(first, last):
             if x[i] >= least:
                 trips[i] = np.int64(math.floor(x[i] + _NEARLY))
                 left -= trips[i]
-                large += 1
             elif x[i] > _NEARLY:
                 of_small += x[i]
-                small += 1
             short[i - first] = x[i] - trips[i] + _CARRIED * lacks[area[i]]
-        at, behind = 0, small
-        for k in np.argsort(-short[: last - first], kind="mergesort"):  # small ones first
-            if x[first + k] >= least:
-                order[behind] = first + k
-                behind += 1
-            elif x[first + k] > _NEARLY:
-                order[at] = first + k
-                at += 1
+        small, large = _put_small_first(order, x, first, short[: last - first], least)
         given = left if large == 0 else min(max(left, 0), lump * np.int64(math.floor(of_small / lump + rounded_up)))
         give_in_turn(trips, order[:small], given, lump)
         left -= given

@@ -9,7 +9,7 @@ import json
 import math
 import sqlite3
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -185,6 +185,8 @@ _MOST_BOXES, _SHARE_IN_BOXES, _FAR = 4, 0.2, 0.35
 _KEY = 28
 """Height of the key below the map."""
 
+_Place = tuple[float, float]
+
 _Rectangle = tuple[float, float, float, float]
 """Left, top, width and height."""
 
@@ -299,23 +301,14 @@ def flow_map(
     ``ends`` are the ends of their :attr:`DesireLines.lines`; the certificate may state a word for trips.
     """
     labels, most = labelled(tree, flows).to_dict("records"), int(flows["trips"].max())
-    trips: dict[tuple[float, float], int] = {}
-    names: dict[tuple[float, float], str] = {}
-    lines_on_earth = ends[:, :, ::-1].tolist()
-    for flow, (start, end) in zip(labels, lines_on_earth, strict=True):
-        for place, name in ((tuple(start), flow["origin"]), (tuple(end), flow["destination"])):
-            trips[place] = trips.get(place, 0) + flow["trips"]
-            names[place] = name
+    trips, names = _trips_at_ends(labels, ends)
     sides = list({side.digest: side for side in (tree.origin, tree.destination)}.values())
     bounded = [side for side in sides if side.given_boundaries]
-    shapes = [[level for level in reversed(dissolved(side)) if any(level)] for side in bounded]
+    shapes = [_shapes_by_level(side) for side in bounded]
     outlines = [ring[:, ::-1] for levels in shapes for shape in levels[0] for ring in rings(shape)]
     drawn = _Map.of(np.array([*trips]), np.array([*trips.values()]), outlines)
     height = drawn.frames[0].box[3]
     busiest = sorted(trips, key=lambda place: (-trips[place], names[place]))
-    places = pd.concat([located(side)[["latitude", "longitude"]] for side in sides])
-    without_trips = {*places.itertuples(index=False, name=None)} - trips.keys()
-    others = {*drawn.places(np.array([*without_trips]).reshape(-1, 2))}
     frames = [drawn.frames[number].box for number in drawn.frame(np.array(busiest))]
     placed = list(zip(drawn.places(np.array(busiest)), map(names.__getitem__, busiest), frames, strict=True))
     starts, tips = (drawn.places(ends[:, side, ::-1]) for side in (0, 1))
@@ -328,7 +321,7 @@ def flow_map(
         map_height=f"{height:.1f}",
         frames=[frame.box for frame in drawn.frames],
         outlines=[_outlines(drawn, levels, _MOST_OUTLINES // len(bounded)) for levels in shapes],
-        others=[(x, y) for x, y in sorted(others) if 0 <= x <= _WIDTH and 0 <= y <= height],
+        others=_others(drawn, sides, trips),
         lines=[
             flow | _line(start, tip, flow["trips"] / most)
             for flow, start, tip in zip(labels, starts, tips, strict=True)
@@ -337,6 +330,31 @@ def flow_map(
         labels=list(islice(_labels(placed), _LABELS)),
         key=[(trips, _WIDEST_LINE * trips / most) for trips in _steps(most)],
     )
+
+
+def _trips_at_ends(
+    flows: Sequence[Mapping[Any, Any]], ends: NDArray[np.float64]
+) -> tuple[dict[_Place, int], dict[_Place, str]]:
+    """Return the trips that begin or end at each end of the lines of flows, and the label of the area there."""
+    trips, names = dict[_Place, int](), dict[_Place, str]()
+    for flow, (start, end) in zip(flows, ends[:, :, ::-1].tolist(), strict=True):
+        for place, name in ((tuple(start), flow["origin"]), (tuple(end), flow["destination"])):
+            trips[place] = trips.get(place, 0) + flow["trips"]
+            names[place] = name
+    return trips, names
+
+
+def _shapes_by_level(geography: Geography) -> list[NDArray[Any]]:
+    """Return the boundaries of the areas of each level that has some, finest first."""
+    return [level for level in reversed(dissolved(geography)) if any(level)]
+
+
+def _others(drawn: _Map, sides: Sequence[Geography], with_lines: Iterable[_Place]) -> list[_Place]:
+    """Return the positions (x, y) on the picture of the other places of zones, as far as they are on the map."""
+    places = pd.concat([located(side)[["latitude", "longitude"]] for side in sides])
+    without_lines = {*places.itertuples(index=False, name=None)}.difference(with_lines)
+    positions, height = {*drawn.places(np.array([*without_lines]).reshape(-1, 2))}, drawn.frames[0].box[3]
+    return [(x, y) for x, y in sorted(positions) if 0 <= x <= _WIDTH and 0 <= y <= height]
 
 
 def _outlines(drawn: _Map, levels: Sequence[NDArray[Any]], most: int) -> list[str]:

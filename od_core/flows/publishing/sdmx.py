@@ -174,12 +174,7 @@ def structure(tables: FlowTables, certificate: Certificate) -> dict[str, Any]:
     for breakdown in tables.breakdowns:
         coded[breakdown.name] = _category_list_name(breakdown, series)
         columns |= {breakdown.name: pair_segments_table(breakdown, tables.nouns, interval=False).column(breakdown.name)}
-        codes = [{"id": category_identifier(category), "name": category} for category in breakdown.categories]
-        lists[coded[breakdown.name]] = {
-            "name": f"Categories of {breakdown.name}",
-            "description": f"The name of each identifier is the category; {ALL} stands for all categories.",
-            "codes": [{"id": ALL, "name": "All categories"}, *codes],
-        }
+        lists[coded[breakdown.name]] = _category_list(breakdown)
     attributes = (LOWER.name, UPPER.name)
     identifiers = {name: IDENTIFIERS[name] for name in tables.sides} | dimensions | IDENTIFIERS
     identifiers = {name: one for name, one in identifiers.items() if tables.interval or name not in attributes}
@@ -230,6 +225,15 @@ def _area_list(side: str, geography: Geography) -> dict[str, Any]:
             for level, labels in zip(_identifiers(geography), geography.labels, strict=True)
             for (code, identifier), label in zip(level.items(), labels, strict=True)
         ],
+    }
+
+
+def _category_list(breakdown: Breakdown) -> dict[str, Any]:
+    codes = [{"id": category_identifier(category), "name": category} for category in breakdown.categories]
+    return {
+        "name": f"Categories of {breakdown.name}",
+        "description": f"The name of each identifier is the category; {ALL} stands for all categories.",
+        "codes": [{"id": ALL, "name": "All categories"}, *codes],
     }
 
 

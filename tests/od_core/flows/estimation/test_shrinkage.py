@@ -17,7 +17,7 @@ from od_core import OdError
 from od_core.flows.estimation import families
 from od_core.flows.estimation.families import families_of, gravity_shares, trips_of_nodes
 from od_core.flows.estimation.least_squares import least_squares
-from od_core.flows.estimation.shrinkage import Rule, descend, shrink
+from od_core.flows.estimation.shrinkage import Division, Rule, descend, shrink
 from od_core.flows.mechanisms import InfTDARefined
 from od_core.flows.release import run_plan
 from od_core.geography.flow_tree import Nodes
@@ -328,19 +328,12 @@ def leaves_of(plan, fitted, earlier):
 def test_the_trips_of_a_node_go_to_the_children_that_were_not_dropped():
     """Where the shares predict exactly and the noise is large, in proportion to the shares of those that are left."""
     p, trusted = np.array([0.5, 0.3, 0.2]), np.full(families.SIZES, 1e-12)
-    given = (
-        np.array([0, 3]),
-        100 * p,
-        np.full(3, 1e6),
-        np.array([3e6]),
-        p,
-        np.array([100.0]),
-        np.array([0.0]),
-        1e3,
-        trusted,
+    noise = np.full(3, 1e6)
+    given = families.PredictedFamilies(
+        np.array([0, 3]), 100 * p, noise, np.array([3e6]), p, np.array([100.0]), np.array([0.0]), 1e3
     )
     kept, estimate = np.array([0, 2]), np.empty(2)
-    descend(*given, kept, np.array([0, 2]), np.zeros(3), np.full(3, 1e6), np.array([70]), estimate)
+    descend(given, trusted, Division(kept, np.array([0, 2]), np.zeros(3), noise, np.array([70])), estimate)
     assert np.allclose(estimate, [50, 20])
 
 
