@@ -116,7 +116,7 @@ def _if_known(form: Callable[..., str], value: Any, *more: Any) -> str | None:
 
 def _percent(value: float, rounding: str) -> str:
     """Return a probability in percent with four significant digits, so rounded that a bound stays one."""
-    return f"{Context(prec=4, rounding=rounding).create_decimal(100 * Decimal(value)).normalize():f} %"
+    return f"{Context(prec=4, rounding=rounding).create_decimal(100 * Decimal(repr(value))).normalize():f} %"
 
 
 def text(name: str, /, **values: object) -> str:

@@ -149,6 +149,11 @@ def is_derived(certificate: Certificate) -> bool:
     return "sources" in certificate
 
 
+def summed(certificate: Certificate) -> int:  # a filter
+    """Return how many releases the numbers of a bundle add up: several for a sum, and otherwise one."""
+    return len(certificate["sources"]) if is_derived(certificate) and "estimation" not in certificate else 1
+
+
 def has_intervals(certificate: Certificate) -> bool:
     """Return whether a release is published with intervals, which the first bundles of some kinds do not have."""
     return certificate.get("interval") is not None

@@ -41,10 +41,15 @@ def rounded(value: float) -> str:
 
 
 def trips_above(width: float, times: int = 1) -> str:
-    """Return a half-width in trips, rounded up to two significant digits and to a whole number, or a multiple of it."""
+    """Return the text of :func:`whole_trips` of a half-width, or of a multiple of it."""
+    return number(times * whole_trips(width))
+
+
+def whole_trips(width: float) -> int:
+    """Return a half-width in trips, rounded up to two significant digits and to a whole number."""
     width -= 1e-9  # by which intervals are widened for rounding
-    unit = 10 ** max(len(str(math.ceil(width))) - 2, 0)
-    return number(times * math.ceil(width / unit) * unit)
+    unit: int = 10 ** max(len(str(math.ceil(width))) - 2, 0)
+    return math.ceil(width / unit) * unit
 
 
 def percent(share: float) -> str:

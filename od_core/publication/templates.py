@@ -43,6 +43,7 @@ from od_core.publication.certificate import (
     is_selected,
     right_of_100,
     subject_of,
+    summed,
     titled,
 )
 
@@ -135,11 +136,13 @@ def _environment(ending: str) -> Environment:
         "titled": titled,
         "subject": subject_of,
         "is_selected": is_selected,
+        "summed": summed,
         "right_of_100": right_of_100,
         "best_guess": lambda certificate: right_of_100(guarantee_of(certificate)),
     }
     environment.filters |= {"md": in_markdown, "quoted": lambda name: Markup(quoted_name(name))}  # noqa: S704 - no markup
     environment.filters["trips"] = formats.trips_above
+    environment.filters["whole_trips"] = formats.whole_trips
     environment.filters["between"] = lambda ends: formats.between(*ends)
     environment.filters["interval_and_word"] = lambda number_and_ends: formats.interval_and_word(*number_and_ends)
     environment.filters["reliability"] = lambda number_and_ends: formats.reliability(*number_and_ends)

@@ -378,7 +378,7 @@ def data_contract(bundle: str | Path) -> dict[str, Any]:
                 if "schema" in resource:  # of a table in several files, it is that of the CSV file
                     tables.setdefault(PurePath(resource["path"]).stem, resource)
             paths = [PurePath(resource["path"]) for resource in tables.values()]
-            patterns = {path.suffix[1:]: str(path.with_stem("{model}")) for path in paths}
+            patterns = {str(path.with_stem("{model}")): path.suffix[1:] for path in paths}
             values = {"certificate": certificate, "package": package, "tables": tables, "patterns": patterns}
             contract: dict[str, Any] = filled_data("contract.json", version=ODCS_VERSION, **values)
             return contract

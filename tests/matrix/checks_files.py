@@ -7,7 +7,7 @@ import hashlib
 import importlib.util
 import json
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, redirect_stdout
 from functools import cache
 from io import StringIO
@@ -83,55 +83,82 @@ def foreign_readers(made: Made, _: list[Page]) -> Iterator[Finding]:
 
 def _read(bundle: Bundle, path: Path) -> Iterator[str]:
     """Yield the faults of a file, as a reader of its own format finds them."""
+    reader = _READERS.get(path.name) or _READERS.get(path.suffix)
+    if reader is not None:
+        yield from reader(bundle, path)
+
+
+def _pair_of(path: Path) -> str | None:
+    """Return the condition on flows that a file of one pair of levels has; None for another file."""
     levels = path.stem.removeprefix("flows_").split("_")
-    where = f"origin_level = '{levels[0]}' AND destination_level = '{levels[-1]}'"
-    is_pair = path.stem.startswith("flows_") and len(levels) == 2 and path.suffix in (".csv", ".omx")
-    if path.suffix == ".parquet":
-        duckdb.sql(f"SELECT count(*) FROM '{path}'").fetchall()
-    elif path.suffix == ".csv" and path.parent.name == "tables":
-        rows = [*csv.DictReader(path.read_text(encoding="utf-8").splitlines())]
-        twin = path.with_suffix(".parquet")
-        if is_pair and "trips" in rows[0]:
-            if _sums(bundle, where) != (len(rows), sum(int(row["trips"]) for row in rows)):
-                yield "other rows than flows.parquet"
-        elif twin.is_file() and duckdb.sql(f"SELECT count(*) FROM '{twin}'").fetchall() != [(len(rows),)]:
-            yield "other rows than its Parquet file"
-    elif path.suffix == ".omx":
-        with tables.open_file(str(path)) as file:
-            matrix = file.root.data.trips[:]
-            if is_pair and _sums(bundle, where)[1] != int(matrix.sum()):
-                yield "another sum than flows.parquet"
-    elif path.suffix == ".xlsx":
-        for sheet, rows in workbook_rows(path).items():
-            parts = sheet.split("_")
-            if len(parts) == 2 and "trips" in rows[1]:
-                where = f"origin_level = '{parts[0]}' AND destination_level = '{parts[1]}'"
-                if _sums(bundle, where)[0] != len(rows) - 2:
-                    yield "a sheet has other rows than flows.parquet"
-    elif path.suffix == ".geojson":
-        if not json.loads(path.read_text(encoding="utf-8"))["features"]:
-            yield "no features"
-    elif path.suffix == ".gpkg":
-        ((layer, _),) = pyogrio.list_layers(path)
-        with closing(sqlite3.connect(path)) as database:
-            ((rows_there,),) = database.execute(f'SELECT count(*) FROM "{layer}"').fetchall()
-        twin = path.with_suffix(".geojson")
-        if twin.is_file() and len(json.loads(twin.read_text(encoding="utf-8"))["features"]) != rows_there:
-            yield "other rows than the GeoJSON file"
-    elif path.name == "certificate.json":
-        schema = json.loads(bundle.file("certificate.schema.json").read_text(encoding="utf-8"))
-        for error in Draft202012Validator(schema).iter_errors(json.loads(path.read_text(encoding="utf-8"))):
-            yield f"does not fit its schema: {error.message[:100]}"
-    elif path.name == "datapackage.json":
-        yield from _package_faults(bundle, json.loads(path.read_text(encoding="utf-8")))
-    elif path.name == "SHA256SUMS":
-        listed = dict(line.split("  ", 1)[::-1] for line in path.read_text(encoding="utf-8").splitlines())
-        there = {file: hashlib.sha256(one.read_bytes()).hexdigest() for file, one in bundle.files().items()}
-        if listed != {file: digest for file, digest in there.items() if file != path.name}:
-            yield "other checksums than those of the files"
-        with ZipFile(bundle.folder.with_name(f"{bundle.folder.name}.zip")) as archive:
-            if {name.split("/", 1)[1] for name in archive.namelist()} != {*there}:
-                yield "other files than in the zip file"
+    if not path.stem.startswith("flows_") or len(levels) != 2:
+        return None
+    return f"origin_level = '{levels[0]}' AND destination_level = '{levels[1]}'"
+
+
+def _parquet_faults(_: Bundle, path: Path) -> Iterator[str]:
+    duckdb.sql(f"SELECT count(*) FROM '{path}'").fetchall()
+    yield from ()
+
+
+def _csv_faults(bundle: Bundle, path: Path) -> Iterator[str]:
+    if path.parent.name != "tables":
+        return
+    rows = [*csv.DictReader(path.read_text(encoding="utf-8").splitlines())]
+    twin, pair = path.with_suffix(".parquet"), _pair_of(path)
+    if pair and "trips" in rows[0]:
+        if _sums(bundle, pair) != (len(rows), sum(int(row["trips"]) for row in rows)):
+            yield "other rows than flows.parquet"
+    elif twin.is_file() and duckdb.sql(f"SELECT count(*) FROM '{twin}'").fetchall() != [(len(rows),)]:
+        yield "other rows than its Parquet file"
+
+
+def _matrix_faults(bundle: Bundle, path: Path) -> Iterator[str]:
+    with tables.open_file(str(path)) as file:
+        matrix, pair = file.root.data.trips[:], _pair_of(path)
+        if pair and _sums(bundle, pair)[1] != int(matrix.sum()):
+            yield "another sum than flows.parquet"
+
+
+def _workbook_faults(bundle: Bundle, path: Path) -> Iterator[str]:
+    for sheet, rows in workbook_rows(path).items():
+        pair = _pair_of(Path(f"flows_{sheet}"))
+        if pair and "trips" in rows[1] and _sums(bundle, pair)[0] != len(rows) - 2:
+            yield "a sheet has other rows than flows.parquet"
+
+
+def _features(path: Path) -> list[object]:
+    return json.loads(path.read_text(encoding="utf-8"))["features"]  # type: ignore[no-any-return]
+
+
+def _geojson_faults(_: Bundle, path: Path) -> Iterator[str]:
+    if not _features(path):
+        yield "no features"
+
+
+def _geopackage_faults(_: Bundle, path: Path) -> Iterator[str]:
+    ((layer, _kind),) = pyogrio.list_layers(path)
+    with closing(sqlite3.connect(path)) as database:
+        ((rows_there,),) = database.execute(f'SELECT count(*) FROM "{layer}"').fetchall()
+    twin = path.with_suffix(".geojson")
+    if twin.is_file() and len(_features(twin)) != rows_there:
+        yield "other rows than the GeoJSON file"
+
+
+def _certificate_faults(bundle: Bundle, path: Path) -> Iterator[str]:
+    schema = json.loads(bundle.file("certificate.schema.json").read_text(encoding="utf-8"))
+    for error in Draft202012Validator(schema).iter_errors(json.loads(path.read_text(encoding="utf-8"))):
+        yield f"does not fit its schema: {error.message[:100]}"
+
+
+def _checksum_faults(bundle: Bundle, path: Path) -> Iterator[str]:
+    listed = dict(line.split("  ", 1)[::-1] for line in path.read_text(encoding="utf-8").splitlines())
+    there = {file: hashlib.sha256(one.read_bytes()).hexdigest() for file, one in bundle.files().items()}
+    if listed != {file: digest for file, digest in there.items() if file != path.name}:
+        yield "other checksums than those of the files"
+    with ZipFile(bundle.folder.with_name(f"{bundle.folder.name}.zip")) as archive:
+        if {name.split("/", 1)[1] for name in archive.namelist()} != {*there}:
+            yield "other files than in the zip file"
 
 
 def _sums(bundle: Bundle, where: str) -> tuple[int, int]:
@@ -141,9 +168,9 @@ def _sums(bundle: Bundle, where: str) -> tuple[int, int]:
     return rows, int(trips)
 
 
-def _package_faults(bundle: Bundle, package: dict[str, object]) -> Iterator[str]:
+def _package_faults(bundle: Bundle, path: Path) -> Iterator[str]:
     """Yield the faults of a data package: files that are absent or not listed, and other columns than in CSV files."""
-    resources = {one["path"]: one for one in package["resources"]}  # type: ignore[attr-defined]
+    resources = {one["path"]: one for one in json.loads(path.read_text(encoding="utf-8"))["resources"]}
     for file in {*bundle.files()} - {*resources} - {"datapackage.json", "SHA256SUMS"}:
         yield f"a file is not listed: {file}"
     named = {one["name"] for one in resources.values()}
@@ -161,6 +188,20 @@ def _package_faults(bundle: Bundle, package: dict[str, object]) -> Iterator[str]
             required = {field["name"] for field in fields if field.get("constraints", {}).get("required")}
             if empty := {name for row in rows for name in required if row[name] == ""}:
                 yield f"a required field is empty: {', '.join(sorted(empty))}"
+
+
+_READERS: dict[str, Callable[[Bundle, Path], Iterator[str]]] = {
+    ".parquet": _parquet_faults,
+    ".csv": _csv_faults,
+    ".omx": _matrix_faults,
+    ".xlsx": _workbook_faults,
+    ".geojson": _geojson_faults,
+    ".gpkg": _geopackage_faults,
+    "certificate.json": _certificate_faults,
+    "datapackage.json": _package_faults,
+    "SHA256SUMS": _checksum_faults,
+}
+"""Functions that read a file with another reader than its writer, by the end of its name or the name."""
 
 
 def contracts(made: Made, _: list[Page]) -> Iterator[Finding]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import pairwise, product
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -61,41 +62,59 @@ def _copies(bundle: Bundle) -> Iterator[tuple[str, Place, Ends]]:
     """Yield each number of a file that is in ``flows.parquet``, too: file, place and interval."""
     for path in bundle.folder.glob("tables/flows_*.csv"):
         if "_by_" not in path.name:
-            levels = path.stem.split("_")[1:]
-            for row in csv.DictReader(path.read_text(encoding="utf-8").splitlines()):
-                yield (
-                    f"tables/{path.name}",
-                    (levels[0], levels[1], row["origin"], row["destination"]),
-                    _ends(row, "trips"),
-                )
-    path = bundle.file("sdmx/flows.sdmx.csv")
-    if path.is_file():
-        for row in csv.DictReader(path.read_text(encoding="utf-8").splitlines()):
-            if all(value == "_T" for name, value in row.items() if name in ("MODE", "HOUR")):
-                ends = [row[name].split("_", 1) for name in ("ORIGIN", "DESTINATION") if name in row]
-                levels = {"L0": "all", "L1": "region", "L2": "zone"}
-                place = (*(levels[level] for level, _ in ends), *(code for _, code in ends))
-                if len(place) == 4:
-                    yield "sdmx/flows.sdmx.csv", place, _ends(row, "OBS_VALUE", "LOWER", "UPPER")  # type: ignore[misc]
-    path = bundle.file("spreadsheet/flows.xlsx")
-    if path.is_file():
-        for sheet, rows in workbook_rows(path).items():
-            levels, head = sheet.split("_"), next((row for row in rows if "trips" in row), None)
-            for row in rows[rows.index(head) + 1 :] if head and len(levels) == 2 else ():
-                named = dict(zip(head or (), row, strict=False))
-                if "destination" in named:
-                    place = (levels[0], levels[1], str(named["origin"]), str(named["destination"]))
-                    yield "spreadsheet/flows.xlsx", place, _ends(named, "trips")
-    path = bundle.file("tables/indicators.parquet")
-    if path.is_file():
-        for row in pq.read_table(path).to_pylist():
-            place = (row["level"], row["level"], row["area"], row["area"])
-            yield "tables/indicators.parquet", place, _ends(row, "within", "within_lower", "within_upper")
-    path = bundle.file("gis/desire_lines.geojson")
-    if path.is_file():
-        for line in json.loads(path.read_text(encoding="utf-8"))["features"]:
-            row = line["properties"]
-            yield "gis/desire_lines.geojson", ("zone", "zone", row["origin"], row["destination"]), _ends(row, "trips")
+            yield from ((f"tables/{path.name}", *copy) for copy in _in_csv(path))
+    for file, copies in _COPIES.items():
+        if bundle.file(file).is_file():
+            yield from ((file, *copy) for copy in copies(bundle.file(file)))
+
+
+def _in_csv(path: Path) -> Iterator[tuple[Place, Ends]]:
+    _, *levels = path.stem.split("_")
+    for row in csv.DictReader(path.read_text(encoding="utf-8").splitlines()):
+        yield (levels[0], levels[1], row["origin"], row["destination"]), _ends(row, "trips")
+
+
+def _in_sdmx(path: Path) -> Iterator[tuple[Place, Ends]]:
+    levels = {"L0": "all", "L1": "region", "L2": "zone"}
+    for row in csv.DictReader(path.read_text(encoding="utf-8").splitlines()):
+        ends = [row[name].split("_", 1) for name in ("ORIGIN", "DESTINATION") if name in row]
+        if len(ends) == 2 and all(value == "_T" for name, value in row.items() if name in ("MODE", "HOUR")):
+            (origin_level, origin), (destination_level, destination) = ends
+            place = levels[origin_level], levels[destination_level], origin, destination
+            yield place, _ends(row, "OBS_VALUE", "LOWER", "UPPER")
+
+
+def _in_workbook(path: Path) -> Iterator[tuple[Place, Ends]]:
+    for sheet, rows in workbook_rows(path).items():
+        levels, head = sheet.split("_"), next((row for row in rows if "trips" in row), None)
+        if head is None or len(levels) != 2 or "destination" not in head:
+            continue
+        for row in rows[rows.index(head) + 1 :]:
+            named = dict(zip(head, row, strict=False))
+            yield (levels[0], levels[1], str(named["origin"]), str(named["destination"])), _ends(named, "trips")
+
+
+def _in_indicators(path: Path) -> Iterator[tuple[Place, Ends]]:
+    for row in pq.read_table(path).to_pylist():
+        yield (
+            (row["level"], row["level"], row["area"], row["area"]),
+            _ends(row, "within", "within_lower", "within_upper"),
+        )
+
+
+def _in_lines(path: Path) -> Iterator[tuple[Place, Ends]]:
+    for line in json.loads(path.read_text(encoding="utf-8"))["features"]:
+        row = line["properties"]
+        yield ("zone", "zone", row["origin"], row["destination"]), _ends(row, "trips")
+
+
+_COPIES: dict[str, Callable[[Path], Iterator[tuple[Place, Ends]]]] = {
+    "sdmx/flows.sdmx.csv": _in_sdmx,
+    "spreadsheet/flows.xlsx": _in_workbook,
+    "tables/indicators.parquet": _in_indicators,
+    "gis/desire_lines.geojson": _in_lines,
+}
+"""Functions that read the numbers of files that have some of ``flows.parquet``."""
 
 
 def _of_site(made: Made, bundle: Bundle) -> Iterator[tuple[str, Place, Ends]]:

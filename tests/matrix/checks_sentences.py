@@ -52,6 +52,10 @@ def _is_original(facts: Facts, made: Made) -> bool:
     return not is_gaussian and "rho" not in facts.get("account", {}).get("cap", {})
 
 
+def _is_sum(facts: Facts) -> bool:
+    return "sources" in facts and "estimation" not in facts
+
+
 SENTENCES = (
     Sentence("because they are faulty", _has_faults),
     Sentence("looser bounds|no tighter", _has_looser_bounds, "certificate.html"),
@@ -64,9 +68,17 @@ SENTENCES = (
     ),
     Sentence("a person's own records change", lambda facts, made: facts["unit"].startswith("user")),
     Sentence(
-        r"records are considered in it\.|one unit are considered\.|is for all of them together",
-        lambda facts, made: len(facts.get("sources", ())) < 2,
-        "notice|nist",
+        r"records are considered in it\.|one unit are considered\.", lambda facts, _: not _is_sum(facts), "notice|nist"
+    ),
+    Sentence(
+        "considered in each release|noisy numbers of the releases|for each of the releases",
+        lambda facts, _: _is_sum(facts),
+        "^(?!index)",
+    ),
+    Sentence("is for all of them together", lambda facts, made: len(facts.get("sources", ())) < 2, "notice"),
+    Sentence("boxes than there", lambda facts, made: made.row["kind"] == "boxes"),
+    Sentence(
+        r"several periods add up; the cap", lambda facts, made: facts["unit"] not in ("user", "user_year"), "impact"
     ),
     Sentence(r"Further \w+, if any", lambda facts, made: facts["unit"] != "trip" or made.row["unit"] == "weights"),
     Sentence(r"The same (?:table|information)|and in the database"),

@@ -62,6 +62,8 @@ ALLOWED = {
     ("od_assets/series/section.py", "error.problem"): "PyYAML names a sign, a tag, an anchor or a name",
     ("od_assets/cli/new_declaration.py", "error.errors"): "pydantic's words on a field, without its value",
     ("od_assets/series/section.py", "error.errors"): "pydantic's words on a field, without its value",
+    ("od_assets/series/reading.py", "error.errors"): "pydantic's words on a field, without its value",
+    ("od_assets/series/series.py", "error.errors"): "pydantic's words on a field, without its value",
     ("od_core/publication/read_back.py", "error.args"): "a KeyError: the name of a column or a fact",
     # Not texts of exceptions.
     ("od_core/flows/projection/linear_programs.py", "result.message"): "HiGHS states the status of the solver",

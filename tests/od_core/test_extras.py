@@ -5,14 +5,14 @@ from __future__ import annotations
 import subprocess
 import sys
 import tomllib
-from importlib.metadata import packages_distributions
+from importlib.metadata import distribution, packages_distributions
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
 
 from od_core.extras import EXTRAS
-from tests.wheels import required
+from tests.wheels import OWN, required
 
 PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
@@ -67,7 +67,7 @@ def modules_of(distributions: set[str]) -> set[str]:
 
 
 def test_the_library_alone_requires_neither_dagster_nor_great_expectations() -> None:
-    alone = required(PROJECT["dependencies"])
+    alone = required(OWN, distribution(OWN))
     assert {"numpy", "pandas", "duckdb", "opendp", "numba"} <= alone
     assert not {name for name in alone if name.startswith(("dagster", "great-expectations", "pyspark", "matplotlib"))}
 
@@ -75,7 +75,7 @@ def test_the_library_alone_requires_neither_dagster_nor_great_expectations() -> 
 @pytest.mark.slow
 def test_the_library_alone_releases_and_names_the_extra_that_is_missing() -> None:
     """Every installed module is hidden that the library does not require."""
-    allowed, installed = modules_of(required(PROJECT["dependencies"])), set(packages_distributions())
+    allowed, installed = modules_of(required(OWN, distribution(OWN))), set(packages_distributions())
     allowed |= {"od_core", "od_assets"}
     command = [sys.executable, "-c", RELEASE, ",".join(allowed), ",".join(installed)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
