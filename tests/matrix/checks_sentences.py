@@ -73,7 +73,7 @@ SENTENCES = (
     Sentence(
         "considered in each release|noisy numbers of the releases|for each of the releases",
         lambda facts, _: _is_sum(facts),
-        "^(?!index)",
+        "^(?!.*index)",
     ),
     Sentence("is for all of them together", lambda facts, made: len(facts.get("sources", ())) < 2, "notice"),
     Sentence("boxes than there", lambda facts, made: made.row["kind"] == "boxes"),
