@@ -180,14 +180,17 @@ def _package_faults(bundle: Bundle, path: Path) -> Iterator[str]:
                 yield f"a foreign key leads to no resource: {key['reference']['resource']}"
         if not bundle.file(file).is_file():
             yield f"a file is listed, and not there: {file}"
-        elif file.endswith(".csv") and "schema" in one:
-            rows = csv.DictReader(bundle.file(file).read_text(encoding="utf-8").splitlines())
+        elif "schema" in one and file.endswith((".csv", ".parquet")):
             fields = one["schema"]["fields"]
-            if rows.fieldnames != [field["name"] for field in fields]:
+            options = ", all_varchar = true, header = true" if file.endswith(".csv") else ""
+            rows = duckdb.sql(f"FROM read_{file.rpartition('.')[2]}('{bundle.file(file)}'{options})")
+            if file.endswith(".csv") and rows.columns != [field["name"] for field in fields]:
                 yield "a CSV file has other columns than the data package"
-            required = {field["name"] for field in fields if field.get("constraints", {}).get("required")}
-            if empty := {name for row in rows for name in required if row[name] == ""}:
-                yield f"a required field is empty: {', '.join(sorted(empty))}"
+            required = [field["name"] for field in fields if field.get("constraints", {}).get("required")]
+            tests = [f"bool_or(coalesce(CAST(\"{name}\" AS VARCHAR), '') = '')" for name in required]
+            for name, is_empty in zip(required, rows.aggregate(", ".join(tests)).fetchall()[0], strict=True):
+                if is_empty:
+                    yield f"a required field is empty: {name}"
 
 
 _READERS: dict[str, Callable[[Bundle, Path], Iterator[str]]] = {
