@@ -224,6 +224,18 @@ def test_the_main_results_are_those_of_the_release():
     assert main_results(none)[0] == "2001-06 has exactly 0 trips."
 
 
+@pytest.mark.parametrize(
+    ("counted", "uncounted", "share"), [(505, 177, "26 %"), (0, 0, "0 %"), (0, -3, "0 %"), (0, 8, "100 %")]
+)
+def test_the_share_of_uncounted_trips_is_rounded_once(counted, uncounted, share):
+    """177 of 682 are 25.953 %; and a release may have counted nothing."""
+    example = reported(flows(), FLOWS)
+    stated = {"trips": uncounted, "lower": 0, "upper": 9, "share": 0.2595, "max_trips": 8}
+    contents = example.certificate["contents"] | {"trips": counted}
+    facts = example.certificate | {"uncounted": stated, "contents": contents}
+    assert f"{share} of all trips." in main_results(replace(example, certificate=facts))[1]
+
+
 def test_the_map_has_no_flow_that_may_be_none():
     given = {"size": 10, "budget": Budget(rho="1/50", delta="1e-8")}
     example = replace(reported(flows(**given), FLOWS), release=flows(**given, noise=SeededNoise(1)))
