@@ -48,7 +48,8 @@ class Frame:
         top_code: K, the largest size of the table. Larger sizes count as K.
 
     Raises:
-        OdError: the numbers of groups do not match the leaf areas or are negative, or the top code is below 1.
+        OdError: the numbers of groups do not match the leaf areas, are negative or no whole numbers, or the top code is
+            below 1.
     """
 
     geography: Geography
@@ -56,8 +57,11 @@ class Frame:
     top_code: int
 
     def __post_init__(self) -> None:
-        if len(self.groups) != len(self.geography.zones) or (self.groups < 0).any():
+        groups = np.asarray(self.groups)
+        are_whole = np.issubdtype(groups.dtype, np.integer)
+        if not are_whole or groups.shape != (len(self.geography.zones),) or (groups < 0).any():
             raise _frame_fault("each area must have exactly one number of groups, at least 0")
+        object.__setattr__(self, "groups", groups)
         if self.top_code < 1:
             raise _frame_fault("the top code must be at least 1")
 

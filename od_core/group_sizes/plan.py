@@ -274,7 +274,7 @@ def plan_group_sizes(
             " sizes count as it",
             next_step="give the largest size to distinguish, or a TopCodeEstimate, which is charged",
         )
-    frame = Frame(geography, np.asarray(groups), int(top_code) if estimate is None else estimate.most)  # type: ignore[arg-type]
+    frame = Frame(geography, groups, int(top_code) if estimate is None else estimate.most)  # type: ignore[arg-type]
     if not frame.groups.any():
         raise OdError("OD-GROUPS-NONE", "no area has a group", next_step="correct the list of groups")
     cells = sum(frame.geography.size(level) for level in frame.levels) * (frame.top_code + 1)

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from od_core import Budget, Geography, OdError, PrivacyUnit, evaluate_group_sizes, release_group_sizes
+from od_core import Budget, Geography, OdError, PrivacyUnit, evaluate_group_sizes, plan_group_sizes, release_group_sizes
 from od_core.group_sizes.mechanisms import MECHANISMS, MixedQueries
 from tests.od_core.doubles import ListedLaplace, ListedNoise, NoiseNotWanted
 from tests.od_core.ledger.ledger_rows import declared, rows
@@ -146,6 +146,17 @@ def test_bad_input(given, changes, code):
     with pytest.raises(OdError, match=code) as refused:
         released(given, **{"noise": DrawsNothing(), **changes})
     assert "987654" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "numbers", [[1, 2], ["x"] * len(ZONES), [1.5] * len(ZONES), [-1] * len(ZONES), {"00": 1}, None]
+)
+def test_public_numbers_of_groups_that_are_none_are_refused(numbers):
+    """A list is taken as an array, and nothing is rounded."""
+    given = {"unit": UNBOUNDED, "budget": Budget(epsilon=1), "top_code": 3}
+    assert plan_group_sizes(GEOGRAPHY, [1] * len(ZONES), **given).frame.groups.sum() == len(ZONES)
+    with pytest.raises(OdError, match="OD-GROUPS-FRAME"):
+        plan_group_sizes(GEOGRAPHY, numbers, **given)
 
 
 class DrawsNothing(NoiseNotWanted):
