@@ -28,7 +28,7 @@ from benchmarks.flights import FLIGHTS
 from benchmarks.measuring import case_parser, machine, printed, steps
 from od_core import FlowTree, Geography
 from od_core.evaluation.known_flows import KnownFlows
-from od_core.flows.derived_flows import MOST, learned, rule_of
+from od_core.flows.derived_flows import MOST, estimate_last_leaves, rule_of
 from od_core.flows.release import Release, run_plan
 from od_core.geography.flow_tree import Nodes
 from od_core.ledger.measurements import MemoryMeasurements
@@ -129,14 +129,14 @@ def altered(tree: FlowTree, leaves: Nodes, way: str, seed: int) -> Nodes:
 
 def estimates(own: Release, before: Sequence[Release], seed: int) -> dict[str, Nodes]:
     """Return the released table and the estimates: alone, with the releases before, and with these altered."""
-    found = {"refined": own.leaves, "alone": learned([own], rule_of(own, None))}
+    found = {"refined": own.leaves, "alone": estimate_last_leaves([own], rule_of(own, None))}
     for name in ("assisted", *WAYS):
 
         def seen(leaves: Nodes, name: str = name) -> Nodes:
             return leaves if name == "assisted" else altered(own.tree, leaves, name, seed)
 
         rule = rule_of(own, seen(before[-1].leaves))
-        found[name] = learned([own], rule, seen(learned(before, rule)))
+        found[name] = estimate_last_leaves([own], rule, seen(estimate_last_leaves(before, rule)))
     return found
 
 

@@ -64,13 +64,13 @@ def measure(name: str, release: Release, folder: Path, *, opened: bool) -> dict[
     """Return the figures of one release; those of the browser only if the page is opened."""
     mechanism = {"name": release.plan.mechanism.name, "options": release.plan.mechanism.options}
     stated = {"unit": "trip", "interval": {}, "guarantee": {"protected": "Each trip is protected."}, "exact": []}
-    stated |= {"mechanism": mechanism, "geographies": {}, "subject": Subject.of(release.plan).facts()}
+    stated |= {"mechanism": mechanism, "geographies": {}, "subject": Subject.from_plan(release.plan).facts()}
     certificate: Any = {"release": f"{name}/2001/r1", "period": "2001", "bundle_format": BUNDLE_FORMAT, **stated}
     page = folder / "atlas.html"
 
     def write() -> None:
         with page.open("wb") as file:
-            write_atlas(FlowTables.of(release, certificate), certificate, file)
+            write_atlas(FlowTables.from_release(release, certificate), certificate, file)
 
     written = timed(write)
     return {

@@ -203,7 +203,7 @@ def noise(small: bool) -> Figures:
     from fractions import Fraction
 
     from od_core.noise.backends import noise_named
-    from od_core.parallel import on_one_thread
+    from od_core.parallel import use_one_thread
 
     found: Figures = {}
     for name, size in (("table", 20_000_000), ("opendp", 100_000)):
@@ -211,7 +211,7 @@ def noise(small: bool) -> Figures:
             source, seconds = noise_named(name), []
             for draws in (1, *[size // 100 if small else size] * 3):  # the first builds the table of its variance
                 start = _own_seconds()
-                with on_one_thread():
+                with use_one_thread():
                     source.draw(Fraction(sigma) ** 2, 1, 0, draws)
                 seconds.append((_own_seconds() - start) / draws)
             found[f"{name}, sigma {sigma}, processor ns a draw"] = statistics.median(seconds[1:]) * 1e9

@@ -61,7 +61,7 @@ class Plain(MixedQueries):
         runs = super().estimate_level(frame, level, noisy, scale)
         sizes = (2 * runs.totals + runs.weights) // (2 * runs.weights)
         weights = np.full_like(sizes, 1 << max(level - 2, 0))
-        return Runs.of_pieces(len(runs.first) - 1, runs.areas, runs.groups, sizes * weights, weights)
+        return Runs.from_pieces(len(runs.first) - 1, runs.areas, runs.groups, sizes * weights, weights)
 
 
 C: Leaf = "cumulative"
@@ -117,7 +117,7 @@ def released(data: KnownGroups, mechanism: GroupSizeMechanism, epsilon: str, dep
     """Return a release whose budget is ``epsilon`` for each of ``depth`` levels."""
     plan = plan_group_sizes(
         data.geography,
-        data.groups.per_area(data.geography),
+        data.groups.count_per_area(data.geography),
         unit=UNIT,
         budget=Budget(epsilon=Fraction(epsilon) * depth),
         mechanism=mechanism,
@@ -131,7 +131,7 @@ def omniscient(data: KnownGroups, epsilon: str) -> list[float]:
 
     It is the number of distinct sizes of an area times sqrt(2) over the epsilon of the level.
     """
-    frame = Frame(data.geography, data.groups.per_area(data.geography), data.top_code)
+    frame = Frame(data.geography, data.groups.count_per_area(data.geography), data.top_code)
     line: list[float] = []
     for level in frame.levels:
         histograms = np.concatenate([*true_values(frame, "histogram", level, data.groups)])
@@ -170,7 +170,7 @@ def by_size(case: str, epsilon: str, query: Leaf, runs: int) -> list[dict[str, A
     data, nation = data_set(case), Geography.from_frame(pd.DataFrame({"nation": ["nation"]}), levels=["nation"])
     rows = data.to_frame().groupby("size", as_index=False)["groups"].sum().assign(area="nation")
     data = replace(data, geography=nation, groups=GroupSizes.from_frame(rows, nation))
-    frame = Frame(data.geography, data.groups.per_area(data.geography), data.top_code)
+    frame = Frame(data.geography, data.groups.count_per_area(data.geography), data.top_code)
     true = np.cumsum(np.concatenate([*true_values(frame, "histogram", 1, data.groups)]))
     mechanism, errors = MixedQueries((query,)), []
     for _ in range(runs):

@@ -106,7 +106,7 @@ def count(folder: Path) -> Callable[[], object]:
 def read(folder: Path) -> Callable[[], object]:
     """Return the step that reads the counts back from their files, as every measured level does."""
     staged = StagedRelease(folder)
-    return lambda: {"pairs": len(staged.trip_counts().whole().rank)}
+    return lambda: {"pairs": len(staged.trip_counts().read_all().rank)}
 
 
 def release(folder: Path) -> Callable[[], object]:
@@ -121,7 +121,7 @@ def release(folder: Path) -> Callable[[], object]:
 
     def work() -> object:
         load(folder)()
-        trips = count_records(staged.records, plan.tree, staged.store, staged.new_trip_counts()).whole()
+        trips = count_records(staged.records, plan.tree, staged.store, staged.new_trip_counts()).read_all()
         with durable_release(plan, trips, noise_named("table")) as (released, seconds):
             check_invariants(released, trips.total)
             return figures(released) | {"release_seconds": seconds["total"]}

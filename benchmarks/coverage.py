@@ -65,7 +65,7 @@ def _rows(release: Release, truth: Nodes) -> Iterable[dict[str, object]]:
             every, counts = np.arange(pairs), np.zeros(pairs, dtype=np.int64)
             counts[origin.astype(np.int64) * width + destination] = true
             origin, destination, true = (every // width).astype(np.int32), (every % width).astype(np.int32), counts
-        lower, upper = release.intervals.of_cells(o_level, d_level, origin, destination)
+        lower, upper = release.intervals.compute_cell_bounds(o_level, d_level, origin, destination)
         released = _looked_up(tree.sums_at(release.leaves, o_level, d_level), origin, destination, width)
         lower, upper = np.minimum(lower, released), np.maximum(upper, released)
         size_class = np.searchsorted(SIZE_CLASSES, true, side="right") - 1

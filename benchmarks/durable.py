@@ -52,10 +52,10 @@ class TimedMeasurements:
         self._kept = kept
         self.seconds = 0.0
 
-    def once(self, step: Step, draw: Draw) -> NoisyVector:
+    def draw_once(self, step: Step, draw: Draw) -> NoisyVector:
         """Return the noisy values from the timed measurements."""
         start = time.perf_counter()
-        noisy = self._kept.once(step, draw)
+        noisy = self._kept.draw_once(step, draw)
         self.seconds += time.perf_counter() - start
         return noisy
 
@@ -76,7 +76,7 @@ def durable_release(
         ledger.declare(PrivacyDomain("benchmark", plan.unit, Cap(rho=Fraction(10**6)), "a benchmark"))
         ledger.seconds = 0.0
         start, processor = time.perf_counter(), time.process_time()
-        with ledger.kept_open():
+        with ledger.keep_open():
             confidential = ConfidentialFolder(folder / "confidential")
             measurements = TimedMeasurements(begin_release(confidential, ledger, KEY, "benchmark", plan, trips))
             begun, reserving = time.perf_counter(), ledger.seconds

@@ -34,9 +34,9 @@ from benchmarks.rivals import RIVALS
 from benchmarks.tables import csv_figure, markdown_table, write_csv
 from od_core import Budget, Geography, PrivacyUnit, ReleasePlan, plan_release
 from od_core.evaluation.known_flows import SEED, KnownFlows, binary, italy, random_tree
-from od_core.flows.estimation.least_squares import measured_levels
-from od_core.flows.estimation.levels import Measurement, published_root
-from od_core.flows.estimation.refinement import refine, with_trips
+from od_core.flows.estimation.least_squares import build_measured_levels
+from od_core.flows.estimation.levels import Measurement, make_published_root
+from od_core.flows.estimation.refinement import refine, select_nodes_with_trips
 from od_core.flows.mechanisms import MECHANISMS
 from od_core.flows.release import run_plan
 from od_core.geography.flow_tree import Nodes
@@ -279,9 +279,9 @@ def paired(case: str, epsilon: str, data: KnownFlows, runs: int, names: Sequence
 def estimated(name: str, plan: ReleasePlan, total: int, measured: Sequence[Measurement]) -> Nodes:
     """Return the leaves with trips by a variant that refines, whose plan is given, or by a rival."""
     if name not in RIVALS:
-        return refine(plan, published_root(plan, total), measured)[0][-1]
-    levels = measured_levels(plan, total, measured)
-    return with_trips(levels[-1].nodes, RIVALS[name](levels)[-1])
+        return refine(plan, make_published_root(plan, total), measured)[0][-1]
+    levels = build_measured_levels(plan, total, measured)
+    return select_nodes_with_trips(levels[-1].nodes, RIVALS[name](levels)[-1])
 
 
 def paired_lines(rows: Sequence[dict[str, Any]]) -> list[dict[str, str]]:

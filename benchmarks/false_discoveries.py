@@ -30,9 +30,9 @@ from benchmarks.measuring import case_parser, machine, printed, steps
 from benchmarks.rivals import RIVALS
 from benchmarks.tables import write_csv
 from od_core.evaluation.known_flows import KnownFlows
-from od_core.evaluation.metrics import aligned, sums_by_level
+from od_core.evaluation.metrics import align_trips, sums_by_level
 from od_core.flows.arrays import Integers
-from od_core.flows.estimation.refinement import with_trips
+from od_core.flows.estimation.refinement import select_nodes_with_trips
 from od_core.flows.release import run_plan
 from od_core.geography.flow_tree import Nodes
 from od_core.ledger.measurements import MemoryMeasurements
@@ -92,7 +92,7 @@ class Curve:
 def top_errors(data: KnownFlows, leaves: Nodes) -> list[float]:
     """Return the sum of all absolute errors of each of the top levels, in parts of all trips."""
     pairs = zip(data.truth.levels, islice(sums_by_level(data.tree, leaves), TOP), strict=False)
-    return [float(np.abs(np.subtract(*aligned(*pair))).sum() / data.trips.total) for pair in pairs]
+    return [float(np.abs(np.subtract(*align_trips(*pair))).sum() / data.trips.total) for pair in pairs]
 
 
 def rescaled_error(data: KnownFlows, leaves: Nodes, left: Integers) -> float:
@@ -102,7 +102,7 @@ def rescaled_error(data: KnownFlows, leaves: Nodes, left: Integers) -> float:
     node = np.searchsorted(nodes, rank, side="right") - 1
     before, after = np.bincount(node, leaves.trips), np.bincount(node, left)
     rescaled = left * (before / np.maximum(after, 1))[node]
-    true, found = aligned(data.truth.levels[-1], (rank, leaves.trips))
+    true, found = align_trips(data.truth.levels[-1], (rank, leaves.trips))
     there = true[found > 0]  # in the order of the leaves, which is that of the tree
     return float(1 + (np.abs(rescaled - there) - there).sum() / data.trips.total)
 
@@ -113,7 +113,7 @@ def figures_at(data: KnownFlows, leaves: Nodes, curve: Curve, share: float) -> l
     found = np.zeros(1 + len(FIGURES))
     for k, weight in curve.at(share):
         left = np.where(leaves.trips >= curve.thresholds[k], leaves.trips, 0)
-        others = [rescaled_error(data, leaves, left), *top_errors(data, with_trips(leaves, left))]
+        others = [rescaled_error(data, leaves, left), *top_errors(data, select_nodes_with_trips(leaves, left))]
         found += weight * np.array([*(float(each[k]) for each in of_leaves), *others])
     return [float(each) for each in found]
 
@@ -129,7 +129,7 @@ def compared(case: str, epsilon: str, data: KnownFlows, runs: int) -> Iterator[d
         measured = run_plan(plans["refined"], data.trips, noise_named(NOISE), MemoryMeasurements()).measured
         leaves = [estimated(name, plan, data.trips.total, measured) for name, plan in plans.items()]
         levels = [(data.tree.first_rank(table), table.trips) for table in leaves]
-        curves = [Curve.of(*aligned(data.truth.levels[-1], level)) for level in levels]
+        curves = [Curve.of(*align_trips(data.truth.levels[-1], level)) for level in levels]
         own = [float(curve.false_discoveries[0]) for curve in curves]
         for number, (table, curve) in enumerate(zip(leaves, curves, strict=True)):
             shares = [own[number], own[0], own[1], *SHARES.values()]

@@ -130,7 +130,7 @@ def planned(data: KnownGroups, mechanism: GroupSizeMechanism | None, epsilon: st
     """Return the plan of a mechanism, or of the one that the rule selects."""
     return plan_group_sizes(
         data.geography,
-        data.groups.per_area(data.geography),
+        data.groups.count_per_area(data.geography),
         unit=UNIT,
         budget=Budget(epsilon=epsilon),
         mechanism=mechanism,

@@ -70,7 +70,7 @@ def true_indicators(tree: FlowTree, trips: TripCounts) -> pd.DataFrame:
     If zones have coordinates, ``far`` is the sum of the known distances, and ``known`` the number of trips with one.
     """
     pairs, count = tree.pairs_at(trips.rank), np.diff(trips.before)
-    distances = ZoneDistances.of(tree) if has_distances(tree) else None
+    distances = ZoneDistances.from_tree(tree) if has_distances(tree) else None
     levels = []
     for level in range(1, tree.origin.depth + 1):
         origin, destination = (tree.origin.ancestors(level)[zones] for zones in (pairs.origin, pairs.destination))
@@ -81,7 +81,7 @@ def true_indicators(tree: FlowTree, trips: TripCounts) -> pd.DataFrame:
         )
         numbers = {"outflow": begun - within, "inflow": ended - within, "within": within, "balance": ended - begun}
         if distances is not None:
-            apart = distances.between(pairs.origin, pairs.destination)
+            apart = distances.compute_distances(pairs.origin, pairs.destination)
             known = ~np.isnan(apart)
             numbers["far"] = np.bincount(origin[known], (apart * count)[known], minlength=size)
             numbers["known"] = np.bincount(origin[known], count[known], minlength=size)
@@ -91,8 +91,8 @@ def true_indicators(tree: FlowTree, trips: TripCounts) -> pd.DataFrame:
 
 def true_bands(tree: FlowTree, trips: TripCounts) -> tuple[Counts, Counts]:
     """Return the true trips of each area by distance, in the order of :func:`distance_bands`, twice."""
-    pairs, count, distances = tree.pairs_at(trips.rank), np.diff(trips.before), ZoneDistances.of(tree)
-    apart = distances.between(pairs.origin, pairs.destination)
+    pairs, count, distances = tree.pairs_at(trips.rank), np.diff(trips.before), ZoneDistances.from_tree(tree)
+    apart = distances.compute_distances(pairs.origin, pairs.destination)
     band = np.where(np.isnan(apart), 0, np.searchsorted(distances.edges, apart, side="right") + 1)
     bands = len(distances.edges) + 2
     rows = []
@@ -111,7 +111,7 @@ def plain_ends(release: Release) -> dict[str, tuple[Reals, Reals]]:
     """
     if not release.intervals.nothing_dropped:
         return {}
-    levels = [release.intervals.by_area(level) for level in range(1, release.plan.tree.origin.depth + 1)]
+    levels = [release.intervals.estimate_areas(level) for level in range(1, release.plan.tree.origin.depth + 1)]
     ends = {}
     for name in PLAIN:
         estimate = np.concatenate([getattr(areas, name).estimate for areas in levels])

@@ -37,7 +37,7 @@ def of_release(release: Release, truth: Nodes) -> pd.DataFrame:
     names = tree.origin.level_names
     for (o, origin_level), (d, destination_level) in product(enumerate(names), repeat=2):
         origin, destination, trips = tree.sums_at(release.leaves, o, d)
-        lower, upper = release.intervals.of_cells(o, d, origin, destination)
+        lower, upper = release.intervals.compute_cell_bounds(o, d, origin, destination)
         true_origin, true_destination, true_trips = tree.sums_at(truth, o, d)
         place = find_pairs(true_origin, true_destination, origin, destination, tree.destination.size(d))
         true = np.where(place >= 0, np.append(true_trips, 0)[place], 0)

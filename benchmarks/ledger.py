@@ -48,7 +48,7 @@ def measured(releases: int, series: int) -> dict[str, float]:
 def _in_project(names: Sequence[str], days: Sequence[str]) -> dict[str, float]:
     import dagster as dg
 
-    from od_assets.compatibility import without_beta_warnings
+    from od_assets.compatibility import suppress_beta_warnings
     from od_assets.resources.arrivals import source_kept
     from od_assets.resources.folders import Folders
     from od_assets.sensors.automation import arrival_sensor
@@ -74,7 +74,7 @@ def _in_project(names: Sequence[str], days: Sequence[str]) -> dict[str, float]:
             ledger.finish_draw(key, step.number, draw, "0" * 64)
         ledger.spent(key, plan)
         ledger.balance(domain, day, ledger.record(key).entry.number)
-        ledger.published(series=settings.name)
+        ledger.list_published_releases(series=settings.name)
         ledger.publish(key, "0" * 64)
         folders.bundle(key).mkdir(parents=True)
         ledger.balance(domain, day)
@@ -82,12 +82,12 @@ def _in_project(names: Sequence[str], days: Sequence[str]) -> dict[str, float]:
     place = folders.ledger_place
     *others, last = [(settings, day) for day in days for settings in declared]
     ledger = Ledger(*place)
-    with ledger.kept_open():
+    with ledger.keep_open():
         for each in others:
             release(ledger, *each)
         calls = _seconds(lambda: release(ledger, *last))
     job = dg.define_asset_job("release")
-    with without_beta_warnings():
+    with suppress_beta_warnings():
         sensors = [arrival_sensor(settings, job) for settings in declared]
 
     def tick() -> None:

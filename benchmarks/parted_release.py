@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from od_core.errors import OdError
-from od_core.flows.estimation.levels import Measurement, published_root, refuse_beyond_memory
+from od_core.flows.estimation.levels import Measurement, make_published_root, refuse_beyond_memory
 from od_core.flows.estimation.refinement import refine
 from od_core.flows.measuring import measure_levels
 from od_core.flows.parts import (
@@ -18,9 +18,9 @@ from od_core.flows.parts import (
     Workers,
     first_band_counts,
     measure_band,
-    passed_pieces,
+    read_refined_pieces,
+    read_unrefined_pieces,
     refine_bands,
-    refined_pieces,
     segment_pieces,
 )
 from od_core.flows.plan import ReleasePlan
@@ -56,7 +56,7 @@ class PartedRelease:
         refines = self.work.plan.mechanism.refines
         for band in self.bands:
             if level in (step.level for step in self.work.plan.step_bands[band.number]):
-                yield from (refined_pieces if refines else passed_pieces)(band, self.work, level)
+                yield from (read_refined_pieces if refines else read_unrefined_pieces)(band, self.work, level)
 
     def segment_pieces(self) -> Iterator[tuple[Nodes, dict[str, NDArray[np.int64]]]]:
         """Yield the released leaves in consecutive pieces, and their trips by breakdown; see :func:`segment_pieces`."""
@@ -85,16 +85,16 @@ def run_in_parts(
     """
     steps = plan.step_bands[0]
     coarse = first_band_counts(plan, counts)
-    root = published_root(plan, counts.total)
+    root = make_published_root(plan, counts.total)
     measured, frontier = measure_levels(plan, steps, root, coarse, noise, measurements)
     if frontier is None:
         raise OdError("OD-BANDS", "the plan has no bands", next_step="plan the release with bands")
-    work = Work.begun(plan, measurements.store, counts.folder, noise)
+    work = Work.begin_attempt(plan, measurements.store, counts.folder, noise)
     bands, above = [], frontier
     for number, own in enumerate(plan.step_bands[1:], start=1):
         bands.append(measure_band(plan, number, above, work, workers, measurements))
         if number < len(plan.step_bands) - 1:
-            above = Nodes.joined(own[-1].level, passed_pieces(bands[-1], work, own[-1].level))
+            above = Nodes.concatenate(own[-1].level, read_unrefined_pieces(bands[-1], work, own[-1].level))
     if plan.mechanism.learns_from_levels:
         whole = [*measured, *_measured_in_parts(plan, frontier, bands, work, measurements)]
         refuse_beyond_memory(plan, plan.tree.depth, whole[-1].parents)
@@ -121,4 +121,4 @@ def _measured_in_parts(
         for level in dict.fromkeys(step.level for step in plan.step_bands[band.number]):
             for step in plan.steps_at(level):
                 yield Measurement(step, above, measurements.read(step))
-            above = Nodes.joined(level, passed_pieces(band, work, level))
+            above = Nodes.concatenate(level, read_unrefined_pieces(band, work, level))

@@ -62,7 +62,7 @@ def plan_over(folder: Path, bands: Bands | None) -> ReleasePlan:
 
 def in_memory(folder: Path, _part_trips: int) -> dict[str, Any]:
     """Measure one pass, with all counts and all levels in memory."""
-    plan, trips = plan_over(folder, None), StagedRelease(folder).trip_counts().whole()
+    plan, trips = plan_over(folder, None), StagedRelease(folder).trip_counts().read_all()
     rehearse()
     seconds = []
     for _ in range(REPEATS + 1):
@@ -114,7 +114,7 @@ def parted_release(
         (folder / "store" / "trip_counts").symlink_to(counts.store.folder / "trip_counts")
         own = CountFiles(store, counts.folder)
         start = time.perf_counter()
-        with ledger.kept_open():
+        with ledger.keep_open():
             confidential = ConfidentialFolder(folder / "confidential")
             kept = begin_release(confidential, ledger, KEY, "benchmark", plan, own, None, store)
             release = run_in_parts(plan, own, noise, kept, workers)

@@ -44,7 +44,7 @@ from benchmarks.synthetic_users import MONTHS, Panel, mobility_panel, taxi_panel
 from benchmarks.tables import write_tables
 from od_core import Budget, FlowTree, PrivacyUnit, ReleasePlan, plan_release
 from od_core.evaluation.forecast import RepeatableNoise, UserTrips, bound_errors
-from od_core.evaluation.metrics import aligned
+from od_core.evaluation.metrics import align_trips
 from od_core.flows.release import run_plan
 from od_core.flows.staging import StagedRelease
 from od_core.geography.flow_tree import Pairs
@@ -195,7 +195,7 @@ def counted_trips(months: Sequence[UserTrips], m: int, most: int, of_pair: int |
     """Return which trips of each month are counted if the months are counted in their order; shape (trips,) each."""
     left, counted = np.full(max(int(trips.user.max()) for trips in months) + 1, most), []
     for trips in months:
-        counted.append(trips.counted(m, of_pair, left))
+        counted.append(trips.mark_counted_trips(m, of_pair, left))
         left = left - np.bincount(trips.user[counted[-1]], minlength=len(left))
     return counted
 
@@ -253,16 +253,18 @@ def each_level(panel: Panel, runs: int, yearly: Fraction) -> Iterator[dict[str, 
     tree, every = trips.tree, np.ones(len(trips.rank), dtype=np.bool_)
     for m, of_pair in steps([(10, None), (10, 1), (40, None), (40, 1)], panel.name):
         plan = planned(panel, m, MONTHS * m, of_pair, yearly)
-        released = bound_errors(plan, trips, trips.counted(m, of_pair), runs)
+        released = bound_errors(plan, trips, trips.mark_counted_trips(m, of_pair), runs)
         levels = range(2, tree.depth + 1, 2)
         for level in levels:
             is_leaf, cells = level == tree.depth, tree.cells(level)
             cap = of_pair if is_leaf else None
             squared = m**2 if cap is None else m * cap
-            truths = {"error": every} | ({"error_of_counted": trips.counted(len(every), cap)} if is_leaf else {})
+            truths = {"error": every} | (
+                {"error_of_counted": trips.mark_counted_trips(len(every), cap)} if is_leaf else {}
+            )
             for figure, truth in truths.items():
-                pair = (trips.flows(chosen).truth.levels[level] for chosen in (truth, trips.counted(m, cap)))
-                true, kept = (np.pad(values, (0, cells - len(values))) for values in aligned(*pair))
+                pair = (trips.flows(chosen).truth.levels[level] for chosen in (truth, trips.mark_counted_trips(m, cap)))
+                true, kept = (np.pad(values, (0, cells - len(values))) for values in align_trips(*pair))
                 noise = RepeatableNoise(level).draw(
                     squared * len(levels) / (2 * plan.spent.rho), level, 0, runs * cells
                 )

@@ -15,7 +15,7 @@ import numpy as np
 
 from benchmarks.measuring import machine, printed
 from od_core import Budget, PrivacyUnit, plan_release
-from od_core.evaluation.comparison import published_results
+from od_core.evaluation.comparison import read_published_results
 from od_core.evaluation.known_flows import KnownFlows, synthetic_data_sets
 from od_core.flows.release import run_plan
 from od_core.ledger.measurements import MemoryMeasurements
@@ -68,7 +68,7 @@ def italy(runs: int) -> list[dict[str, Any]]:
     """Return errors and rates of the top-down mechanisms on synthetic flows like Italy's, and the published ones."""
     data = synthetic_data_sets()["italy"]()
     rows = []
-    for result in published_results():
+    for result in read_published_results():
         if result["contender"] not in TOP_DOWN:
             continue
         levels = medians(data, result["contender"], result["epsilon"], runs)

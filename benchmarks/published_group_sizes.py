@@ -36,11 +36,11 @@ from benchmarks.measuring import machine, printed, read_again, steps
 from benchmarks.synthetic_groups import KnownGroups, taxis
 from benchmarks.tables import csv_figure, write_tables
 from od_core.evaluation.known_flows import SEED
-from od_core.group_sizes.area_totals import apportioned, made_exact, relaxed_prices
+from od_core.group_sizes.area_totals import compute_relaxed_prices, find_nearest_histograms, round_relaxed_solution
 from od_core.group_sizes.cost_tables import share_out, tree_below
 from od_core.group_sizes.groups import Counts, Frame, GroupSizes
 from od_core.group_sizes.mechanisms import CumulativeNearest, GroupSizeMechanism, Histogram
-from od_core.group_sizes.nearest_curves import exact_curves, relaxed_curves, whole_curves
+from od_core.group_sizes.nearest_curves import exact_curves, fit_real_curves, round_curves
 from od_core.group_sizes.release import evaluate_group_sizes, run_plan
 from od_core.ledger.measurements import MemoryMeasurements
 from od_core.noise.backends import noise_named
@@ -131,7 +131,9 @@ def errors(case: str, epsilon: str, contender: Contender, runs: int, seconds: fl
         levels["l1"].append(by_level["l1_error"].sum().to_numpy(dtype=np.float64))
         levels["distance"].append(by_level["earth_movers_distance"].agg(lambda column: column.sum(skipna=False)))
         inner = list(plan.frame.levels)[:-1]
-        violations.append(sum(int(np.count_nonzero(release.below(k) != release.histograms_of(k))) for k in inner))
+        violations.append(
+            sum(int(np.count_nonzero(release.sum_child_histograms(k) != release.histograms_of(k))) for k in inner)
+        )
     row: dict[str, Any] = {
         "case": case,
         "epsilon": epsilon,
@@ -182,7 +184,7 @@ class OptimisedTables(Histogram):
                     for child, share in zip(children, shares, strict=True):
                         values[child] = share
                 leaves[rows[-1], size] = values[len(first_child) - 1 :]
-        return frame.every_level(leaves)
+        return frame.sum_every_level(leaves)
 
     def tables(
         self, column: list[int], first_child: Counts, reach: int, total: int
@@ -230,7 +232,9 @@ class IntegerHistogram(Histogram):
 
     def estimate(self, frame: Frame, noisy: Sequence[Counts], scale: Any) -> list[Counts]:
         """Return the histograms of all levels; see :meth:`GroupSizeMechanism.estimate`."""
-        return made_exact(frame, noisy, apportioned(frame, noisy, relaxed_prices(frame, noisy)))
+        return find_nearest_histograms(
+            frame, noisy, round_relaxed_solution(frame, noisy, compute_relaxed_prices(frame, noisy))
+        )
 
 
 class IntegerCumulative(CumulativeNearest):
@@ -238,7 +242,7 @@ class IntegerCumulative(CumulativeNearest):
 
     def curves(self, frame: Frame, noisy: Sequence[Counts]) -> list[Counts]:
         """Return the nearest cumulative counts."""
-        return exact_curves(frame, noisy, whole_curves(frame, relaxed_curves(frame, noisy))[-1])
+        return exact_curves(frame, noisy, round_curves(frame, fit_real_curves(frame, noisy))[-1])
 
 
 def _made(label: str) -> Callable[[], GroupSizeMechanism]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from od_core.stops.geometry import BoxIndex, Grid, Points, Ranges, filled_cells
+from od_core.stops.geometry import BoxIndex, Grid, Points, Ranges, count_trips_by_cell
 from od_core.stops.release import headline_floors
 
 LEAST_SIDE, MOST_SIDE = 0.1, 0.5
@@ -32,9 +32,9 @@ def filled_ranges(points: Points, grid: Grid, queries: int, seed: int) -> Ranges
     Their relative error is divided by the true answer alone, as in [shaham2022stops, equation 3]: the floor of
     :func:`od_core.stops.release.mean_relative_error` never applies. ``points`` are at least one.
     """
-    generator, rows = np.random.default_rng(seed), filled_cells(points, grid)
+    generator, rows = np.random.default_rng(seed), count_trips_by_cell(points, grid)
     cells, trips = np.ascontiguousarray(rows[:, :-1]), rows[:, -1].astype(np.int64)
-    index, kept = BoxIndex.of(cells, cells), np.empty((0, grid.dimensions, 2), dtype=np.int64)
+    index, kept = BoxIndex.from_boxes(cells, cells), np.empty((0, grid.dimensions, 2), dtype=np.int64)
     while len(kept) < queries:
         drawn = _any_ranges(generator, grid, queries)
         kept = np.concatenate([kept, drawn[index.answers(trips, drawn) >= headline_floors(len(points))[0]]])

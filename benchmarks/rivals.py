@@ -29,7 +29,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from od_core.flows.estimation.least_squares import MeasuredLevel, up
+from od_core.flows.estimation.least_squares import MeasuredLevel, combine_bottom_up
 from od_core.flows.projection.onto_parents import project_to_total
 from od_core.geography.flow_tree import Pairs, run_sums
 from od_core.kernels import kernel
@@ -50,13 +50,13 @@ def blue_down(levels: Sequence[MeasuredLevel]) -> list[_Values]:
     Args:
         levels: All measured levels and the exact root, if there is one, top level first.
     """
-    z, v, _ = zip(*up(levels), strict=True)
+    z, v, _ = zip(*combine_bottom_up(levels), strict=True)
     return _whole(levels, z[::-1], v[::-1])
 
 
 def grem_lnn(levels: Sequence[MeasuredLevel]) -> list[_Values]:
     """Return the trips of all nodes of each level by GReM-LNN, rounded; see :func:`blue_down`."""
-    _, v, _ = zip(*up(levels), strict=True)
+    _, v, _ = zip(*combine_bottom_up(levels), strict=True)
     return _whole(levels, non_negative_fit(levels), v[::-1])
 
 
@@ -83,7 +83,7 @@ def non_negative_fit(levels: Sequence[MeasuredLevel]) -> list[_Reals]:
 
 def _estimates(levels: Sequence[MeasuredLevel]) -> list[_Reals]:
     """Return the least-squares estimates of all nodes of each level; shape (nodes,) each."""
-    passed = list(up(levels))
+    passed = list(combine_bottom_up(levels))
     h = [passed.pop()[0]]
     for above, level in pairwise(levels):
         z, v, (total, siblings) = passed.pop()

@@ -97,7 +97,7 @@ def measure(case: Case, folder: Path) -> dict[str, Any]:
         with parted_release(plan, counts, noise, Threads()) as (parted, _):
             cells = sum(own[case.source.breakdown].size for _, own in parted.segment_pieces())
     else:
-        with durable_release(plan, counts.whole(), noise) as (release, _):
+        with durable_release(plan, counts.read_all(), noise) as (release, _):
             cells = release.segments[case.source.breakdown].size
     end = time.perf_counter()
     return {

@@ -119,8 +119,8 @@ class Errors:
     """
 
     def __init__(self, data: Data, counts: TripCounts, plan: ReleasePlan) -> None:
-        self._totals = Truth.of_counts(plan.tree, counts)
-        self._segments = Truth.of_counts(plan.tree, counts, data.breakdown.name)
+        self._totals = Truth.from_counts(plan.tree, counts)
+        self._segments = Truth.from_counts(plan.tree, counts, data.breakdown.name)
         self.runs: dict[str, list[NDArray[np.float64]]] = {}
 
     def add(self, design: str, leaves: Nodes, segments: NDArray[np.int64] | None) -> None:

@@ -35,7 +35,7 @@ from od_core.evaluation.known_flows import SEED, KnownFlows
 from od_core.evaluation.metrics import category_trips, leaves_of
 from od_core.flows.arrays import Integers
 from od_core.flows.estimation.fitted_tree import Estimates, find_pairs
-from od_core.flows.estimation.intervals import bounds_of, every_pair
+from od_core.flows.estimation.intervals import bounds_of, fill_pairs_if_few
 from od_core.flows.indicators import indicators
 from od_core.flows.mechanisms import InfTDARefined
 from od_core.flows.publishing.changes import changes, changes_of_tables
@@ -107,7 +107,7 @@ class Known:
         leaves = leaves_of(self.tree, counts)
         values = leaves.trips if self.segment is None else category_trips(counts, self.segment)
         origin, destination, trips = self.tree.values_at(leaves, values, *levels)
-        return every_pair(self.tree, *levels, origin, destination, trips)
+        return fill_pairs_if_few(self.tree, *levels, origin, destination, trips)
 
 
 @lru_cache(maxsize=1)
@@ -160,7 +160,7 @@ def planned(variant: str, epsilon: str, flows: Known) -> ReleasePlan:
 def estimated(release: Release, levels: tuple[int, int], segment: str | None, cells: Pair) -> list[Estimates]:
     """Return the unbiased estimates of cells, of each category in turn if there are any."""
     if segment is not None:
-        return release.segment_fit(segment).of_cells(*levels, *cells)
+        return release.segment_fit(segment).estimate_cells(*levels, *cells)
     fit = release.fitted
     origins, destinations, estimates = fit.best_cells(*levels)
     place = find_pairs(origins, destinations, *cells, release.tree.destination.size(levels[1]))

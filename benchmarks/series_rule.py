@@ -22,8 +22,8 @@ from benchmarks.measuring import case_parser, machine, printed, steps
 from od_core import ReleasePlan
 from od_core.evaluation.known_flows import KnownFlows
 from od_core.flows.estimation.held_out import Choice, choice_of, earlier_of
-from od_core.flows.estimation.least_squares import measured_levels
-from od_core.flows.estimation.refinement import with_trips
+from od_core.flows.estimation.least_squares import build_measured_levels
+from od_core.flows.estimation.refinement import select_nodes_with_trips
 from od_core.flows.estimation.shrinkage import LEAST_SQUARES, Rule, shrink
 from od_core.flows.release import run_plan
 from od_core.ledger.measurements import MemoryMeasurements
@@ -50,7 +50,7 @@ def series(months: list[KnownFlows], epsilon: str) -> tuple[dict[str, list[Rule]
     pooled = alone
     for month in months:
         release = run_plan(plain, month.trips, noise_named(NOISE), MemoryMeasurements())
-        levels = measured_levels(plain, month.trips.total, release.measured)
+        levels = build_measured_levels(plain, month.trips.total, release.measured)
         choice = choice_of(pooled, levels)
         rules["alone"].append(choice_of(alone, levels).rule)
         rules["pooled"].append(choice.rule)
@@ -58,7 +58,7 @@ def series(months: list[KnownFlows], epsilon: str) -> tuple[dict[str, list[Rule]
         tables = {LEAST_SQUARES: errors(month, release.leaves)}
         for rule in {each[-1] for each in rules.values()} - {LEAST_SQUARES}:
             trips = shrink(plain, levels, rule)[-1]
-            tables[rule] = errors(month, with_trips(levels[-1].nodes, trips))
+            tables[rule] = errors(month, select_nodes_with_trips(levels[-1].nodes, trips))
         found["refined"].append(tables[LEAST_SQUARES])
         for way, chosen in rules.items():
             found[way].append(tables[chosen[-1]])

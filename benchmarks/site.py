@@ -20,7 +20,7 @@ from od_core.ledger.balance import Balance
 from od_core.ledger.chain import EntryName
 from od_core.ledger.ledger import ReleaseRecord
 from od_core.ledger.release_key import ReleaseKey
-from od_core.publication.bundle import staged_folder, write_bundle
+from od_core.publication.bundle import publish_folder, write_bundle
 from od_core.publication.certificate import CheckResult
 from od_core.publication.certify import certificate
 from od_core.publication.kind import ReleaseContext
@@ -58,7 +58,7 @@ def publish(trips: pd.DataFrame, zones: Geography, month: str, releases: Path) -
     )
     balance = Balance(SERIES, month, Fraction(9), Fraction(2), {str(key): Fraction(2)}, 0)
     report = FLOWS.report(release, facts, ReleaseContext(balance, None))
-    with staged_folder(lambda folder: write_bundle(FLOWS, release, facts, report, folder), releases / key.folder):
+    with publish_folder(lambda folder: write_bundle(FLOWS, release, facts, report, folder), releases / key.folder):
         pass
 
 

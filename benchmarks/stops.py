@@ -47,15 +47,15 @@ from benchmarks.tables import write_tables
 from od_core.errors import OdError
 from od_core.evaluation.known_flows import SEED
 from od_core.noise.backends import laplace_source, noise_named
-from od_core.stops.geometry import Boxes, BoxIndex, Counts, Grid, Ranges, Reals, filled_cells
+from od_core.stops.geometry import Boxes, BoxIndex, Counts, Grid, Ranges, Reals, count_trips_by_cell
 from od_core.stops.mechanisms import MECHANISMS, StopsMechanism
 from od_core.stops.mechanisms import Path as ChargedPath
 from od_core.stops.release import (
     entropy_of,
     headline_floors,
+    make_counts_nonnegative,
     mean_relative_error,
     true_answers,
-    whole_counts,
 )
 
 
@@ -162,7 +162,7 @@ class Questions:
         """Return what one kind of queries asks for, in percent, and the entropy of the cells in bits."""
         true, trips = self.true[self.of(kind)], len(self.data.points)
         few, some = (100 * float(np.mean(true < floor)) for floor in (1.0, self.floors[0]))
-        rows = filled_cells(self.data.points, self.data.grid)
+        rows = count_trips_by_cell(self.data.points, self.data.grid)
         return {
             "empty_percent": few,
             "below_thousandth_percent": some,
@@ -186,7 +186,7 @@ def questions(case: str, *, small: bool, folder: Path | None = None) -> Question
     if grid.dimensions == 2:
         kinds |= {f"{share} % of each side": covering_ranges(grid, queries, SEED, share / 100) for share in COVERED}
     ranges = np.concatenate([*kinds.values()])
-    true = true_answers(filled_cells(points, grid), ranges)
+    true = true_answers(count_trips_by_cell(points, grid), ranges)
     return Questions(data, ranges, true, headline_floors(len(points)), tuple(kinds))
 
 
@@ -211,8 +211,8 @@ def root(epsilon: str) -> ChargedPath:
 
 def answered_by(asked: Questions, boxes: Boxes) -> dict[str, Reals]:
     """Return the answers from the noisy counts, and those from the integer counts."""
-    index = BoxIndex.of(boxes.lower, boxes.upper)
-    counts = {"noisy": boxes.noisy, "whole": whole_counts(boxes.noisy)}
+    index = BoxIndex.from_boxes(boxes.lower, boxes.upper)
+    counts = {"noisy": boxes.noisy, "whole": make_counts_nonnegative(boxes.noisy)}
     return {name: index.answers(values, asked.ranges) for name, values in counts.items()}
 
 
@@ -240,7 +240,7 @@ def errors(
     row: dict[str, Any] = {"case": case, "epsilon": epsilon, "contender": contender.label, "runs": runs}
     answered: list[dict[str, Reals]] = []
     seconds, boxes, bits = [], [], []
-    rows = filled_cells(asked.data.points, grid) if case in CITIES else None
+    rows = count_trips_by_cell(asked.data.points, grid) if case in CITIES else None
     try:
         made.refuse(grid)
         for _ in range(runs):
@@ -311,7 +311,7 @@ def scale(name: str, contender: Contender, *, small: bool) -> dict[str, Any]:
     ranges = random_ranges(grid, queries, SEED)
     few = gaussian(SEED, 6, 0.05, trips=500, side=4)
     warm = contender.made.draw(few.points, few.grid, root("1")).boxes
-    BoxIndex.of(warm.lower, warm.upper).answers(warm.noisy, random_ranges(few.grid, 3, SEED))
+    BoxIndex.from_boxes(warm.lower, warm.upper).answers(warm.noisy, random_ranges(few.grid, 3, SEED))
     points = gaussian(SEED, 6, 0.05, trips=trips, side=side).points
     reset_peak_memory()
     start = time.perf_counter()
@@ -322,7 +322,7 @@ def scale(name: str, contender: Contender, *, small: bool) -> dict[str, Any]:
     row |= {"boxes": len(boxes), "seconds": time.perf_counter() - start}
     row["peak_memory_gigabytes"] = peak_memory_gigabytes()
     start = time.perf_counter()
-    BoxIndex.of(boxes.lower, boxes.upper).answers(boxes.noisy, ranges)
+    BoxIndex.from_boxes(boxes.lower, boxes.upper).answers(boxes.noisy, ranges)
     return row | {"query_seconds": time.perf_counter() - start}
 
 

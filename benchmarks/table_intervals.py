@@ -34,13 +34,13 @@ from benchmarks.tables import csv_figure, markdown_table, write_csv
 from od_core import Budget, PrivacyUnit
 from od_core.group_sizes import release as group_sizes
 from od_core.group_sizes.groups import Counts, Frame
-from od_core.group_sizes.intervals import listed_sizes
+from od_core.group_sizes.intervals import list_interval_sizes
 from od_core.group_sizes.mechanisms import MECHANISMS
 from od_core.group_sizes.release import GroupSizeRelease, true_values
 from od_core.ledger.measurements import MemoryMeasurements
 from od_core.noise.backends import noise_named
 from od_core.stops import release as stops
-from od_core.stops.geometry import filled_cells
+from od_core.stops.geometry import count_trips_by_cell
 from od_core.stops.plan import plan_stops
 from od_core.stops.release import StopsRelease, true_answers
 from od_core.stops.trajectories import Trajectories
@@ -80,7 +80,7 @@ def true_histograms(frame: Frame, data: KnownGroups, level: int) -> Counts:
 def covered_groups(release: GroupSizeRelease, histograms: list[Counts]) -> list[dict[str, Any]]:
     """Return the coverage and the widths of the intervals of each level of a release, the whole space first."""
     frame, rows = release.frame, []
-    sizes = listed_sizes(frame.top_code)
+    sizes = list_interval_sizes(frame.top_code)
     for level, true in enumerate(histograms):
         at_most, members = np.cumsum(true, axis=1)[:, sizes], true @ np.arange(frame.top_code + 1)
         groups = true.sum(axis=1, keepdims=True)
@@ -88,7 +88,7 @@ def covered_groups(release: GroupSizeRelease, histograms: list[Counts]) -> list[
         _, lower, upper = release.bounds_at_most(level, sizes)
         _, least, most = release.bounds_of_members(level)
         held = (lower <= at_most) & (at_most <= upper)
-        not_widened = release.noisy_groups(level).at_most(sizes)
+        not_widened = release.noisy_groups(level).bound_cumulative_counts(sizes)
         held_before = (not_widened[0] <= at_most) & (at_most <= not_widened[1])
         rows.append(
             {
@@ -125,7 +125,10 @@ def covered_boxes(release: StopsRelease, data: KnownPoints) -> pd.DataFrame:
     ``published`` says whether its count is above 0. ``before`` are intervals that do not allow for this selection.
     """
     boxes = release.measured
-    cells, ranges = filled_cells(data.points, data.grid), np.stack([boxes.lower, boxes.upper], axis=2).astype(np.int64)
+    cells, ranges = (
+        count_trips_by_cell(data.points, data.grid),
+        np.stack([boxes.lower, boxes.upper], axis=2).astype(np.int64),
+    )
     true = true_answers(cells, ranges)
     columns = {"true": true, "published": release.counts > 0}
     for name, of in (("_before", replace(release, selected=False)), ("", release)):

@@ -19,7 +19,7 @@ import numpy as np
 from benchmarks.estimator import MADE, READ, data_set
 from benchmarks.measuring import machine, printed
 from od_core import Budget, PrivacyUnit, ReleasePlan, plan_release
-from od_core.evaluation.forecast import on_plan, simulated_releases, with_budget
+from od_core.evaluation.forecast import arrange_counts_for_plan, simulate_releases, with_budget
 from od_core.evaluation.known_flows import KnownFlows
 from od_core.evaluation.targets import Target, classes_of, ratios_of, target_budget
 from od_core.privacy.neighbours import NO_FAULTS
@@ -61,14 +61,14 @@ def planned(data: KnownFlows, budget: Budget) -> ReleasePlan:
 def met(data: KnownFlows, texts: tuple[str, ...], runs: int, releases: int) -> dict[str, Any]:
     """Return the budget for a set of targets, and the share of new releases that meet all of them."""
     plan = planned(data, Budget(1, DELTA))
-    targets = [Target.of(text, plan.tree) for text in texts]
+    targets = [Target.parse(text, plan.tree) for text in texts]
     start = time.perf_counter()
     found = target_budget(plan, targets, data, runs)
     seconds = time.perf_counter() - start
     chosen = with_budget(plan, Budget(rho=found.rho, delta=DELTA, shares=found.shares))
-    trips = on_plan(data, chosen)
+    trips = arrange_counts_for_plan(data, chosen)
     classes = classes_of(chosen, targets, trips)
-    ratios = [max(ratios_of(classes, release)) for release in simulated_releases(chosen, trips, releases)]
+    ratios = [max(ratios_of(classes, release)) for release in simulate_releases(chosen, trips, releases)]
     return {
         "targets": list(texts),
         "flows": [cost.flows for cost in found.costs],

@@ -234,12 +234,12 @@ def _escaped(text: str) -> str:
 
 def combinations() -> Iterator[str]:
     """Yield the formats of each kind of release, and the combinations of options that it refuses."""
-    from od_core.meaning.features import possible_formats, support, usual_formats
+    from od_core.meaning.features import list_possible_formats, list_usual_formats, support
 
     words = support().features
     for kind, name in support().kinds.items():
-        possible = ", ".join(f"`{form}`" for form in possible_formats(kind, words.keys()))
-        usual = ", ".join(f"`{form}`" for form in usual_formats(kind, words.keys()))
+        possible = ", ".join(f"`{form}`" for form in list_possible_formats(kind, words.keys()))
+        usual = ", ".join(f"`{form}`" for form in list_usual_formats(kind, words.keys()))
         yield f"\n## {name.capitalize()}\n\nFormats beside Parquet: {possible}; if none are chosen, {usual}.\n"
         yield "| refused | unless | code | reason |\n|---|---|---|---|"
         for row in support().by_kind[kind]:

@@ -16,12 +16,12 @@ import dagster as dg
 from dagster.components.core import load_defs
 from dagster.components.core.defs_module import EXPLICITLY_IGNORED_GLOB_PATTERNS
 
-from od_assets.components.project import broken_declarations
+from od_assets.components.project import find_broken_declarations
 from od_assets.metadata import source_of
 from od_assets.project import Project, current_project, project_above, project_at
 from od_assets.resources.upstream import refuse_wrong_upstream
 from od_assets.resources.warehouse import Warehouse
-from od_assets.series.reading import RELEASES, declarations_of, declared_in
+from od_assets.series.reading import RELEASES, declarations_of, read_series
 from od_assets.series.section import content, declaration_files, key_prefix, yaml_documents
 from od_core.errors import OdError, nearest_only
 
@@ -41,9 +41,9 @@ def load_from_defs_folder(*, path_within_project: Path) -> dg.Definitions:
     broken declaration raises OdError. So does, always, that of the warehouse, which every release needs.
     """
     with _current(path_within_project.resolve()):
-        if os.environ.get(VALIDATION) and (faults := broken_declarations()):
+        if os.environ.get(VALIDATION) and (faults := find_broken_declarations()):
             raise _as_one(faults.values())
-        return _without_broken(lambda: dg.load_from_defs_folder(path_within_project=path_within_project))
+        return _load_unbroken_declarations(lambda: dg.load_from_defs_folder(path_within_project=path_within_project))
 
 
 def load_definitions() -> dg.Definitions:
@@ -53,8 +53,8 @@ def load_definitions() -> dg.Definitions:
     """
     project = current_project()
     try:
-        with _without_schemas():
-            definitions = _without_broken(lambda: _stated(project))
+        with _skip_json_schemas():
+            definitions = _load_unbroken_declarations(lambda: _load_module_definitions(project))
     except OdError:
         raise
     except Exception as error:  # noqa: BLE001  # any exception of the project's code or YAML; no record is involved
@@ -89,7 +89,7 @@ def _place(error: Exception) -> str:
     return f" in {Path(lines[-1].filename).name}, line {lines[-1].lineno}" if lines else ""
 
 
-def _stated(project: Project) -> dg.Definitions:
+def _load_module_definitions(project: Project) -> dg.Definitions:
     """Return the definitions in the module of a project. Raises OdError if it has none, or is another project's."""
     module = importlib.import_module(project.module)
     this, other = (project_above(Path(place).resolve().parent) for place in (project.defs, str(module.__file__)))
@@ -104,7 +104,7 @@ def _stated(project: Project) -> dg.Definitions:
     return definitions
 
 
-def _without_broken(load: Callable[[], dg.Definitions]) -> dg.Definitions:
+def _load_unbroken_declarations(load: Callable[[], dg.Definitions]) -> dg.Definitions:
     """Return the result of a loader of declarations; if it fails, load again without the broken declarations.
 
     Raises what the function raises if no declaration is broken, and OdError if there is no warehouse without one.
@@ -116,11 +116,11 @@ def _without_broken(load: Callable[[], dg.Definitions]) -> dg.Definitions:
                 yaml_documents(path, path.parent.name)  # Dagster would write out all aliases, however many
         definitions = load()
     except Exception:
-        faults = broken_declarations()
+        faults = find_broken_declarations()
         if not faults:
             raise
     else:
-        faults = _wrong_upstream(definitions)
+        faults = _find_upstream_faults(definitions)
         if os.environ.get(VALIDATION) and (all_faults := [*faults.values(), *_misspelt(definitions)]):
             raise _as_one(all_faults) from None
         if not faults:
@@ -140,7 +140,7 @@ def _without_broken(load: Callable[[], dg.Definitions]) -> dg.Definitions:
     return dg.Definitions.merge(definitions, dg.Definitions(sensors=[_faults_sensor(faults)]))
 
 
-def _wrong_upstream(definitions: dg.Definitions) -> dict[Path, OdError]:
+def _find_upstream_faults(definitions: dg.Definitions) -> dict[Path, OdError]:
     """Return the fault of every declaration with an upstream asset that is absent or does not fit, by file."""
     faults, prefix = {}, key_prefix(current_project())
     for path in declarations_of(*RELEASES):
@@ -148,9 +148,9 @@ def _wrong_upstream(definitions: dg.Definitions) -> dict[Path, OdError]:
         graph = definitions.resolve_asset_graph() if b"asset:" in content(path) else None
         if graph is not None and graph.has(bundle):  # unless it is left out already
             try:
-                refuse_wrong_upstream(declared_in(path), graph)
+                refuse_wrong_upstream(read_series(path), graph)
             except OdError as error:
-                faults[path] = error.in_file(f"{path.parent.name}/{path.name}")
+                faults[path] = error.with_file(f"{path.parent.name}/{path.name}")
     return faults
 
 
@@ -185,7 +185,7 @@ def _current(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _without_schemas() -> Iterator[None]:
+def _skip_json_schemas() -> Iterator[None]:
     """Load definitions without the JSON Schemas of all components, which take half a second, for Dagster's UI."""
     original = load_defs.get_library_json_enriched_defs
     load_defs.get_library_json_enriched_defs = lambda tree: dg.Definitions(component_tree=tree)
@@ -205,12 +205,12 @@ def _faults_sensor(faults: dict[Path, OdError]) -> dg.SensorDefinition:
         default_status=dg.DefaultSensorStatus.RUNNING,
         metadata=source_of(__file__),
     )
-    def broken(_context: dg.SensorEvaluationContext) -> None:
+    def raise_faults(_context: dg.SensorEvaluationContext) -> None:
         raise _as_one(faults.values())
 
-    return broken
+    return raise_faults
 
 
 def _as_one(faults: Iterable[OdError]) -> OdError:
     first, *further = faults
-    return first.changed(message="; ".join(dict.fromkeys(fault.message for fault in (first, *further))))
+    return first.with_changes(message="; ".join(dict.fromkeys(fault.message for fault in (first, *further))))

@@ -13,7 +13,7 @@ from packaging.version import Version
 _IS_1_12 = Version(dg.__version__) < Version("1.13")
 
 
-def owned_by(owners: Sequence[str]) -> dict[str, Any]:
+def make_owners_argument(owners: Sequence[str]) -> dict[str, Any]:
     """Return the argument ``owners`` of a job, schedule or sensor; Dagster 1.12 has no such argument."""
     return {} if _IS_1_12 else {"owners": list(owners)}
 
@@ -26,22 +26,22 @@ class _OwnedJob(UnresolvedAssetJobDefinition):  # type: ignore[misc]  # Dagster'
 
         Its executor is that of the project. If that declares none, Dagster's would load the project in every step.
         """
-        with without_beta_warnings():
+        with suppress_beta_warnings():
             named["default_executor_def"] = named.get("default_executor_def") or dg.in_process_executor
             return super().resolve(*arguments, **named)
 
 
 @contextmanager
-def without_beta_warnings() -> Iterator[None]:
+def suppress_beta_warnings() -> Iterator[None]:
     """Suppress Dagster's warnings of beta parts, such as owners, while a job is resolved or run."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", dg.BetaWarning)
         yield
 
 
-def owned_job(name: str, owners: Sequence[str], **options: Any) -> UnresolvedAssetJobDefinition:
+def define_owned_job(name: str, owners: Sequence[str], **options: Any) -> UnresolvedAssetJobDefinition:
     """Return the job that ``dagster.define_asset_job`` returns for a name and options, with owners."""
-    return _OwnedJob(**as_dict(dg.define_asset_job(name, **options, **owned_by(owners))))
+    return _OwnedJob(**as_dict(dg.define_asset_job(name, **options, **make_owners_argument(owners))))
 
 
 def group_name(*parts: str) -> str:
@@ -49,7 +49,7 @@ def group_name(*parts: str) -> str:
     return ("_" if _IS_1_12 else "/").join(parts)
 
 
-def recorded_checks(instance: dg.DagsterInstance, key: dg.AssetKey) -> set[dg.AssetCheckKey]:
+def find_recorded_checks(instance: dg.DagsterInstance, key: dg.AssetKey) -> set[dg.AssetCheckKey]:
     """Return the checks of an asset with records in an instance, for whose names Dagster has no public function.
 
     Without a storage in SQL, it is empty.

@@ -18,7 +18,7 @@ import dagster as dg
 
 from od_assets.interrupts import refuse_if_received
 from od_core.errors import STAYS_CHARGED, OdError, raise_alone
-from od_core.files.durable import may_write, rights, step_to_write
+from od_core.files.durable import can_write, rights, step_to_write
 from od_core.ledger.confidential import ConfidentialFolder, exclusive
 
 if TYPE_CHECKING:  # the definitions of a project do not need it
@@ -137,7 +137,7 @@ def storage_fault(error: DBAPIError, home: Path) -> OdError:
     """
     name = getattr(error.orig, "sqlite_errorname", None)
     kept = "what was measured is in the ledger and is not lost"
-    closed = next((place for place in [*sorted(home.rglob("*.db")), home] if not may_write(place)), None)
+    closed = next((place for place in [*sorted(home.rglob("*.db")), home] if not can_write(place)), None)
     free = shutil.disk_usage(home).free
     if closed is not None:
         code, cause, step = "OD-SYSTEM", f"cannot be used: {rights(closed)}", step_to_write(closed)

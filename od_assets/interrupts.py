@@ -81,7 +81,7 @@ def _interrupt(number: int, _frame: FrameType | None) -> None:
     raise Interrupted(number)
 
 
-def received() -> int | None:
+def get_received_signal() -> int | None:
     """Return the number of the first signal that asked this process to end, or None.
 
     Dagster's and DuckDB's own errors for an interrupt do not say which signal it was, or that it was one.
@@ -94,7 +94,7 @@ def received() -> int | None:
 
 def refuse_if_received() -> None:
     """Raise :class:`Interrupted` if this process was asked to end."""
-    if (number := received()) is not None:
+    if (number := get_received_signal()) is not None:
         raise Interrupted(number)
 
 
@@ -109,7 +109,7 @@ def stoppable(items: Sequence[T], left: str) -> Iterator[Iterator[T]]:
     """
     finished = 0
 
-    def each() -> Iterator[T]:
+    def iterate_items() -> Iterator[T]:
         nonlocal finished
         for item in items:
             refuse_if_received()
@@ -117,8 +117,8 @@ def stoppable(items: Sequence[T], left: str) -> Iterator[Iterator[T]]:
             finished += 1
 
     try:
-        yield each()
+        yield iterate_items()
     except BaseException:
-        if (number := received()) is None:
+        if (number := get_received_signal()) is None:
             raise
         raise Interrupted(number, f"{len(items) - finished} of {len(items)} {left}") from None

@@ -12,7 +12,7 @@ import dagster as dg
 import pandas as pd
 import yaml
 
-from od_assets.compatibility import without_beta_warnings
+from od_assets.compatibility import suppress_beta_warnings
 from od_core import Balance, ReleasePlan
 from od_core.errors import public_address
 from od_core.privacy.accounting import float_above, text_above, text_below
@@ -22,19 +22,19 @@ from od_core.publication.certificate import Certificate
 from od_core.publication.certify import promise
 from od_core.publication.columns import Column
 from od_core.publication.kind import Kind, R
-from od_core.publication.templates import data_address, in_markdown
+from od_core.publication.templates import data_address, escape_markdown
 from od_core.records.formats import RecordColumns
 
 
-def with_sources(assets: Sequence[dg.AssetsDefinition]) -> Sequence[Any]:
+def with_code_references(assets: Sequence[dg.AssetsDefinition]) -> Sequence[Any]:
     """Return the assets, each with the file and line of its function."""
-    with without_beta_warnings():  # docs/decisions/0002-dagster.md
+    with suppress_beta_warnings():  # docs/decisions/0002-dagster.md
         return dg.with_source_code_references(assets)
 
 
 def source_of(file: str) -> dict[str, dg.CodeReferencesMetadataValue]:
     """Return Dagster metadata that names the source file of a definition."""
-    with without_beta_warnings():
+    with suppress_beta_warnings():
         references = dg.CodeReferencesMetadataValue(code_references=[dg.LocalFileCodeReference(file_path=file)])
     return {"dagster/code_references": references}
 
@@ -56,21 +56,21 @@ def columns_of(asset: dg.AssetKey | list[str], names: Iterable[str]) -> list[dg.
     return [dg.TableColumnDep(asset, name) for name in names]
 
 
-def same_columns(asset: dg.AssetKey | list[str], columns: Iterable[Column]) -> Sources:
+def map_to_same_columns(asset: dg.AssetKey | list[str], columns: Iterable[Column]) -> Sources:
     """Return the sources of columns that are those of an upstream asset."""
     return {column.name: columns_of(asset, [column.name]) for column in columns}
 
 
-def with_columns(*columns: Column, sources: Sources | None = None) -> dict[str, Any]:
+def make_table_metadata(*columns: Column, sources: Sources | None = None) -> dict[str, Any]:
     """Return asset metadata with the schema of a table of these columns, and with its lineage if it has ``sources``.
 
     ``sources`` are the upstream columns by column; a column that it lacks has no lineage.
     """
     described = [dg.TableColumn(column.name, _TYPES[column.type], description=column.description) for column in columns]
-    return with_schema(dg.TableSchema(described), sources)
+    return make_schema_metadata(dg.TableSchema(described), sources)
 
 
-def with_schema(schema: dg.TableSchema, sources: Sources | None) -> dict[str, Any]:
+def make_schema_metadata(schema: dg.TableSchema, sources: Sources | None) -> dict[str, Any]:
     """Return asset metadata with a schema and, unless ``sources`` is None, the lineage of its columns."""
     if sources is None:
         return {"dagster/column_schema": schema}
@@ -134,7 +134,7 @@ def source_metadata(addresses: Iterable[str]) -> dict[str, Any]:
     return {SOURCES: [public_address(address) for address in addresses]}
 
 
-def allowed(**metadata: Any) -> dict[str, Any]:
+def make_metadata(**metadata: Any) -> dict[str, Any]:
     """Return the metadata, with ``/`` in place of ``__`` in names. Raises KeyError for names that are not allowed."""
     names = {name.replace("__", "/"): value for name, value in metadata.items()}
     if not names.keys() <= ALLOWED:
@@ -142,12 +142,14 @@ def allowed(**metadata: Any) -> dict[str, Any]:
     return names
 
 
-def made(version: str, asset: list[str] | None = None, **metadata: Any) -> dg.MaterializeResult:
-    """Return the result of an asset: its data version, and metadata with names as in :func:`allowed`.
+def make_result(version: str, asset: list[str] | None = None, **metadata: Any) -> dg.MaterializeResult:
+    """Return the result of an asset: its data version, and metadata with names as in :func:`make_metadata`.
 
     A step that makes several assets names each of them.
     """
-    return dg.MaterializeResult(asset_key=asset, data_version=dg.DataVersion(version), metadata=allowed(**metadata))
+    return dg.MaterializeResult(
+        asset_key=asset, data_version=dg.DataVersion(version), metadata=make_metadata(**metadata)
+    )
 
 
 def step_metadata(plan: ReleasePlan, steps: Sequence[GaussianStep]) -> dict[str, Any]:
@@ -157,7 +159,7 @@ def step_metadata(plan: ReleasePlan, steps: Sequence[GaussianStep]) -> dict[str,
     """
     step, (origins, destinations) = steps[0], plan.level_pair(steps[0])
     origin_level, destination_level = plan.level_names(step)
-    return allowed(
+    return make_metadata(
         level=step.level,
         origin_level=origin_level,
         destination_level=destination_level,
@@ -172,37 +174,37 @@ def step_metadata(plan: ReleasePlan, steps: Sequence[GaussianStep]) -> dict[str,
 def release_metadata(kind: Kind[R], release: R, balance: Balance) -> dict[str, Any]:
     """Return metadata on the guarantee, the spending, the levels and the content of a release of any kind."""
     spent, unit = release.spent, release.plan.unit
-    return allowed(
+    return make_metadata(
         unit=f"{unit.kind}, {unit.neighbours}",
-        epsilon=_above(spent.epsilon),
-        delta=_above(spent.delta),
-        rho=_above(spent.rho),
-        cap_rho=_above(balance.cap),
-        spent_rho=_above(balance.spent),
+        epsilon=_round_up(spent.epsilon),
+        delta=_round_up(spent.delta),
+        rho=_round_up(spent.rho),
+        cap_rho=_round_up(balance.cap),
+        spent_rho=_round_up(balance.spent),
         left_rho=float(text_below(balance.left)),
         levels=table(_narrow(kind.summary(release))),
-        **content_metadata(kind.shown(release)),
+        **content_metadata(kind.list_metadata(release)),
     )
 
 
 def content_metadata(shown: Mapping[str, Any]) -> dict[str, Any]:
     """Return metadata on what a release contains: numbers, texts and tables, as its kind gives them by name."""
-    return allowed(**{name: table(one) if isinstance(one, pd.DataFrame) else one for name, one in shown.items()})
+    return make_metadata(**{name: table(one) if isinstance(one, pd.DataFrame) else one for name, one in shown.items()})
 
 
 def report_metadata(kind: Kind[R], release: R, certificate: Certificate, folder: Path) -> dict[str, Any]:
     """Return metadata on a published release: its guarantee, its report, the pictures of the report, and its bundle."""
     drawn = kind.pictures(release, certificate)
-    pictures = [f"![{in_markdown(title)}]({data_address(picture)})" for title, picture in drawn.items()]
-    metadata = allowed(pictures=dg.MetadataValue.md("\n\n".join(pictures))) if pictures else {}
-    return published_metadata(certificate, folder) | metadata
+    pictures = [f"![{escape_markdown(title)}]({data_address(picture)})" for title, picture in drawn.items()]
+    metadata = make_metadata(pictures=dg.MetadataValue.md("\n\n".join(pictures))) if pictures else {}
+    return bundle_metadata(certificate, folder) | metadata
 
 
-def published_metadata(certificate: Certificate, folder: Path) -> dict[str, Any]:
+def bundle_metadata(certificate: Certificate, folder: Path) -> dict[str, Any]:
     """Return metadata on a published bundle: its guarantee, its report, its release, and its folder."""
-    guarantee, key = in_markdown(promise(certificate["guarantee"])), certificate["release"]
+    guarantee, key = escape_markdown(promise(certificate["guarantee"])), certificate["release"]
     atlas = f"[Choose areas in the atlas]({REPORTS}/{key}/{ATLAS}). It is `{ATLAS}` in the bundle."
-    return allowed(
+    return make_metadata(
         guarantee=dg.MetadataValue.md(guarantee) if len(guarantee) < _SHOWN_AT_ONCE else guarantee,
         report=dg.MetadataValue.md(
             f"[Open the report]({REPORTS}/{key}/{REPORT}) in the UI of `od-release ui`. It is `{REPORT}` in the bundle."
@@ -221,7 +223,7 @@ def table(frame: pd.DataFrame) -> dg.TableMetadataValue:
     return dg.MetadataValue.table(records, schema=schema)
 
 
-def _above(value: Fraction) -> float:
+def _round_up(value: Fraction) -> float:
     """Return a number rounded up, as it is printed; exact values are in the certificate."""
     return float(text_above(value))
 

@@ -42,7 +42,7 @@ class Project:
     module: str
 
     @classmethod
-    def of(cls, context: ComponentLoadContext | None) -> Project:
+    def from_context(cls, context: ComponentLoadContext | None) -> Project:
         """Return the project that loads a component; the current project if ``context`` is None.
 
         Its root is the folder in ``OD_PROJECT``, if that folder is not another Dagster project.
@@ -133,7 +133,7 @@ def _dg_settings(root: Path) -> dict[str, Any]:
     """Return the settings of ``dg`` from ``dg.toml`` or ``pyproject.toml``; empty if there are none."""
     for name, path in (("dg.toml", ()), ("pyproject.toml", ("tool", "dg"))):
         try:
-            settings = _parsed(root / name, (root / name).stat().st_mtime_ns)
+            settings = _parse_toml(root / name, (root / name).stat().st_mtime_ns)
             for part in path:
                 settings = settings[part]
         except (OSError, ValueError, KeyError):
@@ -143,7 +143,7 @@ def _dg_settings(root: Path) -> dict[str, Any]:
 
 
 @cache
-def _parsed(file: Path, _changed_at: int) -> dict[str, Any]:
+def _parse_toml(file: Path, _changed_at: int) -> dict[str, Any]:
     """Return the content of a TOML file, which is read once as long as it is not changed."""
     return tomllib.loads(file.read_text(encoding="utf-8"))
 
@@ -167,10 +167,10 @@ def variable(name: str, folder: Path) -> str | None:
     given, here, folders = os.environ.get(name), Path.cwd(), _folders_of_variables(folder)
     values = [stated[name] for place in folders if name in (stated := _variables_in(place))]
     other = None if here in folders else _variables_in(here).get(name)
-    meant = {None, *(_meant(name, value, folder) for value in values)}
-    if other is not None and _meant(name, other, folder) not in meant:
+    meant = {None, *(_resolve_value(name, value, folder) for value in values)}
+    if other is not None and _resolve_value(name, other, folder) not in meant:
         source, step = str(here / ".env"), f"state it in {folder / '.env'} instead"
-    elif values and _meant(name, given, folder) not in meant:
+    elif values and _resolve_value(name, given, folder) not in meant:
         source, step = "the environment", "state it in one of them only"
     else:
         return values[-1] if values else given
@@ -178,7 +178,7 @@ def variable(name: str, folder: Path) -> str | None:
     raise OdError("OD-PROJECT-ENV", message, next_step=step)
 
 
-def _meant(name: str, value: str | None, folder: Path) -> str | Path | None:
+def _resolve_value(name: str, value: str | None, folder: Path) -> str | Path | None:
     """Return what a value stands for, to compare it with others: a folder has several paths, as links have."""
     return (folder / value).resolve() if name == "OD_VAR" and value else value
 
@@ -204,7 +204,7 @@ def _variables_in(folder: Path) -> dict[str, str]:
     """Return the variables of the file ``.env`` in a folder; none if there is no such file."""
     file = folder / ".env"
     try:
-        return _parsed_variables(file, file.stat().st_mtime_ns) if os.path.lexists(file) else {}
+        return _parse_variables(file, file.stat().st_mtime_ns) if os.path.lexists(file) else {}
     except (OSError, ValueError) as error:
         message = f"{file} cannot be read: {type(error).__name__}"
         step = "write it in UTF-8, readable for this user, each line as NAME=value"
@@ -212,7 +212,7 @@ def _variables_in(folder: Path) -> dict[str, str]:
 
 
 @cache
-def _parsed_variables(file: Path, _changed_at: int) -> dict[str, str]:
+def _parse_variables(file: Path, _changed_at: int) -> dict[str, str]:
     from dotenv import dotenv_values  # as Dagster does
     from dotenv.parser import parse_stream
 
@@ -249,7 +249,7 @@ def dagster_home(var: Path) -> Path:
     return var / "dagster"
 
 
-def stated_home() -> Path | None:
+def find_environment_home() -> Path | None:
     """Return the folder in ``DAGSTER_HOME`` if it has a ``dagster.yaml``, as the home of a team's own Dagster has."""
     home = os.environ.get("DAGSTER_HOME")
     return Path(home).resolve() if home and (Path(home) / DAGSTER_SETTINGS.name).is_file() else None
@@ -260,7 +260,7 @@ def prepare_dagster_home() -> Path:
 
     The folder below ``var`` is created with this package's settings, and ``DAGSTER_HOME`` is set to it.
     """
-    own_home, stated_folder = dagster_home(current_project().var), stated_home()
+    own_home, stated_folder = dagster_home(current_project().var), find_environment_home()
     if stated_folder is not None and stated_folder != own_home:
         return stated_folder
     make_folder(own_home)

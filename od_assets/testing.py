@@ -28,7 +28,7 @@ from od_assets.project import INSTEAD, load_variables
 from od_assets.resources.warehouse import Warehouse
 from od_assets.runs.jobs import execute
 from od_assets.series.partitions import SINGLE
-from od_assets.series.reading import declaration, declared_releases
+from od_assets.series.reading import declaration, list_series_names
 from od_assets.series.series import About, Periods
 from od_core import OdError, Plan
 from od_core.evaluation.forecast import RepeatableNoise
@@ -58,7 +58,7 @@ def check_project(root: Path | None = None) -> dict[str, Plan]:
             dg.Definitions.validate_loadable(definitions)
         except dg.DagsterError as error:
             raise unloadable(error) from None
-        declared = map(declaration, declared_releases())
+        declared = map(declaration, list_series_names())
         return {series.name: series.plan(series.read_geography(), series.periods.first.text) for series in declared}
 
 
@@ -92,7 +92,7 @@ def dry_run(
         declared = declaration(name)
         if var == declared.project.var.resolve():
             raise _fault(f"{var} is where the project releases", "name another folder, such as tmp_path of pytest")
-        if isinstance(records, Path) and _files([records]) & _declared_files():
+        if isinstance(records, Path) and _files([records]) & _find_declared_files():
             raise _fault("the records are those of a declared series", "invent records, or give none")
     make_folder(folder)
     with (
@@ -111,7 +111,7 @@ def dry_run(
             ending = {"csv": "csv", "lines": None}.get(declared.record_format.container, "parquet")
             if ending is None:
                 raise _fault(f"no file of reader {declared.trips.reader!r} is made up", "give the path of a file")
-            table = _made_up(declared, asked) if records is None else records
+            table = _make_up_records(declared, asked) if records is None else records
             file = Warehouse().confidential.subfolder("given") / f"{declared.name}-{asked}.{ending}"
             write_durably(file, partial(table.to_csv if ending == "csv" else table.to_parquet, index=False))
             trips |= dict.fromkeys(("delimiter", "encoding", "table")) | {"files": str(file)}
@@ -119,7 +119,7 @@ def dry_run(
         about = (declared.about or About(title="")).model_copy(update={"title": _TITLE})
         changes: dict[str, Any] = {"trips": declared.trips.model_copy(update=trips), "stated_periods": once}
         changes |= dict.fromkeys(("schedule", "arrivals", "freshness", "spark")) | {"stated_engine": "threads"}
-        series = declared.model_copy(update=changes | {"noise": DRY_RUN, "about": about}).within(declared.project)
+        series = declared.model_copy(update=changes | {"noise": DRY_RUN, "about": about}).with_project(declared.project)
         definitions = dg.Definitions.merge(series_definitions(series), OdWarehouse().build_defs(None))
         with dg.DagsterInstance.ephemeral() as instance:
             job = definitions.resolve_job_def(f"{series.name}_release")
@@ -132,10 +132,10 @@ def dry_run(
         return series.kind.open(var / "releases" / key.folder)
 
 
-def _declared_files() -> set[tuple[int, int]]:
+def _find_declared_files() -> set[tuple[int, int]]:
     """Return the files of records of all declared series, whatever their period, as :func:`_files` does."""
     found = set[tuple[int, int]]()
-    for name in declared_releases():
+    for name in list_series_names():
         with suppress(OdError):  # check_project reports a broken declaration
             stated = glob.escape(str(declaration(name).records_path("\0"))).replace("\0", "[0-9][0-9][0-9][0-9]*")
             found |= _files(map(Path, glob.glob(stated)))  # noqa: PTH207  # it follows links
@@ -148,12 +148,12 @@ def _files(places: Iterable[Path]) -> set[tuple[int, int]]:
     return {(state.st_dev, state.st_ino) for part in parts if part.is_file() for state in [part.stat()]}
 
 
-def _made_up(series: Any, period: Period) -> pd.DataFrame:
+def _make_up_records(series: Any, period: Period) -> pd.DataFrame:
     """Return made-up records of a period, with all columns that are read; the same at each call."""
     columns, generator, geography = series.columns, np.random.default_rng(0), series.read_geography()
     seconds = generator.integers(0, period.days * 86_400, _ROWS)
     times = pd.Series(np.datetime64(period.first, "s") + seconds.astype("timedelta64[s]"))
-    origins, destinations = series.listed_codes(geography)
+    origins, destinations = series.list_allowed_codes(geography)
     values: dict[Any, Any] = {
         name: generator.choice(destinations if code == "destination" else origins, _ROWS)
         for code, name in columns.codes.items()
@@ -172,7 +172,7 @@ def _made_up(series: Any, period: Period) -> pd.DataFrame:
             values[source.column] = generator.choice(texts, _ROWS) if source.derive == "text" else times
     values |= {name: generator.choice(chosen, _ROWS) for name, chosen in series.record_format.categories}
     if columns.size is not None:
-        groups = series.grouping.per_area(geography, period.days)
+        groups = series.grouping.count_groups_per_area(geography, period.days)
         values = {columns.origin: geography.zones, columns.size: 2, columns.trips: groups, columns.date: times[0]}
     values.pop(None, None)  # what is not read
     return pd.DataFrame({name if isinstance(name, str) else name[0]: column for name, column in values.items()})

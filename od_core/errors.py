@@ -111,20 +111,20 @@ class OdError(Shown, Exception):
         self.file = file
         super().__init__(code, self.message)
 
-    def _shown(self) -> dict[str, str]:
+    def _list_notebook_facts(self) -> dict[str, str]:
         return {"Error": self.code, "What": self.message, "Budget": self.spent, "Next step": self.next_step}
 
     def __str__(self) -> str:
         return f"{self.code}: {self.message} [{self.spent}; next: {self.next_step}]"
 
-    def changed(self, **arguments: str) -> OdError:
+    def with_changes(self, **arguments: str) -> OdError:
         """Return a copy of the error that was created with some other arguments."""
         fields = {name: getattr(self, name) for name in ("code", "message", "next_step", "spent", "file")}
         return OdError(**{**fields, "confidential_detail": self.confidential_detail, **arguments})
 
-    def in_file(self, name: str) -> OdError:
+    def with_file(self, name: str) -> OdError:
         """Return a copy of the error that is the fault of a file, with whose name its message begins."""
-        return self.changed(message=f"{name}: {self.message}", file=name)
+        return self.with_changes(message=f"{name}: {self.message}", file=name)
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle the error without its confidential detail, which must not reach another process."""

@@ -21,7 +21,7 @@ class Confidential:
 class Shown:
     """An object that a notebook shows as a table of names and texts: by default, of its fields that are not None."""
 
-    def _shown(self) -> Mapping[str, Any]:
+    def _list_notebook_facts(self) -> Mapping[str, Any]:
         """Return the texts to show, by name. All of them are public."""
         return {name.replace("_", " "): value for name, value in vars(self).items() if value is not None}
 
@@ -30,7 +30,7 @@ class Shown:
         return ""
 
     def _repr_html_(self) -> str:
-        rows = {name: _as_text(value) for name, value in self._shown().items()}
+        rows = {name: _as_text(value) for name, value in self._list_notebook_facts().items()}
         return _template().render(what=type(self).__name__, rows=rows, picture=self._picture())
 
 

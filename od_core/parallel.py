@@ -25,7 +25,7 @@ _WINDOW = 8  # number of pieces per thread that may be started before their resu
 _THIS_THREAD = threading.local()
 
 
-def in_order(work: Callable[[Piece], Result], pieces: Iterable[Piece]) -> Iterator[Result]:
+def map_in_order(work: Callable[[Piece], Result], pieces: Iterable[Piece]) -> Iterator[Result]:
     """Yield ``work(piece)`` for every piece of work, in the order of the pieces.
 
     Threads suffice, because the Numba kernels release Python's global interpreter lock. The results are the same for
@@ -65,7 +65,7 @@ def _work_here(work: Callable[[Piece], Result], running: deque[tuple[Piece, Futu
     for place, (piece, future) in enumerate(running):
         if future.cancel():
             mine: Future[Result] = Future()
-            with _marked("has_a_piece"):
+            with _mark_thread("has_a_piece"):
                 try:
                     mine.set_result(work(piece))
                 except Exception as error:  # noqa: BLE001  # raised where the result is taken, as for all other threads
@@ -76,7 +76,7 @@ def _work_here(work: Callable[[Piece], Result], running: deque[tuple[Piece, Futu
 
 
 @contextmanager
-def _marked(name: str) -> Iterator[None]:
+def _mark_thread(name: str) -> Iterator[None]:
     """Set an attribute of the thread-local marks during this context."""
     before = getattr(_THIS_THREAD, name, False)
     setattr(_THIS_THREAD, name, True)
@@ -87,7 +87,7 @@ def _marked(name: str) -> Iterator[None]:
 
 
 @contextmanager
-def meanwhile(work: Callable[[], object]) -> Iterator[None]:
+def run_in_background(work: Callable[[], object]) -> Iterator[None]:
     """Call a function in another thread during the context, or at its end if there is one thread; wait for it.
 
     Raises:
@@ -103,9 +103,9 @@ def meanwhile(work: Callable[[], object]) -> Iterator[None]:
         done.result()
 
 
-def on_one_thread() -> AbstractContextManager[None]:
+def use_one_thread() -> AbstractContextManager[None]:
     """Make :func:`threads` return 1 in this thread during a context. Use it if other work keeps processors busy."""
-    return _marked("alone")
+    return _mark_thread("alone")
 
 
 def memory() -> int:
@@ -129,7 +129,7 @@ INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
 
 
 @contextmanager
-def finished_first() -> Iterator[None]:
+def delay_interrupts() -> Iterator[None]:
     """Let a signal of :data:`INTERRUPTS` wait until this context ends. A second one does not wait.
 
     A draw that ends before its result is stored stays charged and is drawn again. Signals that are ignored stay so.

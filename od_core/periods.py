@@ -53,7 +53,7 @@ class Period:
 
     def __post_init__(self) -> None:
         try:
-            parts = [_parsed(part) for part in str(self.text).split(_FROM_TO)]
+            parts = [_parse_text(part) for part in str(self.text).split(_FROM_TO)]
         except (ValueError, OverflowError):
             parts = []
         is_span = len(parts) == 2 and parts[0][0] == parts[1][0] and parts[0][1] < parts[1][1]
@@ -94,7 +94,7 @@ class Period:
         return " to ".join(Period(end).in_words for end in self.text.split(_FROM_TO))
 
     @classmethod
-    def around(cls, day: datetime.date, length: Length) -> Period:
+    def from_day(cls, day: datetime.date, length: Length) -> Period:
         """Return the period of the given length that contains ``day``."""
         year, week, _ = day.isocalendar()
         text = {
@@ -109,7 +109,7 @@ class Period:
     def parts(self, length: Length) -> tuple[Period, ...]:
         """Split this period into consecutive periods of a length, or return () if they do not fill it exactly."""
         first, last = number_of(self.first, length), number_of(self.end - _DAY, length)
-        parts = numbered(range(first, last + 1), length)
+        parts = make_periods(range(first, last + 1), length)
         return parts if parts[0].first == self.first and parts[-1].end == self.end else ()
 
 
@@ -122,7 +122,7 @@ def check_time_zone(name: str) -> None:
         raise OdError("OD-TIME-ZONE", message, next_step="use a name such as Europe/Rome or America/New_York") from None
 
 
-def _parsed(text: str) -> tuple[Length, datetime.date, datetime.date]:
+def _parse_text(text: str) -> tuple[Length, datetime.date, datetime.date]:
     """Return a period's length, its first day and the day after its last. Raises ValueError or OverflowError."""
     length = next((length for length, form in _FORMS.items() if form.fullmatch(text)), None)
     match length:
@@ -159,12 +159,12 @@ def _first_day(number: int, length: Length) -> datetime.date:
 
 
 @lru_cache(maxsize=256)
-def numbered(numbers: range, length: Length) -> tuple[Period, ...]:
+def make_periods(numbers: range, length: Length) -> tuple[Period, ...]:
     """Return the periods of a length with consecutive numbers of :func:`number_of`."""
-    return tuple(Period.around(_first_day(number, length), length) for number in numbers)
+    return tuple(Period.from_day(_first_day(number, length), length) for number in numbers)
 
 
-def following(day: datetime.date, length: Length) -> Iterator[Period]:
+def iterate_periods(day: datetime.date, length: Length) -> Iterator[Period]:
     """Yield the period of a length that contains a day, and then all later ones, without end."""
     for number in count(number_of(day, length)):
-        yield Period.around(_first_day(number, length), length)
+        yield Period.from_day(_first_day(number, length), length)

@@ -54,7 +54,7 @@ def rehearse() -> None:
         release(by_mode, geography, unit=unit, budget=budget, mechanism=mechanism, segments=modes)
     for mechanism in (InfTDARefined(), InfTDARefined(keep_all_cap=0)):
         releases = release(flows, learned, unit=unit, budget=budget, mechanism=mechanism)
-        releases.intervals.by_area(1)
+        releases.intervals.estimate_areas(1)
         next(releases.replicates(1))
     groups = pd.DataFrame({"group": range(6), "area": ["a1", "a2", "a3", "b1", "b2", "b2"], "size": [0, 1, 1, 2, 5, 0]})
     pure = Budget(epsilon=1)

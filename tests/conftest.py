@@ -176,7 +176,7 @@ def equal_bundles_read_once() -> Iterator[None]:
         for module in (bundle, file_formats):
             patch.setattr(module, "opens", opens_once)
         patch.setattr(file_formats, "faulty_files", faulty_files_once)
-        patch.setattr(file_formats, "reading_database", in_shared_database)
+        patch.setattr(file_formats, "open_folder_database", in_shared_database)
         yield
     if shared_database.cache_info().currsize:
         shared_database(os.getpid()).close()

@@ -86,7 +86,7 @@ export class AreaTotals {
     return { estimate, variance: part * measured.variance, ...NONE };
   }
 
-  /** The trips within, from and to areas, with the measured totals; see `_with_measured_totals` in `intervals.py`. */
+  /** The trips within, from and to areas, with the measured totals; see `_combine_with_measured_totals` in `intervals.py`. */
   private improved(
     parts: Estimate[],
     sums: Estimate[],
@@ -129,7 +129,7 @@ export function addedAreas(one: AreaEstimates, other: AreaEstimates): AreaEstima
   };
 }
 
-/** Outflow or inflow where nodes were dropped; see `_without_trips_within` in `intervals.py`. */
+/** Outflow or inflow where nodes were dropped; see `_subtract_trips_within` in `intervals.py`. */
 function withoutTripsWithin(measured: Estimate | null, within: Estimate, other: Estimate): Estimate {
   if (!measured || measured.variance + within.variance >= other.variance) return other;
   const estimate = measured.estimate - within.estimate - within.most;

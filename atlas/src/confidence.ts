@@ -72,7 +72,7 @@ export function bounds(sum: Estimate, deviations = DEVIATIONS, isListed = false)
 }
 
 /** The side on which the true trips probably are if the released ones lie at an end of their interval, and the unbiased
- * estimate; see `_likely` in `od_core/flows/indicators.py`. */
+ * estimate; see `_find_likely_sides` in `od_core/flows/indicators.py`. */
 export function likely(trips: number, sum: Estimate): Likely | null {
   const [half, about] = [halfWidth(sum.estimate, sum.variance), Math.round(sum.estimate)];
   const alone = Math.floor(sum.estimate + half) + Math.trunc(sum.most);

@@ -363,7 +363,7 @@ function runSums(values: Float64Array, offsets: Int32Array): Float64Array {
   return sums;
 }
 
-/** What each node of a level says of the trips of dropped nodes; see `dropped_trips` in `fitted_tree.py`. */
+/** What each node of a level says of the trips of dropped nodes; see `estimate_dropped_trips` in `fitted_tree.py`. */
 function unseenTrips(level: Level): Unseen {
   const around = Math.max(1, Math.ceil(Math.sqrt(level.noise) / 2));
   const weight = nearThreshold(level, around);

@@ -130,7 +130,7 @@ SIDE = 0.1
 
 def cut_share(trips: UserTrips, *, once: bool) -> float:
     """Return the share of trips that the caps leave out: those of a user above 10, or also further ones of a pair."""
-    return 1 - float(trips.counted(MOST, 1 if once else None).mean())
+    return 1 - float(trips.mark_counted_trips(MOST, 1 if once else None).mean())
 
 
 def corners_of(zones: int) -> NDArray[np.float64]:

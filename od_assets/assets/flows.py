@@ -8,29 +8,29 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from od_assets.assets.release import published_assets, source_assets, stated
+from od_assets.assets.release import make_asset_options, make_publication_assets, source_assets
 from od_assets.assets.steps import attempt, run_step
 from od_assets.failures import failures_without_values
 from od_assets.metadata import (
     TRIP_COUNTS,
+    bundle_metadata,
     columns_of,
-    made,
-    published_metadata,
+    make_result,
+    make_table_metadata,
+    map_to_same_columns,
     release_metadata,
-    same_columns,
     sources_of_records,
     step_metadata,
-    with_columns,
 )
 from od_assets.resources.release_work import FlowWork
 from od_assets.resources.warehouse import Warehouse
 from od_assets.series.flows import FlowSeries
 from od_core.files.durable import file_digest, write_durably
 from od_core.flows.derived_flows import MOST
-from od_core.flows.estimation.levels import combined_totals, estimate_pieces, published_root, refuse_beyond_memory
+from od_core.flows.estimation.levels import combine_totals, estimate_pieces, make_published_root, refuse_beyond_memory
 from od_core.flows.estimation.refinement import refine
 from od_core.flows.measuring import measure_level
-from od_core.flows.parts import ATTEMPTS, Band, passed_pieces
+from od_core.flows.parts import ATTEMPTS, Band, read_unrefined_pieces
 from od_core.flows.plan import ReleasePlan
 from od_core.flows.publishing.flow_tables import flows_table
 from od_core.noise.backends import noise_named
@@ -53,8 +53,8 @@ from od_core.records.counts import CountFiles
 
 def flow_assets(series: FlowSeries) -> list[dg.AssetsDefinition]:
     """Return all assets of a series of flows."""
-    inputs, released = _input_assets(series), _published_assets(series)
-    return [*inputs, *_level_assets(series), *released, *([_assisted_asset(series)] if series.assisted else [])]
+    inputs, released = _input_assets(series), _make_publication_assets(series)
+    return [*inputs, *_level_assets(series), *released, *([_make_assisted_asset(series)] if series.assisted else [])]
 
 
 def _input_assets(series: FlowSeries) -> list[dg.AssetsDefinition]:
@@ -64,9 +64,9 @@ def _input_assets(series: FlowSeries) -> list[dg.AssetsDefinition]:
         "rank": [*columns_of(raw_trips.key, series.columns.codes), *zones],
         "trips": columns_of(raw_trips.key, sources_of_records(series.columns)),
     }
-    columns = with_columns(*TRIP_COUNTS, sources=sources)
+    columns = make_table_metadata(*TRIP_COUNTS, sources=sources)
 
-    @dg.asset(**stated(series, "trip_counts", columns), deps=[geography, raw_trips])
+    @dg.asset(**make_asset_options(series, "trip_counts", columns), deps=[geography, raw_trips])
     def trip_counts(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
         with FlowWork.step(context, od_warehouse, series) as work:
             staged = work.staged
@@ -76,10 +76,10 @@ def _input_assets(series: FlowSeries) -> list[dg.AssetsDefinition]:
                 run_step(context, work, "count", folder)
                 return CountFiles(staged.store, folder)
 
-            root = published_root(work.plan, work.count(count, staged.save_trip_counts).total)
+            root = make_published_root(work.plan, work.count(count, staged.save_trip_counts).total)
             if root is not None:
                 staged.save_estimate(0, [root])
-        return made(str(work.key))
+        return make_result(str(work.key))
 
     return [geography, raw_trips, trip_counts]
 
@@ -92,22 +92,22 @@ def _level_assets(series: FlowSeries) -> list[dg.AssetsDefinition]:
     levels += [make(series, level) for level in first for make in (_measurement_asset, _estimate_asset)]
     bands = [_band_asset(series, number) for number, _ in enumerate(lower, start=1)]
     areas = [_area_totals_asset(series, side) for side in series.area_total_keys]
-    return [*levels, *bands, *areas, *([_refined_asset(series)] if series.mechanism.refines else [])]
+    return [*levels, *bands, *areas, *([_make_refined_asset(series)] if series.mechanism.refines else [])]
 
 
-def _measured_keys(series: FlowSeries) -> list[list[str]]:
+def _list_measurement_keys(series: FlowSeries) -> list[list[str]]:
     """Return the asset keys of all noisy tables: those of the measured levels, then those of the area totals."""
     return [*map(series.measurement_key, series.measurement_levels), *series.area_total_keys.values()]
 
 
 def _noisy_columns(series: FlowSeries) -> list[dg.TableColumnDep]:
-    return [dg.TableColumnDep(key, NOISY.name) for key in _measured_keys(series)]
+    return [dg.TableColumnDep(key, NOISY.name) for key in _list_measurement_keys(series)]
 
 
 def _measurement(series: FlowSeries, level: int, shown_as: str = "noisy_measurement") -> dict[str, Any]:
     """Return the definition of a level's measurement, whose pairs are the children of pairs with estimated trips."""
     key, above = series.measurement_key(level), _estimate_above(series, level)
-    return _noisy(series, shown_as, key, above, level=series.named_level(level))
+    return _noisy(series, shown_as, key, above, level=series.format_level(level))
 
 
 def _noisy(series: FlowSeries, shown_as: str, key: list[str], above: list[list[str]], **words: Any) -> dict[str, Any]:
@@ -115,8 +115,8 @@ def _noisy(series: FlowSeries, shown_as: str, key: list[str], above: list[list[s
     zones, counted = columns_of([*series.path, "geography"], series.placing_columns), [*series.path, "trip_counts"]
     pairs = {end.name: [*zones, *(dg.TableColumnDep(key, end.name) for key in above)] for end in (ORIGIN, DESTINATION)}
     counts = columns_of(counted, [column.name for column in TRIP_COUNTS])
-    columns = with_columns(*NOISY_MEASUREMENTS.columns, sources={**pairs, NOISY.name: counts})
-    return {"deps": [counted, *above], **stated(series, shown_as, columns, key=key, **words)}
+    columns = make_table_metadata(*NOISY_MEASUREMENTS.columns, sources={**pairs, NOISY.name: counts})
+    return {"deps": [counted, *above], **make_asset_options(series, shown_as, columns, key=key, **words)}
 
 
 def _estimate(series: FlowSeries, level: int, shown_as: str = "estimate") -> dict[str, Any]:
@@ -124,10 +124,10 @@ def _estimate(series: FlowSeries, level: int, shown_as: str = "estimate") -> dic
     measured = series.measurement_key(level)
     above = (dg.TableColumnDep(key, TRIPS.name) for key in _estimate_above(series, level))
     trips = [dg.TableColumnDep(measured, NOISY.name), *above]
-    sources = {**same_columns(measured, [ORIGIN, DESTINATION]), TRIPS.name: trips}
-    columns = with_columns(ORIGIN, DESTINATION, TRIPS, sources=sources)
-    key, named = series.estimate_key(level), series.named_level(level)
-    return {"deps": [measured], **stated(series, shown_as, columns, key=key, level=named)}
+    sources = {**map_to_same_columns(measured, [ORIGIN, DESTINATION]), TRIPS.name: trips}
+    columns = make_table_metadata(ORIGIN, DESTINATION, TRIPS, sources=sources)
+    key, named = series.estimate_key(level), series.format_level(level)
+    return {"deps": [measured], **make_asset_options(series, shown_as, columns, key=key, level=named)}
 
 
 def _estimate_above(series: FlowSeries, level: int) -> list[list[str]]:
@@ -141,7 +141,7 @@ def _measurement_asset(series: FlowSeries, level: int) -> dg.AssetsDefinition:
             plan = work.plan
             steps = plan.steps_at(level)
             if not steps:
-                return _not_measured(plan, level)
+                return _make_unmeasured_result(plan, level)
             result = _measure(work, steps)
             if steps[-1] is plan.step_bands[0][-1]:
                 del work.first_band_counts  # to free their memory
@@ -159,7 +159,7 @@ def _area_totals_asset(series: FlowSeries, side: int) -> dg.AssetsDefinition:
             plan = work.plan
             steps = [step for step in plan.area_total_steps if step.side == side]
             # Without a step, a level above has one area, so that the flow tree measures them.
-            return _measure(work, steps) if steps else made(plan.digest, measured_cells=0)
+            return _measure(work, steps) if steps else make_result(plan.digest, measured_cells=0)
 
     return area_totals
 
@@ -170,7 +170,7 @@ def _measure(work: FlowWork, steps: Sequence[GaussianStep]) -> dg.MaterializeRes
     parents = work.staged.nodes_above(plan, steps[0])
     measured = measure_level(plan, steps, parents, work.first_band_counts, noise, work.begun)
     cells = sum(len(measurement.noisy) for measurement in measured)
-    return made(work.measured_version(steps), **step_metadata(plan, steps), measured_cells=cells)
+    return make_result(work.digest_measurements(steps), **step_metadata(plan, steps), measured_cells=cells)
 
 
 def _estimate_asset(series: FlowSeries, level: int) -> dg.AssetsDefinition:
@@ -179,33 +179,41 @@ def _estimate_asset(series: FlowSeries, level: int) -> dg.AssetsDefinition:
         with FlowWork.step(context, od_warehouse, series) as work:
             plan, staged = work.plan, work.staged
             if level in plan.unmeasured_levels:
-                return _not_measured(plan, level)
-            (totals,) = combined_totals(plan, work.measured(plan.steps_at(level)))
+                return _make_unmeasured_result(plan, level)
+            (totals,) = combine_totals(plan, work.read_measurements(plan.steps_at(level)))
             parents = staged.nodes_above(plan, plan.step(level))
             path = staged.save_estimate(level, estimate_pieces(plan, totals.step, parents, totals.noisy))
             trips = staged.estimate_table(level)["trips"]
-        return _estimated(plan, level, file_digest(path), trips)
+        return _make_estimate_result(plan, level, file_digest(path), trips)
 
     return level_estimate
 
 
-def _estimated(plan: ReleasePlan, level: int, digest: str, trips: pa.ChunkedArray) -> dg.MaterializeResult:
+def _make_estimate_result(plan: ReleasePlan, level: int, digest: str, trips: pa.ChunkedArray) -> dg.MaterializeResult:
     total = pc.sum(trips, min_count=0).as_py()
-    return made(digest, level=level, public_cells=plan.tree.cells(level), trips=total, dagster__row_count=len(trips))
+    return make_result(
+        digest, level=level, public_cells=plan.tree.cells(level), trips=total, dagster__row_count=len(trips)
+    )
 
 
-def _not_measured(plan: ReleasePlan, level: int, asset: list[str] | None = None) -> dg.MaterializeResult:
+def _make_unmeasured_result(plan: ReleasePlan, level: int, asset: list[str] | None = None) -> dg.MaterializeResult:
     """Return the result for a level that is not measured, because each of its nodes has only one child."""
-    return made(plan.digest, asset, level=level, measured_cells=0)
+    return make_result(plan.digest, asset, level=level, measured_cells=0)
 
 
-def _refined_asset(series: FlowSeries) -> dg.AssetsDefinition:
+def _make_refined_asset(series: FlowSeries) -> dg.AssetsDefinition:
     leaves = series.measurement_key(series.depth)
     estimated = [series.estimate_key(level) for level in series.estimated_levels]
-    sources = {**same_columns(leaves, [ORIGIN, DESTINATION]), TRIPS.name: _noisy_columns(series)}
-    columns, rule = with_columns(ORIGIN, DESTINATION, TRIPS, sources=sources), series.mechanism.estimator.texts["words"]
+    sources = {**map_to_same_columns(leaves, [ORIGIN, DESTINATION]), TRIPS.name: _noisy_columns(series)}
+    columns, rule = (
+        make_table_metadata(ORIGIN, DESTINATION, TRIPS, sources=sources),
+        series.mechanism.estimator.texts["words"],
+    )
 
-    @dg.asset(**stated(series, "refined_flows", columns, rule=rule), deps=[*_measured_keys(series), *estimated])
+    @dg.asset(
+        **make_asset_options(series, "refined_flows", columns, rule=rule),
+        deps=[*_list_measurement_keys(series), *estimated],
+    )
     def refined_flows(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
         with FlowWork.step(context, od_warehouse, series) as work:
             plan, staged = work.plan, work.staged
@@ -216,7 +224,7 @@ def _refined_asset(series: FlowSeries) -> dg.AssetsDefinition:
             depth = plan.tree.depth
             digest = file_digest(staged.estimate_path(depth, refined=True))
             trips = staged.estimate_table(depth, refined=True)["trips"]
-        return _estimated(plan, depth, digest, trips)
+        return _make_estimate_result(plan, depth, digest, trips)
 
     return refined_flows
 
@@ -224,7 +232,7 @@ def _refined_asset(series: FlowSeries) -> dg.AssetsDefinition:
 def _refine(work: FlowWork) -> None:
     """Refine all levels of a release as a whole, and stage the refined estimates and the segments."""
     plan, staged = work.plan, work.staged
-    root, measured = staged.estimate(0) if plan.publishes_total else None, work.measured()
+    root, measured = staged.estimate(0) if plan.publishes_total else None, work.read_measurements()
     leaves = measured[len(plan.steps) - 1]
     refuse_beyond_memory(plan, plan.tree.depth, leaves.parents)  # each part fitted, but all are read now
     refined, segments = refine(plan, root, measured)
@@ -247,71 +255,76 @@ def _band_asset(series: FlowSeries, number: int) -> dg.AssetsDefinition:
     def band(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> Iterator[dg.MaterializeResult]:
         with FlowWork.step(context, od_warehouse, series) as work:
             run_step(context, work, "measure", str(number))
-            results = list(_measured(work, number))
+            results = list(_make_band_results(work, number))
         yield from results
 
     return band
 
 
-def _measured(work: FlowWork, number: int) -> Iterator[dg.MaterializeResult]:
+def _make_band_results(work: FlowWork, number: int) -> Iterator[dg.MaterializeResult]:
     """Yield one result per asset of a measured band, after staging the estimates of its levels."""
     series, plan, staged, measurements = work.series, work.plan, work.staged, work.measurements
     parts, frontier = attempt(work), staged.estimate(plan.step_bands[number - 1][-1].level)
-    band = Band.below(plan, number, frontier)
+    band = Band.from_frontier(plan, number, frontier)
     for level in series.level_bands[number]:
         if level in plan.unmeasured_levels:
             for asset in (series.measurement_key(level), series.estimate_key(level)):
-                yield _not_measured(plan, level, asset)
+                yield _make_unmeasured_result(plan, level, asset)
             continue
         steps = plan.steps_at(level)
         cells = sum(len(measurements.read(step)) for step in steps)
-        version, metadata = work.measured_version(steps), step_metadata(plan, steps)
-        yield made(version, series.measurement_key(level), **metadata, measured_cells=cells)
+        version, metadata = work.digest_measurements(steps), step_metadata(plan, steps)
+        yield make_result(version, series.measurement_key(level), **metadata, measured_cells=cells)
         if level in series.estimated_levels:
-            path = staged.save_estimate(level, passed_pieces(band, parts, level))
+            path = staged.save_estimate(level, read_unrefined_pieces(band, parts, level))
             rows = pq.ParquetFile(path).metadata.num_rows
             made_of, cells = series.estimate_key(level), plan.tree.cells(level)
-            yield made(file_digest(path), made_of, level=level, public_cells=cells, dagster__row_count=rows)
+            yield make_result(file_digest(path), made_of, level=level, public_cells=cells, dagster__row_count=rows)
 
 
-def _published_assets(series: FlowSeries) -> list[dg.AssetsDefinition]:
+def _make_publication_assets(series: FlowSeries) -> list[dg.AssetsDefinition]:
     columns, leaves = (ORIGIN, DESTINATION, TRIPS), series.released_key
-    sources = same_columns(leaves, columns)
+    sources = map_to_same_columns(leaves, columns)
 
-    @dg.asset(**stated(series, "flows", with_columns(*columns, sources=sources)), deps=[leaves])
+    @dg.asset(**make_asset_options(series, "flows", make_table_metadata(*columns, sources=sources)), deps=[leaves])
     def flows(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
         with FlowWork.step(context, od_warehouse, series) as work:
             release, path = work.release, work.staged.flows
             write_durably(path, lambda file: pq.write_table(flows_table(release), file))
             balance = od_warehouse.ledger.balance(series.domain.name, work.key.period)
         metadata = release_metadata(series.kind, release, balance)
-        return made(file_digest(path), **metadata, dagster__row_count=len(release.leaves))
+        return make_result(file_digest(path), **metadata, dagster__row_count=len(release.leaves))
 
     zones = columns_of([*series.path, "geography"], series.placing_columns)
-    of_flows, intervals = same_columns(flows.key, columns), _noisy_columns(series)
+    of_flows, intervals = map_to_same_columns(flows.key, columns), _noisy_columns(series)
     ends = {end.name: [*of_flows[end.name], *zones] for end in (ORIGIN, DESTINATION)}
     sources = {**of_flows, **ends, LOWER.name: intervals, UPPER.name: intervals}
     published = (FLOWS_WITH_INTERVALS if series.intervals else FLOWS).columns
-    return [flows, *published_assets(series, flows.key, published, sources)]
+    return [flows, *make_publication_assets(series, flows.key, published, sources)]
 
 
-def _assisted_asset(series: FlowSeries) -> dg.AssetsDefinition:
+def _make_assisted_asset(series: FlowSeries) -> dg.AssetsDefinition:
     """Return the asset of the model-assisted flows. It depends on bundles of the periods before, published first."""
     bundle = dg.AssetKey([*series.path, "bundle"])
     columns = (FLOWS_WITH_INTERVALS if series.intervals else FLOWS).columns
-    definition, before = stated(series, "assisted", with_columns(*columns, sources=same_columns(bundle, columns))), None
+    definition, before = (
+        make_asset_options(
+            series, "assisted", make_table_metadata(*columns, sources=map_to_same_columns(bundle, columns))
+        ),
+        None,
+    )
     if isinstance(definition["partitions_def"], dg.TimeWindowPartitionsDefinition):
         before = dg.TimeWindowPartitionMapping(start_offset=1 - MOST, allow_nonexistent_upstream_partitions=True)
 
     @dg.asset(**definition, deps=[dg.AssetDep(bundle, partition_mapping=before)])
-    def assisted(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
+    def assisted_flows(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
         with failures_without_values(od_warehouse.confidential):
             published = publish_assisted(od_warehouse.releases, series.release_of(context.partition_key))
         sources = [source["release"] for source in published.certificate["sources"]]
         key, folder = published.key, published.folder
         context.log.info(f"Published {key} in {folder}, from {', '.join(sources)}. Nothing was charged.")
-        metadata = published_metadata(published.certificate, published.folder)
+        metadata = bundle_metadata(published.certificate, published.folder)
         trips = int(published.flows.leaves.trips.sum())
-        return made(file_digest(published.folder / CERTIFICATE), **metadata, trips=trips, releases=len(sources))
+        return make_result(file_digest(published.folder / CERTIFICATE), **metadata, trips=trips, releases=len(sources))
 
-    return assisted
+    return assisted_flows

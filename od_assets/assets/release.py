@@ -9,7 +9,7 @@ from typing import Any, cast
 import dagster as dg
 import pyarrow.parquet as pq
 
-from od_assets.assets.steps import now_and_then
+from od_assets.assets.steps import limit_message_rate
 from od_assets.checks.release_checks import run_all_checks
 from od_assets.compatibility import group_name
 from od_assets.failures import failures_without_values, public_failures
@@ -18,22 +18,22 @@ from od_assets.metadata import (
     Sources,
     columns_of,
     content_metadata,
-    made,
+    make_result,
+    make_schema_metadata,
+    make_table_metadata,
+    map_to_same_columns,
     records_schema,
     release_metadata,
     report_metadata,
-    same_columns,
     source_metadata,
     sources_of_records,
-    with_columns,
-    with_schema,
 )
-from od_assets.resources.arrivals import changed_while_read, hold_to_marker
+from od_assets.resources.arrivals import hold_to_marker, make_changed_file_error
 from od_assets.resources.published_tables import TABLES_KEY
 from od_assets.resources.release_work import ReleaseWork, work_on
 from od_assets.resources.upstream import automation, files_of, newest_of, refuse_unchecked, trips_of
 from od_assets.resources.warehouse import Warehouse
-from od_assets.series.section import stated_beside
+from od_assets.series.section import read_sibling_yaml
 from od_assets.series.series import MAIN_TABLES, G, P, Series
 from od_core.errors import STAYS_CHARGED, OdError
 from od_core.files.duckdb_session import file_name, scratch_database, spill_folder
@@ -43,8 +43,8 @@ from od_core.privacy.accounting import text_above, text_below
 from od_core.publication.bundle import (
     CERTIFICATE,
     as_published,
-    staged_folder,
-    stated_digests,
+    publish_folder,
+    read_checksums,
     table_path,
     write_bundle,
 )
@@ -83,7 +83,7 @@ def load_period(
                 series.columns,
                 period,
                 part,
-                record_format=series.record_format.declared(table=table),
+                record_format=series.record_format.with_options(table=table),
                 geography=origins,
                 destination_geography=destinations,
                 time_zone=series.periods.time_zone,
@@ -98,11 +98,11 @@ def load_period(
             part.unlink(missing_ok=True)
 
 
-_STATED: dict[str, dict[str, Any]] = stated_beside(__file__, "assets.yaml")
+_STATED: dict[str, dict[str, Any]] = read_sibling_yaml(__file__, "assets.yaml")
 _LINEAGE = "dagster/column_lineage"
 
 
-def stated(
+def make_asset_options(
     series: Series[Any, Any], asset: str, metadata: dict[str, Any], *, key: list[str] | None = None, **words: Any
 ) -> dict[str, Any]:
     """Return the definition of an asset without its dependencies, from ``assets.yaml`` and what all assets share.
@@ -133,7 +133,7 @@ def stated(
     }
 
 
-def with_one_measured(assets: list[dg.AssetsDefinition]) -> list[dg.AssetsDefinition]:
+def merge_measurement_assets(assets: list[dg.AssetsDefinition]) -> list[dg.AssetsDefinition]:
     """Return the assets of a series with one in place of those from the counts to the table that is published.
 
     It has the key of that table, and its step runs theirs in turn. A column that came from one of the others comes from
@@ -142,10 +142,10 @@ def with_one_measured(assets: list[dg.AssetsDefinition]) -> list[dg.AssetsDefini
     bundle = next(number for number, asset in enumerate(assets) if min(asset.keys).path[-1] == "bundle")
     steps = assets[2:bundle]
     traced = _make_tracer(steps)
-    return [*assets[:2], *(asset.map_asset_specs(traced) for asset in (_measured_asset(steps), *assets[bundle:]))]
+    return [*assets[:2], *(asset.map_asset_specs(traced) for asset in (_merge_assets(steps), *assets[bundle:]))]
 
 
-def _measured_asset(steps: list[dg.AssetsDefinition]) -> dg.AssetsDefinition:
+def _merge_assets(steps: list[dg.AssetsDefinition]) -> dg.AssetsDefinition:
     """Return one asset with the key of the last of some assets, whose steps it runs in turn."""
     table = steps[-1].get_asset_spec(steps[-1].key)
     above = {key for asset in steps for key in asset.dependency_keys} - {key for asset in steps for key in asset.keys}
@@ -153,13 +153,13 @@ def _measured_asset(steps: list[dg.AssetsDefinition]) -> dg.AssetsDefinition:
     spec = table.replace_attributes(deps=sorted(above), description=described)
 
     @dg.multi_asset(name=steps[-1].op.name, specs=[spec])
-    def measured(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
+    def run_steps(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
         for step in steps:
             made = cast("Any", step.op.compute_fn).decorated_fn(context, od_warehouse)
             results = [made] if isinstance(made, dg.MaterializeResult) else [*made]
         return results[-1]
 
-    return measured
+    return run_steps
 
 
 def _make_tracer(steps: list[dg.AssetsDefinition]) -> Callable[[dg.AssetSpec], dg.AssetSpec]:
@@ -172,17 +172,17 @@ def _make_tracer(steps: list[dg.AssetsDefinition]) -> Callable[[dg.AssetSpec], d
         if column.asset_key not in lineages:
             return (column,)
         lineage = lineages[column.asset_key]
-        return each_once(() if lineage is None else lineage.deps_by_column.get(column.column_name, ()))
+        return collect_origins(() if lineage is None else lineage.deps_by_column.get(column.column_name, ()))
 
-    def each_once(columns: Iterable[dg.TableColumnDep]) -> tuple[dg.TableColumnDep, ...]:
+    def collect_origins(columns: Iterable[dg.TableColumnDep]) -> tuple[dg.TableColumnDep, ...]:
         return tuple(dict.fromkeys(origin for column in columns for origin in origins(column)))
 
-    def traced(spec: dg.AssetSpec) -> dg.AssetSpec:
+    def trace_columns(spec: dg.AssetSpec) -> dg.AssetSpec:
         found = spec.metadata[_LINEAGE].deps_by_column.items()
-        lineage = dg.TableColumnLineage({name: [*each_once(columns)] for name, columns in found})
+        lineage = dg.TableColumnLineage({name: [*collect_origins(columns)] for name, columns in found})
         return spec.merge_attributes(metadata={_LINEAGE: lineage})
 
-    return traced
+    return trace_columns
 
 
 def source_assets(series: Series[Any, Any]) -> list[dg.AssetsDefinition]:
@@ -192,17 +192,17 @@ def source_assets(series: Series[Any, Any]) -> list[dg.AssetsDefinition]:
 
 
 def _geography_asset(series: Series[Any, Any]) -> dg.AssetsDefinition:
-    columns = with_columns(*series.listed_columns) | source_metadata(series.listed_sources)
+    columns = make_table_metadata(*series.listed_columns) | source_metadata(series.listed_sources)
     lists = [dg.AssetKey.from_user_string(asset) for asset in series.upstream if asset != series.trips.asset]
 
-    @dg.asset(**stated(series, "geography", columns), deps=lists)
+    @dg.asset(**make_asset_options(series, "geography", columns), deps=lists)
     def geography(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
         with failures_without_values(od_warehouse.confidential):
             for key in lists:
                 refuse_unchecked(context, series, key, [newest_of(context.instance, key)])
             listed = series.read_geography()
             _write_lists(series, listed, od_warehouse.geographies)
-        return made(listed.digest, areas=listed.area_counts)
+        return make_result(listed.digest, areas=listed.area_counts)
 
     return geography
 
@@ -212,7 +212,7 @@ def _write_lists(series: Series[Any, G], geography: G, folder: Path) -> None:
     make_folder(folder)
     for (file, zones), side in zip(series.zone_lists.items(), series.sides(geography), strict=False):
         table = side.to_frame()
-        kept = zones.kept_as(file)
+        kept = zones.with_geography_file(file)
         declared = (*kept.names.values(), *(kept.coordinates or ()))
         table = table.assign(**{column: "" for column in declared if column not in table})  # blank in every row
         write = partial(table.to_csv, index=False, encoding="utf-8")
@@ -223,10 +223,12 @@ def _records_asset(series: Series[Any, Any], geography: dg.AssetKey) -> dg.Asset
     trips = trips_of(series)
     are_here = series.records_are_here
     declared = source_metadata([series.records_address("{period}")])
-    records = declared | with_schema(records_schema(series.columns), _sources_of_copy(series, geography, trips))
+    records = declared | make_schema_metadata(
+        records_schema(series.columns), _sources_of_copy(series, geography, trips)
+    )
     above = [*([geography] if series.replaces_codes or not are_here else []), *([] if trips is None else [trips])]
 
-    @dg.asset(**stated(series, "raw_trips", records), deps=above, output_required=False)
+    @dg.asset(**make_asset_options(series, "raw_trips", records), deps=above, output_required=False)
     def raw_trips(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> Iterator[dg.MaterializeResult]:
         with ReleaseWork[Any, Any].step(context, od_warehouse, series) as work:
             if work.is_kept():
@@ -234,12 +236,14 @@ def _records_asset(series: Series[Any, Any], geography: dg.AssetKey) -> dg.Asset
                 return  # without a result, so that the steps below are skipped
             listed = work.geography if series.replaces_codes and are_here else None
             files = files_of(context, series, Period(work.key.period)) if are_here else []
-            with work.reading([file for file, _ in files]) as records:  # stores the settings, or refuses other ones
+            with work.stage_records(
+                [file for file, _ in files]
+            ) as records:  # stores the settings, or refuses other ones
                 if are_here:
                     load_period(series, work.key.period, records, listed, files)
                     if files_of(context, series, Period(work.key.period)) != files:
-                        raise changed_while_read(series.records_path(work.key.period))
-        yield made(str(work.key))
+                        raise make_changed_file_error(series.records_path(work.key.period))
+        yield make_result(str(work.key))
 
     return raw_trips
 
@@ -258,10 +262,10 @@ def _sources_of_copy(series: Series[Any, Any], geography: dg.AssetKey, trips: dg
 def _table_asset(series: Series[Any, Any], bundle: dg.AssetKey, columns: Sequence[Column]) -> dg.AssetsDefinition:
     """Return the asset of the main table of a published bundle, which assets downstream load by its key."""
     name, stored = MAIN_TABLES[series.kind.contents]
-    described = with_columns(PERIOD, *columns, sources=same_columns(bundle, columns))
+    described = make_table_metadata(PERIOD, *columns, sources=map_to_same_columns(bundle, columns))
     described["dagster/table_name"] = f"release.main.{stored}"
     key = [*series.prefix, f"{series.stated_name}_{name}"]
-    definition = stated(series, "published_table", described, key=key, file=f"{name}.parquet")
+    definition = make_asset_options(series, "published_table", described, key=key, file=f"{name}.parquet")
 
     @dg.asset(**definition, deps=[bundle], io_manager_key=TABLES_KEY)
     def published_table(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
@@ -269,14 +273,14 @@ def _table_asset(series: Series[Any, Any], bundle: dg.AssetKey, columns: Sequenc
             release = series.release_of(context.partition_key)
             folder = od_warehouse.bundle_named(str(release))
             path = table_path(folder, f"{name}.parquet")
-            version = stated_digests(folder)[path.relative_to(folder).as_posix()]
+            version = read_checksums(folder)[path.relative_to(folder).as_posix()]
             rows = pq.ParquetFile(path).metadata.num_rows
-        return made(version, dagster__uri=path.as_uri(), dagster__row_count=rows, release=str(release))
+        return make_result(version, dagster__uri=path.as_uri(), dagster__row_count=rows, release=str(release))
 
     return published_table
 
 
-def published_assets(
+def make_publication_assets(
     series: Series[Any, Any], table: dg.AssetKey, columns: Sequence[Column], sources: Sources
 ) -> list[dg.AssetsDefinition]:
     """Return the assets that publish a release of any kind: its bundle, and the main table of the bundle.
@@ -285,7 +289,7 @@ def published_assets(
     """
     kind: Kind[Any] = series.kind
 
-    @dg.asset(**stated(series, "bundle", with_columns(*columns, sources=sources)), deps=[table])
+    @dg.asset(**make_asset_options(series, "bundle", make_table_metadata(*columns, sources=sources)), deps=[table])
     def bundle(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
         with work_on(series).step(context, od_warehouse, series) as current:
             key = current.key
@@ -298,7 +302,7 @@ def published_assets(
             release, ledger, folder = current.release, od_warehouse.ledger, od_warehouse.bundle(key)
             current.hold_to_reading()
             release_context = context_of(kind, ledger, key, series.domain.name, od_warehouse.releases)
-            facts = repair_release(od_warehouse.published(key))
+            facts = repair_release(od_warehouse.locate_release(key))
             if facts is None:  # it is not published, or its certificate and tables are lost
                 facts = certificate(
                     kind,
@@ -313,22 +317,22 @@ def published_assets(
                     intervals=series.states_intervals,
                 )
                 facts = as_published(facts, folder, current.published)
-                report, tell = kind.report(release, facts, release_context), now_and_then(context.log.info)
+                report, tell = kind.report(release, facts, release_context), limit_message_rate(context.log.info)
                 write = partial(write_bundle, kind, release, facts, report, tell=tell)
-                with staged_folder(write, folder, current.published) as public:
+                with publish_folder(write, folder, current.published) as public:
                     kind.store(od_warehouse.database, release, key, public)
                 ledger.publish(key, certificate_digest(public), public["exact"])
             balance = ledger.balance(series.domain.name, key.period)
         spent, cap, left = text_above(release.spent.rho), text_above(balance.cap), text_below(balance.left)
         context.log.info(f"Published {key} in {folder}. It spent rho {spent}. Of the cap, rho {cap}, {left} remains.")
         metadata = report_metadata(kind, release, facts, folder) | release_metadata(kind, release, balance)
-        metadata |= content_metadata(kind.shown_published(release, facts, release_context))
-        return made(file_digest(folder / CERTIFICATE), **metadata)
+        metadata |= content_metadata(kind.list_published_metadata(release, facts, release_context))
+        return make_result(file_digest(folder / CERTIFICATE), **metadata)
 
-    return [_with_deadlines(series, bundle), _table_asset(series, bundle.key, columns)]
+    return [_apply_freshness_policy(series, bundle), _table_asset(series, bundle.key, columns)]
 
 
-def _with_deadlines(series: Series[Any, Any], bundle: dg.AssetsDefinition) -> dg.AssetsDefinition:
+def _apply_freshness_policy(series: Series[Any, Any], bundle: dg.AssetsDefinition) -> dg.AssetsDefinition:
     if series.freshness is None:
         return bundle
     within = datetime.timedelta(days=series.freshness.within_days)

@@ -29,8 +29,8 @@ from od_core.flows.parts import (
     Work,
     Workers,
     measure_band,
+    read_refined_pieces,
     refine_bands,
-    refined_pieces,
     segment_pieces,
 )
 from od_core.ledger.confidential import ConfidentialFolder
@@ -43,7 +43,7 @@ Step = Callable[[FlowWork, str], None]
 def count(work: FlowWork, folder: str) -> None:
     """Confidential: count the records of a period, and write the counts to ``folder`` in the release's store."""
     series, plan, confidential = work.series, work.plan, work.warehouse.confidential
-    options = series.counting_options(confidential, work.counters)
+    options = series.make_count_options(confidential, work.counters)
     if series.engine is None:
         count_records(work.staged.records, plan.tree, work.store, folder, period=work.key.period, **options)
         return
@@ -71,7 +71,7 @@ def measure(work: FlowWork, number: str) -> None:
     measurements = work.begin(counts, work.store)
     if band == 1:
         noise = noise_named(work.series.noise)
-        staged.save_attempt(Work.begun(plan, work.store, counts.folder, noise).facts())
+        staged.save_attempt(Work.begin_attempt(plan, work.store, counts.folder, noise).facts())
     frontier = staged.estimate(plan.step_bands[band - 1][-1].level)
     measure_band(plan, band, frontier, attempt(work), _workers(work), measurements)
     measurements.keep_parts_here([step.number for step in plan.step_bands[band]])
@@ -82,14 +82,14 @@ def refine(work: FlowWork, _: str) -> None:
     plan, staged, parts = work.plan, work.staged, attempt(work)
     steps = plan.step_bands
     frontiers = [staged.estimate(band[-1].level) for band in steps[:-1]]
-    bands = [Band.below(plan, number, above) for number, above in enumerate(frontiers, start=1)]
+    bands = [Band.from_frontier(plan, number, above) for number, above in enumerate(frontiers, start=1)]
     root = staged.estimate(0) if plan.publishes_total else None
-    measured = work.measured(steps[0])
+    measured = work.read_measurements(steps[0])
     for nodes in refine_bands(plan, root, measured, frontiers[0], bands, parts, _workers(work)):
         staged.save_estimate(nodes.level, [nodes], refined=True)
     for band in bands:
         for level in dict.fromkeys(step.level for step in steps[band.number]):
-            staged.save_estimate(level, refined_pieces(band, parts, level), refined=True)
+            staged.save_estimate(level, read_refined_pieces(band, parts, level), refined=True)
     for breakdown in plan.breakdowns:
         pieces = ((leaves, segments[breakdown.name]) for leaves, segments in segment_pieces(bands[-1], parts))
         staged.save_segments(breakdown, pieces)
@@ -167,7 +167,7 @@ def main() -> None:
                 session.sparkContext.setLogLevel("OFF")
                 check_session(session)
                 use_session(series.engine, session)
-                STEPS[step](FlowWork(Warehouse.of(series.project), series, key), argument)
+                STEPS[step](FlowWork(Warehouse.from_project(series.project), series, key), argument)
                 session.stop()
         except OdError as error:
             outcome = {"code": error.code, "message": error.message, "next_step": error.next_step, "spent": error.spent}
@@ -186,7 +186,7 @@ def one_of_all(entry: dg.EventLogEntry) -> tuple[int, int, str] | None:
     return None if match is None else (int(match[1]), int(match[2]), match[3])
 
 
-def now_and_then(say: Callable[[str], None]) -> Callable[[int, int, str], None]:
+def limit_message_rate(say: Callable[[str], None]) -> Callable[[int, int, str], None]:
     """Return a function that passes messages such as ``3 of 40: flows.csv`` to ``say``, at most once in two seconds."""
     last_time = time.monotonic()
 

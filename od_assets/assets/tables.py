@@ -7,17 +7,17 @@ from typing import Any
 import dagster as dg
 import pyarrow.parquet as pq
 
-from od_assets.assets.release import published_assets, source_assets, stated
+from od_assets.assets.release import make_asset_options, make_publication_assets, source_assets
 from od_assets.metadata import (
     GROUP_SIZE_COLUMNS,
     Sources,
     columns_of,
-    made,
+    make_result,
+    make_table_metadata,
+    map_to_same_columns,
     release_metadata,
-    same_columns,
     sources_of_records,
     table,
-    with_columns,
 )
 from od_assets.resources.release_work import TableWork
 from od_assets.resources.warehouse import Warehouse
@@ -41,36 +41,39 @@ def _table_assets(
         cells: function that returns the number of measured cells, given the plan and the number of noisy values.
     """
     counted_input, measurements, table_of_release = (
-        stated(series, name, with_columns(*columns, sources=sources)) for name, (columns, sources) in tables.items()
+        make_asset_options(series, name, make_table_metadata(*columns, sources=sources))
+        for name, (columns, sources) in tables.items()
     )
     inputs = source_assets(series)
 
     @dg.asset(**counted_input, deps=inputs)
-    def counted(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
+    def counts_asset(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
         with TableWork[Any, Any].step(context, od_warehouse, series) as work:
             count = partial(series.count, work.staged.records, work.geography, work.key.period)
             work.count(count, work.staged.save_counted)
-        return made(str(work.key))
+        return make_result(str(work.key))
 
-    @dg.asset(**measurements, deps=[counted.key])
-    def measured(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
+    @dg.asset(**measurements, deps=[counts_asset.key])
+    def measurements_asset(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
         with TableWork[Any, Any].step(context, od_warehouse, series) as work:
             values = sum(len(noisy) for _, noisy in work.measure())
-            plan, version = work.plan, work.measured_version(work.plan.steps)
-        return made(version, measured_cells=cells(plan, values), plan=table(plan.to_frame()))
+            plan, version = work.plan, work.digest_measurements(work.plan.steps)
+        return make_result(version, measured_cells=cells(plan, values), plan=table(plan.to_frame()))
 
-    @dg.asset(**table_of_release, deps=[measured.key])
+    @dg.asset(**table_of_release, deps=[measurements_asset.key])
     def published_table(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
         with TableWork[Any, Any].step(context, od_warehouse, series) as work:
-            release = work.estimated()
+            release = work.estimate_release()
             path = work.staged.save_table(release)
             balance = od_warehouse.ledger.balance(series.domain.name, work.key.period)
         metadata, rows = release_metadata(series.kind, release, balance), pq.ParquetFile(path).metadata.num_rows
-        return made(file_digest(path), **metadata, dagster__row_count=rows)
+        return make_result(file_digest(path), **metadata, dagster__row_count=rows)
 
     *_, (columns, _) = tables.values()
-    published = published_assets(series, published_table.key, columns, same_columns(published_table.key, columns))
-    return [*inputs, counted, measured, published_table, *published]
+    published = make_publication_assets(
+        series, published_table.key, columns, map_to_same_columns(published_table.key, columns)
+    )
+    return [*inputs, counts_asset, measurements_asset, published_table, *published]
 
 
 def group_size_assets(series: GroupSizeSeries) -> list[dg.AssetsDefinition]:
@@ -80,7 +83,7 @@ def group_size_assets(series: GroupSizeSeries) -> list[dg.AssetsDefinition]:
     measured = dg.AssetKey([*series.path, "noisy_measurements"])
     noisy = columns_of([*series.path, "group_sizes"], ["area", "size", "groups"])
     histogram = {
-        **same_columns(measured, [AREA, AREA_LEVEL]),
+        **map_to_same_columns(measured, [AREA, AREA_LEVEL]),
         "size": columns_of(measured, ["position"]),
         "groups": columns_of(measured, ["noisy"]),
     }
@@ -110,7 +113,7 @@ def stops_assets(series: StopsSeries) -> list[dg.AssetsDefinition]:
         {
             "trip_cells": (cells, {cell.name: _places(series, number) for number, cell in enumerate(cells)}),
             "noisy_boxes": (drawn_columns, {column.name: every_cell for column in drawn_columns}),
-            "boxes": (columns, {**same_columns(measured, columns), **counts}),
+            "boxes": (columns, {**map_to_same_columns(measured, columns), **counts}),
         },
         cells=lambda plan, values: values // plan.grid.values_per_box,
     )

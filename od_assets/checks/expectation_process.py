@@ -45,7 +45,7 @@ def expectation_process() -> Iterator[None]:
         process.wait()
 
 
-def checked(check: Callable[..., dict[str, bool]], *arguments: Any, **options: Any) -> dict[str, bool]:
+def run_check(check: Callable[..., dict[str, bool]], *arguments: Any, **options: Any) -> dict[str, bool]:
     """Return the result of a check, such as ``records_meet_expectations``, with the given arguments.
 
     If the process fails, the check runs again in this process, which raises its errors with all their details.

@@ -19,9 +19,9 @@ import pyarrow as pa
 from od_core.extras import require
 from od_core.files import durable
 from od_core.files.duckdb_session import parquet_rows, scratch_database
-from od_core.publication.templates import filled
+from od_core.publication.templates import render_template
 from od_core.records.faults import IS_USER_ID, IS_WEIGHT, WEIGHT
-from od_core.records.segments import Breakdown, loaded_column
+from od_core.records.segments import Breakdown, name_segment_column
 
 ZONES, DESTINATIONS = "zones", "destinations"
 """Names of SQL tables of listed codes: ``destinations`` for destinations, ``zones`` for origins and stops."""
@@ -50,9 +50,9 @@ def record_faults(columns: Sequence[str], breakdowns: Sequence[Breakdown] = ()) 
     }
     for code in _codes(columns):
         faults[f"{code}_missing"] = RecordFault(code, f"{code} IS NULL", "*")
-        faults[f"{code}_unlisted"] = RecordFault(code, f"{code} NOT IN (FROM {listed_for(code)})", code)
+        faults[f"{code}_unlisted"] = RecordFault(code, f"{code} NOT IN (FROM {choose_code_table(code)})", code)
     for breakdown in (declared for declared in breakdowns if declared.unknown is None):
-        column = loaded_column(breakdown.name)
+        column = name_segment_column(breakdown.name)
         listed = f'"{column}" IN (FROM {_categories_of(breakdown)})'
         faults[f"{column}_not_a_category"] = RecordFault(column, f"({listed}) IS NOT TRUE", "*")
     return {name: fault for name, fault in faults.items() if fault.column in columns}
@@ -62,7 +62,7 @@ def _categories_of(breakdown: Breakdown) -> str:
     return f"categories_of_{breakdown.name}"
 
 
-def listed_codes(
+def make_code_tables(
     zones: Sequence[str], destinations: Sequence[str], breakdowns: Sequence[Breakdown]
 ) -> dict[str, Sequence[str]]:
     """Return the SQL tables, with the column ``code``, to which the conditions of :func:`record_faults` refer."""
@@ -75,7 +75,7 @@ def _codes(columns: Sequence[str]) -> list[str]:
     return ["origin", "destination", *(name for name in columns if re.fullmatch(r"stop_[0-9]+", name))]
 
 
-def listed_for(code: str) -> str:
+def choose_code_table(code: str) -> str:
     """Return the name of the SQL table that lists the valid codes of a column."""
     return DESTINATIONS if code == "destination" else ZONES
 
@@ -105,12 +105,12 @@ def records_meet_expectations(
         Whether each expectation is met, by name of the expectation.
     """
     gxe = import_expectations()
-    lists = listed_codes(zones, zones if destinations is None else destinations, breakdowns)
+    lists = make_code_tables(zones, zones if destinations is None else destinations, breakdowns)
     summary = _summary(records, lists, fault_threshold, breakdowns)
     is_flows = "trips" in summary.columns
     columns = ["date", *_codes(list(summary.columns)), "in_period"]
     columns += [name for name in ("trips", "size", WEIGHT, "user") if name in summary.columns]
-    columns += [loaded_column(breakdown.name) for breakdown in breakdowns]
+    columns += [name_segment_column(breakdown.name) for breakdown in breakdowns]
     faults = list(record_faults(columns, breakdowns))
     expected = [gxe.ExpectTableColumnCountToEqual(value=len(columns) + (0 if is_flows else len(faults)))]
     expected += [gxe.ExpectColumnToExist(column=column) for column in columns]
@@ -177,7 +177,7 @@ def import_expectations() -> Any:
         sys.modules["pyspark"] = None  # type: ignore[assignment]  # so that its import fails
     gc.disable()
     try:
-        with _imported_when_used("altair", "scipy.stats"):  # of expectations that are not checked; a second to import
+        with _defer_imports("altair", "scipy.stats"):  # of expectations that are not checked; a second to import
             import great_expectations.expectations as gxe
     finally:
         if hides_spark:
@@ -188,7 +188,7 @@ def import_expectations() -> Any:
 
 
 @contextmanager
-def _imported_when_used(*names: str) -> Iterator[None]:
+def _defer_imports(*names: str) -> Iterator[None]:
     """Let modules that are imported in this context run only when one of their names is first used."""
 
     class Finder:
@@ -225,7 +225,7 @@ def _run(name: str, frame: pd.DataFrame, expected: list[Any], docs: Path, *, con
         settings = ", ".join(f"{setting}: {value}" for setting, value in stated.items() if setting != "batch_id")
         rows.append((kind, column, settings, bool(result.success)))
         met[f"{kind}: {column}"] = met.get(f"{kind}: {column}", True) and bool(result.success)
-    page = filled("expectations.html", name=name, confidential=confidential, results=rows).encode()
+    page = render_template("expectations.html", name=name, confidential=confidential, results=rows).encode()
     durable.make_folder(docs, durable.CONFIDENTIAL_FOLDER_MODE if confidential else durable.PUBLIC_FOLDER_MODE)
     mode = durable.CONFIDENTIAL_FILE_MODE if confidential else durable.PUBLIC_FILE_MODE
     durable.write_durably(docs / f"{name}.html", lambda file: file.write_bytes(page), mode=mode)

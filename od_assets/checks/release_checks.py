@@ -16,15 +16,15 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from od_assets.checks.expectation_process import checked
+from od_assets.checks.expectation_process import run_check
 from od_assets.checks.expectations import flows_meet_expectations, records_meet_expectations
-from od_assets.compatibility import owned_by, owned_job
+from od_assets.compatibility import define_owned_job, make_owners_argument
 from od_assets.failures import failures_without_values
-from od_assets.metadata import allowed
+from od_assets.metadata import make_metadata
 from od_assets.resources.dead_runs import PARTITION_TAG, RELEASE_TAG
 from od_assets.resources.release_work import FlowWork, ReleaseWork, TableWork, work_on
-from od_assets.resources.warehouse import Verification, Warehouse, verified
-from od_assets.series.section import stated_beside
+from od_assets.resources.warehouse import Verification, Warehouse, verify_published_releases
+from od_assets.series.section import read_sibling_yaml
 from od_assets.series.series import Series
 from od_core import FlowTree, Grid, Plan, ReleaseKey, ReleasePlan
 from od_core.errors import OdError
@@ -42,7 +42,7 @@ from od_core.records.zone_lists import read_zones
 _PRIME = (1 << 61) - 1
 """Modulus of the random weights of grid cells. A product of two weights has at most 122 bits."""
 
-_REQUIRES: dict[str, dict[str, str]] = stated_beside(__file__, "requirements.yaml")
+_REQUIRES: dict[str, dict[str, str]] = read_sibling_yaml(__file__, "requirements.yaml")
 
 GEOGRAPHY, RECORDS = ["geography"], ["raw_trips"]
 """Names of the asset that has no partitions, and of that of the records."""
@@ -66,11 +66,11 @@ def level_violations(
     """
     violations = {"non_negative_integers": _count("non_negative_integers", nodes=nodes)}
     if parents is not None:
-        violations["children_sum_to_parents"] = differing_nodes(tree, *parents, level, nodes)
+        violations["children_sum_to_parents"] = count_inconsistent_nodes(tree, *parents, level, nodes)
     return violations
 
 
-def differing_nodes(tree: FlowTree, above: int, parents: pa.Table, level: int, nodes: pa.Table) -> int:
+def count_inconsistent_nodes(tree: FlowTree, above: int, parents: pa.Table, level: int, nodes: pa.Table) -> int:
     """Return the number of nodes of the level ``above`` that differ from the sum of the nodes of ``level`` in them.
 
     ``parents`` and ``nodes`` have the numbers of the origin and destination areas, and the trips.
@@ -170,7 +170,7 @@ class AssetChecks:
 
     def count_violations(self, warehouse: Warehouse, period: str) -> dict[str, int]:
         """Return the number of violations of each check in the files of a period, by name of the check."""
-        return self.count(work_on(self.series).of(warehouse, self.series, self.series.key(period)))
+        return self.count(work_on(self.series).find_or_make(warehouse, self.series, self.series.key(period)))
 
     def definition(self) -> dg.AssetChecksDefinition:
         """Return the checks as blocking Dagster checks of one step."""
@@ -198,7 +198,7 @@ class AssetChecks:
                     asset_key=asset,
                     passed=count == 0,
                     description=self.requires[name],
-                    metadata=allowed(violations=count),
+                    metadata=make_metadata(violations=count),
                 )
 
         return run_checks
@@ -232,11 +232,11 @@ def _count_areas(work: ReleaseWork[Any, Any]) -> dict[str, int]:
         return sum(geography_violations(read_zones(path), levels) for path, levels in files)
 
     read = (f"{path} {file_digest(path)} {levels}" for path, levels in files)
-    return {"is_a_partition": warehouse.once(tuple(read), violations)}
+    return {"is_a_partition": warehouse.count_once(tuple(read), violations)}
 
 
 def _count_places(work: ReleaseWork[Any, Any]) -> dict[str, int]:
-    places = work.series.kept_geography(work.warehouse.geographies)
+    places = work.series.read_stored_geography(work.warehouse.geographies)
     listed, columns = places.to_frame(), places.columns
     degrees = {
         name: pd.to_numeric(listed[getattr(columns, name)], errors="coerce") for name in ("longitude", "latitude")
@@ -251,19 +251,19 @@ def _count_records(work: ReleaseWork[Any, Any]) -> dict[str, int]:
     series, warehouse, records = work.series, work.warehouse, work.staged.records
     # Single records may decide what the page says, so it stays in the confidential folder.
     docs = warehouse.confidential.subfolder(work.staged.data_docs.relative_to(warehouse.confidential.path))
-    zones, destinations = series.listed_codes(work.geography)
+    zones, destinations = series.list_allowed_codes(work.geography)
 
     def unmet() -> int:
         further = {"destinations": destinations, "breakdowns": series.breakdowns}
         return _unmet(records_meet_expectations, records, zones, series.fault_threshold, docs, **further)
 
     state = file_state(records) if records.exists() else None
-    return {RECORDS_CHECK: warehouse.once((str(docs), work.geography.digest, str(state)), unmet)}
+    return {RECORDS_CHECK: warehouse.count_once((str(docs), work.geography.digest, str(state)), unmet)}
 
 
 def _unmet(check: Callable[..., dict[str, bool]], *arguments: Any, **options: Any) -> int:
     """Return 1 if any expectation is not met, otherwise 0, because the number of unmet expectations is confidential."""
-    return int(not all(checked(check, *arguments, **options).values()))
+    return int(not all(run_check(check, *arguments, **options).values()))
 
 
 def spend_violations(warehouse: Warehouse, plan: Plan, key: ReleaseKey) -> int:
@@ -284,7 +284,7 @@ def _estimate_checks(series: Series[Any, Any]) -> Iterator[AssetChecks]:
         yield AssetChecks(series, asset[len(series.path) :], requires, count)
 
 
-def _estimated_levels(plan: ReleasePlan) -> list[int]:
+def _list_estimated_levels(plan: ReleasePlan) -> list[int]:
     """Return the levels with an estimate: the measured levels, and the root if it is published or refined."""
     levels = [step.level for step in plan.totals]
     knows_root = plan.mechanism.refines or plan.publishes_total
@@ -294,7 +294,7 @@ def _estimated_levels(plan: ReleasePlan) -> list[int]:
 def _count_estimates(work: FlowWork, *, checks: Sequence[str], levels: Sequence[int]) -> dict[str, int]:
     """Count the violations of each check in the estimates of some levels, each compared with the level above it."""
     plan, estimate_of = work.plan, partial(work.staged.estimate_table, refined=work.plan.mechanism.refines)
-    violations, estimated = dict.fromkeys(checks, 0), _estimated_levels(plan)
+    violations, estimated = dict.fromkeys(checks, 0), _list_estimated_levels(plan)
     for above, level in zip([None, *estimated[:-1]], estimated, strict=True):
         if level in levels:
             parents = None if above is None else (above, estimate_of(above))
@@ -309,23 +309,23 @@ def _count_flows(work: FlowWork) -> dict[str, int]:
     sides = {"origin": tree.origin, "destination": tree.destination}
     zones = {side: areas.zone_numbers(table[side]) for side, areas in sides.items()}
     flows = pa.table({**zones, "trips": table["trips"]})
-    levels = {level: staged.estimate_table(level, refined=refined) for level in _estimated_levels(plan)}
+    levels = {level: staged.estimate_table(level, refined=refined) for level in _list_estimated_levels(plan)}
     root = staged.estimate(next(iter(levels)), refined=refined)
     total = work.counts.total if plan.publishes_total else int(root.trips.sum())
     docs = warehouse.data_docs(work.key)
     unmet = partial(_unmet, flows_meet_expectations, table, tree.origin.zones, tree.destination.zones, docs)
 
-    def differing(leaves: pa.Table) -> int:
-        return sum(differing_nodes(tree, level, nodes, tree.depth, leaves) for level, nodes in levels.items())
+    def sum_inconsistent_nodes(leaves: pa.Table) -> int:
+        return sum(count_inconsistent_nodes(tree, level, nodes, tree.depth, leaves) for level, nodes in levels.items())
 
     segments: Counter[str] = Counter()
     for breakdown in plan.breakdowns:
         trips = staged.segments_by_category(breakdown)
         segments["segments_are_counts"] += _count("segments_are_counts", segments=trips)
-        segments["segments_sum_to_totals"] += differing(trips)
+        segments["segments_sum_to_totals"] += sum_inconsistent_nodes(trips)
     return {
-        "meets_expectations": warehouse.once((str(docs), plan.digest, file_digest(staged.flows)), unmet),
-        "same_at_every_level": differing(flows),
+        "meets_expectations": warehouse.count_once((str(docs), plan.digest, file_digest(staged.flows)), unmet),
+        "same_at_every_level": sum_inconsistent_nodes(flows),
         **segments,
         "total_is_n": abs(int(table["trips"].sum()) - total),
         "spend_is_plan": spend_violations(warehouse, plan, work.key),
@@ -335,7 +335,7 @@ def _count_flows(work: FlowWork) -> dict[str, int]:
 def _count_histograms(work: TableWork[Any, Any]) -> dict[str, int]:
     """Count violations in released group sizes; a mechanism may not promise two of the properties."""
     plan, mechanism = work.plan, work.plan.mechanism
-    violations = group_size_violations(frame_of(plan, work.measured()), work.staged.table())
+    violations = group_size_violations(frame_of(plan, work.read_measurements()), work.staged.table())
     promised = {"sum_to_totals": mechanism.keeps_totals, "add_up": mechanism.adds_up}
     counts = {check: count if promised.get(check, True) else 0 for check, count in violations.items()}
     return {**counts, "spend_is_plan": spend_violations(work.warehouse, plan, work.key)}
@@ -356,7 +356,7 @@ _COUNTS: dict[str, Callable[[Any], dict[str, int]]] = {
 """Function that counts the violations of each check, by the name of the checks in ``requirements.yaml``."""
 
 
-def _changed(warehouse: Warehouse, key: ReleaseKey) -> Iterator[str]:
+def _list_bundle_changes(warehouse: Warehouse, key: ReleaseKey) -> Iterator[str]:
     """Yield one line for each file of a bundle that its certificate does not state, and for one of another release."""
     folder = warehouse.bundle(key)
     yield from bundle_faults(folder)
@@ -364,9 +364,9 @@ def _changed(warehouse: Warehouse, key: ReleaseKey) -> Iterator[str]:
         yield "its certificate differs from the one that was published"
 
 
-def _verified(series: Series[Any, Any], warehouse: Warehouse) -> list[Verification]:
+def _verify_series(series: Series[Any, Any], warehouse: Warehouse) -> list[Verification]:
     try:
-        return verified(series.name, warehouse)
+        return verify_published_releases(series.name, warehouse)
     except OdError as error:
         if error.code not in ("OD-RELEASE-ABSENT", "OD-LEDGER-ABSENT"):
             raise
@@ -390,19 +390,19 @@ def daily_verification(series: Series[Any, Any]) -> tuple[dg.AssetChecksDefiniti
         partition = context.run.tags.get(PARTITION_TAG)
         with failures_without_values(od_warehouse.confidential):
             if partition is not None:
-                faulty, number = [*_changed(od_warehouse, series.release_of(partition))], 1
+                faulty, number = [*_list_bundle_changes(od_warehouse, series.release_of(partition))], 1
             else:
-                rows = _verified(series, od_warehouse)
+                rows = _verify_series(series, od_warehouse)
                 faulty = [f"{row['release']}: {', '.join(row['faults'])}" for row in rows if not row["verified"]]
                 number = len(rows)
         return dg.AssetCheckResult(
             passed=not faulty,
             severity=dg.AssetCheckSeverity.ERROR,
             description="; ".join(faulty) or None,
-            metadata=allowed(violations=len(faulty), releases=number),
+            metadata=make_metadata(violations=len(faulty), releases=number),
         )
 
-    job = owned_job(
+    job = define_owned_job(
         f"{series.name}_verify",
         series.owners,
         selection=dg.AssetSelection.checks(stays_as_published),
@@ -414,6 +414,6 @@ def daily_verification(series: Series[Any, Any]) -> tuple[dg.AssetChecksDefiniti
         cron_schedule="0 3 * * *",
         job=job,
         description="Verifies once a day.",
-        **owned_by(series.owners),
+        **make_owners_argument(series.owners),
     )
     return stays_as_published, job, schedule

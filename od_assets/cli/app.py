@@ -15,11 +15,11 @@ import typer
 
 from od_assets.cli import operations, published, releases
 from od_assets.cli.declare import QUESTIONS
-from od_assets.interrupts import Interrupted, interruptible, received
+from od_assets.interrupts import Interrupted, get_received_signal, interruptible
 from od_assets.project import load_variables
 from od_assets.terminal import keep_detail_of, printable
 from od_core.errors import OdError
-from od_core.files.durable import of_system
+from od_core.files.durable import make_system_error
 
 COMMANDS: dict[str, Callable[..., None]] = {
     "plan": releases.plan,
@@ -52,7 +52,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
 STATED = tomllib.loads(Path(__file__).with_name("options.toml").read_text(encoding="utf-8"))
 
 
-def described(name: str, command: Callable[..., None], questions: Mapping[str, str]) -> Callable[..., None]:
+def add_typer_signature(name: str, command: Callable[..., None], questions: Mapping[str, str]) -> Callable[..., None]:
     """Return the function of a command, with a signature that Typer reads.
 
     Args:
@@ -66,7 +66,10 @@ def described(name: str, command: Callable[..., None], questions: Mapping[str, s
     for parameter in signature.parameters.values():
         if parameter.kind is parameter.VAR_KEYWORD:
             keyword = parameter.replace(kind=parameter.KEYWORD_ONLY, default=None)
-            keywords = [_with(keyword.replace(name=name), typer.Option(help=text)) for name, text in questions.items()]
+            keywords = [
+                _annotate_parameter(keyword.replace(name=name), typer.Option(help=text))
+                for name, text in questions.items()
+            ]
             continue
         if parameter.annotation is typer.Context:
             arguments.append(parameter)
@@ -75,14 +78,14 @@ def described(name: str, command: Callable[..., None], questions: Mapping[str, s
         settings = {"help": text} if isinstance(text, str) else dict(text)
         flags = settings.pop("names", [f"--{parameter.name.replace('_', '-')}"])
         if settings.pop("is", "argument" if is_argument else "option") == "argument":
-            arguments.append(_with(parameter, typer.Argument(**settings)))
+            arguments.append(_annotate_parameter(parameter, typer.Argument(**settings)))
         else:
-            options.append(_with(parameter, typer.Option(*flags, **settings)))
+            options.append(_annotate_parameter(parameter, typer.Option(*flags, **settings)))
     command.__signature__ = signature.replace(parameters=[*arguments, *keywords, *options])  # type: ignore[attr-defined]
     return command
 
 
-def _with(parameter: inspect.Parameter, info: Any) -> inspect.Parameter:
+def _annotate_parameter(parameter: inspect.Parameter, info: Any) -> inspect.Parameter:
     return parameter.replace(annotation=Annotated[parameter.annotation, info], kind=parameter.KEYWORD_ONLY)
 
 
@@ -91,10 +94,10 @@ app = typer.Typer(
 )
 ledger_app = typer.Typer(help="The budget ledger: the spent and the remaining budget of every data set.")
 app.add_typer(ledger_app, name="ledger")
-ledger_app.callback(invoke_without_command=True)(described("ledger", operations.ledger, {}))
+ledger_app.callback(invoke_without_command=True)(add_typer_signature("ledger", operations.ledger, {}))
 for name, command in COMMANDS.items():
     *groups, last = name.split()
-    described(name, command, {question.flag: question.help or question.asks for question in QUESTIONS})
+    add_typer_signature(name, command, {question.flag: question.help or question.asks for question in QUESTIONS})
     (ledger_app if groups else app).command(last)(command)
 
 
@@ -124,9 +127,9 @@ def main() -> None:
             load_variables()
             app(standalone_mode=True)
         except (Interrupted, Exception) as error:
-            number = received()  # DuckDB, for one, raises an error of its own for an interrupted query
+            number = get_received_signal()  # DuckDB, for one, raises an error of its own for an interrupted query
             stopped = Interrupted(number) if number is not None and isinstance(error, Exception) else error
-            failure = _known(stopped)
+            failure = _to_od_error(stopped)
             if failure is None:
                 raise
             keep_detail_of(failure)
@@ -134,10 +137,10 @@ def main() -> None:
             sys.exit(stopped.exit_code if isinstance(stopped, Interrupted) else 2)
 
 
-def _known(error: BaseException) -> OdError | None:
+def _to_od_error(error: BaseException) -> OdError | None:
     """Return the error to print for an exception. Return None if the exception is a defect of the program."""
     if isinstance(error, Interrupted):
         return error.to_error()
     if isinstance(error, OSError):
-        return of_system(error)
+        return make_system_error(error)
     return error if isinstance(error, OdError) else None

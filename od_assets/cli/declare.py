@@ -105,7 +105,7 @@ _STATED = tomllib.loads(Path(__file__).with_name("questions.toml").read_text(enc
 QUESTIONS = tuple(Question(flag, **stated) for flag, stated in _STATED.items())
 
 
-def further_fields(given: list[str]) -> Fields:
+def parse_field_values(given: list[str]) -> Fields:
     """Return the fields that ``--set`` gives as FIELD=VALUE. Raises OdError if one has no value, or is the name."""
     for text in given:
         field, _, value = text.partition("=")
@@ -123,7 +123,7 @@ def release_attributes(answers: Answers, fields: Fields) -> dict[str, Any]:
     """Return the attributes of the release that answers and additional fields declare."""
     declared = attributes_in(answers, "")
     for place, value in fields.items():
-        _put(declared, place, as_yaml(value))
+        _set_field(declared, place, as_yaml(value))
     return declared
 
 
@@ -138,11 +138,11 @@ def attributes_in(answers: Answers, of_file: str) -> dict[str, Any]:
         place = f"domain:{question.place}" if is_moved else question.place
         file, _, field = place.rpartition(":")
         if file == of_file and answers.get(question.flag):
-            _put(declared, field, READERS[question.read](answers[question.flag]))
+            _set_field(declared, field, READERS[question.read](answers[question.flag]))
     return declared
 
 
-def _put(declared: dict[str, Any], place: str, value: Any) -> None:
+def _set_field(declared: dict[str, Any], place: str, value: Any) -> None:
     """Write a value into a field, whose path has dots between the names of the sections."""
     *parents, last = place.split(".")
     for parent in parents:
@@ -169,7 +169,7 @@ def yaml_block(declared: Mapping[str, Any], indent: int = 0) -> str:
 
 
 @contextmanager
-def written_as(named: str, next_step: str, code: str = "OD-INIT-WRITE") -> Iterator[None]:
+def refuse_unwritable_file(named: str, next_step: str, code: str = "OD-INIT-WRITE") -> Iterator[None]:
     """Raise OdError, with the name of the file, if it cannot be written in this context."""
     try:
         yield

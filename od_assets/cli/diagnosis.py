@@ -36,7 +36,7 @@ from rich.text import Text
 from sqlalchemy.exc import DBAPIError
 
 from od_assets.assets.release import load_period
-from od_assets.checks.expectations import listed_codes, listed_for, record_faults
+from od_assets.checks.expectations import choose_code_table, make_code_tables, record_faults
 from od_assets.checks.release_checks import RECORDS_CHECK, RECORDS_REQUIREMENT
 from od_assets.code_location import BROKEN, load_definitions, unloadable
 from od_assets.components.project import refuse_broken_declarations, refuse_unloadable
@@ -47,16 +47,16 @@ from od_assets.project import (
     IS_CHECKOUT,
     current_project,
     dagster_home,
-    stated_home,
+    find_environment_home,
     variable,
     variables_of,
 )
 from od_assets.resources.arrivals import arrival, hold_to_marker, parts_of
-from od_assets.resources.dead_runs import PATIENCE, dead_runs
+from od_assets.resources.dead_runs import PATIENCE, find_dead_runs
 from od_assets.resources.release_work import ReleaseWork
 from od_assets.resources.warehouse import Warehouse
-from od_assets.runs.period_status import chosen_periods, planned_period
-from od_assets.series.reading import comparison, declaration, declared_comparisons, declared_releases
+from od_assets.runs.period_status import choose_period_to_plan, choose_periods
+from od_assets.series.reading import comparison, declaration, list_comparison_names, list_series_names
 from od_assets.series.series import Series
 from od_assets.terminal import WRONG, console, keep_detail_of
 from od_core import Breakdown, OdError, intopt
@@ -71,9 +71,9 @@ from od_core.periods import Period
 from od_core.privacy.accounting import text_above
 from od_core.publication.bundle import ledger_entries
 from od_core.publication.database import read_whole
-from od_core.records.faults import filled_with_zeros
+from od_core.records.faults import make_zero_padding_sql
 from od_core.records.load import refuse_absent
-from od_core.records.open_file import in_records
+from od_core.records.open_file import add_file_to_error
 
 
 @dataclass(frozen=True)
@@ -94,13 +94,13 @@ class Finding:
         return {"what": self.what, "ok": self.ok, "fault": self.fault, "next_step": self.next_step}
 
     @classmethod
-    def of_error(cls, what: str, error: OdError) -> Self:
+    def from_error(cls, what: str, error: OdError) -> Self:
         """Return the finding for an error. Any confidential detail goes to a file that only the owner can read."""
         keep_detail_of(error)
         return cls(what, f"{error.code}: {error.message}", error.next_step)
 
 
-def found(what: str, look: Callable[[], object]) -> Finding:
+def run_inspection(what: str, look: Callable[[], object]) -> Finding:
     """Run an inspection and return its finding.
 
     A text that ``look`` returns is appended to ``what``. An OdError or a refusal of the system is the fault.
@@ -108,9 +108,9 @@ def found(what: str, look: Callable[[], object]) -> Finding:
     try:
         result = look()
     except OdError as error:
-        return Finding.of_error(what, error)
+        return Finding.from_error(what, error)
     except OSError as error:
-        return Finding.of_error(what, durable.of_system(error))
+        return Finding.from_error(what, durable.make_system_error(error))
     return Finding(f"{what}: {result}" if isinstance(result, str) else what)
 
 
@@ -128,9 +128,9 @@ def print_findings(findings: list[Finding]) -> None:
     console.print(count, style=WRONG if faults else "")
 
 
-def charged(series: Series[Any, Any], period: str) -> Finding:
+def inspect_budget(series: Series[Any, Any], period: str) -> Finding:
     """Return a finding on the budget of a release: whether the ledger would refuse its charge."""
-    warehouse = Warehouse.of(series.project)
+    warehouse = Warehouse.from_project(series.project)
     work: ReleaseWork[Any, Any] = ReleaseWork(warehouse, series, series.key(period))
 
     def look() -> str:
@@ -138,9 +138,9 @@ def charged(series: Series[Any, Any], period: str) -> Finding:
         if not warehouse.ledger_chain.exists():
             series.plan(geography, period)
             return "nothing is spent yet"
-        plan = work.planned(geography)
+        plan = work.make_plan(geography)
         in_parts = series.bands is not None  # their files are elsewhere
-        lost = [] if in_parts or not work.is_drawn else work.measurements.lost(plan.charged_steps)
+        lost = [] if in_parts or not work.is_drawn else work.measurements.list_lost_steps(plan.charged_steps)
         with warehouse.ledger.trial():
             warehouse.ledger.declare(series.domain)
             warehouse.ledger.reserve(work.key, series.domain.name, plan)
@@ -150,7 +150,7 @@ def charged(series: Series[Any, Any], period: str) -> Finding:
             return f"lost draws are charged again, which the cap allows: {len(lost)}"
         return "it is charged already" if warehouse.ledger.level_kinds(work.key) else "the cap allows it"
 
-    return found(f"budget of {work.key}", look)
+    return run_inspection(f"budget of {work.key}", look)
 
 
 class InspectedFolder(ConfidentialFolder):
@@ -191,7 +191,7 @@ _EXTRAS = ("bundle", "checks", "dagster")
 
 def python_version() -> Finding:
     """Check that the project supports this version of Python."""
-    this, (required, _) = platform.python_version(), _required()
+    this, (required, _) = platform.python_version(), _read_requirements()
     if required.contains(this, prereleases=True):
         return Finding(f"Python {this}")
     return Finding(f"Python {this}", f"the project needs {required}", "install again with a supported Python version")
@@ -199,18 +199,18 @@ def python_version() -> Finding:
 
 def packages() -> list[Finding]:
     """Check that the installed packages are those that this one requires and, in a checkout, pins."""
-    _, required = _required()
+    _, required = _read_requirements()
     findings = [_versions(f"{len(required)} packages that od-release requires", required)]
     pins = CHECKOUT / "constraints.txt"
     if pins.is_file():
         pinned = [Requirement(pin) for pin in _PIN.findall(pins.read_text(encoding="utf-8"))]
         # Packages for development need not be installed.
-        installed = [requirement for requirement in pinned if _installed(requirement) is not None]
+        installed = [requirement for requirement in pinned if _find_installed_version(requirement) is not None]
         findings.append(_versions(f"{len(installed)} packages that constraints.txt pins", installed))
     return findings
 
 
-def _required() -> tuple[SpecifierSet, list[Requirement]]:
+def _read_requirements() -> tuple[SpecifierSet, list[Requirement]]:
     """Return the required Python and packages, as a checkout's ``pyproject.toml`` or the installed package states."""
     if IS_CHECKOUT:
         project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -231,23 +231,25 @@ def _required() -> tuple[SpecifierSet, list[Requirement]]:
 
 def _versions(what: str, required: list[Requirement]) -> Finding:
     others = [
-        f"{requirement.name} {_installed(requirement) or 'is missing'} (needed: {requirement.specifier})"
+        f"{requirement.name} {_find_installed_version(requirement) or 'is missing'} (needed: {requirement.specifier})"
         for requirement in required
-        if not requirement.specifier.contains(_installed(requirement) or "", prereleases=True)
+        if not requirement.specifier.contains(_find_installed_version(requirement) or "", prereleases=True)
     ]
     if not others:
         return Finding(what)
-    return Finding(what, _some(others), "install od-release again (in a checkout: remove .venv, then make install)")
+    return Finding(
+        what, _format_first_five(others), "install od-release again (in a checkout: remove .venv, then make install)"
+    )
 
 
-def _installed(requirement: Requirement) -> str | None:
+def _find_installed_version(requirement: Requirement) -> str | None:
     try:
         return importlib.metadata.version(requirement.name)
     except importlib.metadata.PackageNotFoundError:
         return None
 
 
-def compiled_kernels(folder: Path | None) -> Finding:
+def inspect_kernels(folder: Path | None) -> Finding:
     """Check that compiled kernels are cached in a folder, and that one kernel gives the right numbers.
 
     The folder is None if no folder is writable.
@@ -265,7 +267,7 @@ def compiled_kernels(folder: Path | None) -> Finding:
 
 def noise_backends() -> list[Finding]:
     """Check that every noise backend can draw. The noise is discarded, and nothing is charged."""
-    return [found(f"noise backend {name}", partial(_refuse_broken_backend, name)) for name in BACKENDS]
+    return [run_inspection(f"noise backend {name}", partial(_refuse_broken_backend, name)) for name in BACKENDS]
 
 
 def _refuse_broken_backend(name: str) -> None:
@@ -283,7 +285,7 @@ def _refuse_broken_backend(name: str) -> None:
 def home_of_dagster(var: Path) -> Finding:
     """Check that ``DAGSTER_HOME`` is the project's Dagster home, and that this folder has the project's settings."""
     subject, home, stated_folder = "DAGSTER_HOME", dagster_home(var), os.environ.get("DAGSTER_HOME")
-    if stated_home() not in (None, home.resolve()):
+    if find_environment_home() not in (None, home.resolve()):
         return Finding(f"{subject}: {stated_folder}, the home of another Dagster project, whose settings apply")
     if stated_folder and Path(stated_folder).resolve() != home.resolve():
         fault = f"it is {stated_folder}, but the runs of this project are in {home}"
@@ -305,7 +307,7 @@ def modes(var: Path) -> Finding:
     open_ones = [str(path.relative_to(var)) for path in (confidential, *confidential.rglob("*")) if _is_open(path)]
     if not open_ones:
         return Finding(subject)
-    fault = f"other users have access to files that only the operator may use: {_some(sorted(open_ones))}"
+    fault = f"other users have access to files that only the operator may use: {_format_first_five(sorted(open_ones))}"
     return Finding(subject, fault, f"chmod -R u=rwX,go= {confidential}")
 
 
@@ -344,7 +346,7 @@ def free_disk(var: Path) -> Finding:
 def ledger(warehouse: Warehouse) -> Finding:
     """Check that the ledger is unchanged, and has all entries that its head file and the public certificates name."""
     if warehouse.ledger_chain.exists():
-        return found("ledger", lambda: f"{warehouse.verify_ledger()} entries")
+        return run_inspection("ledger", lambda: f"{warehouse.verify_ledger()} entries")
     if warehouse.is_new and not ledger_entries(warehouse.releases):
         return Finding("ledger: it does not exist yet, because nothing was released here")
     fault = "it is missing, although something was released here"
@@ -362,14 +364,14 @@ def fingerprint_key(warehouse: Warehouse) -> Finding:
         others = sum(json.loads(path.read_bytes()).get("key") != name for path in stored)
         return f"releases that began with another one: {others}"
 
-    return found("key of fingerprints", look)
+    return run_inspection("key of fingerprints", look)
 
 
 def release_lock(var: Path) -> Finding:
     """Check that no suspended process has the lock that only one run at a time can have."""
     subject, lock = "release lock", var / LOCK_NAME
-    if (refusal := durable.suspended(lock)) is not None:
-        return Finding.of_error(subject, refusal)
+    if (refusal := durable.find_suspended_lock_error(lock)) is not None:
+        return Finding.from_error(subject, refusal)
     return Finding(f"{subject}: a release is running now" if durable.is_locked(lock) else subject)
 
 
@@ -378,20 +380,20 @@ def runs(var: Path) -> Finding:
 
     A run without a process blocks all others, because the queue allows one run at a time.
     """
-    subject, home = "runs of dead processes", stated_home() or dagster_home(var)
+    subject, home = "runs of dead processes", find_environment_home() or dagster_home(var)
     if not (home / DAGSTER_SETTINGS.name).is_file() or not (home / "history" / "runs.db").is_file():
         return Finding(f"{subject}: nothing has run yet")
-    if not durable.may_write(home / "history"):  # Dagster writes to its storage whenever it opens it
+    if not durable.can_write(home / "history"):  # Dagster writes to its storage whenever it opens it
         return Finding(f"{subject}: not looked for; {durable.rights(home / 'history')}")
     try:
         with dg.DagsterInstance.from_config(str(home)) as instance:
-            dead = [run.run_id for run in dead_runs(instance)]
+            dead = [run.run_id for run in find_dead_runs(instance)]
             starting = instance.get_runs_count(dg.RunsFilter(statuses=[dg.DagsterRunStatus.STARTING]))
     except DBAPIError as error:
-        return Finding.of_error(subject, storage_fault(error, home))
+        return Finding.from_error(subject, storage_fault(error, home))
     if dead:
         step = "start od-release ui, which clears them within a minute, or run any release"
-        return Finding(subject, f"{len(dead)} are listed as started: {_some(dead)}", step)
+        return Finding(subject, f"{len(dead)} are listed as started: {_format_first_five(dead)}", step)
     if starting:
         minutes = PATIENCE.total_seconds() / 60
         return Finding(f"{subject}: none; {starting} starting now, taken for dead after {minutes:.0f} minutes")
@@ -414,10 +416,10 @@ def code_location() -> Finding:
             except Exception as error:  # noqa: BLE001  # any exception of the project's code; no record is involved
                 raise unloadable(error) from None
 
-    return found("code location", load)
+    return run_inspection("code location", load)
 
 
-def _some(texts: list[str]) -> str:
+def _format_first_five(texts: list[str]) -> str:
     return ", ".join(texts[:5]) + (f" and {len(texts) - 5} more" if len(texts) > 5 else "")
 
 
@@ -425,27 +427,30 @@ _LOST_ZEROS = "_that_lost_its_zeros"
 """Ending of the name of the fault of codes that lost their leading zeros."""
 
 
-def inspected(series: Series[Any, Any], period: str) -> list[Finding]:
+def inspect_input(series: Series[Any, Any], period: str) -> list[Finding]:
     """Return findings on the file of a period: whether it exists, is complete, and would be accepted by a release.
 
     For a unit of a year, the first finding is on the counters of users with which the records would be counted.
     """
-    key, warehouse = series.key(period), Warehouse.of(series.project)
+    key, warehouse = series.key(period), Warehouse.from_project(series.project)
     subject, file_state = f"input of {key}", arrival(series, Period(period))
     work: ReleaseWork[Any, Any] = ReleaseWork(warehouse, series, key)
     findings, counters = [], None
     if warehouse.ledger_chain.exists() and work.counters is not None:
         folder = InspectedFolder(warehouse.confidential.path)
         counters = InspectedCounters(**{**vars(work.counters), "confidential": folder})
-        findings = [found(f"counters of users for {key}", counters.allowances)]
+        findings = [run_inspection(f"counters of users for {key}", counters.allowances)]
     if file_state.waits is not None:
-        return [*findings, found(subject, partial(_refuse_waiting, series, period, file_state.waits))]
+        return [*findings, run_inspection(subject, partial(_refuse_waiting, series, period, file_state.waits))]
     if not series.records_are_here:
         return [*findings, Finding(f"{subject}: only Spark reads it, so it is not checked here")]
     try:
         copy = warehouse.confidential.subfolder(f"doctor-{secrets.token_hex(6)}")
     except OSError as error:
-        return [*findings, Finding.of_error(f"{subject}: no copy of it can be written", durable.of_system(error))]
+        return [
+            *findings,
+            Finding.from_error(f"{subject}: no copy of it can be written", durable.make_system_error(error)),
+        ]
     numbers: list[str] = []
     usable = counters if all(finding.ok for finding in findings) else None
     refused = list(_refusals(work, usable, copy, numbers))
@@ -500,9 +505,9 @@ def _faults(
     load_period(series, period, records, geography, [(file, None) for file in parts_of(series.records_path(period))])
     yield from _judge_records(series, geography, records, numbers)
     try:
-        counted = _counted(work, geography, counters, records)
+        counted = _count_records(work, geography, counters, records)
     except OdError as error:
-        raise in_records(error, series.records_path(period).name, series.columns) from None
+        raise add_file_to_error(error, series.records_path(period).name, series.columns) from None
     if drawn and counters is not None:
         counters.hold_to_input(counted)
     elif drawn and work.counters is None:
@@ -513,7 +518,7 @@ def _faults(
 
 def _judge_records(series: Series[Any, Any], geography: Any, records: Path, numbers: list[str]) -> Iterator[OdError]:
     """Confidential: yield the error of each kind of faulty record that is too frequent. Adds lines to ``numbers``."""
-    listed = listed_codes(*series.listed_codes(geography), series.breakdowns)
+    listed = make_code_tables(*series.list_allowed_codes(geography), series.breakdowns)
     with scratch_database(records.parent, records) as connection:
         for name, codes in listed.items():
             connection.register(name, pa.table({"code": pa.array(codes, pa.string())}))
@@ -547,13 +552,15 @@ def _kinds(
         faulty, among = rows.aggregate(f"count(*) FILTER (WHERE {fault.is_faulty}), count({fault.among})").fetchall()[0]
         yield name, fault.is_faulty, faulty, among
         if name.endswith("_unlisted") and faulty:
-            table = listed_for(fault.column)
-            lost_zeros = f"{fault.is_faulty} AND {filled_with_zeros(fault.column, listed[table])} IN (FROM {table})"
+            table = choose_code_table(fault.column)
+            lost_zeros = f"{fault.is_faulty} AND {make_zero_padding_sql(fault.column, listed[table])} IN (FROM {table})"
             ((without_zeros,),) = rows.aggregate(f"count(*) FILTER (WHERE {lost_zeros})").fetchall()
             yield f"{fault.column}{_LOST_ZEROS}", lost_zeros, without_zeros, faulty
 
 
-def _counted(work: ReleaseWork[Any, Any], geography: Any, counters: UserCounters | None, records: Path) -> Counted:
+def _count_records(
+    work: ReleaseWork[Any, Any], geography: Any, counters: UserCounters | None, records: Path
+) -> Counted:
     """Return the counts of a file of records, counted as a release would. Raises OdError for unacceptable records."""
     series, period = work.series, work.key.period
     confidential = InspectedFolder(work.warehouse.confidential.path)
@@ -567,7 +574,7 @@ def diagnosis(name: str | None = None, period: str | None = None) -> list[Findin
 
     Raises OdError if there is no such declaration, or it has no such period.
     """
-    releases, comparisons = declared_releases(), declared_comparisons()
+    releases, comparisons = list_series_names(), list_comparison_names()
     if name in comparisons:
         releases, comparisons = (), (name,)
     elif name is not None:
@@ -576,22 +583,22 @@ def diagnosis(name: str | None = None, period: str | None = None) -> list[Findin
         releases, comparisons = (name,), ()
 
     return [
-        *of_installation(),
-        *(finding for series_name in releases for finding in of_declaration(series_name)),
-        *(found(f"comparison {other}", partial(comparison, other)) for other in comparisons),
+        *inspect_installation(),
+        *(finding for series_name in releases for finding in inspect_declaration(series_name)),
+        *(run_inspection(f"comparison {other}", partial(comparison, other)) for other in comparisons),
         code_location(),
-        *([] if period is None else _of_inputs(releases, period)),
+        *([] if period is None else _inspect_inputs(releases, period)),
     ]
 
 
-def of_installation() -> list[Finding]:
+def inspect_installation() -> list[Finding]:
     """Return the findings that do not depend on a declaration."""
     place, var = place_of_releases(), current_project().var
     return [
         place,
         python_version(),
         *packages(),
-        compiled_kernels(cache_folder()),
+        inspect_kernels(cache_folder()),
         *noise_backends(),
         home_of_dagster(var),
         modes(var),
@@ -599,12 +606,12 @@ def of_installation() -> list[Finding]:
         ledger(Warehouse()),
         fingerprint_key(Warehouse()),
         release_lock(var),
-        found("release database", partial(read_whole, Warehouse().database)),
+        run_inspection("release database", partial(read_whole, Warehouse().database)),
         runs(var),
     ]
 
 
-def of_declaration(name: str) -> list[Finding]:
+def inspect_declaration(name: str) -> list[Finding]:
     """Return the findings of a declaration, from its YAML to its Dagster definitions.
 
     If the YAML or the geography has a fault, the parts that depend on it are not inspected.
@@ -612,26 +619,26 @@ def of_declaration(name: str) -> list[Finding]:
     try:
         series = declaration(name)
     except OdError as error:
-        return [Finding.of_error(f"declaration {name}", error)]
+        return [Finding.from_error(f"declaration {name}", error)]
     findings = [Finding(f"declaration {name}, data set {series.domain.name}: {series.columns.row}")]
     try:
         geography = series.read_geography()
     except OdError as error:
-        findings.append(Finding.of_error(f"geography of {name}", error))
+        findings.append(Finding.from_error(f"geography of {name}", error))
     else:
         counts = ", ".join(f"{number} {level}" for level, number in geography.area_counts.items())
-        plan = partial(_planned, series, geography)
-        findings += [Finding(f"geography of {name}: {counts}"), found(f"plan of {name}", plan)]
-    return [*findings, found(f"assets and schedules of {name}", partial(refuse_unloadable, series))]
+        plan = partial(_describe_plan_charge, series, geography)
+        findings += [Finding(f"geography of {name}: {counts}"), run_inspection(f"plan of {name}", plan)]
+    return [*findings, run_inspection(f"assets and schedules of {name}", partial(refuse_unloadable, series))]
 
 
-def _planned(series: Series[Any, Any], geography: Any) -> str:
-    plan = series.plan(geography, planned_period(series, None))
-    Warehouse.of(series.project).hold_to_declared(series.domain)
+def _describe_plan_charge(series: Series[Any, Any], geography: Any) -> str:
+    plan = series.plan(geography, choose_period_to_plan(series, None))
+    Warehouse.from_project(series.project).hold_to_declared(series.domain)
     return f"rho {text_above(plan.charge.as_rho)} of a cap of {text_above(series.domain.cap.allowed_rho())}"
 
 
-def _of_inputs(names: tuple[str, ...], period: str) -> list[Finding]:
+def _inspect_inputs(names: tuple[str, ...], period: str) -> list[Finding]:
     """Return findings on budgets and inputs of a period. Raises OdError if none of the named series has the period."""
     inputs: list[Finding] = []
     absent: OdError | None = None
@@ -641,11 +648,11 @@ def _of_inputs(names: tuple[str, ...], period: str) -> list[Finding]:
         except OdError:
             continue  # another finding reports the fault of its declaration
         try:
-            chosen_periods(series, period, every=False)
+            choose_periods(series, period, every=False)
         except OdError as error:
             absent = error
             continue
-        inputs += [charged(series, period), *inspected(series, period)]
+        inputs += [inspect_budget(series, period), *inspect_input(series, period)]
     if not inputs and absent is not None:
         raise absent
     return inputs

@@ -14,13 +14,13 @@ from od_assets.cli.declare import QUESTIONS, Answers, Fields, Question
 from od_assets.cli.new_declaration import (
     CHECKS_OF_FILES,
     CHECKS_OF_VALUES,
-    found_records,
-    found_zones,
-    may_be_prefixes,
+    can_levels_be_prefixes,
+    describe_records,
+    describe_zones,
+    find_row_ambiguity,
     newest_file,
     number_flag,
     refuse_wrong_fields,
-    unstated_rows,
     value_of,
 )
 from od_assets.cli.printing import say
@@ -33,7 +33,7 @@ class _Back(Exception):  # noqa: N818  # no error: the person who answers wants 
     """The question before is to be asked again."""
 
 
-def answered(given: Mapping[str, str | None], fields: Fields) -> dict[str, str]:
+def collect_answers(given: Mapping[str, str | None], fields: Fields) -> dict[str, str]:
     """Return an answer to every question that applies, by flag, and show the columns of the files and their types.
 
     Missing answers are asked for at the terminal. An answer that does not fit the files, or that no declaration could
@@ -86,7 +86,7 @@ class _Interview:
     def answer(self, question: Question) -> bool:
         """Add the answer to a question to the answers, and return whether it was asked at the terminal.
 
-        Show what files the answers name have. Raises OdError as :func:`answered`, and _Back.
+        Show what files the answers name have. Raises OdError as :func:`collect_answers`, and _Back.
         """
         flag = question.flag
         if self._is_left_out(question):
@@ -119,7 +119,7 @@ class _Interview:
 
     def _answer_rows(self, question: Question) -> bool:
         """Answer what a row is: from the files, or at the terminal by ``yes`` or a column that counts."""
-        unstated, unused = unstated_rows(self.answers, self.fields) or (None, None)
+        unstated, unused = find_row_ambiguity(self.answers, self.fields) or (None, None)
         self.answers[question.flag] = "" if unused is None else "true"
         if unstated is None:
             return False
@@ -133,18 +133,18 @@ class _Interview:
         self.answers |= {number_flag(self.answers): reply, question.flag: ""}
         return True
 
-    def _may_be_asked(self, question: Question) -> bool:
+    def _can_ask(self, question: Question) -> bool:
         return self.at_terminal and self.given.get(question.flag) is None
 
     def _is_needless(self, question: Question) -> bool:
         """Return whether the files show that a question need not be asked at the terminal."""
-        if not (self._may_be_asked(question) and question.asked_if):
+        if not (self._can_ask(question) and question.asked_if):
             return False
         return not value_of(question.asked_if, self.known, self.fields)
 
     def _offer(self, question: Question) -> str:
         """Return the answer that the files suggest at the terminal; "" if there is none."""
-        may_offer = self._may_be_asked(question) and question.offers
+        may_offer = self._can_ask(question) and question.offers
         return (value_of(question.offers, self.known, self.fields) or "") if may_offer else ""
 
     def _accept(self, question: Question) -> bool:
@@ -216,7 +216,7 @@ class _Interview:
         if not question.shows or not (self.at_terminal or question.flag not in ("reader", "zones")):
             return
         used = {flag: stated for flag in ("unit", "column") if (stated := self.given.get(flag))}
-        look = found_records if question.shows == "records" else found_zones
+        look = describe_records if question.shows == "records" else describe_zones
         for line in look({**used, **self.answers}, self.fields):
             if line not in self.told:
                 _tell(line)
@@ -250,6 +250,6 @@ def _tell(line: str) -> None:
 
 _CONFIRMED: dict[str, Callable[[Answers, Fields], bool]] = {
     "records": lambda answers, _fields: newest_file(answers["records"]) is None,
-    "levels": may_be_prefixes,
+    "levels": can_levels_be_prefixes,
 }
 """Functions that say whether an answer that was refused is accepted if it is given again, by flag of the question."""

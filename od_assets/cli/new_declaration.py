@@ -35,31 +35,31 @@ from od_assets.cli.declare import (
     as_list,
     as_number,
     attributes_in,
+    refuse_unwritable_file,
     release_attributes,
     write_text,
-    written_as,
     yaml_block,
 )
 from od_assets.components.project import refuse_unloadable
 from od_assets.project import current_project
 from od_assets.resources.arrivals import parts_of
 from od_assets.resources.folders import Folders
-from od_assets.runs.period_status import planned_period
+from od_assets.runs.period_status import choose_period_to_plan
 from od_assets.series.flows import CountedRecords, SegmentSection, Trips
 from od_assets.series.partitions import SINGLE, SeriesPeriods
-from od_assets.series.reading import MODELS, RELEASES, declaration, declared_by, missing_warehouse
+from od_assets.series.reading import MODELS, RELEASES, declaration, draft_missing_warehouse, parse_declaration
 from od_assets.series.section import Section, first_fault
 from od_assets.series.series import About, Arrivals, DomainSection, Series, Zones
 from od_core import BudgetExceeded, Plan, ReleaseKey
 from od_core.errors import OdError, nearest_only
-from od_core.files.data_frame import shown_columns
+from od_core.files.data_frame import format_column_names
 from od_core.files.durable import absence
 from od_core.periods import LENGTHS, Period, check_time_zone
 from od_core.privacy.accounting import text_above
 from od_core.privacy.budget import Budget, Cap
 from od_core.privacy.unit import NEIGHBOUR_RELATIONS, UNIT_KINDS, PrivacyUnit
-from od_core.records.formats import RecordColumns, RecordFormat, column_in, shown
-from od_core.records.load import columns_like_counts, has_dates, has_single_pairs, unused_columns
+from od_core.records.formats import RecordColumns, RecordFormat, column_in, quote_column_name
+from od_core.records.load import columns_like_counts, has_dates, has_single_pairs, list_unused_columns
 from od_core.records.open_file import has_header, is_header, record_schema
 from od_core.records.zone_lists import read_zones
 from od_core.registry import refuse_unknown
@@ -118,13 +118,13 @@ def refuse_unreadable_records(answers: Answers, fields: Fields) -> None:
     try:
         _newest_records(answers, fields)
     except OdError as error:
-        raise _mended_by_a_field(error) if error.code == "OD-FILE-UNREADABLE" else error from None
+        raise _add_field_hint(error) if error.code == "OD-FILE-UNREADABLE" else error from None
 
 
-def _mended_by_a_field(error: OdError) -> OdError:
+def _add_field_hint(error: OdError) -> OdError:
     """Return an error with how to give a field of the section trips, which may mend it."""
     hint = "; if this is a field, init takes it as --set trips.FIELD=VALUE"
-    return error.changed(next_step=error.next_step + hint)
+    return error.with_changes(next_step=error.next_step + hint)
 
 
 def refuse_absent_column(flag: str, answers: Answers, fields: Fields) -> None:
@@ -138,14 +138,16 @@ def refuse_absent_column(flag: str, answers: Answers, fields: Fields) -> None:
         return
     there = column_in(name, list(records.schema))
     if there is None:
-        message = f"{records.source.name} has no column {shown(name)}"
+        message = f"{records.source.name} has no column {quote_column_name(name)}"
         if records.may_show:
             message += f"; it has {', '.join(records.schema)}"
         raise OdError("OD-INIT-COLUMN", message, next_step=f"give --{flag} and the name of a column of the file")
     earlier = [one for one in answers if one in ROLES and one != flag] if flag in ROLES else []
     if other := next((one for one in earlier if getattr(records.columns, ROLES[one]) == name), None):
         step = f"give --{flag} or --{other} and the name of another column"
-        raise OdError("OD-INIT-COLUMN", f"column {shown(name)} cannot be both {other} and {flag}", next_step=step)
+        raise OdError(
+            "OD-INIT-COLUMN", f"column {quote_column_name(name)} cannot be both {other} and {flag}", next_step=step
+        )
     if flag == "date":
         _refuse_dateless(records, name, there)
 
@@ -155,17 +157,17 @@ def _refuse_dateless(records: _Records, name: str, column: str) -> None:
     try:
         is_fit = has_dates(records.source, column, records.form)
     except OdError as error:
-        raise _mended_by_a_field(error) from None
+        raise _add_field_hint(error) from None
     if not is_fit:
         raise OdError(
             "OD-TRIPS-DATE",
-            f"column {shown(name)} of {records.source.name} holds no date among its first records",
+            f"column {quote_column_name(name)} of {records.source.name} holds no date among its first records",
             next_step="give --date and a column of dates or local times such as 2001-06-30, or leave it out if each"
             " file is one period",
         )
 
 
-def unstated_rows(answers: Answers, fields: Fields) -> tuple[OdError | None, list[str]] | None:
+def find_row_ambiguity(answers: Answers, fields: Fields) -> tuple[OdError | None, list[str]] | None:
     """Return an error if it must be asked what a row of the newest file of records is, and the file's unused columns.
 
     The error is None if rows are counted, and there are neither unused columns nor rows that look like a table of
@@ -176,12 +178,11 @@ def unstated_rows(answers: Answers, fields: Fields) -> tuple[OdError | None, lis
         return None
     if any(column_in(name, list(records.schema)) is None for name in records.columns.names):
         return None
-    unused = unused_columns(records.schema, records.columns, records.form)
+    unused = list_unused_columns(records.schema, records.columns, records.form)
     if unused:
         counts = columns_like_counts(records.source, unused, records.form)
-        reason = (
-            f"unused columns: {shown_columns(unused)}; those that look like counts: {shown_columns(counts) or 'none'}"
-        )
+        like_counts = format_column_names(counts) or "none"
+        reason = f"unused columns: {format_column_names(unused)}; those that look like counts: {like_counts}"
     elif has_single_pairs(records.source, records.columns, records.form):
         reason = "no pair of origin and destination appears twice, as in a table of flows"
         if records.columns.destination is None:
@@ -194,7 +195,7 @@ def unstated_rows(answers: Answers, fields: Fields) -> tuple[OdError | None, lis
     return OdError("OD-TRIPS-ROWS", message, next_step=step), unused
 
 
-def found_records(answers: Answers, fields: Fields) -> list[str]:
+def describe_records(answers: Answers, fields: Fields) -> list[str]:
     """Return lines to show, with the used and the unused columns of the newest file of records and their types.
 
     The first line of a CSV file may be a record, so the columns are shown only if the line is certainly a header, or if
@@ -206,7 +207,7 @@ def found_records(answers: Answers, fields: Fields) -> list[str]:
     name, schema = records.source.name, records.schema
     if not records.may_show:
         return [f"{name} has {len(schema)} columns; their names are shown once one of them is named."]
-    unused = unused_columns(schema, records.columns, records.form)
+    unused = list_unused_columns(schema, records.columns, records.form)
     used = [column for column in schema if column not in unused]
     return [
         f"{title} columns of {name}: {', '.join(f'{column} ({schema[column]})' for column in columns) or 'none'}."
@@ -228,7 +229,7 @@ def _newest_records(answers: Answers, fields: Fields) -> _Records | None:
     except (ValidationError, OdError):
         return None
     form = trips.record_format()
-    columns = replace(trips.columns.of(form), user=answers.get("column") or None, segments=segments)
+    columns = replace(trips.columns.to_record_columns(form), user=answers.get("column") or None, segments=segments)
     return _Records(source, form, columns, record_schema(source, form))
 
 
@@ -308,7 +309,7 @@ def _zone_table(answers: Answers) -> pd.DataFrame:
     return read_zones(current_project().root / answers["zones"])
 
 
-def found_zones(answers: Answers, _settings: Fields) -> list[str]:
+def describe_zones(answers: Answers, _settings: Fields) -> list[str]:
     """Return lines to show: the columns of the list of zones, or the fault of its file."""
     name = (current_project().root / answers["zones"]).name
     try:
@@ -316,15 +317,15 @@ def found_zones(answers: Answers, _settings: Fields) -> list[str]:
     except OdError as error:
         return [f"{error.message}."]
     columns = [str(column) for column in table.columns]
-    if not _may_show(name, table, as_list(answers.get("levels", ""))):
+    if not _can_show_columns(name, table, as_list(answers.get("levels", ""))):
         return [f"{name} has {len(columns)} columns; their names are shown once one of them is named as a level."]
     return [f"{name} has the columns {', '.join(columns)}."]
 
 
-def further_columns(answers: Answers, fields: Fields) -> list[str]:
+def list_unused_zone_columns(answers: Answers, fields: Fields) -> list[str]:
     """Return the columns of the list of zones that no answer names; none if the list cannot be read."""
     try:
-        zones, columns = _declared(answers, fields), map(str, _zone_table(answers).columns)
+        zones, columns = _make_zones_section(answers, fields), map(str, _zone_table(answers).columns)
     except OdError:
         return []
     used = {*zones.levels, *zones.names.values(), *(zones.coordinates or ()), *chain(*zones.joined.values())}
@@ -333,7 +334,7 @@ def further_columns(answers: Answers, fields: Fields) -> list[str]:
     return [column for column in columns if column not in used]
 
 
-def _named_column(answers: Answers, fields: Fields, *words: str) -> str:
+def _find_column_by_word(answers: Answers, fields: Fields, *words: str) -> str:
     """Return the first column of the records that no answer names and that has one of some words in its name, or ""."""
     records = _newest_records(answers, fields)
     if records is None or not records.may_show:
@@ -343,23 +344,23 @@ def _named_column(answers: Answers, fields: Fields, *words: str) -> str:
     return next((name for word in words for name in words_of if word in words_of[name]), "")
 
 
-def _offered_levels(answers: Answers, fields: Fields) -> str:
+def _suggest_levels(answers: Answers, fields: Fields) -> str:
     """Return a column of codes of zones, after columns that each have at most half as many values as the next."""
     table = _zone_table(answers)
     table = table[[name for name in table.columns if "name" not in name.casefold()]]
     sizes = table.nunique().sort_values(ascending=False, kind="stable")
     levels = [name for name in table.columns if sizes[name] == len(table)][:1]
-    for name in sizes.index if levels and _may_show(answers["zones"], table, []) else []:
+    for name in sizes.index if levels and _can_show_columns(answers["zones"], table, []) else []:
         if 1 < sizes[name] <= sizes[levels[0]] / 2 and table.groupby(levels[0])[name].nunique().max() == 1:
             levels.insert(0, name)
     refuse_unfit_levels({**answers, "levels": ",".join(levels)}, fields)
     return ",".join(levels)
 
 
-def _offered_names(answers: Answers, fields: Fields) -> str:
+def _suggest_level_names(answers: Answers, fields: Fields) -> str:
     """Return for each level the first further column that is called a name and has one value an area."""
     table, names = _zone_table(answers), dict[str, str]()
-    further = [name for name in further_columns(answers, fields) if "name" in name.casefold()]
+    further = [name for name in list_unused_zone_columns(answers, fields) if "name" in name.casefold()]
     for level in (one for one in as_list(answers["levels"]) if one in table):
         fitting = [name for name in further if table.groupby(level)[name].nunique().max() == 1]
         if fitting:
@@ -367,7 +368,7 @@ def _offered_names(answers: Answers, fields: Fields) -> str:
     return ",".join(map("=".join, names.items()))
 
 
-def _offered_length(answers: Answers, _fields: Fields) -> str:
+def _suggest_period_length(answers: Answers, _fields: Fields) -> str:
     """Return the length of the periods in the names of files; that of a single release for one file without dates."""
     periods = [text for text, _ in _files(answers["records"]).values() if text]
     if periods:
@@ -377,7 +378,7 @@ def _offered_length(answers: Answers, _fields: Fields) -> str:
 
 def absent_levels(answers: Answers, fields: Fields) -> list[str]:
     """Return the levels that have no column, and that no other answer or field says how to make."""
-    zones = _declared(answers, fields)
+    zones = _make_zones_section(answers, fields)
     if zones.parents is not None:
         return []
     columns = {*map(str, _zone_table(answers).columns), *zones.prefixes, *zones.joined}
@@ -391,32 +392,32 @@ def refuse_unfit_levels(answers: Answers, fields: Fields) -> None:
         refuse_unfit_zones(answers, fields)
         return
     message = f"{answers['zones']} has no column {absent[0]!r}"
-    if _may_show(answers["zones"], table, as_list(answers["levels"])):
+    if _can_show_columns(answers["zones"], table, as_list(answers["levels"])):
         columns = tuple(map(str, table.columns))
         message += f"{nearest_only(absent[0], columns)}; it has {', '.join(columns)}"
     step = "name columns of the list"
     if "prefixes" in answers:
         step = f"give the number of the first characters of a zone's code, as in {absent[0]}=3"
-    elif may_be_prefixes(answers, fields):
+    elif can_levels_be_prefixes(answers, fields):
         step += f", or give the same answer again if {absent[0]} is the first characters of a zone's code"
     raise OdError("OD-INIT-COLUMN", message, next_step=step)
 
 
-def may_be_prefixes(answers: Answers, fields: Fields) -> bool:
+def can_levels_be_prefixes(answers: Answers, fields: Fields) -> bool:
     """Return whether all levels without a column may be prefixes of a zone's code. The last level has the codes."""
-    return _declared(answers, fields).levels[-1] not in absent_levels(answers, fields)
+    return _make_zones_section(answers, fields).levels[-1] not in absent_levels(answers, fields)
 
 
 def refuse_unfit_zones(answers: Answers, fields: Fields) -> None:
     """Raise OdError if the list of zones has no geography as the answers so far declare it."""
-    _declared(answers, fields).zone_list.geography(current_project().root)
+    _make_zones_section(answers, fields).zone_list.geography(current_project().root)
 
 
-def _declared(answers: Answers, fields: Fields) -> Zones:
+def _make_zones_section(answers: Answers, fields: Fields) -> Zones:
     return _section(Zones, "geography", answers, fields)
 
 
-def _may_show(name: str, table: pd.DataFrame, levels: list[str]) -> bool:
+def _can_show_columns(name: str, table: pd.DataFrame, levels: list[str]) -> bool:
     """Return whether the columns of a file with this name may be shown: they are certainly no record."""
     columns = [str(column) for column in table.columns]
     if name.endswith(".parquet") or any(level in columns for level in levels):
@@ -466,18 +467,18 @@ def _refuse_periods(answers: Answers, _fields: Fields) -> None:
 
 
 FOUND: dict[str, Callable[..., Any]] = {
-    "named": _named_column,
+    "named": _find_column_by_word,
     "unused": lambda answers, fields: (
-        (found := _newest_records(answers, fields)) and unused_columns(found.schema, found.columns, found.form)
+        (found := _newest_records(answers, fields)) and list_unused_columns(found.schema, found.columns, found.form)
     ),
-    "levels_found": _offered_levels,
+    "levels_found": _suggest_levels,
     "absent": absent_levels,
-    "further": further_columns,
-    "names_found": _offered_names,
+    "further": list_unused_zone_columns,
+    "names_found": _suggest_level_names,
     "begins": lambda answers, fields, *starts: next(
-        (name for name in further_columns(answers, fields) if name.casefold().startswith(starts)), ""
+        (name for name in list_unused_zone_columns(answers, fields) if name.casefold().startswith(starts)), ""
     ),
-    "length_found": _offered_length,
+    "length_found": _suggest_period_length,
     "first_found": lambda answers, _fields: min(_files(answers["records"]).items())[1][0],
 }
 """Functions of the answers so far that look into the files, by the names that ``questions.toml`` calls them."""
@@ -520,7 +521,7 @@ CHECKS_OF_VALUES: dict[str, _Check] = {
     "owner": _refuse_owner,
     **dict.fromkeys(
         ("title", "description", "source", "licence", "counted"),
-        lambda answers, fields: _section(About, "about", answers, fields).checked(),
+        lambda answers, fields: _section(About, "about", answers, fields).to_texts(),
     ),
     "zones": lambda answers, _fields: _zone_table(answers),
     "levels": refuse_unfit_levels,
@@ -563,11 +564,11 @@ def places_of(name: str) -> tuple[Path, Path]:
     paths = project.defs / name / "defs.yaml", project.domains / f"{name}.yaml"
     for path in (paths[0].parent, paths[1]):
         if path.exists():
-            raise _already_there(path)
+            raise _make_exists_error(path)
     return paths
 
 
-def _already_there(path: Path) -> OdError:
+def _make_exists_error(path: Path) -> OdError:
     message = f"{path.parent.name}/{path.name} exists already"
     step = "choose another name; or remove it, if nothing was released with it"
     return OdError("OD-INIT-EXISTS", message, next_step=step)
@@ -576,27 +577,27 @@ def _already_there(path: Path) -> OdError:
 def _make_file(path: Path, text: str, undo: ExitStack) -> None:
     """Write a new file, and its folder if needed, until ``undo`` removes both. Raises OdError if it exists."""
     step = "correct the rights or the disk of the folder of the declarations"
-    with written_as(f"{path.parent.name}/{path.name}", step):
+    with refuse_unwritable_file(f"{path.parent.name}/{path.name}", step):
         if not path.parent.exists():
             path.parent.mkdir()
             undo.callback(path.parent.rmdir)
         try:
             path.open("x").close()  # never overwrite a file created in the meantime
         except FileExistsError:
-            raise _already_there(path) from None
+            raise _make_exists_error(path) from None
         undo.callback(path.unlink, missing_ok=True)
         write_text(path, text)
 
 
 @contextmanager
-def _removed_if_refused() -> Iterator[ExitStack]:
+def _remove_files_on_error() -> Iterator[ExitStack]:
     """Yield a stack of what removes the new files, which is done if the body raises."""
     with ExitStack() as undo:
         try:
             yield undo
         except OdError as error:
             step = f"{error.next_step}: no file was kept, so run init again with another answer"
-            raise error.changed(next_step=step) from None
+            raise error.with_changes(next_step=step) from None
         undo.pop_all()
 
 
@@ -610,33 +611,35 @@ def initialize(name: str, answers: Answers, fields: Fields) -> tuple[list[Path],
         OdError: one of the files exists already, or the declaration or its plan is refused.
     """
     release_file, data_set_file = places_of(name)
-    with _removed_if_refused() as undo:
+    with _remove_files_on_error() as undo:
         release = {"domain": name} | release_attributes(answers, fields) | {"name": name}
         component = _KINDS[answers["kind"]]
         model = MODELS[component]
-        validated = declared_by(release, model, f"{name}/defs.yaml")
+        validated = parse_declaration(release, model, f"{name}/defs.yaml")
         geography = validated.read_geography()
         least = min(len(areas.zones) for areas in (geography.origin, geography.destination))
         if least >= _MANY_ZONES and {"area_totals", "mechanism", "mechanism_options", "bands"}.isdisjoint(release):
             release |= {"area_totals": {"share": "1/10"}}
-            validated = declared_by(release, model, f"{name}/defs.yaml")
+            validated = parse_declaration(release, model, f"{name}/defs.yaml")
         periods, data_set = validated.stated_periods, {"name": name} | attributes_in(answers, "domain")
         cap = data_set.pop("cap", {})
         length, start = periods.every, periods.first.partition("--")[0]  # of a span
         data_set["elementary_period"] = length if length in LENGTHS else str(Period(start).length)
         data_set["cap"] = cap if "rho" in cap else _NOTHING_YET
-        declared_by(data_set, DomainSection, f"{name}.yaml")  # refused here, without a line of a file that is not kept
+        parse_declaration(
+            data_set, DomainSection, f"{name}.yaml"
+        )  # refused here, without a line of a file that is not kept
         given = validated.model_dump(by_alias=True, exclude_unset=True, exclude_defaults=True)
         attributes = {field: given[field] for field in (*_FIRST, *given)}
         text = f"type: {component}\n\nattributes:\n{yaml_block(attributes, indent=2)}"
         _make_file(data_set_file, yaml_block(data_set), undo)
         _make_file(release_file, text, undo)
-        warehouse = missing_warehouse(current_project())
+        warehouse = draft_missing_warehouse(current_project())
         for path, missing in warehouse.items():
             _make_file(path, missing, undo)
         series = declaration(name)
-        period = planned_period(series, None)
-        usual_cap = _usual_cap(series, series.plan_without_cap(geography, period), answers["epsilon"])
+        period = choose_period_to_plan(series, None)
+        usual_cap = _suggest_cap(series, series.plan_without_cap(geography, period), answers["epsilon"])
         if data_set["cap"] == _NOTHING_YET:
             data_set["cap"] = usual_cap | ({"reason": answers["reason"]} if answers["reason"] else {})
             write_text(data_set_file, yaml_block(data_set))
@@ -645,13 +648,13 @@ def initialize(name: str, answers: Answers, fields: Fields) -> tuple[list[Path],
             series.plan(geography, period)
         except BudgetExceeded as error:
             step = f"leave --cap out, for a cap of {usual_cap['rho']}, or give a larger --cap or a smaller --epsilon"
-            raise error.changed(next_step=step) from None
+            raise error.with_changes(next_step=step) from None
         Folders().hold_to_declared(series.domain)  # releases of a data set of this name may be charged already
         refuse_unloadable(series)  # a declaration with a fault would stop the whole project from loading
     return [release_file, data_set_file, *warehouse], geography.area_counts
 
 
-def _usual_cap(series: Series[Any, Any], plan: Plan, epsilon: str) -> dict[str, str]:
+def _suggest_cap(series: Series[Any, Any], plan: Plan, epsilon: str) -> dict[str, str]:
     """Return a cap for ``ROOM`` such plans, and its reason; under a unit of a year, for as many years of them."""
     rho, span = plan.charge.as_rho, f" per {series.domain.elementary_period}"
     if plan.unit.is_of_year:

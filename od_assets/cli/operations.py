@@ -13,7 +13,7 @@ import typer
 
 from od_assets.cli import project_folders
 from od_assets.cli.printing import print_table, say, text
-from od_assets.project import current_project, dagster_home, prepare_dagster_home, stated_home
+from od_assets.project import current_project, dagster_home, find_environment_home, prepare_dagster_home
 from od_assets.terminal import console, print_json
 from od_core.errors import OdError
 
@@ -44,7 +44,7 @@ def ledger(context: typer.Context, as_json: bool = False) -> None:
     if context.invoked_subcommand is not None:
         return
 
-    balances = project_folders().existing_ledger().balances()
+    balances = project_folders().open_existing_ledger().balances()
     if as_json:
         print_json([_balance_facts(balance) for balance in balances])
         return
@@ -78,7 +78,7 @@ def copy_ledger(target: str) -> None:
     from od_core.ledger.chain import SCHEMES, chain_of
 
     folders = project_folders()
-    folders.existing_ledger()  # verifies it
+    folders.open_existing_ledger()  # verifies it
     file, _ = folders.ledger_place
     in_server = target.startswith(SCHEMES)
     if not in_server and Path(target).exists():
@@ -110,7 +110,7 @@ def purge(older_than: int = 0, dry_run: bool = False, yes: bool = False, as_json
     --json, nothing is removed without --yes.
     """
     folders = project_folders()
-    records = folders.kept_records(older_than)
+    records = folders.find_kept_records(older_than)
     if not as_json and not records:
         console.print(f"No published release{' of that age' if older_than else ''} has a copy of its records.")
         return
@@ -163,7 +163,7 @@ def ui(
     port: int = 3000, listen: str = "127.0.0.1", allow_host: list[str] | None = None, workspace: Path | None = None
 ) -> None:
     """Start the Dagster UI and its daemon with the project's run history. Access requires the printed address."""
-    if workspace is None and stated_home() not in (None, dagster_home(current_project().var).resolve()):
+    if workspace is None and find_environment_home() not in (None, dagster_home(current_project().var).resolve()):
         message = "DAGSTER_HOME is that of another Dagster deployment, whose own daemon must not run twice"
         step = "name its workspace file with --workspace, or start dg dev, or unset DAGSTER_HOME"
         raise OdError("OD-UI-HOME", message, next_step=step)

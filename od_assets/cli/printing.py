@@ -19,7 +19,7 @@ from od_assets.terminal import WRONG, console, print_json
 from od_core.flows.estimators import ESTIMATORS
 from od_core.periods import Period
 from od_core.privacy.accounting import epsilon_tight, promise_text, text_above, text_below
-from od_core.publication.number_formats import rounded, trips_above
+from od_core.publication.number_formats import format_rounded, trips_above
 
 if TYPE_CHECKING:  # importing Dagster or pandas takes half a second
     import pandas as pd
@@ -45,7 +45,7 @@ def print_status(rows: list[ReleaseStatus], *, may_run: bool = True, every: bool
     named, unless ``every`` release has its own row. ``may_run`` says whether a run may be working on a release that is
     only begun.
     """
-    ranges = rows if every else _in_ranges(rows)
+    ranges = rows if every else _merge_consecutive_releases(rows)
     later = [] if every else [row["release"] for row in ranges if row["state"] == "not begun"]
     if shown := [row for row in ranges if row["release"] not in later]:
         print_table("releases", shown)
@@ -73,7 +73,7 @@ def _print_changed(rows: Sequence[ReleaseStatus]) -> None:
         say("status.stays")
 
 
-def _in_ranges(rows: Iterable[ReleaseStatus]) -> list[ReleaseStatus]:
+def _merge_consecutive_releases(rows: Iterable[ReleaseStatus]) -> list[ReleaseStatus]:
     """Return rows of releases. One row stands for those of a series and revision, without a gap, in the same state."""
     from od_core.ledger.release_key import ReleaseKey  # imports NumPy
 
@@ -102,15 +102,15 @@ def sentences() -> Environment:
     texts = {f"{group}.{name}": text for group, in_group in groups for name, text in in_group.items()}
     environment = Environment(loader=DictLoader(texts), undefined=StrictUndefined, trim_blocks=True)  # noqa: S701  # text for a terminal
     roundings = {"at_most": ROUND_CEILING, "at_least": ROUND_FLOOR, "about": ROUND_HALF_EVEN}
-    filters: dict[str, Callable[..., str]] = {"above": text_above, "below": text_below, "rounded": rounded}
+    filters: dict[str, Callable[..., str]] = {"above": text_above, "below": text_below, "rounded": format_rounded}
     filters["trips"] = trips_above
     filters |= {f"percent_{name}": partial(_percent, rounding=rounding) for name, rounding in roundings.items()}
-    environment.filters |= {name: partial(_if_known, form) for name, form in filters.items()}
+    environment.filters |= {name: partial(_format_if_known, form) for name, form in filters.items()}
     environment.filters |= {"quoted": repr, "promise": lambda spent: promise_text(spent.epsilon, spent.delta)}
     return environment
 
 
-def _if_known(form: Callable[..., str], value: Any, *more: Any) -> str | None:
+def _format_if_known(form: Callable[..., str], value: Any, *more: Any) -> str | None:
     return None if value is None or is_undefined(value) or math.isnan(value) else form(value, *more)
 
 
@@ -188,7 +188,7 @@ def print_plan(series: Series[Any, Any], plan: Plan, *, verbose: bool) -> None:
     """
     from od_core.meaning.subject import Subject  # imports NumPy
 
-    subject = Subject.of(plan, series.about_facts)
+    subject = Subject.from_plan(plan, series.about_facts)
     say("plan.spends", "\n", name=series.name, domain=series.domain, plan=plan)
     if subject.is_of_year:
         console.print(f"{year_text(series, plan, subject)}\n", soft_wrap=True)
@@ -238,8 +238,8 @@ def _print_accuracy(plan: Any, subject: Subject, *, verbose: bool) -> None:
     columns = {"level": levels, "cells" if plan.segments else nouns.pairs: exact["public_cells"]}
     columns["90 % interval, about ±"] = levels.map(widths, "ignore").map(trips_above, "ignore")
     if verbose:
-        columns["noise of one measurement"] = exact["standard_deviation"].map(rounded)
-        columns["expected error"] = exact["expected_error"].map(rounded)
+        columns["noise of one measurement"] = exact["standard_deviation"].map(format_rounded)
+        columns["expected error"] = exact["expected_error"].map(format_rounded)
     print_frame(f"Accuracy of {nouns.cells}, in {nouns.counted}", exact[[]].assign(**columns))
     say("plan.intervals", "\n", subject=subject, plan=plan)
     if verbose:
@@ -267,7 +267,7 @@ def print_outcome(outcome: Outcome, *, explain: bool = False) -> None:
             console.print(line, soft_wrap=True)
         return
     levels, plan, spent = kind.summary(release), release.plan, release.spent
-    subject = Subject.of(plan, facts.get("about", {}))
+    subject = Subject.from_plan(plan, facts.get("about", {}))
     facts = {**facts, "subject": subject}  # that of the certificate is text
     if explain:
         console.rule(facts["release"])
@@ -275,7 +275,7 @@ def print_outcome(outcome: Outcome, *, explain: bool = False) -> None:
         console.print()
         print_frame(
             f"{subject.nouns.contents.capitalize()} by level",
-            levels.assign(**levels.select_dtypes("float").map(rounded)),
+            levels.assign(**levels.select_dtypes("float").map(format_rounded)),
         )
         print_table("checks", facts["checks"])
     say("run.published", **facts)
@@ -299,7 +299,7 @@ def print_promise(subject: Subject, spent: Spent) -> None:
     """Print the promise of a spent budget in one sentence: how well anybody can guess what one unit did."""
     from od_core.privacy.posterior import Guarantee
 
-    say("promise.short", subject=subject, best_guess=Guarantee.of(spent).best_guess())
+    say("promise.short", subject=subject, best_guess=Guarantee.from_spent(spent).best_guess())
 
 
 def print_guarantee(guarantee: dict[str, str]) -> None:

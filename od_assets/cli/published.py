@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
 def verify(release: str | None = None, as_json: bool = False) -> None:
     """Recompute published releases from their measurements, and compare them with bundle, database and ledger."""
-    from od_assets.resources.warehouse import verified
+    from od_assets.resources.warehouse import verify_published_releases
 
     with console.status("Computing the releases again"):
-        rows = verified(release)
+        rows = verify_published_releases(release)
     if as_json:
         print_json(rows)
     else:
@@ -68,33 +68,41 @@ def newest_report(releases: Path, release: str | None, period: str | None, datab
     """
     from od_assets.series.section import key_prefix
     from od_core.publication.bundle import REPORT
-    from od_core.publication.read_back import certificate_of, damaged, lost, refuse_withdrawn, withdrawals
-    from od_core.published.opening import missing_bundles, published_bundles, zipped_bundles
+    from od_core.publication.read_back import (
+        certificate_of,
+        make_damaged_bundle_error,
+        make_missing_bundles_error,
+        refuse_withdrawn,
+        withdrawals,
+    )
+    from od_core.published.opening import find_bundle_folders, find_bundle_zips, find_missing_bundles
 
     names = (release, "_".join([*key_prefix(current_project()), str(release)]))
 
-    def matching(keys: Iterable[ReleaseKey]) -> list[ReleaseKey]:
+    def select_matching(keys: Iterable[ReleaseKey]) -> list[ReleaseKey]:
         return [key for key in keys if (release is None or key.release in names) and period in (None, key.period)]
 
-    bundles = published_bundles(releases)
+    bundles = find_bundle_folders(releases)
     if release is not None:
-        key = max(matching({*bundles, *zipped_bundles(releases)}), default=None)
+        key = max(select_matching({*bundles, *find_bundle_zips(releases)}), default=None)
     else:
-        key = max(matching(bundles), key=lambda key: str(certificate_of(bundles[key])["measured_at"]), default=None)
+        key = max(
+            select_matching(bundles), key=lambda key: str(certificate_of(bundles[key])["measured_at"]), default=None
+        )
     if key is None:
-        refuse_withdrawn(releases, *(matching(withdrawals(releases)) if None not in (release, period) else ()))
-        if missing := matching(missing_bundles(releases, database)):
-            raise lost(missing)
-        raise _no_release(release, period)
+        refuse_withdrawn(releases, *(select_matching(withdrawals(releases)) if None not in (release, period) else ()))
+        if missing := select_matching(find_missing_bundles(releases, database)):
+            raise make_missing_bundles_error(missing)
+        raise _make_absent_release_error(release, period)
     if key not in bundles:
-        raise lost([key])
+        raise make_missing_bundles_error([key])
     page = bundles[key].resolve() / REPORT
     if not page.is_file():
-        raise damaged(key, f"{REPORT} is missing")
+        raise make_damaged_bundle_error(key, f"{REPORT} is missing")
     return page
 
 
-def _no_release(release: str | None, period: str | None) -> OdError:
+def _make_absent_release_error(release: str | None, period: str | None) -> OdError:
     """Return the error that no such release is published here. Raises OdError if no series has the name."""
     from od_assets.series.reading import declaration
 
@@ -119,7 +127,7 @@ def compare(
 ) -> None:
     """Print the largest changes of flows between two releases, and mark those larger than their uncertainty."""
     from od_core.flows.publishing.changes import as_told, cautions, changes
-    from od_core.flows.publishing.flow_tables import labelled
+    from od_core.flows.publishing.flow_tables import label_areas
     from od_core.geography.codes import WHOLE_SPACE
     from od_core.publication.certificate import subject_of
     from od_core.publication.columns import CONFIDENCE
@@ -149,7 +157,7 @@ def compare(
         largest = json.loads(changed.head(top).to_json(orient="records"))
         print_json({**facts, **levels, **numbers, **caution, "changes": largest})
         return
-    rows = labelled(
+    rows = label_areas(
         tree, as_told(changed).head(top), (tree.origin.level_number(origin), tree.destination.level_number(destination))
     )
     marks = rows["significant"].map({True: "*", False: ""})
@@ -157,7 +165,7 @@ def compare(
     if not nouns.has_pairs:
         rows = rows.drop(columns="destination").rename(columns={"origin": "area"})
     per_day = ", per day" if found.per_day else ""
-    print_frame(f"{second} against {first}: {nouns.cells} {nouns.of_levels(origin, destination)}{per_day}", rows)
+    print_frame(f"{second} against {first}: {nouns.cells} {nouns.format_levels(origin, destination)}{per_day}", rows)
     console.print(text("compare.significant", note=note.strip(), **numbers), soft_wrap=True)
 
 
@@ -209,10 +217,10 @@ def assist(release: str, period: str | None = None, earlier: int = 11, as_json: 
     public bundles alone: no record is read, no noise is drawn and no budget is charged. The release stays as it is. For
     changes between periods, compare the releases, not these estimates.
     """
-    from od_core.published.derived import named_release, publish_assisted
+    from od_core.published.derived import find_release_key, publish_assisted
 
     folders = project_folders()
-    key = named_release(folders.releases, release, period)
+    key = find_release_key(folders.releases, release, period)
     folders.refuse_lost(key)
     with console.status("Estimating the flows"):
         published = publish_assisted(folders.releases, key, earlier)
@@ -225,11 +233,11 @@ def replicates(release: str, number: int = 100, to: Path | None = None, as_json:
     Run your own model on each of them, to see how certain its results are, as with replicate weights in survey
     statistics. They are made from the public bundle alone, and are the same on every call. No budget is charged.
     """
-    from od_core.published.derived import named_release
+    from od_core.published.derived import find_release_key
     from od_core.published.replicate_files import write_replicates
 
     folders = project_folders()
-    key = named_release(folders.releases, release)
+    key = find_release_key(folders.releases, release)
     folders.refuse_lost(key)
     folder = to or folders.var / "replicates" / key.folder
     files = write_replicates(folders.releases, key, number, folder)
@@ -255,13 +263,13 @@ def site(
     release: files that are there already are left alone. What you leave out is as declared by OdSite, if it is. If the
     bundle of a published release is missing or damaged, the others are written all the same, and the exit code is 2.
     """
-    from od_assets.series.reading import declared_site
+    from od_assets.series.reading import read_site_declaration
     from od_core.published.site import HOME, write_site
 
     values = {"title": title, "url": url, "publisher": publisher, "licence": licence, "contact": contact}
-    declared = declared_site()
+    declared = read_site_declaration()
     stated: dict[str, Any] = {name: text for name, text in values.items() if text is not None}
-    described = replace(declared.described(), **stated)
+    described = replace(declared.to_site_description(), **stated)
     folders = project_folders()
     with console.status("Writing the site"):
         result = write_site(folders.releases, to or declared.place, described, folders.database)
@@ -284,17 +292,17 @@ def withdraw(release: str, reason: str, as_json: bool = False) -> None:
     can be released again as a new revision, which is charged anew. If the command was stopped, run it again.
     """
     from od_assets.resources.withdrawal import withdraw as withdraw_release
-    from od_assets.series.reading import declared_site
+    from od_assets.series.reading import read_site_declaration
     from od_core.ledger.release_key import ReleaseKey
     from od_core.published.site import HOME, write_site
 
-    folders, declared, key = project_folders(), declared_site(), ReleaseKey.parse(release)
-    folders.existing_ledger()
+    folders, declared, key = project_folders(), read_site_declaration(), ReleaseKey.parse(release)
+    folders.open_existing_ledger()
     with console.status("Withdrawing the release"), folders.ledger_chain.exclusive():
         gone = withdraw_release(folders, key, reason)
         has_site = (declared.place / HOME).is_file()
         if has_site:
-            write_site(folders.releases, declared.place, declared.described(), folders.database)
+            write_site(folders.releases, declared.place, declared.to_site_description(), folders.database)
     if as_json:
         facts = [{"release": str(each), "withdrawn_at": one.at, "reason": one.why} for each, one in gone.items()]
         print_json({"withdrawn": facts, "site": str(declared.place) if has_site else None})

@@ -14,7 +14,7 @@ import typer
 
 from od_assets.checks.expectation_process import expectation_process
 from od_assets.cli import project_folders
-from od_assets.cli.declare import further_fields, write_text, written_as
+from od_assets.cli.declare import parse_field_values, refuse_unwritable_file, write_text
 from od_assets.cli.printing import (
     print_frame,
     print_guarantee,
@@ -38,15 +38,15 @@ if TYPE_CHECKING:
 
 def init(name: str, further: list[str] | None = None, **given: str | None) -> None:
     """Declare a new release: ask for the missing options, write its files, and print its plan. Releases nothing."""
-    from od_assets.cli.interview import answered
+    from od_assets.cli.interview import collect_answers
     from od_assets.cli.new_declaration import initialize, places_of
 
     places_of(name)  # refuses a taken name before any question
-    fields, at_terminal = further_fields(further or []), sys.stdin.isatty()
+    fields, at_terminal = parse_field_values(further or []), sys.stdin.isatty()
     try:
         if at_terminal:
             say("init.begin", "\n")
-        answers = answered(given, fields)
+        answers = collect_answers(given, fields)
         if at_terminal:
             options = [f"--{flag.replace('_', '-')}={answer}" for flag, answer in answers.items() if answer]
             command = shlex.join(["od-release", "init", name, *options, *(f"--set={one}" for one in further or [])])
@@ -83,7 +83,7 @@ def plan(
     Reads no record and spends nothing.
     """
     _refuse_misfits(target, table, to, page, [*(users or ()), *(bound or ())], bounds=bounds)
-    series, planned = _planned(release, period)
+    series, planned = _plan_series(release, period)
     project_folders().hold_to_declared(series.domain)
     if bounds:
         from od_assets.cli.target_plan import bounds_of, print_bounds
@@ -139,17 +139,17 @@ def _print_declared(
     else:
         from od_core.meaning.subject import Subject
 
-        print_promise(Subject.of(plan, series.about_facts), plan.spent)
+        print_promise(Subject.from_plan(plan, series.about_facts), plan.spent)
     if page is not None:
         console.print(f"Planning page: {page}", soft_wrap=True)
 
 
-def _planned(release: str, period: str | None) -> tuple[Series[Any, Any], PrivacyPlan]:
-    from od_assets.runs.period_status import planned_period
+def _plan_series(release: str, period: str | None) -> tuple[Series[Any, Any], PrivacyPlan]:
+    from od_assets.runs.period_status import choose_period_to_plan
     from od_assets.series.reading import declaration
 
     series = declaration(release)
-    period = planned_period(series, period)
+    period = choose_period_to_plan(series, period)
     with console.status("Planning"):
         return series, series.plan(series.read_geography(), period)
 
@@ -158,7 +158,7 @@ def _guarantee(series: Series[Any, Any], plan: PrivacyPlan) -> dict[str, str]:
     """Return the sentences on the guarantee of a plan, with that on the year if a bound of a year is declared."""
     from od_core.meaning.subject import Subject
 
-    subject = Subject.of(plan, series.about_facts)
+    subject = Subject.from_plan(plan, series.about_facts)
     guarantee = series.kind.guarantee(plan, plan.spent, subject)
     if plan.unit.max_trips_year is not None:
         from od_core.publication.certify import year_sentence
@@ -180,7 +180,7 @@ def write_planning_page(series: Series[Any, Any], plan: PrivacyPlan, path: Path)
     year = domain.periods_of_year(series.periods.first) if domain.unit.is_of_year else ()
     page = planning_page(plan, series.name, domain.cap.allowed_rho(), len(year), series.about_facts)
     step = "name a file in a folder that exists and may be written"
-    with written_as(f"the planning page {str(path)!r}", step, code="OD-FORECAST-PAGE"):
+    with refuse_unwritable_file(f"the planning page {str(path)!r}", step, code="OD-FORECAST-PAGE"):
         write_text(path, page)
 
 
@@ -195,7 +195,7 @@ def forecast(
     """Print the expected errors of a release, simulated on data that is already public. Spends nothing."""
     from od_assets.cli.target_plan import forecast_of
 
-    series, planned = _planned(release, period)
+    series, planned = _plan_series(release, period)
     with console.status("Simulating releases"):
         errors = forecast_of(series, planned, epsilon, runs)
     if to is not None:
@@ -225,13 +225,13 @@ def decide(
     spent.
     """
     from od_assets.cli.target_plan import SIMULATED, payable_periods, plan_of_flows, public_table, target_plan
-    from od_core.evaluation.decision import Option, decision_page, named_flows, options
+    from od_core.evaluation.decision import Option, decision_page, options, select_example_flows
     from od_core.meaning.subject import Subject
 
     folders = project_folders()
-    series, plan = _planned(release, period)
+    series, plan = _plan_series(release, period)
     folders.hold_to_declared(series.domain)
-    subject = Subject.of(plan, series.about_facts)
+    subject = Subject.from_plan(plan, series.about_facts)
     compared, facts = [*options(plan, epsilon or (), subject)], dict[str, Any](runs=runs, flows=[], source="")
     if target or table is not None or plan.compared_levels:
         of_flows = plan_of_flows(series, plan, "targets and tables of flows", "leave out --target and --table")
@@ -239,13 +239,15 @@ def decide(
             least = target_plan(series, plan, target, table, SIMULATED).plan
             compared.insert(1, Option(f"the least budget for {'; '.join(target)}", least))
         known, facts["source"] = public_table(series, of_flows, table)
-        facts["flows"] = [*named_flows(of_flows, known)]
+        facts["flows"] = [*select_example_flows(of_flows, known)]
         with console.status("Releases are simulated on a public table."):
-            compared = [option.with_errors(known, runs) for option in compared]
-    facts["published"] = folders.published_periods(series)
+            compared = [option.with_simulated_errors(known, runs) for option in compared]
+    facts["published"] = folders.find_published_periods(series)
     periods, facts["paid"], facts["left"] = payable_periods(series, plan, facts["published"])
     path = to or current_project().var / "decisions" / f"{series.name}.html"
-    with written_as(f"the page {str(path)!r}", "name a file in a folder that may be written", code="OD-FORECAST-PAGE"):
+    with refuse_unwritable_file(
+        f"the page {str(path)!r}", "name a file in a folder that may be written", code="OD-FORECAST-PAGE"
+    ):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_text(path, decision_page(series, plan, compared, periods, **facts))
     console.print(f"Decision page: {path}\nNo record was read, and no budget was spent.", soft_wrap=True)
@@ -268,11 +270,11 @@ def run(
         try:
             with console.status("Loading the project"):
                 from od_assets.runs.jobs import release_job, run_period
-                from od_assets.runs.period_status import chosen_periods, refuse_without_file
+                from od_assets.runs.period_status import choose_periods, refuse_without_file
                 from od_assets.series.reading import declaration
 
                 component = declaration(release)
-                periods = chosen_periods(component, period, every=every)
+                periods = choose_periods(component, period, every=every)
                 if period is None and not every:
                     refuse_without_file(component, periods[0])
                 prepare_dagster_home()
@@ -304,7 +306,7 @@ def status(every: bool = False, as_json: bool = False) -> None:
     from od_assets.runs.period_status import period_status, release_status
     from od_core.ledger.confidential import LOCK_NAME
     from od_core.ledger.release_key import ReleaseKey
-    from od_core.published.opening import published_derived
+    from od_core.published.opening import list_derived_releases
 
     folders = project_folders()
     series, faults = _read_series()
@@ -316,7 +318,7 @@ def status(every: bool = False, as_json: bool = False) -> None:
     rows += [release_status(ReleaseKey.parse(name), states[name]) for name in public if name not in listed]
     rows += [  # the ledger does not know them
         release_status(key, None) | {"state": "published", "measured_levels": "none, derived"}
-        for key in published_derived(folders.releases)
+        for key in list_derived_releases(folders.releases)
     ]
     rows.sort(key=lambda row: ReleaseKey.parse(row["release"]))
     if as_json:
@@ -331,7 +333,7 @@ def status(every: bool = False, as_json: bool = False) -> None:
 
 def _read_series() -> tuple[list[Series[Any, Any]], list[str]]:
     """Return the declared series, and the different faults of other declarations, each in one text."""
-    from od_assets.series.reading import COMPARISON, RELEASES, declaration, declared_in, refuse_wrong_type
+    from od_assets.series.reading import COMPARISON, RELEASES, declaration, read_series, refuse_wrong_type
     from od_assets.series.section import component_type, declaration_files
 
     types = {path: component_type(path) for path in declaration_files()}
@@ -342,7 +344,7 @@ def _read_series() -> tuple[list[Series[Any, Any]], list[str]]:
         name = path.parent.name
         try:
             if kind in RELEASES:
-                series.append(declared_in(path) if declared[name] == 1 else declaration(name))
+                series.append(read_series(path) if declared[name] == 1 else declaration(name))
             else:
                 refuse_wrong_type(path)
         except OdError as error:
@@ -390,7 +392,9 @@ def compare_mechanisms(
             name=f"table_{name}", owners=["team:statistics"], tables=[section], mechanisms=None, epsilons=[*EPSILONS]
         )
     choices = {"mechanisms": mechanism, "epsilons": epsilon, "runs": runs}
-    component = component.model_copy(update={name: choice for name, choice in choices.items() if choice}).checked()
+    component = component.model_copy(
+        update={name: choice for name, choice in choices.items() if choice}
+    ).require_valid()
     prepare_dagster_home()
     if failures := run_comparison(component, to):
         for line in failures:

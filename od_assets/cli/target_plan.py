@@ -15,12 +15,12 @@ from typing import Any
 import pandas as pd
 import yaml
 
-from od_assets.cli.declare import as_mapping, as_number, write_text, written_as, yaml_block
+from od_assets.cli.declare import as_mapping, as_number, refuse_unwritable_file, write_text, yaml_block
 from od_assets.cli.printing import level_names, print_frame, print_table, say, text
 from od_assets.project import current_project
 from od_assets.resources.folders import Folders
 from od_assets.series.reading import RELEASES, declaration_file, declarations_of
-from od_assets.series.section import with_environment, yaml_documents
+from od_assets.series.section import substitute_environment_variables, yaml_documents
 from od_assets.series.series import Series
 from od_assets.terminal import WRONG, console, print_json
 from od_core import OdError, Plan, PrivacyUnit, ReleaseKey, ReleasePlan
@@ -33,9 +33,9 @@ from od_core.periods import Period
 from od_core.privacy.accounting import exact_fraction, text_above
 from od_core.privacy.budget import Budget
 from od_core.publication.certificate import Certificate
-from od_core.publication.number_formats import rounded
+from od_core.publication.number_formats import format_rounded
 from od_core.publication.read_back import certificate_of
-from od_core.published.opening import published_bundles
+from od_core.published.opening import find_bundle_folders
 
 SIMULATED = 200
 """Number of simulated releases by which the budget for targets is corrected, if none is asked for."""
@@ -77,7 +77,7 @@ def _choose_release(series: Series[Any, Any], plan: ReleasePlan, stated: str | N
     """Return the published release that :func:`public_table` takes, with its folder; None if it takes none."""
     if stated == SYNTHETIC:
         return None
-    published = list(_published(plan))
+    published = list(_list_published_flows(plan))
     if stated is not None:
         return next(((key, folder) for key, folder, _ in published if str(key) == stated), None)
     of_data_set = [
@@ -101,7 +101,9 @@ def _read_table(series: Series[Any, Any], plan: ReleasePlan, stated: str) -> Kno
     except OdError as error:
         if error.code != "OD-TRIPS-ROWS":
             raise
-        raise error.changed(next_step="call the number of trips trips, or leave only origin and destination") from None
+        raise error.with_changes(
+            next_step="call the number of trips trips, or leave only origin and destination"
+        ) from None
 
 
 def refuse_records(path: Path) -> None:
@@ -122,10 +124,10 @@ def refuse_records(path: Path) -> None:
                 raise _confidential(path, f"{declaration.parent.name} declares it as records")
 
 
-def _published(plan: ReleasePlan) -> Iterator[tuple[ReleaseKey, Path, Certificate]]:
+def _list_published_flows(plan: ReleasePlan) -> Iterator[tuple[ReleaseKey, Path, Certificate]]:
     """Yield the key, folder and certificate of each published release of flows over the areas of a plan."""
     areas = {"origin": plan.tree.origin.digest, "destination": plan.tree.destination.digest}
-    for key, folder in published_bundles(Folders().releases).items():
+    for key, folder in find_bundle_folders(Folders().releases).items():
         try:
             certificate = certificate_of(folder)
         except OdError:
@@ -149,7 +151,7 @@ def _files_of(declaration: Path) -> Iterator[str]:
             pending += value.values()
             if isinstance(value.get("files"), str):
                 try:
-                    yield with_environment(value["files"])
+                    yield substitute_environment_variables(value["files"])
                 except ValueError:
                     continue  # without its variable, no file is named
 
@@ -233,18 +235,18 @@ def forecast_of(
     runs = forecast.RUNS if runs is None else runs
     declared, left_out = plan.spent.epsilon if plan.budget.epsilon is None else plan.budget.epsilon, []
 
-    def made_at(plan: ReleasePlan, epsilon: Fraction, *, is_declared: bool) -> pd.DataFrame:
+    def forecast_at_epsilon(plan: ReleasePlan, epsilon: Fraction, *, is_declared: bool) -> pd.DataFrame:
         errors = forecast.forecast(plan, table, runs)
         facts = {"epsilon": float(epsilon), "rho": float(plan.charge.as_rho), "declared": is_declared}
         return pd.concat([pd.DataFrame(facts, index=errors.index), errors], axis=1)
 
-    frames = [made_at(plan, declared, is_declared=True)]
+    frames = [forecast_at_epsilon(plan, declared, is_declared=True)]
     for epsilon in epsilons or forecast.EPSILONS:
         exact = exact_fraction("epsilon", epsilon)
         if exact == plan.budget.epsilon:
             continue
         try:
-            frames.append(made_at(forecast.with_epsilon(plan, exact), exact, is_declared=False))
+            frames.append(forecast_at_epsilon(forecast.with_epsilon(plan, exact), exact, is_declared=False))
         except OdError as error:
             if epsilons or error.code != forecast.TOO_WIDE:
                 raise
@@ -260,7 +262,7 @@ def forecast_of(
 def plan_of_flows(series: Series[Any, Any], plan: Plan, what: str, step: str) -> ReleasePlan:
     """Return a plan if it is one of flows. Raises OdError if it is not, for which ``what`` is not available."""
     message = f"{series.name} is a release of {series.kind.contents}; {what} are available only for flows"
-    of_flows: ReleasePlan = plan.for_forecast(OdError("OD-FORECAST-KIND", message, next_step=step))
+    of_flows: ReleasePlan = plan.require_forecastable(OdError("OD-FORECAST-KIND", message, next_step=step))
     return of_flows
 
 
@@ -280,11 +282,11 @@ def payable_periods(
     is to be paid for those that ``but`` names, and the budget of a plan for each other one. Nothing is charged or
     stored. Raises OdError as :meth:`od_core.ledger.ledger.Ledger.payable` does.
     """
-    periods, folders = tuple(series.periods.declared()) or (series.periods.first,), Folders()
+    periods, folders = tuple(series.periods.list_declared_periods()) or (series.periods.first,), Folders()
     due = [period for period in periods if period.text not in but]
     with folders.ledger_or_empty() as ledger, ledger.trial():
         ledger.declare(series.domain)
-        left = ledger.remaining(series.domain.name, [period.text for period in due or periods])
+        left = ledger.compute_remaining_rho(series.domain.name, [period.text for period in due or periods])
         return periods, ledger.payable(series.name, series.domain, plan, due), min(left.values())
 
 
@@ -374,7 +376,7 @@ def target_plan(
 
     Args:
         plan: plan of one period with the declared budget.
-        targets: texts of the targets; see :meth:`Target.of`.
+        targets: texts of the targets; see :meth:`Target.parse`.
         runs: number of releases to simulate at a time; 0 for none.
 
     Raises:
@@ -383,7 +385,7 @@ def target_plan(
     plan = plan_of_flows(series, plan, "targets", "choose epsilon by od-release plan")
     if runs < 0:
         raise OdError("OD-FORECAST-RUNS", "the number of runs is below 0", next_step="request 0 runs or more")
-    parsed = [Target.of(text, plan.tree, plan.breakdowns) for text in targets]
+    parsed = [Target.parse(text, plan.tree, plan.breakdowns) for text in targets]
     flows, source = public_table(series, plan, table)
     budget = target_budget(plan, parsed, flows, runs)
     chosen = _plan_with(budget, plan)
@@ -419,7 +421,10 @@ def print_target_plan(planned: TargetPlan, *, as_json: bool) -> None:
     print_table("targets", budget.costs)
     say("target.rounded", "\n")
     levels = planned.plan.to_frame()
-    shares, errors = (levels["rho"] / levels["rho"].sum()).map("{:.3g}".format), levels["expected_error"].map(rounded)
+    shares, errors = (
+        (levels["rho"] / levels["rho"].sum()).map("{:.3g}".format),
+        levels["expected_error"].map(format_rounded),
+    )
     columns = {"level": level_names(levels), "share of rho": shares, "expected error": errors}
     print_frame("Levels", pd.DataFrame(columns))
     if any(0 < share <= 1.001 * LEAST for share in budget.shares):
@@ -442,23 +447,23 @@ def write_declaration(planned: TargetPlan, path: Path) -> None:
         message = f"one release of {planned.release} with these targets needs rho {needed}, which exceeds the cap {cap}"
         raise OdError("OD-LEDGER-CAP", message, next_step=_REMEDY)
     text = declaration_file(planned.release).read_text(encoding="utf-8")
-    changed_text = with_fields(text, planned.fields)
+    changed_text = replace_yaml_fields(text, planned.fields)
     if changed_text is None:
         message = "the declaration has no section privacy of its own"
         raise OdError("OD-CONFIG", message, next_step="copy the printed section")
-    with written_as(path.name, "choose another path"):
+    with refuse_unwritable_file(path.name, "choose another path"):
         write_text(path, changed_text)
 
 
-def with_fields(text: str, fields: Mapping[str, Any]) -> str | None:
+def replace_yaml_fields(text: str, fields: Mapping[str, Any]) -> str | None:
     """Return a YAML declaration with other values of some fields of its attributes. All else stays, also comments.
 
     The first field must be there. Another that is not there is written before it. Return None if the first field is not
     there, or the attributes are not written as a block.
     """
-    expected = _loaded(text)
+    expected = _parse_yaml(text)
     for place, (name, value) in enumerate(fields.items()):
-        pairs = _nested(yaml.compose(text, Loader=yaml.SafeLoader), "attributes")
+        pairs = _find_yaml_section(yaml.compose(text, Loader=yaml.SafeLoader), "attributes")
         node_of = {key.value: (key, node) for key, node in pairs}
         if place == 0 and name not in node_of:
             return None
@@ -474,17 +479,17 @@ def with_fields(text: str, fields: Mapping[str, Any]) -> str | None:
         else:
             text = f"{text[:start]}{replacement}\n{' ' * indent}{text[start:]}"
         expected["attributes"][name] = value
-    return text if _loaded(text) == expected else None
+    return text if _parse_yaml(text) == expected else None
 
 
-def _nested(node: yaml.Node | None, name: str) -> list[tuple[yaml.Node, yaml.Node]]:
+def _find_yaml_section(node: yaml.Node | None, name: str) -> list[tuple[yaml.Node, yaml.Node]]:
     """Return the pairs of keys and values of a section of a mapping in YAML; empty if it has no such section."""
     pairs = node.value if isinstance(node, yaml.MappingNode) else []
     section = next((value for key, value in pairs if key.value == name), None)
     return list(section.value) if isinstance(section, yaml.MappingNode) else []
 
 
-def _loaded(text: str) -> Any:
+def _parse_yaml(text: str) -> Any:
     """Return the value of YAML text; None if it cannot be parsed."""
     try:
         return yaml.safe_load(text)
@@ -567,7 +572,7 @@ def _widen(
         if wider_factor == factor:
             break
         factor = wider_factor
-        targets = tuple(target.relaxed(factor) for target in wanted)
+        targets = tuple(target.with_scaled_tolerance(factor) for target in wanted)
         rho = rho_for(targets)
         if rho <= allowed and factor < smallest:
             smallest = factor
@@ -582,7 +587,7 @@ def bounds_of(
 ) -> dict[str, Any]:
     """Return the errors of a series with some bounds, and the best ones. Reads no record, and spends nothing.
 
-    For the texts of ``users``, see :func:`described_users`; those of ``bounds`` are such as ``m=10,c=1``.
+    For the texts of ``users``, see :func:`parse_users`; those of ``bounds`` are such as ``m=10,c=1``.
 
     Raises:
         OdError: the series does not release flows of users, or not by measuring every level; an option is refused; or
@@ -596,13 +601,18 @@ def bounds_of(
         step = "give --users, as in --users '60: 2x9 4x1', and at least one run"
         raise OdError("OD-BOUNDS-USERS", "it is not stated how users travel, or there are no runs", next_step=step)
     known, source = public_table(series, plan, table)
-    trips = forecast.UserTrips.drawn(known, plan, list(map(forecast.described_users, users)))
+    trips = forecast.UserTrips.simulate(known, plan, list(map(forecast.parse_users, users)))
     periods = len(series.domain.periods_of_year(series.periods.first)) if plan.unit.max_trips_year else 1
     rows = [
         forecast.bound_errors(
-            forecast.with_bounds(plan, unit, periods), trips, trips.counted_by(unit, periods), runs or forecast.RUNS
+            forecast.with_bounds(plan, unit, periods),
+            trips,
+            trips.mark_trips_within_bounds(unit, periods),
+            runs or forecast.RUNS,
         )
-        for unit in ([_with_bounds(plan.unit, each) for each in bounds] or forecast.usual_bounds(plan.unit, periods))
+        for unit in (
+            [_with_bounds(plan.unit, each) for each in bounds] or forecast.list_candidate_bounds(plan.unit, periods)
+        )
     ]
     return {
         **{"release": series.name, "source": f"{source} {text('bounds.drawn')}", "periods": periods},

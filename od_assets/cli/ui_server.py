@@ -4,7 +4,7 @@
 
 Dagster's web server accepts every request: from a page of any origin, with any host name, and changes by GET. Anyone
 who can reach the server can launch runs, which spend budget, and report asset materializations that never happened. So
-the server is guarded (:func:`guarded`): only its operator can use it, and web pages of other origins cannot.
+the server is guarded (:func:`guard_application`): only its operator can use it, and web pages of other origins cannot.
 
 The reports and atlases of published releases are served behind the same guard (:func:`with_reports`), read-only. The
 route serves two files of a published bundle, which are public, and lists nothing.
@@ -44,10 +44,10 @@ from od_assets.metadata import REPORTS
 from od_assets.project import current_project
 from od_assets.resources.folders import Folders
 from od_core.errors import OdError
-from od_core.files.durable import locked
+from od_core.files.durable import lock_file
 from od_core.publication.bundle import ATLAS, CERTIFICATE, REPORT
 from od_core.publication.certificate import read_certificate
-from od_core.published.opening import published_bundles
+from od_core.published.opening import find_bundle_folders
 
 LOCAL_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 """Host names of this machine. Requests with other host names are refused, which stops DNS rebinding."""
@@ -56,7 +56,7 @@ _KEPT_APART = {"X-Frame-Options": "DENY", "Cross-Origin-Resource-Policy": "same-
 """Headers that keep other pages from framing the UI or loading its resources."""
 
 
-def guarded(app: ASGIApp, token: str, cookie: str, hosts: Sequence[str] = ()) -> ASGIApp:
+def guard_application(app: ASGIApp, token: str, cookie: str, hosts: Sequence[str] = ()) -> ASGIApp:
     """Return an application that refuses requests without the token or from other origins, for HTTP and websockets.
 
     Args:
@@ -152,7 +152,7 @@ def _report(method: str, path: str, releases: Path, published: Callable[[], Coll
     absent = PlainTextResponse("No published release has a report or an atlas at this address.\n", 404)
     try:
         published_keys = published()
-        bundles = published_bundles(releases.resolve()).items()
+        bundles = find_bundle_folders(releases.resolve()).items()
     except OdError as error:
         return PlainTextResponse(f"{error}\n", 503)
     pages = {f"{REPORTS}/{key}/{name}": folder / name for key, folder in bundles for name in _POLICIES}
@@ -194,20 +194,20 @@ def serve(port: int, hosts: Sequence[str], address: str = "127.0.0.1", workspace
             raise OdError("OD-UI-HOST", message, next_step=step)
     token = stated_token or secrets.token_urlsafe(32)
     with ExitStack() as stack:
-        listening = stack.enter_context(_listening(address, port))
+        listening = stack.enter_context(_open_listening_socket(address, port))
         port = listening.getsockname()[1]
         instance = stack.enter_context(dagster_instance())
         instance.optimize_for_webserver(15_000, 3600, 20)  # as dagster-webserver does
         daemon = None
         if workspace is None:
-            stack.enter_context(_only_one(Path(os.environ["DAGSTER_HOME"])))
+            stack.enter_context(_lock_ui(Path(os.environ["DAGSTER_HOME"])))
             workspace = stack.enter_context(_code_server(instance))
             daemon = stack.enter_context(_daemon(workspace))
         target = WorkspaceFileTarget([str(workspace)])
         context = stack.enter_context(WorkspaceProcessContext(instance, target, version=dg.__version__))
         dagster = create_app_from_workspace_process_context(context)
-        pages = with_reports(dagster, Folders().releases, _published)
-        app = guarded(pages, token, f"od_release_ui_{port}", hosts)
+        pages = with_reports(dagster, Folders().releases, _list_published_releases)
+        app = guard_application(pages, token, f"od_release_ui_{port}", hosts)
         server = uvicorn.Server(uvicorn.Config(app, log_level=_LOG_LEVEL, timeout_graceful_shutdown=1))
         if daemon is not None:
             threading.Thread(target=_end_without, args=(daemon, server), daemon=True).start()
@@ -220,7 +220,7 @@ def serve(port: int, hosts: Sequence[str], address: str = "127.0.0.1", workspace
     return 0
 
 
-def _published() -> set[str]:
+def _list_published_releases() -> set[str]:
     """Return the keys of the releases that the ledger has published; none if there is no ledger yet."""
     folders = Folders()
     if not folders.ledger_chain.exists():
@@ -228,14 +228,14 @@ def _published() -> set[str]:
     return {key for key, state in folders.ledger.states().items() if state.is_published}
 
 
-def _only_one(home: Path) -> AbstractContextManager[None]:
+def _lock_ui(home: Path) -> AbstractContextManager[None]:
     """Return a context that only one UI of a Dagster home can be in: two daemons would launch each run twice."""
     message, step = f"od-release ui runs already for {home.parent}", "open the address that it printed, or end it first"
     refusal = OdError("OD-UI-RUNNING", message, next_step=step)
-    return locked(home / "ui.lock", refusal, seconds=0)
+    return lock_file(home / "ui.lock", refusal, seconds=0)
 
 
-def _listening(address: str, port: int) -> socket.socket:
+def _open_listening_socket(address: str, port: int) -> socket.socket:
     """Return a socket that listens at an address. Raises OdError if it cannot be opened."""
     try:
         family = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][0]

@@ -9,13 +9,13 @@ import dagster as dg
 import pandas as pd
 from pydantic import Field
 
-from od_assets.compatibility import owned_job
+from od_assets.compatibility import define_owned_job
 from od_assets.components.series import Declared, series_definitions
-from od_assets.metadata import allowed, made, source_of, with_sources
+from od_assets.metadata import make_metadata, make_result, source_of, with_code_references
 from od_assets.project import Project
 from od_assets.resources.dead_runs import COMPARISON_TAG, SITE_TAG, public_step, sweep_dead_runs
 from od_assets.resources.published_tables import TABLES_KEY, PublishedTables
-from od_assets.resources.warehouse import Warehouse, fixed
+from od_assets.resources.warehouse import Warehouse, fix_resource_settings
 from od_assets.sensors.notices import Notices, lineage_events, lineage_is_configured, release_failed, release_published
 from od_assets.series.comparison import Comparison
 from od_assets.series.reading import (
@@ -36,7 +36,7 @@ from od_assets.series.section import (
     component_type,
     declaration_files,
     key_prefix,
-    stated_beside,
+    read_sibling_yaml,
     yaml_documents,
 )
 from od_assets.series.series import Series
@@ -68,11 +68,11 @@ def site_asset(declared: DeclaredSite) -> dg.AssetsDefinition:
     It is part of no release job and does not lock the warehouse, so that no publication waits for it or fails with it.
     It reads public files alone. It fails, after the site is written, if a published bundle is missing or damaged.
     """
-    site, folder, warehouse = declared.described(), declared.place, Warehouse.of(declared.project)
+    site, folder, warehouse = declared.to_site_description(), declared.place, Warehouse.from_project(declared.project)
 
     @dg.asset(
         key=[*declared.prefix, "od", "site"],
-        deps=[dg.AssetKey(key) for key in publishing_assets(declared.project)],
+        deps=[dg.AssetKey(key) for key in list_publishing_asset_keys(declared.project)],
         kinds={"html"},
         automation_condition=AFTER_PUBLICATION,
         group_name="site",
@@ -90,7 +90,7 @@ def site_asset(declared: DeclaredSite) -> dg.AssetsDefinition:
             result = write_site(warehouse.releases, folder, site, warehouse.database)
             result.refuse_left_out()
         address: dict[str, Any] = {} if site.base is None else {"address": dg.MetadataValue.url(site.base)}
-        return made(
+        return make_result(
             file_digest(folder / CATALOGUE),
             series=result.series,
             releases=result.releases,
@@ -109,7 +109,7 @@ class OdSite(Declared, DeclaredSite):
 
     def build_defs(self, context: dg.ComponentLoadContext | None = None) -> dg.Definitions:
         """Build the asset, and the sensor that requests it after each publication, in runs after queued releases."""
-        asset = site_asset(self.within(Project.of(context)))
+        asset = site_asset(self.with_project(Project.from_context(context)))
         after_publication = dg.AutomationConditionSensorDefinition(
             "od_site_after_publication",
             target=dg.AssetSelection.assets(asset.key),
@@ -119,10 +119,10 @@ class OdSite(Declared, DeclaredSite):
             description="Requests the site after a bundle was published.",
             metadata=source_of(__file__),
         )
-        return dg.Definitions(assets=with_sources([asset]), sensors=[after_publication])
+        return dg.Definitions(assets=with_code_references([asset]), sensors=[after_publication])
 
 
-def publishing_assets(project: Project) -> list[list[str]]:
+def list_publishing_asset_keys(project: Project) -> list[list[str]]:
     """Return the keys of the assets that publish bundles, of all declared series of a project.
 
     Of a declaration that cannot be read, only the bundle is known. Another check reports its fault.
@@ -142,20 +142,20 @@ def _is_assisted(path: Path) -> bool:
         return False
 
 
-_COMPARISON: dict[str, Any] = stated_beside(__file__, "comparison.yaml")
+_COMPARISON: dict[str, Any] = read_sibling_yaml(__file__, "comparison.yaml")
 
 
 def _comparison_assets(comparison: Comparison) -> list[dg.AssetsDefinition]:
-    def stated(asset: str) -> dict[str, Any]:
+    def make_options(asset: str) -> dict[str, Any]:
         common = {"owners": comparison.owners, "code_version": "1", "group_name": "evaluation"}
         return {"key": [*comparison.path, asset], **_COMPARISON["assets"][asset], **common}
 
     described, other = _COMPARISON["columns"], _COMPARISON["other_columns"]
     columns = [dg.TableColumn(name, *described.get(name, other)) for name in TABLE_COLUMNS]
 
-    @dg.asset(**stated("runs"), partitions_def=dg.StaticPartitionsDefinition([*comparison.data_sets]))
+    @dg.asset(**make_options("runs"), partitions_def=dg.StaticPartitionsDefinition([*comparison.data_sets]))
     def runs(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
-        planned = comparison.planned(context.partition_key)
+        planned = comparison.list_runs(context.partition_key)
         number = count(1)
 
         def tell(run: Run, made: bool) -> None:
@@ -165,9 +165,9 @@ def _comparison_assets(comparison: Comparison) -> list[dg.AssetsDefinition]:
 
         with public_step(context):
             compare(planned, comparison.folder / "runs", comparison.data_sets, progress=tell)
-        return dg.MaterializeResult(metadata=allowed(dagster__row_count=len(planned)))
+        return dg.MaterializeResult(metadata=make_metadata(dagster__row_count=len(planned)))
 
-    @dg.asset(**stated("tables"), deps=[runs], metadata={"dagster/column_schema": dg.TableSchema(columns)})
+    @dg.asset(**make_options("tables"), deps=[runs], metadata={"dagster/column_schema": dg.TableSchema(columns)})
     def tables(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
         path = comparison.folder / "comparison.parquet"
         with public_step(context):
@@ -176,13 +176,13 @@ def _comparison_assets(comparison: Comparison) -> list[dg.AssetsDefinition]:
             data_sets = (make() for make in comparison.data_sets.values())
             text = tables_markdown(data_sets, results, refusals(comparison.folder / "runs"))
             write_durably(path.with_name("tables.md"), lambda file: file.write_text(text, encoding="utf-8"))
-        return made(file_digest(path), dagster__row_count=len(results))
+        return make_result(file_digest(path), dagster__row_count=len(results))
 
-    @dg.asset(**stated("figures"), deps=[tables])
+    @dg.asset(**make_options("figures"), deps=[tables])
     def figures(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
         with public_step(context):
             figure_files = draw_figures(pd.read_parquet(comparison.folder / "comparison.parquet"), comparison.folder)
-        return dg.MaterializeResult(metadata=allowed(dagster__row_count=len(figure_files)))
+        return dg.MaterializeResult(metadata=make_metadata(dagster__row_count=len(figure_files)))
 
     return [runs, tables, figures]
 
@@ -194,14 +194,14 @@ class OdComparison(Declared, Comparison):
 
     def build_defs(self, context: dg.ComponentLoadContext | None = None) -> dg.Definitions:
         """Build the assets and their jobs."""
-        return comparison_definitions(self.within(Project.of(context)))
+        return comparison_definitions(self.with_project(Project.from_context(context)))
 
 
 def comparison_definitions(comparison: Comparison) -> dg.Definitions:
     """Return the assets of a comparison and their jobs. Raises OdError if a value is wrong."""
-    assets = _comparison_assets(comparison.checked())
+    assets = _comparison_assets(comparison.require_valid())
     jobs = [
-        owned_job(
+        define_owned_job(
             f"{comparison.name}_{job}",
             comparison.owners,
             selection=dg.AssetSelection.assets(*([*comparison.path, asset] for asset in definition["assets"])),
@@ -210,7 +210,7 @@ def comparison_definitions(comparison: Comparison) -> dg.Definitions:
         )
         for job, definition in _COMPARISON["jobs"].items()
     ]
-    return dg.Definitions(assets=with_sources(assets), jobs=jobs)
+    return dg.Definitions(assets=with_code_references(assets), jobs=jobs)
 
 
 @dg.sensor(
@@ -238,9 +238,9 @@ class OdWarehouse(Declared, Prefix):
     def build_defs(self, context: dg.ComponentLoadContext | None) -> dg.Definitions:
         """Build the resources, and the sensors for runs, releases and lineage."""
         settings = self.model_dump(include={"lock_seconds", "keep_records_days"})
-        warehouse = Warehouse.of(Project.of(context), key_prefix=self.key_prefix or "", **settings)
+        warehouse = Warehouse.from_project(Project.from_context(context), key_prefix=self.key_prefix or "", **settings)
         own = PublishedTables(folder=str(warehouse.releases))
-        tables = fixed(own, own.get_resource_definition())
+        tables = fix_resource_settings(own, own.get_resource_definition())
         resources: dict[str, object] = {"od_warehouse": warehouse, TABLES_KEY: tables}
         if self.notices:
             resources["od_notices"] = Notices()
@@ -250,7 +250,7 @@ class OdWarehouse(Declared, Prefix):
         return dg.Definitions(resources=resources, sensors=sensors)
 
 
-def broken_declarations() -> dict[Path, OdError]:
+def find_broken_declarations() -> dict[Path, OdError]:
     """Return the fault of every broken declaration of the project, by its file, in the order of their paths.
 
     It cannot be parsed, does not fit its component, or is refused by Dagster.
@@ -273,7 +273,7 @@ def broken_declarations() -> dict[Path, OdError]:
 
 def refuse_broken_declarations() -> None:
     """Raise OdError with the first broken declaration of the project, if there is one."""
-    for fault in broken_declarations().values():
+    for fault in find_broken_declarations().values():
         raise fault
 
 

@@ -9,16 +9,16 @@ import yaml
 from pydantic import BaseModel
 
 from od_assets.assets.flows import flow_assets
-from od_assets.assets.release import with_one_measured
+from od_assets.assets.release import merge_measurement_assets
 from od_assets.assets.tables import group_size_assets, stops_assets
 from od_assets.checks.release_checks import daily_verification, release_checks
-from od_assets.compatibility import owned_job
-from od_assets.metadata import with_sources
+from od_assets.compatibility import define_owned_job
+from od_assets.metadata import with_code_references
 from od_assets.project import DOMAINS, Project, project_at
 from od_assets.resources.dead_runs import tags_of
 from od_assets.sensors.automation import arrival_sensor, release_schedule
 from od_assets.series.flows import CountSeries, TripSeries
-from od_assets.series.reading import missing_warehouse, refuse_other_folder
+from od_assets.series.reading import draft_missing_warehouse, refuse_other_folder
 from od_assets.series.section import Declaration
 from od_assets.series.series import Series
 from od_assets.series.tables import GroupSizeSeries, StopsSeries
@@ -46,7 +46,7 @@ class ExampleScaffolder(dg.Scaffolder):  # type: ignore[misc]  # Dagster's base 
             domains.mkdir(exist_ok=True)
             domain.write_text(_example("example_domain.yaml", name), encoding="utf-8")
         dg.scaffold_component(request, attributes)
-        missing = missing_warehouse(project) if project and "domain" in attributes else {}
+        missing = draft_missing_warehouse(project) if project and "domain" in attributes else {}
         for path, text in missing.items():
             if not path.exists():
                 path.parent.mkdir(exist_ok=True)
@@ -78,12 +78,12 @@ class Declared(dg.Component, Declaration):  # type: ignore[misc]  # Dagster's ba
 
 def series_definitions(series: Series[Any, Any]) -> dg.Definitions:
     """Return the assets, checks, jobs, schedules and sensors of a series. Raises OdError if a value is wrong."""
-    assets = _ASSETS[series.checked().checked_table](series)
+    assets = _ASSETS[series.require_valid().checked_table](series)
     if series.detail == "publication":
-        assets = with_one_measured(assets)
+        assets = merge_measurement_assets(assets)
     verification, verify_job, verify_daily = daily_verification(series)
     keys = [key for asset in assets for key in asset.keys]
-    job = owned_job(
+    job = define_owned_job(
         f"{series.name}_release",
         series.owners,
         selection=dg.AssetSelection.assets(*keys),
@@ -93,7 +93,7 @@ def series_definitions(series: Series[Any, Any]) -> dg.Definitions:
     schedules = [] if series.schedule is None else [release_schedule(series, job)]
     sensors = [] if series.arrivals is None else [arrival_sensor(series, job)]
     return dg.Definitions(
-        assets=with_sources(assets),
+        assets=with_code_references(assets),
         asset_checks=[*(checks.definition() for checks in release_checks(series)), verification],
         jobs=[job, verify_job],
         schedules=[*schedules, verify_daily],
@@ -115,7 +115,7 @@ class DeclaredSeries(Declared):
     def build_defs(self: Any, context: dg.ComponentLoadContext | None) -> dg.Definitions:
         """Build the assets, checks, jobs and schedules, whose names begin with the name of the series."""
         refuse_other_folder(self, None if context is None else context.path)
-        return series_definitions(self.within(Project.of(context)))
+        return series_definitions(self.with_project(Project.from_context(context)))
 
 
 class OdRelease(DeclaredSeries, TripSeries):

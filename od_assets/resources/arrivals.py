@@ -126,11 +126,11 @@ def source_kept(folder: Path, file: Path) -> Iterator[None]:
     yield
     facts = {"state": state, "digest": file_digest(file)}
     if file_state(file) != state:
-        raise changed_while_read(file)
+        raise make_changed_file_error(file)
     write_durably(folder / _SOURCE, lambda path: path.write_text(json.dumps(facts), encoding="utf-8"))
 
 
-def changed_while_read(file: Path) -> OdError:
+def make_changed_file_error(file: Path) -> OdError:
     """Return the OdError for a file, or a folder of files, that another program changed while it was read."""
     step = "wait until the file is complete, then run the release"
     return OdError("OD-FILE-INCOMPLETE", f"{file.name} was changed while it was read", next_step=step)

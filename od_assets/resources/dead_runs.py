@@ -17,7 +17,7 @@ import dagster as dg
 from od_assets.failures import public_failures
 from od_assets.project import current_project
 from od_assets.series.partitions import period_of
-from od_assets.series.reading import declared_comparisons, declared_releases
+from od_assets.series.reading import list_comparison_names, list_series_names
 from od_assets.series.section import key_prefix
 from od_assets.series.series import MAIN_TABLES, Series
 from od_core.errors import OdError
@@ -66,7 +66,7 @@ def public_step(context: dg.AssetExecutionContext) -> Iterator[None]:
         yield
 
 
-def dead_runs(instance: dg.DagsterInstance) -> list[dg.DagsterRun]:
+def find_dead_runs(instance: dg.DagsterInstance) -> list[dg.DagsterRun]:
     """Return every run of a release that occupies the queue without a process.
 
     A run writes its process into its tags as soon as it has started. It is dead if that process was on this host and no
@@ -84,8 +84,8 @@ def dead_runs(instance: dg.DagsterInstance) -> list[dg.DagsterRun]:
 
 
 def sweep_dead_runs(instance: dg.DagsterInstance) -> list[str]:
-    """Report every run of :func:`dead_runs` as failed, free its concurrency slots, and return the run ids."""
-    dead = dead_runs(instance)
+    """Report every run of :func:`find_dead_runs` as failed, free its concurrency slots, and return the run ids."""
+    dead = find_dead_runs(instance)
     for run in dead:
         instance.report_run_failed(run, message="The process of this run no longer exists; run the release again.")
         instance.event_log_storage.free_concurrency_slots_for_run(run.run_id)
@@ -114,8 +114,8 @@ def _marks_itself(run: dg.DagsterRun) -> bool:
         return True
     try:
         prefix = "".join(key_prefix(current_project()))
-        chosen = {name.removeprefix(f"{prefix}_") for name in chosen_series(run, prefix)}
-        declared = {*declared_releases(), *declared_comparisons()}
+        chosen = {name.removeprefix(f"{prefix}_") for name in list_selected_series(run, prefix)}
+        declared = {*list_series_names(), *list_comparison_names()}
         has_begun = run.status == dg.DagsterRunStatus.STARTED
         return not chosen.isdisjoint(declared) and (chosen <= declared or not has_begun)
     except OdError:  # this process has no current project, so it does not know the names
@@ -137,7 +137,7 @@ def mark_release(instance: dg.DagsterInstance, run: dg.DagsterRun, prefix: str =
     ``prefix`` is that of the asset keys of the project, if it has one.
     """
     marks = {}
-    series = chosen_series(run, prefix)
+    series = list_selected_series(run, prefix)
     if RELEASE_TAG not in run.tags and len(series) == 1:
         marks[RELEASE_TAG] = series.pop()
     if EVERY_TAG in run.tags and (period := period_in(run.tags)) is not None:
@@ -165,7 +165,7 @@ def mark_charge(instance: dg.DagsterInstance, run_id: str, charged: Sequence[Fra
         instance.add_run_tags(run_id, {RHO_TAG: text_above(total)})
 
 
-def chosen_series(run: dg.DagsterRun, prefix: str = "") -> set[str]:
+def list_selected_series(run: dg.DagsterRun, prefix: str = "") -> set[str]:
     """Return the names of the series whose assets a run selects; empty if the run executes a whole job.
 
     The key of a published table is the name of its series with that of the table, such as ``us_flights_flows``.

@@ -17,7 +17,7 @@ from od_core.errors import STAYS_CHARGED
 from od_core.files.durable import sync
 from od_core.ledger.chain import Chain, chain_of
 from od_core.ledger.confidential import ConfidentialFolder
-from od_core.ledger.staged_files import Counted, StagedFiles, identity_of, stored_identity
+from od_core.ledger.staged_files import Counted, StagedFiles, identity_of, read_stored_identity
 from od_core.periods import Period
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class Folders:
         with TemporaryDirectory(prefix="od-release-ledger-") as name:
             yield Ledger(Path(name) / "ledger.sqlite")
 
-    def existing_ledger(self) -> Ledger:
+    def open_existing_ledger(self) -> Ledger:
         """Return the ledger without creating one. Raises OdError if nothing was released yet."""
         if self.is_new:
             message = "there is no ledger yet, because nothing was released here"
@@ -94,7 +94,7 @@ class Folders:
             with self.ledger.trial():
                 self.ledger.declare(domain)
 
-    def published_periods(self, series: Series[Any, Any]) -> dict[str, ReleaseKey]:
+    def find_published_periods(self, series: Series[Any, Any]) -> dict[str, ReleaseKey]:
         """Return the key of the newest revision of each period of a series that was published, and perhaps withdrawn.
 
         No ledger is created.
@@ -106,7 +106,7 @@ class Folders:
         with self.ledger.one_look():
             self.ledger.hold_to_domain(series.name, series.domain.name)
             self.refuse_drawn_elsewhere(series)
-            published = self.ledger.published(series=series.name, withdrawn_until=0)
+            published = self.ledger.list_published_releases(series=series.name, withdrawn_until=0)
         return {key.period: key for key in sorted(published)}
 
     def waits_for_first(self, series: Series[Any, Any], period: Period) -> str | None:
@@ -114,7 +114,7 @@ class Folders:
 
         Return None if it was. A second environment would otherwise spend the caps of a data set again, in a new ledger.
         """
-        if self.ledger_chain.exists() and self.ledger.drawn(series.domain.name):
+        if self.ledger_chain.exists() and self.ledger.list_drawn_periods(series.domain.name):
             return None
         by_hand = f"od-release run {series.stated_name} --period {period}"
         return f"this ledger has no release of data set {series.domain.name!r} yet, so run the first by hand: {by_hand}"
@@ -125,9 +125,10 @@ class Folders:
         Either none of them is in the confidential folder or published here, so another project drew them; or the
         project drew the period of the release ``key`` with another prefix, and would draw it again.
         """
-        drawn = self.ledger.drawn(series.domain.name)
+        drawn = self.ledger.list_drawn_periods(series.domain.name)
         own = [other for other in drawn if other.release == series.name]
-        if own and not any(self.bundle(other).is_dir() or stored_identity(self.confidential, other) for other in own):
+        is_known = (self.bundle(other).is_dir() or read_stored_identity(self.confidential, other) for other in own)
+        if own and not any(is_known):
             raise OdError(
                 "OD-IDENTITY-MISSING",
                 f"the ledger has {own[-1]}, but the confidential folder has no release of {series.name}",
@@ -144,7 +145,7 @@ class Folders:
         former = re.compile(rf"([a-z][a-z0-9]*_)?{series.stated_name}")
         for other in drawn:
             is_same = other.period == key.period and former.fullmatch(other.release) and other.release not in others
-            if is_same and stored_identity(self.confidential, other):
+            if is_same and read_stored_identity(self.confidential, other):
                 message = f"{key.period} of {series.stated_name} was drawn as {other}, and {key} would be charged again"
                 step = "restore the key_prefix of the warehouse, or release only periods that were not drawn"
                 raise OdError("OD-PREFIX-CHANGED", message, next_step=step)
@@ -155,9 +156,9 @@ class Folders:
         A renamed series would be charged for the same records again. A higher revision states that this is meant. Of
         other projects, only those with the same ``var`` and key prefix are taken for this one.
         """
-        own, drawn = "".join(f"{part}_" for part in series.prefix), self.ledger.drawn(series.domain.name)
+        own, drawn = "".join(f"{part}_" for part in series.prefix), self.ledger.list_drawn_periods(series.domain.name)
         others = [other for other in drawn if other.period == key.period and other.release.startswith(own)]
-        others = [other for other in others if stored_identity(self.confidential, other)]
+        others = [other for other in others if read_stored_identity(self.confidential, other)]
         if key in drawn or {other.release for other in others} <= {key.release}:
             return
         from od_assets.series.reading import RELEASES, declarations_of  # with pandas, which most commands do not need
@@ -165,7 +166,7 @@ class Folders:
         declared = {own + path.parent.name for path in declarations_of(*RELEASES, project=series.project)}
         now = identity_of(self.confidential, counted, None)
         for other in sorted(others, reverse=True):  # the newest revision first
-            is_same = now.items() <= stored_identity(self.confidential, other).items()
+            is_same = now.items() <= read_stored_identity(self.confidential, other).items()
             if is_same and other.release not in declared and other.revision >= key.revision:
                 message = f"{key}: {other} was drawn from the same input, and its series is not declared any more"
                 step = f"give the series the name {other.release} again, and release only other periods under a new one"
@@ -180,7 +181,7 @@ class Folders:
         """
         from od_core.publication.bundle import ledger_entries  # it imports every format of a bundle
 
-        ledger = self.existing_ledger()
+        ledger = self.open_existing_ledger()
         ledger.hold_to(ledger_entries(self.releases))
         return ledger.verify()
 
@@ -193,25 +194,25 @@ class Folders:
         """Return whether there is a ledger of this project alone, with a draw; see :meth:`Ledger.has_drawn`."""
         return self.ledger_chain.exists() and self.ledger.has_drawn()
 
-    def kept_records(self, days: int = 0) -> dict[ReleaseKey, Path]:
+    def find_kept_records(self, days: int = 0) -> dict[ReleaseKey, Path]:
         """Return the copies of records of releases that were published at least some days ago, by release."""
-        files = {key: StagedFiles(self.staged(key)).records for key in self.published_before(days)}
+        files = {key: StagedFiles(self.staging_folder(key)).records for key in self.list_releases_older_than(days)}
         return {key: file for key, file in files.items() if file.exists()}
 
-    def published_before(self, days: int) -> list[ReleaseKey]:
+    def list_releases_older_than(self, days: int) -> list[ReleaseKey]:
         """Return the releases that were published at least some days ago."""
         if not self.ledger_chain.exists():
             return []
         latest = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=days)
-        return [key for key, at in self.ledger.published(withdrawn_until=0).items() if at <= latest]
+        return [key for key, at in self.ledger.list_published_releases(withdrawn_until=0).items() if at <= latest]
 
-    def staged(self, key: ReleaseKey) -> Path:
+    def staging_folder(self, key: ReleaseKey) -> Path:
         """Return the folder of a release in the confidential folder."""
         return self.var / "confidential" / key.folder
 
     def purge(self, days: int = 0, in_use: Container[ReleaseKey] = ()) -> None:
-        """Remove the files of :meth:`kept_records` durably, while no release runs, but for those that are in use."""
-        for key, file in self.kept_records(days).items():
+        """Remove the files of :meth:`find_kept_records` durably, while no release runs; keep those in use."""
+        for key, file in self.find_kept_records(days).items():
             if key not in in_use:
                 file.unlink()
                 sync(file.parent)
@@ -236,14 +237,14 @@ class Folders:
 
     def bundle_named(self, name: str) -> Path:
         """Return the place of a bundle, given the key of a release or a path. Raises OdError if it is not here."""
-        from od_core.published.opening import published_bundles
+        from od_core.published.opening import find_bundle_folders
 
         if Path(name).exists():
             return Path(name)
         key = ReleaseKey.parse(name)
         self.refuse_lost(key)
         if not self.bundle(key).is_dir():
-            published = ", ".join(map(str, published_bundles(self.releases))) or "none"
+            published = ", ".join(map(str, find_bundle_folders(self.releases))) or "none"
             message = f"{key} is not published here; published releases: {published}"
             raise OdError("OD-RELEASE-ABSENT", message, next_step="name a published release, or the folder of a bundle")
         return self.bundle(key)
@@ -253,13 +254,13 @@ class Folders:
 
         The database is read only if there is no bundle, because another program may be writing to it.
         """
-        from od_core.publication.read_back import lost, refuse_withdrawn
-        from od_core.published.opening import missing_bundles
+        from od_core.publication.read_back import make_missing_bundles_error, refuse_withdrawn
+        from od_core.published.opening import find_missing_bundles
 
         refuse_withdrawn(self.releases, *keys)
         for key in keys:
-            if not self.bundle(key).is_dir() and key in missing_bundles(self.releases, self.database):
-                raise lost([key])
+            if not self.bundle(key).is_dir() and key in find_missing_bundles(self.releases, self.database):
+                raise make_missing_bundles_error([key])
 
     @property
     def geographies(self) -> Path:

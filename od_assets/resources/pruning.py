@@ -48,7 +48,7 @@ def compress_logs(instance: dg.DagsterInstance, var: Path) -> None:
     results of checks are elsewhere, and stay. ``gunzip -f`` brings a log back.
     """
     logs = sorted(_logs_with_events(var), key=lambda log: log.stat().st_mtime)[:-_WHOLE]
-    for log in _of_releases(instance, var, logs, [dg.DagsterRunStatus.SUCCESS]):
+    for log in _select_release_logs(instance, var, logs, [dg.DagsterRunStatus.SUCCESS]):
         with suppress(OSError, sqlite3.Error):  # the disk is full, or the UI reads the log: a later run compresses it
             _remove_events(log, kept=True)
 
@@ -60,8 +60,10 @@ def prunable(folders: Folders, instance: dg.DagsterInstance | None, days: int) -
     """
     var = folders.var
     before = time.time() - days * 86400
-    of_releases = _of_releases(instance, var, [*_logs_with_events(var), *_runs(var).glob("*.db.gz")], _FINISHED)
-    staged = [folders.staged(key) for key in folders.published_before(days) if folders.bundle(key).is_dir()]
+    of_releases = _select_release_logs(instance, var, [*_logs_with_events(var), *_runs(var).glob("*.db.gz")], _FINISHED)
+    staged = [
+        folders.staging_folder(key) for key in folders.list_releases_older_than(days) if folders.bundle(key).is_dir()
+    ]
     places = [path for name in _LEFT_BEHIND for path in var.glob(name)]
     return {
         "logs of runs": [log for log in of_releases if log.stat().st_mtime <= before],
@@ -107,7 +109,7 @@ def _logs_with_events(var: Path) -> Iterator[Path]:
     return (log for log in logs if log.stat().st_size > _WITHOUT_EVENTS)
 
 
-def _of_releases(
+def _select_release_logs(
     instance: dg.DagsterInstance | None, var: Path, logs: list[Path], statuses: list[dg.DagsterRunStatus]
 ) -> list[Path]:
     """Return those of some logs that are of a release, a comparison or the site, and of a run with such a status."""

@@ -10,11 +10,11 @@ import duckdb
 from od_assets.failures import public_failures
 from od_assets.series.partitions import SINGLE, partitions_of
 from od_core.errors import OdError
-from od_core.files.duckdb_session import parquet_rows, quoted_text
+from od_core.files.duckdb_session import parquet_rows, quote_literal
 from od_core.periods import LENGTHS, Period
 from od_core.publication.bundle import table_path
 from od_core.publication.columns import PERIOD
-from od_core.published.opening import published_bundles
+from od_core.published.opening import find_bundle_folders
 from od_core.registry import refuse_unknown
 
 TABLES_KEY = "od_tables"
@@ -70,7 +70,8 @@ class PublishedTables(dg.ConfigurableIOManager):  # type: ignore[misc]  # Dagste
         module, typed = getattr(kind, "__module__", ""), getattr(kind, "__qualname__", str(kind))
         wanted = "pandas.DataFrame" if kind in (Any, None) else f"{module.partition('.')[0].lstrip('_')}.{typed}"
         refuse_unknown("type of tables", wanted, tuple(_AS), code="OD-TABLE-TYPE", next_step="annotate the argument so")
-        for release, folder in published_bundles(Path(self.folder)).items():  # the newest revision of a period is last
+        # The newest revision of a period is last.
+        for release, folder in find_bundle_folders(Path(self.folder)).items():
             table = f"{name.removeprefix(f'{release.release}_')}.parquet"
             file = table_path(folder, table)
             is_named = name.startswith(f"{release.release}_") and "/" not in table and file.is_file()
@@ -85,7 +86,7 @@ class PublishedTables(dg.ConfigurableIOManager):  # type: ignore[misc]  # Dagste
             step = "declare the asset with the partitions of its series, or pass the length of the periods as every"
             raise OdError("OD-TABLE-LENGTHS", message, next_step=step)
         each = (
-            f"SELECT {quoted_text(period)} AS {PERIOD.name}, * FROM {parquet_rows(file)}"  # noqa: S608  # quoted
+            f"SELECT {quote_literal(period)} AS {PERIOD.name}, * FROM {parquet_rows(file)}"  # noqa: S608  # quoted
             for period, file in files.items()
         )
         return _AS[wanted](duckdb.connect().sql(" UNION ALL BY NAME ".join(each)))
@@ -97,4 +98,4 @@ def _length(definition: dg.PartitionsDefinition, partition: str) -> str | None:
         return SINGLE
     window = definition.time_window_for_partition_key(partition)
     first, end = window.start.date(), window.end.date()
-    return next((length for length in LENGTHS if Period.around(first, length).end == end), None)
+    return next((length for length in LENGTHS if Period.from_day(first, length).end == end), None)

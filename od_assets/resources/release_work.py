@@ -20,7 +20,7 @@ from od_core.flows.parts import first_band_counts
 from od_core.flows.staging import StagedRelease
 from od_core.ledger.measurements import DurableMeasurements, NoisyVector, begin_release
 from od_core.ledger.object_store import LocalStore, Store, store_at
-from od_core.ledger.release_key import before
+from od_core.ledger.release_key import select_earlier_releases
 from od_core.ledger.staged_files import Counted, StagedFiles, StagedTable, hold_to_input
 from od_core.ledger.user_counters import UserCounters
 from od_core.noise.backends import noise_named
@@ -29,11 +29,11 @@ from od_core.privacy.domain import CALENDAR
 from od_core.privacy.plan import EARLIER, GaussianStep, Step
 from od_core.publication.bundle import ledger_entries, restore_folder
 from od_core.publication.certificate import certificate_digest
-from od_core.publication.database import stored_releases
-from od_core.publication.read_back import as_described, certificate_of, damaged
+from od_core.publication.database import list_stored_releases
+from od_core.publication.read_back import as_described, certificate_of, make_damaged_bundle_error
 from od_core.published.verification import repair_release
 from od_core.records.counts import CountFiles, TripCounts
-from od_core.records.open_file import in_records
+from od_core.records.open_file import add_file_to_error
 
 C = TypeVar("C", bound=Counted)
 
@@ -51,7 +51,7 @@ class ReleaseWork(Generic[P, G]):
         self.key = key
 
     @classmethod
-    def of(cls, warehouse: Warehouse, series: Series[Any, Any], key: ReleaseKey) -> Self:
+    def find_or_make(cls, warehouse: Warehouse, series: Series[Any, Any], key: ReleaseKey) -> Self:
         """Return the work on a release. In a run, it is always the same object, so its plan is computed only once."""
         work = warehouse.works.get(key)
         if not isinstance(work, cls) or work.series is not series:
@@ -68,7 +68,7 @@ class ReleaseWork(Generic[P, G]):
         nobody started is refused while the ledger has no release of the data set.
         """
         with failures_without_values(warehouse.confidential):
-            work = cls.of(warehouse, series, series.release_of(context.partition_key))
+            work = cls.find_or_make(warehouse, series, series.release_of(context.partition_key))
             with warehouse.ledger.one_look():
                 if (withdrawn := warehouse.ledger.withdrawn(work.key)) is not None:
                     raise withdrawn.refusal(work.key)
@@ -103,9 +103,9 @@ class ReleaseWork(Generic[P, G]):
 
         Raises OdError if the asset has not run.
         """
-        kept = self.series.kept_geography(self.warehouse.geographies)
+        kept = self.series.read_stored_geography(self.warehouse.geographies)
         bundle = self.warehouse.bundle(self.key)
-        return self.series.described(kept, partial(as_described, bundle=bundle, published=self.published))
+        return self.series.describe_geography(kept, partial(as_described, bundle=bundle, published=self.published))
 
     @property
     def published(self) -> str | None:
@@ -125,25 +125,25 @@ class ReleaseWork(Generic[P, G]):
 
     @cached_property
     def plan(self) -> P:
-        """Plan over the stored geography; see :meth:`planned`.
+        """Plan over the stored geography; see :meth:`make_plan`.
 
         Raises OdError if the ledger has reserved the release with another plan, or its revision with other areas, or
         its draws of the series are not those of this project and its prefix.
         """
-        plan = self.planned(self.geography)
+        plan = self.make_plan(self.geography)
         self.warehouse.ledger.hold_to_plan(self.key, self.series.domain.name, plan)
         self.warehouse.refuse_drawn_elsewhere(self.series, self.key)
         return plan
 
-    def planned(self, geography: G) -> P:
+    def make_plan(self, geography: G) -> P:
         """Return the plan over a geography, with what earlier releases of the series showed of its rule, if it has one.
 
         Raises:
             OdError: as in :meth:`od_assets.series.series.Series.plan`; or an earlier bundle is missing or changed.
         """
-        reserved = self.warehouse.ledger.reserved_plan(self.key)
+        reserved = self.warehouse.ledger.read_reserved_plan(self.key)
         plan = self.series.plan(geography, self.key.period, is_reserved=reserved is not None)
-        return plan.with_earlier(lambda: self._earlier(plan) if reserved is None else reserved.get(EARLIER))
+        return plan.with_earlier_evidence(lambda: self._earlier(plan) if reserved is None else reserved.get(EARLIER))
 
     def _earlier(self, plan: Any) -> Mapping[str, Any] | None:
         """Return the evidence of the newest release of an earlier period, which has the same plan.
@@ -151,10 +151,10 @@ class ReleaseWork(Generic[P, G]):
         Another revision of the period is about the same records, and would spend its budget, too.
         """
         ledger = self.warehouse.ledger
-        for key in before(self.key, ledger.published(series=self.key.release)):
+        for key in select_earlier_releases(self.key, ledger.list_published_releases(series=self.key.release)):
             certificate = certificate_of(self.warehouse.bundle(key))
             if certificate_digest(certificate) != ledger.publication(key).get("certificate"):
-                raise damaged(key, "its certificate differs from the one that was published")
+                raise make_damaged_bundle_error(key, "its certificate differs from the one that was published")
             if (earlier := earlier_of(plan, certificate)) is not None:
                 return earlier
         return None
@@ -166,10 +166,10 @@ class ReleaseWork(Generic[P, G]):
             return False
         try:
             self.hold_to_reading()
-            ledger.hold_to_plan(self.key, self.series.domain.name, self.planned(self.series.read_geography()))
+            ledger.hold_to_plan(self.key, self.series.domain.name, self.make_plan(self.series.read_geography()))
         except OdError as error:
             is_otherwise = error.code in ("OD-REPLAY-PLAN-CHANGED", "OD-REPLAY-READING-CHANGED")
-            if not is_otherwise or repair_release(self.warehouse.published(self.key)) is None:
+            if not is_otherwise or repair_release(self.warehouse.locate_release(self.key)) is None:
                 raise
             return True
         return False
@@ -180,7 +180,7 @@ class ReleaseWork(Generic[P, G]):
         return self.warehouse.ledger.is_drawn(self.key)
 
     @contextmanager
-    def reading(self, files: Sequence[Path]) -> Iterator[Path]:
+    def stage_records(self, files: Sequence[Path]) -> Iterator[Path]:
         """Yield the path to which the body copies the records, and then store what was read, and with which settings.
 
         Args:
@@ -216,7 +216,9 @@ class ReleaseWork(Generic[P, G]):
             counted = count()
             plan.acceptance.refuse_empty(counted.total, plan.unit)
         except OdError as error:
-            raise in_records(error, self.series.records_path(self.key.period).name, self.series.columns) from None
+            raise add_file_to_error(
+                error, self.series.records_path(self.key.period).name, self.series.columns
+            ) from None
         if self.counters is None:
             hold_to_input(self.warehouse.confidential, self.key, counted, drawn=self.is_drawn)
         else:
@@ -258,7 +260,7 @@ class ReleaseWork(Generic[P, G]):
     def _refuse_older_ledger(self) -> None:
         """Raise OdError if this release is public without a draw in the ledger, or an entry of a public one is lost."""
         warehouse, key = self.warehouse, self.key
-        if not self.is_drawn and (warehouse.bundle(key).exists() or key in stored_releases(warehouse.database)):
+        if not self.is_drawn and (warehouse.bundle(key).exists() or key in list_stored_releases(warehouse.database)):
             message = f"{key} is public, but the ledger does not record it"
             step = "restore the ledger and the confidential folder; without them, nothing is drawn"
             raise OdError("OD-LEDGER-ROLLED-BACK", message, next_step=step, spent="the budget spent earlier is unknown")
@@ -270,9 +272,9 @@ class ReleaseWork(Generic[P, G]):
         folder = self.warehouse.confidential.path / self.key.folder  # they are only read, so it is not made
         return DurableMeasurements(folder, self.warehouse.ledger, self.key)
 
-    def measured_version(self, steps: Iterable[Step]) -> str:
+    def digest_measurements(self, steps: Iterable[Step]) -> str:
         """Return the data version of measured steps: the digests of their stored measurements."""
-        return ".".join(self.warehouse.ledger.measured_digest(self.key, step.number) for step in steps)
+        return ".".join(self.warehouse.ledger.read_measured_digest(self.key, step.number) for step in steps)
 
     @property
     def facts_of_draws(self) -> dict[str, Any]:
@@ -315,7 +317,7 @@ class FlowWork(ReleaseWork[ReleasePlan, Any]):
         """Measurements of the release, which is reserved at the first access, before its first band is measured."""
         return self.begin(self.first_band_counts if self.plan.bands is None else self.counts)
 
-    def measured(self, steps: Sequence[GaussianStep] | None = None) -> list[Measurement]:
+    def read_measurements(self, steps: Sequence[GaussianStep] | None = None) -> list[Measurement]:
         """Return the stored measurements of steps, each with the nodes above it, coarse to fine.
 
         By default, these are all steps: those of the flow tree, and then those of area totals.
@@ -331,8 +333,8 @@ class FlowWork(ReleaseWork[ReleasePlan, Any]):
             self.plan,
             leaves=self.staged.estimate(self.plan.tree.depth, refined=self.plan.mechanism.refines),
             segments=self.staged.segments(self.plan),
-            uncounted=self.measurements.uncounted(self.plan),
-            measured=tuple(self.measured()),
+            uncounted=self.measurements.read_uncounted_trips(self.plan),
+            measured=tuple(self.read_measurements()),
             **self.facts_of_draws,
         )
 
@@ -350,22 +352,22 @@ class TableWork(ReleaseWork[P, G]):
     def measure(self) -> Sequence[tuple[Step, NoisyVector]]:
         """Charge and measure every step that is not measured yet, and return all steps with their noisy values."""
         self.staged.refuse_other_plan(self.plan)
-        counted = self.staged.counted(self.plan)
+        counted = self.staged.read_counted_input(self.plan)
         return self.series.kind.measure(self.plan, counted, noise_named(self.series.noise), self.begin(counted))
 
-    def measured(self) -> list[tuple[Step, NoisyVector]]:
+    def read_measurements(self) -> list[tuple[Step, NoisyVector]]:
         """Return each step with its stored noisy values, in the order of the steps."""
         measurements = self.measurements
         return [(step, measurements.read(step)) for step in self.plan.steps]
 
-    def estimated(self) -> Any:
+    def estimate_release(self) -> Any:
         """Estimate the release from its stored measurements, and return it."""
-        return self.series.kind.estimate(self.plan, self.measured(), **self.facts_of_draws)
+        return self.series.kind.estimate(self.plan, self.read_measurements(), **self.facts_of_draws)
 
     @property
     def release(self) -> Any:
         """The release, estimated from its measurements. Raises OdError if the staged table differs from it."""
-        release = self.estimated()
+        release = self.estimate_release()
         self.staged.refuse_other_table(release)
         return release
 

@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 import dagster as dg
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus as Status
 
-from od_assets.compatibility import recorded_checks
+from od_assets.compatibility import find_recorded_checks
 from od_assets.resources.arrivals import parts_of
 from od_assets.series.partitions import CRON
 from od_assets.series.series import Series
@@ -110,7 +110,7 @@ def files_of(
     stated = dict[tuple[Path | None, str | None], None]()
     for partition in _find_partitions(context, key):
         made.append(_find_finished(context.instance, series, period, key, partition))
-        stated[_stated(made[-1], series)] = None
+        stated[_read_file_and_table(made[-1], series)] = None
     refuse_unchecked(context, series, key, made)
     unstated = {file is None for file, _ in stated}
     if len(unstated) > 1:
@@ -175,7 +175,7 @@ def refuse_unchecked(
     node = graph.get(key)
     here, known = {check for check in node.check_keys if graph.get(check).blocking}, {*node.check_keys}
     if not node.is_materializable:
-        known |= recorded_checks(context.instance, key)
+        known |= find_recorded_checks(context.instance, key)
     for check in sorted(here | (known - node.check_keys)):
         history = storage.get_asset_check_execution_history(check, limit=2**31 - 1)  # all of it
         blocks = next((one.evaluation.blocking for one in history if one.status != Status.PLANNED), None)
@@ -224,7 +224,7 @@ _ELSEWHERE = re.compile("(?!https?:|file:)[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 """Beginning of an address of records on another machine. Others, under any name, may be of pages for readers."""
 
 
-def _stated(made: Any, series: Series[Any, Any]) -> tuple[Path | None, str | None]:
+def _read_file_and_table(made: Any, series: Series[Any, Any]) -> tuple[Path | None, str | None]:
     """Return the file on this machine, and the table in it, that a materialization states; None for what it does not.
 
     A table is taken only in place of a declared one. Raises OdError for an address that is no file of this machine.

@@ -14,16 +14,16 @@ from od_assets.project import Project, current_project
 from od_assets.resources.dead_runs import mark_process, mark_release, sweep_dead_runs
 from od_assets.resources.folders import Folders
 from od_assets.resources.pruning import compress_logs
-from od_assets.series.flows import closed_sessions
+from od_assets.series.flows import close_sessions_on_exit
 from od_assets.series.section import key_prefix
 from od_core import Ledger, OdError, Published, ReleaseKey, verify_release
 from od_core.errors import nearest_only
 from od_core.flows.publishing.derived_kind import ASSISTED
 from od_core.ledger.chain import EntryName
 from od_core.ledger.confidential import LOCK_SECONDS
-from od_core.publication.database import stored_releases
+from od_core.publication.database import list_stored_releases
 from od_core.publication.read_back import refuse_withdrawn, withdrawals
-from od_core.published.opening import published_bundles
+from od_core.published.opening import find_bundle_folders
 
 
 class Warehouse(dg.ConfigurableResource, Folders):  # type: ignore[misc]  # Dagster's metaclass is untyped
@@ -52,7 +52,7 @@ class Warehouse(dg.ConfigurableResource, Folders):  # type: ignore[misc]  # Dags
     _violations: dict[tuple[str, ...], int] = PrivateAttr(default_factory=dict)
 
     @classmethod
-    def of(cls, project: Project, **settings: Any) -> Self:
+    def from_project(cls, project: Project, **settings: Any) -> Self:
         """Return the warehouse of a project, with other fields as given."""
         return cls(folder=str(project.var), project=str(project.folder), **settings)
 
@@ -74,15 +74,15 @@ class Warehouse(dg.ConfigurableResource, Folders):  # type: ignore[misc]  # Dags
         """
         ledger: Ledger = super().ledger
         if self._run is not None and self.ledger_place[1] is None:
-            self._run.enter_context(ledger.kept_open())
+            self._run.enter_context(ledger.keep_open())
         return ledger
 
     @cached_property
     def works(self) -> dict[ReleaseKey, Any]:
-        """Work objects of this run by key; see :meth:`od_assets.resources.release_work.ReleaseWork.of`."""
+        """Work objects of this run by key; see :meth:`od_assets.resources.release_work.ReleaseWork.find_or_make`."""
         return {}
 
-    def once(self, key: tuple[str, ...], count: Callable[[], int]) -> int:
+    def count_once(self, key: tuple[str, ...], count: Callable[[], int]) -> int:
         """Return the number of violations that ``count`` returns, which is called once in a run for each key.
 
         A check runs after its asset and again before publication. Its result is the same as long as its input is, whose
@@ -118,15 +118,15 @@ class Warehouse(dg.ConfigurableResource, Folders):  # type: ignore[misc]  # Dags
 
     def public_releases(self) -> list[ReleaseKey]:
         """Return every release that has a public bundle or is in the database, even if the ledger lacks it."""
-        return sorted({*published_bundles(self.releases), *stored_releases(self.database)})
+        return sorted({*find_bundle_folders(self.releases), *list_stored_releases(self.database)})
 
-    def published(self, key: ReleaseKey) -> Published:
+    def locate_release(self, key: ReleaseKey) -> Published:
         """Return the locations of a published release, and the ledger that was charged."""
         return Published(key, self.bundle(key), self.database, self.ledger, self.confidential.path / key.folder)
 
     def get_resource_definition(self) -> Any:
-        """Return the resource for Dagster, with these settings in every run; see :func:`fixed`."""
-        return fixed(self, super().get_resource_definition())
+        """Return the resource for Dagster, with these settings in every run; see :func:`fix_resource_settings`."""
+        return fix_resource_settings(self, super().get_resource_definition())
 
     @contextmanager
     def yield_for_execution(self, context: dg.InitResourceContext) -> Iterator[Self]:
@@ -134,7 +134,7 @@ class Warehouse(dg.ConfigurableResource, Folders):  # type: ignore[misc]  # Dags
         if context.instance is not None and context.run is not None:
             mark_process(context.instance, context.run.run_id)
             mark_release(context.instance, context.run, self.key_prefix)
-        with self.ledger_chain.exclusive(self.lock_seconds), closed_sessions(), ExitStack() as self._run:
+        with self.ledger_chain.exclusive(self.lock_seconds), close_sessions_on_exit(), ExitStack() as self._run:
             if context.instance is not None:
                 sweep_dead_runs(context.instance)
             self._instance = context.instance
@@ -145,7 +145,7 @@ class Warehouse(dg.ConfigurableResource, Folders):  # type: ignore[misc]  # Dags
                 compress_logs(context.instance, self.var)
 
 
-def fixed(resource: Any, definition: dg.ResourceDefinition) -> Any:
+def fix_resource_settings(resource: Any, definition: dg.ResourceDefinition) -> Any:
     """Return the definition of a resource whose settings no run can change, so the launchpad does not show them."""
     return definition.configured(lambda _: dict(resource), config_schema={})
 
@@ -159,7 +159,7 @@ class Verification(TypedDict):
     next_step: NotRequired[str]
 
 
-def verified(release: str | None = None, warehouse: Warehouse | None = None) -> list[Verification]:
+def verify_published_releases(release: str | None = None, warehouse: Warehouse | None = None) -> list[Verification]:
     """Verify published releases, and return one row per release.
 
     Args:
@@ -172,14 +172,19 @@ def verified(release: str | None = None, warehouse: Warehouse | None = None) -> 
         OdError: no release with that name was published; or the ledger is missing or cannot be used.
     """
     warehouse = warehouse or Warehouse(key_prefix="".join(key_prefix(current_project())))
-    published = warehouse.existing_ledger().published()  # opened once, since each opening checks the whole chain
+    published = (
+        warehouse.open_existing_ledger().list_published_releases()
+    )  # opened once, since each opening checks the whole chain
     keys = _find_keys(release, warehouse, published)
     with stoppable(keys, "releases were not verified") as rest:
-        return [_row(warehouse.published(key)) for key in rest]
+        return [_row(warehouse.locate_release(key)) for key in rest]
 
 
 def _find_keys(release: str | None, warehouse: Warehouse, published: Collection[ReleaseKey]) -> list[ReleaseKey]:
-    """Return the published releases that a name of :func:`verified` stands for. Raises OdError if there are none."""
+    """Return the published releases that a name of :func:`verify_published_releases` stands for.
+
+    Raises OdError if there are none.
+    """
     here = warehouse.public_releases()
     known = [*published, *sorted({*here} - {*published})]
     if release is None:

@@ -11,7 +11,7 @@ from od_core.ledger.release_key import ReleaseKey
 from od_core.publication.bundle import KEPT, NOTICE, json_text, restore_folder, zip_beside
 from od_core.publication.database import remove
 from od_core.publication.read_back import absent, certificate_of, withdrawals
-from od_core.published.opening import published_bundles, published_derived
+from od_core.published.opening import find_bundle_folders, list_derived_releases
 
 
 def withdraw(folders: Folders, key: ReleaseKey, reason: str) -> dict[ReleaseKey, Withdrawal]:
@@ -27,14 +27,14 @@ def withdraw(folders: Folders, key: ReleaseKey, reason: str) -> dict[ReleaseKey,
     if not (reason.strip() and reason.isprintable()):
         message, step = "the reason is blank, or not one printable line", "say why, in words that everybody may read"
         raise OdError("OD-RELEASE-REASON", message, next_step=step)
-    ledger, data_set = folders.existing_ledger(), ""
+    ledger, data_set = folders.open_existing_ledger(), ""
     if ledger.withdrawn(key) is None:
         restore_folder(folders.bundle(key), str(key))
         _refuse_unfit(folders, key)
     with suppress(OdError):  # of a damaged bundle
         data_set = certificate_of(folders.bundle(key))["data_set"]
     gone = {key: ledger.withdraw(key, reason, data_set)}
-    for other in published_derived(folders.releases):
+    for other in list_derived_releases(folders.releases):
         certificate = certificate_of(folders.bundle(other))
         if any(source["release"] == str(key) for source in certificate["sources"]):
             why = f"it is derived from {key}, which was withdrawn: {gone[key].why}"
@@ -46,7 +46,7 @@ def withdraw(folders: Folders, key: ReleaseKey, reason: str) -> dict[ReleaseKey,
 
 def _refuse_unfit(folders: Folders, key: ReleaseKey) -> None:
     """Raise OdError for a release that is not public, or of a series whose last publication was not entered."""
-    ledger, public = folders.ledger, published_bundles(folders.releases).keys()
+    ledger, public = folders.ledger, find_bundle_folders(folders.releases).keys()
     if key not in public and not ledger.is_published(key):
         raise absent(f"{key} is not published here")
     for other in public - {key}:

@@ -21,7 +21,7 @@ from rich.table import Column
 
 from od_assets.assets.steps import one_of_all
 from od_assets.code_location import load_definitions, unloadable
-from od_assets.compatibility import without_beta_warnings
+from od_assets.compatibility import suppress_beta_warnings
 from od_assets.components.project import comparison_definitions, refuse_unloadable
 from od_assets.failures import asset_of, dagster_instance, failure_lines
 from od_assets.interrupts import refuse_if_received
@@ -45,7 +45,7 @@ Tell = Callable[[Progress, TaskID, EventLogEntry], None]
 
 
 @contextmanager
-def followed(
+def show_progress(
     instance: dg.DagsterInstance, run_id: str, title: str, tell: Tell, total: int, *, transient: bool
 ) -> Iterator[None]:
     """Show a progress bar during this context, of ``total`` steps or parts of a run, which need not have started.
@@ -73,7 +73,7 @@ def followed(
             progress.update(task, description=printable(title))
 
 
-def by_step(title: str, series: str) -> Tell:
+def make_step_updater(title: str, series: str) -> Tell:
     """Return a function that updates the bar with the current step and the completed steps and parts of steps.
 
     ``series`` is the name of the series or comparison, as in :func:`od_assets.failures.asset_of`.
@@ -146,7 +146,7 @@ def execute(job: dg.JobDefinition, instance: dg.DagsterInstance, run_id: str, pa
     instance.create_run_for_job = created  # type: ignore[method-assign]
     logging.getLogger("sqlalchemy.pool").setLevel(logging.CRITICAL)  # an interrupt may close a connection: no defect
     logging.getLogger("dagster._core.execution.plan.active").setLevel(logging.ERROR)  # warns of each skipped check
-    with capture_interrupts(), without_beta_warnings():
+    with capture_interrupts(), suppress_beta_warnings():
         result = job.execute_in_process(
             partition_key=partition,
             instance=instance,
@@ -169,7 +169,9 @@ def run_period(series: Series[Any, Any], job: dg.JobDefinition, period: str, *, 
     with dagster_instance() as instance:
         run_id = str(uuid.uuid4())
         name = str(key)
-        bar = followed(instance, run_id, name, by_step(name, series.name), len(job.nodes), transient=True)
+        bar = show_progress(
+            instance, run_id, name, make_step_updater(name, series.name), len(job.nodes), transient=True
+        )
         with nullcontext() if quiet else bar:
             result = execute(job, instance, run_id, series.periods.partition(Period(period)))
         failures = [] if result.success else failure_lines(result.all_events, series.name) or ["the run did not start"]
@@ -181,7 +183,7 @@ def run_period(series: Series[Any, Any], job: dg.JobDefinition, period: str, *, 
     kind = series.kind
     release = kind.open(bundle)
     with ledger.one_look():
-        balance, published = ledger.balance(series.domain.name, period), set(map(str, ledger.published()))
+        balance, published = ledger.balance(series.domain.name, period), set(map(str, ledger.list_published_releases()))
         steps = {step.number: step for step in release.plan.charged_steps}
         facts |= {
             "published": True,
@@ -191,8 +193,8 @@ def run_period(series: Series[Any, Any], job: dg.JobDefinition, period: str, *, 
             "cap_rho": float_above(balance.cap),
             "left_rho": float(balance.left),
             "lost_draws": [
-                {"measured": _measured(steps[number]), "rho": float_above(charge.as_rho)}
-                for number, charge in ledger.lost_draws(key)
+                {"measured": _describe_step(steps[number]), "rho": float_above(charge.as_rho)}
+                for number, charge in ledger.list_lost_draws(key)
             ],
             "unpublished": [
                 {"release": name, "rho": float_above(rho)}
@@ -208,7 +210,7 @@ def run_period(series: Series[Any, Any], job: dg.JobDefinition, period: str, *, 
     return Outcome(facts, release, kind)
 
 
-def _measured(step: Step) -> str:
+def _describe_step(step: Step) -> str:
     if is_of_uncounted(step.noise_facts):
         return "uncounted trips"
     if side := step.noise_facts.get("area_totals"):
@@ -229,9 +231,9 @@ def run_comparison(comparison: Comparison, to: Path | None = None) -> list[str]:
         for name, data_set in [*jobs, (f"{comparison.name}_report", None)]:
             run_id, job = str(uuid.uuid4()), definitions.resolve_job_def(name)
             title = data_set or "tables and figures"
-            tell = _by_run if data_set else by_step(title, comparison.name)
-            total = len(comparison.planned(data_set)) if data_set else len(job.nodes)
-            with followed(instance, run_id, title, tell, total, transient=False):
+            tell = _update_run_progress if data_set else make_step_updater(title, comparison.name)
+            total = len(comparison.list_runs(data_set)) if data_set else len(job.nodes)
+            with show_progress(instance, run_id, title, tell, total, transient=False):
                 result = execute(job, instance, run_id, data_set)
             failures += failure_lines(result.all_events, comparison.name)
     if to is not None and not failures:
@@ -242,7 +244,7 @@ def run_comparison(comparison: Comparison, to: Path | None = None) -> list[str]:
     return failures
 
 
-def _by_run(progress: Progress, task: TaskID, entry: EventLogEntry) -> None:
+def _update_run_progress(progress: Progress, task: TaskID, entry: EventLogEntry) -> None:
     """Update the bar with the last run and the number of completed runs, from a message in the run's log."""
     run_progress = one_of_all(entry)
     if run_progress is not None:

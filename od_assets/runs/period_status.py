@@ -27,18 +27,18 @@ class ReleaseStatus(TypedDict):
     data_set_rho_left: float | None
 
 
-def chosen_periods(series: Series[Any, Any], period: str | None, *, every: bool) -> list[str]:
+def choose_periods(series: Series[Any, Any], period: str | None, *, every: bool) -> list[str]:
     """Return the ended periods to release: the given period, or all if ``every``, or by default the newest.
 
     Raises OdError if the given period is not an ended period of the series, or no period has ended.
     """
-    periods = [ended.text for ended in series.periods.ended()]
+    periods = [ended.text for ended in series.periods.list_ended_periods()]
     if not periods:
-        raise _no_period(f"no period of {series.name} has ended")
+        raise _make_period_error(f"no period of {series.name} has ended")
     if every:
         return periods
     if period is not None and period not in periods:
-        raise _no_period(f"{period!r} is not an ended period of {series.name} ({periods[0]} to {periods[-1]})")
+        raise _make_period_error(f"{period!r} is not an ended period of {series.name} ({periods[0]} to {periods[-1]})")
     return [period or periods[-1]]
 
 
@@ -50,7 +50,7 @@ def refuse_without_file(series: Series[Any, Any], period: str) -> None:
     folders = Folders()
     if (folders.confidential.path / series.key(period).folder).exists():
         return
-    arrivals = [arrival(series, ended) for ended in reversed(series.periods.ended())]
+    arrivals = [arrival(series, ended) for ended in reversed(series.periods.list_ended_periods())]
     if arrivals[0].waits is None or arrivals[0].changed is not None:
         return
     newest = next((ended.key.period for ended in arrivals if ended.changed is not None), None)
@@ -59,17 +59,17 @@ def refuse_without_file(series: Series[Any, Any], period: str) -> None:
     raise OdError("OD-FILE-ABSENT", f"{series.name} {period}: {arrivals[0].waits}; {has}", next_step=step)
 
 
-def planned_period(series: Series[Any, Any], period: str | None) -> str:
+def choose_period_to_plan(series: Series[Any, Any], period: str | None) -> str:
     """Return the period to plan for: the given period, or by default the newest ended one.
 
     A plan needs no records. So if no period has ended yet, the first period is allowed and is the default. Raises
-    OdError as :func:`chosen_periods` does.
+    OdError as :func:`choose_periods` does.
     """
     periods = series.periods
     first = periods.first.text
-    if period in (None, first) and not periods.ended():
+    if period in (None, first) and not periods.list_ended_periods():
         return first
-    return chosen_periods(series, period, every=False)[0]
+    return choose_periods(series, period, every=False)[0]
 
 
 def period_status(
@@ -80,13 +80,13 @@ def period_status(
     The field ``settings_changed`` has the names of the settings that were changed since the release was begun. What
     each data set has left is read once, whatever the number of its series.
     """
-    ended = {series.name: series.periods.ended() for series in declared}
+    ended = {series.name: series.periods.list_ended_periods() for series in declared}
     domains = {series.domain.name: series.domain for series in declared}
     rho_left: dict[str, Mapping[str, Fraction]] = {}
     for name, domain in domains.items():
         periods = {period.text for series in declared if series.domain.name == name for period in ended[series.name]}
         try:
-            rho_left[name] = ledger.remaining(name, periods)
+            rho_left[name] = ledger.compute_remaining_rho(name, periods)
         except OdError:  # the first release declares the domain in the ledger
             rho_left[name] = dict.fromkeys(periods, domain.cap.allowed_rho())
     rows = []
@@ -98,7 +98,7 @@ def period_status(
             row = release_status(key, states.get(str(key)), rho_left[domain_name][period.text])
             if row["state"] != "not begun":
                 plan = planned(period)
-                row["settings_changed"] = None if plan is None else ledger.changed_settings(key, domain_name, plan)
+                row["settings_changed"] = None if plan is None else ledger.list_changed_settings(key, domain_name, plan)
             elif (waits := arrival(series, period).waits) is not None:
                 row |= {"state": "waits", "waits_for": waits}
             rows.append(row)
@@ -132,7 +132,7 @@ def _plans(series: Series[Any, Any]) -> Callable[[Period], Plan | None]:
     """Return a function that plans periods, once for as many days; it returns None if they cannot be planned."""
     geography, plans = cache(series.read_geography), dict[int, Plan | None]()
 
-    def planned(period: Period) -> Plan | None:
+    def plan_period(period: Period) -> Plan | None:
         if period.days not in plans:
             try:
                 plans[period.days] = series.plan_without_cap(geography(), period.text)
@@ -140,8 +140,8 @@ def _plans(series: Series[Any, Any]) -> Callable[[Period], Plan | None]:
                 plans[period.days] = None
         return plans[period.days]
 
-    return planned
+    return plan_period
 
 
-def _no_period(message: str) -> OdError:
+def _make_period_error(message: str) -> OdError:
     return OdError("OD-PERIOD", message, next_step="choose one of the declared periods")

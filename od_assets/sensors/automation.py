@@ -6,7 +6,7 @@ from typing import Any
 
 import dagster as dg
 
-from od_assets.compatibility import owned_by
+from od_assets.compatibility import make_owners_argument
 from od_assets.metadata import source_of
 from od_assets.resources.arrivals import Arrival, arrival, correction
 from od_assets.resources.warehouse import Warehouse
@@ -31,16 +31,16 @@ def release_schedule(series: Series[Any, Any], job: Any) -> dg.ScheduleDefinitio
         execution_timezone=series.periods.clock,
         default_status=dg.DefaultScheduleStatus(series.automation.upper()),
         description="Releases the period that ended before each tick, if its file has arrived.",
-        **owned_by(series.owners),
+        **make_owners_argument(series.owners),
         metadata=source_of(__file__),
     )
     def schedule(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
         tick = context.scheduled_execution_time
-        period = series.periods.ended_before(tick)
+        period = series.periods.find_last_ended_period(tick)
         if period is None:
             return dg.SkipReason(f"No period of {series.name} ended right before this tick.")
-        warehouse = Warehouse.of(series.project)
-        done = warehouse.published_periods(series).get(period.text)
+        warehouse = Warehouse.from_project(series.project)
+        done = warehouse.find_published_periods(series).get(period.text)
         if done is not None:
             return dg.SkipReason(f"{done} was published.")
         newest = arrival(series, period)
@@ -66,17 +66,17 @@ def arrival_sensor(series: Series[Any, Any], job: Any) -> dg.SensorDefinition:
         minimum_interval_seconds=30,
         default_status=dg.DefaultSensorStatus(series.automation.upper()),
         description="Releases each ended period once its file has arrived, is complete and no longer changes.",
-        **owned_by(series.owners),
+        **make_owners_argument(series.owners),
         metadata=source_of(__file__),
     )
     def arrivals(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-        warehouse = Warehouse.of(series.project)
-        published = warehouse.published_periods(series)
+        warehouse = Warehouse.from_project(series.project)
+        published = warehouse.find_published_periods(series)
         requested = set(json.loads(context.cursor or "[]"))
         now = datetime.datetime.now(datetime.UTC)
         ready: dict[str, dg.RunRequest] = {}
         messages: list[str] = []
-        for period in series.periods.ended(now):
+        for period in series.periods.list_ended_periods(now):
             newest = arrival(series, period, now)
             if period.text in published:
                 late = correction(series, newest, published[period.text], warehouse)

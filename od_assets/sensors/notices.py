@@ -88,7 +88,7 @@ def release_failed(context: dg.RunFailureSensorContext, od_notices: dg.ResourceP
     causes = failure_lines(events, run.tags[RELEASE_TAG])
     causes = causes or [context.failure_event.message or "the run did not start"]
     notice = Failed(run.tags[RELEASE_TAG], period_in(run.tags), run.run_id, tuple(causes))
-    with _taken():
+    with _wrap_channel_errors():
         od_notices.failed(notice, context.log)
 
 
@@ -119,8 +119,8 @@ def release_published(context: dg.SensorEvaluationContext, od_notices: dg.Resour
         for record in context.instance.fetch_materializations(after, limit=100, ascending=True).records:
             seen[name] = record.storage_id
             if _is_of_a_release(context.instance, record) and _is_new(context.instance, record):
-                messages.append(_published(record))
-                with _taken():
+                messages.append(_make_published_notice(record))
+                with _wrap_channel_errors():
                     od_notices.published(messages[-1], context.log)
     context.update_cursor(json.dumps(seen))
     return dg.SkipReason(
@@ -129,7 +129,7 @@ def release_published(context: dg.SensorEvaluationContext, od_notices: dg.Resour
 
 
 @contextmanager
-def _taken() -> Iterator[None]:
+def _wrap_channel_errors() -> Iterator[None]:
     """Raise OdError for an exception of a channel of notices, whose text may hold the address of a webhook."""
     try:
         yield
@@ -146,7 +146,7 @@ def is_declared_here(repository: dg.RepositoryDefinition | None, series: str) ->
     return repository is None or repository.has_job(f"{series}_release")
 
 
-def _published(record: Any) -> Published:
+def _make_published_notice(record: Any) -> Published:
     metadata = record.asset_materialization.metadata
     facts = {name: metadata[name].value for name in _FACTS if name in metadata}
     return Published(metadata["release"].value, facts)

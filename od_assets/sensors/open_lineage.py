@@ -88,13 +88,13 @@ class _Translation:
         self.namespace = os.environ.get("OPENLINEAGE_NAMESPACE") or "dagster"
         self.ended = datetime.datetime.fromtimestamp(entries[-1].timestamp, datetime.UTC).date()
         self.logged = [entry.dagster_event for entry in entries if entry.dagster_event is not None]
-        self.written = self._by_step(_TYPES.ASSET_MATERIALIZATION_PLANNED, "asset_key")
-        self.checked = self._by_step(_TYPES.ASSET_CHECK_EVALUATION_PLANNED, "asset_key")
-        self.evaluations = self._by_step(_TYPES.ASSET_CHECK_EVALUATION)
-        materializations = self._by_step(_TYPES.ASSET_MATERIALIZATION, "materialization")
+        self.written = self._group_by_step(_TYPES.ASSET_MATERIALIZATION_PLANNED, "asset_key")
+        self.checked = self._group_by_step(_TYPES.ASSET_CHECK_EVALUATION_PLANNED, "asset_key")
+        self.evaluations = self._group_by_step(_TYPES.ASSET_CHECK_EVALUATION)
+        materializations = self._group_by_step(_TYPES.ASSET_MATERIALIZATION, "materialization")
         self.made = {event.asset_key: event for event in chain.from_iterable(materializations.values())}
 
-    def _by_step(self, kind: dg.DagsterEventType, field: str | None = None) -> defaultdict[str, list[Any]]:
+    def _group_by_step(self, kind: dg.DagsterEventType, field: str | None = None) -> defaultdict[str, list[Any]]:
         """Return the contents of the events of a kind, or a field of them, by step."""
         by_step = defaultdict[str, list[Any]](list)
         for event in self.logged:

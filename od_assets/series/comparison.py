@@ -10,7 +10,7 @@ from pydantic import Field
 from od_assets.project import Project
 from od_assets.series.section import Named, Number, Section
 from od_core import Budget, OdError
-from od_core.evaluation.comparison import CONTENDERS, DELTA, EPSILONS, NUMBER_OF_RUNS, Run, planned_runs
+from od_core.evaluation.comparison import CONTENDERS, DELTA, EPSILONS, NUMBER_OF_RUNS, Run, list_runs
 from od_core.evaluation.known_flows import KnownFlows, read_known_flows, refuse_unmarked, synthetic_data_sets
 from od_core.flows.mechanisms import MECHANISMS
 from od_core.records.formats import RecordColumns
@@ -61,8 +61,8 @@ class Comparison(Named):
     epsilons: list[Number] = Field(list[Number](EPSILONS))
     runs: int = NUMBER_OF_RUNS
 
-    def checked(self) -> Self:
-        """See :meth:`Declaration.checked`."""
+    def require_valid(self) -> Self:
+        """See :meth:`Declaration.require_valid`."""
         for name in {*(self.mechanisms or ())} - {rival.label for rival in CONTENDERS}:
             MECHANISMS.make(name)
         for epsilon in self.epsilons:
@@ -89,8 +89,8 @@ class Comparison(Named):
         """Folder of the runs, tables and figures."""
         return self.project.var / "evaluation" / self.name
 
-    def planned(self, data_set: str) -> list[Run]:
+    def list_runs(self, data_set: str) -> list[Run]:
         """Return the planned runs on one data set."""
         wanted = {*(MECHANISMS if self.mechanisms is None else self.mechanisms)}
         contenders = [rival for rival in CONTENDERS if wanted & {rival.label, MECHANISMS.make(rival.mechanism).name}]
-        return planned_runs([data_set], contenders, epsilons=tuple(map(str, self.epsilons)), number=self.runs)
+        return list_runs([data_set], contenders, epsilons=tuple(map(str, self.epsilons)), number=self.runs)

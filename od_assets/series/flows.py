@@ -20,12 +20,12 @@ from od_core import Budget, Geography, Neighbours, OdError, PrivacyDomain, Relea
 from od_core.flows.mechanisms import MECHANISMS, Mechanism
 from od_core.flows.plan import PART_TRIPS, Bands
 from od_core.flows.publishing.kind import FLOWS
-from od_core.flows.step import Segments, measured_levels, share_of_area_totals
+from od_core.flows.step import Segments, list_measured_levels, share_of_area_totals
 from od_core.geography.codes import WHOLE_SPACE
-from od_core.geography.flow_tree import TreeOrder, equally_deep, level_pair, repeated_names
+from od_core.geography.flow_tree import TreeOrder, equalise_depths, level_pair, repeat_level_names
 from od_core.ledger.confidential import ConfidentialFolder
 from od_core.ledger.user_counters import UserCounters
-from od_core.meaning.features import given
+from od_core.meaning.features import list_given_options
 from od_core.records.counting import CountOptions, trip_counts_of
 from od_core.records.counts import TripCounts
 from od_core.records.formats import RecordColumns, RecordFormat
@@ -66,7 +66,7 @@ def use_session(engine: Spark, session: SparkSession) -> None:
 
 
 @contextmanager
-def closed_sessions() -> Iterator[None]:
+def close_sessions_on_exit() -> Iterator[None]:
     """Close all Spark sessions of this process when this context ends."""
     try:
         yield
@@ -91,7 +91,7 @@ class SegmentSection(Section):
         column, derive = name if self.column is None else self.column, cast(Derivation, self.derive)  # it is checked
         return SegmentSource(name, column, derive, tuple(self.lookup.items()), tuple(self.breaks), tuple(self.bands))
 
-    def listed(self, name: str) -> tuple[str, ...]:
+    def list_categories(self, name: str) -> tuple[str, ...]:
         """Return the declared categories; by default, those of the source and that of unlisted records."""
         if self.categories is not None:
             return tuple(self.categories)
@@ -108,7 +108,7 @@ class Columns(Section):
     trips: str | None = None
     weight: str | None = None
 
-    def of(self, form: RecordFormat) -> RecordColumns:
+    def to_record_columns(self, form: RecordFormat) -> RecordColumns:
         """Return the columns of records of a format, with the names of this section."""
         return form.columns_with(**self.model_dump())
 
@@ -127,7 +127,7 @@ class CountColumns(Section):
     count: str | None = None
     weight: str | None = None
 
-    def of(self, form: RecordFormat) -> RecordColumns:
+    def to_record_columns(self, form: RecordFormat) -> RecordColumns:
         """Return the columns of records of a format, with the names of this section and without destinations."""
         area = self.area or ("area" if form.container == "named" else None)
         columns = form.columns_with(origin=area, date=self.date, trips=self.count, weight=self.weight)
@@ -182,14 +182,14 @@ class Sides:
     For counts by one hierarchy, ``other`` is the whole space, which has no list.
 
     Raises:
-        OdError: two lists contain the same areas; or as in :func:`equally_deep`.
+        OdError: two lists contain the same areas; or as in :func:`equalise_depths`.
     """
 
     origin: Geography
     other: Geography | None = None
 
     def __post_init__(self) -> None:
-        if self.other is not None and len({side.digest for side in equally_deep(self.origin, self.other)}) == 1:
+        if self.other is not None and len({side.digest for side in equalise_depths(self.origin, self.other)}) == 1:
             message = "the lists of origins and of destinations hold the same areas"
             step = "leave destination_geography out, because one list serves both"
             raise OdError("OD-GEOGRAPHY-SAME", message, next_step=step)
@@ -250,7 +250,7 @@ class FlowSeries(TreeSeries[ReleasePlan, Sides]):
     @cached_property
     def columns(self) -> RecordColumns:
         """Columns of the files of records. Raises OdError if they do not fit what a row is declared to be."""
-        columns = self.trips.columns.of(self.record_format)
+        columns = self.trips.columns.to_record_columns(self.record_format)
         if self.trips.one_row_a_trip and not columns.counts_rows:
             message = f"one_row_a_trip: true is declared, but {columns.row}"
             raise OdError("OD-TRIPS-ROWS", message, next_step="remove the wrong declaration")
@@ -267,7 +267,7 @@ class FlowSeries(TreeSeries[ReleasePlan, Sides]):
     @cached_property
     def segments(self) -> Segments | None:
         """Breakdowns by which trips are also counted, with their share of the budget; None if there are none."""
-        listed = {name: section.listed(name) for name, section in self.stated_segments.items()}
+        listed = {name: section.list_categories(name) for name, section in self.stated_segments.items()}
         unknown = {name: part.unknown for name, part in self.stated_segments.items() if part.unknown is not None}
         segments = Segments.of(breakdowns(listed, unknown), self.segment_share)
         check_sources(self._sources, () if segments is None else segments.breakdowns)
@@ -312,7 +312,7 @@ class FlowSeries(TreeSeries[ReleasePlan, Sides]):
     def features(self) -> frozenset[str]:
         """See :attr:`Series.features`."""
         options = {name: getattr(self, name) for name in ("segments", "uncounted", "bands", "intervals", "assisted")}
-        stated = given(spark=self.engine, u="u" in self.mechanism_options, **options)
+        stated = list_given_options(spark=self.engine, u="u" in self.mechanism_options, **options)
         return super().features | self.mechanism.features | stated
 
     @property
@@ -320,22 +320,22 @@ class FlowSeries(TreeSeries[ReleasePlan, Sides]):
         """Levels of the flow tree whose totals are measured, coarse to fine."""
         has_unknown_areas = all(zones.has_unknown for zones in self.zone_lists.values())
         neighbours = Neighbours(self.unit, self.acceptance, has_unknown_areas, counts_unlisted(self.breakdowns))
-        return measured_levels(neighbours, self.mechanism, self.depth)
+        return list_measured_levels(neighbours, self.mechanism, self.depth)
 
     def measurement_key(self, level: int) -> list[str]:
         """Return the asset key of a level's noisy measurement. Dagster's graph shows only the last part of the key."""
-        return [*self.path, "levels", f"noisy_measurement_{self._padded(level)}"]
+        return [*self.path, "levels", f"noisy_measurement_{self._pad_level(level)}"]
 
     def estimate_key(self, level: int) -> list[str]:
         """Return the asset key of a level's estimate."""
-        return [*self.path, "levels", f"estimate_{self._padded(level)}"]
+        return [*self.path, "levels", f"estimate_{self._pad_level(level)}"]
 
     @property
     def area_total_keys(self) -> dict[int, list[str]]:
         """Asset keys of the measurements of area totals, by side; empty if they are not measured beside the tree."""
         return {}
 
-    def _padded(self, level: int) -> str:
+    def _pad_level(self, level: int) -> str:
         """Return the number of a level padded with zeros, because Dagster sorts names as text."""
         return str(level).zfill(len(str(self.depth)))
 
@@ -395,7 +395,7 @@ class FlowSeries(TreeSeries[ReleasePlan, Sides]):
     def depth(self) -> int:
         """Number of levels of the flow tree below its root."""
 
-    def named_level(self, level: int) -> str:
+    def format_level(self, level: int) -> str:
         """Return a level of the flow tree with its name, such as ``2 (state)``; for pairs, ``3 (state x region)``."""
         return f"{level} ({(WHOLE_SPACE, *self.geography.levels)[level]})"
 
@@ -403,20 +403,20 @@ class FlowSeries(TreeSeries[ReleasePlan, Sides]):
         """Return both geographies; see :meth:`Series.sides`."""
         return geography.origin, geography.destination
 
-    def described(self, geography: Sides, describe: Callable[[Geography], Geography]) -> Sides:
+    def describe_geography(self, geography: Sides, describe: Callable[[Geography], Geography]) -> Sides:
         """Return the geographies, each described by a function; see the base class."""
         return Sides(describe(geography.origin), None if geography.other is None else describe(geography.other))
 
-    def listed_codes(self, geography: Sides) -> tuple[Sequence[str], Sequence[str]]:
-        """Return the zone codes of both geographies; see :meth:`Series.listed_codes`."""
+    def list_allowed_codes(self, geography: Sides) -> tuple[Sequence[str], Sequence[str]]:
+        """Return the zone codes of both geographies; see :meth:`Series.list_allowed_codes`."""
         return geography.origin.zones, geography.destination.zones
 
     def count(self, records: Path, geography: Sides, period: str, *of_users: Any) -> TripCounts:
         """See :meth:`Series.count`. A run counts into files in place of this, with the same options."""
         tree = self.plan_without_cap(geography, period).tree
-        return trip_counts_of(records, tree, period=period, **self.counting_options(*of_users))
+        return trip_counts_of(records, tree, period=period, **self.make_count_options(*of_users))
 
-    def counting_options(self, confidential: ConfidentialFolder, counters: UserCounters | None) -> CountOptions:
+    def make_count_options(self, confidential: ConfidentialFolder, counters: UserCounters | None) -> CountOptions:
         """Return the options with which records are counted, also by Spark; see :meth:`Series.count`."""
         return {
             "unit": self.unit,
@@ -469,7 +469,7 @@ class TripSeries(FlowSeries):
     def features(self) -> frozenset[str]:
         """See :attr:`Series.features`."""
         has_coordinates = all(zones.has_coordinates for zones in self.zone_lists.values())
-        return super().features | given(area_totals=self.area_totals, coordinates=has_coordinates)
+        return super().features | list_given_options(area_totals=self.area_totals, coordinates=has_coordinates)
 
     @property
     def area_total_keys(self) -> dict[int, list[str]]:
@@ -487,11 +487,11 @@ class TripSeries(FlowSeries):
         """Number of levels of the flow tree below its root."""
         return 2 * max(len(zones.levels) for zones in self.zone_lists.values())
 
-    def named_level(self, level: int) -> str:
-        """See :meth:`FlowSeries.named_level`."""
+    def format_level(self, level: int) -> str:
+        """See :meth:`FlowSeries.format_level`."""
         declared = [zones.levels for zones in self.zone_lists.values()]
         deepest = max(map(len, declared))
-        names = [(WHOLE_SPACE, *repeated_names(levels, deepest - len(levels))) for levels in declared]
+        names = [(WHOLE_SPACE, *repeat_level_names(levels, deepest - len(levels))) for levels in declared]
         origin, destination = level_pair(level, self.tree)
         return f"{level} ({names[0][origin]} x {names[-1][destination]})"
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 from od_core.errors import OdError, nearest_known
-from od_core.periods import LENGTHS, Length, Period, check_time_zone, number_of, numbered
+from od_core.periods import LENGTHS, Length, Period, check_time_zone, make_periods, number_of
 
 if TYPE_CHECKING:
     import dagster as dg
@@ -96,35 +96,37 @@ class SeriesPeriods:
         """Return the period of Dagster's partition key."""
         return period_of(partition, self.every)
 
-    def ended(self, moment: datetime.datetime | None = None) -> list[Period]:
+    def list_ended_periods(self, moment: datetime.datetime | None = None) -> list[Period]:
         """Return the periods that have ended by a moment (now by default), oldest first.
 
         They are the periods of Dagster's partition keys, which Dagster takes ten times as long to list.
         """
         day = self.day(moment or datetime.datetime.now(datetime.UTC))
-        return self._until(day if self.last is None else min(day, self.last.end))
+        return self._list_periods_until(day if self.last is None else min(day, self.last.end))
 
-    def declared(self) -> list[Period]:
+    def list_declared_periods(self) -> list[Period]:
         """Return all periods, oldest first; for a series without an end, those that have ended."""
         if self.last is None and self._length is not None:
-            return self.ended()
-        return self._until((self.last or self.first).end)
+            return self.list_ended_periods()
+        return self._list_periods_until((self.last or self.first).end)
 
-    def _until(self, day: datetime.date) -> list[Period]:
+    def _list_periods_until(self, day: datetime.date) -> list[Period]:
         """Return the periods that have ended on a day, oldest first."""
         if self._length is None:
             return [self.first] if self.first.end <= day else []
-        return [*numbered(range(number_of(self.first.first, self._length), number_of(day, self._length)), self._length)]
+        return [
+            *make_periods(range(number_of(self.first.first, self._length), number_of(day, self._length)), self._length)
+        ]
 
-    def ended_before(self, moment: datetime.datetime) -> Period | None:
+    def find_last_ended_period(self, moment: datetime.datetime) -> Period | None:
         """Return the last period that ended before a moment; None if that period does not belong to the series.
 
         For a series with a single period, that period is returned at any moment after its end.
         """
-        newest = next(reversed(self.ended(moment)), None)
+        newest = next(reversed(self.list_ended_periods(moment)), None)
         if newest is None or self._length is None:
             return newest
-        return None if Period.around(newest.end, self._length).end <= self.day(moment) else newest
+        return None if Period.from_day(newest.end, self._length).end <= self.day(moment) else newest
 
     def day(self, moment: datetime.datetime) -> datetime.date:
         """Return the day of a moment in the time zone of the series."""
@@ -141,7 +143,7 @@ def period_of(partition: str, every: str) -> Period:
     if length is None:
         return Period(partition)
     day = datetime.datetime.strptime(partition, _KEYS[length])  # dates only, without a time zone
-    return Period.around(day.date(), length)
+    return Period.from_day(day.date(), length)
 
 
 def partitions_of(period: str, every: str | None = None) -> set[str]:

@@ -39,12 +39,12 @@ COMPONENTS = (*RELEASES, COMPARISON, SITE, WAREHOUSE)
 """Types of all components of this package."""
 
 
-def declared_releases() -> tuple[str, ...]:
+def list_series_names() -> tuple[str, ...]:
     """Return the names of the declared release series."""
     return tuple(sorted({path.parent.name for path in declarations_of(*RELEASES)}))
 
 
-def declared_comparisons() -> tuple[str, ...]:
+def list_comparison_names() -> tuple[str, ...]:
     """Return the names of the declared comparisons of mechanisms."""
     return tuple(sorted({path.parent.name for path in declarations_of(COMPARISON)}))
 
@@ -68,7 +68,7 @@ def declarations_of(*components: str, project: Project | None = None, named: str
     return [path for path in files if component_type(path) in components]
 
 
-def missing_warehouse(project: Project) -> dict[Path, str]:
+def draft_missing_warehouse(project: Project) -> dict[Path, str]:
     """Return the file of the warehouse that a project lacks, and its text; nothing if the project declares one."""
     if declarations_of(WAREHOUSE, project=project):
         return {}
@@ -95,12 +95,12 @@ def declaration(name: str) -> Series[Any, Any]:
         for path in declaration_files():
             if path.parent.name == name:
                 refuse_wrong_type(path)
-        message = f"there is no release {name!r} ({nearest_known(name, declared_releases())})"
+        message = f"there is no release {name!r} ({nearest_known(name, list_series_names())})"
         raise OdError("OD-RELEASE-UNKNOWN", message, next_step="name a declared release; od-release init declares one")
-    return declared_in(declaration_file(name))
+    return read_series(declaration_file(name))
 
 
-def declared_in(path: Path) -> Series[Any, Any]:
+def read_series(path: Path) -> Series[Any, Any]:
     """Return the release series that a file declares, which no other file does; see :func:`declaration`."""
     series = read_declaration(path, MODELS[component_type(path)])
     refuse_other_folder(series, path.parent)
@@ -121,8 +121,8 @@ def comparison(name: str) -> Comparison:
     """Return the declaration of a comparison, whose values are valid. Raises OdError if it is absent or wrong."""
     from od_assets.series.comparison import Comparison  # with the evaluation, which most commands do not need
 
-    if name not in declared_comparisons():
-        message = f"there is no comparison {name!r} ({nearest_known(name, declared_comparisons())})"
+    if name not in list_comparison_names():
+        message = f"there is no comparison {name!r} ({nearest_known(name, list_comparison_names())})"
         raise OdError("OD-EVALUATION-UNKNOWN", message, next_step="name a declared comparison")
     return read_declaration(declaration_file(name), Comparison)
 
@@ -139,12 +139,12 @@ class DeclaredSite(Declaration):
     folder: str | None = None
     automation: Literal["running", "stopped"] = "stopped"
 
-    def checked(self) -> Self:
-        """See :meth:`Declaration.checked`."""
-        self.described()
+    def require_valid(self) -> Self:
+        """See :meth:`Declaration.require_valid`."""
+        self.to_site_description()
         return self
 
-    def described(self) -> SiteDescription:
+    def to_site_description(self) -> SiteDescription:
         """Return the description of the site. Raises OdError if a text or an address cannot be written."""
         from od_core.published.site import SiteDescription
 
@@ -156,7 +156,7 @@ class DeclaredSite(Declaration):
         return self.project.var / "site" if self.folder is None else self.project.root / self.folder
 
 
-def declared_site() -> DeclaredSite:
+def read_site_declaration() -> DeclaredSite:
     """Return the declaration of the web site; one with default values if there is none. Raises OdError for several."""
     files = declarations_of(SITE)
     if len(files) > 1:
@@ -180,14 +180,14 @@ def read_declaration(path: Path, model: type[D]) -> D:
         attributes = {} if document == {"type": WAREHOUSE} else document["attributes"]  # none is required
     except (KeyError, TypeError, ValueError):
         attributes = None
-    declared = declared_by(attributes, model, where, lambda field: line_of(path, ["attributes", *field]))
+    declared = parse_declaration(attributes, model, where, lambda field: line_of(path, ["attributes", *field]))
     try:
-        return declared.checked()
+        return declared.require_valid()
     except OdError as error:
-        raise error if error.file else error.in_file(where) from None
+        raise error if error.file else error.with_file(where) from None
 
 
-def declared_by(
+def parse_declaration(
     attributes: Any, model: type[S], where: str, line: Callable[[list[str]], int | None] | None = None
 ) -> S:
     """Return a declaration with the given attributes.

@@ -128,7 +128,7 @@ _VARIABLE = re.compile(r"\{\{ *env(?:\.(\w+)|\(['\"](\w+)['\"]\)) *\}\}")
 """
 
 
-def _described_by_kind(schema: dict[str, Any], section: type[BaseModel]) -> None:
+def _describe_schema_fields(schema: dict[str, Any], section: type[BaseModel]) -> None:
     """Describe the fields in the JSON schema of a section, and let ``dg check yaml`` name a nested section's fields.
 
     An optional field adds an alternative to a section, and an error would only say that none of them fits. With this
@@ -143,12 +143,12 @@ def _described_by_kind(schema: dict[str, Any], section: type[BaseModel]) -> None
             field |= {"if": {"type": "object"}, "then": sections[0], "else": {"anyOf": field.pop("anyOf")}}
 
 
-def stated_beside(module: str, name: str) -> Any:
+def read_sibling_yaml(module: str, name: str) -> Any:
     """Return the content of a YAML file of this package, given its name and the path of a module in its folder."""
     return yaml.load(Path(module).with_name(name).read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)
 
 
-_DESCRIPTIONS: dict[str, dict[str, str]] = stated_beside(__file__, "fields.yaml")
+_DESCRIPTIONS: dict[str, dict[str, str]] = read_sibling_yaml(__file__, "fields.yaml")
 
 
 class Section(BaseModel):
@@ -158,7 +158,7 @@ class Section(BaseModel):
     """
 
     model_config = ConfigDict(
-        extra="forbid", frozen=True, json_schema_extra=_described_by_kind, hide_input_in_errors=True
+        extra="forbid", frozen=True, json_schema_extra=_describe_schema_fields, hide_input_in_errors=True
     )
 
     @classmethod
@@ -173,7 +173,7 @@ class Section(BaseModel):
         annotation = cls.model_fields[str(field.field_name)].annotation
         if isinstance(value, bool) and annotation is not bool:
             raise ValueError("true and false are not valid here")
-        return value if _has_sections(annotation) else with_environment(value)
+        return value if _has_sections(annotation) else substitute_environment_variables(value)
 
 
 DECLARATION = "defs.yaml"
@@ -231,11 +231,11 @@ class Declaration(Section):
 
     _project: Project | None = PrivateAttr(None)
 
-    def checked(self) -> Self:
+    def require_valid(self) -> Self:
         """Return the declaration, whose values are valid. Raises OdError if one is wrong or does not fit others."""
         return self
 
-    def within(self, project: Project) -> Self:
+    def with_project(self, project: Project) -> Self:
         """Return the declaration as one of a project; without this, the project is the current one."""
         copy = self.model_copy()
         for name in set(vars(copy)).difference(type(self).model_fields):
@@ -275,7 +275,7 @@ _COLLECTION = re.compile(r"(list|dict)\[.*")
 """Patterns of the names of types with which pydantic tells the alternatives of a field apart, and keys from values."""
 
 
-def with_environment(value: Any) -> Any:
+def substitute_environment_variables(value: Any) -> Any:
     """Return a value of a declaration with the environment variables that its texts name, as in ``{{ env.LAKE }}``.
 
     No error of this process shows the value of such a variable.
@@ -284,9 +284,9 @@ def with_environment(value: Any) -> Any:
         ValueError: a variable is not set, or a text has another template.
     """
     if isinstance(value, dict):
-        return {name: with_environment(part) for name, part in value.items()}
+        return {name: substitute_environment_variables(part) for name, part in value.items()}
     if isinstance(value, list):
-        return [with_environment(part) for part in value]
+        return [substitute_environment_variables(part) for part in value]
     return _TEMPLATE.sub(_variable, value) if isinstance(value, str) else value
 
 

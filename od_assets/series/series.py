@@ -20,12 +20,12 @@ from od_core.errors import OdError, nearest_known
 from od_core.geography.codes import COORDINATES, name_column
 from od_core.geography.geography import Geography, boundary_column
 from od_core.ledger.staged_files import Counted
-from od_core.meaning.features import given, refuse_unsupported, support, usual_formats
+from od_core.meaning.features import list_given_options, list_usual_formats, refuse_unsupported, support
 from od_core.noise.backends import noise_named, refuse_too_wide
 from od_core.periods import Period
 from od_core.privacy.accounting import text_above
 from od_core.privacy.budget import Cap
-from od_core.privacy.domain import PrivacyDomain, charged_periods
+from od_core.privacy.domain import PrivacyDomain, list_charged_periods
 from od_core.privacy.neighbours import FAULT_THRESHOLD, Acceptance, fault_share
 from od_core.privacy.plan import Table
 from od_core.privacy.unit import RECORDS_OF
@@ -107,7 +107,7 @@ class Records(Section):
     def record_format(self) -> RecordFormat:
         """Return the format of the records. Raises OdError for an unknown reader or an option that does not fit it."""
         has_several_periods = "{period" not in self.files
-        form = format_named(self.reader).declared(
+        form = format_named(self.reader).with_options(
             categories=tuple((column, tuple(values)) for column, values in self.categories.items()),
             nowhere=tuple(self.nowhere),
             outside_period=self.outside_period or ("drop" if has_several_periods else "refuse"),
@@ -261,7 +261,7 @@ class DomainSection(Section):
                 self.year,
             )
         except OdError as error:
-            raise error.in_file(self._file) from None
+            raise error.with_file(self._file) from None
         if unit.is_of_year and (max_trips, max_trips_pair) != (None, None):
             name = "max_trips_pair" if max_trips is None else "max_trips"
             message = (
@@ -317,7 +317,7 @@ class Periods(Section):
     last: str | None = None
     every: str = "month"
 
-    def checked(self, time_zone: str | None) -> SeriesPeriods:
+    def to_series_periods(self, time_zone: str | None) -> SeriesPeriods:
         """Return the checked periods, whose days begin in the given time zone. Raises OdError if they are invalid."""
         last = None if self.last is None else _period("last", self.last)
         return SeriesPeriods(self.every, _period("first", self.first), last, time_zone)
@@ -327,7 +327,7 @@ def _period(field: str, text: str) -> Period:
     try:
         return Period(text)
     except OdError as error:
-        raise error.changed(message=f"periods.{field}: {error.message}") from None
+        raise error.with_changes(message=f"periods.{field}: {error.message}") from None
 
 
 class Freshness(Section):
@@ -344,13 +344,13 @@ class Freshness(Section):
         try:
             apart = get_smallest_cron_interval(self.deadline).days
         except (CheckError, ValueError):
-            raise _no_cron_line("freshness.deadline", self.deadline) from None
+            raise _make_cron_error("freshness.deadline", self.deadline) from None
         if not 1 <= self.within_days <= apart:
             message = f"freshness.within_days is {self.within_days}, not from 1 to the {apart} between two deadlines"
             raise OdError("OD-FRESHNESS", message, next_step="correct within_days, or choose rarer deadlines")
 
 
-def _no_cron_line(field: str, text: str) -> OdError:
+def _make_cron_error(field: str, text: str) -> OdError:
     step = "write minute, hour, day, month and day of the week, such as 0 6 2 * *"
     return OdError("OD-CONFIG", f"{field}: {text!r} is no cron line", next_step=step)
 
@@ -380,7 +380,7 @@ class About(Section):
     coverage: str | None = None
     groups: str | None = None
 
-    def checked(self) -> dict[str, str]:
+    def to_texts(self) -> dict[str, str]:
         """Return the stated texts by name. Raises OdError if one is not a line of a fitting length."""
         texts = self.model_dump(exclude_none=True)
         for name, text in texts.items():
@@ -409,7 +409,7 @@ class Series(Named, Generic[P, G]):
     A field has the name that the declaration gives it. ``stated_`` precedes the name of a field whose checked value is
     a property: ``stated_domain`` is the name of a data set, and ``domain`` its privacy domain.
 
-    Every property whose value is wrong raises OdError; :meth:`checked` reads them all.
+    Every property whose value is wrong raises OdError; :meth:`require_valid` reads them all.
     """
 
     owners: list[str]
@@ -442,8 +442,8 @@ class Series(Named, Generic[P, G]):
     table: ClassVar[Table]
     """What releases have; counts are flows of one hierarchy."""
 
-    def checked(self) -> Self:
-        """See :meth:`Declaration.checked`. The values must also fit the data set."""
+    def require_valid(self) -> Self:
+        """See :meth:`Declaration.require_valid`. The values must also fit the data set."""
         refuse_unsupported(self.table, {*self.features, *self.formats})
         ReleaseKey(self.name, self.periods.first.text, self.revision)  # refuses an invalid name or revision
         one_file = self.columns.date is not None or self.periods.every == SINGLE
@@ -454,10 +454,10 @@ class Series(Named, Generic[P, G]):
         if self.arrivals is not None:
             self.arrivals.check(one_file=one_file and not self.has_file_of_each)
         if self.schedule is not None and not re.fullmatch(r"@\w+|(\S+\s+){4}\S+", self.schedule):
-            raise _no_cron_line("schedule", self.schedule)
+            raise _make_cron_error("schedule", self.schedule)
         if self.freshness is not None:
             self.freshness.check()
-        charged_periods(self.periods.first, self.domain.elementary_period, self.unit.kind)
+        list_charged_periods(self.periods.first, self.domain.elementary_period, self.unit.kind)
         noise_named(self.noise)
         _ = self.acceptance, self.privacy.budget, self.listed_sources, self.about_facts
         for name in self._checked_properties:
@@ -473,7 +473,7 @@ class Series(Named, Generic[P, G]):
         return (
             self.unit.features
             | self.privacy.budget.features
-            | given(
+            | list_given_options(
                 ledger=True,
                 many_trips_a_row=self.record_format.columns.trips,
                 trips_asset=self.trips.asset,
@@ -488,7 +488,7 @@ class Series(Named, Generic[P, G]):
         """Formats of the tables of a bundle, beside Parquet: as declared, or all usual ones that have a file."""
         if self.stated_formats is not None:
             return self.stated_formats
-        return usual_formats(self.table, self.features)
+        return list_usual_formats(self.table, self.features)
 
     @cached_property
     def _data_set(self) -> DomainSection:
@@ -503,7 +503,7 @@ class Series(Named, Generic[P, G]):
     @cached_property
     def periods(self) -> SeriesPeriods:
         """Periods of the series, whose days begin in the time zone of the data set."""
-        return self.stated_periods.checked(self.domain.time_zone)
+        return self.stated_periods.to_series_periods(self.domain.time_zone)
 
     @property
     @abstractmethod
@@ -551,7 +551,7 @@ class Series(Named, Generic[P, G]):
     @property
     def about_facts(self) -> dict[str, str]:
         """Words about the series for its readers, by name; empty if none are declared."""
-        return {} if self.about is None else self.about.checked()
+        return {} if self.about is None else self.about.to_texts()
 
     @property
     def upstream(self) -> list[str]:
@@ -630,14 +630,14 @@ class Series(Named, Generic[P, G]):
         return self.has_unknown_zone and bool(self.record_format.nowhere)
 
     @abstractmethod
-    def listed_codes(self, geography: G) -> tuple[Sequence[str], Sequence[str]]:
+    def list_allowed_codes(self, geography: G) -> tuple[Sequence[str], Sequence[str]]:
         """Return the codes allowed for origins and for destinations. Both are the same if there is one list."""
 
     def sides(self, geography: G) -> tuple[Any, Any]:
         """Return the geographies of origins and of destinations, which are one if there is one list."""
         return geography, geography
 
-    def described(self, geography: G, _describe: Callable[[Geography], Geography]) -> G:
+    def describe_geography(self, geography: G, _describe: Callable[[Geography], Geography]) -> G:
         """Return a geography of which the areas of each side are described by a function, if they are described."""
         return geography
 
@@ -649,9 +649,9 @@ class Series(Named, Generic[P, G]):
         """Read the public geography from the declared lists. Raises OdError if a list is missing or faulty."""
         return self._geography([*self.zone_lists.values()], self.project.root)
 
-    def kept_geography(self, folder: Path) -> G:
+    def read_stored_geography(self, folder: Path) -> G:
         """Read the geography from the lists that are stored in a folder. Raises OdError if one is missing or faulty."""
-        return self._geography([zones.kept_as(file) for file, zones in self.zone_lists.items()], folder)
+        return self._geography([zones.with_geography_file(file) for file, zones in self.zone_lists.items()], folder)
 
     @property
     @abstractmethod
@@ -675,7 +675,7 @@ class Series(Named, Generic[P, G]):
         try:
             plan = self.plan_without_cap(geography, period)
         except OdError as error:
-            raise error if error.file else error.in_file(f"{self.stated_name}/{DECLARATION}") from None
+            raise error if error.file else error.with_file(f"{self.stated_name}/{DECLARATION}") from None
         allowed, rho = self.domain.cap.allowed_rho(), plan.charge.as_rho
         if rho > allowed and not is_reserved:
             cap = f"the cap {text_above(allowed)} of data set {self.domain.name!r}"

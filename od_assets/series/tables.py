@@ -24,7 +24,7 @@ from od_core.group_sizes.groups import AreasByDay, Grouping, GroupSizes, ListedG
 from od_core.group_sizes.mechanisms import MECHANISMS as GROUP_SIZE_MECHANISMS
 from od_core.group_sizes.mechanisms import GroupSizeMechanism
 from od_core.group_sizes.publishing import GROUP_SIZES
-from od_core.meaning.features import given
+from od_core.meaning.features import list_given_options
 from od_core.periods import Period
 from od_core.privacy.accounting import exact_fraction
 from od_core.publication.columns import Column
@@ -93,7 +93,7 @@ class GroupSizeSeries(TreeSeries[GroupSizePlan, Geography], TableSeries[GroupSiz
     @property
     def features(self) -> frozenset[str]:
         """See :attr:`Series.features`."""
-        return super().features | given(
+        return super().features | list_given_options(
             named_mechanism=self.mechanism,
             mechanism_options=self.mechanism_options,
             estimated_top_code=isinstance(self.top_code, TopCodeEstimate),
@@ -144,16 +144,16 @@ class GroupSizeSeries(TreeSeries[GroupSizePlan, Geography], TableSeries[GroupSiz
             return NumberedGroups(self.project.root / self.groups.file, self.groups.area, self.groups.groups)
         return ListedGroups(self.project.root / self.groups.file, self.groups.group, self.groups.area)
 
-    def described(self, geography: Geography, describe: Callable[[Geography], Geography]) -> Geography:
+    def describe_geography(self, geography: Geography, describe: Callable[[Geography], Geography]) -> Geography:
         """Return the geography, described by a function; see the base class."""
         return describe(geography)
 
     def _geography(self, lists: Sequence[ZoneList], folder: Path) -> Geography:
         return lists[0].geography(folder)
 
-    def listed_codes(self, geography: Geography) -> tuple[Sequence[str], Sequence[str]]:
+    def list_allowed_codes(self, geography: Geography) -> tuple[Sequence[str], Sequence[str]]:
         """Return the codes of areas or groups, as origins and as destinations; see the base class."""
-        codes, _ = self.grouping.listed(geography)
+        codes, _ = self.grouping.list_codes(geography)
         return codes, codes
 
     def count(self, records: Path, geography: Geography, period: str, *_of_users: Any) -> GroupSizes:
@@ -169,7 +169,7 @@ class GroupSizeSeries(TreeSeries[GroupSizePlan, Geography], TableSeries[GroupSiz
         """Return the plan, which periods with as many days share; see :meth:`Series.plan_without_cap`."""
         return plan_group_sizes(
             geography,
-            self.grouping.per_area(geography, Period(period).days),
+            self.grouping.count_groups_per_area(geography, Period(period).days),
             unit=self.unit,
             budget=self.privacy.budget,
             mechanism=self.mechanism,
@@ -279,8 +279,8 @@ class StopsSeries(TableSeries[StopsPlan, PlaceList]):
         """Place every trip on the map; see :meth:`Series.count`."""
         return place_records(records, geography, self.fault_threshold)
 
-    def listed_codes(self, geography: PlaceList) -> tuple[Sequence[str], Sequence[str]]:
-        """Return the codes of the places, as both origins and destinations; see :meth:`Series.listed_codes`."""
+    def list_allowed_codes(self, geography: PlaceList) -> tuple[Sequence[str], Sequence[str]]:
+        """Return the codes of the places, as both origins and destinations; see :meth:`Series.list_allowed_codes`."""
         return geography.codes, geography.codes
 
     @property
@@ -295,13 +295,13 @@ class StopsSeries(TableSeries[StopsPlan, PlaceList]):
 
     def _geography(self, lists: Sequence[ZoneList], folder: Path) -> PlaceList:
         if self.map.file is None and self.edges is not None:
-            return PlaceList.of_cells(MapGrid(*self.edges, self.map.side, self.stages), self.places)
+            return PlaceList.from_map_cells(MapGrid(*self.edges, self.map.side, self.stages), self.places)
         path = folder / lists[0].file
         table = read_zones(path)
         try:
             return PlaceList.from_frame(table, self.places, side=self.map.side, stages=self.stages, edges=self.edges)
         except OdError as error:
-            raise error.in_file(path.name) from None
+            raise error.with_file(path.name) from None
 
     @property
     def listed_columns(self) -> tuple[Column, ...]:

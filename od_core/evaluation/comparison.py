@@ -36,7 +36,7 @@ from od_core.parallel import threads
 from od_core.privacy.budget import Budget
 from od_core.privacy.neighbours import NO_FAULTS
 from od_core.privacy.unit import PrivacyUnit
-from od_core.publication.templates import filled, filled_data
+from od_core.publication.templates import render_data, render_template
 from od_core.records.counts import TripCounts
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ class Run:
         return folder / (".".join(re.sub(r"[^\w.]+", "_", part) for part in parts) + ".json")
 
 
-def planned_runs(
+def list_runs(
     data_sets: Iterable[str],
     contenders: Sequence[Contender] = CONTENDERS,
     *,
@@ -139,7 +139,7 @@ def compare(
     memory at a time.
 
     Args:
-        runs: runs ordered by data set; see :func:`planned_runs`.
+        runs: runs ordered by data set; see :func:`list_runs`.
         folder: folder of the result files.
         data_sets: picklable functions that make the data sets, by name.
         progress: called for every run with a result, and with True if the run was not skipped.
@@ -220,13 +220,13 @@ def _make(run: Run, folder: Path, make: Callable[[], KnownFlows]) -> bool:
     if path.exists() and record.items() <= json.loads(path.read_text(encoding="utf-8")).items():
         return False
     if plan is not None:
-        record |= released(plan, data)
+        record |= measure_release(plan, data)
     text = json.dumps(record, indent=1) + "\n"
     write_durably(path, lambda file: file.write_text(text, encoding="utf-8"), mode=PUBLIC_FILE_MODE)
     return True
 
 
-def released(plan: ReleasePlan, data: KnownFlows) -> dict[str, Any]:
+def measure_release(plan: ReleasePlan, data: KnownFlows) -> dict[str, Any]:
     """Run one release of known flows, and return its time, threads, peak memory, error bounds and errors by level.
 
     Before the first run of a plan, a single trip is released, so that the measured time includes neither compilation
@@ -382,18 +382,18 @@ def tables_markdown(data_sets: Iterable[KnownFlows], results: pd.DataFrame, refu
         sizes = (trips.total, len(trips.rank), tree.cells(tree.depth))
         described.append([data.name, data.marking, *map(_number, sizes), tree.depth])
     by_case = results.groupby(["data_set", "epsilon"], sort=False)
-    return filled(
+    return render_template(
         "comparison.txt",
         data_sets=described,
         cases=[{"data_set": name, "epsilon": epsilon, **_case(rows)} for (name, epsilon), rows in by_case],
         refused=list(refused.itertuples()),
-        published=published_results() if ITALY in set(results["data_set"]) else [],
+        published=read_published_results() if ITALY in set(results["data_set"]) else [],
     )
 
 
-def published_results() -> list[dict[str, Any]]:
+def read_published_results() -> list[dict[str, Any]]:
     """Return the results on Italian commuters that [boninsegna2025inftda] published; see the file of the data."""
-    results: list[dict[str, Any]] = filled_data("published_comparison.yaml")
+    results: list[dict[str, Any]] = render_data("published_comparison.yaml")
     return results
 
 
@@ -401,16 +401,16 @@ def _case(rows: pd.DataFrame) -> dict[str, Any]:
     """Return the contenders, and the lines of the two tables, of one data set and epsilon."""
     contenders, errors = list(dict.fromkeys(rows["contender"])), []
     for level, some in rows.groupby("level"):
-        cells = {row["contender"]: _spread(row, "max_abs_error") for _, row in some.iterrows()}
+        cells = {row["contender"]: _format_spread(row, "max_abs_error") for _, row in some.iterrows()}
         errors.append([level, *(cells.get(contender, NOTHING) for contender in contenders)])
     leaves = []
     for _, row in rows[rows["level"] == rows["level"].max()].iterrows():
         rho = f"{float(Fraction(row['rho'])):.4g}" if isinstance(row["rho"], str) else NOTHING
-        leaves.append([row["contender"], *(_spread(row, figure) for figure in LEAVES), row["runs"], rho])
+        leaves.append([row["contender"], *(_format_spread(row, figure) for figure in LEAVES), row["runs"], rho])
     return {"contenders": contenders, "errors": errors, "leaves": leaves}
 
 
-def _spread(row: Any, figure: str) -> str:
+def _format_spread(row: Any, figure: str) -> str:
     """Return ``median (min-max)``, the median alone if all three have the same text, or ``-`` if they are missing."""
     values = [row[f"{figure}_{name}"] for name in ("median", "min", "max")]
     if pd.isna(values[0]):
@@ -507,9 +507,11 @@ def figure_3(table: pd.DataFrame, data_set: str) -> Figure:
     rows = table[table["data_set"] == data_set]
     least, most = np.log10([rows["seconds_min"].min(), rows["seconds_max"].max()])
     reach = 10 ** float(np.floor(least)), 10 ** float(np.floor(most) + 1)  # whole decades, since only these have labels
-    panels: list[tuple[str, Panel]] = [(TITLES[metric], partial(_by_level, metric)) for metric in (ERROR, DISCOVERIES)]
+    panels: list[tuple[str, Panel]] = [
+        (TITLES[metric], partial(_draw_metric_by_level, metric)) for metric in (ERROR, DISCOVERIES)
+    ]
     panels.append(("", partial(_times_by_contender, reach)))
-    return _by_epsilon([(title, rows, panel) for title, panel in panels])
+    return _draw_panels_by_epsilon([(title, rows, panel) for title, panel in panels])
 
 
 def figure_by_level(table: pd.DataFrame, wanted: Sequence[str], metric: str) -> Figure:
@@ -517,8 +519,10 @@ def figure_by_level(table: pd.DataFrame, wanted: Sequence[str], metric: str) -> 
 
     It has one row per wanted data set in the table of :func:`draw_figures`, and one column per epsilon.
     """
-    names, panel = [name for name in wanted if name in set(table["data_set"])], partial(_by_level, metric)
-    return _by_epsilon([(f"{name}\n{TITLES[metric]}", table[table["data_set"] == name], panel) for name in names])
+    names, panel = [name for name in wanted if name in set(table["data_set"])], partial(_draw_metric_by_level, metric)
+    return _draw_panels_by_epsilon(
+        [(f"{name}\n{TITLES[metric]}", table[table["data_set"] == name], panel) for name in names]
+    )
 
 
 def figure_6(table: pd.DataFrame) -> Figure:
@@ -550,7 +554,7 @@ def figure_6(table: pd.DataFrame) -> Figure:
     return figure
 
 
-def _by_epsilon(lines: Sequence[tuple[str, pd.DataFrame, Panel]]) -> Figure:
+def _draw_panels_by_epsilon(lines: Sequence[tuple[str, pd.DataFrame, Panel]]) -> Figure:
     """Return a figure with one row of panels per (title, table, panel function), and one column per epsilon."""
     from matplotlib.figure import Figure
 
@@ -571,7 +575,7 @@ def _by_epsilon(lines: Sequence[tuple[str, pd.DataFrame, Panel]]) -> Figure:
     return figure
 
 
-def _by_level(metric: str, axes: Axes, rows: pd.DataFrame, styles: Styles) -> None:
+def _draw_metric_by_level(metric: str, axes: Axes, rows: pd.DataFrame, styles: Styles) -> None:
     """Draw a metric by level on ``axes``. The scale of the largest error is linear up to 1 trip, then logarithmic."""
     for label, shift in _shifts(styles):
         some = rows[rows["contender"] == label].sort_values("level")

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from od_core.errors import OdError
-from od_core.evaluation.forecast import ALL_SIZES, CLASS_NAMES, TOO_WIDE, TOTALS, forecast, on_plan
+from od_core.evaluation.forecast import ALL_SIZES, CLASS_NAMES, TOO_WIDE, TOTALS, arrange_counts_for_plan, forecast
 from od_core.evaluation.known_flows import KnownFlows
 from od_core.evaluation.metrics import leaves_of, sums_by_level
 from od_core.flows.plan import ReleasePlan
@@ -27,7 +27,7 @@ from od_core.privacy.plan import Plan
 from od_core.privacy.posterior import Guarantee
 from od_core.publication.certificate import right_of_100
 from od_core.publication.certify import PERIODS_OF_A_YEAR, TRIPS_OF_A_PERSON, clauses
-from od_core.publication.templates import filled
+from od_core.publication.templates import render_template
 from od_core.published.explanation import choices
 
 
@@ -56,9 +56,9 @@ class Option:
     @cached_property
     def guess(self) -> int:
         """In how many of 100 cases the best guess about one privacy unit is right at most, from one release."""
-        return 100 if self.plan is None else right_of_100(Guarantee.of(self.plan.spent))
+        return 100 if self.plan is None else right_of_100(Guarantee.from_spent(self.plan.spent))
 
-    def with_errors(self, table: KnownFlows, runs: int) -> Option:
+    def with_simulated_errors(self, table: KnownFlows, runs: int) -> Option:
         """Return the option of flows with the errors of simulated ones, unless the noise is too wide to be drawn.
 
         Raises OdError as :func:`od_core.evaluation.forecast.forecast` does.
@@ -95,10 +95,10 @@ def options(plan: Plan, epsilons: Sequence[str] = (), subject: Subject | None = 
     cases: list[tuple[str, Callable[[], Plan], str]] = []
     for each in compared:
         budget = replace(plan.budget, rho=None, epsilon=each)
-        cases.append((f"a budget of epsilon {text_above(each)}", partial(plan.replanned, plan.unit, budget), ""))
-    for decision, choice, unit, budget, note in choices(plan, subject or Subject.of(plan)):
+        cases.append((f"a budget of epsilon {text_above(each)}", partial(plan.replan, plan.unit, budget), ""))
+    for decision, choice, unit, budget, note in choices(plan, subject or Subject.from_plan(plan)):
         if decision in ("unit", "m") and not plan.protects_trips_alone:
-            cases.append((choice, partial(plan.replanned, unit, budget), note))
+            cases.append((choice, partial(plan.replan, unit, budget), note))
     for choice, make, note in (*cases, *plan.variants()):
         try:
             made = make()
@@ -107,7 +107,7 @@ def options(plan: Plan, epsilons: Sequence[str] = (), subject: Subject | None = 
             yield Option(choice, None, f"not defined: {error.message}")
 
 
-def named_flows(plan: ReleasePlan, table: KnownFlows) -> Iterator[dict[str, Any]]:
+def select_example_flows(plan: ReleasePlan, table: KnownFlows) -> Iterator[dict[str, Any]]:
     """Yield three flows of a public table at each compared level: the largest, the median, and one between.
 
     They are between different areas where there are such flows. Each has the names of the ``levels`` and ``areas`` of
@@ -115,7 +115,7 @@ def named_flows(plan: ReleasePlan, table: KnownFlows) -> Iterator[dict[str, Any]
     Raises OdError if the table has other areas.
     """
     tree = plan.tree
-    sums = [*sums_by_level(tree, leaves_of(tree, on_plan(table, plan)))]
+    sums = [*sums_by_level(tree, leaves_of(tree, arrange_counts_for_plan(table, plan)))]
     for level in plan.compared_levels:
         first, trips = tree.pairs_at(sums[level][0]), sums[level][1]
         nodes = tree.ancestors_of(Nodes(tree.depth, first.origin, first.destination, trips), level)
@@ -137,15 +137,15 @@ def risks(plan: Plan, domain: PrivacyDomain, period: Period) -> dict[str, int]:
     about a ``person`` with many trips, or a user in all ``periods`` of a year, or in a ``year`` with its own bound.
     """
     spent, unit = plan.spent, plan.unit
-    release = Guarantee.of(spent)
+    release = Guarantee.from_spent(spent)
     found: dict[str, Guarantee | None] = {"release": release}
     if not unit.is_of_users:
-        found["person"] = release.of_units(TRIPS_OF_A_PERSON)
+        found["person"] = release.scale_to_units(TRIPS_OF_A_PERSON)
     elif unit.span == "elementary period":
-        found["periods"] = release.in_periods(PERIODS_OF_A_YEAR)
+        found["periods"] = release.scale_to_periods(PERIODS_OF_A_YEAR)
     elif unit.is_of_year:
-        found["year"] = Guarantee.of_rho(plan.rho_of_year(spent, len(domain.periods_of_year(period))), spent.delta)
-    found["cap"] = Guarantee.of_cap(domain.cap, release)
+        found["year"] = Guarantee.from_rho(plan.rho_of_year(spent, len(domain.periods_of_year(period))), spent.delta)
+    found["cap"] = Guarantee.from_cap(domain.cap, release)
     return {name: right_of_100(each) for name, each in found.items()}
 
 
@@ -158,7 +158,7 @@ def decision_page(series: Any, plan: Plan, compared: Sequence[Option], periods: 
         compared: the decision, and then the options that it refuses.
         periods: the declared periods.
     """
-    subject = Subject.of(plan, series.about_facts)
+    subject = Subject.from_plan(plan, series.about_facts)
     values = {
         "levels": [*plan.compared_levels.values()],
         "risks": risks(plan, series.domain, periods[0]),
@@ -167,4 +167,6 @@ def decision_page(series: Any, plan: Plan, compared: Sequence[Option], periods: 
         "guarantee": series.kind.guarantee(plan, plan.spent, subject),
         "many": {"trips": TRIPS_OF_A_PERSON, "periods": PERIODS_OF_A_YEAR},
     }
-    return filled("decision.html", series=series, plan=plan, options=compared, periods=periods, **values, **facts)
+    return render_template(
+        "decision.html", series=series, plan=plan, options=compared, periods=periods, **values, **facts
+    )

@@ -21,8 +21,16 @@ from numpy.typing import NDArray
 
 from od_core.errors import OdError
 from od_core.evaluation.comparison import NOISE, STYLE_SHEET
-from od_core.evaluation.known_flows import SEED, KnownFlows, gravity, pareto, seeded
-from od_core.evaluation.metrics import Level, Truth, aligned, area_total_errors, leaves_of, sums_by_level, zone_totals
+from od_core.evaluation.known_flows import SEED, KnownFlows, gravity, make_generator, pareto
+from od_core.evaluation.metrics import (
+    Level,
+    Truth,
+    align_trips,
+    area_total_errors,
+    leaves_of,
+    sums_by_level,
+    zone_totals,
+)
 from od_core.flows.arrays import Integers
 from od_core.flows.plan import ReleasePlan
 from od_core.flows.release import Release, run_plan
@@ -32,7 +40,7 @@ from od_core.geography.flow_tree import FlowTree
 from od_core.geography.geography import Geography
 from od_core.ledger.measurements import MemoryMeasurements
 from od_core.noise.backends import BACKENDS, noise_named
-from od_core.noise.table_sampler import MAX_TABLE_VARIANCE, DiscreteGaussian, DiscreteLaplace, simulated
+from od_core.noise.table_sampler import MAX_TABLE_VARIANCE, DiscreteGaussian, DiscreteLaplace, simulate_draws
 from od_core.privacy.accounting import Number
 from od_core.privacy.budget import Budget
 from od_core.privacy.unit import PrivacyUnit
@@ -87,13 +95,15 @@ def forecast(plan: ReleasePlan, table: KnownFlows, runs: int = RUNS) -> pd.DataF
     """
     if runs < 1:
         raise OdError("OD-FORECAST-RUNS", "a forecast needs at least one run", next_step="request at least one run")
-    tree, trips = plan.tree, on_plan(table, plan)
-    truths = {name: Truth.of_counts(tree, trips, name or None) for name in (TOTALS, *(b.name for b in plan.breakdowns))}
+    tree, trips = plan.tree, arrange_counts_for_plan(table, plan)
+    truths = {
+        name: Truth.from_counts(tree, trips, name or None) for name in (TOTALS, *(b.name for b in plan.breakdowns))
+    }
     true_totals, origin, destination = zone_totals(tree, leaves_of(tree, trips)), tree.origin, tree.destination
     totals = [(origin.level_names[-1], WHOLE_SPACE), (WHOLE_SPACE, destination.level_names[-1])]
     names, biases = [*tree.level_names, *totals[: len(true_totals)]], []
     sums = {name: np.zeros((len(names), 5, len(SIZE_CLASSES))) for name in truths}
-    for release in simulated_releases(plan, trips, runs, 0):
+    for release in simulate_releases(plan, trips, runs, 0):
         for name, true in truths.items():
             released = sums_by_level(tree, release.leaves, release.segments.get(name))
             for level, pair in enumerate(zip(true.levels, released, strict=True)):
@@ -159,7 +169,7 @@ def synthetic_table(geography: Geography, destination_geography: Geography | Non
     tree, width = FlowTree(geography, destination_geography), len(destination_geography.zones)
     most = max(zones, width)
     pairs = min(PAIRS_OF_A_ZONE * most, (tree.cells(tree.depth) + 1) // 2)
-    generator = seeded(SEED)
+    generator = make_generator(SEED)
     sizes = [pareto(generator, count, 1.2) for count in (zones, width)]
     ends = [generator.choice(len(size), 4 * pairs, p=size / size.sum()) for size in sizes]
     cells = np.unique(ends[0].astype(np.int64) * width + ends[1])
@@ -176,7 +186,7 @@ def _sums(true: Level, released: Level, cells: int) -> NDArray[np.float64]:
     They are the number of cells, the absolute errors, the squared errors, the trips, and the number of cells with a
     released number above 0. ``cells`` is the number of all cells of the level.
     """
-    trips, found = aligned(true, released)
+    trips, found = align_trips(true, released)
     size = np.searchsorted(SIZE_CLASSES, trips, side="right") - 1
     error = np.abs(found - trips).astype(np.float64)
     values = (np.ones(len(trips)), error, error**2, trips, found > 0)
@@ -206,7 +216,7 @@ TOO_WIDE = "OD-FORECAST-NOISE"
 """Error code for noise whose variance is too large for the backend of simulations."""
 
 
-def on_plan(table: KnownFlows, plan: ReleasePlan) -> TripCounts:
+def arrange_counts_for_plan(table: KnownFlows, plan: ReleasePlan) -> TripCounts:
     """Return the trip counts of a table, in the order of the plan's flow tree.
 
     The trips are divided among the categories of the plan's breakdowns at random, with equal chances. The same table
@@ -221,7 +231,7 @@ def on_plan(table: KnownFlows, plan: ReleasePlan) -> TripCounts:
     if tree.order != over.order:
         leaves = leaves_of(over, trips)
         trips = TripCounts.from_pairs(tree, leaves.origin, leaves.destination, leaves.trips)
-    generator = seeded(SEED)
+    generator = make_generator(SEED)
     counts, by_segment = np.diff(trips.before), {}
     for breakdown in plan.breakdowns:
         categories = len(breakdown.categories)
@@ -243,11 +253,11 @@ class RepeatableNoise:
 
     def draw(self, variance: Fraction, level: int, first: int, size: int) -> NDArray[np.int64]:
         """Return draws from the discrete Gaussian distribution; shape (size,)."""
-        return simulated(DiscreteGaussian(variance), _Words(*self._numbers, level, first), size)
+        return simulate_draws(DiscreteGaussian(variance), _Words(*self._numbers, level, first), size)
 
     def draw_laplace(self, scale: Fraction, size: int) -> NDArray[np.int64]:
         """Return draws from the discrete Laplace distribution; shape (size,)."""
-        return simulated(DiscreteLaplace(scale), _Words(*self._numbers), size)
+        return simulate_draws(DiscreteLaplace(scale), _Words(*self._numbers), size)
 
 
 class _Words:
@@ -260,11 +270,12 @@ class _Words:
         return self._generator.integers(0, 1 << bits, size, dtype=f"u{bits // 8}")
 
 
-def simulated_releases(plan: ReleasePlan, trips: TripCounts, runs: int, number: int | None = None) -> Iterator[Release]:
-    """Yield ``runs`` releases of a plan, each with its own noise, from the trip counts of :func:`on_plan`.
+def simulate_releases(plan: ReleasePlan, trips: TripCounts, runs: int, number: int | None = None) -> Iterator[Release]:
+    """Yield ``runs`` releases of a plan, each with its own noise.
 
-    Simulations with the same ``number`` have the same noise. If it is None, the noise is new at every call. Raises
-    OdError if the variance of the noise is too large for the backend ``table``.
+    The trip counts are those of :func:`arrange_counts_for_plan`. Simulations with the same ``number`` have the same
+    noise. If it is None, the noise is new at every call. Raises OdError if the variance of the noise is too large for
+    the backend ``table``.
     """
     noise = noise_named(NOISE)
     if max(step.largest_variance for step in plan.charged_steps) > BACKENDS[NOISE].largest_variance:
@@ -295,7 +306,7 @@ Users = tuple[float, Sequence[tuple[int, int]]]
 """The share of users who travel alike, of any sum, and numbers of pairs of zones with a user's trips of each pair."""
 
 
-def described_users(text: str) -> Users:
+def parse_users(text: str) -> Users:
     """Return the users that a text describes.
 
     ``60: 2x9 4x1`` are a share of 60 with 9 trips for each of 2 pairs of zones, such as to and from work, and 1 for
@@ -321,13 +332,13 @@ class UserTrips:
     user: Integers
 
     @classmethod
-    def drawn(cls, known: KnownFlows, plan: ReleasePlan, users: Sequence[Users]) -> UserTrips:
+    def simulate(cls, known: KnownFlows, plan: ReleasePlan, users: Sequence[Users]) -> UserTrips:
         """Make up users with about as many trips in all as known flows, always the same.
 
         The pairs of a user are drawn with the chances of the flows, each by itself, so a few are drawn twice. Raises
         OdError if there are no flows, or they are over another geography.
         """
-        trips, generator = on_plan(known, plan), seeded(SEED)
+        trips, generator = arrange_counts_for_plan(known, plan), make_generator(SEED)
         if not trips.total:
             raise OdError("OD-BOUNDS-USERS", f"{known.name} has no trips", next_step="give a table with trips")
         shares = np.cumsum([share for share, _ in users])
@@ -341,7 +352,9 @@ class UserTrips:
                 user.append(np.repeat(np.arange(first, end), pairs * of_pair))
         return cls(plan.tree, np.concatenate(rank), np.concatenate(user))
 
-    def counted(self, max_trips: int, max_trips_pair: int | None = None, left: Integers | None = None) -> Mask:
+    def mark_counted_trips(
+        self, max_trips: int, max_trips_pair: int | None = None, left: Integers | None = None
+    ) -> Mask:
         """Return which trips a release counts, in a random order in place of the keyed one; shape (trips,).
 
         ``left`` is the largest number of trips that the year allows each user; shape (users,).
@@ -352,18 +365,18 @@ class UserTrips:
         allowed = max_trips if left is None else np.minimum(left, max_trips)[self.user]
         return counted & (self._places(counted, "user") < allowed)
 
-    def counted_by(self, unit: PrivacyUnit, periods: int = 1) -> Mask:
+    def mark_trips_within_bounds(self, unit: PrivacyUnit, periods: int = 1) -> Mask:
         """Return which trips the bounds of a unit leave; shape (trips,).
 
         Under a unit of a year, a user makes these trips in each of ``periods`` periods of a year, and the trips are
         those of an average one: as many users are in their first period as in any other one.
         """
-        counted = self.counted(*unit.bounds)
+        counted = self.mark_counted_trips(*unit.bounds)
         if unit.max_trips_year is None:
             return counted
         of_user = np.bincount(self.user[counted], minlength=int(self.user.max()) + 1)
-        before = seeded(SEED).permutation(len(of_user)) % periods
-        return self.counted(*unit.bounds, np.maximum(unit.max_trips_year - of_user * before, 0))
+        before = make_generator(SEED).permutation(len(of_user)) % periods
+        return self.mark_counted_trips(*unit.bounds, np.maximum(unit.max_trips_year - of_user * before, 0))
 
     def flows(self, chosen: Mask) -> KnownFlows:
         """Return the flows of chosen trips; shape (trips,)."""
@@ -373,7 +386,7 @@ class UserTrips:
     def flows_within(self, max_trips_pair: int | None) -> KnownFlows:
         """Return the flows of the trips that a pair cap alone leaves; of all trips without one."""
         if max_trips_pair not in self._flows_within:
-            self._flows_within[max_trips_pair] = self.flows(self.counted(len(self.rank), max_trips_pair))
+            self._flows_within[max_trips_pair] = self.flows(self.mark_counted_trips(len(self.rank), max_trips_pair))
         return self._flows_within[max_trips_pair]
 
     @cached_property
@@ -384,7 +397,7 @@ class UserTrips:
     @cached_property
     def _sorted(self) -> dict[str, tuple[Integers, Integers]]:
         """Trips in a random order, by user and by user and pair, and the first of each group; shape (trips,) each."""
-        found, random = {}, seeded(SEED).permutation(len(self.rank))
+        found, random = {}, make_generator(SEED).permutation(len(self.rank))
         for name, groups in {"user": (self.user,), "pair": (self.user, self.rank)}.items():
             order, is_first = np.lexsort((random, *groups)), np.zeros(len(random), dtype=np.bool_)
             for group in groups:
@@ -400,7 +413,7 @@ class UserTrips:
         return place
 
 
-def usual_bounds(unit: PrivacyUnit, periods: int = 1) -> Iterator[PrivacyUnit]:
+def list_candidate_bounds(unit: PrivacyUnit, periods: int = 1) -> Iterator[PrivacyUnit]:
     """Yield a unit with half, once and twice its m, some c and, if there is one, its M and one that never binds."""
     declared, most = unit.contribution_bound, unit.max_trips_year
     for m in sorted({max(declared // 2, 1), declared, 2 * declared}):
@@ -429,7 +442,7 @@ def bound_errors(plan: ReleasePlan, trips: UserTrips, counted: Mask, runs: int =
     """
     tree, true = trips.tree, [trips.flows_within(cap) for cap in (None, plan.unit.max_trips_pair)]
     cells, sums = np.array([tree.cells(level) for level in range(tree.depth + 1)]), np.zeros((2, tree.depth + 1))
-    for release in simulated_releases(plan, on_plan(trips.flows(counted), plan), runs, 0):
+    for release in simulate_releases(plan, arrange_counts_for_plan(trips.flows(counted), plan), runs, 0):
         sums += [[row["mean_abs_error"] for row in flows.truth.errors(release.leaves)] * cells for flows in true]
     steps = (next(step for step in plan.totals if step.level >= level) for level in range(tree.depth + 1))
     return {

@@ -55,12 +55,12 @@ def italian_codes(province_counts: Integers, town_counts: Integers) -> list[list
     ``province_counts`` has the number of provinces of each region, and ``town_counts`` that of the towns of each
     province.
     """
-    regions = numbered_codes([""], [len(province_counts)], 2)
-    provinces = numbered_codes([""], [len(town_counts)], 3)
-    return [regions, provinces, numbered_codes(provinces, town_counts, 3)]
+    regions = make_numbered_codes([""], [len(province_counts)], 2)
+    provinces = make_numbered_codes([""], [len(town_counts)], 3)
+    return [regions, provinces, make_numbered_codes(provinces, town_counts, 3)]
 
 
-def numbered_codes(prefixes: Sequence[str], counts: Sequence[int] | Integers, width: int) -> list[str]:
+def make_numbered_codes(prefixes: Sequence[str], counts: Sequence[int] | Integers, width: int) -> list[str]:
     """Return each prefix followed by the numbers 1 to its count, in ``width`` digits."""
     return [
         f"{prefix}{n:0{width}d}" for prefix, count in zip(prefixes, counts, strict=True) for n in range(1, count + 1)
@@ -114,7 +114,7 @@ def binary(seed: int, *, levels: int = 8, filled: Fraction = Fraction(1), trips:
     trips. Raises OdError if no pair has trips, or if there are fewer trips than pairs with trips.
     """
     fan_outs = [np.full(2**level, 2) for level in range(levels)]
-    return _pareto_flows(seeded(seed), "binary", digit_geography(fan_outs), filled, trips)
+    return _pareto_flows(make_generator(seed), "binary", digit_geography(fan_outs), filled, trips)
 
 
 def random_tree(
@@ -124,7 +124,7 @@ def random_tree(
 
     Geographies are drawn until one has the number of zones. Raises OdError if none of 100,000 has it.
     """
-    generator = seeded(seed)
+    generator = make_generator(seed)
     for _ in range(100_000):
         fan_outs = [generator.integers(2, 11, 1)]
         while len(fan_outs) < levels:
@@ -147,14 +147,16 @@ def italy(seed: int, *, scale: float = 1.0, pairs: int = 650_000, trips: int = 2
     all pairs have trips. Raises OdError if the scale is out of range, there are fewer trips than pairs, or too few or
     too many pairs for the zones.
     """
-    generator = seeded(seed)
-    province_counts, town_counts, town_size = italian_towns(generator, shrinking(8_092, scale))
+    generator = make_generator(seed)
+    province_counts, town_counts, town_size = italian_towns(generator, compute_scaling_power(8_092, scale))
     fan_outs = (np.array([len(province_counts)]), province_counts, town_counts)
     geography = geography_of_codes(
         ["region", "province", "town"], italian_codes(province_counts, town_counts), fan_outs
     )
     reach = {2: 0.5, 1: 0.3, 0: 0.2}
-    return gravity_flows(generator, "italy", geography, town_size, reach, *scaled(geography, scale, pairs, trips))
+    return gravity_flows(
+        generator, "italy", geography, town_size, reach, *scale_table_size(geography, scale, pairs, trips)
+    )
 
 
 def gravity(seed: int, geography: Geography, *, pairs: int, trips: int) -> SyntheticFlows:
@@ -165,7 +167,7 @@ def gravity(seed: int, geography: Geography, *, pairs: int, trips: int) -> Synth
     towns of the model. Raises OdError if there are not more pairs than zones, or more than half of all, or fewer trips
     than pairs.
     """
-    generator = seeded(seed)
+    generator = make_generator(seed)
     size = pareto(generator, len(geography.zones), 1.2)
     reach = dict.fromkeys(range(geography.depth), 1 / geography.depth)
     return gravity_flows(generator, "gravity", geography, size, reach, pairs, trips, town=max(geography.depth - 1, 1))
@@ -201,14 +203,14 @@ def _largest_factor(most: float, fits: Callable[[float], bool]) -> float:
     return least
 
 
-def shrinking(zones: int, scale: float) -> float:
+def compute_scaling_power(zones: int, scale: float) -> float:
     """Return the power p with ``zones**p = scale * zones``, to which the numbers of all areas are raised."""
     if not 0 < scale <= 10 or scale * zones < 2:
         raise _fault(f"the scale {scale} leaves no zones or is above 10")
     return math.log(scale * zones) / math.log(zones)
 
 
-def scaled(geography: Geography, scale: float, pairs: int, trips: int) -> tuple[int, int]:
+def scale_table_size(geography: Geography, scale: float, pairs: int, trips: int) -> tuple[int, int]:
     """Return the numbers of pairs and trips for a geography that is already scaled by ``scale``."""
     return min(round(pairs * scale), len(geography.zones) ** 2 // 4), round(trips * scale)
 
@@ -216,22 +218,24 @@ def scaled(geography: Geography, scale: float, pairs: int, trips: int) -> tuple[
 def italian_towns(generator: np.random.Generator, power: float) -> tuple[Integers, Integers, Reals]:
     """Return the number of provinces per region, the number of towns per province, and the sizes of the towns."""
     regions, provinces, towns = (round(number**power) for number in (20, 110, 8_092))
-    province_counts = split(generator.gamma(4.0, size=regions), provinces, round(11**power))
-    town_counts = split(generator.gamma(3.0, size=provinces), towns, round(190**power))
+    province_counts = split_total(generator.gamma(4.0, size=regions), provinces, round(11**power))
+    town_counts = split_total(generator.gamma(3.0, size=provinces), towns, round(190**power))
     return province_counts, town_counts, pareto(generator, towns, 1.2)
 
 
-def split(weights: Reals, total: int, most: int) -> Integers:
+def split_total(weights: Reals, total: int, most: int) -> Integers:
     """Return integers from 1 to ``most`` that sum to ``total``, roughly in proportion to weights; shape of ``weights``.
 
     If ``most`` is too small for this sum, it is raised to the smallest sufficient number.
     """
     most = max(most, math.ceil(total / len(weights)))
 
-    def whole(factor: float) -> Integers:
+    def scale_weights(factor: float) -> Integers:
         return np.clip(weights * factor, 1, most).astype(np.int64)
 
-    parts = whole(_largest_factor(2 * total / weights.min(), lambda factor: bool(whole(factor).sum() <= total)))
+    parts = scale_weights(
+        _largest_factor(2 * total / weights.min(), lambda factor: bool(scale_weights(factor).sum() <= total))
+    )
     parts[np.flatnonzero(parts < most)[: total - parts.sum()]] += 1  # equal weights reach the next number together
     return parts
 
@@ -307,7 +311,7 @@ def _zones_of(pair: Integers, zones: int) -> tuple[Numbers, Numbers]:
     return (pair // zones).astype(np.int32), (pair % zones).astype(np.int32)
 
 
-def seeded(seed: int) -> np.random.Generator:
+def make_generator(seed: int) -> np.random.Generator:
     """Return the generator of a seed."""
     return np.random.Generator(np.random.PCG64(seed))
 
@@ -382,7 +386,7 @@ class KnownFlows:
     @cached_property
     def truth(self) -> Truth:
         """Sums of the flows at every level of the tree."""
-        return Truth.of_counts(self.tree, self.trips)
+        return Truth.from_counts(self.tree, self.trips)
 
     @cached_property
     def digest(self) -> str:
@@ -459,7 +463,7 @@ def read_known_flows(
     tree = FlowTree(geography, geography)
     with TemporaryDirectory(prefix="od-") as folder:
         records = Path(folder) / "records.parquet"
-        form = TABLE.declared(one_row_a_trip=one_row_a_trip)
+        form = TABLE.with_options(one_row_a_trip=one_row_a_trip)
         load_records(flows, columns, _ANY_PERIOD, records, record_format=form)
         trips = trip_counts_of(records, tree)
     return KnownFlows(name, marking, tree, trips)

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from od_core.files.data_frame import TableOrFile
-from od_core.flows.accuracy import most_leaves
+from od_core.flows.accuracy import find_most_leaf_pairs
 from od_core.flows.arrays import Integers
 from od_core.flows.plan import ReleasePlan
 from od_core.flows.release import Release
@@ -46,7 +46,7 @@ class Truth(Confidential):
     categories: int = 1
 
     @classmethod
-    def of_counts(cls, tree: FlowTree, counts: TripCounts, breakdown: str | None = None) -> Truth:
+    def from_counts(cls, tree: FlowTree, counts: TripCounts, breakdown: str | None = None) -> Truth:
         """Create the true flows from counts of the trips of leaf pairs; by category, if a breakdown is named."""
         trips = None if breakdown is None else category_trips(counts, breakdown)
         levels = tuple(sums_by_level(tree, leaves_of(tree, counts), trips))
@@ -93,7 +93,7 @@ def sums_by_level(tree: FlowTree, leaves: Nodes, segments: Integers | None = Non
         yield keys[sums != 0], sums[sums != 0]
 
 
-def aligned(true: Level, released: Level) -> tuple[Integers, Integers]:
+def align_trips(true: Level, released: Level) -> tuple[Integers, Integers]:
     """Return the true and the released trips of all cells that have one of them; shape (cells,) each."""
     keys = np.union1d(true[0], released[0])
     trips, found = np.zeros((2, len(keys)), dtype=np.int64)
@@ -104,7 +104,7 @@ def aligned(true: Level, released: Level) -> tuple[Integers, Integers]:
 
 def level_errors(true: Level, released: Level, cells: int) -> dict[str, float]:
     """Return the errors of one level with ``cells`` public pairs, by name."""
-    trips, found = aligned(true, released)
+    trips, found = align_trips(true, released)
     errors = np.abs(found - trips)
     is_there, is_released = trips > 0, found > 0
     rates = {
@@ -157,7 +157,7 @@ def theorem_4(plan: ReleasePlan, beta: Fraction = BETA) -> list[float]:
     """
     part = beta / len(plan.steps)
     maxima = [_largest(plan.tree.cells(step.level), step.variance, part) for step in plan.steps]
-    return accumulated(plan, maxima)
+    return accumulate_error_bounds(plan, maxima)
 
 
 def bound_of(plan: ReleasePlan, trips: int) -> list[float] | None:
@@ -174,7 +174,7 @@ def bound_of(plan: ReleasePlan, trips: int) -> list[float] | None:
     return theorem_4(plan) if plan.mechanism.name in TOP_DOWN else None
 
 
-def accumulated(plan: ReleasePlan, maxima: Sequence[float]) -> list[float]:
+def accumulate_error_bounds(plan: ReleasePlan, maxima: Sequence[float]) -> list[float]:
     """Return the bounds of :func:`theorem_4`, given the largest absolute noise of every step; shape (steps,).
 
     The nodes of a level that is not measured have one child each, so their errors are those of the level below.
@@ -201,7 +201,7 @@ def proposition_1_gauss(tree: FlowTree, variance: Fraction, beta: Fraction = BET
     """
     part = beta / (tree.depth + 1)
     levels = range(tree.depth + 1)
-    return [_largest(tree.cells(level), variance * most_leaves(tree, level), part) for level in levels]
+    return [_largest(tree.cells(level), variance * find_most_leaf_pairs(tree, level), part) for level in levels]
 
 
 def proposition_1_stability(
@@ -232,7 +232,7 @@ def proposition_1_stability(
     ratio = math.exp(-1 / float(scale))
     reached = math.ceil(float(scale) * math.log(2 * max(limit, 1) / ((1 + ratio) * float(beta))))
     leaf_error = max(reached, 1) - 1 + threshold - 1
-    return [float(min(most_leaves(tree, level), limit) * leaf_error) for level in range(tree.depth + 1)]
+    return [float(min(find_most_leaf_pairs(tree, level), limit) * leaf_error) for level in range(tree.depth + 1)]
 
 
 def _largest(cells: int, variance: Fraction, beta: Fraction) -> float:
@@ -282,7 +282,7 @@ def evaluate(
     by = () if segment is None else (find(release.plan.breakdowns, segment),)
     segments = None if segment is None else release.segments[segment]
     counts = _true_counts(release, flows, by, columns=columns, one_row_a_trip=one_row_a_trip)
-    return pd.DataFrame(Truth.of_counts(release.plan.tree, counts, segment).errors(release.leaves, segments))
+    return pd.DataFrame(Truth.from_counts(release.plan.tree, counts, segment).errors(release.leaves, segments))
 
 
 def _true_counts(release: Release, flows: TableOrFile, by: Sequence[Breakdown] = (), **reading: Any) -> TripCounts:

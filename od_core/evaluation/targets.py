@@ -26,7 +26,7 @@ import scipy  # its solvers take a second to import, and load at their first use
 from numpy.typing import NDArray
 
 from od_core.errors import OdError
-from od_core.evaluation.forecast import TOO_WIDE, on_plan, simulated_releases, with_budget
+from od_core.evaluation.forecast import TOO_WIDE, arrange_counts_for_plan, simulate_releases, with_budget
 from od_core.evaluation.known_flows import SEED, KnownFlows
 from od_core.evaluation.metrics import category_trips, leaves_of
 from od_core.flows.arrays import Integers, Reals
@@ -79,11 +79,11 @@ class Target:
             raise _fault("the share of flows of a target is above 0 % and below 100 %: no noise meets a target always")
 
     @classmethod
-    def of(cls, text: str, tree: FlowTree, breakdowns: Sequence[Breakdown] = ()) -> Target:
+    def parse(cls, text: str, tree: FlowTree, breakdowns: Sequence[Breakdown] = ()) -> Target:
         """Return the target that a text states.
 
         ``text`` is as :data:`FORM`; the tolerance may also be in ``trips``. For the part before the colon and the other
-        arguments, see :meth:`Quantity.named`. Raises OdError if the text is not a target, a number is out of range, or
+        arguments, see :meth:`Quantity.parse`. Raises OdError if the text is not a target, a number is out of range, or
         the quantity is unknown.
         """
         found = _TEXT.fullmatch(text.strip())
@@ -94,7 +94,7 @@ class Target:
             share, is_relative = Fraction(found["share"]) / 100, found["unit"] == "%"
         except ValueError:
             raise _fault(f"{text[:80]!r} is not a target") from None
-        quantity = Quantity.named(found["quantity"], tree, breakdowns)
+        quantity = Quantity.parse(found["quantity"], tree, breakdowns)
         return cls(quantity, least, within / 100 if is_relative else within, is_relative, share)
 
     @property
@@ -106,7 +106,7 @@ class Target:
         tolerance = f"{_decimal(100 * self.within)} %" if self.is_relative else f"{_decimal(self.within)} trips"
         return f"{self.quantity.name}: flows >= {self.least} within {tolerance} in {_decimal(100 * self.share)} %"
 
-    def relaxed(self, factor: float) -> Target:
+    def with_scaled_tolerance(self, factor: float) -> Target:
         """Return the target with a tolerance that is ``factor`` times as large, rounded up to three significant digits.
 
         Raises OdError if it would be above 100 % of a flow.
@@ -123,7 +123,7 @@ class TargetClass:
     Attributes:
         keys: number of each flow among all flows of the quantity, ascending; shape (flows,).
         sizes: trips of each flow in the table; shape (flows,).
-        cells: areas of each flow; see :meth:`VarianceModel.of_cells`.
+        cells: areas of each flow; see :meth:`VarianceModel.make_cell_variance_function`.
 
     Raises:
         OdError: no flow of the table has the size.
@@ -135,7 +135,7 @@ class TargetClass:
     cells: Cells
 
     @classmethod
-    def of(cls, target: Target, tree: FlowTree, leaves: Nodes, segments: Integers | None) -> TargetClass:
+    def select_flows(cls, target: Target, tree: FlowTree, leaves: Nodes, segments: Integers | None) -> TargetClass:
         """Select the flows of a table that have the size of a target; for the arguments, see :func:`values_of`."""
         keys, trips = values_of(target.quantity, tree, leaves, segments)
         chosen = trips >= target.least
@@ -306,7 +306,7 @@ class _Problem:
     corrections: Reals
 
     @classmethod
-    def of(cls, plan: ReleasePlan, segments: Segments | None, classes: tuple[TargetClass, ...]) -> _Problem:
+    def from_plan(cls, plan: ReleasePlan, segments: Segments | None, classes: tuple[TargetClass, ...]) -> _Problem:
         """Return the problem of a plan with some breakdowns, without corrections."""
         model = VarianceModel(plan.tree, plan.neighbours, plan.mechanism, segments)
         return cls(model, classes, np.ones(len(classes)))
@@ -314,9 +314,9 @@ class _Problem:
     @cached_property
     def variances(self) -> list[Callable[[Reals], Reals]]:
         """For each target, the function from the shares to the variances of its flows for a rho of 1."""
-        return [self.model.of_cells(one.target.quantity, one.cells) for one in self.classes]
+        return [self.model.make_cell_variance_function(one.target.quantity, one.cells) for one in self.classes]
 
-    def solved(self, chosen: Sequence[int]) -> _Solution:
+    def solve(self, chosen: Sequence[int]) -> _Solution:
         """Return the best shares for some of the targets.
 
         The probability of failure, 1 - CHANCE, is divided equally among the targets that bind.
@@ -328,17 +328,17 @@ class _Problem:
                 limits = [variance_limit(self.classes[j], self.variances[j](shares), chance) for j in chosen]
                 weights = {j: self.corrections[j] * limit for j, limit in zip(chosen, limits, strict=True)}
 
-                def needed(shares: Reals, weights: Mapping[int, Reals] = weights) -> Reals:
+                def compute_needed_rho(shares: Reals, weights: Mapping[int, Reals] = weights) -> Reals:
                     return np.array([self.variances[j](shares) @ own for j, own in weights.items()])
 
-                optimum = optimal_shares(needed, shares, 1)
+                optimum = optimal_shares(compute_needed_rho, shares, 1)
                 shares = np.array(optimum.shares, dtype=np.float64)
-            found = _Solution(optimum, needed(shares), chance)
+            found = _Solution(optimum, compute_needed_rho(shares), chance)
             if found.binds.sum() <= binding:
                 break
         return found
 
-    def corrected(self, found: _Solution, ratios: Reals) -> _Problem:
+    def with_corrections(self, found: _Solution, ratios: Reals) -> _Problem:
         """Return the problem with corrections such that simulated releases meet each target as often as required.
 
         ``ratios`` are those of releases with a solution for all targets; shape (runs, targets).
@@ -436,17 +436,19 @@ def target_budget(plan: ReleasePlan, targets: Sequence[Target], table: KnownFlow
             found; or the noise is too wide to simulate.
     """
     _refuse_useless(plan, targets)
-    trips = on_plan(table, plan)
+    trips = arrange_counts_for_plan(table, plan)
     classes = classes_of(plan, targets, trips)
     segments = None if plan.segments is None else _best_segments(plan, plan.segments, classes)
-    problem = _Problem.of(plan, segments, classes)
+    problem = _Problem.from_plan(plan, segments, classes)
     model = problem.model
     generator = np.random.Generator(np.random.PCG64(SEED))  # of what rounding removed, not of noise
     of_tree = float(share_of_table(plan.uncounted) * (1 - (plan.area_totals or 0)))  # the others have the rest
 
-    def simulated(found: _Solution, number: int) -> Reals:
-        budget = Budget(rho=found.rho / of_tree, delta=plan.budget.delta, shares=model.of_levels(found.optimum.shares))
-        releases = simulated_releases(with_budget(plan, budget, segments), trips, runs, number)
+    def simulate_ratios(found: _Solution, number: int) -> Reals:
+        budget = Budget(
+            rho=found.rho / of_tree, delta=plan.budget.delta, shares=model.fill_level_shares(found.optimum.shares)
+        )
+        releases = simulate_releases(with_budget(plan, budget, segments), trips, runs, number)
         try:
             return np.array([ratios_of(classes, release, generator) for release in releases])
         except OdError as error:
@@ -455,18 +457,18 @@ def target_budget(plan: ReleasePlan, targets: Sequence[Target], table: KnownFlow
             message = "the tolerances allow noise that is too wide to simulate"
             raise OdError("OD-TARGET", message, next_step="state smaller tolerances, or request 0 runs") from None
 
-    found, factor = problem.solved(range(len(classes))), 1.0
+    found, factor = problem.solve(range(len(classes))), 1.0
     if found.rho < LEAST_RHO:
         message = f"the tolerances are so wide that the targets need a rho of less than {LEAST_RHO:g}"
         raise OdError("OD-TARGET", message, next_step="state smaller tolerances")
     if runs:
         for number in range(_CORRECTIONS):  # each with noise of its own, so that none fits the noise of the one before
-            problem = problem.corrected(found, simulated(found, number))
-            found = problem.solved(range(len(classes)))
-        factor = float(np.quantile(simulated(found, _CORRECTIONS).max(axis=1), CHANCE)) ** 2
+            problem = problem.with_corrections(found, simulate_ratios(found, number))
+            found = problem.solve(range(len(classes)))
+        factor = float(np.quantile(simulate_ratios(found, _CORRECTIONS).max(axis=1), CHANCE)) ** 2
     return TargetBudget(
         rho=found.rho * factor / of_tree,
-        shares=model.of_levels(found.optimum.shares),
+        shares=model.fill_level_shares(found.optimum.shares),
         gap=found.optimum.gap,
         costs=_costs(problem, found, factor / of_tree),
         chance=found.chance,
@@ -496,7 +498,7 @@ def _best_segments(plan: ReleasePlan, segments: Segments, classes: tuple[TargetC
     @cache
     def rho(twentieths: int) -> float:
         tried = replace(segments, share=Fraction(twentieths, _SEGMENT_GRAIN))
-        return _Problem.of(plan, tried, classes).solved(range(len(classes))).rho
+        return _Problem.from_plan(plan, tried, classes).solve(range(len(classes))).rho
 
     grains = range(1, _SEGMENT_GRAIN - 1)
     best = 1 + bisect_left(grains, True, key=lambda twentieths: rho(twentieths) <= rho(twentieths + 1))
@@ -508,8 +510,8 @@ def _costs(problem: _Problem, found: _Solution, scale: float) -> tuple[TargetCos
     every, costs = range(len(problem.classes)), []
     for number, one in enumerate(problem.classes):
         others = [other for other in every if other != number]
-        alone = problem.solved([number]).rho if others else found.rho
-        without = problem.solved(others).rho if others else 0.0
+        alone = problem.solve([number]).rho if others else found.rho
+        without = problem.solve(others).rho if others else 0.0
         needed, binds = scale * float(found.needed[number]), bool(found.binds[number])
         costs.append(TargetCost(one.target, len(one.sizes), needed, scale * alone, scale * without, binds))
     return tuple(costs)
@@ -519,7 +521,9 @@ def classes_of(plan: ReleasePlan, targets: Sequence[Target], trips: TripCounts) 
     """Return the flows of a table to which each target applies."""
     leaves = leaves_of(plan.tree, trips)
     by_category = {one.name: category_trips(trips, one.name) for one in plan.breakdowns}
-    return tuple(TargetClass.of(target, plan.tree, leaves, by_category.get(target.breakdown)) for target in targets)
+    return tuple(
+        TargetClass.select_flows(target, plan.tree, leaves, by_category.get(target.breakdown)) for target in targets
+    )
 
 
 def ratios_of(

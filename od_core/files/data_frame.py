@@ -16,7 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from od_core.errors import OdError, base_name, nearest_known, raise_alone
-from od_core.files.duckdb_session import of_machine
+from od_core.files.duckdb_session import make_machine_error
 
 
 class ArrowStream(Protocol):
@@ -47,20 +47,24 @@ def data_frame(table: Table) -> pd.DataFrame:
     does not suffice, or pandas cannot represent its values. The message quotes none of them.
     """
     if isinstance(table, pd.DataFrame):
-        return _without_views(table)
+        return _replace_arrow_types(table)
     if not hasattr(table, "__arrow_c_stream__"):
         step = "read the file first, with its codes as text: pandas.read_csv(path, dtype=str, keep_default_na=False)"
-        raise _no_table(f"{type(table).__name__} is not a table", step if isinstance(table, (str, Path)) else _GIVE)
+        raise _make_table_error(
+            f"{type(table).__name__} is not a table", step if isinstance(table, (str, Path)) else _GIVE
+        )
     try:
         frame: pd.DataFrame = pa.table(table).to_pandas(types_mapper=_exact_type, ignore_metadata=True)
     except Exception as error:  # noqa: BLE001  # a query of the caller may raise anything, with a value in its text
         name = type(table).__name__
         unread = f"pandas cannot represent the values of this {name}, or they cannot be read"
-        raise_alone(of_machine(error, f"this {name} cannot be read") or _no_table(unread, detail=str(error)))
+        raise_alone(
+            make_machine_error(error, f"this {name} cannot be read") or _make_table_error(unread, detail=str(error))
+        )
     return frame
 
 
-def _without_views(frame: pd.DataFrame) -> pd.DataFrame:
+def _replace_arrow_types(frame: pd.DataFrame) -> pd.DataFrame:
     """Return a data frame with text in place of Arrow's views of text, of which pandas cannot even tell the type.
 
     Arrow's dictionaries, whose numbers pandas does not take for numbers, become columns of their values.
@@ -113,7 +117,7 @@ def texts(column: pd.Series, written_out: tuple[type, ...] = (), *, no_other: bo
     """Return a column as text. A value that is not text, or that UTF-8 cannot encode, becomes NULL.
 
     Values of the types ``written_out``, but no Booleans, are written as text. ``no_other`` states that
-    :func:`other_type` has found no type besides these, so that the values are not looked at again.
+    :func:`find_unexpected_type` has found no type besides these, so that the values are not looked at again.
     """
     if isinstance(column.dtype, pd.StringDtype) and column.dtype.storage == "pyarrow":
         return pa.array(column)
@@ -133,7 +137,7 @@ def texts(column: pd.Series, written_out: tuple[type, ...] = (), *, no_other: bo
     return pa.array(map(text, column.astype(object)), pa.large_string())
 
 
-def other_type(column: pd.Series, *kinds: type) -> str | None:
+def find_unexpected_type(column: pd.Series, *kinds: type) -> str | None:
     """Return the name of a type that a column holds besides text, ``kinds`` and missing values; None without one.
 
     Of objects, it is the type of the first such value. A Boolean is no number.
@@ -163,36 +167,40 @@ def column_names(columns: Mapping[str, str] | None, roles: Sequence[str], hint: 
     own_names = {} if columns is None else columns
     if not isinstance(own_names, Mapping):
         example = f'columns={{"{roles[0]}": "the name in your table"}}'
-        raise _no_columns(f"columns is a {type(own_names).__name__}, not a mapping", f"write {example}")
+        raise _make_columns_error(f"columns is a {type(own_names).__name__}, not a mapping", f"write {example}")
     for role, name in own_names.items():
         if role not in roles:
             step = f"use the keys {', '.join(roles)}" + (f"; {hint}" if hint else "")
-            raise _no_columns(f"columns has the unknown key {role!r} ({nearest_known(role, tuple(roles))})", step)
+            raise _make_columns_error(
+                f"columns has the unknown key {role!r} ({nearest_known(role, tuple(roles))})", step
+            )
         if not isinstance(name, str):
             step = "write the name of the column as it is in the table"
-            raise _no_columns(f"columns gives {role!r} no name, but a value of type {type(name).__name__}", step)
+            raise _make_columns_error(
+                f"columns gives {role!r} no name, but a value of type {type(name).__name__}", step
+            )
     names = {role: own_names.get(role, role) for role in roles}
     of_column: dict[str, str] = {}
     for role, name in names.items():
         first = of_column.setdefault(name, role)
         if first != role:
             step = f"name another column for {first if first not in own_names else role}"
-            raise _no_columns(f"column {name!r} is both the column of {first} and that of {role}", step)
+            raise _make_columns_error(f"column {name!r} is both the column of {first} and that of {role}", step)
     return names
 
 
-def shown_columns(names: Sequence[str]) -> str:
+def format_column_names(names: Sequence[str]) -> str:
     """Return the names of the first columns of a table for a message, and how many more there are."""
     more = f" and {len(names) - _SHOWN_COLUMNS} more" if len(names) > _SHOWN_COLUMNS else ""
     return ", ".join(repr(name[:40]) for name in names[:_SHOWN_COLUMNS]) + more
 
 
-def _no_columns(message: str, next_step: str) -> OdError:
+def _make_columns_error(message: str, next_step: str) -> OdError:
     return OdError("OD-TABLE-COLUMNS", message, next_step=next_step)
 
 
 _GIVE = "pass a pandas data frame, or a table of Arrow, Polars or DuckDB with columns of text and numbers"
 
 
-def _no_table(message: str, next_step: str = _GIVE, detail: str | None = None) -> OdError:
+def _make_table_error(message: str, next_step: str = _GIVE, detail: str | None = None) -> OdError:
     return OdError("OD-TABLE", message, next_step=next_step, confidential_detail=detail)

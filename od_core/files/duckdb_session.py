@@ -51,7 +51,9 @@ def scratch_database(folder: Path, *sources: Path) -> Iterator[duckdb.DuckDBPyCo
     try:
         with duckdb.connect(config=config) as connection:
             spill.mkdir(mode=0o700, exist_ok=True)
-            allowed = f"SET allowed_directories = [{quoted_text(str(spill))}]; SET allowed_paths = [{_names(sources)}]"
+            allowed = (
+                f"SET allowed_directories = [{quote_literal(str(spill))}]; SET allowed_paths = [{_names(sources)}]"
+            )
             connection.execute(f"SET disabled_optimizers = 'statistics_propagation'; {allowed}; {_CLOSE_ACCESS}")
             yield connection
     finally:
@@ -77,7 +79,7 @@ def _memory_database(_process: int) -> duckdb.DuckDBPyConnection:
     return connection
 
 
-def reading_database(folder: Path) -> duckdb.DuckDBPyConnection:
+def open_folder_database(folder: Path) -> duckdb.DuckDBPyConnection:
     """Open an in-memory database that can read the files of a public folder, and no other. Use it as a context."""
     import duckdb
 
@@ -93,7 +95,7 @@ def spill_folder(folder: Path) -> Path:
 
 def _names(sources: Iterable[Path]) -> str:
     """Return the paths of files as SQL literals, both as they are and as DuckDB reads them."""
-    return ", ".join(quoted_text(name) for source in sources for name in (str(source), file_name(source)))
+    return ", ".join(quote_literal(name) for source in sources for name in (str(source), file_name(source)))
 
 
 def file_name(path: Path) -> str:
@@ -107,7 +109,7 @@ def parquet_rows(path: Path, *, numbered: bool = False) -> str:
     ``numbered`` adds a column ``file_row_number``, the position of each row from 0.
     """
     numbers = ", file_row_number = true" if numbered else ""
-    return f"read_parquet({quoted_text(file_name(path))}, hive_partitioning = false{numbers})"
+    return f"read_parquet({quote_literal(file_name(path))}, hive_partitioning = false{numbers})"
 
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -123,7 +125,7 @@ _OF_MACHINE = {
 """Next step for each error number of the system that is no fault of a file, apart from a full disk."""
 
 
-def of_machine(error: Exception, what: str) -> OdError | None:
+def make_machine_error(error: Exception, what: str) -> OdError | None:
     """Return the OdError for a fault of the machine, such as a full disk; None if the fault is one of the file.
 
     Arrow passes on an exception of DuckDB as an OSError without a number. Then its kind is in the text, which quotes no
@@ -172,11 +174,11 @@ class SqlMacros:
         return vars(environment.from_string(self._path.read_text(encoding="utf-8"), self._known).module)
 
 
-def quoted_name(name: str) -> str:
+def quote_identifier(name: str) -> str:
     """Return the name of a column, quoted for SQL."""
     return '"' + name.replace('"', '""') + '"'
 
 
-def quoted_text(value: str) -> str:
+def quote_literal(value: str) -> str:
     """Return a text as a quoted SQL literal."""
     return "'" + value.replace("'", "''") + "'"

@@ -100,7 +100,7 @@ def replace_folder(folder: Path, by: Path, aside: Path) -> None:
     The two folders are exchanged in one step if the file system can do so. Otherwise, a crash may leave no folder at
     ``folder``, but never one with only a part of its content.
     """
-    if _could_exchange(folder, by):
+    if _try_exchange_folders(folder, by):
         by.rename(aside)
     else:
         folder.rename(aside)
@@ -108,7 +108,7 @@ def replace_folder(folder: Path, by: Path, aside: Path) -> None:
     sync(folder.parent)
 
 
-def _could_exchange(folder: Path, other: Path) -> bool:
+def _try_exchange_folders(folder: Path, other: Path) -> bool:
     """Exchange two folders in one step, and return True. Return False if the system or the file system cannot do so."""
     exchange = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if exchange is None:
@@ -172,7 +172,7 @@ def absence(path: Path) -> str | None:
     return None
 
 
-def may_write(path: Path) -> bool:
+def can_write(path: Path) -> bool:
     """Return whether this process may write a file or folder that exists. Root may, unless it is mounted read-only."""
     return os.access(path, os.W_OK, effective_ids=True)
 
@@ -207,7 +207,7 @@ def _user(number: int) -> str:
     return f"user {number}"
 
 
-def of_system(error: OSError) -> OdError:
+def make_system_error(error: OSError) -> OdError:
     """Return the OdError for a file or folder that the system refuses, with owner and mode if rights are lacking."""
     step = "check the path, the rights and the space on the disk"
     if error.errno in LOST:
@@ -313,7 +313,7 @@ class _Sink(io.RawIOBase):
 
 
 def is_locked(file: Path) -> bool:
-    """Return whether a process has locked a file with :func:`locked`, or may have: the file cannot be opened."""
+    """Return whether a process has locked a file with :func:`lock_file`, or may have: the file cannot be opened."""
     try:
         lock = os.open(file, os.O_RDONLY)
     except FileNotFoundError:
@@ -332,7 +332,7 @@ def is_locked(file: Path) -> bool:
 _PATIENCE = 5.0  # seconds for which a lock is waited for before its process is looked at, which may be suspended
 
 
-def suspended(file: Path) -> OdError | None:
+def find_suspended_lock_error(file: Path) -> OdError | None:
     """Return the OdError for a lock of a file that a suspended process holds; None if there is no such process.
 
     The system releases the lock when its process ends, so only a suspended process can block others for ever.
@@ -349,7 +349,7 @@ def suspended(file: Path) -> OdError | None:
 
 
 @contextmanager
-def locked(file: Path, held: OdError, *, seconds: float) -> Iterator[None]:
+def lock_file(file: Path, held: OdError, *, seconds: float) -> Iterator[None]:
     """Lock a file, which has no content and is never removed, while this context lasts. Its folder must exist.
 
     Raises OdError ``held`` if another process, or another context of this one, keeps the lock longer than ``seconds``;
@@ -364,7 +364,7 @@ def locked(file: Path, held: OdError, *, seconds: float) -> Iterator[None]:
                 break
             except BlockingIOError:
                 waited = time.monotonic() - begun
-                if waited > min(seconds, _PATIENCE) and (refusal := suspended(file)) is not None:
+                if waited > min(seconds, _PATIENCE) and (refusal := find_suspended_lock_error(file)) is not None:
                     raise refusal from None
                 if waited > seconds:
                     raise held from None

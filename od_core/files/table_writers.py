@@ -40,11 +40,11 @@ def _fields(column: pa.ChunkedArray) -> pa.Array | pa.Scalar:
     if pa.types.is_floating(values.type):
         values = pc.if_else(pc.is_nan(values), None, values)
     texts = values.dictionary_encode()
-    fields = _quoted(texts.dictionary.cast(pa.large_string()))
+    fields = _quote_csv_fields(texts.dictionary.cast(pa.large_string()))
     return fields[0] if len(fields) == 1 and not texts.null_count else fields.take(texts.indices)
 
 
-def _quoted(texts: pa.Array) -> pa.Array:
+def _quote_csv_fields(texts: pa.Array) -> pa.Array:
     """Return the texts as CSV fields. Those that contain a comma, quote or line break are quoted."""
     special = pc.match_substring_regex(texts, '[",\r\n]')
     if not pc.any(special).as_py():

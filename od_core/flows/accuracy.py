@@ -63,11 +63,11 @@ class Step:
         total: Reals = self.children.sum(axis=1)
         return total
 
-    def over_children(self, values: Reals) -> Reals:
+    def sum_over_children(self, values: Reals) -> Reals:
         """Return, for each pair of shapes above, the sum of ``values`` over the children of a node."""
         return self.children @ values if self.splits_origin else values @ self.children.T
 
-    def over_parents(self, values: Reals) -> Reals:
+    def average_over_parents(self, values: Reals) -> Reals:
         """Return, for each pair of shapes below, the mean of ``values`` over the parents of its nodes."""
         return self.parents.T @ values if self.splits_origin else values @ self.parents
 
@@ -77,7 +77,7 @@ class Step:
         largest = np.array([above[shares > 0].max(axis=0) for shares in self.parents.T])
         return largest if self.splits_origin else largest.T
 
-    def over_whole(self, values: Reals) -> Reals:
+    def average_over_undivided_side(self, values: Reals) -> Reals:
         """Return, for each shape above of the divided side, the mean of ``values`` over the areas of the whole side."""
         return values @ self.whole if self.splits_origin else self.whole @ values
 
@@ -142,7 +142,7 @@ class ShapedTree:
     nodes: list[tuple[Reals, Reals]]
 
     @classmethod
-    def of(cls, tree: FlowTree, most: int | None = None) -> ShapedTree:
+    def from_tree(cls, tree: FlowTree, most: int | None = None) -> ShapedTree:
         """Group the nodes of a tree; for ``most``, see :func:`shapes_of`."""
         origin = shapes_of(tree.origin, most)
         destination = origin if tree.destination is tree.origin else shapes_of(tree.destination, most)
@@ -183,12 +183,14 @@ class NodeVariances:
     root: Reals
 
     @classmethod
-    def of(cls, shaped: ShapedTree, variances: Mapping[int, Fraction | float], *, refined: bool) -> NodeVariances:
-        """Return the variances that the noise of the measured levels gives; see :func:`expected_errors`."""
+    def from_noise_variances(
+        cls, shaped: ShapedTree, variances: Mapping[int, Fraction | float], *, refined: bool
+    ) -> NodeVariances:
+        """Return the variances that the noise of the measured levels gives; see :func:`compute_expected_errors`."""
         variance_of_level = [np.full((1, 1), float(variances[len(shaped.steps)]))]
         siblings: list[Reals] = []
         for level in range(len(shaped.steps) - 1, -1, -1):
-            v = below = shaped.steps[level].over_children(variance_of_level[0])
+            v = below = shaped.steps[level].sum_over_children(variance_of_level[0])
             noise = float(variances.get(level, math.inf))
             if noise < math.inf:
                 v = 1 / (1 / noise + 1 / below) if refined else np.full_like(below, noise)
@@ -198,7 +200,7 @@ class NodeVariances:
 
     def estimates(
         self,
-        above: Callable[[Step, Reals], Reals] = Step.over_parents,
+        above: Callable[[Step, Reals], Reals] = Step.average_over_parents,
         rounding: Callable[[Step, Reals, Reals], Reals | float] = lambda *_: 0.0,
     ) -> Iterator[Reals]:
         """Yield the variance of the estimates of the nodes of each level, root first.
@@ -224,7 +226,7 @@ NORMAL_VALUES = np.array([NormalDist().inv_cdf((k + 0.5) / 32) for k in range(32
 """32 equally likely values that approximate a standard normal variable."""
 
 
-def expected_errors(tree: FlowTree, variances: Mapping[int, Fraction | float], *, refined: bool) -> list[float]:
+def compute_expected_errors(tree: FlowTree, variances: Mapping[int, Fraction | float], *, refined: bool) -> list[float]:
     """Return the expected root-mean-square error over all public nodes of each level, if no estimate is cut at zero.
 
     The errors include rounding to whole numbers and the uneven shifts of IntOpt, which matter for standard deviations
@@ -244,18 +246,18 @@ def expected_errors(tree: FlowTree, variances: Mapping[int, Fraction | float], *
         The expected error of each level, root first, in trips.
     """
 
-    def rounding(step: Step, estimate: Reals, s: Reals) -> Reals:
+    def compute_rounding_variance(step: Step, estimate: Reals, s: Reals) -> Reals:
         """Return what rounding adds to the variance of children; see :meth:`NodeVariances.estimates`."""
         # Least-squares values are rounded before IntOpt, so their sum differs from c by their rounding errors only.
-        variance_of_sum = step.fan_out / 12 if refined else step.over_whole(estimate + s)
+        variance_of_sum = step.fan_out / 12 if refined else step.average_over_undivided_side(estimate + s)
         uneven = _shift_error(step.fan_out, variance_of_sum)
         below: Reals = (uneven + ((1 - 1 / step.fan_out) / 12 if refined else 0)) @ step.parents
         return below[:, np.newaxis] if step.splits_origin else below
 
-    nodes = NodeVariances.of(ShapedTree.of(tree), variances, refined=refined)
+    nodes = NodeVariances.from_noise_variances(ShapedTree.from_tree(tree), variances, refined=refined)
     if refined and 0 in variances:  # a least-squares root is rounded, a measured one is whole
         nodes = replace(nodes, root=nodes.root + 1 / 12)
-    return [mean**0.5 for mean in nodes.shaped.means(nodes.estimates(rounding=rounding))]
+    return [mean**0.5 for mean in nodes.shaped.means(nodes.estimates(rounding=compute_rounding_variance))]
 
 
 def largest_variances(tree: FlowTree, variances: Mapping[int, Fraction | float]) -> list[float]:
@@ -263,14 +265,14 @@ def largest_variances(tree: FlowTree, variances: Mapping[int, Fraction | float])
 
     The 90 % intervals are based on these estimates, whatever the mechanism. No node may have been dropped. The result
     is an approximation if areas of similar shapes are treated as one; see :data:`MAX_SHAPES`. For ``variances``, see
-    :func:`expected_errors`.
+    :func:`compute_expected_errors`.
     """
-    nodes = NodeVariances.of(ShapedTree.of(tree), variances, refined=True)
+    nodes = NodeVariances.from_noise_variances(ShapedTree.from_tree(tree), variances, refined=True)
     # Var_i grows with Var(c), so the largest Var_i of a pair of shapes follows from the largest Var(c).
     return [float(estimate.max()) for estimate in nodes.estimates(Step.largest_parent)]
 
 
-def most_leaves(tree: FlowTree, level: int) -> int:
+def find_most_leaf_pairs(tree: FlowTree, level: int) -> int:
     """Return the largest number of leaf pairs below a node of a level. The noise of leaf pairs adds up."""
     origin, destination = tree.level_pair(level)
     return int(tree.origin.zones_below(origin).max()) * int(tree.destination.zones_below(destination).max())

@@ -23,7 +23,7 @@ import numpy as np
 
 from od_core.errors import OdError
 from od_core.flows.arrays import Integers
-from od_core.flows.estimation.held_out import chosen_rule
+from od_core.flows.estimation.held_out import choose_rule
 from od_core.flows.estimation.intervals import refuse_without_intervals
 from od_core.flows.estimation.shrinkage import LEAST_SQUARES, Rule, shrink
 from od_core.flows.release import Release
@@ -60,7 +60,7 @@ def releases_of(releases: Releases, *, breakdowns: bool) -> dict[str, Release]:
     facts: dict[str, dict[str, object]] = {}
     for name, release in releases.items():
         if not isinstance(release, Release):
-            raise not_of_flows(name, "not a release of flows")
+            raise make_source_kind_error(name, "not a release of flows")
         plan, unit = release.plan, release.plan.unit
         facts[name] = {
             "the areas of the origins": plan.tree.origin.digest,
@@ -80,7 +80,7 @@ def releases_of(releases: Releases, *, breakdowns: bool) -> dict[str, Release]:
     return dict(releases)
 
 
-def not_of_flows(name: str, kind: str) -> OdError:
+def make_source_kind_error(name: str, kind: str) -> OdError:
     """Return the OdError for a release from which no flows can be derived; ``kind`` says what it is."""
     return OdError(
         "OD-DERIVED-KIND",
@@ -138,11 +138,11 @@ def sum_releases(releases: Releases) -> FlowSum:
         refuse_unsupported(release.plan.table, release.plan.features | {"sum"}, name)
     parts = tuple(releases_by_name.values())
     if len({id(release) for release in parts}) < max(len(parts), LEAST):
-        raise too_few()
-    return FlowSum(parts, *_summed(parts))
+        raise make_few_releases_error()
+    return FlowSum(parts, *_sum_leaves(parts))
 
 
-def too_few() -> OdError:
+def make_few_releases_error() -> OdError:
     """Return the OdError for a sum of fewer than two releases."""
     return OdError(
         "OD-SUM-FEW",
@@ -151,10 +151,10 @@ def too_few() -> OdError:
     )
 
 
-def _summed(releases: Sequence[Release]) -> tuple[Nodes, dict[str, Integers]]:
+def _sum_leaves(releases: Sequence[Release]) -> tuple[Nodes, dict[str, Integers]]:
     """Return the sums of the leaves and, by breakdown, of their trips in each category, without leaves of no trips."""
     tree = releases[0].tree
-    all_leaves = Nodes.joined(tree.depth, [release.leaves for release in releases])
+    all_leaves = Nodes.concatenate(tree.depth, [release.leaves for release in releases])
     rank = tree.first_rank(all_leaves)
     order = np.argsort(rank, kind="stable")
     starts = np.flatnonzero(np.diff(rank[order], prepend=-1))
@@ -236,17 +236,17 @@ def assist_release(releases: Releases, rule: Rule | None = None) -> AssistedFlow
         refuse_without_intervals(release.plan, max(len(measurement.noisy) for measurement in release.measured))
     parts = tuple(releases_by_name.values())
     rule = rule or rule_of(parts[-1], parts[-2].leaves if len(parts) > 1 else None)
-    return AssistedFlows(parts, learned(parts, rule), rule)
+    return AssistedFlows(parts, estimate_last_leaves(parts, rule), rule)
 
 
 def rule_of(last: Release, earlier: Nodes | None) -> Rule:
     """Return the rule with the least held-out error for a release; ``earlier`` are the leaves of the period before."""
     if last.measured[len(last.plan.steps) - 1].parents is None:  # one node a level: nothing to learn
         return LEAST_SQUARES
-    return chosen_rule(last.plan, last.fitted_levels(), earlier)
+    return choose_rule(last.plan, last.fitted_levels(), earlier)
 
 
-def learned(releases: Sequence[Release], rule: Rule, earlier: Nodes | None = None) -> Nodes:
+def estimate_last_leaves(releases: Sequence[Release], rule: Rule, earlier: Nodes | None = None) -> Nodes:
     """Return the estimated leaves of the last of one or more releases; by least squares, they are the released ones.
 
     Each release learns from the estimated leaves of the one before, and the first one from ``earlier``. Raises OdError
@@ -256,7 +256,7 @@ def learned(releases: Sequence[Release], rule: Rule, earlier: Nodes | None = Non
     if not rule.learns:
         return last.leaves
     if before:
-        earlier = learned(before, rule, earlier)
+        earlier = estimate_last_leaves(before, rule, earlier)
     levels = last.fitted_levels()
     trips, nodes = shrink(last.plan, levels, rule, earlier, last.measured)[-1], levels[-1].nodes
     has_trips = trips > 0

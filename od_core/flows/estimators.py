@@ -25,9 +25,9 @@ class Estimator:
     @property
     def texts(self) -> dict[str, str]:
         """Its ``name``, ``words`` and, if held-out noise may choose it, ``chosen``: see ``estimation.yaml``."""
-        from od_core.publication.templates import filled_data  # most uses need no texts
+        from od_core.publication.templates import render_data  # most uses need no texts
 
-        return dict(filled_data("estimation.yaml")[self.key])
+        return dict(render_data("estimation.yaml")[self.key])
 
 
 _EACH = (
@@ -46,10 +46,10 @@ ESTIMATES, LEAVES = (tuple(dict.fromkeys(getattr(one, option) for one in _EACH))
 """Values of the two options."""
 
 
-def declared_estimator(options: Mapping[str, str]) -> Estimator:
+def find_estimator(options: Mapping[str, str]) -> Estimator:
     """Return the estimator that the options of a mechanism declare.
 
-    >>> declared_estimator({"estimate": "shrunk", "leaves": "empirical_bayes", "u": "3/2"}).key
+    >>> find_estimator({"estimate": "shrunk", "leaves": "empirical_bayes", "u": "3/2"}).key
     'mixture'
     """
     declared = options.get("estimate", "least_squares"), options.get("leaves", "chebyshev")

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from od_core.errors import OdError
 from od_core.flows.arrays import Integers, Reals
 from od_core.flows.estimation.fitted_tree import Estimates, ZoneFunction
-from od_core.flows.estimation.intervals import AreaEstimates, bounds_of, dropped_bound, ratio_bounds, upper_end
+from od_core.flows.estimation.intervals import AreaEstimates, bounds_of, compute_dropped_bounds, ratio_bounds, upper_end
 from od_core.flows.interval_ends import half_width, highest, lower_bound
 from od_core.flows.released_flows import ReleasedFlows
 from od_core.geography.geography import Numbers
@@ -76,14 +76,16 @@ def indicators(
             next_step="read the flows at the levels of both sides",
         )
     geography = flows.tree.origin
-    distances = ZoneDistances.of(flows.tree) if has_distances(flows.tree) else None
+    distances = ZoneDistances.from_tree(flows.tree) if has_distances(flows.tree) else None
     return pd.concat(
         [
             pd.DataFrame(
                 {
                     "level": geography.level_names[level],
                     "area": geography.codes_of(level, np.arange(geography.size(level), dtype=np.int32)),
-                    **_of_level(flows, level, distances, interval=interval, selected=selected, by_totals=by_totals),
+                    **_compute_level_indicators(
+                        flows, level, distances, interval=interval, selected=selected, by_totals=by_totals
+                    ),
                 }
             )
             for level in map(geography.level_number, geography.levels if levels is None else levels)
@@ -92,7 +94,7 @@ def indicators(
     )
 
 
-def _of_level(
+def _compute_level_indicators(
     flows: ReleasedFlows,
     level: int,
     distances: ZoneDistances | None,
@@ -102,7 +104,7 @@ def _of_level(
     by_totals: bool,
 ) -> dict[str, NDArray[Any]]:
     """Return the indicators of the areas of one level, and the marks of totals, column by column."""
-    within, begun, ended = _released(flows, level)
+    within, begun, ended = _sum_released_trips(flows, level)
     share = np.full(len(begun), np.nan)
     np.divide(within, begun, out=share, where=begun > 0)
     columns: dict[str, Integers | Reals] = {
@@ -116,7 +118,7 @@ def _of_level(
         columns["mean_distance"] = _mean_distance(flows, level, distances)
     if not interval:
         return columns
-    areas = flows.intervals.by_area(level)
+    areas = flows.intervals.estimate_areas(level)
     cells, ends_within = (
         np.arange(len(within), dtype=np.int32),
         flows.selection((level, level), selected=selected).lower_ends(within),
@@ -127,7 +129,7 @@ def _of_level(
         "within": (
             bounds_of(areas.within, ends_within)
             if by_totals
-            else flows.intervals.of_cells(level, level, cells, cells, ends_within)
+            else flows.intervals.compute_cell_bounds(level, level, cells, cells, ends_within)
         ),
         "balance": _balance_bounds(areas),
         "self_containment": _share_bounds(areas, nothing_dropped=flows.intervals.nothing_dropped),
@@ -141,13 +143,13 @@ def _of_level(
         with_bounds |= {name: numbers, f"{name}_lower": ends[0], f"{name}_upper": ends[1]}
     for side, (name, sums) in enumerate((("outflow", areas.outflow), ("inflow", areas.inflow))):
         unbiased = np.rint(sums.estimate).astype(np.int64)
-        is_measured = flows.intervals.measured_totals(side)
-        likely = np.full(len(unbiased), "") if is_measured else _likely(columns[name], unbiased, sums)
+        is_measured = flows.intervals.has_measured_totals(side)
+        likely = np.full(len(unbiased), "") if is_measured else _find_likely_sides(columns[name], unbiased, sums)
         with_bounds |= {f"{name}_unbiased": unbiased, f"{name}_likely": likely}
     return with_bounds
 
 
-def _released(flows: ReleasedFlows, level: int) -> tuple[Integers, Integers, Integers]:
+def _sum_released_trips(flows: ReleasedFlows, level: int) -> tuple[Integers, Integers, Integers]:
     """Return the released trips within, from and to each area of a level; shape (areas,) each."""
     tree, size = flows.tree, flows.tree.origin.size(level)
     origin, destination, trips = tree.sums_at(flows.leaves, level, level)
@@ -159,7 +161,7 @@ def _released(flows: ReleasedFlows, level: int) -> tuple[Integers, Integers, Int
     return within, begun, ended
 
 
-def _likely(released: Integers | Reals, unbiased: Integers, sums: Estimates) -> NDArray[np.str_]:
+def _find_likely_sides(released: Integers | Reals, unbiased: Integers, sums: Estimates) -> NDArray[np.str_]:
     """Return on which side of released totals the true ones probably are: ``higher``, ``lower``, or empty.
 
     Whole numbers of at least 0 with given sums take trips from large areas and give them to small ones. A side is named
@@ -186,7 +188,7 @@ def _balance_bounds(areas: AreaEstimates) -> tuple[Integers, Integers]:
 
 def _mean_distance(flows: ReleasedFlows, level: int, distances: ZoneDistances) -> Reals:
     """Return the mean distance of the released trips from each area of a level, in kilometres; shape (areas,)."""
-    distance = distances.between(flows.leaves.origin, flows.leaves.destination)
+    distance = distances.compute_distances(flows.leaves.origin, flows.leaves.destination)
     area, size = flows.tree.origin.ancestors(level)[flows.leaves.origin], flows.tree.origin.size(level)
     has_distance = ~np.isnan(distance)
     trips = np.where(has_distance, flows.leaves.trips, 0)
@@ -214,7 +216,7 @@ def _share_bounds(areas: AreaEstimates, *, nothing_dropped: bool) -> tuple[Reals
         with np.errstate(invalid="ignore", divide="ignore"):
             low = np.nan_to_num(stay_low / (stay_low + leave_high), nan=0.0)
             high = np.nan_to_num(stay_high / (stay_high + leave_low), nan=1.0)
-    return _outwards(low, high, _DIGITS)
+    return _round_outwards(low, high, _DIGITS)
 
 
 def _distance_bounds(flows: ReleasedFlows, level: int, distances: ZoneDistances) -> tuple[Reals, Reals]:
@@ -223,26 +225,30 @@ def _distance_bounds(flows: ReleasedFlows, level: int, distances: ZoneDistances)
     Trips of dropped nodes may have any distance between two zones. With at most u such trips, and at least b others
     whose mean is at least m, the mean of all is at least m b / (b + u).
     """
-    intervals, distance, farthest = flows.intervals, distances.between, distances.farthest
+    intervals, distance, farthest = flows.intervals, distances.compute_distances, distances.farthest
     scale = max(farthest / 10, 1.0)
 
-    def known(origin: Numbers, destination: Numbers) -> NDArray[np.bool_]:
+    def is_distance_known(origin: Numbers, destination: Numbers) -> NDArray[np.bool_]:
         return ~np.isnan(distance(origin, destination))
 
-    def far(origin: Numbers, destination: Numbers) -> Reals:
+    def distance_or_zero(origin: Numbers, destination: Numbers) -> Reals:
         return np.nan_to_num(distance(origin, destination))
 
-    weights: tuple[ZoneFunction, ...] = known, far, lambda *pairs: far(*pairs) + scale * known(*pairs)
-    (trips,), (total,), (mixed,) = (intervals.begun(level, weight) for weight in weights)
+    weights: tuple[ZoneFunction, ...] = (
+        is_distance_known,
+        distance_or_zero,
+        lambda *pairs: distance_or_zero(*pairs) + scale * is_distance_known(*pairs),
+    )
+    (trips,), (total,), (mixed,) = (intervals.estimate_begun_trips(level, weight) for weight in weights)
     covariance = (mixed.variance - total.variance - scale**2 * trips.variance) / (2 * scale)
     low, high = ratio_bounds(total, trips, covariance, farthest)
-    unseen = dropped_bound(trips)
+    unseen = compute_dropped_bounds(trips)
     lower = np.maximum(lower_bound(trips.estimate, trips.variance), 0)
     part = np.divide(lower, lower + unseen, out=np.ones(len(low)), where=unseen > 0)
-    return _outwards(low * part, high * part + farthest * (1 - part), _METRE)
+    return _round_outwards(low * part, high * part + farthest * (1 - part), _METRE)
 
 
-def _outwards(low: Reals, high: Reals, digits: int) -> tuple[Reals, Reals]:
+def _round_outwards(low: Reals, high: Reals, digits: int) -> tuple[Reals, Reals]:
     """Return the ends of intervals, rounded outwards to some decimal places."""
     step = 10**digits
     return np.floor(low * step) / step, np.ceil(high * step) / step
@@ -274,7 +280,7 @@ def distance_bands(
             ascending, or, with ``interval``, if the flows have no intervals.
     """
     tree, leaves = flows.tree, flows.leaves
-    distances = ZoneDistances.of(tree)
+    distances = ZoneDistances.from_tree(tree)
     ends = np.array(distances.edges if edges is None else edges, dtype=np.float64)
     if not np.isfinite(ends).all() or np.any(np.diff(ends, prepend=0.0) <= 0):
         raise OdError(
@@ -284,7 +290,7 @@ def distance_bands(
         )
 
     def band_of(origin: Numbers, destination: Numbers) -> NDArray[np.int64]:
-        distance = distances.between(origin, destination)
+        distance = distances.compute_distances(origin, destination)
         return np.where(np.isnan(distance), 0, np.searchsorted(ends, distance, side="right") + 1)
 
     bands = np.arange(1 if distances.all_known else 0, len(ends) + 2)
@@ -306,7 +312,9 @@ def distance_bands(
             "trips": trips,
         }
         if interval:
-            estimates = flows.intervals.begun(level, None, lambda o, d: band_of(o, d) - bands[0], len(bands))
+            estimates = flows.intervals.estimate_begun_trips(
+                level, None, lambda o, d: band_of(o, d) - bands[0], len(bands)
+            )
             lower, upper = (np.column_stack(bounds).ravel() for bounds in zip(*map(bounds_of, estimates), strict=True))
             columns |= {"lower": np.minimum(lower, trips), "upper": np.maximum(upper, trips)}
         tables.append(pd.DataFrame(columns))

@@ -27,7 +27,7 @@ _FAR = 5.0
 """Standard deviations above 0 from which the selection of an estimate by its sign matters little."""
 
 
-def selected_deviations(published: int, public: int) -> float:
+def compute_selected_deviations(published: int, public: int) -> float:
     """Return how many standard deviations below the estimates the lower ends of published numbers lie.
 
     A number is published above 0 because its noise was. So, of ``public`` numbers of which ``published`` are above 0,
@@ -43,7 +43,7 @@ class LowerEnds(NamedTuple):
     """How far the lower ends of numbers lie below their estimates.
 
     Attributes:
-        deviations: standard deviations, as of :func:`selected_deviations`; shape (numbers,) or ().
+        deviations: standard deviations, as of :func:`compute_selected_deviations`; shape (numbers,) or ().
         listed: whether a number is read because it is among the :data:`LISTED` largest; shape (numbers,) or ().
     """
 
@@ -69,7 +69,7 @@ class Selection:
     least_listed: int
 
     @classmethod
-    def of(cls, numbers: Integers | Reals, public: int) -> Selection:
+    def from_numbers(cls, numbers: Integers | Reals, public: int) -> Selection:
         """Return the selection of a table of ``public`` numbers, of which those above 0 are among ``numbers``."""
         above = numbers[numbers > 0]
         least = int(np.sort(above)[-LISTED]) if len(above) >= LISTED else 1  # np.partition is slow for equal numbers
@@ -77,13 +77,13 @@ class Selection:
 
     @property
     def deviations(self) -> float:
-        """Deviations of the lower ends of published numbers; see :func:`selected_deviations`."""
-        return selected_deviations(self.published, self.public)
+        """Deviations of the lower ends of published numbers; see :func:`compute_selected_deviations`."""
+        return compute_selected_deviations(self.published, self.public)
 
     @property
     def deviations_of_changes(self) -> float:
         """Deviations of the ends towards 0 of changes, of which the largest are read."""
-        return selected_deviations(min(self.published, LISTED), self.public)
+        return compute_selected_deviations(min(self.published, LISTED), self.public)
 
     def lower_ends(self, numbers: Integers | Reals) -> LowerEnds:
         """Return the lower ends of some of the numbers."""

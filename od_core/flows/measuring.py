@@ -18,8 +18,8 @@ from od_core.flows.plan import ReleasePlan
 from od_core.flows.step import AreaTotalStep, SegmentStep, ThresholdStep
 from od_core.geography.flow_tree import Expansion, Nodes
 from od_core.ledger.measurements import Measurements
-from od_core.noise.backends import NodeNoiseSource, NoiseSource, checked_noise, laplace_source
-from od_core.parallel import in_order
+from od_core.noise.backends import NodeNoiseSource, NoiseSource, check_noise, laplace_source
+from od_core.parallel import map_in_order
 from od_core.privacy.plan import GaussianStep
 from od_core.records.counts import TripCounts
 
@@ -70,7 +70,7 @@ def measure_level(
     """
     refuse_beyond_memory(plan, steps[0].level, parents)
     draws = ((step, partial(measure, plan, step, parents, trips, noise)) for step in steps)
-    return [Measurement(step, parents, measurements.once(step, draw)) for step, draw in draws]
+    return [Measurement(step, parents, measurements.draw_once(step, draw)) for step, draw in draws]
 
 
 def measure(
@@ -95,12 +95,12 @@ def measure(
         tables = trips.by_segment[step.breakdown]
     if parents is None:
         totals = np.array([table.total for table in tables])
-        counts = trips.of_zones(plan.tree, step.side) if isinstance(step, AreaTotalStep) else totals
+        counts = trips.sum_by_zone(plan.tree, step.side) if isinstance(step, AreaTotalStep) else totals
         return iter([draw_noise(plan, step, noise, None, len(counts)) + counts])
-    return in_order(partial(_measured, plan, step, tables, noise), plan.tree.expand(parents))
+    return map_in_order(partial(_measure_piece, plan, step, tables, noise), plan.tree.expand(parents))
 
 
-def _measured(
+def _measure_piece(
     plan: ReleasePlan, step: GaussianStep, tables: Sequence[TripCounts], noise: NoiseSource, expansion: Expansion
 ) -> Integers:
     """Return the noisy counts of one piece of a level; shape (children * tables,). The true trips are confidential."""
@@ -121,7 +121,7 @@ def measure_present(step: ThresholdStep, trips: TripCounts, noise: NoiseSource) 
         OdError: If the noise source draws no Laplace noise or returns invalid values.
     """
     counts = np.diff(trips.before)
-    noisy = checked_noise(noise, laplace_source(noise).draw_laplace(step.scale, len(counts)), len(counts))
+    noisy = check_noise(noise, laplace_source(noise).draw_laplace(step.scale, len(counts)), len(counts))
     noisy += counts
     released = noisy >= step.threshold
     yield trips.rank[released]
@@ -141,4 +141,4 @@ def draw_noise(
         drawn = noise.draw_nodes(step.variance, step.number, ranks.ravel())
     else:
         drawn = noise.draw(step.variance, step.number, first, size)
-    return checked_noise(noise, drawn, size)
+    return check_noise(noise, drawn, size)

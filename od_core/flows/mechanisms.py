@@ -12,9 +12,9 @@ from typing import ClassVar, Literal
 
 from od_core.errors import OdError
 from od_core.flows.arrays import Integers
-from od_core.flows.estimators import ESTIMATES, LEAVES, Estimator, declared_estimator
+from od_core.flows.estimators import ESTIMATES, LEAVES, Estimator, find_estimator
 from od_core.flows.projection.onto_parents import ORDERS, Order, project_children, project_children_euclidean
-from od_core.meaning.features import given
+from od_core.meaning.features import list_given_options
 from od_core.registry import Registry, refuse_unknown
 
 Measures = Literal["every_level", "all_leaves", "present_leaves"]
@@ -69,7 +69,7 @@ class Mechanism:
     @property
     def features(self) -> frozenset[str]:
         """Names of what a plan with this mechanism has, as ``od_core/meaning/support.yaml`` lists them."""
-        return given(
+        return list_given_options(
             inftda_refined=self.refines,
             vanilla_gauss=self.measures == "all_leaves",
             stability_histogram=self.measures == "present_leaves",
@@ -82,7 +82,7 @@ class Mechanism:
     @property
     def estimator(self) -> Estimator:
         """How the measurements of all levels become one estimate, if the mechanism refines."""
-        return declared_estimator(self.options)
+        return find_estimator(self.options)
 
     @property
     def shrinks(self) -> bool:
@@ -194,13 +194,13 @@ class InfTDARefined(InfTDA):
         if isinstance(self.keep_all_cap, str) and self.keep_all_cap.isdecimal():  # option values in plans are text
             object.__setattr__(self, "keep_all_cap", int(self.keep_all_cap))
         if isinstance(self.keep_all_cap, bool) or not isinstance(self.keep_all_cap, int) or self.keep_all_cap < 0:
-            raise _wrong_option("keep_all_cap must be a whole number of leaf pairs, at least 0")
+            raise _option_error("keep_all_cap must be a whole number of leaf pairs, at least 0")
         choices = ("leaf estimator", self.leaves, LEAVES), ("estimate", self.estimate, ESTIMATES)
         for what, name, allowed in choices:
             step = f"choose {', '.join(allowed[:-1])} or {allowed[-1]}"
             refuse_unknown(what, name, allowed, code="OD-MECHANISM-OPTION", next_step=step)
         if self.estimate == "auto" and self.leaves != "chebyshev":
-            raise _wrong_option(
+            raise _option_error(
                 "estimate: auto chooses how leaves are estimated, so leaves must be chebyshev",
                 "leave out the option leaves",
             )
@@ -226,11 +226,11 @@ def _dial(name: str, value: object) -> Fraction:
     except (ValueError, ZeroDivisionError):
         dial = Fraction(0)
     if not Fraction(1, 10) <= dial <= 100:
-        raise _wrong_option(f"{name} must be a number of standard deviations from 1/10 to 100")
+        raise _option_error(f"{name} must be a number of standard deviations from 1/10 to 100")
     return dial
 
 
-def _wrong_option(message: str, next_step: str = "correct the option of the mechanism") -> OdError:
+def _option_error(message: str, next_step: str = "correct the option of the mechanism") -> OdError:
     return OdError("OD-MECHANISM-OPTION", message, next_step=next_step)
 
 

@@ -37,10 +37,10 @@ from od_core.errors import OdError
 from od_core.flows.accuracy import UNMEASURED, NodeVariances, ShapedTree, Shapes, Variance, segment_variance
 from od_core.flows.arrays import Integers, Reals
 from od_core.flows.mechanisms import Mechanism
-from od_core.flows.step import Segments, level_queries, measured_levels
+from od_core.flows.step import Segments, level_queries, list_measured_levels
 from od_core.geography.flow_tree import FlowTree
 from od_core.geography.geography import Geography
-from od_core.meaning.features import given, refuse_unsupported
+from od_core.meaning.features import list_given_options, refuse_unsupported
 from od_core.privacy.neighbours import Neighbours
 from od_core.privacy.shares import MinimiseRule
 from od_core.records.segments import Breakdown
@@ -98,12 +98,12 @@ def optimal_shares(
     """
     grain = coarse or GRAIN
     for _ in range(_SEARCHES):
-        best = _solved(losses, start)
+        best = _solve_real_shares(losses, start)
         slopes = -_differences(lambda logarithms: losses(np.exp(logarithms)), np.log(best)) / best
         bound = _lower_bound(losses(best), slopes, power)
-        parts = _rounded(best, grain)
+        parts = _round_to_grain(best, grain)
         if coarse is not None:
-            parts = _polished(parts, grain, losses)
+            parts = _improve_shares(parts, grain, losses)
         largest = float(losses(parts / grain).max())
         gap = max(1 - bound / largest, 0.0)
         if gap <= LARGEST_GAP:
@@ -116,7 +116,7 @@ def optimal_shares(
     )
 
 
-def _solved(losses: Callable[[Reals], Reals], start: Reals) -> Reals:
+def _solve_real_shares(losses: Callable[[Reals], Reals], start: Reals) -> Reals:
     """Return the best shares as real numbers: those of the least sum at bounded losses, scaled to sum to 1."""
     if len(start) == 1:
         return start
@@ -155,7 +155,7 @@ def _differences(function: Callable[[Reals], Reals], at: Reals) -> Reals:
     return np.array([(function(at + step) - function(at - step)) / (2 * _STEP) for step in steps]).T
 
 
-def _rounded(shares: Reals, grain: int) -> Integers:
+def _round_to_grain(shares: Reals, grain: int) -> Integers:
     """Return shares as multiples of 1 / ``grain`` that sum to 1, none below the smallest."""
     least = round(LEAST * grain)
     grains = np.maximum(np.floor(shares * grain), least).astype(np.int64)
@@ -166,7 +166,7 @@ def _rounded(shares: Reals, grain: int) -> Integers:
     return grains
 
 
-def _polished(units: Integers, grain: int, losses: Callable[[Reals], Reals]) -> Integers:
+def _improve_shares(units: Integers, grain: int, losses: Callable[[Reals], Reals]) -> Integers:
     """Move units of 1 / ``grain`` between two shares for as long as this makes a single loss smaller."""
     best = losses(units / grain)[0]
     moves = list(permutations(range(len(units)), 2))
@@ -209,7 +209,7 @@ class Quantity:
     """The flows of a pair of levels, or the trips within, from or to each area of a level.
 
     Attributes:
-        name: text that names the quantity; see :meth:`named`.
+        name: text that names the quantity; see :meth:`parse`.
         origin_level, destination_level: numbers of the levels.
         part: ``all`` pairs of areas; ``within``, the pairs of an area with itself; ``outflow`` and ``inflow``, the
             trips between an area and all other areas of its level.
@@ -223,7 +223,7 @@ class Quantity:
     breakdown: Breakdown | None = None
 
     @classmethod
-    def named(cls, text: str, tree: FlowTree, breakdowns: Sequence[Breakdown] = ()) -> Quantity:
+    def parse(cls, text: str, tree: FlowTree, breakdowns: Sequence[Breakdown] = ()) -> Quantity:
         """Return the quantity that a text names.
 
         The text is such as ``state x region``, ``state within``, ``state outflow``, ``state inflow``, or one of these
@@ -291,19 +291,21 @@ class VarianceModel:
     segments: Segments | None = None
 
     def __post_init__(self) -> None:
-        refuse_unsupported("flows", self.mechanism.features | given(minimise=True, segments=self.segments))
+        refuse_unsupported("flows", self.mechanism.features | list_given_options(minimise=True, segments=self.segments))
 
     @cached_property
     def levels(self) -> list[int]:
         """Levels that share the budget, top first."""
-        return measured_levels(self.neighbours, self.mechanism, self.tree.depth, segments=self.segments is not None)
+        return list_measured_levels(
+            self.neighbours, self.mechanism, self.tree.depth, segments=self.segments is not None
+        )
 
     @cached_property
     def free_levels(self) -> list[int]:
         """Levels that need a share. The nodes of any other level have one child each, so it needs none."""
         return [level for level in self.levels if self.tree.largest_fan_out(level) != 1]
 
-    def of_levels(self, shares: Sequence[Fraction]) -> tuple[Fraction, ...]:
+    def fill_level_shares(self, shares: Sequence[Fraction]) -> tuple[Fraction, ...]:
         """Return the shares of all levels that share the budget, given those of the free levels."""
         chosen = dict(zip(self.free_levels, shares, strict=True))
         return tuple(chosen.get(level, Fraction(0)) for level in self.levels)
@@ -315,10 +317,10 @@ class VarianceModel:
         """
         level = self._tree_level(quantity)
         if level is None or quantity.part != "all":
-            return float(self.of_cells(quantity)(shares).mean())
+            return float(self.make_cell_variance_function(quantity)(shares).mean())
         return float(self._variance(quantity, shares, lambda noise: self._nodes(noise).means[level]))
 
-    def of_cells(self, quantity: Quantity, cells: Cells | None = None) -> Callable[[Reals], Reals]:
+    def make_cell_variance_function(self, quantity: Quantity, cells: Cells | None = None) -> Callable[[Reals], Reals]:
         """Return the function from shares to the variance of each of some cells of a quantity; shape (cells,).
 
         By default, the cells are all. For the trips within, from or to an area, the area is both the origin and the
@@ -326,9 +328,11 @@ class VarianceModel:
         """
         level = self._tree_level(quantity)
         if level is None:
-            from_noise = self._of_sums(quantity, cells)
+            from_noise = self._make_sum_variance_function(quantity, cells)
         else:
-            from_noise = self._of_nodes(level, self._every_cell(quantity) if cells is None else cells)
+            from_noise = self._make_node_variance_function(
+                level, self._list_cells(quantity) if cells is None else cells
+            )
         return lambda shares: self._variance(quantity, shares, from_noise)
 
     def _variance(self, quantity: Quantity, shares: Reals, from_noise: Callable[[Noise], Variance]) -> Variance:
@@ -339,7 +343,7 @@ class VarianceModel:
             return total
         return segment_variance(total, from_noise(categories), len(quantity.breakdown.categories))
 
-    def _every_cell(self, quantity: Quantity) -> Cells:
+    def _list_cells(self, quantity: Quantity) -> Cells:
         """Return all pairs of areas of a quantity; an area and itself if the quantity is of single areas."""
         size = self.tree.origin.size(quantity.origin_level)
         if quantity.part != "all":
@@ -356,7 +360,7 @@ class VarianceModel:
         return pairs.index(pair) if pair in pairs else None
 
     def _noise(self, quantity: Quantity, shares: Reals) -> tuple[Noise, Noise | None]:
-        """Return the variances of the noise of totals, and of one category, as ``planned_steps`` plans them."""
+        """Return the variances of the noise of totals, and of one category, as ``plan_steps`` plans them."""
         of_levels = dict(zip(self.free_levels, shares.tolist(), strict=True))
         total = sum(of_levels[level] * part for level, _, _, part in self._queries) / sum(of_levels.values())
         precision: dict[int, float] = {}
@@ -387,7 +391,7 @@ class VarianceModel:
 
     @cached_property
     def _shaped(self) -> ShapedTree:
-        return ShapedTree.of(self.tree, MOST_SHAPES)
+        return ShapedTree.from_tree(self.tree, MOST_SHAPES)
 
     @property
     def _sides(self) -> list[tuple[Geography, Shapes]]:
@@ -396,10 +400,15 @@ class VarianceModel:
     @cached_property
     def _nodes(self) -> Callable[[Noise], NodeVariances]:
         """Function from noise to the variances of nodes; it remembers the latest results."""
-        return lru_cache(8)(lambda noise: NodeVariances.of(self._shaped, dict(noise), refined=self.mechanism.refines))
+        return lru_cache(8)(
+            lambda noise: NodeVariances.from_noise_variances(self._shaped, dict(noise), refined=self.mechanism.refines)
+        )
 
-    def _of_nodes(self, level: int, cells: Cells) -> Callable[[Noise], Reals]:
-        """Return the function from noise to the variances of nodes: :meth:`_of_sums` with one weight a parent."""
+    def _make_node_variance_function(self, level: int, cells: Cells) -> Callable[[Noise], Reals]:
+        """Return the function from noise to the variances of nodes.
+
+        It is :meth:`_make_sum_variance_function` with one weight a parent.
+        """
         columns = [
             shapes.of_areas[above][geography.ancestors_at(below, above)[areas]]
             for tree_level in range(level + 1)
@@ -425,7 +434,7 @@ class VarianceModel:
 
         return variances
 
-    def _of_sums(self, quantity: Quantity, cells: Cells | None) -> Callable[[Noise], Reals]:
+    def _make_sum_variance_function(self, quantity: Quantity, cells: Cells | None) -> Callable[[Noise], Reals]:
         """Return the function from the noise to the variances of some or all cells of a quantity; shape (cells,).
 
         Each cell is a sum of nodes of the first level of the tree that divides it. If its nodes below a parent have
@@ -447,7 +456,7 @@ class VarianceModel:
             np.fill_diagonal(first, 0)
             levels = (levels[0], 0) if quantity.part == "outflow" else (0, levels[1])
         areas = [tuple(map(max, pair, levels)) for pair in level_pairs[: level + 1]]
-        spread = [self._spread(tree_level, pair) for tree_level, pair in enumerate(areas)]
+        spread = [self._index_shapes_by_area(tree_level, pair) for tree_level, pair in enumerate(areas)]
 
         def variances(noise: Noise) -> Reals:
             nodes = self._nodes(noise)
@@ -455,10 +464,10 @@ class VarianceModel:
             for below in range(level, 0, -1):
                 above = below - 1
                 wv = weight * nodes.own[below][spread[below]]
-                wwv = self._summed(weight * wv, areas[below], areas[above])
-                wv = self._summed(wv, areas[below], areas[above])
+                wwv = self._sum_over_ancestors(weight * wv, areas[below], areas[above])
+                wv = self._sum_over_ancestors(wv, areas[below], areas[above])
                 s = nodes.siblings[above][spread[above]]
-                variance = variance + self._summed(wwv - wv**2 / s, areas[above], levels)
+                variance = variance + self._sum_over_ancestors(wwv - wv**2 / s, areas[above], levels)
                 weight = wv / s
             total: Reals = variance + weight**2 * nodes.root[0, 0]
             if cells is None:
@@ -467,7 +476,7 @@ class VarianceModel:
 
         return variances
 
-    def _spread(self, level: int, wanted: Iterable[int]) -> tuple[Integers, ...]:
+    def _index_shapes_by_area(self, level: int, wanted: Iterable[int]) -> tuple[Integers, ...]:
         """Return the index that spreads values by pairs of shapes of a level over pairs of areas as fine or finer."""
         sides = [
             shapes.of_areas[coarse][geography.ancestors_at(fine, coarse)]
@@ -475,7 +484,7 @@ class VarianceModel:
         ]
         return np.ix_(*sides)
 
-    def _summed(self, values: Reals, below: Iterable[int], above: Iterable[int]) -> Reals:
+    def _sum_over_ancestors(self, values: Reals, below: Iterable[int], above: Iterable[int]) -> Reals:
         """Return the sums of values for pairs of areas over their ancestors; areas are numbered in tree order."""
         for axis, ((geography, _), fine, coarse) in enumerate(zip(self._sides, below, above, strict=True)):
             if fine != coarse:
@@ -488,7 +497,7 @@ SHARE_GRAIN = 10_000
 """The shares are multiples of 1 / GRAIN, so that every machine finds the same ones."""
 
 
-def minimised_error(model: VarianceModel, rule: MinimiseRule) -> OptimalShares:
+def minimise_expected_error(model: VarianceModel, rule: MinimiseRule) -> OptimalShares:
     """Return the shares of the free levels that minimise a weighted sum of expected errors.
 
     The expected error of a quantity is its root-mean-square error over all public cells, without rounding and without
@@ -496,7 +505,7 @@ def minimised_error(model: VarianceModel, rule: MinimiseRule) -> OptimalShares:
     many cells, or if no optimum is found.
     """
     breakdowns = () if model.segments is None else model.segments.breakdowns
-    chosen = [(Quantity.named(name, model.tree, breakdowns), float(weight)) for name, weight in rule.weights]
+    chosen = [(Quantity.parse(name, model.tree, breakdowns), float(weight)) for name, weight in rule.weights]
 
     def error(shares: Reals) -> Reals:
         return np.array([sum(weight * model.mean(quantity, shares) ** 0.5 for quantity, weight in chosen)])

@@ -4,8 +4,9 @@ The driver measures and refines the levels of the first band, as in any release.
 task per part: they measure it from the top down, combine it with the bands below from the bottom up, and refine it from
 the top down. For these bands, the driver reads noisy values and estimates only, and no true counts.
 
-The functions with names in ``_part`` are tasks for :func:`on_all`. Only :func:`measure_part` reads true counts. The
-results of the other tasks depend on noisy values alone, so a part that is processed again has the same result.
+The functions with names in ``_part`` are tasks for :func:`run_on_all_parts`. Only :func:`measure_part` reads true
+counts. The results of the other tasks depend on noisy values alone, so a part that is processed again has the same
+result.
 
 Tasks read and write files of these kinds, one per part:
 
@@ -68,8 +69,8 @@ from od_core.flows.estimation.refinement import (
     leaves_with_segments,
     refine_above,
     rise,
+    select_nodes_with_trips,
     trips_by_level,
-    with_trips,
 )
 from od_core.flows.measuring import measure_levels
 from od_core.flows.plan import ReleasePlan
@@ -77,10 +78,10 @@ from od_core.geography.flow_tree import Nodes, Pairs
 from od_core.ledger.chain import MEASURED, RESERVED
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.measurements import Draw, DurableMeasurements, NoisyVector, write_noisy
-from od_core.ledger.object_store import Store, keep_detail, kept_digest, part_file, part_files, read_details
+from od_core.ledger.object_store import Store, compute_level_digest, keep_detail, part_file, part_files, read_details
 from od_core.ledger.release_key import ReleaseKey
 from od_core.noise.backends import NoiseSource, backend_name
-from od_core.parallel import finished_first, in_order
+from od_core.parallel import delay_interrupts, map_in_order
 from od_core.privacy.plan import Step
 from od_core.records.counts import CountFiles, TripCounts
 
@@ -114,7 +115,7 @@ class Work:
     noise: NoiseSource
 
     @classmethod
-    def begun(cls, plan: ReleasePlan, store: Store, counts: str, noise: NoiseSource) -> Work:
+    def begin_attempt(cls, plan: ReleasePlan, store: Store, counts: str, noise: NoiseSource) -> Work:
         """Start a new attempt: store the plan, and remove the folders of older attempts, but no measurements."""
         store.remove(ATTEMPTS)
         content = pickle.dumps(plan)
@@ -177,7 +178,7 @@ class Work:
         return f"{self.attempt}/{kind}_{part['band']}.part_{part['part']:05d}"
 
 
-def on_all(workers: Workers, task: Callable[[Work, Part], None], work: Work, parts: Sequence[Part]) -> None:
+def run_on_all_parts(workers: Workers, task: Callable[[Work, Part], None], work: Work, parts: Sequence[Part]) -> None:
     """Run a task on every part, and wait until all are done.
 
     Raises OdError if a task failed. The other tasks have run, and their stored results remain.
@@ -252,7 +253,7 @@ class Threads:
 
     def map(self, task: Task, descriptors: Sequence[str]) -> list[str]:
         """Run the task on every descriptor, and return the outcomes in order; see :meth:`Workers.map`."""
-        return list(in_order(task, descriptors))
+        return list(map_in_order(task, descriptors))
 
 
 _CLAIMS = "claims/"
@@ -276,7 +277,7 @@ class PartMeasurements:
     part: int
     rounds: Mapping[int, int]
 
-    def once(self, step: Step, draw: Draw) -> NoisyVector:
+    def draw_once(self, step: Step, draw: Draw) -> NoisyVector:
         """Return the stored noisy values of a step. If there are none, claim the part, and draw and store them first.
 
         Raises:
@@ -293,7 +294,7 @@ class PartMeasurements:
                     next_step="restore the measurements of the parts from a backup",
                     spent=STAYS_CHARGED,
                 )
-            with finished_first():
+            with delay_interrupts():
                 self._claim(step)
                 sink = pa.BufferOutputStream()
                 write_noisy(sink, draw())
@@ -315,7 +316,7 @@ class PartMeasurements:
         )
 
 
-def claimed_rounds(store: Store, step: int) -> dict[int, int]:
+def read_claimed_rounds(store: Store, step: int) -> dict[int, int]:
     """Return the last round in which each claimed part of a step was claimed, by number of the part."""
     rounds: dict[int, int] = {}
     for name in store.list(f"{_CLAIMS}{step}."):
@@ -328,7 +329,7 @@ _MARK = "claims/begun"
 """File that marks a store as the one in which the release was begun, by a random text."""
 
 
-def granted_rounds(
+def grant_rounds(
     ledger: Ledger, key: ReleaseKey, steps: Sequence[Step], store: Store, noise: str | None
 ) -> dict[int, int]:
     """Return how many rounds each step of a band is charged for, by number of the step; 0 for a measured step.
@@ -349,7 +350,7 @@ def granted_rounds(
     for step in steps:
         number, state = step.number, states[step.number]
         if state is None or state.kind == RESERVED:
-            if claimed_rounds(store, number) or {*part_files(store, number)}:
+            if read_claimed_rounds(store, number) or {*part_files(store, number)}:
                 raise OdError(
                     "OD-LEDGER-ROLLED-BACK",
                     f"level {step.level} of {key} has measurements of parts that the ledger does not record",
@@ -369,7 +370,7 @@ def granted_rounds(
 
 def _is_lost(store: Store, number: int, newest: int) -> bool:
     """Return whether a part of a step that was claimed in the newest round is not stored."""
-    claimed, stored = claimed_rounds(store, number), {*part_files(store, number)}
+    claimed, stored = read_claimed_rounds(store, number), {*part_files(store, number)}
     unlisted = {part_file(number, part) for part, last in claimed.items() if last >= newest} - stored
     return not all(map(store.has, unlisted))  # a store may list a file later than it has it
 
@@ -417,14 +418,14 @@ def record_measured(
 ) -> None:
     """Record in the ledger that each step of a band is measured, with a digest of its stored parts, or check this one.
 
-    ``rounds`` is the result of :func:`granted_rounds`, and ``parts`` is the number of parts of the band.
+    ``rounds`` is the result of :func:`grant_rounds`, and ``parts`` is the number of parts of the band.
 
     Raises:
         OdError: if parts of a measured step differ from those recorded, or the store does not list all its files.
     """
     for step in steps:
         _refuse_late_list(store, step.number, parts)
-        state, digest = ledger.level_state(key, step.number), kept_digest(store, step.number)
+        state, digest = ledger.level_state(key, step.number), compute_level_digest(store, step.number)
         if state is None or state.kind != MEASURED:
             ledger.finish_draw(key, step.number, rounds[step.number], digest)
         elif state.digest != digest:
@@ -450,7 +451,7 @@ class Band:
     parts: tuple[slice, ...]
 
     @classmethod
-    def below(cls, plan: ReleasePlan, number: int, frontier: Nodes) -> Band:
+    def from_frontier(cls, plan: ReleasePlan, number: int, frontier: Nodes) -> Band:
         """Return the band of a number, at least 1. ``frontier`` is the released nodes of the last level above it."""
         return cls(number, () if plan.bands is None else tuple(plan.bands.parts(frontier)))
 
@@ -467,8 +468,8 @@ _ALL: Part = {"band": 0, "part": 0}
 def first_band_counts(plan: ReleasePlan, counts: CountFiles) -> TripCounts:
     """Return the confidential counts from which the first band is measured; all counts if the plan has no bands."""
     if plan.bands is None:
-        return counts.whole()
-    return counts.at_level(plan.tree, plan.step_bands[0][-1].level)
+        return counts.read_all()
+    return counts.sum_at_level(plan.tree, plan.step_bands[0][-1].level)
 
 
 def measure_band(
@@ -482,14 +483,14 @@ def measure_band(
         OdError: If a draw was lost and the cap does not allow another, if a part failed, or if the mechanism learns
             from whole levels and the first level of the band does not fit into memory.
     """
-    steps, band = plan.step_bands[number], Band.below(plan, number, frontier)
+    steps, band = plan.step_bands[number], Band.from_frontier(plan, number, frontier)
     refuse_beyond_memory(plan, steps[0].level, frontier)
     ledger, key = measurements.ledger, measurements.key
-    rounds = granted_rounds(ledger, key, steps, work.store, backend_name(work.noise))
+    rounds = grant_rounds(ledger, key, steps, work.store, backend_name(work.noise))
     for task, nodes in zip(band.tasks, band.parts, strict=True):
         above_part = Nodes(frontier.level, frontier.origin[nodes], frontier.destination[nodes], frontier.trips[nodes])
         work.save_nodes("frontier", task, [above_part])
-    on_all(workers, measure_part, work, [{**task, "rounds": rounds} for task in band.tasks])
+    run_on_all_parts(workers, measure_part, work, [{**task, "rounds": rounds} for task in band.tasks])
     record_measured(ledger, key, steps, work.store, rounds, len(band.parts))
     return band
 
@@ -513,39 +514,39 @@ def refine_bands(
 
     Returns:
         The refined nodes of the root and of each level of the first band, top first. Those of the bands below are
-        stored; :func:`refined_pieces` reads them.
+        stored; :func:`read_refined_pieces` reads them.
     """
     counts = tables_of(plan, measured)
-    sums, largest = _risen_bands(counts, bands, work, workers)
+    sums, largest = _combine_bands_upwards(counts, bands, work, workers)
     work.save("largest", _ALL, largest)
     nodes, trips = refine_above(plan, root, counts, frontier, lambda name, k: sums[f"{name}_{k}"])
     last = bands[-1]
     if plan.mechanism.leaf_dial is not None:
-        rows = Rows.joined(plan, (Rows(**work.load("rows", task)) for task in last.tasks))
+        rows = Rows.sum_parts(plan, (Rows(**work.load("rows", task)) for task in last.tasks))
         rows.refuse_large()
         work.save("all_rows", _ALL, vars(rows))
     for band in bands:
         for task, above in zip(band.tasks, band.parts, strict=True):
             work.save("above", task, {name: values[above] for name, values in trips.items()})
-        on_all(workers, descend_part, work, band.tasks)
+        run_on_all_parts(workers, descend_part, work, band.tasks)
         if band is not last:
             parts = [work.load("last", task) for task in band.tasks]
             trips = {name: np.concatenate([of[:0], *(part[name] for part in parts)]) for name, of in trips.items()}
     if plan.mechanism.leaf_dial is not None and last.parts:
         leaves = sum(work.load("histogram", task)["counts"] for task in last.tasks)
-        posterior = posterior_of(GridNoise.of(plan.steps[-1].variance), np.asarray(leaves))
+        posterior = posterior_of(GridNoise.from_variance(plan.steps[-1].variance), np.asarray(leaves))
         work.save("posterior", _ALL, vars(posterior))
-        on_all(workers, leaves_part, work, last.tasks)
+        run_on_all_parts(workers, leaves_part, work, last.tasks)
     return nodes
 
 
-def passed_pieces(band: Band, work: Work, level: int) -> Iterator[Nodes]:
+def read_unrefined_pieces(band: Band, work: Work, level: int) -> Iterator[Nodes]:
     """Yield the nodes of a level of a band that the top-down pass released, one piece per part."""
     for task in band.tasks:
         yield from (nodes for nodes in work.load_nodes("passed", task) if nodes.level == level)
 
 
-def refined_pieces(band: Band, work: Work, level: int) -> Iterator[Nodes]:
+def read_refined_pieces(band: Band, work: Work, level: int) -> Iterator[Nodes]:
     """Yield the refined nodes of a level of a band, which may be the leaf level, one piece per part."""
     for task in band.tasks:
         if level == work.plan.tree.depth:
@@ -554,7 +555,7 @@ def refined_pieces(band: Band, work: Work, level: int) -> Iterator[Nodes]:
         refined = work.load("refined", task)
         for nodes in work.load_nodes("passed", task):
             if nodes.level == level:
-                yield with_trips(nodes, refined[str(level)])
+                yield select_nodes_with_trips(nodes, refined[str(level)])
 
 
 def segment_pieces(band: Band, work: Work) -> Iterator[tuple[Nodes, Trips]]:
@@ -568,14 +569,14 @@ _TOTALS = "_0"
 """Name of the files of the totals."""
 
 
-def _each(counts: Tables) -> Iterator[tuple[str, list[NoisyCounts]]]:
+def _iterate_named_tables(counts: Tables) -> Iterator[tuple[str, list[NoisyCounts]]]:
     """Yield each table with the name of its files, such as ``mode_0`` for the first category of ``mode``."""
     for name, tables in counts.items():
         for k, table in enumerate(tables):
             yield f"{name}_{k}", table
 
 
-def _risen_bands(
+def _combine_bands_upwards(
     counts: Tables, bands: Sequence[Band], work: Work, workers: Workers
 ) -> tuple[dict[str, ChildSums], Arrays]:
     """Return each table's sums over the first level of these bands, and largest variances by table and level."""
@@ -590,8 +591,8 @@ def _risen_bands(
                     of_part = {name: values[first:end] for name, values in vars(below).items()}
                     work.save(f"below_{table}", task, of_part)
                 first = end
-            on_all(workers, rise_part, work, band.tasks)
-        for table, _ in _each(counts):
+            run_on_all_parts(workers, rise_part, work, band.tasks)
+        for table, _ in _iterate_named_tables(counts):
             results = [work.load(f"sums_{table}", task) for task in band.tasks]
             for name in {name for arrays in results for name in arrays if name.startswith("largest_")}:
                 largest[name.replace("largest", table)] = max(arrays[name] for arrays in results)
@@ -610,7 +611,7 @@ def measure_part(work: Work, part: Part) -> None:
     (frontier,) = work.load_nodes("frontier", part)
     counts, ranks = CountFiles(work.store, work.counts), plan.tree.rank_range(frontier)
     steps, is_last = plan.step_bands[band], band == len(plan.step_bands) - 1
-    trips = counts.between(*ranks) if is_last else counts.at_level(plan.tree, steps[-1].level, ranks)
+    trips = counts.read_ranks(*ranks) if is_last else counts.sum_at_level(plan.tree, steps[-1].level, ranks)
     measurements = PartMeasurements(work.store, number, {int(step): count for step, count in part["rounds"].items()})
     measured, last = measure_levels(plan, steps, frontier, trips, work.noise, measurements)
     del trips
@@ -620,19 +621,19 @@ def measure_part(work: Work, part: Part) -> None:
     if last is not None or plan.mechanism.learns_from_levels:
         return
     tables = tables_of(plan, measured)
-    for table, (*inner, leaf) in _each(tables):
+    for table, (*inner, leaf) in _iterate_named_tables(tables):
         sums = leaf_sums(plan, leaf)
         _rise(work, part, table, inner, below[-1] if below else frontier, sums)
         if table == _TOTALS:
             work.save("leaf_sums", part, {"noisy": sums.noisy})
     if plan.mechanism.leaf_dial is not None:
-        work.save("rows", part, vars(leaf_rows(plan, tables[""][0][-1]).trimmed()))
+        work.save("rows", part, vars(leaf_rows(plan, tables[""][0][-1]).drop_empty_ends()))
 
 
 def rise_part(work: Work, part: Part) -> None:
     """Combine the nodes of a part with the sums over the bands below, and store the files ``risen`` and ``sums``."""
     nodes = work.load_nodes("passed", part)[-1]
-    for table, counts in _each(_measured(work, part)):
+    for table, counts in _iterate_named_tables(_read_measured_tables(work, part)):
         _rise(work, part, table, counts, nodes, ChildSums(**work.load(f"below_{table}", part)))
 
 
@@ -644,25 +645,25 @@ def descend_part(work: Work, part: Part) -> None:
     plan, variances = work.plan, work.load("largest", _ALL)
     totals, *by_breakdown = work.load("above", part).items()
 
-    def risen(table: str) -> list[RisenLevel]:
+    def read_risen_levels(table: str) -> list[RisenLevel]:
         arrays, levels = work.load(f"risen_{table}", part), []
         for nodes in work.load_nodes("passed", part):
             estimates = {name: arrays[f"{name}_{nodes.level}"] for name in _RISEN}
             levels.append(RisenLevel(nodes, **estimates, largest=float(variances[f"{table}_{nodes.level}"])))
         return levels
 
-    levels = risen(_TOTALS)
+    levels = read_risen_levels(_TOTALS)
     trips = trips_by_level(plan, totals[1], levels)
     numbers = (str(level.nodes.level) for level in levels)
     work.save("refined", part, dict(zip(numbers, trips[1:], strict=True)))
     last: Trips = {"": trips[-1]}
     for name, segments in by_breakdown:
-        categories = [risen(f"{name}_{k}") for k in range(segments.shape[1])]
+        categories = [read_risen_levels(f"{name}_{k}") for k in range(segments.shape[1])]
         last[name] = descend_segments(plan, categories, trips[1:], segments)
     work.save("last", part, last)
     if part["band"] < len(plan.step_bands) - 1:
         return
-    counts = _measured(work, part)
+    counts = _read_measured_tables(work, part)
     leaf = counts[""][0][-1]
     if plan.mechanism.leaf_dial is not None:
         histogram = leaf_histogram(plan, leaf, last[""], Rows(**work.load("all_rows", _ALL)))
@@ -676,16 +677,16 @@ def descend_part(work: Work, part: Part) -> None:
 
 def leaves_part(work: Work, part: Part) -> None:
     """Estimate the leaves of a part by empirical Bayes, and store them. Raises OdError if the plan does not."""
-    plan, leaf = work.plan, _measured(work, part)[""][0][-1]
+    plan, leaf = work.plan, _read_measured_tables(work, part)[""][0][-1]
     if plan.mechanism.leaf_dial is None:
         raise OdError("OD-PART-ORDER", "these leaves are projected, not estimated", next_step="report this defect")
     rows, posterior = Rows(**work.load("all_rows", _ALL)), Posterior(**work.load("posterior", _ALL))
     trips = work.load("last", part)[""]
     leaves = posterior_leaves(plan, leaf, trips, plan.mechanism.leaf_dial, rows, posterior)
-    work.save_nodes("leaves", part, [Nodes.joined(leaf.step.level, leaves)])
+    work.save_nodes("leaves", part, [Nodes.concatenate(leaf.step.level, leaves)])
 
 
-def _measured(work: Work, part: Part) -> Tables:
+def _read_measured_tables(work: Work, part: Part) -> Tables:
     plan, number, steps = work.plan, part["part"], work.plan.step_bands[part["band"]]
     nodes = [*work.load_nodes("frontier", part), *work.load_nodes("passed", part)]
     levels = dict.fromkeys(step.level for step in steps)

@@ -17,32 +17,32 @@ from numpy.typing import NDArray
 from od_core.errors import OdError
 from od_core.flows.accuracy import (
     UNMEASURED,
-    expected_errors,
+    compute_expected_errors,
+    find_most_leaf_pairs,
     largest_variances,
-    most_leaves,
     segment_variance,
     verdict,
 )
 from od_core.flows.interval_ends import half_width
 from od_core.flows.mechanisms import COMPARED, MECHANISMS, Mechanism
-from od_core.flows.optimal_shares import VarianceModel, minimised_error
+from od_core.flows.optimal_shares import VarianceModel, minimise_expected_error
 from od_core.flows.step import (
     AreaTotalStep,
     CombinedTotals,
     Segments,
     SegmentStep,
     TotalStep,
-    measured_levels,
-    planned_steps,
+    count_shifted_cells,
+    list_measured_levels,
+    plan_steps,
     share_of_area_totals,
-    shifted_cells,
     sides_of_area_totals,
     threshold_step,
 )
 from od_core.geography.flow_tree import FlowTree, Nodes, TreeOrder
 from od_core.geography.geography import Geography
 from od_core.geography.places import has_distances
-from od_core.meaning.features import given, refuse_unsupported
+from od_core.meaning.features import list_given_options, refuse_unsupported
 from od_core.privacy.accounting import Number, float_above
 from od_core.privacy.budget import Budget, Spent
 from od_core.privacy.neighbours import DEFAULT_ACCEPTANCE, Acceptance, Neighbours, NodeSizes, nodes_that_hold
@@ -55,8 +55,8 @@ from od_core.privacy.plan import (
     Table,
     Uncounted,
     UncountedStep,
+    read_plan_options,
     share_of_table,
-    stated_options,
 )
 from od_core.privacy.shares import MinimiseRule
 from od_core.privacy.unit import PrivacyUnit
@@ -90,14 +90,14 @@ class Bands:
     def __post_init__(self) -> None:
         are_whole = all(isinstance(cut, int) and not isinstance(cut, bool) for cut in (*self.cuts, self.part_trips))
         if not are_whole or not self.cuts or list(self.cuts) != sorted({*self.cuts}) or self.cuts[0] < 1:
-            raise _refused("cuts are levels below the root, each once, from the top")
+            raise _bands_error("cuts are levels below the root, each once, from the top")
         if self.part_trips < 1:
-            raise _refused("part_trips is a number of trips, at least 1")
+            raise _bands_error("part_trips is a number of trips, at least 1")
 
     def check(self, depth: int) -> None:
         """Raise OdError if a flow tree with leaves at level ``depth`` does not suit the bands."""
         if self.cuts[-1] >= depth:
-            raise _refused(f"the flow tree has {depth} levels; the last cut must be above its leaves")
+            raise _bands_error(f"the flow tree has {depth} levels; the last cut must be above its leaves")
 
     def split(self, levels: Sequence[int]) -> list[slice]:
         """Return a slice of ascending levels for each band, top band first; bands without any of them are omitted."""
@@ -124,7 +124,7 @@ def _runs(numbers: NDArray[np.int64]) -> list[slice]:
     return [slice(start, stop) for start, stop in zip([0, *ends], ends, strict=False)]
 
 
-def _refused(message: str) -> OdError:
+def _bands_error(message: str) -> OdError:
     return OdError("OD-BANDS", message, next_step="correct the bands, as cuts [4] of a tree of 10 levels")
 
 
@@ -189,7 +189,11 @@ class ReleasePlan(Plan):
     def features(self) -> frozenset[str]:
         """See :attr:`od_core.privacy.plan.Plan.features`."""
         options = {name: getattr(self, name) for name in ("segments", "uncounted", "area_totals", "bands")}
-        return super().features | self.mechanism.features | given(coordinates=has_distances(self.tree), **options)
+        return (
+            super().features
+            | self.mechanism.features
+            | list_given_options(coordinates=has_distances(self.tree), **options)
+        )
 
     @cached_property
     def steps(self) -> tuple[GaussianStep, ...]:
@@ -207,7 +211,7 @@ class ReleasePlan(Plan):
         if self.has_threshold:
             return (threshold_step(self.unit, self.budget, self.tree.depth, self.mechanism.threshold),)
         options = self.segments, self.area_totals, share_of_table(self.uncounted)
-        return planned_steps(self.tree, self.neighbours, self.mechanism, self.budget, *options)
+        return plan_steps(self.tree, self.neighbours, self.mechanism, self.budget, *options)
 
     @property
     def charged_steps(self) -> tuple[Step, ...]:
@@ -235,7 +239,7 @@ class ReleasePlan(Plan):
         for total in (step for step in self.steps if not step.by_segment):
             of_breakdowns = [step for step in self.steps_at(total.level) if isinstance(step, SegmentStep)]
             combined.append(
-                CombinedTotals.of(
+                CombinedTotals.from_steps(
                     total, [(step, len(find(self.breakdowns, step.breakdown).categories)) for step in of_breakdowns]
                 )
             )
@@ -283,8 +287,8 @@ class ReleasePlan(Plan):
     def expected_errors(self) -> list[float]:
         """Expected root-mean-square error of the totals of each level, root first, in trips, without cuts at zero.
 
-        See :func:`od_core.flows.accuracy.expected_errors` for their accuracy. All are NaN if the mechanism has a
-        threshold, because the true trips determine which counts are below the threshold.
+        See :func:`od_core.flows.accuracy.compute_expected_errors` for their accuracy. All are NaN if the mechanism has
+        a threshold, because the true trips determine which counts are below the threshold.
         """
         return self._errors(self.totals)
 
@@ -308,7 +312,7 @@ class ReleasePlan(Plan):
         if self.mechanism.measures != "every_level":  # the noise of the leaf pairs below a node adds up
             leaves = variances[depth] * self.tree.cells(depth)
             return [float(leaves / self.tree.cells(level)) ** 0.5 for level in range(depth + 1)]
-        return expected_errors(self.tree, variances, refined=self.mechanism.refines)
+        return compute_expected_errors(self.tree, variances, refined=self.mechanism.refines)
 
     @cached_property
     def half_widths(self) -> list[float]:
@@ -331,7 +335,7 @@ class ReleasePlan(Plan):
         """Return the largest variance, at each level, root first, of an unbiased estimate from some steps alone."""
         depth, variances = self.tree.depth, self._variances(measured)
         if self.mechanism.measures != "every_level":
-            return [float(variances[depth] * most_leaves(self.tree, level)) for level in range(depth + 1)]
+            return [float(variances[depth] * find_most_leaf_pairs(self.tree, level)) for level in range(depth + 1)]
         if self.keeps_all:
             return largest_variances(self.tree, variances)
         largest = [float(variances[depth])]
@@ -390,7 +394,7 @@ class ReleasePlan(Plan):
         measured = {step.level for step in self.totals}
         return [
             level
-            for level in measured_levels(self.neighbours, self.mechanism, self.tree.depth)
+            for level in list_measured_levels(self.neighbours, self.mechanism, self.tree.depth)
             if level not in measured
         ]
 
@@ -406,7 +410,7 @@ class ReleasePlan(Plan):
         """Shifted cells of each table for the exact privacy loss; None if the uncounted trips are published, too."""
         if self.uncounted is not None:
             return None
-        return shifted_cells(self.neighbours, [(step.level, step.by_segment) for step in self._of_table])
+        return count_shifted_cells(self.neighbours, [(step.level, step.by_segment) for step in self._of_table])
 
     def level_above(self, step: TotalStep) -> int | None:
         """Return the nearest level above a step that is measured or, as the root, published exactly.
@@ -466,7 +470,7 @@ class ReleasePlan(Plan):
             "OD-LEVEL-UNMEASURED", f"level {level} is not measured", next_step="see plan.steps for the measured levels"
         )
 
-    def replanned(self, unit: PrivacyUnit, budget: Budget, mechanism: Mechanism | None = None) -> ReleasePlan:
+    def replan(self, unit: PrivacyUnit, budget: Budget, mechanism: Mechanism | None = None) -> ReleasePlan:
         """Return the plan with another unit and budget, or mechanism; see the base class.
 
         Another mechanism has its own shares, and area totals only if it can have them.
@@ -530,13 +534,13 @@ class ReleasePlan(Plan):
         for mechanism in COMPARED:
             if (mechanism.name, mechanism.options) != (self.mechanism.name, self.mechanism.options):
                 name = mechanism.name + (", estimate auto" if mechanism.estimate == "auto" else "")
-                yield f"mechanism {name}", partial(self.replanned, self.unit, self.budget, mechanism), ""
+                yield f"mechanism {name}", partial(self.replan, self.unit, self.budget, mechanism), ""
 
-    def with_earlier(self, found: Callable[[], Mapping[str, Any] | None]) -> ReleasePlan:
+    def with_earlier_evidence(self, found: Callable[[], Mapping[str, Any] | None]) -> ReleasePlan:
         """Return the plan with what earlier releases showed of its rule of estimation, if it chooses one."""
         return replace(self, earlier=found()) if self.mechanism.estimator.key == "auto" else self
 
-    def for_forecast(self, _refusal: OdError) -> ReleasePlan:
+    def require_forecastable(self, _refusal: OdError) -> ReleasePlan:
         """Return the plan; see the base class."""
         return self
 
@@ -608,7 +612,7 @@ class ReleasePlan(Plan):
             segments=Segments.from_facts(facts.get("segments")),
             uncounted=Uncounted.from_facts(facts.get("uncounted")),
             area_totals=facts.get("area_totals"),
-            **stated_options(facts, MECHANISMS),
+            **read_plan_options(facts, MECHANISMS),
         )
         return replace(plan, earlier=facts.get(EARLIER))
 
@@ -639,7 +643,7 @@ def plan_release(
         mechanism: name or object. Its defaults apply where the budget names no conversion or no shares.
         tree: side that the flow tree refines first.
         destination_geography: geography of the destinations, if it differs from that of the origins. If one has fewer
-            levels, its first level is repeated (:func:`od_core.geography.flow_tree.equally_deep`), which
+            levels, its first level is repeated (:func:`od_core.geography.flow_tree.equalise_depths`), which
             ``plan.tree.repeated_levels`` states.
         bands: cuts of the flow tree, for a release that is processed in parts.
         acceptance: rules that determine which records are counted and which inputs are refused. If a record may be left
@@ -676,7 +680,7 @@ def plan_release(
         segments = Segments.of(breakdowns(segments, segment_unknown), segment_share)
     if isinstance(budget.shares, MinimiseRule):
         model = VarianceModel(flow_tree, _neighbours(unit, acceptance, flow_tree, segments), chosen, segments)
-        budget = replace(budget, shares=model.of_levels(minimised_error(model, budget.shares).shares))
+        budget = replace(budget, shares=model.fill_level_shares(minimise_expected_error(model, budget.shares).shares))
     of_areas = None if area_totals is None else share_of_area_totals(area_totals)
     return ReleasePlan(flow_tree, unit, budget, chosen, bands, acceptance, segments, uncounted, of_areas)
 

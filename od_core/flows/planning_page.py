@@ -21,14 +21,21 @@ import pandas as pd
 from markupsafe import escape
 
 from od_core.errors import OdError
-from od_core.flows.accuracy import MAX_SHAPES, NORMAL_VALUES, most_leaves, shapes_of
+from od_core.flows.accuracy import MAX_SHAPES, NORMAL_VALUES, find_most_leaf_pairs, shapes_of
 from od_core.flows.plan import ReleasePlan, node_sizes
-from od_core.flows.step import Segments, level_queries, level_shares, planned_steps, shifted_cells, sides_of_area_totals
+from od_core.flows.step import (
+    Segments,
+    count_shifted_cells,
+    level_queries,
+    level_shares,
+    plan_steps,
+    sides_of_area_totals,
+)
 from od_core.geography.flow_tree import FlowTree
 from od_core.geography.geography import Geography
 from od_core.meaning.features import refuse_unsupported
 from od_core.meaning.subject import NO_WORDS, Subject
-from od_core.parallel import in_order
+from od_core.parallel import map_in_order
 from od_core.privacy import privacy_loss
 from od_core.privacy.accounting import epsilon_tight, float_above, rho_for_epsilon, text_above
 from od_core.privacy.budget import Budget, Spent
@@ -92,10 +99,10 @@ def planning_facts(
 
     Arguments and errors are those of :func:`planning_page`.
     """
-    plan = plan.for_forecast(_refused(f"{name} does not release flows"))
+    plan = plan.require_forecastable(_forecast_error(f"{name} does not release flows"))
     refuse_unsupported(plan.table, plan.features | {"planning_page"})
     choices, unit, delta, segments = (
-        _Choices(plan, Subject.of(plan, about)),
+        _Choices(plan, Subject.from_plan(plan, about)),
         plan.unit,
         plan.budget.delta,
         plan.segments,
@@ -175,9 +182,9 @@ class _Choices:
         """Flow trees over the sets of levels that a reader may keep; all levels first."""
         origin, destination = self.plan.tree.origin, self.plan.tree.destination
         trees = []
-        for kept in kept_levels(origin.depth):
-            coarse = with_levels(origin, kept)
-            other = coarse if destination.digest == origin.digest else with_levels(destination, kept)
+        for kept in list_level_subsets(origin.depth):
+            coarse = select_levels(origin, kept)
+            other = coarse if destination.digest == origin.digest else select_levels(destination, kept)
             trees.append(FlowTree(coarse, other, self.plan.tree.order))
         return trees
 
@@ -191,7 +198,7 @@ class _Choices:
             "destination": None if tree.destination is tree.origin else _shape_facts(tree.destination),
             "keepsAll": [tables * tree.cells(tree.depth) <= mechanism.keep_all_cap for tables in (1, self.plan.tables)],
             "nodes": node_sizes(max(MOST_TRIPS, self.plan.unit.max_trips or 1), 1, tree),
-            "mostLeaves": [most_leaves(tree, level) for level in range(tree.depth + 1)] if is_summed else None,
+            "mostLeaves": [find_most_leaf_pairs(tree, level) for level in range(tree.depth + 1)] if is_summed else None,
         }
 
     @cached_property
@@ -236,19 +243,19 @@ class _Choices:
     def rule_facts(self) -> list[list[list[dict[str, Any]]]]:
         """Return the facts of the declared shares for each set of levels, each unit, and without and with segments."""
         options = [None] if self.plan.segments is None else [None, self.plan.segments]
-        facts = in_order(lambda case: self._rule(*case), product(self.trees, self.units, options))
+        facts = map_in_order(lambda case: self._rule(*case), product(self.trees, self.units, options))
         return [[[next(facts) for _ in options] for _ in self.units] for _ in self.trees]
 
     def _rule(self, tree: FlowTree, unit: PrivacyUnit, segments: Segments | None) -> dict[str, Any]:
         """Return the shares of levels, declared or the mechanism's if those do not fit, and what follows from them."""
         neighbours, mechanism = self._neighbours(unit, segments), self.plan.mechanism
-        declared, shares = self._fitting_shares(tree, neighbours, segments)
+        declared, shares = self._choose_fitting_shares(tree, neighbours, segments)
         queries = [(level, by is not None) for level, by, _ in level_queries(shares, neighbours, segments)]
         area_totals = self.plan.area_totals
         sides = () if area_totals is None else sides_of_area_totals(tree)
         area_totals = area_totals if sides else None  # the tree of some levels may measure all totals itself
         queries += [(tree.depth, False)] * len(sides)
-        cells, rho, promise = shifted_cells(neighbours, queries), None, None
+        cells, rho, promise = count_shifted_cells(neighbours, queries), None, None
         if cells is not None and privacy_loss.is_defined(declared.delta):
             is_exact = declared.conversion_for(mechanism.default_conversion, ()) == "exact"
             spent, promise = [], list[list[float] | None]()
@@ -257,16 +264,16 @@ class _Choices:
                     promise.append(None)  # the privacy loss takes some hundredths of a second
                     continue
                 shared = replace(budget, shares=declared.shares)
-                steps = planned_steps(tree, neighbours, mechanism, shared, segments, area_totals)
+                steps = plan_steps(tree, neighbours, mechanism, shared, segments, area_totals)
                 loss = Spent(tuple(step.rho for step in steps), budget.delta, cells)
-                promise.append([float_above(loss.epsilon), float_above(Guarantee.of(loss).best_guess())])
+                promise.append([float_above(loss.epsilon), float_above(Guarantee.from_spent(loss).best_guess())])
                 spent.append([float(loss.rho), text_above(loss.rho)])
             rho = spent if is_exact else None
         listed = [[level, float(share)] for level, share in shares.items()]
         fits = declared is self.plan.budget
         return {"shares": listed, "ofTree": float(1 - (area_totals or 0)), "fits": fits, "rho": rho, "promise": promise}
 
-    def _fitting_shares(
+    def _choose_fitting_shares(
         self, tree: FlowTree, neighbours: Neighbours, segments: Segments | None
     ) -> tuple[Budget, dict[int, Fraction]]:
         """Return the declared budget and its shares of levels or, if these do not fit, with the mechanism's shares."""
@@ -280,7 +287,7 @@ class _Choices:
         return budget, level_shares(tree, neighbours, mechanism, budget, segments=with_segments)
 
 
-def kept_levels(depth: int) -> list[tuple[int, ...]]:
+def list_level_subsets(depth: int) -> list[tuple[int, ...]]:
     """Return the sets of levels, counted from 1, that a reader may keep; all levels first, then larger sets first."""
     levels = range(1, depth + 1)
     if depth <= MOST_FREE_LEVELS:
@@ -290,7 +297,7 @@ def kept_levels(depth: int) -> list[tuple[int, ...]]:
     ]
 
 
-def with_levels(geography: Geography, kept: Sequence[int]) -> Geography:
+def select_levels(geography: Geography, kept: Sequence[int]) -> Geography:
     """Return the geography that a zone list with only some of the levels gives.
 
     ``kept`` are the numbers of the levels to keep, coarse to fine. The areas of the last one become the zones. The
@@ -332,7 +339,7 @@ def _exact_text(value: Fraction) -> str:
     return decimal if Fraction(decimal) == value else str(value)
 
 
-def _refused(reason: str) -> OdError:
+def _forecast_error(reason: str) -> OdError:
     return OdError(
         "OD-FORECAST-KIND",
         f"{reason}; a planning page is available only for flows, and counts by one hierarchy, with Gaussian noise",

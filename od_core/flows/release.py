@@ -18,15 +18,15 @@ from od_core.flows.arrays import Integers
 from od_core.flows.estimation.fitted_tree import FittedTree
 from od_core.flows.estimation.held_out import Choice, choice_of, earlier_of
 from od_core.flows.estimation.intervals import SegmentFit, refuse_without_intervals
-from od_core.flows.estimation.least_squares import FittedLevel, least_squares, measured_levels
+from od_core.flows.estimation.least_squares import FittedLevel, build_measured_levels, fit_least_squares
 from od_core.flows.estimation.levels import (
     ASSISTING_BYTES,
     Measurement,
-    above_the_leaves,
-    combined_totals,
-    of_area_totals,
+    combine_totals,
+    list_leaf_parents,
+    make_published_root,
     present_leaves,
-    published_root,
+    select_area_totals,
 )
 from od_core.flows.estimation.refinement import refine, refuse_large_levels
 from od_core.flows.estimation.replicates import Replicates
@@ -38,7 +38,7 @@ from od_core.flows.step import SegmentStep, ThresholdStep
 from od_core.geography.flow_tree import Nodes, TreeOrder
 from od_core.geography.geography import Geography, level_up_to
 from od_core.ledger.ledger import Ledger
-from od_core.ledger.measurements import Measurements, charged_to, draw_release
+from od_core.ledger.measurements import Measurements, draw_release, prepare_charge
 from od_core.noise.backends import NoiseSource, backend_name, laplace_source, noise_named, refuse_too_wide
 from od_core.parallel import memory
 from od_core.privacy.accounting import Number, float_above
@@ -49,7 +49,7 @@ from od_core.privacy.unit import PrivacyUnit
 from od_core.publication.columns import NOISY_MEASUREMENTS, SEGMENT_MEASUREMENTS
 from od_core.publication.number_formats import Scale
 from od_core.publication.tables import schema_of
-from od_core.publication.templates import filled
+from od_core.publication.templates import render_template
 from od_core.records.counting import count_trips
 from od_core.records.counts import TripCounts
 from od_core.records.segments import find
@@ -61,7 +61,7 @@ MEASUREMENT_SCHEMA, SEGMENT_MEASUREMENT_SCHEMA = map(schema_of, (NOISY_MEASUREME
 """Columns of published measurements, one row per cell, and of those by category."""
 
 
-def measured_cells(plan: ReleasePlan, measurement: Measurement) -> Iterator[pa.RecordBatch]:
+def iterate_measured_cells(plan: ReleasePlan, measurement: Measurement) -> Iterator[pa.RecordBatch]:
     """Yield the cells of a measurement in tree order, as record batches with ``MEASUREMENT_SCHEMA``.
 
     Of a measurement by category, the batches have ``SEGMENT_MEASUREMENT_SCHEMA``, with each cell in all categories.
@@ -127,9 +127,11 @@ class Release(ReleasedFlows, PlannedRelease):
         found: dict[Any, list[int]] = dict(zip(flows.index, flows.to_numpy(np.int64).tolist(), strict=True))
         rows = [(labels[0][a], [found.get((a, b), [0]) for b in busiest[1]]) for a in busiest[0]]
         columns, most = [labels[1][b] for b in busiest[1]], max((cell[0] for _, row in rows for cell in row), default=0)
-        return filled("release_map.html", levels=names, columns=columns, rows=rows, scale=Scale.up_to(most))
+        return render_template(
+            "release_map.html", levels=names, columns=columns, rows=rows, scale=Scale.from_maximum(most)
+        )
 
-    def _described(self) -> tuple[str, str, str]:
+    def _describe_contents(self) -> tuple[str, str, str]:
         tree = self.plan.tree
         pair = ", ".join(f'"{level}"' for level in tree.level_names[-1])
         interval = "" if self.plan.has_threshold else ", interval=True"
@@ -157,22 +159,22 @@ class Release(ReleasedFlows, PlannedRelease):
         """The rule of estimation that held-out noise chose, computed again from the measurements; None if none did."""
         if self.plan.mechanism.estimator.key != "auto":
             return None
-        levels = measured_levels(self.plan, self.exact_trips, combined_totals(self.plan, self.measured))
+        levels = build_measured_levels(self.plan, self.exact_trips, combine_totals(self.plan, self.measured))
         refuse_large_levels(levels)
         return choice_of(self.plan, levels)
 
     @cached_property
     def fitted(self) -> FittedTree:
         """The flow tree with the estimates of all nodes. Raises OdError as :attr:`intervals` does."""
-        totals = combined_totals(self.plan, self.measured)
+        totals = combine_totals(self.plan, self.measured)
         refuse_without_intervals(self.plan, max(len(m.noisy) for m in totals))
-        levels = least_squares(self.plan, int(self.leaves.trips.sum()), totals)
-        return FittedTree(self.tree, levels, area_totals=of_area_totals(self.measured))
+        levels = fit_least_squares(self.plan, int(self.leaves.trips.sum()), totals)
+        return FittedTree(self.tree, levels, area_totals=select_area_totals(self.measured))
 
     def segment_fit(self, segment: str) -> SegmentFit:
         """Return the estimates in each category of a breakdown. Raises OdError as :meth:`segment_intervals` does."""
         name = find(self.breakdowns, segment).name
-        return self.once(("segment_fit", name), lambda: SegmentFit(self.plan, self.fitted, self.measured, name))
+        return self.compute_once(("segment_fit", name), lambda: SegmentFit(self.plan, self.fitted, self.measured, name))
 
     def measurements_at(self, level: int) -> pd.DataFrame:
         """Return the noisy measurements of a level of the flow tree, one row per cell.
@@ -181,7 +183,7 @@ class Release(ReleasedFlows, PlannedRelease):
         """
         step = self.plan.step(level)
         measurement = next(m for m in self.measured if m.step == step)
-        cells = pa.Table.from_batches(measured_cells(self.plan, measurement), MEASUREMENT_SCHEMA)
+        cells = pa.Table.from_batches(iterate_measured_cells(self.plan, measurement), MEASUREMENT_SCHEMA)
         table: pd.DataFrame = cells.to_pandas()
         return table
 
@@ -190,7 +192,7 @@ class Release(ReleasedFlows, PlannedRelease):
 
         The mechanism must measure every level. Raises OdError if a level exceeds memory or a noisy value is too large.
         """
-        totals = combined_totals(self.plan, self.measured)
+        totals = combine_totals(self.plan, self.measured)
         needed = ASSISTING_BYTES * max(len(measurement.noisy) for measurement in totals)
         if needed > memory():
             raise OdError(
@@ -199,7 +201,7 @@ class Release(ReleasedFlows, PlannedRelease):
                 f" {memory() / 1e9:,.0f} GB",
                 next_step="use a larger machine",
             )
-        levels = least_squares(self.plan, self.exact_trips, totals)
+        levels = fit_least_squares(self.plan, self.exact_trips, totals)
         refuse_large_levels(levels)
         return levels
 
@@ -326,7 +328,7 @@ def release_flows(
     refuse_too_wide(source, (step.largest_variance for step in plan.charged_steps))
     if plan.has_threshold:
         laplace_source(source)
-    with charged_to(plan, ledger, release_id, source) as charged:
+    with prepare_charge(plan, ledger, release_id, source) as charged:
         key = secrets.token_bytes(32) if charged is None else charged.confidential.key()
         period = "" if charged is None else charged.key.period
         counters = None if charged is None else charged.counters(unit)
@@ -418,11 +420,11 @@ def run_plan(plan: ReleasePlan, trips: TripCounts, noise: NoiseSource, measureme
     """
     first = plan.steps[0]
     if isinstance(first, ThresholdStep):
-        noisy = measurements.once(first, partial(measure_present, first, trips, noise))
+        noisy = measurements.draw_once(first, partial(measure_present, first, trips, noise))
         leaves, measurement = present_leaves(plan, first, noisy)
         return Release(plan, plan.spent, backend_name(noise), leaves, (measurement,))
     leaves_alone = plan.mechanism.measures == "all_leaves"
-    root = above_the_leaves(plan) if leaves_alone else published_root(plan, trips.total)
+    root = list_leaf_parents(plan) if leaves_alone else make_published_root(plan, trips.total)
     measured, nodes = measure_levels(plan, plan.steps, root, trips, noise, measurements)
     for step in plan.area_total_steps:
         measured += measure_level(plan, [step], None, trips, noise, measurements)

@@ -25,8 +25,8 @@ from od_core.flows.estimation.intervals import (
     SumEstimator,
     Weighted,
     covariance,
-    every_pair,
     fieller,
+    fill_pairs_if_few,
 )
 from od_core.flows.interval_ends import CHOSEN_BEFORE, Selection
 from od_core.geography.codes import WHOLE_SPACE, positions
@@ -72,7 +72,7 @@ def _ratio_ends(part: Weighted, whole: Weighted, shared: float, deviations: floa
     whole may be 0.
     """
     low, high, is_known = fieller(part, whole, shared, deviations)
-    half, added = deviations * math.sqrt(whole.variance), whole.unmeasured(deviations)
+    half, added = deviations * math.sqrt(whole.variance), whole.bound_dropped_trips(deviations)
     wholes = whole.estimate - half, whole.estimate + half
     is_dropped = whole.dropped or part.dropped
     if not is_known or (is_dropped and wholes[0] + added[0] <= 0 <= wholes[1] + added[1]):
@@ -83,7 +83,7 @@ def _ratio_ends(part: Weighted, whole: Weighted, shared: float, deviations: floa
         )
     if not is_dropped:
         return float(low), float(high)
-    cases = product((float(low), float(high)), wholes, part.unmeasured(deviations), added)
+    cases = product((float(low), float(high)), wholes, part.bound_dropped_trips(deviations), added)
     ratios = [(ratio * number + to_part) / (number + to_whole) for ratio, number, to_part, to_whole in cases]
     return min(ratios), max(ratios)
 
@@ -100,10 +100,10 @@ def zone_function(tree: FlowTree, weights: Weights) -> ZoneFunction:
             raise _fault(f"there is no quantity {weights[:60]!r} ({nearest_known(weights, QUANTITIES)})")
         return _quantity(tree, weights)
     if isinstance(weights, pd.DataFrame):
-        return _of_table(tree, weights)
+        return _make_weights_from_table(tree, weights)
     if not callable(weights):
         raise _fault(f"weights are of type {type(weights).__name__}")
-    return _of_function(tree, weights)
+    return _make_weights_from_function(tree, weights)
 
 
 QUANTITIES = ("trips", "within", "distance", "has_distance")
@@ -117,13 +117,13 @@ def _quantity(tree: FlowTree, name: str) -> ZoneFunction:
     if name == "within":
         number = positions(pd.Series(tree.origin.zones), tree.destination.zones)
         return lambda origin, destination: (number[origin] == destination).astype(np.float64)
-    distance = ZoneDistances.of(tree).between
+    distance = ZoneDistances.from_tree(tree).compute_distances
     if name == "distance":
         return lambda origin, destination: np.nan_to_num(distance(origin, destination))
     return lambda origin, destination: (~np.isnan(distance(origin, destination))).astype(np.float64)
 
 
-def _of_table(tree: FlowTree, table: pd.DataFrame) -> ZoneFunction:
+def _make_weights_from_table(tree: FlowTree, table: pd.DataFrame) -> ZoneFunction:
     """Return the weights of a table; pairs that are left out have the weight 0."""
     columns = ("origin", "destination", "weight")
     if missing := [name for name in columns if name not in table.columns]:
@@ -147,7 +147,7 @@ def _of_table(tree: FlowTree, table: pd.DataFrame) -> ZoneFunction:
     return lambda origin, destination: weights.reindex(pairs(origin, destination), fill_value=0.0).to_numpy()
 
 
-def _of_function(tree: FlowTree, function: Callable[[NDArray[Any], NDArray[Any]], Any]) -> ZoneFunction:
+def _make_weights_from_function(tree: FlowTree, function: Callable[[NDArray[Any], NDArray[Any]], Any]) -> ZoneFunction:
     """Return the weights of a function of the codes of zones."""
     origins, destinations = (np.array(side.zones, dtype=object) for side in (tree.origin, tree.destination))
 
@@ -262,7 +262,7 @@ class ReleasedFlows(ABC):
         name = find(self.breakdowns, segment).name
         return SegmentIntervals([part.segment_fit(name) for part in self.parts])
 
-    def once(self, key: Hashable, compute: Callable[[], T]) -> T:
+    def compute_once(self, key: Hashable, compute: Callable[[], T]) -> T:
         """Return the result of ``compute``, which is called once for each key and shared by all views of the flows."""
         if key not in self._computed:
             self._computed[key] = compute()
@@ -321,7 +321,7 @@ class ReleasedFlows(ABC):
         levels = self._levels(origin_level, destination_level)
         origin, destination, trips = self._trips_at(levels, segment)
         if interval:
-            origin, destination, trips = every_pair(tree, *levels, origin, destination, trips)
+            origin, destination, trips = fill_pairs_if_few(tree, *levels, origin, destination, trips)
         columns: dict[str, Any] = {
             "origin": tree.origin.codes_of(levels[0], origin),
             "destination": tree.destination.codes_of(levels[1], destination),
@@ -333,7 +333,7 @@ class ReleasedFlows(ABC):
         if interval:
             intervals = self.intervals if segment is None else self.segment_intervals(segment)
             ends = self.selection(levels, segment, selected=selected, trips=trips).lower_ends(trips)
-            lower, upper = intervals.of_cells(*levels, origin, destination, ends)
+            lower, upper = intervals.compute_cell_bounds(*levels, origin, destination, ends)
             columns |= {"lower": np.minimum(lower, trips).ravel(), "upper": np.maximum(upper, trips).ravel()}
         if distance and segment is None:
             columns["distance_km"] = distances_at(tree, levels, origin, destination)
@@ -357,10 +357,10 @@ class ReleasedFlows(ABC):
         def compute() -> Selection:
             known = self._trips_at(levels, segment)[2] if trips is None else trips
             public = self.tree.origin.size(levels[0]) * self.tree.destination.size(levels[1])
-            return Selection.of(known, public * math.prod(known.shape[1:]))
+            return Selection.from_numbers(known, public * math.prod(known.shape[1:]))
 
         is_selected = self.selected if selected is None else selected
-        return self.once(("selection", levels, segment), compute) if is_selected else CHOSEN_BEFORE
+        return self.compute_once(("selection", levels, segment), compute) if is_selected else CHOSEN_BEFORE
 
     def _trips_at(self, levels: tuple[int, int], segment: str | None) -> tuple[Numbers, Numbers, NDArray[np.int64]]:
         """Return the pairs of areas of two levels with trips, and their trips, in each category of a ``segment``."""
@@ -393,9 +393,9 @@ class ReleasedFlows(ABC):
         Raises OdError if a level is unknown, or if the release has no :attr:`intervals`.
         """
         levels = self._levels(origin_level, destination_level)
-        return self.once(
+        return self.compute_once(
             ("zero_bound", levels),
-            lambda: self.intervals.of_zeros(*levels, *self.tree.sums_at(self.leaves, *levels)[:2]),
+            lambda: self.intervals.compute_zero_bound(*levels, *self.tree.sums_at(self.leaves, *levels)[:2]),
         )
 
     def trips_between(
@@ -430,11 +430,13 @@ class ReleasedFlows(ABC):
         inside = begins[self.leaves.origin] & ends[self.leaves.destination]
         if segment is None and category is None:
             trips = int(self.leaves.trips[inside].sum())
-            lower, upper = self.intervals.of_sum(begins, ends)
+            lower, upper = self.intervals.compute_sum_bounds(begins, ends)
         else:
             k = find(self.breakdowns, str(segment)).position(str(category))
             trips = int(self.segments[str(segment)][inside, k].sum())
-            lower, upper = (int(bound[k]) for bound in self.segment_intervals(str(segment)).of_sum(begins, ends))
+            lower, upper = (
+                int(bound[k]) for bound in self.segment_intervals(str(segment)).compute_sum_bounds(begins, ends)
+            )
         return TripsBetween(trips, min(lower, trips), max(upper, trips))
 
     def weighted_sum(
@@ -474,26 +476,26 @@ class ReleasedFlows(ABC):
         if not (confidence > 0 and (1 + confidence) / 2 < 1):  # as floats
             raise _fault(f"confidence is {confidence}; it must lie between 0 and 1", "write 0.9 for a 90 % interval")
         leaves: Nodes = self.leaves
-        estimate: SumEstimator = self.intervals.weighted
+        estimate: SumEstimator = self.intervals.estimate_weighted_sum
         if segment is not None or category is not None:
             k = find(self.breakdowns, str(segment)).position(str(category))
             leaves = replace(leaves, trips=self.segments[str(segment)][:, k])
-            estimate = partial(self.segment_intervals(str(segment)).weighted, category=k)
+            estimate = partial(self.segment_intervals(str(segment)).estimate_weighted_sum, category=k)
 
-        def released_sum(weight: ZoneFunction) -> float:
+        def sum_weighted_trips(weight: ZoneFunction) -> float:
             return float(weight(leaves.origin, leaves.destination) @ leaves.trips.astype(np.float64))
 
         deviations = NormalDist().inv_cdf((1 + confidence) / 2)
         of_part = zone_function(self.tree, weights)
         if isinstance(weights, pd.DataFrame):
             _warn_if_selected(weights, of_part, leaves, self.tree.cells(self.tree.depth))
-        part, released = estimate(of_part, deviations), released_sum(of_part)
-        unmeasured = part.unmeasured(deviations)
+        part, released = estimate(of_part, deviations), sum_weighted_trips(of_part)
+        unmeasured = part.bound_dropped_trips(deviations)
         if per is None:
             lower, upper = part.ends(deviations)
             return WeightedSum(part.estimate, math.sqrt(part.variance), lower, upper, released, unmeasured)
         of_whole = zone_function(self.tree, per)
-        whole, below = estimate(of_whole, deviations), released_sum(of_whole)
+        whole, below = estimate(of_whole, deviations), sum_weighted_trips(of_whole)
         shared = covariance(estimate, (of_part, part), (of_whole, whole))
         lower, upper = _ratio_ends(part, whole, shared, deviations)
         value = part.estimate / whole.estimate

@@ -17,7 +17,7 @@ from od_core.flows.arrays import Integers
 from od_core.flows.plan import ReleasePlan
 from od_core.geography.flow_tree import Nodes
 from od_core.ledger.object_store import LocalStore, Store
-from od_core.ledger.staged_files import StagedFiles, missing_file
+from od_core.ledger.staged_files import StagedFiles, make_missing_file_error
 from od_core.privacy.plan import GaussianStep
 from od_core.records.counts import CountFiles
 from od_core.records.segments import Breakdown
@@ -66,7 +66,7 @@ class StagedRelease(StagedFiles):
         """Return the current true leaf counts. Raises OdError if no counts were saved."""
         current = self._current_counts()
         if current is None:
-            raise missing_file(_COUNTS)
+            raise make_missing_file_error(_COUNTS)
         return CountFiles(self.store, current)
 
     def _current_counts(self) -> str | None:
@@ -99,7 +99,7 @@ class StagedRelease(StagedFiles):
     def attempt(self) -> dict[str, str]:
         """Return the facts that :meth:`save_attempt` stored. Raises OdError if no facts were stored."""
         if not (self.folder / _ATTEMPT).exists():
-            raise missing_file(_ATTEMPT)
+            raise make_missing_file_error(_ATTEMPT)
         facts: dict[str, str] = json.loads((self.folder / _ATTEMPT).read_text(encoding="utf-8"))
         return facts
 
@@ -136,14 +136,14 @@ class StagedRelease(StagedFiles):
 
         The columns are origin, destination (area numbers), category (its position in the breakdown) and trips.
         """
-        wide = self._wide_segments(breakdown)
+        wide = self._read_wide_segments(breakdown)
         names, ends = ["origin", "destination", "category", "trips"], [wide["origin"], wide["destination"]]
         categories = range(len(breakdown.categories))
         return pa.concat_tables(pa.table([*ends, np.full(len(wide), k), wide[str(k)]], names) for k in categories)
 
     def segments(self, plan: ReleasePlan) -> dict[str, Integers]:
         """Return the trips of the released leaves by category, by breakdown. Raises OdError if a file is absent."""
-        tables = {breakdown.name: self._wide_segments(breakdown) for breakdown in plan.breakdowns}
+        tables = {breakdown.name: self._read_wide_segments(breakdown) for breakdown in plan.breakdowns}
         return {
             name: np.column_stack([trips.to_numpy() for trips in wide.columns[2:]]) for name, wide in tables.items()
         }
@@ -156,7 +156,7 @@ class StagedRelease(StagedFiles):
         above = None if step.level == 0 else plan.level_above(step)
         return None if above is None else self.estimate(above)
 
-    def _wide_segments(self, breakdown: Breakdown) -> pa.Table:
+    def _read_wide_segments(self, breakdown: Breakdown) -> pa.Table:
         return pq.read_table(self.path(f"segments_{breakdown.name}"))
 
 

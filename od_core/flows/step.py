@@ -67,7 +67,7 @@ class CombinedTotals:
     variance: Fraction
 
     @classmethod
-    def of(cls, total: GaussianStep, segments: Sequence[tuple[SegmentStep, int]]) -> CombinedTotals:
+    def from_steps(cls, total: GaussianStep, segments: Sequence[tuple[SegmentStep, int]]) -> CombinedTotals:
         """Return the combination of the queries of one level; those by segment are with their number of categories."""
         precisions = [1 / total.variance, *(1 / (categories * step.variance) for step, categories in segments)]
         unit = math.lcm(*(precision.denominator for precision in precisions))
@@ -106,7 +106,7 @@ def share_of_area_totals(share: Number) -> Fraction:
     """Return the share of the budget for the trips from and to each zone. Raises OdError if it is out of range."""
     exact = exact_fraction("the share of the budget for area totals", share)
     if not 0 < exact <= Fraction(1, 2):
-        raise _no_area_totals(f"their share of the budget is {exact}; it must be above 0 and at most 1/2")
+        raise _area_totals_error(f"their share of the budget is {exact}; it must be above 0 and at most 1/2")
     return exact
 
 
@@ -122,7 +122,7 @@ def sides_of_area_totals(tree: FlowTree) -> tuple[int, ...]:
     return tuple(sides)
 
 
-def _no_area_totals(message: str) -> OdError:
+def _area_totals_error(message: str) -> OdError:
     return OdError(
         "OD-AREA-TOTALS", f"area totals cannot be measured: {message}", next_step="correct or leave out `area_totals`"
     )
@@ -238,12 +238,14 @@ def level_shares(
     tree: FlowTree, neighbours: Neighbours, mechanism: Mechanism, budget: Budget, *, segments: bool
 ) -> dict[int, Fraction]:
     """Return the share of the budget of each measured level, top first. Levels with a share of 0 are left out."""
-    levels = measured_levels(neighbours, mechanism, tree.depth, segments=segments)
+    levels = list_measured_levels(neighbours, mechanism, tree.depth, segments=segments)
     shares = budget.level_shares([tree.largest_fan_out(level) for level in levels], mechanism.default_shares)
     return {level: share for level, share in zip(levels, shares, strict=True) if share > 0}
 
 
-def measured_levels(neighbours: Neighbours, mechanism: Mechanism, depth: int, *, segments: bool = False) -> list[int]:
+def list_measured_levels(
+    neighbours: Neighbours, mechanism: Mechanism, depth: int, *, segments: bool = False
+) -> list[int]:
     """Return the levels that share the budget, top first; ``depth`` is the level of the leaves.
 
     If the mechanism measures every level, these are all levels, except the root if the total is an invariant. With
@@ -271,7 +273,7 @@ def level_queries(
     return queries
 
 
-def planned_steps(
+def plan_steps(
     tree: FlowTree,
     neighbours: Neighbours,
     mechanism: Mechanism,
@@ -290,11 +292,11 @@ def planned_steps(
     total = sum(share for *_, share in queries)
     sides, of_areas = () if area_totals is None else sides_of_area_totals(tree), area_totals or Fraction(0)
     if area_totals is not None and not sides:
-        raise _no_area_totals("the flow tree measures the trips from and to each zone itself")
+        raise _area_totals_error("the flow tree measures the trips from and to each zone itself")
     shares = tuple((1 - of_areas) * share / total for *_, share in queries)
     shares += tuple(of_areas / len(sides) for _ in sides)
     counted = [(level, breakdown is not None) for level, breakdown, _ in queries] + [(tree.depth, False)] * len(sides)
-    cells = shifted_cells(neighbours, counted)
+    cells = count_shifted_cells(neighbours, counted)
     rho = of_table * budget.total_rho(mechanism.default_conversion, shares, cells if of_table == 1 else None)
     steps: list[GaussianStep] = []
     for (level, breakdown, _), share in zip(queries, shares[: len(queries)], strict=True):
@@ -315,12 +317,12 @@ def planned_steps(
     return tuple(steps)
 
 
-def shifted_cells(neighbours: Neighbours, queries: Sequence[tuple[int, bool]]) -> tuple[int, ...] | None:
+def count_shifted_cells(neighbours: Neighbours, queries: Sequence[tuple[int, bool]]) -> tuple[int, ...] | None:
     """Return, for each query, the number of cells that may change by one between neighbours.
 
     A query is a level, and whether it counts by segment. Return None if a cell may change by more than one.
     """
-    cells = [neighbours.shifted_cells(level, by_segment=by_segment) for level, by_segment in queries]
+    cells = [neighbours.count_shifted_cells(level, by_segment=by_segment) for level, by_segment in queries]
     return None if None in cells else tuple(number for number in cells if number is not None)
 
 

@@ -129,7 +129,7 @@ def first_conflict(pairs: Iterable[tuple[str, str]]) -> tuple[str, str, str] | N
     return None
 
 
-def lost_to_pandas(codes: Sequence[str]) -> str:
+def format_pandas_advice(codes: Sequence[str]) -> str:
     """Return the end of a next step if one of the public codes is missing to pandas, such as NA; else an empty text."""
     lost = next((code for code in codes if code in _MISSING_TO_PANDAS), None)
     return "" if lost is None else f"; {lost!r} is a code, and only {READ_AS_TEXT} does not read it as missing"
@@ -145,7 +145,7 @@ def check_columns(table: pd.DataFrame, of: str, expected: Sequence[str]) -> None
     names = [str(column) for column in table.columns]
     missing = next((name for name in expected if name not in names), None)
     if missing is not None:
-        raise no_column(of, missing, names, expected, table)
+        raise missing_column_error(of, missing, names, expected, table)
     twice = first_repeated([name for name in names if name.strip()])
     if twice is not None:
         places = " and ".join(str(place) for place, name in enumerate(names, start=1) if name == twice)
@@ -153,7 +153,7 @@ def check_columns(table: pd.DataFrame, of: str, expected: Sequence[str]) -> None
         raise geography_fault("OD-GEOGRAPHY-COLUMN", message, f"column {twice!r}")
 
 
-def no_column(
+def missing_column_error(
     table: str, name: str, columns: Sequence[str], expected: Sequence[str], rows: pd.DataFrame | None = None
 ) -> OdError:
     """Return the OdError for a column that a public list lacks, as :func:`check_columns` raises it."""
@@ -252,7 +252,7 @@ def paths_of_zones(areas: pd.DataFrame) -> list[tuple[str, ...]]:
 
     The arguments and errors are those of :meth:`od_core.Geography.from_parents`.
     """
-    parent_of = _listed_parents(areas)
+    parent_of = _read_parents(areas)
     paths: dict[str, tuple[str, ...]] = {WHOLE_SPACE: ()}
     for area in _from_the_top(parent_of):
         paths[area] = (*paths[parent_of[area]], area)
@@ -266,7 +266,7 @@ def paths_of_zones(areas: pd.DataFrame) -> list[tuple[str, ...]]:
     return zone_paths
 
 
-def _listed_parents(areas: pd.DataFrame) -> dict[str, str]:
+def _read_parents(areas: pd.DataFrame) -> dict[str, str]:
     """Return the parent of each listed area, which may be the whole space. Raises OdError unless each has one."""
     code = text_codes(areas["area"], "area")
     has_parent = ~areas["parent"].isna().to_numpy()
@@ -325,7 +325,7 @@ def check_hierarchy(columns: Mapping[str, Sequence[str]]) -> None:
             raise geography_fault("OD-GEOGRAPHY-TWO-PARENTS", message, detail)
 
 
-def in_tree_order(
+def build_area_tree(
     columns: Sequence[Sequence[str]],
 ) -> tuple[tuple[tuple[str, ...], ...], tuple[NDArray[np.int32], ...]]:
     """Return the codes of all areas by level, the whole space first, and the number of each area's parent.
@@ -365,7 +365,7 @@ def check_named_levels(levels: Sequence[str], named: Iterable[str]) -> None:
         raise geography_fault("OD-GEOGRAPHY-NAMES", message)
 
 
-def named_areas(
+def read_area_names(
     codes: Sequence[Sequence[str]], levels: Sequence[str], zones: pd.DataFrame, columns: Mapping[str, str]
 ) -> AreaNames:
     """Return the names of all areas, whose ``codes`` begin with that of the whole space.

@@ -137,7 +137,7 @@ class Nodes(Pairs):
             raise OdError("OD-NODES-SHAPE", message, next_step="report this defect")
 
     @classmethod
-    def joined(cls, level: int, pieces: Iterable[Nodes]) -> Nodes:
+    def concatenate(cls, level: int, pieces: Iterable[Nodes]) -> Nodes:
         """Return one set with the nodes of ``pieces``, consecutive sets of nodes of one level."""
         parts = [(piece.origin, piece.destination, piece.trips) for piece in pieces]
         if not parts:
@@ -199,7 +199,7 @@ class FlowTree:
     """A public flow tree over an origin geography and a destination geography.
 
     Attributes:
-        origin, destination: the two geographies, as :func:`equally_deep` returns them: of the one with fewer levels,
+        origin, destination: the two geographies, as :func:`equalise_depths` returns them: of the one with fewer levels,
             the first level is repeated. Of two with the same areas, those of the origins are used for both, because
             names and places are not in the digest.
         order: the side that is refined first.
@@ -218,7 +218,9 @@ class FlowTree:
     def __post_init__(self) -> None:
         step = "choose 'destination' or 'origin'"
         refuse_unknown("tree", self.order, ("destination", "origin"), code="OD-TREE-UNKNOWN", next_step=step)
-        for side, geography in zip(("origin", "destination"), equally_deep(self.origin, self.destination), strict=True):
+        for side, geography in zip(
+            ("origin", "destination"), equalise_depths(self.origin, self.destination), strict=True
+        ):
             object.__setattr__(self, side, geography)
         if self.same_geography:
             object.__setattr__(self, "destination", self.origin)
@@ -258,7 +260,7 @@ class FlowTree:
     @property
     def repeated_levels(self) -> dict[str, list[str]]:
         """Names of the levels of each side, ``origin`` and ``destination``, that repeat the level above."""
-        return {"origin": repeated_levels(self.origin), "destination": repeated_levels(self.destination)}
+        return {"origin": list_repeated_levels(self.origin), "destination": list_repeated_levels(self.destination)}
 
     @property
     def level_names(self) -> list[tuple[str, str]]:
@@ -289,7 +291,7 @@ class FlowTree:
         """Return the largest number of children of a node of a level; 0 at the leaves."""
         if level == self.depth:
             return 0
-        _, geography, area_level = self._split(level + 1)
+        _, geography, area_level = self._find_split_side(level + 1)
         return int(np.diff(geography.first_child[area_level - 1]).max())
 
     def rank_terms(self, level: int) -> tuple[Numbers, Numbers]:
@@ -340,7 +342,7 @@ class FlowTree:
         origin, destination = np.zeros((2, len(rank)), dtype=np.int32)
         rank_within = rank
         for level in range(1, self.depth + 1):
-            side, geography, area_level = self._split(level)
+            side, geography, area_level = self._find_split_side(level)
             other, other_level = self._sides(level)[1 - side]
             divided, undivided = (origin, destination)[side], (origin, destination)[1 - side]
             width = other.zones_below(other_level)[undivided].astype(np.int64)
@@ -354,10 +356,10 @@ class FlowTree:
         """Return all nodes of a level, in tree order."""
         nodes = Pairs(0, np.zeros(1, dtype=np.int32), np.zeros(1, dtype=np.int32))
         while nodes.level < level:
-            nodes, _ = self.below(nodes)
+            nodes, _ = self.list_children(nodes)
         return nodes
 
-    def below(self, parents: Pairs) -> tuple[Pairs, NDArray[np.int64]]:
+    def list_children(self, parents: Pairs) -> tuple[Pairs, NDArray[np.int64]]:
         """Return all public children of nodes, in tree order, and where those of each node begin and end.
 
         Parent ``p`` has the children ``offsets[p]:offsets[p + 1]``; shape (parents + 1,).
@@ -375,7 +377,7 @@ class FlowTree:
         A piece has about ``CHILDREN_AT_ONCE`` children. All children of a node are in the same piece.
         """
         level = parents.level + 1
-        side, geography, area_level = self._split(level)
+        side, geography, area_level = self._find_split_side(level)
         split, first_child = (parents.origin, parents.destination)[side], geography.first_child[area_level - 1]
         offsets = np.concatenate([[0], np.cumsum(np.diff(first_child)[split], dtype=np.int64)])
         for start, stop in family_blocks(offsets):
@@ -396,7 +398,7 @@ class FlowTree:
         Both sets are in tree order. Parent ``p`` has the children ``runs[p]:runs[p + 1]`` of the result, shape (parents
         + 1,). If a child is below none of the parents, the last value is smaller than the number of children.
         """
-        side, geography, level = self._split(children.level)
+        side, geography, level = self._find_split_side(children.level)
         above, other_above = ((parents.origin, parents.destination)[k] for k in (side, 1 - side))
         below, other_below = ((children.origin, children.destination)[k] for k in (side, 1 - side))
         runs = np.empty(len(parents) + 1, dtype=np.int64)
@@ -449,7 +451,7 @@ class FlowTree:
         first = (np.diff(origin, prepend=-1) != 0) | (np.diff(destination, prepend=-1) != 0)
         return Pairs(level, origin[first], destination[first])
 
-    def _split(self, level: int) -> tuple[int, Geography, int]:
+    def _find_split_side(self, level: int) -> tuple[int, Geography, int]:
         """Return the side (0 for origins) that the step to a level refines, its geography, and its level in that."""
         side = 0 if self.refines_origin(level) else 1
         return side, *self._sides(level)[side]
@@ -461,7 +463,7 @@ class FlowTree:
 
 
 @lru_cache(maxsize=8)  # a large geography takes time to be made
-def equally_deep(origin: Geography, destination: Geography) -> tuple[Geography, Geography]:
+def equalise_depths(origin: Geography, destination: Geography) -> tuple[Geography, Geography]:
     """Return both geographies with as many levels as the deeper of the two; unchanged if one has none.
 
     Copies of the first level are inserted below it, as ``<level>_2``, ``<level>_3`` and so on; each area of a copy is
@@ -472,7 +474,9 @@ def equally_deep(origin: Geography, destination: Geography) -> tuple[Geography, 
     if not (origin.levels and destination.levels):
         return origin, destination
     depth = max(origin.depth, destination.depth)
-    return _repeated(origin, depth - origin.depth), _repeated(destination, depth - destination.depth)
+    return _repeat_first_level(origin, depth - origin.depth), _repeat_first_level(
+        destination, depth - destination.depth
+    )
 
 
 def level_pair(level: int, order: str) -> tuple[int, int]:
@@ -481,18 +485,18 @@ def level_pair(level: int, order: str) -> tuple[int, int]:
     return (second, first) if order == "destination" else (first, second)
 
 
-def repeated_names(levels: Sequence[str], times: int) -> tuple[str, ...]:
+def repeat_level_names(levels: Sequence[str], times: int) -> tuple[str, ...]:
     """Return names of levels with those of ``times`` copies of the first level inserted below it."""
     return (levels[0], *(f"{levels[0]}_{copy}" for copy in range(2, times + 2)), *levels[1:])
 
 
-def repeated_levels(geography: Geography) -> list[str]:
+def list_repeated_levels(geography: Geography) -> list[str]:
     """Return the names of the levels whose codes are exactly those of the level above."""
     pairs = zip(geography.levels[1:], pairwise(geography.codes[1:]), strict=True)
     return [name for name, (above, codes) in pairs if codes == above]
 
 
-def _repeated(geography: Geography, times: int) -> Geography:
+def _repeat_first_level(geography: Geography, times: int) -> Geography:
     """Return the geography with ``times`` copies of its first level inserted below the first level."""
     if times == 0:
         return geography
@@ -500,7 +504,7 @@ def _repeated(geography: Geography, times: int) -> Geography:
     itself = np.arange(len(codes), dtype=np.int32)
     return replace(
         geography,
-        levels=repeated_names(geography.levels, times),
+        levels=repeat_level_names(geography.levels, times),
         codes=(*geography.codes[:2], *[codes] * times, *geography.codes[2:]),
         parents=(*geography.parents[:2], *[itself] * times, *geography.parents[2:]),
         names=None if names is None else (*names[:2], *[names[1]] * times, *names[2:]),

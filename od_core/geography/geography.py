@@ -40,6 +40,7 @@ from od_core.geography.codes import (
     WHOLE_SPACE,
     AreaNames,
     Degrees,
+    build_area_tree,
     check_codes,
     check_columns,
     check_coordinates,
@@ -50,13 +51,12 @@ from od_core.geography.codes import (
     first_conflict,
     first_repeated,
     geography_fault,
-    in_tree_order,
     labels_of,
+    missing_column_error,
     name_column,
-    named_areas,
-    no_column,
     paths_of_zones,
     positions,
+    read_area_names,
     text_codes,
 )
 from od_core.notebook import Shown
@@ -112,7 +112,7 @@ def read_boundaries(path: Path, column: str) -> dict[str, bytes]:
             raise _boundaries_fault(f"{path.name} has two boundaries of one area", f"area {code!r}")
         if shape is not None:
             boundaries[code] = shape
-    boundaries = checked_boundaries(boundaries)
+    boundaries = normalise_boundaries(boundaries)
     _refuse_uncut(tuple(boundaries.values()))
     return boundaries
 
@@ -143,7 +143,7 @@ def _layer(path: Path, column: str) -> _Read:
             warnings.filterwarnings("ignore", "Measured", UserWarning)  # the measures are dropped
             fields = list(map(str, pyogrio.read_info(path)["fields"]))
             if column not in fields:
-                raise no_column("the file of boundaries", column, fields, (column,))
+                raise missing_column_error("the file of boundaries", column, fields, (column,))
             facts, _, shapes, (codes,) = pyogrio.raw.read(path, columns=[column], force_2d=True)
     except (pyogrio.errors.DataSourceError, pyogrio.errors.DataLayerError, ValueError) as error:
         raise_alone(_boundaries_fault(f"{path.name} cannot be read as a layer of boundaries", str(error)))
@@ -164,14 +164,14 @@ def _geoparquet(path: Path, column: str) -> _Read:
         raise _boundaries_fault(f"{path.name} has shapes in the encoding {encoding!r}, not in WKB")
     names = [name for name in table.column_names if name != shape_column]
     if column not in names:
-        raise no_column("the file of boundaries", column, names, (column,))
+        raise missing_column_error("the file of boundaries", column, names, (column,))
     horizontal: dict[str, Any] = (system or {}).get("components", [system or {}])[0]  # of a system with heights
     identity = horizontal.get("id", {})
     name = ":".join(str(identity.get(part)) for part in ("authority", "code")) if identity else None
     return name, table[column].to_pylist(), shapes.to_pylist()
 
 
-def with_boundaries(
+def add_boundary_column(
     zones: pd.DataFrame, levels: Sequence[str], level: str, boundaries: Mapping[str, bytes]
 ) -> pd.DataFrame:
     """Return a zone list with the :func:`boundary_column` of a level, blank but for the first zone of a bounded area.
@@ -203,7 +203,7 @@ def _boundaries_of(areas: Sequence[str], codes: Sequence[str], column: pd.Series
         boundary_of = {area: bytes.fromhex(text) for area, text in stated}
     except ValueError:
         raise_alone(_boundaries_fault("a boundary is not well-known binary in hexadecimal digits"))
-    return tuple(map(checked_boundaries(boundary_of).get, areas))
+    return tuple(map(normalise_boundaries(boundary_of).get, areas))
 
 
 def extent_of(boundaries: Sequence[bytes]) -> tuple[float, float, float, float]:
@@ -213,7 +213,7 @@ def extent_of(boundaries: Sequence[bytes]) -> tuple[float, float, float, float]:
     return west, south, east, north
 
 
-def checked_boundaries(boundaries: Mapping[str, bytes]) -> dict[str, bytes]:
+def normalise_boundaries(boundaries: Mapping[str, bytes]) -> dict[str, bytes]:
     """Return boundaries, by the codes of their areas, without heights and coordinate systems of their own.
 
     Raises OdError if a boundary is not a polygon, has no inside, or is not in degrees.
@@ -253,7 +253,7 @@ def points_within(boundaries: Boundaries, wanted: Degrees | None = None) -> NDAr
     return np.where(stays[:, None], wanted, points)
 
 
-def dissolved(geography: Geography) -> list[NDArray[Any]]:
+def dissolve_boundaries(geography: Geography) -> list[NDArray[Any]]:
     """Return the boundaries of the areas of levels 1 to the depth as Shapely geometries; None for an area without one.
 
     An area whose boundary is not given has the union of those of the areas within it, of the finest level below with
@@ -279,7 +279,7 @@ def as_wkb(shapes: NDArray[Any]) -> Boundaries:
     return tuple(shapely.to_wkb(shapely.normalize(shapes), byte_order=1))
 
 
-def simplified(shapes: NDArray[Any], tolerance: float) -> NDArray[Any]:
+def simplify_shapes(shapes: NDArray[Any], tolerance: float) -> NDArray[Any]:
     """Return shapes with fewer points, which differ from the given ones by about ``tolerance`` degrees.
 
     If the shapes do not overlap and share their borders exactly, they still do.
@@ -471,7 +471,7 @@ class Geography(Shown):
             OdError: a column is missing or occurs twice; there are no rows; a code is refused by
                 :func:`od_core.geography.codes.check_codes`, or differs from another in case alone; a zone is listed
                 twice; an area has two parents or two names; coordinates are not degrees; a name is refused by
-                :func:`od_core.geography.codes.named_areas`.
+                :func:`od_core.geography.codes.read_area_names`.
         """
         zones, levels, names = data_frame(zones), tuple(levels), dict(names or {})
         check_level_names(levels)
@@ -482,9 +482,9 @@ class Geography(Shown):
             raise geography_fault("OD-GEOGRAPHY-EMPTY", "the zone list has no rows")
         columns = {name: text_codes(zones[name], name) for name in levels}
         check_hierarchy(columns)
-        geography = cls(levels, *in_tree_order([*columns.values()]), unknown, version=version)
+        geography = cls(levels, *build_area_tree([*columns.values()]), unknown, version=version)
         if names:
-            geography = replace(geography, names=named_areas(geography.codes, levels, zones, names))
+            geography = replace(geography, names=read_area_names(geography.codes, levels, zones, names))
         row = pd.Index(columns[levels[-1]], dtype=object).get_indexer(pd.Index(geography.zones, dtype=object))
         shapes = {
             level: _boundaries_of(geography.codes[levels.index(level) + 1], columns[level], zones[column])
@@ -544,7 +544,7 @@ class Geography(Shown):
         areas = ", ".join(f"{self.size(level):,} {name}" for level, name in enumerate(self.levels, start=1))
         return f"Geography({areas})"
 
-    def _shown(self) -> dict[str, str]:
+    def _list_notebook_facts(self) -> dict[str, str]:
         return {name: f"{number:,} areas" for name, number in self.area_counts.items() if name in self.levels}
 
     @property

@@ -54,7 +54,7 @@ def unit_vectors(degrees: Reals) -> Reals:
     )
 
 
-def in_degrees(places: Reals) -> Reals:
+def to_degrees(places: Reals) -> Reals:
     """Return the latitudes and longitudes of places in degrees; shape (places, 2)."""
     x, y, z = places.T
     degrees: Reals = np.degrees(np.column_stack([np.arctan2(z, np.hypot(x, y)), np.arctan2(y, x)]))
@@ -89,7 +89,7 @@ def _arc(square):  # type: ignore[no-untyped-def]  # compiled
     return 2 * np.arcsin(min(1.0, np.sqrt(square) / 2)) if square == square else np.nan
 
 
-def least_squared_chord(distance: float) -> float:
+def compute_least_squared_chord(distance: float) -> float:
     """Return the smallest square of a chord between places that are at least ``distance`` kilometres apart.
 
     It is exact: :func:`kilometres` returns a smaller distance for every smaller square. So other programs can compare
@@ -157,7 +157,7 @@ class ZoneDistances:
     farthest: float
 
     @classmethod
-    def of(cls, tree: FlowTree) -> ZoneDistances:
+    def from_tree(cls, tree: FlowTree) -> ZoneDistances:
         """Return the distances between the zones of a tree. Raises OdError if a side has no zone with coordinates."""
         if not has_distances(tree):
             message = "the zones of origins or of destinations have no coordinates, so distances are unknown"
@@ -180,6 +180,6 @@ class ZoneDistances:
         series = [digit * 10.0**power for power in range(-1, 5) for digit in (1, 2, 5)]
         return [edge for edge in series if self.nearest <= edge < self.farthest]
 
-    def between(self, origin: Numbers, destination: Numbers) -> Reals:
+    def compute_distances(self, origin: Numbers, destination: Numbers) -> Reals:
         """Return the distances of pairs of zones, given by their numbers, in kilometres; NaN if unknown."""
         return kilometres(self.origins, self.destinations, origin, destination)

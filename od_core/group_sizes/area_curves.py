@@ -46,7 +46,7 @@ from numpy.typing import NDArray
 
 from od_core.group_sizes.groups import Counts
 from od_core.kernels import kernel
-from od_core.parallel import in_order
+from od_core.parallel import map_in_order
 
 Reals = NDArray[np.float64]
 
@@ -54,7 +54,7 @@ Reals = NDArray[np.float64]
 # Isotonic regression.
 
 
-def least_squares(noisy: Counts, offsets: Counts, upper: Counts) -> tuple[Counts, Counts, Counts]:
+def fit_least_squares(noisy: Counts, offsets: Counts, upper: Counts) -> tuple[Counts, Counts, Counts]:
     """Return the non-decreasing values within bounds with the least sum of squared distances from the noisy values.
 
     The values are exact fractions. The method is pool adjacent violators. Its time is linear in the number of values.
@@ -68,7 +68,7 @@ def least_squares(noisy: Counts, offsets: Counts, upper: Counts) -> tuple[Counts
         Steps, which are maximal sequences of equal values in a row: ``first``, of which steps ``first[r]:first[r + 1]``
         belong to row r; shape (rows + 1,); and the number and the sum of the values in each step; shape (steps,) each.
 
-    >>> least_squares(np.array([3, 1, 1, 9]), np.array([0, 4]), np.array([8]))
+    >>> fit_least_squares(np.array([3, 1, 1, 9]), np.array([0, 4]), np.array([8]))
     (array([0, 2]), array([3, 1]), array([5, 8]))
     """
     lengths, totals = np.empty_like(noisy), np.empty_like(noisy)
@@ -77,14 +77,14 @@ def least_squares(noisy: Counts, offsets: Counts, upper: Counts) -> tuple[Counts
     return first, lengths[: first[-1]].copy(), totals[: first[-1]].copy()
 
 
-def least_absolute(noisy: Counts, offsets: Counts, upper: Counts) -> tuple[Counts, Counts]:
+def fit_least_absolute(noisy: Counts, offsets: Counts, upper: Counts) -> tuple[Counts, Counts]:
     """Return non-decreasing values within bounds with the least sum of absolute distances from the noisy values.
 
     Several solutions may be optimal. All of them lie between the least and the greatest one, and the midpoint of these
     two is optimal too. A row of n values takes O(n log n) time, with a heap. The arguments are those of
-    :func:`least_squares`. The result is the least and the greatest optimal solution, in the shape of ``noisy``.
+    :func:`fit_least_squares`. The result is the least and the greatest optimal solution, in the shape of ``noisy``.
 
-    >>> least_absolute(np.array([3, 1, 9]), np.array([0, 3]), np.array([8]))
+    >>> fit_least_absolute(np.array([3, 1, 9]), np.array([0, 3]), np.array([8]))
     (array([1, 1, 8]), array([3, 3, 8]))
     """
     least, greatest = np.empty_like(noisy), np.empty_like(noisy)
@@ -101,7 +101,7 @@ def _pool_all(noisy, offsets, upper, first, lengths, totals):  # type: ignore[no
         begin = end
         for i in range(offsets[row], offsets[row + 1]):
             length, total = np.int64(1), noisy[i]
-            while end > begin and not _below(totals[end - 1], lengths[end - 1], total, length):
+            while end > begin and not _is_mean_below(totals[end - 1], lengths[end - 1], total, length):
                 end -= 1
                 length += lengths[end]
                 total += totals[end]
@@ -112,7 +112,7 @@ def _pool_all(noisy, offsets, upper, first, lengths, totals):  # type: ignore[no
 
 
 @kernel
-def _below(total, length, other_total, other_length):  # type: ignore[no-untyped-def]  # compiled
+def _is_mean_below(total, length, other_total, other_length):  # type: ignore[no-untyped-def]  # compiled
     """Return, exactly in 64 bits, whether total / length is below other_total / other_length."""
     if length == 1 and other_length == 1:
         return total < other_total
@@ -144,14 +144,14 @@ def _extremes_of_all(noisy, offsets, upper, heap, least, greatest):  # type: ign
     """Write both solutions of every row; the greatest one is the least one of the reversed row with opposite signs."""
     for row in range(len(offsets) - 1):
         first, last = offsets[row], offsets[row + 1]
-        _least(noisy[first:last], 0, upper[row], heap, least[first:last])
+        _find_least_solution(noisy[first:last], 0, upper[row], heap, least[first:last])
         mirrored = -noisy[first:last][::-1]
-        _least(mirrored, -upper[row], 0, heap, mirrored)
+        _find_least_solution(mirrored, -upper[row], 0, heap, mirrored)
         greatest[first:last] = -mirrored[::-1]
 
 
 @kernel
-def _least(row, lower, upper, heap, least):  # type: ignore[no-untyped-def]  # compiled
+def _find_least_solution(row, lower, upper, heap, least):  # type: ignore[no-untyped-def]  # compiled
     """Write the least optimal solution of one row into ``least``, which may be the row itself.
 
     Let f_k(z) be the least cost of the first k values if the solution is at most z. This function is convex,
@@ -254,12 +254,12 @@ def _smooth_all(areas, noisy, guess, offsets, totals, model, smoothed):  # type:
         if totals[area] > 0:
             noisy_of_area = noisy[offsets[area] : offsets[area + 1]]
             near = guess[offsets[area] : offsets[area + 1]]
-            stored = _forward(noisy_of_area, near, totals[area], model)
+            stored = _compute_forward_probabilities(noisy_of_area, near, totals[area], model)
             _backward(noisy_of_area, totals[area], model, stored, means[i], chances, events)
 
 
 @kernel
-def _forward(noisy, guess, total, model):  # type: ignore[no-untyped-def]  # compiled
+def _compute_forward_probabilities(noisy, guess, total, model):  # type: ignore[no-untyped-def]  # compiled
     """Return the probability of each cumulative count and state at every size, given the noisy values up to this size.
 
     The bands, shape (sizes, 3), have the lowest and the highest count with stored probabilities, and the position of
@@ -480,13 +480,13 @@ class NoisyAreas:
     def histograms(self) -> Counts:
         """Return the estimated histograms of all areas; integers, shape (areas, K + 1)."""
         histograms, areas_done = np.empty((len(self.totals), self.top_code + 1), dtype=np.int64), 0
-        for smoothed in self.smoothed(np.arange(len(self.totals)), self.fitted_chain()):
+        for smoothed in self.smooth_in_pieces(np.arange(len(self.totals)), self.fit_chain()):
             block = slice(areas_done, areas_done + len(smoothed.means))
-            histograms[block] = _rounded(smoothed.means, self.totals[block])
+            histograms[block] = _round_to_histograms(smoothed.means, self.totals[block])
             areas_done = block.stop
         return histograms
 
-    def fitted_chain(self) -> Reals:
+    def fit_chain(self) -> Reals:
         """Return the fitted probabilities of the Markov chain for every class of sizes; shape (classes, 4).
 
         In each round, a probability becomes the ratio of expected events to expected chances under the previous
@@ -498,7 +498,7 @@ class NoisyAreas:
             sample = np.unique(np.linspace(0, len(self.totals) - 1, min(areas, len(self.totals))).astype(np.int64))
             for _ in range(rounds):
                 chances, events = np.ones_like(first), first.copy()
-                for smoothed in self.smoothed(sample, chain):
+                for smoothed in self.smooth_in_pieces(sample, chain):
                     chances += smoothed.chances
                     events += smoothed.events
                 chain = events / chances
@@ -520,17 +520,17 @@ class NoisyAreas:
         """Noisy cumulative counts, or ascending sizes near the noisy ones, near which counts are likely."""
         if not self.of_sizes:
             return self.noisy
-        return least_absolute(self.noisy, self.offsets, np.full_like(self.totals, self.top_code))[0]
+        return fit_least_absolute(self.noisy, self.offsets, np.full_like(self.totals, self.top_code))[0]
 
-    def smoothed(self, areas: Counts, chain: Reals) -> Iterator[Smoothed]:
+    def smooth_in_pieces(self, areas: Counts, chain: Reals) -> Iterator[Smoothed]:
         """Yield the posterior of some areas, in consecutive pieces of areas."""
         classes = classes_of_sizes(self.top_code)
         rows = max(1, _PIECE // len(classes))
         pieces = np.split(areas, range(rows, len(areas), rows))
-        yield from in_order(partial(self.smooth, classes=classes, chain=chain), pieces)
+        yield from map_in_order(partial(self.smooth, classes=classes, chain=chain), pieces)
 
 
-def _rounded(means: Reals, totals: Counts) -> Counts:
+def _round_to_histograms(means: Reals, totals: Counts) -> Counts:
     """Return histograms, the differences of means rounded half up, which ascend but for errors of floats."""
     rounded = np.maximum.accumulate(np.floor(means + 0.5).astype(np.int64), axis=1)
     return np.diff(rounded, prepend=0, append=totals[:, np.newaxis], axis=1)

@@ -4,14 +4,14 @@ Here, histograms are consistent if every area's histogram is the sum of its chil
 of groups G_r is constraint H2 of [fioretto2019hierarchical, Model 1]. The constraint connects the entries for different
 sizes, so :mod:`od_core.group_sizes.cost_tables`, which solves each size on its own, cannot be used. The problem is a
 flow with convex costs: G_r groups flow from each leaf area through its cells (the entries of its histogram) and up the
-tree of each size. It is first solved over the reals (:func:`relaxed_prices`), and the solution is then rounded to
-integers, which have the number of groups of every area and are near the optimum.
+tree of each size. It is first solved over the reals (:func:`compute_relaxed_prices`), and the solution is then rounded
+to integers, which have the number of groups of every area and are near the optimum.
 
-On small trees, integer programming then makes the result exact (:func:`made_exact`). It repeatedly applies the best
-change of at most one unit (group) per cell, until no change reduces the cost. The result is then optimal. The reason is
-that the difference of two flows is a sum of cycles, where each cycle changes a cell by at most one unit, and all cycles
-change a given cell in the same direction. Since the costs are convex, the cost change of all cycles together is at
-least the sum of the cost changes of the single cycles.
+On small trees, integer programming then makes the result exact (:func:`find_nearest_histograms`). It repeatedly applies
+the best change of at most one unit (group) per cell, until no change reduces the cost. The result is then optimal. The
+reason is that the difference of two flows is a sum of cycles, where each cycle changes a cell by at most one unit, and
+all cycles change a given cell in the same direction. Since the costs are convex, the cost change of all cycles together
+is at least the sum of the cost changes of the single cycles.
 
 Over the reals, the sum of (x_rj - noisy_rj)^2 over areas r and sizes j is minimised, subject to x >= 0, x_rj = sum of
 x_cj over the children c of r, and sum_j x_rj = G_r. Let m_r be half the price (Lagrange multiplier) of the total G_r,
@@ -43,7 +43,7 @@ from od_core.errors import OdError
 from od_core.group_sizes.cost_tables import refuse_too_large
 from od_core.group_sizes.groups import Counts, Frame
 from od_core.kernels import kernel
-from od_core.parallel import in_order
+from od_core.parallel import map_in_order
 
 Reals = NDArray[np.float64]
 
@@ -74,7 +74,7 @@ class Prices:
     children: list[Reals]
 
 
-def relaxed_prices(frame: Frame, noisy: Sequence[Counts]) -> Prices:
+def compute_relaxed_prices(frame: Frame, noisy: Sequence[Counts]) -> Prices:
     """Return nearly optimal prices, the Lagrange multipliers of all constraints, after at most ``MOST_SWEEPS`` sweeps.
 
     The arguments are those of :func:`nearest_with_area_totals`.
@@ -96,7 +96,8 @@ def relaxed_prices(frame: Frame, noisy: Sequence[Counts]) -> Prices:
 def reals(frame: Frame, noisy: Sequence[Counts], prices: Prices, k: int, areas: slice) -> Reals:
     """Return the real numbers y of some areas of level k + 1, with the solution max(y, 0); shape (areas, K + 1).
 
-    ``noisy`` has the noisy histograms of every level, top first, and ``prices`` the result of :func:`relaxed_prices`.
+    ``noisy`` has the noisy histograms of every level, top first, and ``prices`` the result of
+    :func:`compute_relaxed_prices`.
     """
     y = noisy[k][areas] + prices.totals[k][areas, None]
     if k > 0:
@@ -116,7 +117,7 @@ def _meet_totals(frame: Frame, noisy: Sequence[Counts], prices: Prices, k: int) 
         own = prices.children[k] if leaves else prices.children[k][areas]
         return thresholds(noisy[k][areas], above, parents[areas], own, leaves, totals[areas], prices.totals[k][areas])
 
-    return max(in_order(work, pieces(len(parents), frame.top_code + 1)), default=0.0)
+    return max(map_in_order(work, pieces(len(parents), frame.top_code + 1)), default=0.0)
 
 
 def _meet_children(frame: Frame, noisy: Sequence[Counts], prices: Prices, k: int) -> None:
@@ -134,7 +135,7 @@ def _meet_children(frame: Frame, noisy: Sequence[Counts], prices: Prices, k: int
             _balance(target, noisy[k][below], prices.totals[k][below], own, leaves, prices.children[k - 1][area])
 
     children = -(-len(noisy[k]) // len(noisy[k - 1]))
-    for _ in in_order(work, pieces(len(noisy[k - 1]), children * (frame.top_code + 1))):
+    for _ in map_in_order(work, pieces(len(noisy[k - 1]), children * (frame.top_code + 1))):
         pass
 
 
@@ -205,7 +206,7 @@ def _balance(own, noisy, totals, below, leaves, prices):  # type: ignore[no-unty
                 break
 
 
-def made_exact(frame: Frame, noisy: Sequence[Counts], histograms: list[Counts]) -> list[Counts]:
+def find_nearest_histograms(frame: Frame, noisy: Sequence[Counts], histograms: list[Counts]) -> list[Counts]:
     """Return the nearest histograms that meet the constraints, by the best change of at most one group per entry.
 
     ``histograms`` meet the constraints, and are those from which to start. For the other arguments and the result, see
@@ -280,10 +281,10 @@ def nearest_with_area_totals(frame: Frame, noisy: Sequence[Counts]) -> list[Coun
     at least 0. Raises OdError if a value is 2^40 or more, or the solver fails on a small tree.
     """
     refuse_too_large(frame, noisy)
-    rounded = apportioned(frame, noisy, relaxed_prices(frame, noisy))
+    rounded = round_relaxed_solution(frame, noisy, compute_relaxed_prices(frame, noisy))
     largest = max(int(frame.groups.sum()), *(int(max(values.max(), -values.min())) for values in noisy))
     if sum(values.size for values in noisy) <= MOST_EXACT_CELLS and largest < _LIMIT:
-        return made_exact(frame, noisy, rounded)
+        return find_nearest_histograms(frame, noisy, rounded)
     return rounded
 
 
@@ -294,20 +295,20 @@ _STEPS = 1024
 """Number of buckets per group when :func:`_give` sorts cells by their distance from the real solution y."""
 
 
-def apportioned(frame: Frame, noisy: Sequence[Counts], prices: Prices) -> list[Counts]:
+def round_relaxed_solution(frame: Frame, noisy: Sequence[Counts], prices: Prices) -> list[Counts]:
     """Round the solution over the reals to integer histograms with the number of groups of every area.
 
     For the arguments and the result, see :func:`nearest_with_area_totals`. With other ``prices`` than those of
-    :func:`relaxed_prices`, the result is further from the noisy histograms, but still meets all constraints.
+    :func:`compute_relaxed_prices`, the result is further from the noisy histograms, but still meets all constraints.
     """
     tops = reals(frame, noisy, prices, 0, slice(0, len(noisy[0])))
     histograms = [np.array([largest_remainders(y, total) for y, total in zip(tops, frame.totals(1), strict=True)])]
     for k in range(1, len(noisy)):
-        histograms.append(shared_among_children(frame, partial(reals, frame, noisy, prices, k), k, histograms[-1]))
+        histograms.append(divide_among_children(frame, partial(reals, frame, noisy, prices, k), k, histograms[-1]))
     return histograms
 
 
-def shared_among_children(frame: Frame, near: Callable[[slice], Reals], k: int, above: Counts) -> Counts:
+def divide_among_children(frame: Frame, near: Callable[[slice], Reals], k: int, above: Counts) -> Counts:
     """Divide ``above``, the histograms of level k, among the children, and return the histograms of level k + 1.
 
     They have the numbers of groups of their areas, and are ``near`` the real numbers that are returned for a range of
@@ -320,7 +321,7 @@ def shared_among_children(frame: Frame, near: Callable[[slice], Reals], k: int, 
         children = slice(int(first_child[area]), int(first_child[area + 1]))
         _share(near(children), totals[children], above[area].copy(), below[children])
 
-    for _ in in_order(work, range(len(above))):
+    for _ in map_in_order(work, range(len(above))):
         pass
     return below
 

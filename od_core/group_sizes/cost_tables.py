@@ -41,7 +41,7 @@ from numpy.typing import NDArray
 from od_core.errors import OdError
 from od_core.group_sizes.groups import Counts, Frame
 from od_core.kernels import kernel
-from od_core.parallel import in_order
+from od_core.parallel import map_in_order
 
 
 class _Tables(NamedTuple):
@@ -64,7 +64,7 @@ def _value(price, node, tables):  # type: ignore[no-untyped-def]  # compiled
 
 
 @kernel
-def _taken(price, node, tables):  # type: ignore[no-untyped-def]  # compiled
+def _sum_child_values(price, node, tables):  # type: ignore[no-untyped-def]  # compiled
     """Return the sum of the values of a node's children if each child takes all its slopes up to the price."""
     first_child, noisy, total, low, size, slopes = tables
     first, last, number = first_child[node], first_child[node + 1], np.int64(0)
@@ -83,13 +83,13 @@ def _price(value, near, node, tables):  # type: ignore[no-untyped-def]  # compil
     """Return the least price at which the children's values sum to at least ``value``, from ``near`` on."""
     below = above = near
     step = np.int64(1)
-    while _taken(below, node, tables) > value:
+    while _sum_child_values(below, node, tables) > value:
         above, below, step = below, below - step, 2 * step
-    while _taken(above, node, tables) < value:
+    while _sum_child_values(above, node, tables) < value:
         below, above, step = above, above + step, 2 * step
     while above - below > 1:
         price = below + (above - below) // 2
-        if _taken(price, node, tables) >= value:
+        if _sum_child_values(price, node, tables) >= value:
             above = price
         else:
             below = price
@@ -114,12 +114,12 @@ def _fill(node, cut, tables, merged):  # type: ignore[no-untyped-def]  # compile
         below, above = 2 * (x - end), 2 * (x - begin) + 1
         while above - below > 1:
             price = below + (above - below) // 2
-            if price + 2 * _taken(price, node, tables) < 2 * x + 1:
+            if price + 2 * _sum_child_values(price, node, tables) < 2 * x + 1:
                 below = price
             else:
                 above = price
-        at_least = _taken(below, node, tables)
-        at_most = _taken(above, node, tables)
+        at_least = _sum_child_values(below, node, tables)
+        at_most = _sum_child_values(above, node, tables)
         least = min(max(at_least, min(at_most, (2 * x - above) >> 1)), end)
     begin, end = max(begin, least - cut), min(end, least + cut)
     low[node], size[node] = begin, max(end - begin, 0)
@@ -143,7 +143,7 @@ def _fill(node, cut, tables, merged):  # type: ignore[no-untyped-def]  # compile
                 merged[number_merged : number_merged + number] = slopes[child, first_slope : first_slope + number]
             number_merged += number
         merged[:number_merged].sort()
-        skipped = begin - _taken(lowest - 1, node, tables)
+        skipped = begin - _sum_child_values(lowest - 1, node, tables)
     for i in range(end - begin):
         slopes[node, i] = merged[skipped + i] + 2 * (begin + i) + 1 - 2 * x
 
@@ -206,7 +206,7 @@ def leaf_values(first_child, columns, roots, cut, total):  # type: ignore[no-unt
 def _share(values, node, tables):  # type: ignore[no-untyped-def]  # compiled
     """Divide a node's value among its children: smallest slopes first, and equal ones in the children's order."""
     price = _price(values[node], 0, node, tables)
-    remaining = values[node] - _taken(price - 1, node, tables)
+    remaining = values[node] - _sum_child_values(price - 1, node, tables)
     for child in range(tables.first_child[node], tables.first_child[node + 1]):
         values[child] = _value(price - 1, child, tables)
         if remaining > 0 and _value(price, child, tables) > values[child]:
@@ -245,7 +245,7 @@ def nearest_histograms(frame: Frame, noisy: Sequence[Counts], cut: int) -> list[
         rows, first_child = tree_below(frame, top)
         columns, which = distinct_columns([values[of_rows] for values, of_rows in zip(noisy, rows, strict=True)])
         leaves[rows[-1]] = _solve(first_child, columns, which, int(totals[top]), cut)
-    return frame.every_level(leaves)
+    return frame.sum_every_level(leaves)
 
 
 def refuse_too_large(frame: Frame, noisy: Sequence[Counts]) -> None:
@@ -308,7 +308,7 @@ class _Tree:
             return root_tables(self.first_child, self.columns[piece], self.cuts[piece[0]], self.total)
 
         pieces = [chosen[piece] for piece in _pieces(self.cuts[chosen])]
-        for piece, (low, size, slopes) in zip(pieces, in_order(tables, pieces), strict=True):
+        for piece, (low, size, slopes) in zip(pieces, map_in_order(tables, pieces), strict=True):
             for column, first, length, table in zip(piece.tolist(), low.tolist(), size, slopes, strict=True):
                 yield column, first, table[:length].copy()
 
@@ -320,7 +320,7 @@ class _Tree:
             return leaf_values(self.first_child, self.columns[piece[:, 0]], piece[:, 1], cut, self.total)
 
         pieces = [pairs[piece] for piece in _pieces(self.cuts[pairs[:, 0]])]
-        for piece, (histograms, ends) in zip(pieces, in_order(leaves, pieces), strict=True):
+        for piece, (histograms, ends) in zip(pieces, map_in_order(leaves, pieces), strict=True):
             yield from zip(map(tuple, piece.tolist()), histograms, ends.tolist(), strict=True)
 
 

@@ -15,13 +15,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from od_core.errors import OdError
-from od_core.files.data_frame import TableOrFile, column_names, other_type
-from od_core.geography.codes import check_case, lost_to_pandas, text_codes
+from od_core.files.data_frame import TableOrFile, column_names, find_unexpected_type
+from od_core.geography.codes import check_case, format_pandas_advice, text_codes
 from od_core.geography.geography import Geography, Numbers
 from od_core.notebook import Confidential
 from od_core.periods import Period
 from od_core.privacy.neighbours import FAULT_THRESHOLD
-from od_core.records.callers_table import read_table, whole_numbers
+from od_core.records.callers_table import convert_to_integers, read_table
 from od_core.records.counting import sound_records
 from od_core.records.faults import MAX_COUNT, MISSING, NOT_NUMBERS, refuse_too_many_faults
 from od_core.records.zone_lists import read_zones
@@ -96,7 +96,7 @@ class Frame:
         """Reshape the flat query values of a level to one row per area. The values of the query ``sizes`` stay flat."""
         return flat if query == "sizes" else flat.reshape(-1, self.top_code + (query == "histogram"))
 
-    def every_level(self, of_leaves: Counts) -> list[Counts]:
+    def sum_every_level(self, of_leaves: Counts) -> list[Counts]:
         """Return the :meth:`sums` of the levels above the leaves, top first, then the leaves' own values."""
         return [*(self.sums(of_leaves, level) for level in self.levels[:-1]), of_leaves]
 
@@ -172,8 +172,8 @@ class GroupSizes(Confidential):
             raise _fault("OD-GROUPS-COLUMN", f"the groups have {both}")
         if name_of["groups"] in present:
             number, areas, sizes = (frame[column] for column in by_count)
-            size = _whole(sizes, *_SIZE)
-            return cls.of_counts(_leaf_areas(areas, geography), size, _whole(number, *_NUMBER))
+            size = _read_whole_numbers(sizes, *_SIZE)
+            return cls.from_counts(_leaf_areas(areas, geography), size, _read_whole_numbers(number, *_NUMBER))
         if name_of["group"] not in present:
             read(one_by_one)  # raises the error of a missing column
         names, areas, sizes = (frame[column] for column in one_by_one)
@@ -183,10 +183,10 @@ class GroupSizes(Confidential):
         if twice.any():
             listed = f"group {names[twice].iloc[0]!r}"
             raise _fault("OD-GROUPS-TWICE", f"column {names.name!r} lists a group twice", listed)
-        return cls.of(_leaf_areas(areas, geography), _whole(sizes, *_SIZE))
+        return cls.from_areas_and_sizes(_leaf_areas(areas, geography), _read_whole_numbers(sizes, *_SIZE))
 
     @classmethod
-    def of_counts(cls, area: Numbers, size: Counts, groups: Counts) -> GroupSizes:
+    def from_counts(cls, area: Numbers, size: Counts, groups: Counts) -> GroupSizes:
         """Create the groups from the number of groups of each leaf area and size, in any order; shape (rows,) each.
 
         Raises OdError if a size of an area is listed twice, or the numbers, which are not negative, sum to above 2^53.
@@ -200,12 +200,12 @@ class GroupSizes(Confidential):
         return cls(area[there], size[there], groups[there])
 
     @classmethod
-    def of(cls, area: Numbers, size: Counts) -> GroupSizes:
+    def from_areas_and_sizes(cls, area: Numbers, size: Counts) -> GroupSizes:
         """Create the groups from the leaf area number and size of each, in any order; shape (groups,) each."""
         order = np.lexsort((size, area))
         return cls(area[order], size[order])
 
-    def with_empty(self, groups: Counts) -> GroupSizes:
+    def add_empty_groups(self, groups: Counts) -> GroupSizes:
         """Return these groups and, for each leaf area, some more that have no members; shape (leaf areas,)."""
         size = np.concatenate([np.zeros_like(groups), self.size])
         area = np.concatenate([np.arange(len(groups), dtype=np.int32), self.area])
@@ -214,7 +214,7 @@ class GroupSizes(Confidential):
         order = order[number[order] > 0]
         return GroupSizes(area[order], size[order], number[order])
 
-    def per_area(self, geography: Geography) -> Counts:
+    def count_per_area(self, geography: Geography) -> Counts:
         """Return the public number of groups in every leaf area; shape (leaf areas,)."""
         per_area = np.zeros(len(geography.zones), dtype=np.int64)
         np.add.at(per_area, self.area, self.groups)
@@ -230,18 +230,18 @@ _NUMBER = "OD-GROUPS-COUNT", "a number of groups"
 
 def _leaf_areas(areas: pd.Series, geography: Geography) -> Numbers:
     """Return the leaf area number of each code. Raises OdError if one is not that of a leaf area, or not text."""
-    if (kind := other_type(areas)) is not None:
+    if (kind := find_unexpected_type(areas)) is not None:
         message = f"column {areas.name!r} holds {kind}; codes must be text, because numbers lose leading zeros"
         raise _fault("OD-GROUPS-AREA", message)
     area = geography.zone_numbers(areas)
     if (area < 0).any():
         unlisted = areas[area < 0].iloc[0]
         message = f"column {areas.name!r} has an area that is not a leaf area of the geography"
-        raise _fault("OD-GROUPS-AREA", message, f"area {unlisted!r}", lost_to_pandas(geography.zones))
+        raise _fault("OD-GROUPS-AREA", message, f"area {unlisted!r}", format_pandas_advice(geography.zones))
     return area
 
 
-def _whole(column: pd.Series, code: str, named: str) -> Counts:
+def _read_whole_numbers(column: pd.Series, code: str, named: str) -> Counts:
     """Return a column of sizes or numbers. Raises OdError if one is not an integer from 0 to 2^53."""
 
     def fault(what: str, _: int | None) -> OdError:
@@ -249,7 +249,7 @@ def _whole(column: pd.Series, code: str, named: str) -> Counts:
         says = "is missing or is not a number" if no_number else "is not a whole number from 0 to 2^53"
         return _fault(code, f"{named} in column {column.name!r} {says}")
 
-    return whole_numbers(column, fault)
+    return convert_to_integers(column, fault)
 
 
 def _fault(code: str, message: str, detail: str | None = None, advice: str = "") -> OdError:
@@ -267,7 +267,7 @@ class Grouping:
 
     by_day: ClassVar[bool] = False
 
-    def listed(self, geography: Geography) -> tuple[Sequence[str], Numbers]:
+    def list_codes(self, geography: Geography) -> tuple[Sequence[str], Numbers]:
         """Return the public codes that the column ``origin`` of a record may have, and the leaf area number of each.
 
         By default, they are those of the leaf areas. Raises OdError if a list of groups is invalid or does not match
@@ -275,9 +275,9 @@ class Grouping:
         """
         return geography.zones, np.arange(len(geography.zones), dtype=np.int32)
 
-    def per_area(self, geography: Geography, days: int) -> Counts:
+    def count_groups_per_area(self, geography: Geography, days: int) -> Counts:
         """Return the public number of groups of every leaf area in a period of some days; shape (leaf areas,)."""
-        listed = np.bincount(self.listed(geography)[1], minlength=len(geography.zones)).astype(np.int64)
+        listed = np.bincount(self.list_codes(geography)[1], minlength=len(geography.zones)).astype(np.int64)
         return listed * days if self.by_day else listed
 
     def count(
@@ -292,7 +292,7 @@ class Grouping:
         Raises:
             OdError: too many records are faulty, or the records cannot be read.
         """
-        codes, area = self.listed(geography)
+        codes, area = self.list_codes(geography)
         listed = pa.table({"code": pa.array(codes, pa.string()), "number": np.arange(len(codes))})
         group, unknown = "number", "NULL"
         if self.by_day:
@@ -312,7 +312,7 @@ class Grouping:
         counts = sound_records(records, {"codes": listed}, placed, faulty, counting, fault_threshold)
         sizes = np.zeros(len(area), dtype=np.int64)
         sizes[counts["place"].to_numpy()] = counts["records"].to_numpy()
-        return GroupSizes.of(area, sizes)
+        return GroupSizes.from_areas_and_sizes(area, sizes)
 
 
 @dataclass(frozen=True)
@@ -341,7 +341,7 @@ class ListedGroups(Grouping):
     group: str = "group"
     area: str = "area"
 
-    def listed(self, geography: Geography) -> tuple[Sequence[str], Numbers]:
+    def list_codes(self, geography: Geography) -> tuple[Sequence[str], Numbers]:
         """Return the code and the leaf area number of each group, in the order of the list.
 
         Raises:
@@ -365,7 +365,7 @@ def _public_list(file: Path, columns: Mapping[str, str], geography: Geography) -
             check_case(list(groups["group"]), columns["group"])
         return groups, GroupSizes.from_frame(groups.assign(size=0), geography)
     except OdError as error:
-        raise error.in_file(file.name) from None
+        raise error.with_file(file.name) from None
 
 
 @dataclass(frozen=True)
@@ -385,9 +385,11 @@ class NumberedGroups(Grouping):
     area: str = "area"
     groups: str = "groups"
 
-    def per_area(self, geography: Geography, days: int) -> Counts:
+    def count_groups_per_area(self, geography: Geography, days: int) -> Counts:
         """Return the public number of groups of every leaf area, the same for any days; see the base class."""
-        return _public_list(self.file, {"area": self.area, "groups": self.groups}, geography)[1].per_area(geography)
+        return _public_list(self.file, {"area": self.area, "groups": self.groups}, geography)[1].count_per_area(
+            geography
+        )
 
     def count(
         self, records: Path, geography: Geography, period: str, fault_threshold: Fraction = FAULT_THRESHOLD
@@ -401,14 +403,14 @@ class NumberedGroups(Grouping):
         placed = "SELECT number, size, trips, in_period FROM records LEFT JOIN codes ON records.origin = codes.code"
         wanted = "SELECT coalesce(number, -1) AS area, size, trips, coalesce(in_period, false) AS inside FROM placed"
         rows = sound_records(records, {"codes": codes}, placed, "false", wanted, fault_threshold).to_pandas()
-        size = _whole(rows["size"], *_SIZE)
-        groups = _whole(rows["trips"], *_NUMBER)
+        size = _read_whole_numbers(rows["size"], *_SIZE)
+        groups = _read_whole_numbers(rows["trips"], *_NUMBER)
         area = rows["area"].to_numpy(dtype=np.int32)
         sound = rows["inside"].to_numpy(dtype=np.bool_) & (area >= 0)
         faulty, total = (int(some.sum(dtype=np.float64)) for some in (groups[~sound], groups))
         refuse_too_many_faults(faulty, total, fault_threshold)
-        counted = GroupSizes.of_counts(area[sound], size[sound], groups[sound])
-        empty = self.per_area(geography, Period(period).days) - counted.per_area(geography)
+        counted = GroupSizes.from_counts(area[sound], size[sound], groups[sound])
+        empty = self.count_groups_per_area(geography, Period(period).days) - counted.count_per_area(geography)
         if (empty < 0).any():
             raise _fault("OD-GROUPS-COUNT", "the records have more groups of an area than the list of groups")
-        return counted.with_empty(empty)
+        return counted.add_empty_groups(empty)

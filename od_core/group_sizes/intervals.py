@@ -56,7 +56,7 @@ class NoisyGroups:
     noisy: Counts
 
     @classmethod
-    def of(
+    def from_measured_levels(
         cls, frame: Frame, query: Query, scale: Fraction, measured: Sequence[tuple[int, Counts]], level: int
     ) -> NoisyGroups:
         """Sum the values of the measured level that is nearest to ``level``, or below it, and return them.
@@ -71,13 +71,13 @@ class NoisyGroups:
         areas = np.diff(np.append(first, geography.size(source)))
         return cls(query, scale, frame.top_code, frame.totals(level), areas, summed)
 
-    def at_most(self, sizes: Counts, *, exact: bool = True) -> tuple[Counts, Counts]:
+    def bound_cumulative_counts(self, sizes: Counts, *, exact: bool = True) -> tuple[Counts, Counts]:
         """Return the bounds of the number of groups of at most each size; shape (areas, sizes) each.
 
         The ``sizes`` are ascending, from 0 to K - 1. Bounds from noisy sizes that are not ``exact`` are Wilson's.
         """
         if self.query == "sizes":
-            return self._shifted(sizes, _exact_end if exact else _wilson_end)
+            return self._bound_from_noisy_sizes(sizes, _exact_end if exact else _wilson_end)
         estimate: NDArray[Any]
         variance: NDArray[Any]
         if self.query == "cumulative":
@@ -124,12 +124,14 @@ class NoisyGroups:
         """Variance of the noise on each noisy value."""
         return float(laplace_variance(self.scale))
 
-    def _shifted(self, sizes: Counts, end: Callable[[Reals, Reals, int], Reals]) -> tuple[Counts, Counts]:
+    def _bound_from_noisy_sizes(
+        self, sizes: Counts, end: Callable[[Reals, Reals, int], Reals]
+    ) -> tuple[Counts, Counts]:
         """Return the bounds from noisy sizes; for the proof, see ``docs/explanation/group-sizes.md``, "Intervals"."""
         groups = self.groups[:, np.newaxis].astype(np.float64)
         lower = np.zeros((len(groups), len(sizes)))
         upper = lower + groups
-        up_to = self._sorted_sizes()
+        up_to = self._make_size_counter()
         a = math.exp(-1 / self.scale)
         for shift in _SHIFTS:
             distance = math.ceil(shift * self.scale)
@@ -139,7 +141,7 @@ class NoisyGroups:
             upper = np.minimum(upper, most / (1 - beyond))
         return np.ceil(lower - _ROUNDING).astype(np.int64), np.floor(upper + _ROUNDING).astype(np.int64)
 
-    def _sorted_sizes(self) -> Callable[[Counts], Reals]:
+    def _make_size_counter(self) -> Callable[[Counts], Reals]:
         """Return a function that counts the noisy sizes of each area up to given bounds; shape (areas, bounds)."""
         reach = math.ceil(_SHIFTS[-1] * self.scale)
         least, most = -reach, self.top_code + reach
@@ -148,11 +150,11 @@ class NoisyGroups:
         keys = np.sort(np.repeat(begins, self.groups) + np.clip(self.noisy, least, most))
         before = (np.cumsum(self.groups) - self.groups)[:, np.newaxis]
 
-        def up_to(bounds: Counts) -> Reals:
+        def count_up_to(bounds: Counts) -> Reals:
             counted = np.searchsorted(keys, np.add.outer(begins, bounds), side="right") - before
             return counted.astype(np.float64)
 
-        return up_to
+        return count_up_to
 
 
 _ROUNDING = 1e-6
@@ -182,7 +184,7 @@ def _wilson_end(successes: Reals, trials: Reals, sign: int) -> Reals:
     return end
 
 
-def listed_sizes(top_code: int) -> Counts:
+def list_interval_sizes(top_code: int) -> Counts:
     """Return the sizes at which bundles have intervals: those below the top code with at most two significant digits.
 
     So the number of sizes grows with the logarithm of the top code, and neighbours differ by a tenth at most.

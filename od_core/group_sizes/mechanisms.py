@@ -16,19 +16,19 @@ import numpy as np
 
 from od_core.errors import OdError
 from od_core.flows.projection.onto_parents import project_children_euclidean
-from od_core.group_sizes.area_curves import NoisyAreas, least_absolute, least_squares
+from od_core.group_sizes.area_curves import NoisyAreas, fit_least_absolute, fit_least_squares
 from od_core.group_sizes.area_totals import (
+    compute_relaxed_prices,
+    divide_among_children,
     nearest_with_area_totals,
     reals,
-    relaxed_prices,
-    shared_among_children,
     thresholds,
 )
 from od_core.group_sizes.cost_tables import first_cut, nearest_histograms, refuse_too_large
 from od_core.group_sizes.groups import Counts, Frame, Query
 from od_core.group_sizes.merging import Runs, check_noisy, merge, tables
-from od_core.group_sizes.nearest_curves import Reals, alternated, nearest_curves, relaxed_curves
-from od_core.parallel import in_order
+from od_core.group_sizes.nearest_curves import Reals, fit_real_curves, nearest_curves, project_onto_intersection
+from od_core.parallel import map_in_order
 from od_core.privacy.plan import Mechanism
 from od_core.privacy.unit import PrivacyUnit
 from od_core.registry import Registry, refuse_unknown
@@ -115,12 +115,12 @@ class MergedLevels(GroupSizeMechanism):
         totals = frame.totals(level)
         offsets = np.append(0, np.cumsum(frame.widths(self.query, level)))
         if self.query == "sizes":
-            first, lengths, sums = least_squares(noisy, offsets, np.full_like(totals, frame.top_code))
+            first, lengths, sums = fit_least_squares(noisy, offsets, np.full_like(totals, frame.top_code))
             return Runs(first, lengths, sums, lengths)
         if self.query == "cumulative":
-            return Runs.of_histograms(fitted_histograms(totals, noisy, self.regression))
+            return Runs.from_histograms(fit_histograms(totals, noisy, self.regression))
         nearest = project_children_euclidean(noisy.reshape(-1), totals, offsets)
-        return Runs.of_histograms(nearest.reshape(noisy.shape))
+        return Runs.from_histograms(nearest.reshape(noisy.shape))
 
     def estimate(self, frame: Frame, noisy: Sequence[Counts], scale: Fraction) -> list[Counts]:
         """Return the histograms of all levels; see :meth:`GroupSizeMechanism.estimate`."""
@@ -139,7 +139,7 @@ def posterior_runs(mechanism: MergedLevels, frame: Frame, level: int, noisy: Cou
     offsets = np.append(0, np.cumsum(frame.widths(mechanism.query, level)))
     of_sizes = mechanism.query == "sizes"
     areas = NoisyAreas(noisy.reshape(-1), offsets, frame.totals(level), frame.top_code, of_sizes, scale)
-    return Runs.of_histograms(areas.histograms())
+    return Runs.from_histograms(areas.histograms())
 
 
 @dataclass(frozen=True)
@@ -246,25 +246,25 @@ class MixedQueries(MergedLevels):
         return Runs(runs.first, runs.groups, 2 * runs.totals, 2 * runs.weights)
 
 
-def fitted_histograms(totals: Counts, noisy: Counts, regression: Regression) -> Counts:
+def fit_histograms(totals: Counts, noisy: Counts, regression: Regression) -> Counts:
     """Return integer histograms, the differences of fitted cumulative counts rounded half up; shape (areas, K + 1).
 
     ``noisy`` has the cumulative counts for the sizes 0 to K - 1 of areas with some ``totals`` of groups.
     """
     rows = max(1, _PIECE // noisy.shape[1])
 
-    def of_some(begin: int) -> Counts:
+    def fit_piece(begin: int) -> Counts:
         highest, values = totals[begin : begin + rows], noisy[begin : begin + rows]
         offsets = np.arange(len(values) + 1) * values.shape[1]
         if regression == "least_absolute":
-            least, greatest = least_absolute(values.reshape(-1), offsets, highest)
+            least, greatest = fit_least_absolute(values.reshape(-1), offsets, highest)
             rounded = (least + greatest + 1) // 2
         else:
-            _, lengths, sums = least_squares(values.reshape(-1), offsets, highest)
+            _, lengths, sums = fit_least_squares(values.reshape(-1), offsets, highest)
             rounded = np.repeat((2 * sums + lengths) // (2 * lengths), lengths)
         return np.diff(rounded.reshape(values.shape), prepend=0, append=highest[:, np.newaxis])
 
-    return np.concatenate(list(in_order(of_some, range(0, len(noisy), rows))))
+    return np.concatenate(list(map_in_order(fit_piece, range(0, len(noisy), rows))))
 
 
 @dataclass(frozen=True)
@@ -353,7 +353,7 @@ class WithAreaTotals(GroupSizeMechanism):
         histograms = noisy
         if self.query == "cumulative":
             levels = zip(frame.levels, noisy, strict=True)
-            histograms = [fitted_histograms(frame.totals(level), values, "least_squares") for level, values in levels]
+            histograms = [fit_histograms(frame.totals(level), values, "least_squares") for level, values in levels]
         if self.area_totals:
             return nearest_with_area_totals(frame, histograms)
         return nearest_histograms(frame, histograms, first_cut(scale))
@@ -389,7 +389,7 @@ class HistogramRelaxed(GroupSizeMechanism):
     def estimate(self, frame: Frame, noisy: Sequence[Counts], scale: Fraction) -> list[Counts]:
         """Return the histograms of all levels, rounded half up; see :meth:`GroupSizeMechanism.estimate`."""
         refuse_too_large(frame, noisy)
-        prices = relaxed_prices(frame, noisy)
+        prices = compute_relaxed_prices(frame, noisy)
         everywhere = (reals(frame, noisy, prices, k, slice(0, len(values))) for k, values in enumerate(noisy))
         return [np.maximum(np.floor(y + 0.5), 0).astype(np.int64) for y in everywhere]
 
@@ -436,7 +436,7 @@ class TopDown(WithAreaTotals):
             above, first = histograms[-1], frame.geography.first_child[level - 1]
             if self.area_totals:
                 nearest = _nearest_children(frame, level, values, above)
-                histograms.append(shared_among_children(frame, nearest.__getitem__, level - 1, above))
+                histograms.append(divide_among_children(frame, nearest.__getitem__, level - 1, above))
             else:
                 offsets = (np.arange(sizes)[:, np.newaxis] * len(values) + first[:-1]).ravel()
                 of_sizes = project_children_euclidean(
@@ -453,15 +453,15 @@ def _nearest_children(frame: Frame, level: int, noisy: Counts, above: Counts) ->
     children = np.diff(first)[:, np.newaxis]
     nothing = np.zeros((1, noisy.shape[1]))
 
-    def adding_up(values: Reals) -> Reals:
+    def project_onto_sums(values: Reals) -> Reals:
         return values + ((above - np.add.reduceat(values, first[:-1])) / children)[parents]
 
-    def with_totals(rows: slice, values: Reals) -> Reals:
+    def project_onto_totals(rows: slice, values: Reals) -> Reals:
         prices = np.zeros(len(values))
         thresholds(values, nothing, np.zeros_like(parents[rows]), nothing, True, totals[rows], prices)
         return np.maximum(values + prices[:, np.newaxis], 0.0)
 
-    return alternated(noisy.astype(np.float64), adding_up, with_totals)
+    return project_onto_intersection(noisy.astype(np.float64), project_onto_sums, project_onto_totals)
 
 
 @dataclass(frozen=True)
@@ -504,7 +504,7 @@ class CumulativeRelaxed(CumulativeNearest):
 
     def curves(self, frame: Frame, noisy: Sequence[Counts]) -> list[Counts]:
         """Return the estimated cumulative counts of every level, rounded half up."""
-        return [np.floor(curves + 0.5).astype(np.int64) for curves in relaxed_curves(frame, noisy)]
+        return [np.floor(curves + 0.5).astype(np.int64) for curves in fit_real_curves(frame, noisy)]
 
 
 _MAKERS = (

@@ -48,7 +48,7 @@ class Runs:
     weights: Counts
 
     @classmethod
-    def of_pieces(cls, areas: int, area: Counts, groups: Counts, totals: Counts, weights: Counts) -> Runs:
+    def from_pieces(cls, areas: int, area: Counts, groups: Counts, totals: Counts, weights: Counts) -> Runs:
         """Sort pieces of runs, in ``areas`` areas, and join pieces that differ only in the number of groups.
 
         ``area`` is the area of each piece. The other arrays are as in :class:`Runs`; shape (pieces,) each.
@@ -62,7 +62,7 @@ class Runs:
         return cls(_first(area[places], areas), groups_of_runs, totals[places], weights[places])
 
     @classmethod
-    def of_histograms(cls, histograms: Counts) -> Runs:
+    def from_histograms(cls, histograms: Counts) -> Runs:
         """Create the runs from integer histograms, shape (areas, sizes). A size's weight is its number of groups."""
         area, size = np.nonzero(histograms)
         groups = histograms[area, size]
@@ -93,7 +93,7 @@ def tables(frame: Frame, leaves: Runs) -> list[Counts]:
     histograms = np.zeros((len(frame.groups), frame.top_code + 1), dtype=np.int64)
     sizes = (2 * leaves.totals + leaves.weights) // (2 * leaves.weights)
     np.add.at(histograms, (leaves.areas, sizes), leaves.groups)
-    return frame.every_level(histograms)
+    return frame.sum_every_level(histograms)
 
 
 def _first(area: Counts, areas: int) -> Counts:
@@ -138,7 +138,7 @@ def _merge_level(parents: Runs, children: Runs, first_child: Counts) -> Runs:
         tied,
         pieces,
     )
-    return Runs.of_pieces(len(children.first) - 1, *(piece[:number] for piece in pieces))
+    return Runs.from_pieces(len(children.first) - 1, *(piece[:number] for piece in pieces))
 
 
 @kernel

@@ -4,13 +4,14 @@ For area r and size j below the top code, c_rj is the number of groups of at mos
 over all areas and sizes is minimised, subject to 0 <= c_r0 <= c_r1 <= .. <= G_r in every leaf area, and c_rj = sum of
 c_cj over the children c of r [fioretto2019hierarchical, Model 2]. The counts of other areas then ascend, too.
 
-**Over the reals** (:func:`alternated`), the solution is the point nearest to the noisy values in two sets: the counts
-that add up, and those whose leaf rows ascend within bounds. The nearest point of either set alone is found directly: by
-one pass up and one pass down the tree, and by pooling adjacent violators. The method of Dykstra alternates between the
-two, and keeps what the second one has moved [boyle1986dykstra]. That is a gradient step for the dual problem, so it is
-accelerated [beck2009fast], and starts again without momentum where the momentum leads away [odonoghue2015adaptive].
+**Over the reals** (:func:`project_onto_intersection`), the solution is the point nearest to the noisy values in two
+sets: the counts that add up, and those whose leaf rows ascend within bounds. The nearest point of either set alone is
+found directly: by one pass up and one pass down the tree, and by pooling adjacent violators. The method of Dykstra
+alternates between the two, and keeps what the second one has moved [boyle1986dykstra]. That is a gradient step for the
+dual problem, so it is accelerated [beck2009fast], and starts again without momentum where the momentum leads away
+[odonoghue2015adaptive].
 
-**In whole numbers** (:func:`whole_curves`), the curves of top areas are rounded, and the rest is found from the top
+**In whole numbers** (:func:`round_curves`), the curves of top areas are rounded, and the rest is found from the top
 down: for one size after the other, the nearest whole numbers that sum to the parent's and are at least those of the
 size before. They meet all constraints, and are near the optimum. On small trees, integer programming then makes the
 result exact (:func:`exact_curves`). Unlike the histograms of :mod:`od_core.group_sizes.area_totals`, the problem is no
@@ -31,18 +32,20 @@ from od_core.group_sizes.area_totals import optimum, pieces
 from od_core.group_sizes.cost_tables import refuse_too_large
 from od_core.group_sizes.groups import Counts, Frame
 from od_core.kernels import kernel
-from od_core.parallel import in_order
+from od_core.parallel import map_in_order
 
 Reals = NDArray[np.float64]
 
 MOST_ROUNDS = 100
-"""Largest number of rounds of :func:`alternated`."""
+"""Largest number of rounds of :func:`project_onto_intersection`."""
 
 TOLERANCE = 0.02
 """Largest distance, in groups, between the points in the two sets at which the rounds end."""
 
 
-def alternated(noisy: Reals, onto_sums: Callable[[Reals], Reals], onto_rows: Callable[[slice, Reals], Reals]) -> Reals:
+def project_onto_intersection(
+    noisy: Reals, onto_sums: Callable[[Reals], Reals], onto_rows: Callable[[slice, Reals], Reals]
+) -> Reals:
     """Return nearly the point nearest to ``noisy`` in both an affine set and a set of rows; shape (rows, columns).
 
     The rows of the result are in their set, and its sums are off by about ``TOLERANCE`` at most, unless ``MOST_ROUNDS``
@@ -58,7 +61,7 @@ def alternated(noisy: Reals, onto_sums: Callable[[Reals], Reals], onto_rows: Cal
     for _ in range(MOST_ROUNDS):
         point, following = onto_sums(noisy - ahead), np.empty_like(noisy)
         move = partial(_move, onto_rows, point, ahead, moved, following)
-        offs, uphills = zip(*in_order(move, pieces(*noisy.shape)), strict=True)
+        offs, uphills = zip(*map_in_order(move, pieces(*noisy.shape)), strict=True)
         if max(offs) < TOLERANCE:
             break
         if sum(uphills) > 0:
@@ -84,7 +87,7 @@ def _move(
     return off, uphill
 
 
-def relaxed_curves(frame: Frame, noisy: Sequence[Counts]) -> list[Reals]:
+def fit_real_curves(frame: Frame, noisy: Sequence[Counts]) -> list[Reals]:
     """Return nearly the nearest real curves of every level, top first; shape (areas, K) each.
 
     ``noisy`` has the noisy cumulative counts of every level for the sizes 0 to K - 1; shape (areas, K) each. The curves
@@ -99,11 +102,13 @@ def relaxed_curves(frame: Frame, noisy: Sequence[Counts]) -> list[Reals]:
         _ascend(values, upper[rows], pooled)
         return pooled
 
-    leaves = alternated(noisy[-1].astype(np.float64), partial(_adding_up, frame, noisy), ascending)
+    leaves = project_onto_intersection(
+        noisy[-1].astype(np.float64), partial(_project_onto_sums, frame, noisy), ascending
+    )
     return [np.add.reduceat(leaves, first[:-1]) for first in frame.geography.first_zone[1:]]
 
 
-def _adding_up(frame: Frame, noisy: Sequence[Counts], leaves: Reals) -> Reals:
+def _project_onto_sums(frame: Frame, noisy: Sequence[Counts], leaves: Reals) -> Reals:
     """Return the leaf values nearest to ``leaves``, if their sums count as well, as distances from ``noisy`` above.
 
     An area's estimate from the values below has the sum of its children's variances. It is averaged with the area's own
@@ -145,10 +150,10 @@ def _ascend(values, upper, pooled):  # type: ignore[no-untyped-def]  # compiled
                 end += 1
 
 
-def whole_curves(frame: Frame, curves: Sequence[Reals]) -> list[Counts]:
+def round_curves(frame: Frame, curves: Sequence[Reals]) -> list[Counts]:
     """Round real curves to whole numbers that ascend from 0 to G_r, and in which children sum to their parent.
 
-    Arguments and result are those of :func:`relaxed_curves`. Curves that are no solutions are rounded, too.
+    Arguments and result are those of :func:`fit_real_curves`. Curves that are no solutions are rounded, too.
     """
     rounded = [np.floor(np.clip(curves[0], 0, frame.totals(1)[:, None]) + 0.5).astype(np.int64)]
     np.maximum.accumulate(rounded[0], axis=1, out=rounded[0])
@@ -195,10 +200,10 @@ _LIMIT = 1 << 20
 def nearest_curves(frame: Frame, noisy: Sequence[Counts]) -> list[Counts]:
     """Return whole curves that ascend and add up: on small trees the nearest ones, on large trees almost nearest.
 
-    For the arguments and the result, see :func:`relaxed_curves`. Raises OdError if a value is 2^40 or more, or the
+    For the arguments and the result, see :func:`fit_real_curves`. Raises OdError if a value is 2^40 or more, or the
     solver fails on a small tree.
     """
-    curves = whole_curves(frame, relaxed_curves(frame, noisy))
+    curves = round_curves(frame, fit_real_curves(frame, noisy))
     largest = max(int(frame.groups.sum()), *(int(np.abs(values).max()) for values in noisy))
     small = sum(values.size for values in noisy) <= MOST_EXACT_CELLS and largest < _LIMIT
     return exact_curves(frame, noisy, curves[-1]) if small else curves
@@ -213,7 +218,7 @@ def exact_curves(frame: Frame, noisy: Sequence[Counts], leaves: Counts) -> list[
     Raises OdError if the solver finds no optimum.
     """
     areas, sizes = leaves.shape
-    sums = scipy.sparse.csr_array(np.concatenate(frame.every_level(np.eye(areas, dtype=np.int64))))
+    sums = scipy.sparse.csr_array(np.concatenate(frame.sum_every_level(np.eye(areas, dtype=np.int64))))
     cells = scipy.sparse.kron(sums, scipy.sparse.eye_array(sizes), format="csr")
     target = np.concatenate([values.ravel() for values in noisy])
     steps = scipy.sparse.diags_array([-1.0, 1.0], offsets=[0, 1], shape=(sizes - 1, sizes))
@@ -239,4 +244,4 @@ def exact_curves(frame: Frame, noisy: Sequence[Counts], leaves: Counts) -> list[
         )
         found = optimum(result)[: leaves.size]
         if int(((cells @ found - target) ** 2).sum()) < result.fun + 0.5:
-            return frame.every_level(found.reshape(leaves.shape))
+            return frame.sum_every_level(found.reshape(leaves.shape))

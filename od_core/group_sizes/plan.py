@@ -20,12 +20,12 @@ from od_core.geography.geography import Geography
 from od_core.group_sizes.groups import Counts, Frame, Query
 from od_core.group_sizes.mechanisms import MECHANISMS, GroupSizeMechanism, default_mechanism
 from od_core.group_sizes.merging import refuse_too_many
-from od_core.meaning.features import given, refuse_unsupported
+from od_core.meaning.features import list_given_options, refuse_unsupported
 from od_core.privacy.accounting import exact_fraction, float_above
 from od_core.privacy.budget import Budget
 from od_core.privacy.neighbours import DEFAULT_ACCEPTANCE, Acceptance
-from od_core.privacy.plan import LaplaceStep, Plan, Step, Table, laplace_verdict, plan_defect, stated_options
-from od_core.privacy.stability import least_reach
+from od_core.privacy.plan import LaplaceStep, Plan, Step, Table, laplace_verdict, plan_defect, read_plan_options
+from od_core.privacy.stability import compute_least_reach
 from od_core.privacy.unit import PrivacyUnit
 
 MAX_TOP_CODE = 1 << 31
@@ -90,7 +90,7 @@ def margin(scale: Fraction) -> int:
     m is the least integer with P(Z < -m) <= ``MISSED``, where Z is discrete Laplace noise of this scale. The noise
     distribution is symmetric, so P(Z < -m) = P(Z >= m + 1) = a^(m + 1) / (1 + a) with a = exp(-1 / scale).
     """
-    return least_reach(scale, 1, MISSED) - 1
+    return compute_least_reach(scale, 1, MISSED) - 1
 
 
 def is_top_code(value: object) -> bool:
@@ -151,7 +151,7 @@ class GroupSizePlan(Plan):
     @property
     def features(self) -> frozenset[str]:
         """See :attr:`od_core.privacy.plan.Plan.features`."""
-        return super().features | given(named_mechanism=True, estimated_top_code=self.top_code_estimate)
+        return super().features | list_given_options(named_mechanism=True, estimated_top_code=self.top_code_estimate)
 
     @cached_property
     def steps(self) -> tuple[LaplaceStep, ...]:
@@ -181,7 +181,7 @@ class GroupSizePlan(Plan):
         """The steps that measure levels, top first. Their noise has the same scale."""
         return self.steps if self.top_code_estimate is None else self.steps[1:]
 
-    def replanned(self, unit: PrivacyUnit, budget: Budget) -> GroupSizePlan:
+    def replan(self, unit: PrivacyUnit, budget: Budget) -> GroupSizePlan:
         """Return the plan with another unit and budget; see the base class."""
         options: dict[str, Any] = {"mechanism": self.mechanism, "acceptance": self.acceptance}
         options["top_code"] = self.top_code_estimate or self.frame.top_code
@@ -231,7 +231,7 @@ class GroupSizePlan(Plan):
         """
         stated = facts["top_code"]
         top_code = TopCodeEstimate.from_facts(stated) if isinstance(stated, dict) else stated
-        return plan_group_sizes(geography, groups, top_code=top_code, **stated_options(facts, MECHANISMS))
+        return plan_group_sizes(geography, groups, top_code=top_code, **read_plan_options(facts, MECHANISMS))
 
 
 def plan_group_sizes(
@@ -265,7 +265,7 @@ def plan_group_sizes(
         range(1, 3)
     """
     estimate = top_code if isinstance(top_code, TopCodeEstimate) else None
-    options = given(estimated_top_code=estimate, named_mechanism=mechanism)
+    options = list_given_options(estimated_top_code=estimate, named_mechanism=mechanism)
     refuse_unsupported("group sizes", unit.features | budget.features | options)
     if estimate is None and not is_top_code(top_code):
         raise OdError(

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from od_core.geography.geography import Geography, level_up_to
 from od_core.group_sizes.groups import Counts, GroupSizes
-from od_core.group_sizes.intervals import listed_sizes
+from od_core.group_sizes.intervals import list_interval_sizes
 from od_core.group_sizes.plan import MEASURED, MISSED, GroupSizePlan, margin
-from od_core.group_sizes.release import GroupSizeRelease, estimated, frame_of, measure_plan
+from od_core.group_sizes.release import GroupSizeRelease, estimate_release, frame_of, measure_plan
 from od_core.ledger.measurements import NoisyVector
 from od_core.ledger.staged_files import StagedTable
 from od_core.meaning.subject import Subject
@@ -32,9 +32,14 @@ from od_core.publication.certify import guarantee_sentences
 from od_core.publication.columns import CONFIDENCE, public_table
 from od_core.publication.kind import ReleaseContext, TableKind
 from od_core.publication.number_formats import Scale, class_text, number, one_three_ten, places_of_largest, size_classes
-from od_core.publication.read_back import certificate_and_tables, changed, refuse_other_plan, stated_spent
-from od_core.publication.tables import BundleFile, areas_files, areas_table, public_files, published_geography
-from od_core.publication.templates import filled, filled_data, filled_markup
+from od_core.publication.read_back import (
+    certificate_and_tables,
+    make_changed_data_error,
+    read_spent_budget,
+    refuse_other_plan,
+)
+from od_core.publication.tables import BundleFile, areas_files, areas_table, build_published_geography, public_files
+from od_core.publication.templates import render_data, render_markup, render_template
 
 _CELLS = pa.schema([("level", pa.int32()), ("area", pa.int32()), ("size", pa.int64()), ("groups", pa.int64())])
 
@@ -48,12 +53,12 @@ class StagedGroupSizes(StagedTable[GroupSizePlan, GroupSizes, GroupSizeRelease])
     counted_name = "group_sizes"
     table_name = "histograms"
 
-    def counted(self, _plan: GroupSizePlan) -> GroupSizes:
-        """Read the true sizes of all groups; see :meth:`StagedTable.counted`."""
+    def read_counted_input(self, _plan: GroupSizePlan) -> GroupSizes:
+        """Read the true sizes of all groups; see :meth:`StagedTable.read_counted_input`."""
         table = pq.read_table(self.path(self.counted_name))
         return GroupSizes(*(np.array(column) for column in table.columns))  # two columns in an earlier version
 
-    def counted_table(self, counted: GroupSizes) -> pa.Table:
+    def make_counted_table(self, counted: GroupSizes) -> pa.Table:
         """Return a table with the area, size and number of groups of each row; see the base class."""
         return pa.table({"area": counted.area, "size": counted.size, "groups": counted.groups})
 
@@ -69,7 +74,7 @@ class StagedGroupSizes(StagedTable[GroupSizePlan, GroupSizes, GroupSizeRelease])
 def _texts(plan: GroupSizePlan, certificate: Certificate | None = None) -> dict[str, str]:
     interval = certificate is not None and has_intervals(certificate)
     values = {"plan": plan, "margin": margin, "missed": MISSED, "certificate": certificate, "interval": interval}
-    texts: dict[str, str] = filled_data("group_sizes_notes.yaml", **values)
+    texts: dict[str, str] = render_data("group_sizes_notes.yaml", **values)
     return texts
 
 
@@ -98,16 +103,16 @@ def open_group_sizes(bundle: str | Path) -> GroupSizeRelease:
     for step in plan.steps:
         noisy = measurements.loc[measurements["level"] == level_names[step.level], "noisy"].to_numpy(dtype=np.int64)
         if len(noisy) != frame_of(plan, measured).widths(plan.query_of(step), step.level).sum():
-            raise changed("noisy measurements")
-        measured.append((step, NoisyVector.in_memory([noisy])))
-    release = estimated(plan, measured, spent=stated_spent(plan, certificate), noise=certificate["noise"])
+            raise make_changed_data_error("noisy measurements")
+        measured.append((step, NoisyVector.from_arrays([noisy])))
+    release = estimate_release(plan, measured, spent=read_spent_budget(plan, certificate), noise=certificate["noise"])
     if not release.histogram.equals(histogram.astype(release.histogram.dtypes)):
-        raise changed("histogram")
+        raise make_changed_data_error("histogram")
     return release
 
 
 def _plan(facts: dict[str, Any], areas: pd.DataFrame, groups: pd.DataFrame, version: str | None) -> GroupSizePlan:
-    geography = published_geography(areas, facts["geography"], facts.get("unknown_zone"), version)
+    geography = build_published_geography(areas, facts["geography"], facts.get("unknown_zone"), version)
     per_area = groups.set_index("area")["groups"].reindex(list(geography.zones)).to_numpy(dtype=np.int64)
     plan = GroupSizePlan.from_facts(facts, geography, per_area)
     refuse_other_plan(plan, facts)
@@ -129,7 +134,7 @@ _LEFT, _TOP, _WIDTH, _HEIGHT = 62, 14, 600, 250
 def _band(release: GroupSizeRelease) -> Markup:
     """Return the chart of the share of groups of at most each size, on a logarithmic axis from 1, with intervals."""
     top_code, groups = release.frame.top_code, int(release.frame.groups.sum())
-    sizes = listed_sizes(top_code)
+    sizes = list_interval_sizes(top_code)
     ends = int(release.histograms_of(0).sum()), groups, groups  # the released line may end elsewhere
     bounds = release.bounds_at_most(0, sizes)
     shares = np.array([np.append(values[0], end) / groups for values, end in zip(bounds, ends, strict=True)])
@@ -144,7 +149,7 @@ def _band(release: GroupSizeRelease) -> Markup:
 
     line, lower, upper = map(points, shares)
     steps = [0, *takewhile(lambda step: step <= top_code, one_three_ten())]
-    return filled_markup(
+    return render_markup(
         "band_chart.svg",
         title=BAND,
         left=_LEFT,
@@ -171,7 +176,7 @@ def _classes(histograms: Counts) -> tuple[list[str], list[int], Counts]:
     return [*names, f"{number(classes[-1][0])} or more"], ends, groups
 
 
-def _measured(plan: GroupSizePlan) -> str:
+def _describe_measured_queries(plan: GroupSizePlan) -> str:
     """Return what a release measures, in words, with the levels if they differ."""
     names, queries = plan.frame.geography.level_names, plan.queries
     if len(set(queries.values())) == 1:
@@ -179,12 +184,12 @@ def _measured(plan: GroupSizePlan) -> str:
     return "; ".join(f"{MEASURED[query]} (level {names[level]})" for level, query in queries.items())
 
 
-def _up_to(release: GroupSizeRelease, sizes: list[int]) -> list[tuple[int, int, int]]:
+def _list_cumulative_counts(release: GroupSizeRelease, sizes: list[int]) -> list[tuple[int, int, int]]:
     """Return the number of groups of at most each size, with its bounds."""
     return list(zip(*(values[0].tolist() for values in release.bounds_at_most(0, np.array(sizes))), strict=True))
 
 
-def _by_area(release: GroupSizeRelease) -> dict[str, Any]:
+def _make_area_tables(release: GroupSizeRelease) -> dict[str, Any]:
     """Return the groups by size and the members, with intervals, of areas of the lowest level with few enough areas.
 
     If every level has more than ``MOST_AREAS`` areas, these are the areas of level 1 with the most groups or members.
@@ -204,7 +209,7 @@ def _by_area(release: GroupSizeRelease) -> dict[str, Any]:
         "members": [(labels[k], int(groups[k]), row) for k, row in zip(most_members, listed_members, strict=True)],
         "columns": class_names,
         "rows": list(zip([labels[k] for k in most_groups], cells, by_class.sum(axis=1).tolist(), strict=True)),
-        "scale": Scale.up_to(int(by_class.max())),
+        "scale": Scale.from_maximum(int(by_class.max())),
     }
 
 
@@ -300,8 +305,8 @@ class GroupSizeKind(TableKind[GroupSizePlan, GroupSizes, GroupSizeRelease]):
         groups = int(release.frame.groups.sum())
         median = int(np.searchsorted(np.cumsum(histograms), (groups + 1) // 2))
         names, ends, (by_class,) = _classes(histograms)
-        up_to_ends = [] if interval is None else _up_to(release, ends[:-1])
-        return filled(
+        up_to_ends = [] if interval is None else _list_cumulative_counts(release, ends[:-1])
+        return render_template(
             "group_sizes_report.html",
             certificate=certificate,
             interval=interval,
@@ -309,12 +314,14 @@ class GroupSizeKind(TableKind[GroupSizePlan, GroupSizes, GroupSizeRelease]):
             top_code=top_code,
             members=[int(values[0]) for values in release.bounds_of_members(0)],
             middle=median,
-            up_to_middle=_up_to(release, [median])[0] if interval is not None and median < top_code else None,
+            up_to_middle=_list_cumulative_counts(release, [median])[0]
+            if interval is not None and median < top_code
+            else None,
             classes=list(zip_longest(names, by_class.tolist(), up_to_ends)),
             band=None if interval is None else _band(release),
             band_title=BAND,
-            areas=_by_area(release),
-            measured=_measured(release.plan),
+            areas=_make_area_tables(release),
+            measured=_describe_measured_queries(release.plan),
             geography=release.frame.geography,
             errors=[
                 (step, math.sqrt(laplace_variance(step.scale)), laplace_reach(step.scale))
@@ -328,19 +335,19 @@ class GroupSizeKind(TableKind[GroupSizePlan, GroupSizes, GroupSizeRelease]):
         title, (names, _, (classed,)) = "Groups by their size", _classes(release.histograms_of(0))
         lengths = _LONGEST_BAR * classed / (classed.max() or 1)
         rows = list(zip(names, classed.tolist(), lengths.tolist(), strict=True))
-        drawn = {title: filled_markup("bars.svg", title=title, rows=rows)}
+        drawn = {title: render_markup("bars.svg", title=title, rows=rows)}
         return drawn if confidence(certificate) is None else drawn | {BAND: _band(_as_stated(release, certificate))}
 
-    def shown(self, release: GroupSizeRelease) -> dict[str, Any]:
+    def list_metadata(self, release: GroupSizeRelease) -> dict[str, Any]:
         """Return the number of groups, the top code and the mechanism."""
         frame, mechanism = release.frame, release.plan.mechanism.name
         return {"groups": int(frame.groups.sum()), "top_code": frame.top_code, "mechanism": mechanism}
 
     open = staticmethod(open_group_sizes)
     measure = staticmethod(measure_plan)
-    estimate = staticmethod(estimated)
+    estimate = staticmethod(estimate_release)
 
-    def measured(self, release: GroupSizeRelease) -> Sequence[tuple[Step, NoisyVector]]:
+    def list_measurements(self, release: GroupSizeRelease) -> Sequence[tuple[Step, NoisyVector]]:
         """Return each step of a release with its noisy values."""
         return release.measured
 
@@ -348,7 +355,7 @@ class GroupSizeKind(TableKind[GroupSizePlan, GroupSizes, GroupSizeRelease]):
         """Yield a message for each negative number of groups and for each sum that breaks the mechanism's guarantee."""
         mechanism, frame = release.plan.mechanism, release.frame
         for level, table in zip(frame.levels, release.histograms, strict=True):
-            below = release.below(level)
+            below = release.sum_child_histograms(level)
             if (table < 0).any():
                 yield f"level {level} has a negative number of groups"
             if mechanism.keeps_totals and not np.array_equal(table.sum(axis=1), frame.totals(level)):

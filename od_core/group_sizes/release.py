@@ -16,12 +16,12 @@ from od_core.errors import OdError
 from od_core.files.data_frame import TableOrFile
 from od_core.geography.geography import Geography
 from od_core.group_sizes.groups import Counts, Frame, GroupSizes, Query
-from od_core.group_sizes.intervals import NoisyGroups, listed_sizes
+from od_core.group_sizes.intervals import NoisyGroups, list_interval_sizes
 from od_core.group_sizes.mechanisms import GroupSizeMechanism
 from od_core.group_sizes.plan import TOP_CODE_LEVEL, GroupSizePlan, TopCodeEstimate, plan_group_sizes
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.measurements import Measured, Measurements, NoisyVector, release_table
-from od_core.noise.backends import NoiseSource, backend_name, checked_noise, laplace_source
+from od_core.noise.backends import NoiseSource, backend_name, check_noise, laplace_source
 from od_core.privacy.budget import Budget, Spent
 from od_core.privacy.plan import LaplaceStep, PlannedRelease, Step
 from od_core.privacy.unit import PrivacyUnit
@@ -36,7 +36,7 @@ class GroupSizeRelease(PlannedRelease):
         histograms: released histograms of levels 1 (top) to L (leaf areas); one array of shape (areas, K + 1) per
             level, where K is the top code. Column j has the number of groups of size j.
         measured: each step of the plan with its noisy values, from which the histograms were estimated.
-        exact: whether intervals from noisy sizes are exact; see :meth:`NoisyGroups.at_most`.
+        exact: whether intervals from noisy sizes are exact; see :meth:`NoisyGroups.bound_cumulative_counts`.
 
     Examples:
         >>> sizes.histogram.columns.tolist()
@@ -48,7 +48,7 @@ class GroupSizeRelease(PlannedRelease):
     measured: tuple[tuple[LaplaceStep, NoisyVector], ...]
     exact: bool = True
 
-    def _described(self) -> tuple[str, str, str]:
+    def _describe_contents(self) -> tuple[str, str, str]:
         return (
             f"group sizes by {self.plan.mechanism.name}: {int(self.frame.groups.sum()):,} groups,"
             f" sizes 0 to {self.frame.top_code:,}",
@@ -78,14 +78,14 @@ class GroupSizeRelease(PlannedRelease):
         """
         sizes = np.arange(self.frame.top_code + 1)
         values = ((level, [np.cumsum(self.histograms_of(level), axis=1)]) for level in self.frame.levels)
-        return self._by_size(sizes, values)
+        return self._make_size_table(sizes, values)
 
     def at_most(self, sizes: ArrayLike | None = None) -> pd.DataFrame:
         """Return the number of groups of at most each of some sizes, with 90 % intervals, for every area.
 
         Args:
             sizes: ascending sizes from 0 to K - 1. By default, those of
-                :func:`od_core.group_sizes.intervals.listed_sizes`.
+                :func:`od_core.group_sizes.intervals.list_interval_sizes`.
 
         Returns:
             Columns: area, level (name), size, groups (of at most this size), lower and upper. The first rows are those
@@ -94,9 +94,9 @@ class GroupSizeRelease(PlannedRelease):
         Raises:
             OdError: the sizes are not ascending integers from 0 to K - 1.
         """
-        listed = _checked_sizes(sizes, self.frame.top_code)
+        listed = _check_sizes(sizes, self.frame.top_code)
         bounds = ((level, self.bounds_at_most(level, listed)) for level in (0, *self.frame.levels))
-        return self._by_size(listed, bounds)
+        return self._make_size_table(listed, bounds)
 
     def bounds_at_most(self, level: int, sizes: Counts) -> tuple[Counts, Counts, Counts]:
         """Return the released numbers of groups of at most each size, with bounds; shape (areas, sizes) each.
@@ -104,7 +104,7 @@ class GroupSizeRelease(PlannedRelease):
         Level 0 is the whole space. The sizes are ascending, from 0 to K - 1.
         """
         released = np.cumsum(self.histograms_of(level), axis=1)[:, sizes]
-        return _widened(released, *self.noisy_groups(level).at_most(sizes, exact=self.exact))
+        return _widen_bounds(released, *self.noisy_groups(level).bound_cumulative_counts(sizes, exact=self.exact))
 
     @property
     def members(self) -> pd.DataFrame:
@@ -122,7 +122,7 @@ class GroupSizeRelease(PlannedRelease):
     def bounds_of_members(self, level: int) -> tuple[Counts, Counts, Counts]:
         """Return the released numbers of members of the areas of a level, with bounds; shape (areas,) each."""
         released = self.histograms_of(level) @ np.arange(self.frame.top_code + 1)
-        return _widened(released, *self.noisy_groups(level).members())
+        return _widen_bounds(released, *self.noisy_groups(level).members())
 
     def histograms_of(self, level: int) -> Counts:
         """Return the released histograms of a level; for level 0, the sum of those of level 1."""
@@ -130,10 +130,10 @@ class GroupSizeRelease(PlannedRelease):
 
     def noisy_groups(self, level: int) -> NoisyGroups:
         """Return the measurements from which the intervals of the areas of a level are computed; level 0 is allowed."""
-        scale, levels = self.plan.level_steps[0].scale, _by_level(self.plan, self.frame, self.measured)
+        scale, levels = self.plan.level_steps[0].scale, _list_level_values(self.plan, self.frame, self.measured)
         measured = list(zip(self.plan.queries, levels, strict=True))
         query = next(query for source, query in self.plan.queries.items() if source >= level)
-        return NoisyGroups.of(self.frame, query, scale, measured, level)
+        return NoisyGroups.from_measured_levels(self.frame, query, scale, measured, level)
 
     @property
     def sizes(self) -> pd.DataFrame:
@@ -165,7 +165,7 @@ class GroupSizeRelease(PlannedRelease):
             rows.append((step.level, area, {"position": position, "noisy": noisy.values(), "scale": float(step.scale)}))
         return self._table(rows)
 
-    def below(self, level: int) -> Counts | None:
+    def sum_child_histograms(self, level: int) -> Counts | None:
         """Return the sum of the children's histograms for every area; shape (areas, sizes). None for the leaf level."""
         geography = self.frame.geography
         if level == geography.depth:
@@ -179,7 +179,7 @@ class GroupSizeRelease(PlannedRelease):
         area, size = np.nonzero(histograms)
         return area, size, histograms[area, size]
 
-    def _by_size(self, sizes: Counts, values: Iterable[tuple[int, Sequence[Counts]]]) -> pd.DataFrame:
+    def _make_size_table(self, sizes: Counts, values: Iterable[tuple[int, Sequence[Counts]]]) -> pd.DataFrame:
         """Return a table of groups, and of bounds if given, whose values of a level have the shape (areas, sizes)."""
         rows = []
         for level, columns in values:
@@ -197,15 +197,15 @@ class GroupSizeRelease(PlannedRelease):
         return pd.concat(tables, ignore_index=True)
 
 
-def _widened(released: Counts, lower: Counts, upper: Counts) -> tuple[Counts, Counts, Counts]:
+def _widen_bounds(released: Counts, lower: Counts, upper: Counts) -> tuple[Counts, Counts, Counts]:
     """Return the released numbers with bounds, which are widened where a number lies outside them."""
     return released, np.minimum(lower, released), np.maximum(upper, released)
 
 
-def _checked_sizes(sizes: ArrayLike | None, top_code: int) -> Counts:
+def _check_sizes(sizes: ArrayLike | None, top_code: int) -> Counts:
     """Return ascending sizes as an array. Raises OdError if they are not integers from 0 to ``top_code`` - 1."""
     if sizes is None:
-        return listed_sizes(top_code)
+        return list_interval_sizes(top_code)
     array = np.atleast_1d(np.asarray(sizes))
     valid = array.ndim == 1 and np.issubdtype(array.dtype, np.integer) and len(array) > 0
     if not valid or array[0] < 0 or array[-1] >= top_code or (np.diff(array) <= 0).any():
@@ -262,7 +262,7 @@ def release_group_sizes(
         GroupSizeRelease(bottom_up_posterior, epsilon 1)
     """
     counted = GroupSizes.from_frame(groups, geography, columns=columns)
-    per_area = counted.per_area(geography)
+    per_area = counted.count_per_area(geography)
     plan = plan_group_sizes(geography, per_area, unit=unit, budget=budget, mechanism=mechanism, top_code=top_code)
     return release_table(run_plan, plan, counted, noise, ledger, release_id)
 
@@ -272,7 +272,7 @@ def run_plan(
 ) -> GroupSizeRelease:
     """Measure all steps of a plan, estimate the table, and return the release; see :func:`measure_plan`."""
     measured = measure_plan(plan, groups, noise, measurements)
-    return estimated(plan, measured, spent=plan.spent, noise=backend_name(noise))
+    return estimate_release(plan, measured, spent=plan.spent, noise=backend_name(noise))
 
 
 def measure_plan(plan: GroupSizePlan, counted: GroupSizes, noise: NoiseSource, measurements: Measurements) -> Measured:
@@ -283,18 +283,18 @@ def measure_plan(plan: GroupSizePlan, counted: GroupSizes, noise: NoiseSource, m
     measured: list[tuple[LaplaceStep, NoisyVector]] = []
     for step in plan.steps:  # in this order: an estimated top code determines what the later levels measure
         draw = partial(measure, frame_of(plan, measured), plan.query_of(step), step, counted, noise)
-        measured.append((step, measurements.once(step, draw)))
+        measured.append((step, measurements.draw_once(step, draw)))
     return measured
 
 
-def estimated(plan: GroupSizePlan, measured: Measured, *, spent: Spent, noise: str | None) -> GroupSizeRelease:
+def estimate_release(plan: GroupSizePlan, measured: Measured, *, spent: Spent, noise: str | None) -> GroupSizeRelease:
     """Return the release that the mechanism estimates from the noisy values of all steps. All of these are public."""
     frame = frame_of(plan, measured)
-    histograms = plan.mechanism.estimate(frame, _by_level(plan, frame, measured), plan.level_steps[0].scale)
+    histograms = plan.mechanism.estimate(frame, _list_level_values(plan, frame, measured), plan.level_steps[0].scale)
     return GroupSizeRelease(plan, spent, noise, tuple(histograms), tuple(measured))
 
 
-def _by_level(plan: GroupSizePlan, frame: Frame, measured: Measured) -> list[Counts]:
+def _list_level_values(plan: GroupSizePlan, frame: Frame, measured: Measured) -> list[Counts]:
     """Return the noisy values of each measured level, top first, in the shape that mechanisms take."""
     levels = ((step, noisy) for step, noisy in measured if step.level != TOP_CODE_LEVEL)
     return [frame.rows(plan.query_of(step), noisy.values()) for step, noisy in levels]
@@ -329,7 +329,7 @@ def measure(frame: Frame, query: Query, step: LaplaceStep, groups: GroupSizes, n
     """
     source = laplace_source(noise)
     for counts in true_values(frame, query, step.level, groups):
-        noisy = checked_noise(noise, source.draw_laplace(step.scale, len(counts)), len(counts))
+        noisy = check_noise(noise, source.draw_laplace(step.scale, len(counts)), len(counts))
         noisy += counts
         noisy.flags.writeable = False  # measured values do not change
         yield noisy
@@ -392,13 +392,13 @@ def evaluate_group_sizes(
     frame, true = release.frame, groups
     if not isinstance(true, GroupSizes):
         true = GroupSizes.from_frame(true, frame.geography, columns=columns)
-    if not np.array_equal(true.per_area(frame.geography), frame.groups):
+    if not np.array_equal(true.count_per_area(frame.geography), frame.groups):
         message = "the groups differ from those of the release"
         raise OdError("OD-GROUPS-OTHER", message, next_step="give the list that was released")
     tables = []
     for level, released in zip(frame.levels, release.histograms, strict=True):
         expected = frame.rows("histogram", np.concatenate([*true_values(frame, "histogram", level, true)]))
-        difference, below = released - expected, release.below(level)
+        difference, below = released - expected, release.sum_child_histograms(level)
         total_error = np.abs(difference.sum(axis=1))
         distance = np.abs(np.cumsum(difference, axis=1)).sum(axis=1).astype(np.float64)
         tables.append(

@@ -15,7 +15,7 @@ from od_core.ledger.chain import CAP, DOMAIN, RESERVED, Entries
 from od_core.periods import Length, Period
 from od_core.privacy.accounting import text_above, text_below
 from od_core.privacy.budget import Cap, Charge
-from od_core.privacy.domain import ALL_PERIODS, Charged, charged_periods, rho_of_year, year_of, year_text
+from od_core.privacy.domain import ALL_PERIODS, Charged, list_charged_periods, rho_of_year, year_of, year_text
 from od_core.privacy.unit import RECORDS_OF, UnitKind
 
 NEWEST = (1 << 63) - 1
@@ -120,16 +120,16 @@ def balances(
     of_domain = "kind = ? AND domain = ? AND number <= ?"
     declared = entries.select(of_domain, DOMAIN, domain, until)[-1]["content"]
     cap = Cap.from_facts(entries.select(of_domain, CAP, domain, until)[-1]["content"])
-    asked_of = None if periods is None else frozenset[str]().union(*_capped(declared, periods).values())
-    found_charges = _charging(entries, declared, domain, asked_of, until, by_release=by_release)
+    asked_of = None if periods is None else frozenset[str]().union(*_group_periods_by_cap(declared, periods).values())
+    found_charges = _read_charges(entries, declared, domain, asked_of, until, by_release=by_release)
     by_part = _places_by_part(found_charges)
     periods = sorted(by_part) if periods is None else periods
     requested = [_Charges(charge, noise, 1, None, redrawn=False, periods=periods) for noise, charge in asked]
     result = []
-    for name, parts in _capped(declared, periods).items():
+    for name, parts in _group_periods_by_cap(declared, periods).items():
         places = sorted({place for part in parts for place in by_part.get(part, ())})
         charges_of_cap = [found_charges[place] for place in places]
-        spent, of_part = _added_up(declared, parts, charges_of_cap)
+        spent, of_part = _sum_charges(declared, parts, charges_of_cap)
         with_request = [*charges_of_cap, *requested]
         delta = sum((charges.number * charges.charge.delta for charges in with_request), start=Fraction(0))
         result.append(
@@ -140,7 +140,7 @@ def balances(
                 spent=spent,
                 charged=_rho_by_release(charges_of_cap),
                 lost_draws=sum(charges.number for charges in charges_of_cap if charges.redrawn),
-                asked=_added_up(declared, parts, with_request)[0] - spent if requested else Fraction(0),
+                asked=_sum_charges(declared, parts, with_request)[0] - spent if requested else Fraction(0),
                 parts=of_part if "year" in declared else {},
                 of=parts,
             )
@@ -165,7 +165,7 @@ def _rho_by_release(found: Sequence[_Charges]) -> dict[str, Fraction]:
     return of_release
 
 
-def _charging(
+def _read_charges(
     entries: Entries,
     declared: Mapping[str, Any],
     domain: str,
@@ -186,7 +186,7 @@ def _charging(
         columns.append("period")
         if asked is not None:
             texts = [group["period"] for group in entries.groups("period", where, *values)]
-            charging = [text for text in texts if not asked.isdisjoint(charged_by(declared, text))]
+            charging = [text for text in texts if not asked.isdisjoint(find_charged_periods(declared, text))]
             if not charging:
                 return []
             if len(charging) < len(texts):
@@ -195,7 +195,7 @@ def _charging(
         columns.append("content")
     charges = []
     for group in entries.groups(", ".join(columns), where, *values):
-        periods = (ALL_PERIODS,) if is_of_all_time else charged_by(declared, group["period"])
+        periods = (ALL_PERIODS,) if is_of_all_time else find_charged_periods(declared, group["period"])
         noise = json.loads(group["content"]) if "year" in declared else {}
         charge, is_redrawn = charge_of(group), group["draw"] > 1
         charges.append(_Charges(charge, noise, group["count"], group.get("release"), is_redrawn, periods))
@@ -203,16 +203,16 @@ def _charging(
 
 
 @lru_cache(maxsize=1 << 16)
-def _charged(period: str, elementary: Length, unit: UnitKind) -> tuple[str, ...]:
-    return charged_periods(Period(period), elementary, unit)
+def _cache_charged_periods(period: str, elementary: Length, unit: UnitKind) -> tuple[str, ...]:
+    return list_charged_periods(Period(period), elementary, unit)
 
 
-def charged_by(declared: Mapping[str, Any], period: str) -> tuple[str, ...]:
+def find_charged_periods(declared: Mapping[str, Any], period: str) -> tuple[str, ...]:
     """Return the elementary periods that a release of a period charges in a domain with these facts."""
-    return _charged(period, declared["elementary_period"], declared["unit"])
+    return _cache_charged_periods(period, declared["elementary_period"], declared["unit"])
 
 
-def _capped(declared: Mapping[str, Any], periods: Sequence[str]) -> dict[str, frozenset[str]]:
+def _group_periods_by_cap(declared: Mapping[str, Any], periods: Sequence[str]) -> dict[str, frozenset[str]]:
     """Return the elementary periods whose charges count against one cap, by the name of the period or of the year."""
     if "year" not in declared:
         return {period: frozenset([period]) for period in periods}
@@ -220,7 +220,7 @@ def _capped(declared: Mapping[str, Any], periods: Sequence[str]) -> dict[str, fr
     return {year_text(parts, declared["year"]): frozenset(part.text for part in parts) for parts in years}
 
 
-def _added_up(
+def _sum_charges(
     declared: Mapping[str, Any], parts: frozenset[str], charges: Sequence[_Charges]
 ) -> tuple[Fraction, dict[str, Fraction]]:
     """Return the rho that charges take from one cap, and the rho of each elementary period that they charge."""

@@ -34,10 +34,10 @@ from od_core.extras import require
 from od_core.files.durable import (
     CONFIDENTIAL_FOLDER_MODE,
     PUBLIC_FILE_MODE,
+    can_write,
     facts_digest,
     file_state,
     make_folder,
-    may_write,
     rights,
     step_to_write,
     write_durably,
@@ -201,11 +201,11 @@ class Entries:
         kinds: set[str] = set()
         last, previous = since if since == NONE or self.has(since) else NONE
         if last == 0 and not self._indexes_hold():
-            raise broken()
+            raise make_damage_error()
         for number, entry in enumerate(self.rows(last), start=last + 1):
             stated_hash = entry.pop("hash")
             if entry["number"] != number or entry["previous"] != previous or facts_digest(entry) != stated_hash:
-                raise broken()
+                raise make_damage_error()
             last, previous = number, stated_hash
             kinds.add(entry["kind"])
         if kinds - KINDS:
@@ -220,7 +220,7 @@ def newer(what: str) -> OdError:
     return OdError("OD-LEDGER-NEWER", message, next_step=step)
 
 
-def broken() -> OdError:
+def make_damage_error() -> OdError:
     """Return the OdError for a ledger whose entries differ from those that were written."""
     step = "restore the newest ledger; without it, nothing is drawn or published"
     return OdError("OD-LEDGER-BROKEN", "the ledger is damaged or was edited", next_step=step)
@@ -265,7 +265,7 @@ class Chain(ABC):
         self._verified = NONE
         """Entry up to which this object has verified the chain."""
         self._kept: Any = None
-        """Connection of :meth:`kept_open`, used only while :meth:`_circumstances` returns the same as at first."""
+        """Connection of :meth:`keep_open`, used only while :meth:`_circumstances` returns the same as at first."""
         self._kept_in: object = None
 
     @contextmanager
@@ -305,12 +305,12 @@ class Chain(ABC):
     def _circumstances(self) -> object:
         """Return what a kept connection depends on, such as the thread. If this has changed, a new one is opened."""
 
-    def _shared(self) -> Any:
-        """Return the connection of :meth:`kept_open` if it can still be used here, otherwise None."""
+    def _find_shared_connection(self) -> Any:
+        """Return the connection of :meth:`keep_open` if it can still be used here, otherwise None."""
         return self._kept if self._kept is not None and self._kept_in == self._circumstances() else None
 
     @contextmanager
-    def kept_open(self) -> Iterator[None]:
+    def keep_open(self) -> Iterator[None]:
         """Use one connection for all transactions in this context. This saves time and keeps every commit durable."""
         with suppress(OdError, self._error):  # the first transaction reports any fault
             self._kept = self._connect()
@@ -323,8 +323,8 @@ class Chain(ABC):
             self._kept = None
 
     @contextmanager
-    def _connected(self) -> Iterator[Any]:
-        if (shared := self._shared()) is not None:
+    def _use_connection(self) -> Iterator[Any]:
+        if (shared := self._find_shared_connection()) is not None:
             yield shared
             return
         with closing(self._connect()) as connection:
@@ -332,7 +332,7 @@ class Chain(ABC):
 
     def _readable(self) -> AbstractContextManager[Any]:
         """Open a connection for reading only, to a ledger that exists."""
-        return self._connected()
+        return self._use_connection()
 
     def _copy_into(self, memory: sqlite3.Connection) -> None:
         """Copy all entries into an empty database in memory."""
@@ -353,7 +353,7 @@ class Chain(ABC):
         changed an entry before. Raises OdError if the ledger cannot be used now, is damaged, or lacks the entry that
         the head names; or a release was charged, and the head is missing or damaged.
         """
-        with self._entries(self._connected(), self._begin, "COMMIT") as entries:
+        with self._entries(self._use_connection(), self._begin, "COMMIT") as entries:
             head, self._verified = self._check_head(entries), entries.verify(NONE if whole else self._verified)
             if head == NONE != self._verified:  # a process was killed between an entry and the head
                 self._renew_head(self._verified)
@@ -367,7 +367,7 @@ class Chain(ABC):
 
         Raises OdError as :meth:`transaction` does.
         """
-        with closing(_opened(":memory:")) as memory, self._usable():
+        with closing(_open_sqlite(":memory:")) as memory, self._usable():
             self._copy_into(memory)
             entries = Entries(memory)
             self._check_head(entries)
@@ -435,7 +435,7 @@ class Chain(ABC):
 
         Raises OdError if the other ledger has entries, or :meth:`transaction` would refuse this one.
         """
-        added = target._entries(target._connected(), target._begin, "COMMIT")
+        added = target._entries(target._use_connection(), target._begin, "COMMIT")
         with self.look() as entries, added as copied:
             return copied.copy(entries)
 
@@ -477,22 +477,22 @@ class SqliteChain(Chain):
 
     @contextmanager
     def _readable(self) -> Iterator[sqlite3.Connection]:
-        """Yield the shared connection as :meth:`_connected` does, and otherwise a new one that cannot write.
+        """Yield the shared connection as :meth:`_use_connection` does, and otherwise a new one that cannot write.
 
         To read a file in WAL mode, SQLite makes files beside it. A process that may not do so uses those of a process
         that has the ledger open, or reads a ledger that nobody has open as a file that does not change.
         """
-        if (shared := self._shared()) is not None:
+        if (shared := self._find_shared_connection()) is not None:
             yield shared
             return
         mode, state = "rw", None
-        if not (may_write(self._path) and may_write(self._path.parent)):
+        if not (can_write(self._path) and can_write(self._path.parent)):
             mode = "ro"
             if self._path.exists() and not self._log.exists():
                 mode, state = "ro&immutable=1", file_state(self._path)
         uri = f"{self._path.absolute().as_uri()}?mode={mode}"  # no mode creates the file
         try:
-            with closing(_opened(uri)) as connection:
+            with closing(_open_sqlite(uri)) as connection:
                 connection.execute("PRAGMA query_only = ON")
                 yield connection
         finally:
@@ -514,7 +514,7 @@ class SqliteChain(Chain):
         if not self._path.exists():
             os.close(os.open(self._path, os.O_CREAT | os.O_WRONLY, PUBLIC_FILE_MODE))
             self._path.chmod(PUBLIC_FILE_MODE)
-        connection = _opened(self._path.absolute().as_uri())
+        connection = _open_sqlite(self._path.absolute().as_uri())
         try:
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")
@@ -532,10 +532,10 @@ class SqliteChain(Chain):
     def _unusable(self, error: sqlite3.DatabaseError) -> OdError:
         name = getattr(error, "sqlite_errorname", "")
         if not name.partition("_")[2].startswith(_PASSING):
-            return broken()
+            return make_damage_error()
         message = f"the ledger cannot be used: SQLite reports {name}"
         step = "check the disk, close other programs that have the ledger open, then run the release again"
-        closed = [place for place in (self._path, self._path.parent) if not may_write(place)]
+        closed = [place for place in (self._path, self._path.parent) if not can_write(place)]
         if closed:
             message = f"{message}; {rights(closed[0])}"
             step = step_to_write(closed[0])
@@ -544,7 +544,7 @@ class SqliteChain(Chain):
         return _unavailable(message, step)
 
 
-def _opened(place: str) -> sqlite3.Connection:
+def _open_sqlite(place: str) -> sqlite3.Connection:
     """Open a SQLite database at an address, without transactions of Python's own. Rows are mappings by column."""
     connection = sqlite3.connect(place, uri=True, timeout=WAIT_SECONDS, isolation_level=None)
     connection.row_factory = sqlite3.Row
@@ -670,7 +670,7 @@ class PostgresChain(Chain):
         """Return the OdError for a PostgreSQL error, whose text is not repeated, because it may quote the address."""
         state, reported = error.sqlstate or "", str(error)
         if state.startswith("XX"):  # damaged data (PostgreSQL, appendix A)
-            return broken()
+            return make_damage_error()
         cause = f"PostgreSQL reports {type(error).__name__} {state}".rstrip()
         cause = next((words for text, words in _REFUSALS.items() if text in reported), cause)
         step = "check the server and the address in OD_LEDGER, then run the release again; psql with the same address"

@@ -16,16 +16,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from od_core.errors import STAYS_CHARGED, OdError, raise_alone
-from od_core.files.duckdb_session import of_machine
+from od_core.files.duckdb_session import make_machine_error
 from od_core.files.durable import (
     CONFIDENTIAL_FILE_MODE,
     CONFIDENTIAL_FOLDER_MODE,
-    locked,
+    lock_file,
     make_folder,
     sync,
     write_durably,
 )
-from od_core.parallel import in_order
+from od_core.parallel import map_in_order
 
 LOCK_NAME = "release.lock"
 LOCK_SECONDS = 600.0
@@ -40,7 +40,7 @@ def exclusive(folder: Path, *, seconds: float = LOCK_SECONDS) -> Iterator[None]:
         f"another release has been running for more than {seconds:.0f} seconds",
         next_step="wait until it ends, then run this one again",
     )
-    with locked(folder / LOCK_NAME, refusal, seconds=seconds):
+    with lock_file(folder / LOCK_NAME, refusal, seconds=seconds):
         yield
 
 
@@ -116,13 +116,13 @@ class ConfidentialFolder:
         """
         key = self.key()
 
-        def hashed(block: tuple[int, NDArray[np.int64]]) -> tuple[int, int, bytes]:
+        def hash_block(block: tuple[int, NDArray[np.int64]]) -> tuple[int, int, bytes]:
             column, numbers = block
             return column, len(numbers), hmac.new(key, numbers.data, hashlib.sha256).digest()
 
         digests: dict[int, list[bytes]] = {}
         length = 0
-        for column, numbers, digest in in_order(hashed, _blocks(pieces)):
+        for column, numbers, digest in map_in_order(hash_block, _blocks(pieces)):
             digests.setdefault(column, []).append(digest)
             length += numbers if column == 0 else 0
         content = b"".join(b"".join(digests[column]) for column in sorted(digests))
@@ -134,7 +134,7 @@ class ConfidentialFolder:
 
         Messages of databases and data frames quote the values that caused the error. So the original message and the
         confidential detail of an OdError go to a file of mode 0600, which the next step of the error names. A fault of
-        the machine, such as too little memory, is named as in :func:`~od_core.files.duckdb_session.of_machine`.
+        the machine, such as too little memory, is named as in :func:`~od_core.files.duckdb_session.make_machine_error`.
         """
         try:
             yield
@@ -143,7 +143,7 @@ class ConfidentialFolder:
             error.__cause__ = error.__context__ = None  # its cause may quote a value
             raise
         except Exception as error:  # noqa: BLE001  # any text may hold a confidential value
-            look, machine = self.keep_detail(traceback.format_exc()), of_machine(error, "the step stopped")
+            look, machine = self.keep_detail(traceback.format_exc()), make_machine_error(error, "the step stopped")
             code, message = "OD-CONFIDENTIAL-ERROR", "a step that handles confidential data failed"
             step = f"{look}, then run the release again"
             if machine is not None:
@@ -178,13 +178,13 @@ def _blocks(pieces: Iterable[Sequence[NDArray[np.int64]]]) -> Iterator[tuple[int
         for column, numbers in enumerate(piece):
             waiting.setdefault(column, []).append(numbers)
             if sum(map(len, waiting[column])) >= _HASHED:
-                joined = _joined(waiting[column])
+                joined = _join_arrays(waiting[column])
                 end = len(joined) - len(joined) % _HASHED
                 yield from ((column, joined[start : start + _HASHED]) for start in range(0, end, _HASHED))
                 waiting[column] = [joined[end:]]
-    yield from ((column, remaining) for column in waiting if len(remaining := _joined(waiting[column])))
+    yield from ((column, remaining) for column in waiting if len(remaining := _join_arrays(waiting[column])))
 
 
-def _joined(arrays: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
+def _join_arrays(arrays: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
     joined = arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
     return np.ascontiguousarray(joined, dtype="<i8")

@@ -23,7 +23,7 @@ from typing import Any, cast
 
 from od_core.errors import STAYS_CHARGED, BudgetExceeded, OdError
 from od_core.files.durable import make_folder
-from od_core.ledger.balance import NEWEST, Balance, balances, charge_of, charged_by, check_cap
+from od_core.ledger.balance import NEWEST, Balance, balances, charge_of, check_cap, find_charged_periods
 from od_core.ledger.chain import (
     BUNDLE_FORMAT,
     CAP,
@@ -37,13 +37,13 @@ from od_core.ledger.chain import (
     Entries,
     EntryName,
     SqliteChain,
-    broken,
     chain_of,
+    make_damage_error,
     newer,
 )
 from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import Period
-from od_core.privacy.budget import Cap, Charge, Spent, refuse_wrong_charge, wrong_charge
+from od_core.privacy.budget import Cap, Charge, Spent, make_charge_error, refuse_wrong_charge
 from od_core.privacy.domain import PrivacyDomain, unit_facts, year_of
 from od_core.privacy.plan import EARLIER, Plan, check_charges
 from od_core.privacy.unit import RECORDS_OF, PrivacyUnit
@@ -63,7 +63,7 @@ def hold_to_unit(unit: PrivacyUnit, declared: Mapping[str, Any], domain: str) ->
         )
 
 
-def declared_facts(entries: Entries, domain: str) -> dict[str, Any]:
+def read_declared_facts(entries: Entries, domain: str) -> dict[str, Any]:
     """Return the facts with which a data set was declared. Raises OdError if it is not declared."""
     declared = entries.newest(DOMAIN, domain=domain)
     if declared is None:
@@ -74,10 +74,10 @@ def declared_facts(entries: Entries, domain: str) -> dict[str, Any]:
 
 
 IN_SERIES = "kind = ? AND substr(release, 1, ?) = ?"
-"""Condition on the entries of one kind for the releases of one series, with the values of :func:`in_series`."""
+"""Condition on the entries of one kind for one series, with the values of :func:`make_series_parameters`."""
 
 
-def in_series(kind: str, series: str) -> tuple[str, int, str]:
+def make_series_parameters(kind: str, series: str) -> tuple[str, int, str]:
     """Return the values of :data:`IN_SERIES`: the text form of each key of the series begins with the last one."""
     return kind, len(series) + 1, f"{series}/"
 
@@ -99,7 +99,7 @@ class Withdrawal:
 def is_reserved(entries: Entries, key: ReleaseKey, domain: str, plan: Plan) -> bool:
     """Return whether a release is reserved. Raises OdError if it has another plan, or its series another data set."""
     refuse_moved_series(entries, key.release, domain)
-    changed = changed_settings(entries, key, domain, plan)
+    changed = list_changed_settings(entries, key, domain, plan)
     if changed:
         message = f"{key} was reserved with different settings; changed: {', '.join(changed)}"
         step = "restore the settings, or give the release a new revision, which is charged again"
@@ -107,7 +107,7 @@ def is_reserved(entries: Entries, key: ReleaseKey, domain: str, plan: Plan) -> b
     return changed is not None
 
 
-def changed_settings(entries: Entries, key: ReleaseKey, domain: str, plan: Plan) -> list[str] | None:
+def list_changed_settings(entries: Entries, key: ReleaseKey, domain: str, plan: Plan) -> list[str] | None:
     """Return the names of the settings that differ from those of the reservation; None if there is no reservation."""
     reserved = entries.newest(RESERVED, release=str(key))  # the plan is the same in each entry of the release
     if reserved is None:
@@ -123,7 +123,9 @@ def refuse_moved_series(entries: Entries, series: str, domain: str) -> None:
     Otherwise a new revision could be charged against the cap of another data set, although it contains the same trips.
     The series of two projects with one ledger do not meet, either.
     """
-    for other in entries.groups("domain", f"{IN_SERIES} AND domain <> ?", *in_series(RESERVED, series), domain):
+    for other in entries.groups(
+        "domain", f"{IN_SERIES} AND domain <> ?", *make_series_parameters(RESERVED, series), domain
+    ):
         raise _conflict(
             f"releases of {series} are charged to data set {other['domain']!r}, not to {domain!r}",
             "declare the data set that was charged earlier, or rename the series; if another project with this ledger"
@@ -137,7 +139,7 @@ def refuse_other_areas(entries: Entries, key: ReleaseKey, plan: Plan) -> None:
     Each release of the revision was checked when it was reserved, so all have the areas of the first and of the last.
     The others are read for the message alone.
     """
-    now, reserved = _areas(plan.facts()), in_series(RESERVED, key.release)
+    now, reserved = _areas(plan.facts()), make_series_parameters(RESERVED, key.release)
     entry = f"number = (SELECT {{}}(number) FROM entries WHERE {IN_SERIES} AND release LIKE ?)"  # noqa: S608  # our own SQL
     of_revision = (*reserved, f"%/r{key.revision}")
     ends = entries.select(f"{entry.format('min')} OR {entry.format('max')}", *of_revision, *of_revision)
@@ -292,9 +294,9 @@ class Ledger:
             finally:
                 self._opened.look = self._opened.trial = None
 
-    def kept_open(self) -> AbstractContextManager[None]:
+    def keep_open(self) -> AbstractContextManager[None]:
         """Return a context in which all transactions use one connection. This saves time if there are many."""
-        return self._chain.kept_open()
+        return self._chain.keep_open()
 
     def exclusive(self) -> AbstractContextManager[None]:
         """Return a context that only one release can be in.
@@ -303,7 +305,7 @@ class Ledger:
         would keep no charge of the release.
         """
         if self._opened.look is not None:
-            raise _wrong_state("a trial or a look at the ledger keeps no charge", "release outside of its context")
+            raise _make_state_error("a trial or a look at the ledger keeps no charge", "release outside of its context")
         return self._chain.exclusive()
 
     def declare(self, domain: PrivacyDomain) -> None:
@@ -347,17 +349,17 @@ class Ledger:
             entries.append(CAP, domain.name, content=cap)
             balances(entries, domain.name, by_release=False)  # is refused if the cap cannot state what was charged
 
-    def declared(self, domain: str) -> dict[str, Any]:
+    def read_declared_facts(self, domain: str) -> dict[str, Any]:
         """Return the facts with which a data set was declared. Raises OdError if it is not declared."""
         with self._read() as entries:
-            return declared_facts(entries, domain)
+            return read_declared_facts(entries, domain)
 
     def newest_of(self, domain: str) -> EntryName:
         """Return the newest entry of a declared data set. Another ledger, or an older copy, does not have it."""
         with self._read() as entries:
             newest = entries.newest(*sorted(KINDS), domain=domain)
             if newest is None:
-                raise broken()
+                raise make_damage_error()
             return EntryName(newest["number"], newest["hash"])
 
     def has(self, entry: EntryName) -> bool:
@@ -386,9 +388,9 @@ class Ledger:
             if is_reserved(entries, key, domain, plan):
                 return
             refuse_other_areas(entries, key, plan)
-            facts = declared_facts(entries, domain)
+            facts = read_declared_facts(entries, domain)
             hold_to_unit(plan.unit, facts, domain)
-            periods = charged_by(facts, key.period)
+            periods = find_charged_periods(facts, key.period)
             check_cap(entries, domain, periods, [(step.noise_facts, step.charge) for step in plan.charged_steps])
             planned = plan.facts()
             for step in plan.charged_steps:
@@ -420,15 +422,15 @@ class Ledger:
             if not is_reserved(entries, key, domain, plan):
                 refuse_other_areas(entries, key, plan)
 
-    def changed_settings(self, key: ReleaseKey, domain: str, plan: Plan) -> list[str]:
+    def list_changed_settings(self, key: ReleaseKey, domain: str, plan: Plan) -> list[str]:
         """Return the names of the settings that differ from those with which the release was reserved.
 
         The list is empty if nothing changed, or if the release is not reserved.
         """
         with self._read() as entries:
-            return [name for name in changed_settings(entries, key, domain, plan) or [] if name != EARLIER]
+            return [name for name in list_changed_settings(entries, key, domain, plan) or [] if name != EARLIER]
 
-    def reserved_plan(self, key: ReleaseKey) -> dict[str, Any] | None:
+    def read_reserved_plan(self, key: ReleaseKey) -> dict[str, Any] | None:
         """Return the facts of the plan with which a release is reserved; None if it is not reserved."""
         with self._read() as entries:
             row = entries.newest(RESERVED, release=str(key))
@@ -446,12 +448,12 @@ class Ledger:
             row = _newest_of(entries, key, level)
             if row is None or row["kind"] == MEASURED:
                 state = "not reserved" if row is None else "already measured"
-                raise _wrong_state(f"level {level} of {key} is {state}", "run the whole release again")
+                raise _make_state_error(f"level {level} of {key} is {state}", "run the whole release again")
             draw = int(row["draw"])
             if row["kind"] == DRAWING:
                 lost = entries.newest(RESERVED, release=str(key), level=level)
                 if lost is None:
-                    raise broken()
+                    raise make_damage_error()
                 charge, content = charge_of(lost), lost["content"]
                 check_cap(entries, row["domain"], content["periods"], [(content, charge)], lost_draw=True)
                 draw += 1
@@ -477,7 +479,7 @@ class Ledger:
         with self._transaction() as entries:
             row = _newest_of(entries, key, level)
             if row is None or row["kind"] != DRAWING or row["draw"] != draw:
-                raise _wrong_state(f"level {level} of {key} is not being drawn, or another run is drawing it")
+                raise _make_state_error(f"level {level} of {key} is not being drawn, or another run is drawing it")
             entries.append(MEASURED, row["domain"], key, level=level, draw=draw, content={"digest": digest})
 
     def publish(self, key: ReleaseKey, certificate: str, exact: Mapping[str, int] | None = None) -> None:
@@ -490,7 +492,7 @@ class Ledger:
                 return
             levels = _levels(entries, key)
             if not levels or any(row["kind"] != MEASURED for row in levels.values()):
-                raise _wrong_state(f"not every level of {key} is measured")
+                raise _make_state_error(f"not every level of {key} is measured")
             domain = next(iter(levels.values()))["domain"]
             content = {"certificate": certificate, **({"exact": dict(exact)} if exact else {})}
             entries.append(PUBLISHED, domain, key, content=content)
@@ -547,11 +549,11 @@ class Ledger:
             for name, of in kinds.items()
         }
 
-    def measured_digest(self, key: ReleaseKey, level: int) -> str:
+    def read_measured_digest(self, key: ReleaseKey, level: int) -> str:
         """Return the digest of a measured level (see :class:`LevelState`). Raises OdError if it is not measured."""
         state = self.level_state(key, level)
         if state is None or state.digest is None:
-            raise _wrong_state(f"level {level} of {key} is not measured")
+            raise _make_state_error(f"level {level} of {key} is not measured")
         return state.digest
 
     def draws(self, key: ReleaseKey, level: int) -> int:
@@ -574,13 +576,13 @@ class Ledger:
         with self._read() as entries:
             refuse_moved_series(entries, series, domain)
 
-    def drawn(self, domain: str) -> dict[ReleaseKey, list[str]]:
+    def list_drawn_periods(self, domain: str) -> dict[ReleaseKey, list[str]]:
         """Return the charged elementary periods of each release of a data set of which a draw has ever begun."""
         with self._read() as entries:
             drawn = entries.groups("release", "kind = ? AND domain = ?", DRAWING, domain)
-            facts = declared_facts(entries, domain) if drawn else {}
+            facts = read_declared_facts(entries, domain) if drawn else {}
         keys = [ReleaseKey.parse(group["release"]) for group in drawn]
-        return {key: list(charged_by(facts, key.period)) for key in keys}
+        return {key: list(find_charged_periods(facts, key.period)) for key in keys}
 
     def noise(self, key: ReleaseKey) -> str:
         """Return the names of the noise backends that drew a release, separated by commas if there are several."""
@@ -608,17 +610,17 @@ class Ledger:
         with self._read() as entries:
             row = entries.newest(MEASURED, release=str(key))
             if row is None:
-                raise _wrong_state(f"{key} is not measured", "run the release")
-            declared = declared_facts(entries, row["domain"])
+                raise _make_state_error(f"{key} is not measured", "run the release")
+            declared = read_declared_facts(entries, row["domain"])
             caps = entries.select("kind = ? AND domain = ? AND number < ?", CAP, row["domain"], row["number"])
         account: dict[str, Any] = {"cap": Cap.from_facts(caps[-1]["content"]).facts()}  # without its reason
         if "year" in declared:
             year = year_of(Period(key.period), declared["elementary_period"], declared["year"])
             account["periods_of_year"] = len(year)
         name = EntryName(row["number"], row["hash"])
-        return ReleaseRecord(str(row["at"]), len(self.lost_draws(key)), name, account)
+        return ReleaseRecord(str(row["at"]), len(self.list_lost_draws(key)), name, account)
 
-    def lost_draws(self, key: ReleaseKey) -> list[tuple[int, Charge]]:
+    def list_lost_draws(self, key: ReleaseKey) -> list[tuple[int, Charge]]:
         """Return the level and the charge of every draw that was lost and then charged once more, oldest first."""
         return self.charges(key, least_draw=2)
 
@@ -636,7 +638,7 @@ class Ledger:
         charges = self.charges(key)
         planned = {step.number: step.charge for step in plan.charged_steps}
         if any(planned.get(level) != charge for level, charge in charges):
-            raise wrong_charge(f"the charges of {key} differ from its plan")
+            raise make_charge_error(f"the charges of {key} differ from its plan")
         return plan.spent_on([charges.count((level, charge)) for level, charge in planned.items()])
 
     def hold_to(self, witnesses: Mapping[str, EntryName]) -> None:
@@ -662,7 +664,7 @@ class Ledger:
                 refuse_wrong_charge(_noise_of(row["content"]), charge_of(row))
         return number
 
-    def published(
+    def list_published_releases(
         self, until: int = NEWEST, series: str | None = None, *, withdrawn_until: int = NEWEST
     ) -> dict[ReleaseKey, datetime.datetime]:
         """Return the releases whose PUBLISHED entry has at most the number ``until``, and its time, oldest first.
@@ -670,14 +672,16 @@ class Ledger:
         If a series is given, only its releases are returned. Those that an entry up to the number ``withdrawn_until``
         withdraws are left out.
         """
-        where, values = ("kind = ?", (PUBLISHED,)) if series is None else (IN_SERIES, in_series(PUBLISHED, series))
+        where, values = (
+            ("kind = ?", (PUBLISHED,)) if series is None else (IN_SERIES, make_series_parameters(PUBLISHED, series))
+        )
         gone = "SELECT release FROM entries WHERE kind = ? AND number <= ?"
         where, values = f"{where} AND number <= ? AND release NOT IN ({gone})", (*values, until, WITHDRAWN)
         with self._read() as entries:
             rows = entries.groups("release, at", where, *values, withdrawn_until)
         return {ReleaseKey.parse(row["release"]): datetime.datetime.fromisoformat(row["at"]) for row in rows}
 
-    def compared(self, key: ReleaseKey) -> dict[ReleaseKey, datetime.datetime]:
+    def list_compared_releases(self, key: ReleaseKey) -> dict[ReleaseKey, datetime.datetime]:
         """Return the releases of a series that were public when one of them was measured, and their times.
 
         Those that were withdrawn before this one was published are left out. So the result is the same for as long as
@@ -686,7 +690,9 @@ class Ledger:
         until = self.record(key).entry.number
         with self._read() as entries:
             public = entries.newest(PUBLISHED, release=str(key))
-        return self.published(until, key.release, withdrawn_until=NEWEST if public is None else public["number"])
+        return self.list_published_releases(
+            until, key.release, withdrawn_until=NEWEST if public is None else public["number"]
+        )
 
     def balance(self, domain: str, period: str, until: int = NEWEST) -> Balance:
         """Return the balance of a domain for a release of a period; that of its year under a unit of a year.
@@ -695,18 +701,18 @@ class Ledger:
         entries up to number ``until`` count. Raises OdError if the domain is not declared, or cannot charge the period.
         """
         with self._read() as entries:
-            periods = charged_by(declared_facts(entries, domain), period)
+            periods = find_charged_periods(read_declared_facts(entries, domain), period)
             balances_found = balances(entries, domain, periods, until=until)
         return min(balances_found, key=lambda balance: balance.left)
 
-    def remaining(self, domain: str, periods: Iterable[str]) -> dict[str, Fraction]:
+    def compute_remaining_rho(self, domain: str, periods: Iterable[str]) -> dict[str, Fraction]:
         """Return the rho that a domain has left for a release of each period, as :meth:`balance` does for one.
 
         The charges are read once for all periods.
         """
         with self._read() as entries:
-            facts = declared_facts(entries, domain)
-            parts = {period: charged_by(facts, period) for period in periods}
+            facts = read_declared_facts(entries, domain)
+            parts = {period: find_charged_periods(facts, period) for period in periods}
             charged_periods = list(dict.fromkeys(part for charged in parts.values() for part in charged))
             of_caps = balances(entries, domain, charged_periods, by_release=False)
         remaining = {part: balance.left for balance in of_caps for part in balance.of}
@@ -726,7 +732,7 @@ def _conflict(message: str, next_step: str) -> OdError:
     return OdError("OD-DOMAIN-CONFLICT", message, next_step=next_step)
 
 
-def _wrong_state(message: str, next_step: str = "run the release again") -> OdError:
+def _make_state_error(message: str, next_step: str = "run the release again") -> OdError:
     return OdError("OD-LEDGER-STATE", message, next_step=next_step, spent=STAYS_CHARGED)
 
 

@@ -24,7 +24,7 @@ from od_core.files.table_writers import write_batches
 from od_core.ledger.chain import DRAWING, MEASURED, RESERVED
 from od_core.ledger.confidential import ConfidentialFolder
 from od_core.ledger.ledger import Ledger, LevelState, hold_to_unit
-from od_core.ledger.object_store import LocalStore, Store, kept_digest, part_files
+from od_core.ledger.object_store import LocalStore, Store, compute_level_digest, part_files
 from od_core.ledger.release_key import ReleaseKey
 from od_core.ledger.staged_files import C, Counted, P, R, hold_to_input
 from od_core.ledger.user_counters import UserCounters
@@ -32,14 +32,14 @@ from od_core.meaning.features import refuse_unsupported
 from od_core.noise.backends import (
     NoiseSource,
     backend_name,
-    checked_noise,
+    check_noise,
     laplace_source,
     noise_named,
     refuse_too_wide,
 )
-from od_core.parallel import finished_first
+from od_core.parallel import delay_interrupts
 from od_core.periods import Period
-from od_core.privacy.domain import charged_periods
+from od_core.privacy.domain import list_charged_periods
 from od_core.privacy.plan import LaplaceStep, Plan, Step, UncountedStep
 from od_core.privacy.unit import PrivacyUnit
 
@@ -50,7 +50,7 @@ Draw = Callable[[], Iterable[NDArray[np.int64]]]
 class Measurements(Protocol):
     """A store of measurements, which ensures that no level is drawn twice under one charge."""
 
-    def once(self, step: Step, draw: Draw) -> NoisyVector:
+    def draw_once(self, step: Step, draw: Draw) -> NoisyVector:
         """Return the stored noisy values of a step. If there are none, call ``draw`` and store its values first."""
 
 
@@ -60,10 +60,10 @@ class MemoryMeasurements:
     def __init__(self) -> None:
         self._noisy: dict[int, NoisyVector] = {}
 
-    def once(self, step: Step, draw: Draw) -> NoisyVector:
+    def draw_once(self, step: Step, draw: Draw) -> NoisyVector:
         """Return the noisy values of a step. The first call for a level draws them."""
         if step.number not in self._noisy:
-            self._noisy[step.number] = NoisyVector.in_memory(draw())
+            self._noisy[step.number] = NoisyVector.from_arrays(draw())
         return self._noisy[step.number]
 
 
@@ -113,15 +113,17 @@ def begin_release(
     sync(confidential.path.parent)
     measurements.store.settle()
     if counters is not None and plan.uncounted_step is not None:
-        measurements.once(plan.uncounted_step, partial(_uncounted, plan.uncounted_step, counters, noise or "opendp"))
+        measurements.draw_once(
+            plan.uncounted_step, partial(_measure_uncounted_trips, plan.uncounted_step, counters, noise or "opendp")
+        )
     return measurements
 
 
-def _uncounted(step: UncountedStep, counters: UserCounters, noise: str) -> Iterator[NDArray[np.int64]]:
+def _measure_uncounted_trips(step: UncountedStep, counters: UserCounters, noise: str) -> Iterator[NDArray[np.int64]]:
     """Return the true number of trips that are not counted, plus noise. The true number is confidential."""
     source = noise_named(noise)
-    drawn = checked_noise(source, source.draw(step.variance, step.number, 0, 1), 1)
-    return iter([drawn + counters.uncounted(step.max_trips)])
+    drawn = check_noise(source, source.draw(step.variance, step.number, 0, 1), 1)
+    return iter([drawn + counters.count_uncounted_trips(step.max_trips)])
 
 
 @dataclass(frozen=True)
@@ -144,15 +146,15 @@ class Charged:
         if not unit.is_of_year:
             return None
         domain = self.key.release
-        facts = self.ledger.declared(domain)
+        facts = self.ledger.read_declared_facts(domain)
         hold_to_unit(unit, facts, domain)
         elementary, year = facts["elementary_period"], facts["year"]
-        charged_periods(Period(self.key.period), elementary, unit.kind)
+        list_charged_periods(Period(self.key.period), elementary, unit.kind)
         return UserCounters(self.confidential, self.ledger, self.key, domain, unit, elementary, year)
 
 
 @contextmanager
-def charged_to(
+def prepare_charge(
     plan: Plan, ledger: Ledger | None, release_id: str | None, noise: NoiseSource
 ) -> Iterator[Charged | None]:
     """Yield the ledger and the ``release_id`` that a caller gave, or None without them.
@@ -177,7 +179,7 @@ def charged_to(
             next_step="use one of the named noise backends",
         )
     charged = Charged(ledger, ReleaseKey.parse(release_id))
-    with ledger.exclusive(), ledger.kept_open():
+    with ledger.exclusive(), ledger.keep_open():
         yield charged
 
 
@@ -189,7 +191,7 @@ def draw_release(
     noise: NoiseSource,
     counters: UserCounters | None = None,
 ) -> R:
-    """Call ``run``, which makes the release, and return its result. Call this in the context :func:`charged_to`.
+    """Call ``run``, which makes the release, and return its result. Call this in the context :func:`prepare_charge`.
 
     With a ledger, the release is charged first, and its measurements are stored. A repeated call reads them back.
     Without a ledger, the measurements exist only during this call.
@@ -204,7 +206,7 @@ def draw_release(
         counters.hold_to_input(counted)
     backend = backend_name(noise)
     measurements = begin_release(confidential, ledger, key, key.release, plan, counted, backend, counters=counters)
-    release, uncounted = run(plan, counted, noise, measurements), measurements.uncounted(plan)
+    release, uncounted = run(plan, counted, noise, measurements), measurements.read_uncounted_trips(plan)
     return replace(release, spent=ledger.spent(key, plan), noise=ledger.noise(key), uncounted=uncounted)
 
 
@@ -218,12 +220,12 @@ def release_table(
 ) -> R:
     """Draw a release whose noise is discrete Laplace and whose input is counted, as :func:`draw_release` does.
 
-    Raises OdError if the noise source draws no Laplace noise this wide, or as :func:`charged_to` does.
+    Raises OdError if the noise source draws no Laplace noise this wide, or as :func:`prepare_charge` does.
     """
     source = noise_named(noise)
     laplace_source(source)
     refuse_too_wide(source, (step.largest_variance for step in plan.steps))
-    with charged_to(plan, ledger, release_id, source) as charged:
+    with prepare_charge(plan, ledger, release_id, source) as charged:
         return draw_release(run, charged, plan, counted, source)
 
 
@@ -246,7 +248,7 @@ class DurableMeasurements:
         self._folder = folder
         self._known: dict[int, NoisyVector] = {}
 
-    def once(self, step: Step, draw: Draw) -> NoisyVector:
+    def draw_once(self, step: Step, draw: Draw) -> NoisyVector:
         """Return the stored noisy values of a step. If there are none, call ``draw`` and store its values first.
 
         Raises OdError if the level is not reserved; a draw was lost and the cap does not allow another one; a
@@ -259,7 +261,7 @@ class DurableMeasurements:
             digest = file_digest(self._path(step.number, state.draw))
             self.ledger.finish_draw(self.key, step.number, state.draw, digest)
         elif state is None or state.kind != MEASURED:
-            with finished_first():
+            with delay_interrupts():
                 number = self.ledger.start_draw(self.key, step.number, self.noise)
                 path = self._path(step.number, number)
                 written = write_durably(path, partial(_write_draw, draw))
@@ -267,7 +269,7 @@ class DurableMeasurements:
             return NoisyVector(path)
         return self.read(step)
 
-    def lost(self, steps: Iterable[Step]) -> list[int]:
+    def list_lost_steps(self, steps: Iterable[Step]) -> list[int]:
         """Return the numbers of the steps whose draw was begun and left no file, so that it is charged once more.
 
         A step that is measured in parts has its files elsewhere, and must not be asked for.
@@ -291,7 +293,7 @@ class DurableMeasurements:
             message = f"level {step.level} of {self.key} is not measured"
             raise OdError("OD-MEASUREMENT-ABSENT", message, next_step="run the release", spent=STAYS_CHARGED)
         path = self._path(step.number, state.draw)
-        if not path.exists() and kept_digest(self.store, step.number) == state.digest:
+        if not path.exists() and compute_level_digest(self.store, step.number) == state.digest:
             parts = part_files(self.store, step.number)
             return NoisyVector(*(partial(self.store.read, part) for part in parts))
         content = path.read_bytes() if path.exists() else b""
@@ -304,7 +306,7 @@ class DurableMeasurements:
             )
         return NoisyVector(pa.py_buffer(content))
 
-    def uncounted(self, plan: Plan) -> int | None:
+    def read_uncounted_trips(self, plan: Plan) -> int | None:
         """Return the measured number of uncounted trips, or None if the plan does not measure it; see :meth:`read`."""
         return None if plan.uncounted_step is None else int(self.read(plan.uncounted_step).values()[0])
 
@@ -363,14 +365,14 @@ class NoisyVector:
             if isinstance(source, np.ndarray):
                 self._length += len(source)
                 continue
-            with _opened(source) as file:
+            with _open_parquet(source) as file:
                 self._length += int(file.metadata.num_rows)
 
     def __len__(self) -> int:
         return self._length
 
     @classmethod
-    def in_memory(cls, pieces: Iterable[NDArray[np.int64]]) -> NoisyVector:
+    def from_arrays(cls, pieces: Iterable[NDArray[np.int64]]) -> NoisyVector:
         """Return a vector of the values of consecutive arrays, kept in memory in the format of a file."""
         sink = pa.BufferOutputStream()
         write_noisy(sink, pieces)
@@ -409,12 +411,12 @@ class NoisyVector:
             if isinstance(source, np.ndarray):
                 yield source
                 continue
-            with _opened(source) as file:
+            with _open_parquet(source) as file:
                 for group in range(file.num_row_groups):
                     yield file.read_row_group(group, use_threads=False).combine_chunks()["noisy"].chunk(0).to_numpy()
 
 
-def _opened(source: Source) -> pq.ParquetFile:
+def _open_parquet(source: Source) -> pq.ParquetFile:
     return pq.ParquetFile(source() if callable(source) else source)
 
 

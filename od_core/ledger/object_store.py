@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from od_core.errors import STAYS_CHARGED, OdError
 from od_core.files.durable import CONFIDENTIAL_FILE_MODE, CONFIDENTIAL_FOLDER_MODE, make_folder, sync, write_checked
-from od_core.parallel import in_order
+from od_core.parallel import map_in_order
 
 _CREATE_EXCLUSIVELY = ("s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "memory")
 """Protocols for which fsspec creates a file in one conditional request. For others, it checks first and then writes."""
@@ -100,7 +100,7 @@ class LocalStore:
         try:
             return pa.memory_map(str(self.folder / name))
         except FileNotFoundError:
-            raise _missing(name) from None
+            raise _make_missing_error(name) from None
 
     def has(self, name: str) -> bool:
         """Return whether there is a file of that name."""
@@ -166,7 +166,7 @@ class FsspecStore:
         try:
             return pa.PythonFile(self._files().open(name, "rb"), mode="r")
         except FileNotFoundError:
-            raise _missing(name) from None
+            raise _make_missing_error(name) from None
 
     def has(self, name: str) -> bool:
         """Return whether there is a file of that name."""
@@ -210,7 +210,7 @@ class FsspecStore:
 Store = LocalStore | FsspecStore
 
 
-def _missing(name: str) -> OdError:
+def _make_missing_error(name: str) -> OdError:
     step = "restore it from a backup, or run the release again"
     return OdError("OD-STORE-MISSING", f"{name} is not in the store", next_step=step, spent=STAYS_CHARGED)
 
@@ -233,9 +233,9 @@ def part_digest(store: Store, name: str) -> str:
     return hashlib.sha256(store.read(name).read_buffer()).hexdigest()
 
 
-def kept_digest(store: Store, level: int) -> str:
+def compute_level_digest(store: Store, level: int) -> str:
     """Return the SHA-256 of the joined digests of the stored files of a level, in the order of its parts."""
-    digests = in_order(lambda name: part_digest(store, name), part_files(store, level))
+    digests = map_in_order(lambda name: part_digest(store, name), part_files(store, level))
     return hashlib.sha256("".join(digests).encode()).hexdigest()
 
 

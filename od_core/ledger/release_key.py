@@ -58,7 +58,7 @@ class ReleaseKey:
         return PurePosixPath(str(self))
 
 
-def before(key: ReleaseKey, others: Iterable[ReleaseKey]) -> list[ReleaseKey]:
+def select_earlier_releases(key: ReleaseKey, others: Iterable[ReleaseKey]) -> list[ReleaseKey]:
     """Return those of some releases whose period ends before that of ``key`` begins, the newest period first."""
     first = _period(key.period).first
     ended = [(_period(other.period), other) for other in others]

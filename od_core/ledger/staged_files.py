@@ -49,7 +49,7 @@ def hold_to_input(
     Raises OdError if a draw has begun, and the input has changed, or the fingerprint or the key that made it is lost.
     """
     now = identity_of(confidential, trips, counters)
-    then = stored_identity(confidential, key)
+    then = read_stored_identity(confidential, key)
     if then == now:
         return
     if not drawn:
@@ -57,26 +57,26 @@ def hold_to_input(
         write_durably(path, lambda file: file.write_text(json.dumps(now), encoding="utf-8"))
         return
     if not then:
-        raise _refused(
+        raise _make_staging_error(
             "OD-IDENTITY-MISSING",
             f"the fingerprint of the input of {key} is missing, but levels are drawn already",
             "restore the confidential folder",
         )
     if then.get("key") != now["key"]:
-        raise _refused(
+        raise _make_staging_error(
             "OD-KEY-LOST",
             f"{key} began with the key {then.get('key')}, but confidential/hmac.key is {now['key']}",
             "keep confidential/hmac.key, with which other releases began, and put the earlier one from a backup in its"
             " place for this run alone",
         )
-    raise _refused(
+    raise _make_staging_error(
         "OD-REPLAY-INPUT-CHANGED",
         f"the records of {key} differ from those with which it began",
         f"restore the records, or release them as revision {key.revision + 1}, which is charged again",
     )
 
 
-def stored_identity(confidential: ConfidentialFolder, key: ReleaseKey) -> dict[str, str]:
+def read_stored_identity(confidential: ConfidentialFolder, key: ReleaseKey) -> dict[str, str]:
     """Return the stored fingerprint of a release's input and the name of its key; empty if there is none."""
     try:
         stored = json.loads((confidential.path / key.folder / IDENTITY).read_text(encoding="utf-8"))
@@ -91,7 +91,7 @@ def identity_of(confidential: ConfidentialFolder, trips: Counted, counters: str 
     return identity if counters is None else identity | {"counters": counters}
 
 
-def _refused(code: str, message: str, next_step: str) -> OdError:
+def _make_staging_error(code: str, message: str, next_step: str) -> OdError:
     return OdError(code, message, next_step=next_step, spent=STAYS_CHARGED)
 
 
@@ -115,7 +115,7 @@ class StagedFiles:
         return self.folder / "data_docs"
 
     @contextmanager
-    def _described(self, name: str, facts: str) -> Iterator[None]:
+    def _store_file_facts(self, name: str, facts: str) -> Iterator[None]:
         """Store facts about the file that this context writes. Earlier facts are removed first."""
         path = self.folder / name
         if path.exists():
@@ -126,7 +126,7 @@ class StagedFiles:
 
     def read_with(self, settings: Mapping[str, Any]) -> AbstractContextManager[None]:
         """Return the context in which records are read with these settings, which are public and JSON-ready."""
-        return self._described(_READ_WITH, json.dumps(dict(settings)))
+        return self._store_file_facts(_READ_WITH, json.dumps(dict(settings)))
 
     def hold_to_reading(self, key: ReleaseKey, settings: Mapping[str, Any], *, drawn: bool) -> None:
         """Check that records were read with the settings that are declared now, because the certificate states these.
@@ -148,13 +148,13 @@ class StagedFiles:
         message = f"the records of {key} were read with different settings{differences}"
         if drawn:
             step = f"restore the settings, or release it as revision {key.revision + 1}, which is charged again"
-            raise _refused("OD-REPLAY-READING-CHANGED", message, step)
+            raise _make_staging_error("OD-REPLAY-READING-CHANGED", message, step)
         step = "run the whole release, which reads the records again"
         raise OdError("OD-STAGED-OTHER-READING", message, next_step=step)
 
     def keep_counted(self, plan: Plan, save: Callable[[], None]) -> None:
         """Call ``save``, which saves the counts, and store the digest of the plan for which they were counted."""
-        with self._described(_COUNTED_FOR, plan.counts_digest):
+        with self._store_file_facts(_COUNTED_FOR, plan.counts_digest):
             save()
 
     def refuse_other_plan(self, plan: Plan) -> None:
@@ -164,7 +164,7 @@ class StagedFiles:
         """
         digest = self.folder / _COUNTED_FOR
         if not digest.exists() or digest.read_text(encoding="utf-8") != plan.counts_digest:
-            raise _refused(
+            raise _make_staging_error(
                 "OD-STAGED-OTHER-PLAN",
                 "the records were counted for another geography or with other settings",
                 "run the whole release, which counts them again",
@@ -174,7 +174,7 @@ class StagedFiles:
         """Return the path of the file ``<name>.parquet``. Raises OdError if the file is absent."""
         path = self.folder / f"{name}.parquet"
         if not path.exists():
-            raise missing_file(name)
+            raise make_missing_file_error(name)
         return path
 
 
@@ -195,11 +195,11 @@ class StagedTable(StagedFiles, ABC, Generic[P, C, R]):
     table_name: ClassVar[str]
 
     @abstractmethod
-    def counted(self, plan: P) -> C:
+    def read_counted_input(self, plan: P) -> C:
         """Return the stored counted input of a release with this plan. Raises OdError if its file is absent."""
 
     @abstractmethod
-    def counted_table(self, counted: C) -> pa.Table:
+    def make_counted_table(self, counted: C) -> pa.Table:
         """Convert the counted input to the table that :meth:`save_counted` stores, and return it."""
 
     @abstractmethod
@@ -208,7 +208,7 @@ class StagedTable(StagedFiles, ABC, Generic[P, C, R]):
 
     def save_counted(self, counted: C) -> None:
         """Store the counted input."""
-        self._save(self.counted_name, self.counted_table(counted))
+        self._save(self.counted_name, self.make_counted_table(counted))
 
     def save_table(self, release: R) -> Path:
         """Store the table of a release, and return the path of its file."""
@@ -221,7 +221,7 @@ class StagedTable(StagedFiles, ABC, Generic[P, C, R]):
     def refuse_other_table(self, release: R) -> None:
         """Raise OdError unless the stored table equals that of the release, estimated again from its measurements."""
         if not self.table().equals(self.table_of(release)):
-            raise _refused(
+            raise _make_staging_error(
                 "OD-STAGED-FILE-CHANGED",
                 f"the staged {self.table_name} differ from the result of the release's measurements",
                 "run the whole release again; it reads its measurements back and draws nothing twice",
@@ -233,9 +233,9 @@ class StagedTable(StagedFiles, ABC, Generic[P, C, R]):
         return path
 
 
-def missing_file(name: str) -> OdError:
+def make_missing_file_error(name: str) -> OdError:
     """Return the OdError for a file that does not exist yet or was removed."""
-    return _refused(
+    return _make_staging_error(
         "OD-STAGED-FILE-MISSING",
         f"{name} of this release does not exist yet, or was removed",
         "run the whole release; it reads stored measurements back and draws nothing twice",

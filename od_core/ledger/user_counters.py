@@ -30,7 +30,7 @@ from od_core.files.table_writers import write_batches
 from od_core.ledger.confidential import ConfidentialFolder
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
-from od_core.ledger.staged_files import Counted, hold_to_input, identity_of, stored_identity
+from od_core.ledger.staged_files import Counted, hold_to_input, identity_of, read_stored_identity
 from od_core.periods import Length, Period
 from od_core.privacy.domain import year_of, year_text
 
@@ -89,11 +89,11 @@ class UserCounters:
         OdError if counters of a drawn release of the year are missing or changed, or were made with another key.
         """
         if self.ledger.is_drawn(self.key):
-            counted = self._verified(self.key)
+            counted = self._verify_counters(self.key)
             columns = [*USER, "counted"]
             return Allowances(pq.read_table(counted, columns=columns).rename_columns([*USER, "allowed"]), others=0)
         others = self._files(but=self._part(self.key))
-        allowed = self._asked(_SQL["allowances"](others, self.unit), others) if others else _ALLOWED.empty_table()
+        allowed = self._run_query(_SQL["allowances"](others, self.unit), others) if others else _ALLOWED.empty_table()
         return Allowances(allowed, others=self.unit.contribution_bound)
 
     def keep(self, batches: Iterable[pa.RecordBatch]) -> None:
@@ -107,7 +107,7 @@ class UserCounters:
             path = self._path(self.key)
             self.confidential.subfolder(path.parent)
             write_durably(path, lambda file: write_batches(file, schema, batches, compression="snappy"))
-        elif self.confidential.fingerprint(_columns(batches)) != self._stated(self.key):
+        elif self.confidential.fingerprint(_columns(batches)) != self._read_drawn_fingerprint(self.key):
             raise OdError(
                 "OD-REPLAY-INPUT-CHANGED",
                 f"the records of {self.key} have other users, or other numbers of their trips, than when it began",
@@ -135,22 +135,22 @@ class UserCounters:
         """
         step = "run the whole release, which counts its records again"
         now = identity_of(self.confidential, counted, self.fingerprint(self.key))
-        if stored_identity(self.confidential, self.key) != now:
+        if read_stored_identity(self.confidential, self.key) != now:
             message = f"the counts of {self.key} and the counters of its users were not written together"
             raise OdError("OD-YEAR-COUNTERS", message, next_step=step)
         files = self._files()
         query = _SQL["are_within"](files, self.unit, self._path(self.key), counted.total)
-        if not self._asked(query, files)[0][0].as_py():
+        if not self._run_query(query, files)[0][0].as_py():
             message = f"the counters of users of {self.key} and the counts do not agree, or exceed max_trips_year"
             raise OdError("OD-YEAR-COUNTERS", message, next_step=step)
 
-    def uncounted(self, max_trips: int) -> int:
+    def count_uncounted_trips(self, max_trips: int) -> int:
         """Return how many trips of the release are not counted, where at most ``max_trips`` of a user are considered.
 
         The file of counters must have been checked, as :func:`od_core.ledger.measurements.begin_release` does.
         """
         path = self._path(self.key)
-        return int(self._asked(_SQL["uncounted"](path, max_trips), {"": [path]})[0][0].as_py())
+        return int(self._run_query(_SQL["uncounted"](path, max_trips), {"": [path]})[0][0].as_py())
 
     def _part(self, key: ReleaseKey) -> str:
         (part,) = Period(key.period).parts(self.elementary)
@@ -173,7 +173,7 @@ class UserCounters:
         If ``but`` is given, the release is about to be counted, and its own file, which is written again, not checked.
         """
         year = sorted(part.text for part in self._parts)
-        verified = {self._verified(key) for key in self._others_drawn(year)}
+        verified = {self._verify_counters(key) for key in self._list_other_drawn_releases(year)}
         files = {part: sorted((self._folder / part).glob("[!.]*.parquet")) for part in year}
         unchecked = set() if but is None else {self._path(self.key)}
         for path in chain.from_iterable(files.values()):
@@ -181,29 +181,36 @@ class UserCounters:
                 self._check_file(path, is_verified=path in verified)
         return {part: paths for part, paths in files.items() if paths and part != but}
 
-    def _others_drawn(self, year: Sequence[str]) -> list[ReleaseKey]:
+    def _list_other_drawn_releases(self, year: Sequence[str]) -> list[ReleaseKey]:
         """Return the other releases that are drawn and have one of the elementary periods of a year."""
-        drawn = self.ledger.drawn(self.domain).items()
+        drawn = self.ledger.list_drawn_periods(self.domain).items()
         return [key for key, periods in drawn if key != self.key and set(year).intersection(periods)]
 
     def _check_file(self, path: Path, *, is_verified: bool) -> None:
         if not is_verified:
             _refuse_damaged(path)
         if (pq.read_schema(path).metadata or {}).get(b"key") != self.confidential.key_name().encode():
-            raise self._of_another_key(f"the counters of users in {path.name}")
+            raise self._make_other_key_error(f"the counters of users in {path.name}")
 
-    def _verified(self, key: ReleaseKey) -> Path:
+    def _verify_counters(self, key: ReleaseKey) -> Path:
         """Return the file of counters of a drawn release. Raises OdError if it is lost, changed or of another key."""
-        fingerprint = self._stated(key)
-        if stored_identity(self.confidential, key).get("key") != self.confidential.key_name():  # all else differs, too
-            raise self._of_another_key(f"the counters of users of {key}")
+        fingerprint = self._read_drawn_fingerprint(key)
+        if (
+            read_stored_identity(self.confidential, key).get("key") != self.confidential.key_name()
+        ):  # all else differs, too
+            raise self._make_other_key_error(f"the counters of users of {key}")
         if self.fingerprint(key) != fingerprint:
-            raise self._lost(f"the counters of users of {key} have changed", "the confidential folder")
+            raise self._make_lost_counters_error(
+                f"the counters of users of {key} have changed", "the confidential folder"
+            )
         return self._path(key)
 
     def fingerprint(self, key: ReleaseKey) -> str:
         """Return the fingerprint (keyed hash) of the stored counters of a release. Raises OdError if there are none."""
-        path, lost = self._path(key), self._lost if self.ledger.is_drawn(key) else _not_counted
+        path, lost = (
+            self._path(key),
+            self._make_lost_counters_error if self.ledger.is_drawn(key) else _make_recount_error,
+        )
         if not path.exists():
             raise lost(f"the counters of users of {key} are missing", "the confidential folder")
         try:
@@ -212,18 +219,20 @@ class UserCounters:
         except (pa.ArrowException, OSError):  # Arrow raises OSError for damaged pages
             raise lost(f"the counters of users of {key} are damaged", "the confidential folder") from None
 
-    def _stated(self, key: ReleaseKey) -> str:
+    def _read_drawn_fingerprint(self, key: ReleaseKey) -> str:
         """Return the fingerprint of the counters from which a release was drawn."""
-        stored = stored_identity(self.confidential, key).get("counters")
+        stored = read_stored_identity(self.confidential, key).get("counters")
         if stored is None:
-            raise self._lost(f"{key} was drawn without counters of users", "the confidential folder")
+            raise self._make_lost_counters_error(
+                f"{key} was drawn without counters of users", "the confidential folder"
+            )
         return str(stored)
 
-    def _of_another_key(self, what: str) -> OdError:
+    def _make_other_key_error(self, what: str) -> OdError:
         restored = "confidential/hmac.key as it was then (keep the present one for releases that began with it)"
-        return self._lost(f"{what} were made with another key than the present one", restored)
+        return self._make_lost_counters_error(f"{what} were made with another key than the present one", restored)
 
-    def _lost(self, message: str, what: str) -> OdError:
+    def _make_lost_counters_error(self, message: str, what: str) -> OdError:
         """Return the OdError for counters of a drawn release that cannot be used for this one."""
         return OdError(
             "OD-YEAR-COUNTERS-LOST",
@@ -232,7 +241,7 @@ class UserCounters:
             spent=STAYS_CHARGED if self.ledger.level_kinds(self.key) else NOTHING_SPENT,
         )
 
-    def _asked(self, query: str, files: dict[str, list[Path]]) -> pa.Table:
+    def _run_query(self, query: str, files: dict[str, list[Path]]) -> pa.Table:
         """Return the result of a query over files of counters, which need not fit in memory."""
         folder = self.confidential.subfolder(self._folder)
         with scratch_database(folder, *(path for paths in files.values() for path in paths)) as connection:
@@ -251,10 +260,10 @@ def _refuse_damaged(path: Path) -> None:
             for _ in file.iter_batches():
                 pass
     except (pa.ArrowException, OSError):
-        raise _not_counted(f"the counters of users in {path.name} are damaged", path.name) from None
+        raise _make_recount_error(f"the counters of users in {path.name} are damaged", path.name) from None
 
 
-def _not_counted(message: str, what: str) -> OdError:
+def _make_recount_error(message: str, what: str) -> OdError:
     """Return the OdError for counters of a release that is not drawn, so that it may be counted again."""
     step = f"run that whole release again, which counts its records; or restore {what} from a backup"
     return OdError("OD-YEAR-COUNTERS", message, next_step=step)

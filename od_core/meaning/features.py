@@ -92,10 +92,10 @@ def _refusals(row: Mapping[str, Any], known: Support) -> Iterator[Refusal]:
             )
 
 
-def given(**options: object) -> frozenset[str]:
+def list_given_options(**options: object) -> frozenset[str]:
     """Return the names of the options that are given: not None, False or empty.
 
-    >>> sorted(given(bands=None, segments={"mode": ["car"]}, intervals=True))
+    >>> sorted(list_given_options(bands=None, segments={"mode": ["car"]}, intervals=True))
     ['intervals', 'segments']
     """
     return frozenset(name for name, value in options.items() if value)
@@ -112,7 +112,7 @@ def refuse_unsupported(kind: str, features: Set[str], name: str = "") -> None:
             raise OdError(refusal.code, message, next_step=refusal.next_step)
 
 
-def possible_formats(kind: str, features: Set[str]) -> tuple[str, ...]:
+def list_possible_formats(kind: str, features: Set[str]) -> tuple[str, ...]:
     """Return the formats, beside Parquet, that the bundle of a release with some features can have."""
     refused = support().by_kind[kind]
     return tuple(
@@ -122,6 +122,6 @@ def possible_formats(kind: str, features: Set[str]) -> tuple[str, ...]:
     )
 
 
-def usual_formats(kind: str, features: Set[str]) -> tuple[str, ...]:
+def list_usual_formats(kind: str, features: Set[str]) -> tuple[str, ...]:
     """Return the formats of a bundle for which none are chosen: all that it can have, but one that few need."""
-    return tuple(name for name in possible_formats(kind, features) if name != NEVER_USUAL)
+    return tuple(name for name in list_possible_formats(kind, features) if name != NEVER_USUAL)

@@ -72,12 +72,12 @@ class Nouns:
         """Return the headers of columns of areas, given the names of their levels."""
         return [head.format(name) for head, name in zip(self.heads, names, strict=False)]
 
-    def of_areas(self, *names: str) -> str:
+    def format_areas(self, *names: str) -> str:
         """Return the areas of a number in words; the last of two names is left out if the number has one area."""
         return self.of_ends.format(*names)
 
-    def of_levels(self, *names: str) -> str:
-        """Return the levels of the areas of a number in words, as :meth:`of_areas`."""
+    def format_levels(self, *names: str) -> str:
+        """Return the levels of the areas of a number in words, as :meth:`format_areas`."""
         return self.at_levels.format(*names)
 
 
@@ -108,7 +108,7 @@ class Subject:
     groups: str | None = None
 
     @classmethod
-    def of(cls, plan: Plan, about: Mapping[str, str] = NO_WORDS) -> Subject:
+    def from_plan(cls, plan: Plan, about: Mapping[str, str] = NO_WORDS) -> Subject:
         """Return the subject of a plan, with the words of the publisher of its series."""
         may_leave = plan.neighbours.record_may_leave
         return cls(plan.table, **_facts_of(plan.unit), record_may_leave=may_leave, **_words_of(about))

@@ -115,21 +115,21 @@ def backend_name(source: NoiseSource) -> str | None:
 _NOISE_LIMIT = 1 << 61
 
 
-def checked_noise(source: NoiseSource, drawn: NDArray[np.int64], size: int) -> NDArray[np.int64]:
+def check_noise(source: NoiseSource, drawn: NDArray[np.int64], size: int) -> NDArray[np.int64]:
     """Return the noise that a source has drawn, shape (size,), as an array to which counts may be added in place.
 
     It is a copy if the source is not a backend of this library. Raises OdError if the noise is not one 64-bit integer
     per cell, or a value is too large to add to a count.
     """
     if not isinstance(drawn, np.ndarray) or drawn.dtype != np.int64 or drawn.shape != (size,):
-        raise _bad_noise("did not return one 64-bit integer per cell")
+        raise _make_noise_error("did not return one 64-bit integer per cell")
     if backend_name(source) is None:
         drawn = drawn.copy()  # counts are added in place, and the source may keep the array that it returned
     if size and (drawn.max() >= _NOISE_LIMIT or drawn.min() <= -_NOISE_LIMIT):
-        raise _bad_noise("returned values that are too large to add to a count")
+        raise _make_noise_error("returned values that are too large to add to a count")
     return drawn
 
 
-def _bad_noise(what: str) -> OdError:
+def _make_noise_error(what: str) -> OdError:
     message = f"the noise source {what}"
     return OdError("OD-NOISE-CONTRACT", message, next_step="correct the noise source", spent="the level stays charged")

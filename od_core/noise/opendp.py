@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from od_core.errors import OdError
 from od_core.noise import opendp_worker
-from od_core.noise.opendp_worker import ANSWER, GAUSSIAN, LAPLACE, REQUEST, next_scale, rounded_up
+from od_core.noise.opendp_worker import ANSWER, GAUSSIAN, LAPLACE, REQUEST, next_scale, round_up_scale
 from od_core.parallel import threads
 
 _ENDED = "a process that drew noise ended before it had finished"
@@ -35,7 +35,7 @@ MIN_DRAWS = 8_192
 """Smallest number of draws per process if there are several. They take 0.1 s, four times the start of a process."""
 
 
-def drawn(distribution: bytes, scale: float, largest_loss: float, size: int) -> tuple[float, NDArray[np.int64]]:
+def draw_noise(distribution: bytes, scale: float, largest_loss: float, size: int) -> tuple[float, NDArray[np.int64]]:
     """Draw independent noise at the smallest scale, from the given one upwards, at which OpenDP allows the loss.
 
     ``distribution`` is GAUSSIAN or LAPLACE. ``largest_loss`` is the largest allowed loss at sensitivity 1 by OpenDP's
@@ -79,13 +79,13 @@ def _worker(request: bytes) -> Iterator[tuple[subprocess.Popen[bytes], BinaryIO]
                 command, bufsize=0, stdin=subprocess.PIPE, stdout=answer, process_group=0
             )
         except OSError as error:
-            raise _lost(f"a process that draws noise could not start ({error.strerror})") from None
+            raise _make_lost_draw_error(f"a process that draws noise could not start ({error.strerror})") from None
         with process:
             try:
                 process.stdin.write(request)  # type: ignore[union-attr]  # a pipe
                 yield process, answer
             except BrokenPipeError:
-                raise _lost(_ENDED) from None
+                raise _make_lost_draw_error(_ENDED) from None
             finally:
                 process.kill()
 
@@ -95,10 +95,10 @@ def _receive(process: subprocess.Popen[bytes], answer: BinaryIO, room: NDArray[n
     ended, head = process.wait(), bytearray(ANSWER.size)
     answer.seek(0)
     if ended != 0 or answer.readinto(head) != len(head):  # type: ignore[attr-defined]
-        raise _lost(_ENDED)
+        raise _make_lost_draw_error(_ENDED)
     (scale,) = ANSWER.unpack(head)
     if not math.isnan(scale) and answer.readinto(room.view(np.uint8).data) != room.nbytes:  # type: ignore[attr-defined]
-        raise _lost(_ENDED)
+        raise _make_lost_draw_error(_ENDED)
     answer.close()
     return float(scale)
 
@@ -110,7 +110,7 @@ def library() -> str:
     if spec is not None and spec.origin is not None:
         for path in sorted((Path(spec.origin).parent / "lib").glob("*opendp*")):
             return str(path)
-    raise _lost("OpenDP's shared library is not installed")
+    raise _make_lost_draw_error("OpenDP's shared library is not installed")
 
 
 WRONG_VERSIONS = ("0.14.0", "0.14.1")
@@ -126,7 +126,7 @@ def refuse_wrong_version() -> None:
             raise OdError("OD-NOISE-VERSION", message, next_step=step)
 
 
-def _lost(why: str) -> OdError:
+def _make_lost_draw_error(why: str) -> OdError:
     step = "run the release again; it draws the level again, at a separate charge"
     return OdError("OD-NOISE-LOST", f"{why}: the draw is lost", next_step=step, spent="the level stays charged")
 
@@ -161,8 +161,8 @@ class OpenDPNoise:
         the planned loss; or a process ended before it had finished, and the draw is lost.
         """
         if not _MIN_VARIANCE <= variance <= MAX_VARIANCE:
-            raise _refused("the variance is too small or too large")
-        return _drawn_as_planned(GAUSSIAN, math.sqrt(variance), 2, variance, 1 / (2 * variance), size)
+            raise _make_unsupported_noise_error("the variance is too small or too large")
+        return _draw_planned_noise(GAUSSIAN, math.sqrt(variance), 2, variance, 1 / (2 * variance), size)
 
     def draw_laplace(self, scale: Fraction, size: int) -> NDArray[np.int64]:
         """Return ``size`` independent draws from the discrete Laplace distribution; shape (size,).
@@ -172,20 +172,20 @@ class OpenDPNoise:
         the scale is too small or too large, or as in :meth:`draw`.
         """
         if scale <= 0 or not _MIN_VARIANCE <= 2 * scale**2 <= MAX_VARIANCE:  # the variance is below 2 scale^2
-            raise _refused("the scale is too small or too large")
-        return _drawn_as_planned(LAPLACE, float(scale), 1, scale, 1 / scale, size)
+            raise _make_unsupported_noise_error("the scale is too small or too large")
+        return _draw_planned_noise(LAPLACE, float(scale), 1, scale, 1 / scale, size)
 
 
-def _drawn_as_planned(
+def _draw_planned_noise(
     distribution: bytes, scale: float, power: int, planned: Fraction, largest_loss: Fraction, size: int
 ) -> NDArray[np.int64]:
     """Draw noise with about the given scale. A power of it exceeds ``planned`` by at most the slack."""
-    scale = rounded_up(scale)
+    scale = round_up_scale(scale)
     while Fraction(scale) ** power < planned:
         scale = next_scale(scale)
-    used, noise = drawn(distribution, scale, float_below(largest_loss), size)
+    used, noise = draw_noise(distribution, scale, float_below(largest_loss), size)
     if not (math.isfinite(used) and planned <= Fraction(used) ** power <= planned * (1 + VARIANCE_SLACK)):
-        raise _refused("OpenDP's privacy map exceeds the planned loss")
+        raise _make_unsupported_noise_error("OpenDP's privacy map exceeds the planned loss")
     return noise
 
 
@@ -195,6 +195,6 @@ def float_below(value: Fraction) -> float:
     return nearest if Fraction(nearest) <= value else math.nextafter(nearest, 0)
 
 
-def _refused(why: str) -> OdError:
+def _make_unsupported_noise_error(why: str) -> OdError:
     message = f"OpenDP cannot draw this noise: {why}"
     return OdError("OD-NOISE-MAP", message, next_step="correct the budget", spent="the level stays charged")

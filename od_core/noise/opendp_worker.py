@@ -113,7 +113,7 @@ class OpenDP:
         return ctypes.c_void_p(result.value)
 
 
-def rounded_up(scale: float) -> float:
+def round_up_scale(scale: float) -> float:
     """Return a scale rounded up to ``_SIGNIFICANT_BITS`` bits. OpenDP computes faster with short fractions."""
     mantissa, exponent = math.frexp(scale)
     return math.ldexp(math.ceil(math.ldexp(mantissa, _SIGNIFICANT_BITS)), exponent - _SIGNIFICANT_BITS)
@@ -121,10 +121,10 @@ def rounded_up(scale: float) -> float:
 
 def next_scale(scale: float) -> float:
     """Return the smallest larger scale that has at most ``_SIGNIFICANT_BITS`` significant bits."""
-    return rounded_up(math.nextafter(scale, math.inf))
+    return round_up_scale(math.nextafter(scale, math.inf))
 
 
-def held_to_loss(
+def find_smallest_scale(
     opendp: OpenDP, distribution: bytes, scale: float, largest_loss: float
 ) -> tuple[float, ctypes.c_void_p | None]:
     """Find the smallest scale, from ``scale`` upwards, with at most ``largest_loss`` by OpenDP's privacy map.
@@ -153,7 +153,7 @@ def main() -> None:
     with os.fdopen(os.dup(1), "wb") as answer:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         opendp = OpenDP(sys.argv[1])
-        used, measurement = held_to_loss(opendp, distribution, scale, largest_loss)
+        used, measurement = find_smallest_scale(opendp, distribution, scale, largest_loss)
         answer.write(ANSWER.pack(used))
         while measurement is not None and count > 0:
             piece = min(count, PIECE)

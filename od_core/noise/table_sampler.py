@@ -78,7 +78,7 @@ class TableNoise:
         ``level`` and ``first`` are not used. Raises OdError if the variance is not above 0, or too large for a table.
         """
         if not 0 < variance <= MAX_TABLE_VARIANCE:
-            raise _refused("variance")
+            raise _make_table_error("variance")
         return _table(DiscreteGaussian(variance)).draw(Keystream(), size)
 
     def draw_laplace(self, scale: Fraction, size: int) -> NDArray[np.int64]:
@@ -87,11 +87,11 @@ class TableNoise:
         Raises OdError if the scale (sensitivity over epsilon) is not above 0, or too large for a table.
         """
         if not (scale > 0 and 2 * scale**2 <= MAX_TABLE_VARIANCE):
-            raise _refused("scale")
+            raise _make_table_error("scale")
         return _table(DiscreteLaplace(scale)).draw(Keystream(), size)
 
 
-def simulated(distribution: SymmetricDistribution, words: Words, size: int) -> NDArray[np.int64]:
+def simulate_draws(distribution: SymmetricDistribution, words: Words, size: int) -> NDArray[np.int64]:
     """Return draws from a distribution that follow from the given words, for simulations on public tables.
 
     No release may use it: :class:`TableNoise` takes the words of a new :class:`Keystream` in every call.
@@ -211,7 +211,7 @@ def _compare(firsts, undecided, words, starts, seconds, least, values, equal):  
     return count
 
 
-def _refused(what: str) -> OdError:
+def _make_table_error(what: str) -> OdError:
     message = f"the noise table cannot be made: the {what} is not above 0 or is too large"
     return OdError("OD-NOISE-TABLE", message, next_step="use the noise backend opendp", spent="the level stays charged")
 
@@ -295,9 +295,9 @@ def floors_of_tails(distribution: SymmetricDistribution, bits: int) -> list[int]
     """
     precision = bits + _GUARD_BITS
     while True:
-        with at_precision(precision):
+        with set_precision(precision):
             unit = arb(2) ** bits  # exact, and made once: a product with a Python number takes seven times as long
-            floors = _surely_floors([tail * unit for tail in distribution.tails(bits)])
+            floors = _prove_floors([tail * unit for tail in distribution.tails(bits)])
         if floors is not None:
             return floors
         precision *= 2
@@ -308,7 +308,7 @@ def quantile(distribution: SymmetricDistribution, word: int, bits: int) -> int |
 
     X has the given distribution. Return None if the value is not proven to be the same: more bits of U are needed.
     """
-    with at_precision(bits + _GUARD_BITS):
+    with set_precision(bits + _GUARD_BITS):
         tails = distribution.tails(bits)
         unit = arb(2) ** bits
         boundaries = [tail * unit for tail in reversed(tails)]
@@ -318,7 +318,7 @@ def quantile(distribution: SymmetricDistribution, word: int, bits: int) -> int |
         return position - len(tails) if boundaries[position] >= word + 1 else None
 
 
-def _surely_floors(balls: list[arb]) -> list[int] | None:
+def _prove_floors(balls: list[arb]) -> list[int] | None:
     """Return the floors of positive numbers in balls, up to the first 0; None if one is not proven, or none is 0."""
     floors: list[int] = []
     for ball in balls:
@@ -332,7 +332,7 @@ def _surely_floors(balls: list[arb]) -> list[int] | None:
 
 
 @contextmanager
-def at_precision(bits: int) -> Iterator[None]:
+def set_precision(bits: int) -> Iterator[None]:
     """Set the precision of ball arithmetic to ``bits`` in a ``with`` statement. Threads enter it one at a time."""
     with _PRECISION, flint.ctx.workprec(bits):
         yield

@@ -46,7 +46,7 @@ def epsilon_bun_steinke(rho: Fraction, delta: Fraction) -> Fraction:
     _check(rho, delta)
     with decimal.localcontext(decimal.Context(prec=_DIGITS)):
         r = as_decimal(rho)
-        return _rounded_up(r + 2 * (r * -as_decimal(delta).ln()).sqrt())
+        return _compute_upper_bound(r + 2 * (r * -as_decimal(delta).ln()).sqrt())
 
 
 def epsilon_tight(rho: Fraction, delta: Fraction) -> Fraction:
@@ -59,7 +59,7 @@ def epsilon_tight(rho: Fraction, delta: Fraction) -> Fraction:
         log_inverse_delta = -as_decimal(delta).ln()
         u = Decimal(_best_alpha_minus_one(float(rho), float(log_inverse_delta)))
         log_term = log_inverse_delta + u * u.ln() - (1 + u) * (1 + u).ln()
-        return max(Fraction(0), _rounded_up(as_decimal(rho) * (1 + u) + log_term / u))
+        return max(Fraction(0), _compute_upper_bound(as_decimal(rho) * (1 + u) + log_term / u))
 
 
 def _best_alpha_minus_one(rho: float, log_inverse_delta: float) -> float:
@@ -104,7 +104,7 @@ def rho_for_epsilon(epsilon: Fraction, delta: Fraction, conversion: str) -> Frac
 def check_epsilon(epsilon: Fraction) -> None:
     """Raise OdError if epsilon is outside the range of a budget."""
     if not SMALLEST <= epsilon <= LARGEST:
-        raise wrong_budget("OD-BUDGET-EPSILON", "epsilon must lie between 1e-30 and 1e9")
+        raise make_budget_error("OD-BUDGET-EPSILON", "epsilon must lie between 1e-30 and 1e9")
 
 
 def exact_fraction(name: str, value: object) -> Fraction:
@@ -122,7 +122,7 @@ def exact_fraction(name: str, value: object) -> Fraction:
             raise ValueError  # expanding 1e999999999 would never end
         return Fraction(text)
     except (ValueError, ArithmeticError):
-        raise wrong_budget("OD-BUDGET-NUMBER", f"{name} is {text[:40]!r}, which is not a finite number") from None
+        raise make_budget_error("OD-BUDGET-NUMBER", f"{name} is {text[:40]!r}, which is not a finite number") from None
 
 
 _OF_FLOAT = Fraction(1, 10**12)
@@ -147,12 +147,12 @@ def text_above(value: Fraction | float, digits: int = 6) -> str:
 
     A float just above a short decimal number becomes that number.
     """
-    return _rounded_text(value, digits, decimal.ROUND_CEILING)
+    return _format_rounded(value, digits, decimal.ROUND_CEILING)
 
 
 def text_below(value: Fraction | float, digits: int = 6) -> str:
     """Return ``value`` rounded down, as :func:`text_above` rounds it up. What remains of a cap is shown so."""
-    return _rounded_text(value, digits, decimal.ROUND_FLOOR)
+    return _format_rounded(value, digits, decimal.ROUND_FLOOR)
 
 
 def promise_text(epsilon: Fraction | float, delta: Fraction | float) -> str:
@@ -160,7 +160,7 @@ def promise_text(epsilon: Fraction | float, delta: Fraction | float) -> str:
     return f"epsilon {text_above(epsilon)}" + (f" at delta {text_above(delta)}" if delta else "")
 
 
-def _rounded_text(value: Fraction | float, digits: int, rounding: str) -> str:
+def _format_rounded(value: Fraction | float, digits: int, rounding: str) -> str:
     """Return a number with some significant digits. A float may be rounded already, and is moved by its error first."""
     exact = Fraction(value)
     if isinstance(value, float):
@@ -172,12 +172,12 @@ def _rounded_text(value: Fraction | float, digits: int, rounding: str) -> str:
 
 def _check(rho: Fraction, delta: Fraction) -> None:
     if rho <= 0 or rho > LARGEST**2:
-        raise wrong_budget("OD-BUDGET-RHO", "rho must be above 0 and at most 1e18")
+        raise make_budget_error("OD-BUDGET-RHO", "rho must be above 0 and at most 1e18")
     if not 0 < delta < 1:
-        raise wrong_budget("OD-BUDGET-DELTA", "delta must lie between 0 and 1")
+        raise make_budget_error("OD-BUDGET-DELTA", "delta must lie between 0 and 1")
 
 
-def wrong_budget(code: str, message: str) -> OdError:
+def make_budget_error(code: str, message: str) -> OdError:
     """Return the OdError for a number, a rule or a kind of budget that is not valid."""
     return OdError(code, message, next_step="correct the budget")
 
@@ -187,6 +187,6 @@ def as_decimal(value: Fraction) -> Decimal:
     return Decimal(value.numerator) / Decimal(value.denominator)
 
 
-def _rounded_up(value: Decimal) -> Fraction:
+def _compute_upper_bound(value: Decimal) -> Fraction:
     """Return an upper bound of the exact value that ``value`` approximates with 60 digits."""
     return Fraction(value + (abs(value) + 1) * _GUARD)

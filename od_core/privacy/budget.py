@@ -17,8 +17,8 @@ from typing import Any
 from od_core.errors import OdError
 from od_core.notebook import Shown
 from od_core.privacy import accounting, privacy_loss
-from od_core.privacy.accounting import LARGEST, SMALLEST, Number, exact_fraction, rho_for_epsilon, wrong_budget
-from od_core.privacy.shares import MinimiseRule, ShareRule, checked_shares, shares_by_rule
+from od_core.privacy.accounting import LARGEST, SMALLEST, Number, exact_fraction, make_budget_error, rho_for_epsilon
+from od_core.privacy.shares import MinimiseRule, ShareRule, parse_shares, shares_by_rule
 from od_core.registry import refuse_unknown
 
 _NONE = Fraction(0)
@@ -66,14 +66,14 @@ class Budget(Shown):
         shares: str | Sequence[Any] | Mapping[str, Any] | MinimiseRule | None = None,
     ) -> None:
         if (epsilon is None) == (rho is None):
-            raise wrong_budget("OD-BUDGET-KIND", "a budget must be either epsilon or rho")
+            raise make_budget_error("OD-BUDGET-KIND", "a budget must be either epsilon or rho")
         promise = exact_fraction("epsilon" if rho is None else "rho", epsilon if rho is None else rho)
         if not SMALLEST <= promise <= LARGEST:
             code = "OD-BUDGET-EPSILON" if rho is None else "OD-BUDGET-RHO"
-            raise wrong_budget(code, "epsilon and rho must lie between 1e-30 and 1e9")
+            raise make_budget_error(code, "epsilon and rho must lie between 1e-30 and 1e9")
         exact_delta = exact_fraction("delta", delta)
         if not 0 <= exact_delta < 1:
-            raise wrong_budget("OD-BUDGET-DELTA", "delta must be at least 0 and below 1")
+            raise make_budget_error("OD-BUDGET-DELTA", "delta must be at least 0 and below 1")
         if conversion is not None:
             conversions, step = ("exact", *accounting.CONVERSIONS), "correct the budget"
             refuse_unknown("conversion", conversion, conversions, code="OD-BUDGET-CONVERSION", next_step=step)
@@ -81,7 +81,7 @@ class Budget(Shown):
         object.__setattr__(self, "rho", promise if rho is not None else None)
         object.__setattr__(self, "delta", exact_delta)
         object.__setattr__(self, "conversion", conversion)
-        object.__setattr__(self, "shares", None if shares is None else checked_shares(shares))
+        object.__setattr__(self, "shares", None if shares is None else parse_shares(shares))
 
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any]) -> Budget:
@@ -112,7 +112,7 @@ class Budget(Shown):
         needs a positive delta; or epsilon is too small for any noise.
         """
         if self.delta == 0:
-            raise wrong_budget("OD-BUDGET-DELTA", "delta is 0, but Gaussian noise needs a positive delta")
+            raise make_budget_error("OD-BUDGET-DELTA", "delta is 0, but Gaussian noise needs a positive delta")
         if self.rho is not None or self.epsilon is None:
             return self.rho or _NONE
         name = self.conversion_for(conversion, shifted_cells)
@@ -145,7 +145,7 @@ class Budget(Shown):
         """Return the declared shares or their rule, or ``default``. Raises OdError for the rule ``minimise``."""
         rule = default if self.shares is None else self.shares
         if isinstance(rule, MinimiseRule):
-            raise wrong_budget("OD-BUDGET-SHARES", "the shares of the rule minimise follow from a plan")
+            raise make_budget_error("OD-BUDGET-SHARES", "the shares of the rule minimise follow from a plan")
         return rule
 
 
@@ -183,12 +183,12 @@ class Spent:
     @property
     def epsilon_tight(self) -> float:
         """Epsilon by the ``tight`` conversion of Canonne et al., or the promise if there is no rho to convert."""
-        return accounting.float_above(self._converted("tight"))
+        return accounting.float_above(self._compute_epsilon("tight"))
 
     @property
     def epsilon_bun_steinke(self) -> float:
         """Epsilon by the conversion of Bun and Steinke, or the promise if there is no rho to convert."""
-        return accounting.float_above(self._converted("bun_steinke"))
+        return accounting.float_above(self._compute_epsilon("bun_steinke"))
 
     @property
     def epsilon_exact(self) -> float | None:
@@ -199,8 +199,8 @@ class Spent:
     @property
     def epsilon(self) -> Fraction:
         """Promised epsilon: the smallest of those by all conversions that are defined."""
-        tight = self._converted("tight")
-        return min(tight, self._converted("bun_steinke"), self._exact() or tight)
+        tight = self._compute_epsilon("tight")
+        return min(tight, self._compute_epsilon("bun_steinke"), self._exact() or tight)
 
     @property
     def variances(self) -> tuple[Fraction, ...] | None:
@@ -210,7 +210,7 @@ class Spent:
         levels = zip(self.levels, self.shifted_cells, strict=True)
         return tuple(cells / (2 * rho) for rho, cells in levels for _ in range(cells))
 
-    def _converted(self, conversion: str) -> Fraction:
+    def _compute_epsilon(self, conversion: str) -> Fraction:
         return accounting.CONVERSIONS[conversion](self.rho, self.delta) if self.promise is None else self.promise
 
     def _exact(self) -> Fraction | None:
@@ -276,10 +276,10 @@ def refuse_wrong_charge(noise: Mapping[str, int | str], stated: Charge) -> None:
         agrees = stated.rho == 0 and 0 < sum(parts) <= stated.epsilon
     if not agrees or sensitivity <= 0:
         described = ", ".join(f"{name} {fact}" for name, fact in noise.items())
-        raise wrong_charge(f"a charge does not equal the cost of its noise: {described}")
+        raise make_charge_error(f"a charge does not equal the cost of its noise: {described}")
 
 
-def wrong_charge(message: str) -> OdError:
+def make_charge_error(message: str) -> OdError:
     """Return the OdError for a charge that does not follow from the plan."""
     step = "make plans with the functions of this library; if you did, report this defect"
     return OdError("OD-CHARGE", message, next_step=step)

@@ -18,7 +18,7 @@ from itertools import pairwise
 from typing import Any
 
 from od_core.errors import OdError
-from od_core.periods import LENGTHS, Length, Period, check_time_zone, number_of, numbered
+from od_core.periods import LENGTHS, Length, Period, check_time_zone, make_periods, number_of
 from od_core.privacy.budget import Cap
 from od_core.privacy.neighbours import NodeSizes, largest_squares
 from od_core.privacy.unit import RECORDS_OF, PrivacyUnit, UnitKind
@@ -85,7 +85,7 @@ class PrivacyDomain:
             check_time_zone(self.time_zone)
         if self.unit.is_of_year:
             day = Period(self.year).first if self.year else _SOME_DAY
-            self.periods_of_year(Period.around(day, self.elementary_period))
+            self.periods_of_year(Period.from_day(day, self.elementary_period))
         elif self.year is not None:
             raise OdError("OD-DOMAIN-YEAR", f"unit {self.unit.kind!r} has no year", next_step=step)
 
@@ -113,7 +113,7 @@ def unit_facts(unit: PrivacyUnit) -> dict[str, str | int | None]:
     return {**facts, **bound, **unit.year_facts()}
 
 
-def charged_periods(period: Period, elementary: Length, unit: UnitKind) -> tuple[str, ...]:
+def list_charged_periods(period: Period, elementary: Length, unit: UnitKind) -> tuple[str, ...]:
     """Return the texts of all elementary periods that a release of a period charges.
 
     Losses of different elementary periods do not add up, because they concern different trips, or different pairs of
@@ -244,7 +244,7 @@ def largest_rho(spent: Iterable[Fraction], max_trips: int, max_trips_year: int) 
     return sum(costly[:periods], start=Fraction(0)) + Fraction(remaining_trips, max_trips) ** 2 * last
 
 
-def most_in_a_year(period: Period) -> int:
+def max_periods_per_year(period: Period) -> int:
     """Return the largest number of elementary periods like this one that a year of the calendar has."""
     fixed = {"month": 12, "quarter": 4}
     return fixed.get(period.length or "", -(-366 // (period.end - period.first).days))
@@ -258,11 +258,11 @@ def year_of(period: Period, elementary: Length, year: str) -> tuple[Period, ...]
     whole elementary periods, or of only one.
     """
     if year == CALENDAR:
-        return _parts(Period.around(period.first, "year"), elementary)
+        return _parts(Period.from_day(period.first, "year"), elementary)
     parts = _parts(Period(year), elementary)
     first, size = number_of(parts[0].first, elementary), len(parts)
     start = first + (number_of(period.first, elementary) - first) // size * size
-    return numbered(range(start, start + size), elementary)
+    return make_periods(range(start, start + size), elementary)
 
 
 def year_text(parts: tuple[Period, ...], year: str) -> str:

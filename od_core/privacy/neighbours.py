@@ -176,7 +176,7 @@ class Neighbours:
     has_unknown_categories: bool = True
     nodes: Sequence[NodeSizes] = ()
 
-    def may_have(self, standing: Standing) -> bool:
+    def can_have_standing(self, standing: Standing) -> bool:
         """Return whether a record that differs between neighbours may have the given standing in an accepted input.
 
         Under bounded neighbours, a record is replaced by another one of the same period. So neither the period of a
@@ -192,14 +192,14 @@ class Neighbours:
             return self.acceptance.fault_threshold > 0 and (needs_user_or_weight or not counts_unlisted)
         return True
 
-    def are(self, removed: Sequence[Standing], added: Sequence[Standing]) -> bool:
+    def can_differ_by(self, removed: Sequence[Standing], added: Sequence[Standing]) -> bool:
         """Return whether two accepted inputs that differ only in these records are neighbours.
 
         ``removed`` has the standing of each record that only the first input has, and ``added`` that of each that only
         the second has. If the unit is a user, each of the two are all records of one user. Under bounded neighbours,
         these may be two users.
         """
-        if not all(map(self.may_have, (*removed, *added))):
+        if not all(map(self.can_have_standing, (*removed, *added))):
             return False
         if self.unit.neighbours == "unbounded" and removed and added:
             return False
@@ -217,7 +217,7 @@ class Neighbours:
     @property
     def record_may_leave(self) -> bool:
         """True if a record that differs between neighbours may be one that the release does not count."""
-        return any(self.may_have(standing) for standing in Standing if standing is not Standing.COUNTED)
+        return any(self.can_have_standing(standing) for standing in Standing if standing is not Standing.COUNTED)
 
     def sensitivity_squared(self, level: int, *, by_segment: bool = False) -> int:
         """Return the squared L2 sensitivity of the counts of a level; 0 for the root if the total is an invariant.
@@ -240,7 +240,7 @@ class Neighbours:
         """Return the sizes of the nodes of a level; none without a pair cap."""
         return () if self.unit.max_trips_pair is None else self.nodes[level]
 
-    def shifted_cells(self, level: int, *, by_segment: bool = False) -> int | None:
+    def count_shifted_cells(self, level: int, *, by_segment: bool = False) -> int | None:
         """Return the largest number of cells of a level that differ between neighbours, if each differs by one.
 
         Return None if the unit is a user or has weights, because a cell may then differ by more.

@@ -22,7 +22,7 @@ from od_core.files.durable import facts_digest
 from od_core.noise.opendp import MAX_VARIANCE
 from od_core.notebook import Shown
 from od_core.privacy.accounting import Number, exact_fraction, promise_text, text_above
-from od_core.privacy.budget import Budget, Charge, Spent, refuse_wrong_charge, wrong_charge
+from od_core.privacy.budget import Budget, Charge, Spent, make_charge_error, refuse_wrong_charge
 from od_core.privacy.domain import Charged, rho_of_year
 from od_core.privacy.neighbours import Acceptance, Neighbours, NodeSizes, sensitivity_of_leaves
 from od_core.privacy.stability import laplace_reach, laplace_variance, stability_threshold
@@ -235,7 +235,7 @@ class Plan(Shown, ABC):
         charge = ", ".join(f"{name} {value}" for name, value in self.charge.facts().items())
         return f"{type(self).__name__}({self.mechanism.name}, {charge}; .to_frame() lists its steps)"
 
-    def _shown(self) -> dict[str, Any]:
+    def _list_notebook_facts(self) -> dict[str, Any]:
         """Return the mechanism, the promise, and what each number allows to be read, by name."""
         read = dict(verdict.split(": ", 1) for verdict in self.verdicts())
         return {"Mechanism": self.mechanism.name, "Promise": _promise(self.spent, self.unit), **read}
@@ -299,21 +299,21 @@ class Plan(Shown, ABC):
             promise=sum((number * charge.epsilon for number, charge in charges), start=Fraction(0)),
         )
 
-    def charged(self, spent: Spent) -> list[Charged]:
+    def list_noise_charges(self, spent: Spent) -> list[Charged]:
         """Return each of the charged steps, as public facts, with the rho of its draws."""
         return [(step.noise_facts, rho) for step, rho in zip(self.charged_steps, spent.levels, strict=True)]
 
     def rho_of_year(self, spent: Spent, periods: int) -> Fraction:
         """Return the rho of a year of releases under a unit of a year that spend ``spent`` in each of its periods."""
         m, c = self.unit.bounds
-        return rho_of_year([self.charged(spent)] * periods, m, self.unit.max_trips_year or 0, c)
+        return rho_of_year([self.list_noise_charges(spent)] * periods, m, self.unit.max_trips_year or 0, c)
 
     @abstractmethod
     def to_frame(self) -> pd.DataFrame:
         """Return a table with one row per step: the measured query, the noise and the charge."""
 
     @abstractmethod
-    def replanned(self, unit: PrivacyUnit, budget: Budget) -> Plan:
+    def replan(self, unit: PrivacyUnit, budget: Budget) -> Plan:
         """Return the plan of a release with the same public facts, but another unit and budget.
 
         Raises OdError if the library has no such release.
@@ -348,14 +348,14 @@ class Plan(Shown, ABC):
         """Yield choices that only plans of this class have: in words, with the function that plans it, and a note."""
         yield from ()
 
-    def with_earlier(self, _found: Callable[[], Mapping[str, Any] | None]) -> Self:
+    def with_earlier_evidence(self, _found: Callable[[], Mapping[str, Any] | None]) -> Self:
         """Return the plan with what earlier releases of its series showed, if it depends on that; see :data:`EARLIER`.
 
         ``_found`` is called only if it does.
         """
         return self
 
-    def for_forecast(self, refusal: OdError) -> Any:
+    def require_forecastable(self, refusal: OdError) -> Any:
         """Return the plan if releases of flows can be simulated by it. Raises ``refusal`` if not."""
         raise refusal
 
@@ -404,7 +404,7 @@ def laplace_verdict(measured: str, scale: Fraction) -> str:
     return f"{measured}: the noise of one measured number is at most {laplace_reach(scale):,}, 9 times in 10."
 
 
-def stated_options(facts: Mapping[str, Any], mechanisms: Registry[Any]) -> dict[str, Any]:
+def read_plan_options(facts: Mapping[str, Any], mechanisms: Registry[Any]) -> dict[str, Any]:
     """Return the arguments of the functions that plan releases which :meth:`Plan.facts` of every class state."""
     return {
         "unit": PrivacyUnit.from_facts(facts),
@@ -450,21 +450,21 @@ class PlannedRelease(Shown, ABC):
     def __str__(self) -> str:
         return "\n".join(f"{name}: {text}" for name, text in self._summary().items())
 
-    def _shown(self) -> dict[str, Any]:
+    def _list_notebook_facts(self) -> dict[str, Any]:
         spent = self.spent
         cost = promise_text(spent.epsilon, spent.delta) if self.plan.charge.delta else f"rho {text_above(spent.rho)}"
         return {**self._summary(), "Cost": f"{cost} of the cap of its data set"}
 
     def _summary(self) -> dict[str, str]:
         """Return texts by name: the release, its promise, its levels, and the calls that read it."""
-        what, levels, reading = self._described()
+        what, levels, reading = self._describe_contents()
         guarantee = "none, because its noise is not of this library"
         if self.has_guarantee:
             guarantee = _promise(self.spent, self.plan.unit)
         return {"Release": what, "Guarantee": guarantee, "Levels": levels, "Read it": reading}
 
     @abstractmethod
-    def _described(self) -> tuple[str, str, str]:
+    def _describe_contents(self) -> tuple[str, str, str]:
         """Return three texts: what the release is, its levels, and the calls that read it."""
 
     @property
@@ -492,18 +492,18 @@ def check_charges(plan: Plan) -> None:
         if isinstance(step, UncountedStep):
             continue
         if step.charge.epsilon and plan.unit.is_of_year:
-            raise wrong_charge(f"a release of unit {plan.unit.kind!r} is not charged in rho")
+            raise make_charge_error(f"a release of unit {plan.unit.kind!r} is not charged in rho")
         expected = neighbours.sensitivity_squared(step.level, by_segment=step.by_segment)
         if step.noise_facts.get("sensitivity_squared", expected) != expected:
-            raise wrong_charge(f"the sensitivity of level {step.level} does not match the unit")
+            raise make_charge_error(f"the sensitivity of level {step.level} does not match the unit")
         if (threshold := step.noise_facts.get("threshold")) is not None:
             least = stability_threshold(plan.unit, step.charge.epsilon, step.charge.delta)
             if step.noise_facts["sensitivity"] != sensitivity_of_leaves(plan.unit) or threshold < least:
-                raise wrong_charge("the sensitivity or the threshold does not keep epsilon and delta for the unit")
+                raise make_charge_error("the sensitivity or the threshold does not keep epsilon and delta for the unit")
     charges = [step.charge for step in plan.charged_steps]
     rho, delta = sum(charge.as_rho for charge in charges), sum(charge.delta for charge in charges)
     if (plan.charge.as_rho, plan.charge.delta) != (rho, delta):
-        raise wrong_charge("the charge of the whole plan does not equal the sum of the charges of its steps")
+        raise make_charge_error("the charge of the whole plan does not equal the sum of the charges of its steps")
 
 
 def plan_defect(message: str) -> OdError:

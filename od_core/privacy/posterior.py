@@ -69,19 +69,19 @@ class Guarantee:
     aside: Fraction = Fraction(0)
 
     @classmethod
-    def of(cls, spent: Spent) -> Guarantee:
+    def from_spent(cls, spent: Spent) -> Guarantee:
         """Return the guarantee of a release that spent this budget."""
         if spent.promise is not None:
             return cls(spent.epsilon, spent.delta)
         return cls(spent.epsilon, spent.delta, spent.rho, spent.variances)
 
     @classmethod
-    def of_rho(cls, rho: Fraction, delta: Fraction) -> Guarantee:
+    def from_rho(cls, rho: Fraction, delta: Fraction) -> Guarantee:
         """Return the joint promise of releases whose rhos sum to ``rho``, with epsilon stated at ``delta``."""
         return cls(epsilon_tight(rho, delta), delta, rho)
 
     @classmethod
-    def of_cap(cls, cap: Cap, release: Guarantee) -> Guarantee:
+    def from_cap(cls, cap: Cap, release: Guarantee) -> Guarantee:
         """Return the joint guarantee of all releases that a cap allows; ``release`` is the guarantee of one of them.
 
         A cap in epsilon and delta allows charges with deltas, whose sum d is at most its delta. All other charges have
@@ -92,7 +92,7 @@ class Guarantee:
         For a cap in rho, epsilon is stated at the delta of ``release`` or, if that is 0, at :data:`DELTA_OF_CAP`.
         """
         if cap.epsilon is None:
-            return cls.of_rho(cap.allowed_rho(), release.delta or DELTA_OF_CAP)
+            return cls.from_rho(cap.allowed_rho(), release.delta or DELTA_OF_CAP)
         delta = cap.delta * (2 - cap.delta) if release.rho is None and release.delta else cap.delta
         return cls(cap.epsilon, delta, cap.allowed_rho(), aside=cap.delta)
 
@@ -142,15 +142,18 @@ class Guarantee:
 
     def delta_at(self, factor: Fraction) -> Fraction:
         """Return an upper bound of the delta of the release at epsilon = ln(``factor``); ``factor`` is at least 1."""
-        bounds = [Fraction(1), self._by_promise(factor)]
+        bounds = [Fraction(1), self._bound_delta_by_promise(factor)]
         epsilon = _ln_below(factor)
         if self.rho is not None:
-            bounds += [self.aside + bound for bound in (_by_divergence(self.rho), _by_renyi(self.rho, epsilon))]
+            bounds += [
+                self.aside + bound
+                for bound in (_bound_delta_by_divergence(self.rho), _bound_delta_by_renyi(self.rho, epsilon))
+            ]
         if self.variances is not None:
             bounds.append(Fraction(privacy_loss.delta_exact(self.variances, epsilon)))
         return min(bounds)
 
-    def of_units(self, units: int) -> Guarantee | None:
+    def scale_to_units(self, units: int) -> Guarantee | None:
         """Return the guarantee for a person with this many privacy units; None if it promises nothing.
 
         For k units, rho becomes k^2 rho [bun2016concentrated, Proposition 1.9], and (epsilon, delta) becomes
@@ -161,18 +164,18 @@ class Guarantee:
         exponent = min((units - 1) * self.epsilon, LARGEST_EXPONENT)
         return self._times(units, units**2, units * exp_above(exponent))
 
-    def in_periods(self, periods: int) -> Guarantee | None:
+    def scale_to_periods(self, periods: int) -> Guarantee | None:
         """Return the guarantee of a release like this one in each of some periods; None if it promises nothing."""
         return self._times(periods, periods, periods)
 
     def _times(self, of_epsilon: int, of_rho: int, of_delta: Fraction | int) -> Guarantee | None:
         """Return the guarantee with multiples of its rho or, without one, of epsilon and delta; None if delta is 1."""
         if self.rho is not None and self.delta > 0 and not self.aside:
-            return Guarantee.of_rho(of_rho * self.rho, self.delta)
+            return Guarantee.from_rho(of_rho * self.rho, self.delta)
         delta = of_delta * self.delta
         return None if delta >= 1 else Guarantee(of_epsilon * self.epsilon, delta)
 
-    def _by_promise(self, factor: Fraction) -> Fraction:
+    def _bound_delta_by_promise(self, factor: Fraction) -> Fraction:
         """Return the delta at ln(``factor``) that follows from (epsilon, delta) alone.
 
         The trade-off function of an (e, d)-differentially private release [dong2022gaussian] lies above one with a
@@ -186,7 +189,7 @@ class Guarantee:
         return max(self.delta, 1 - (1 - self.delta) * (1 + factor) / (1 + odds))
 
 
-def _by_divergence(rho: Fraction) -> Fraction:
+def _bound_delta_by_divergence(rho: Fraction) -> Fraction:
     """Return a bound of delta at any epsilon, from rho: no delta exceeds the total variation distance.
 
     The Kullback-Leibler divergence is at most rho, so this distance is at most sqrt(rho / 2) by Pinsker's inequality,
@@ -198,7 +201,7 @@ def _by_divergence(rho: Fraction) -> Fraction:
     return min(Fraction(1), Fraction(least) + _GUARD)
 
 
-def _by_renyi(rho: Fraction, epsilon: Fraction) -> Fraction:
+def _bound_delta_by_renyi(rho: Fraction, epsilon: Fraction) -> Fraction:
     """Return the delta at ``epsilon`` that follows from rho [canonne2020discrete, Proposition 12].
 
     Every order alpha > 1 gives a valid delta, exp((alpha - 1)(alpha rho - epsilon)) (1 - 1/alpha)^alpha / (alpha - 1).

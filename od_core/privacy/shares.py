@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from od_core.privacy.accounting import exact_fraction, wrong_budget
+from od_core.privacy.accounting import exact_fraction, make_budget_error
 from od_core.registry import refuse_unknown
 
 LEAF_WEIGHT = Fraction(3, 2)
@@ -39,15 +39,15 @@ class MinimiseRule:
     def __post_init__(self) -> None:
         if not self.weights or any(weight <= 0 for _, weight in self.weights):
             message = "minimise needs at least one quantity, and every weight must be above 0"
-            raise wrong_budget("OD-BUDGET-SHARES", message)
+            raise make_budget_error("OD-BUDGET-SHARES", message)
 
     @classmethod
-    def of(cls, rule: Mapping[str, Any]) -> MinimiseRule:
+    def from_mapping(cls, rule: Mapping[str, Any]) -> MinimiseRule:
         """Return the rule that is written as ``{"minimise": quantities}``, a list or a mapping to weights."""
         quantities = rule.get("minimise")
         if list(rule) != ["minimise"] or not isinstance(quantities, (Mapping, list, tuple)):
             message = "shares by name are {minimise: ...} with a list of quantities or their weights"
-            raise wrong_budget("OD-BUDGET-SHARES", message)
+            raise make_budget_error("OD-BUDGET-SHARES", message)
         weights = quantities if isinstance(quantities, Mapping) else dict.fromkeys(map(str, quantities), 1)
         return cls(tuple((str(name), exact_fraction("a weight", weight)) for name, weight in weights.items()))
 
@@ -56,29 +56,31 @@ ShareRule = str | tuple[Any, ...] | MinimiseRule
 """The name of a rule, ``("geometric", ratio)``, exact shares, or the rule ``minimise``."""
 
 
-def checked_shares(shares: str | Sequence[Any] | Mapping[str, Any] | MinimiseRule) -> ShareRule:
+def parse_shares(shares: str | Sequence[Any] | Mapping[str, Any] | MinimiseRule) -> ShareRule:
     """Return the rule that is stated. Raises OdError if it is unknown, or the shares are below 0 or do not sum to 1."""
     if isinstance(shares, str):
         if shares == "geometric":
-            raise wrong_budget("OD-BUDGET-SHARES", "geometric shares need a ratio: ('geometric', 6/5)")
+            raise make_budget_error("OD-BUDGET-SHARES", "geometric shares need a ratio: ('geometric', 6/5)")
         refuse_unknown("rule of shares", shares, RULES, code="OD-BUDGET-SHARES", next_step="correct the budget")
         return shares
     if isinstance(shares, Mapping):
-        return MinimiseRule.of(shares)
+        return MinimiseRule.from_mapping(shares)
     if isinstance(shares, MinimiseRule):
         return shares
     if not hasattr(shares, "__len__"):
-        raise wrong_budget("OD-BUDGET-SHARES", "shares must be the name of a rule, or one number for each level")
+        raise make_budget_error("OD-BUDGET-SHARES", "shares must be the name of a rule, or one number for each level")
     if len(shares) == 2 and shares[0] == "geometric":
         ratio = exact_fraction("the ratio of the shares", shares[1])
         if not Fraction(1, 1000) <= ratio <= 1000:
-            raise wrong_budget("OD-BUDGET-SHARES", "the ratio of geometric shares must lie between 1/1000 and 1000")
+            raise make_budget_error(
+                "OD-BUDGET-SHARES", "the ratio of geometric shares must lie between 1/1000 and 1000"
+            )
         return ("geometric", ratio)
     exact = tuple(exact_fraction("a share", share) for share in shares)
     if any(share < 0 for share in exact):
-        raise wrong_budget("OD-BUDGET-SHARES", "a share is below 0")
+        raise make_budget_error("OD-BUDGET-SHARES", "a share is below 0")
     if sum(exact) != 1:
-        raise wrong_budget("OD-BUDGET-SHARES", f"the shares sum to {sum(exact)}, not to 1")
+        raise make_budget_error("OD-BUDGET-SHARES", f"the shares sum to {sum(exact)}, not to 1")
     return exact
 
 
@@ -104,7 +106,7 @@ def shares_by_rule(rule: str | tuple[Any, ...], fan_outs: Sequence[int]) -> tupl
         for number, (share, fan_out) in enumerate(zip(rule, fan_outs, strict=True), start=1):
             if share == 0 and fan_out != 1:
                 why = "only levels whose nodes all have one child need no share"
-                raise wrong_budget("OD-BUDGET-SHARES", f"share {number} is 0; it must be above 0, because {why}")
+                raise make_budget_error("OD-BUDGET-SHARES", f"share {number} is 0; it must be above 0, because {why}")
     else:
-        raise wrong_budget("OD-BUDGET-SHARES", f"{len(rule)} shares for {levels} measured levels")
+        raise make_budget_error("OD-BUDGET-SHARES", f"{len(rule)} shares for {levels} measured levels")
     return tuple(weight / sum(weights) for weight in weights)

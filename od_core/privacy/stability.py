@@ -16,8 +16,8 @@ from flint import arb
 
 from od_core.errors import OdError
 from od_core.noise.opendp import SCALE_SLACK
-from od_core.noise.table_sampler import at_precision, rational
-from od_core.privacy.accounting import check_epsilon, wrong_budget
+from od_core.noise.table_sampler import rational, set_precision
+from od_core.privacy.accounting import check_epsilon, make_budget_error
 from od_core.privacy.neighbours import sensitivity_of_leaves
 from od_core.privacy.unit import PrivacyUnit
 
@@ -47,9 +47,9 @@ def laplace_reach(scale: Fraction, beyond: Fraction = Fraction(1, 20)) -> int:
     """Return the least h such that discrete Laplace noise is above h with probability at most ``beyond``.
 
     So it lies in [-h, h] with probability at least 0.9 by default. This holds for every scale with which a backend may
-    draw; see :func:`least_reach`.
+    draw; see :func:`compute_least_reach`.
     """
-    return max(least_reach(scale, 1, beyond) - 1, 0)
+    return max(compute_least_reach(scale, 1, beyond) - 1, 0)
 
 
 def stability_threshold(unit: PrivacyUnit, epsilon: Fraction, delta: Fraction, rule: str = "least") -> int:
@@ -65,9 +65,9 @@ def stability_threshold(unit: PrivacyUnit, epsilon: Fraction, delta: Fraction, r
     """
     if not 0 < delta < 1:
         message = "delta must be above 0 and below 1, because a pair that only one unit uses can appear in the list"
-        raise wrong_budget("OD-BUDGET-DELTA", message)
+        raise make_budget_error("OD-BUDGET-DELTA", message)
     m, scale = unit.contribution_bound, laplace_scale(unit, epsilon)
-    least = max(trips + least_reach(scale, m // trips, delta) for trips in (1, m))
+    least = max(trips + compute_least_reach(scale, m // trips, delta) for trips in (1, m))
     if rule == "least":
         return least
     published = _ceiling(lambda: 1 + arb(rational(scale)) * (2 / arb(rational(delta))).log())
@@ -84,24 +84,24 @@ def _ceiling(number: Callable[[], arb]) -> int:
     """Return the least integer above a number that is none, which is computed with more bits until it is certain."""
     precision = _BITS
     while True:
-        with at_precision(precision):
+        with set_precision(precision):
             least = number().ceil().unique_fmpz()
         if least is not None:
             return int(least)
         precision *= 2
 
 
-def least_reach(scale: Fraction, pairs: int, delta: Fraction) -> int:
+def compute_least_reach(scale: Fraction, pairs: int, delta: Fraction) -> int:
     """Return the least integer k with 1 - P(Z < k)^pairs <= delta for every scale with which a backend may draw.
 
     Z is discrete Laplace noise with a scale between ``scale`` and (1 + ``SCALE_SLACK``) ``scale``. For a fixed k, P(Z <
     k) is monotone in the scale (it falls for k >= 1 and rises for other k), so the two ends cover all scales between
     them. ``pairs`` is the number of independent draws.
     """
-    return max(_least_reach_at(candidate, pairs, delta) for candidate in (scale, scale * (1 + SCALE_SLACK)))
+    return max(_compute_reach_at_scale(candidate, pairs, delta) for candidate in (scale, scale * (1 + SCALE_SLACK)))
 
 
-def _least_reach_at(scale: Fraction, pairs: int, delta: Fraction) -> int:
+def _compute_reach_at_scale(scale: Fraction, pairs: int, delta: Fraction) -> int:
     """Return the least integer k with 1 - P(Z < k)^pairs <= delta, where Z is discrete Laplace noise with this scale.
 
     With q = 1 - (1 - delta)^(1/pairs) the condition is P(Z >= k) <= q. With a = exp(-1 / scale), the tail P(Z >= k) is

@@ -223,14 +223,14 @@ def _is_pattern(text: str) -> bool:
     import pyarrow.compute as pc  # only units of a year need it
 
     try:
-        for pattern in (text, whole_match(text)):  # an open \Q is valid alone, and not within brackets
+        for pattern in (text, anchor_pattern(text)):  # an open \Q is valid alone, and not within brackets
             pc.match_substring_regex([""], pattern)
     except ValueError:  # ArrowInvalid
         return False
     return bool(text)
 
 
-def whole_match(pattern: str) -> str:
+def anchor_pattern(pattern: str) -> str:
     """Return a regular expression, for RE2 and Java, that matches a text if ``pattern`` matches all of it."""
     return rf"\A(?:{pattern})\z"
 

@@ -35,12 +35,18 @@ from od_core.files.durable import (
     write_checked,
 )
 from od_core.ledger.chain import BUNDLE_FORMAT, EntryName
-from od_core.parallel import in_order, meanwhile
+from od_core.parallel import map_in_order, run_in_background
 from od_core.publication.certificate import Certificate, certificate_digest, format_of, read_certificate
-from od_core.publication.file_formats import is_read_whole, opens, refuse_faulty_files, refuse_unreadable, same_content
+from od_core.publication.file_formats import (
+    has_same_content,
+    is_read_whole,
+    opens,
+    refuse_faulty_files,
+    refuse_unreadable,
+)
 from od_core.publication.kind import BundleKind, T
 from od_core.publication.tables import BundleFile
-from od_core.publication.templates import filled, filled_data
+from od_core.publication.templates import render_data, render_template
 
 CERTIFICATE, CHECKSUMS = "certificate.json", "SHA256SUMS"
 
@@ -79,7 +85,7 @@ def table_path(bundle: Path, name: str) -> Path:
     return path if path.exists() or not (bundle / name).exists() else bundle / name
 
 
-def stated_digests(folder: Path) -> dict[str, str]:
+def read_checksums(folder: Path) -> dict[str, str]:
     """Return the checksums in a folder's ``SHA256SUMS``, by file name; an empty dict if that file cannot be read."""
     matches = map(_LINE.fullmatch, _lines(folder) or ())
     return {match[2]: match[1] for match in matches if match}
@@ -99,7 +105,7 @@ def faulty_files(folder: Path) -> Iterator[tuple[str, str]]:
     if lines is None:
         yield CHECKSUMS, "is missing or cannot be read"
         return
-    digests = stated_digests(folder)
+    digests = read_checksums(folder)
     if len(digests) < len(lines):
         yield CHECKSUMS, "is damaged"
     present = contents(folder).keys() - {CHECKSUMS}
@@ -163,7 +169,7 @@ def zip_faults(folder: Path, release: str, path: Path) -> Iterator[str]:
 
     A file is compared with its checksum in the folder's ``SHA256SUMS`` or, without one, with the file in the folder.
     """
-    digests = stated_digests(folder)
+    digests = read_checksums(folder)
     try:
         with ZipFile(path) as archive:
             entries = {entry.filename: entry for entry in archive.infolist()}
@@ -239,7 +245,7 @@ _SENTENCES = ("about", "guarantee", "invariants", "known_limitations")
 
 
 @contextmanager
-def staged_folder(write: Callable[[Path], None], target: Path, published: str | None = None) -> Iterator[Certificate]:
+def publish_folder(write: Callable[[Path], None], target: Path, published: str | None = None) -> Iterator[Certificate]:
     """Prepare a bundle in a hidden folder, and publish it in one rename if this context ends without an error.
 
     The context is given the certificate in the public folder after it: the prepared one, or that of a sound bundle.
@@ -247,8 +253,8 @@ def staged_folder(write: Callable[[Path], None], target: Path, published: str | 
     The zip file beside the public folder is written during the context, and published just before the folder. A crash
     in between leaves only the zip file, and the next run writes it again.
 
-    If the public folder exists already, the prepared bundle is compared with it (see :func:`differing_files`). A sound
-    public bundle is never replaced: if the two are equal, the prepared bundle is discarded, otherwise an error is
+    If the public folder exists already, the prepared bundle is compared with it (see :func:`list_differing_files`). A
+    sound public bundle is never replaced: if the two are equal, the prepared bundle is discarded, otherwise an error is
     raised. A damaged public bundle is replaced. It is damaged if each file that differs from the prepared one is
     missing, contradicts its checksum, cannot be read, or is a CSV file that lacks rows and has no others.
 
@@ -269,7 +275,7 @@ def staged_folder(write: Callable[[Path], None], target: Path, published: str | 
     try:
         write(staged)
         prepared = _content(staged / CERTIFICATE)
-        changed = differing_files(staged, target) if target.exists() else []
+        changed = list_differing_files(staged, target) if target.exists() else []
         if not target.exists() and published not in (None, certificate_digest(prepared)):
             raise OdError(
                 "OD-BUNDLE-CHANGED",
@@ -278,10 +284,10 @@ def staged_folder(write: Callable[[Path], None], target: Path, published: str | 
                 " od-release that published it",
                 spent="nothing more was spent",
             )
-        if changed and not (_is_vouched_for(staged, target, published) and _only_damaged(staged, target, changed)):
-            raise _other_bundle(changed, staged, target)
+        if changed and not (_is_vouched_for(staged, target, published) and _is_only_damaged(staged, target, changed)):
+            raise _make_changed_bundle_error(changed, staged, target)
         if changed or not target.exists():
-            with _zipped(staged, target):
+            with _publish_zip(staged, target):
                 yield prepared
                 sync(staged)
             if changed:
@@ -292,9 +298,9 @@ def staged_folder(write: Callable[[Path], None], target: Path, published: str | 
         elif not any(zip_faults(target, _release(target), zip_beside(target))):
             yield _content(target / CERTIFICATE)
         elif zip_is_sound(_release(target), zip_beside(target)):
-            raise _other_bundle([zip_beside(target).name], staged, target)
+            raise _make_changed_bundle_error([zip_beside(target).name], staged, target)
         else:
-            with _zipped(target, target):
+            with _publish_zip(target, target):
                 yield _content(target / CERTIFICATE)
             sync(target.parent)
     finally:
@@ -326,7 +332,7 @@ def restore_folder(target: Path, release: str, published: str | None = None) -> 
         shutil.rmtree(staged, ignore_errors=True)
 
 
-def _other_bundle(changed: list[str], made: Path, public: Path) -> OdError:
+def _make_changed_bundle_error(changed: list[str], made: Path, public: Path) -> OdError:
     """Return the OdError for a public bundle that is sound, but differs from the prepared one."""
     now, then = (content.get("od-release") for content in map(_software_of, (made, public)))
     upgraded = now is not None and then is not None and now != then
@@ -359,12 +365,12 @@ def _is_vouched_for(made: Path, public: Path, published: str | None) -> bool:
     return prepared is not None and certificate_digest(prepared) in digests
 
 
-def _only_damaged(made: Path, public: Path, changed: list[str]) -> bool:
+def _is_only_damaged(made: Path, public: Path, changed: list[str]) -> bool:
     """Return whether every differing file of a public bundle is damaged. An intact one may belong to another bundle.
 
     Only two intact files may differ: the checksums, and a data package that differs only in entries for damaged files.
     """
-    digests = stated_digests(public)
+    digests = read_checksums(public)
 
     def is_damaged(name: str) -> bool:
         file = public / name
@@ -424,11 +430,11 @@ def as_published(facts: Certificate, folder: Path, published: str | None) -> Cer
 
 
 @contextmanager
-def _zipped(folder: Path, target: Path) -> Iterator[None]:
+def _publish_zip(folder: Path, target: Path) -> Iterator[None]:
     """Write the zip file of a bundle's ``folder`` during the context, and publish it beside ``target`` at its end."""
     staged = target.with_name(f".{target.name}.zip.staged")
     try:
-        with meanwhile(partial(write_zip, folder, _release(folder), staged)):
+        with run_in_background(partial(write_zip, folder, _release(folder), staged)):
             yield
         staged.replace(zip_beside(target))
     finally:
@@ -504,15 +510,15 @@ def write_bundle(
         _words(
             "certificate.html",
             "What is protected, and which budget was spent.",
-            filled("certificate.html", certificate=certificate),
+            render_template("certificate.html", certificate=certificate),
         ),
         BundleFile(CERTIFICATE, "The certificate, for programs.", lambda file: file.write(json_text(certificate))),
         _words(SCHEMA, "JSON Schema of certificates.", schema),
     ]
     values = {"certificate": certificate, "files": listed}
-    codebook = filled("codebook.md", **values, tables=file_names, notes=notes)
+    codebook = render_template("codebook.md", **values, tables=file_names, notes=notes)
     listed.append(_words("codebook.md", "What the tables and their columns mean.", codebook))
-    listed.append(_words("README.txt", "Overview of the files.", filled("README.txt", **values)))
+    listed.append(_words("README.txt", "Overview of the files.", render_template("README.txt", **values)))
     written_files: dict[str, Written] = {}
     places = {(folder / file.name).parent for file in listed}
     for place in places:
@@ -524,12 +530,12 @@ def write_bundle(
             refuse_unreadable(folder / file.name)
         return content
 
-    for file, content in zip(listed, in_order(write, listed), strict=True):
+    for file, content in zip(listed, map_in_order(write, listed), strict=True):
         written_files[file.name] = content
         if tell is not None:
             tell(len(written_files), len(listed), file.name)
     refuse_faulty_files(folder, tables)
-    package = json_text(filled_data("datapackage.json", **values, written=written_files))
+    package = json_text(render_data("datapackage.json", **values, written=written_files))
     written_files[PACKAGE] = _write(folder / PACKAGE, lambda file: file.write(package))
     refuse_unreadable(folder / PACKAGE)
     checksums = checksum_lines({name: content.digest for name, content in written_files.items()}).encode()
@@ -567,7 +573,7 @@ def json_text(content: Mapping[str, Any]) -> bytes:
     return (json.dumps(content, indent=2, sort_keys=True) + "\n").encode()
 
 
-def differing_files(made: Path, public: Path) -> list[str]:
+def list_differing_files(made: Path, public: Path) -> list[str]:
     """Return the sorted names of the files that differ between a new bundle and a public one.
 
     The two certificates may name different versions of software. If they do, the words of files may differ too, and
@@ -595,7 +601,7 @@ def _agree(file: Path, public: Path, *, one_software: bool) -> bool:
     with suppress(pa.ArrowException, OSError):  # a Parquet file that cannot be read is damaged
         if file.suffix == ".parquet":
             is_other |= pq.read_metadata(file).created_by != pq.read_metadata(public).created_by
-    return is_other and same_content(file, public)
+    return is_other and has_same_content(file, public)
 
 
 def _certificates_agree(made: Path, public: Path) -> bool:

@@ -139,7 +139,7 @@ def format_of(certificate: Certificate) -> int:
     return certificate.get("bundle_format", 1)
 
 
-def about_of(certificate: Certificate) -> dict[str, str]:
+def read_publisher_texts(certificate: Certificate) -> dict[str, str]:
     """Return the publisher's words about a series, by name; empty if there are none."""
     return certificate.get("about", {})
 
@@ -149,7 +149,7 @@ def is_derived(certificate: Certificate) -> bool:
     return "sources" in certificate
 
 
-def summed(certificate: Certificate) -> int:  # a filter
+def count_summed_releases(certificate: Certificate) -> int:  # a filter
     """Return how many releases the numbers of a bundle add up: several for a sum, and otherwise one."""
     return len(certificate["sources"]) if is_derived(certificate) and "estimation" not in certificate else 1
 
@@ -177,7 +177,7 @@ def subject_of(certificate: Certificate) -> Subject:  # a filter
 
     Certificates of formats before 10 state it in several facts, but the bounds of derived flows not at all.
     """
-    about, plan = about_of(certificate), certificate.get("plan", {})
+    about, plan = read_publisher_texts(certificate), certificate.get("plan", {})
     if "subject" in certificate:
         return Subject.from_facts(certificate["subject"], about)
     table = _TABLES.get(certificate.get("format", ""), "flows")
@@ -198,12 +198,12 @@ _TABLES: Mapping[str, Table] = MappingProxyType(
 """What releases have by the formats of their certificates, but for flows."""
 
 
-def titled(certificate: Certificate, otherwise: str) -> str:
+def format_release_title(certificate: Certificate, otherwise: str) -> str:
     """Return the title of a release for its readers: that of its series with the period in words.
 
     Without one, it is ``otherwise`` with the text of the period.
     """
-    title, period = about_of(certificate).get("title"), certificate["period"]
+    title, period = read_publisher_texts(certificate).get("title"), certificate["period"]
     return f"{otherwise}, {period}" if title is None else f"{title}, {Period(period).in_words}"
 
 

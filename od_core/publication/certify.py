@@ -15,14 +15,14 @@ from typing import Any, cast
 from od_core.errors import STAYS_CHARGED, OdError
 from od_core.ledger.chain import BUNDLE_FORMAT
 from od_core.ledger.ledger import Ledger, ReleaseRecord
-from od_core.ledger.release_key import ReleaseKey, before
-from od_core.meaning.features import usual_formats
+from od_core.ledger.release_key import ReleaseKey, select_earlier_releases
+from od_core.meaning.features import list_usual_formats
 from od_core.meaning.subject import Subject
 from od_core.noise.backends import DRY_RUN
 from od_core.periods import Period
 from od_core.privacy.accounting import float_above, text_above
 from od_core.privacy.budget import Spent
-from od_core.privacy.domain import most_in_a_year
+from od_core.privacy.domain import max_periods_per_year
 from od_core.privacy.neighbours import Acceptance
 from od_core.privacy.plan import Plan
 from od_core.privacy.posterior import Guarantee
@@ -30,7 +30,7 @@ from od_core.publication.bundle import CERTIFICATE, KEPT
 from od_core.publication.certificate import Certificate, CheckResult, read_certificate, right_of_100
 from od_core.publication.kind import Kind, R, ReleaseContext
 from od_core.publication.read_back import REPAIR
-from od_core.publication.templates import filled_data
+from od_core.publication.templates import render_data
 
 SOFTWARE = (
     "od-release",
@@ -85,19 +85,19 @@ def certificate(
             next_step="use one of the named noise backends",
         )
     plan, spent = release.plan, release.spent
-    planned, subject = plan.facts(), Subject.of(plan, about or {})
+    planned, subject = plan.facts(), Subject.from_plan(plan, about or {})
     of_kind, guarantee = kind.facts(release, subject), kind.guarantee(plan, spent, subject)
     if plan.unit.max_trips_year is not None:
-        periods = record.account.get("periods_of_year") or most_in_a_year(Period(key.period))
+        periods = record.account.get("periods_of_year") or max_periods_per_year(Period(key.period))
         guarantee["year"] = year_sentence(plan, spent, periods, subject)
     if DRY_RUN in release.noise:
-        guarantee = filled_data("dry_run.yaml")
+        guarantee = render_data("dry_run.yaml")
     if "interval" in of_kind and not intervals:
         of_kind["interval"] = None
     facts = {
         "format": kind.format,
         "bundle_format": BUNDLE_FORMAT,
-        "formats": sorted(usual_formats(plan.table, plan.features) if formats is None else formats),
+        "formats": sorted(list_usual_formats(plan.table, plan.features) if formats is None else formats),
         "release": str(key),
         "subject": subject.facts(),
         **({"about": dict(sorted(about.items()))} if about else {}),  # in the order of the JSON file
@@ -132,7 +132,7 @@ def certificate(
         "fault_threshold": str(plan.acceptance.fault_threshold),
         "checks": checks,
         "software": dict(software_versions()),
-        "known_limitations": filled_data("limitations.yaml"),
+        "known_limitations": render_data("limitations.yaml"),
         **of_kind,
     }
     return cast("Certificate", facts)
@@ -167,7 +167,7 @@ def context_of(kind: Kind[R], ledger: Ledger, key: ReleaseKey, data_set: str, re
     """
     until = ledger.record(key).entry.number
     previous, facts = None, dict[str, Any]()
-    if earlier := before(key, ledger.compared(key)):
+    if earlier := select_earlier_releases(key, ledger.list_compared_releases(key)):
         newest = earlier[0]
         kept, folder = releases.parent / KEPT / newest.folder, releases / newest.folder
         folder = kept if kept.exists() else folder  # it was withdrawn after this release was published
@@ -194,7 +194,7 @@ PERIODS_OF_A_YEAR = 12
 
 def clauses(subject: Subject) -> dict[str, str]:
     """Return clauses on what one privacy unit of a subject is, and on the protected change, by name."""
-    return dict(filled_data("subject.yaml", subject=subject, nouns=subject.nouns))
+    return dict(render_data("subject.yaml", subject=subject, nouns=subject.nouns))
 
 
 def guarantee_sentences(
@@ -217,14 +217,14 @@ def guarantee_sentences(
         if public
         else "the period, the areas and all settings of the release"
     )
-    filled = filled_data(
+    filled = render_data(
         "guarantee.yaml",
         subject=subject,
         nouns=subject.nouns,
         said=clauses(subject),
         spent=spent,
-        one=Guarantee.of(spent),
-        in_words=_in_words,
+        one=Guarantee.from_spent(spent),
+        in_words=_format_guarantee,
         many=TRIPS_OF_A_PERSON,
         periods=PERIODS_OF_A_YEAR,
         public=known,
@@ -237,11 +237,11 @@ def guarantee_sentences(
 
 def year_sentence(plan: Plan, spent: Spent, periods: int, subject: Subject) -> str:
     """Return a sentence on what a whole year costs under a unit of a year, with one release in each period."""
-    year = Guarantee.of_rho(plan.rho_of_year(spent, periods), spent.delta)
-    return str(filled_data("year.yaml", subject=subject, year=year, periods=periods)["sentence"])
+    year = Guarantee.from_rho(plan.rho_of_year(spent, periods), spent.delta)
+    return str(render_data("year.yaml", subject=subject, year=year, periods=periods)["sentence"])
 
 
-def _in_words(guarantee: Guarantee | None) -> str:
+def _format_guarantee(guarantee: Guarantee | None) -> str:
     """Return a guarantee in words, with its delta if there is one."""
     if guarantee is None:
         return "no promise"

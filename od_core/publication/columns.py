@@ -202,17 +202,17 @@ def boxes_table(dimensions: int, places: Sequence[str] = (), nouns: Nouns = BOXE
 
 def pair_segments_table(breakdown: Breakdown, nouns: Nouns = USUAL, *, interval: bool) -> Table:
     """Return the table of a breakdown at one pair of levels, whose column of categories has the breakdown's name."""
-    categories = f"{listed_categories(breakdown)} {unlisted(breakdown)}"
+    categories = f"{describe_categories(breakdown)} {describe_unlisted_records(breakdown)}"
     key = "pair_segments" if nouns.has_pairs else "pair_segment_counts"
     return public_table(key, nouns, interval=interval, breakdown=breakdown.name, categories=categories)
 
 
-def listed_categories(breakdown: Breakdown) -> str:
+def describe_categories(breakdown: Breakdown) -> str:
     """Return a sentence that lists the categories of a breakdown."""
     return f"One of {len(breakdown.categories)} categories: {'; '.join(breakdown.categories)}."
 
 
-def unlisted(breakdown: Breakdown) -> str:
+def describe_unlisted_records(breakdown: Breakdown) -> str:
     """Return a sentence on the records whose category is missing or not in the list."""
     if breakdown.unknown is None:
         return f"A record whose {breakdown.name} is missing or not listed is faulty."
@@ -223,7 +223,7 @@ _COMPLETE = ("indicators", "segments")
 """Tables of the database that have all columns, whatever a release has."""
 
 
-def _described(definition: Mapping[str, Any]) -> Described:
+def _describe_table(definition: Mapping[str, Any]) -> Described:
     """Return the description of a table of the database, which may have the columns of a public table (``of``)."""
     original = definition.get("of")
     all_columns = original in _COMPLETE
@@ -233,5 +233,5 @@ def _described(definition: Mapping[str, Any]) -> Described:
     return Described(definition["text"] if table is None or "text" in definition else table.row, texts)
 
 
-DATABASE = {name: _described(definition) for name, definition in _DATA["database"].items()}
+DATABASE = {name: _describe_table(definition) for name, definition in _DATA["database"].items()}
 """Description of each table or view of the database, by name."""

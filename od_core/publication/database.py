@@ -14,15 +14,15 @@ import duckdb
 import pyarrow as pa
 
 from od_core.errors import STAYS_CHARGED, OdError
-from od_core.files.duckdb_session import quoted_name, quoted_text
-from od_core.files.durable import PUBLIC_FILE_MODE, locked, make_folder, write_durably
+from od_core.files.duckdb_session import quote_identifier, quote_literal
+from od_core.files.durable import PUBLIC_FILE_MODE, lock_file, make_folder, write_durably
 from od_core.geography.codes import COORDINATES
 from od_core.geography.geography import Geography
 from od_core.ledger.release_key import ReleaseKey
 from od_core.publication.certificate import Certificate
 from od_core.publication.columns import DATABASE
 from od_core.publication.tables import areas_table
-from od_core.publication.templates import filled
+from od_core.publication.templates import render_template
 
 if TYPE_CHECKING:
     from od_core.publication.kind import Kind, R
@@ -40,7 +40,7 @@ def set_comments(connection: duckdb.DuckDBPyConnection) -> None:
             texts = {f"{'VIEW' if name in views else 'TABLE'} {name}": described.text}
             comments = ((column, text) for column, text in described.columns.items() if column in column_names)
             texts |= {f'COLUMN {name}."{column}"': text for column, text in comments}
-            connection.execute("; ".join(f"COMMENT ON {what} IS {quoted_text(text)}" for what, text in texts.items()))
+            connection.execute("; ".join(f"COMMENT ON {what} IS {quote_literal(text)}" for what, text in texts.items()))
 
 
 FORMAT = 1
@@ -124,19 +124,21 @@ def remove(database: Path, key: ReleaseKey) -> None:
             _delete(connection, key)
         _rewrite(copy)
 
-    if key in stored_releases(database):
+    if key in list_stored_releases(database):
         _replace(database, write_copy)
 
 
 def _replace(database: Path, write_copy: Callable[[Path], None]) -> None:
     """Replace the database, or create it, by what a function writes to a temporary file. For errors, see ``store``."""
     make_folder(database.parent)
-    with locked(database.with_name(f".{database.name}.lock"), _locked(database.name), seconds=_LOCK_SECONDS):
+    with lock_file(
+        database.with_name(f".{database.name}.lock"), _make_locked_database_error(database.name), seconds=_LOCK_SECONDS
+    ):
         for left_behind in database.parent.glob(f".{database.name}.*.tmp*"):  # by processes that died
             left_behind.unlink()
-        with _closed_to_writers(database):
+        with _block_writers(database):
             try:
-                with _refused_if_damaged(database.name):
+                with _refuse_damaged_rows(database.name):
                     write_durably(database, write_copy, mode=PUBLIC_FILE_MODE)
             except (OSError, duckdb.IOException, duckdb.FatalException, duckdb.TransactionException):
                 raise OdError(
@@ -154,7 +156,7 @@ def _storage_number(path: Path) -> int:
 
 
 @contextmanager
-def _closed_to_writers(database: Path) -> Iterator[None]:
+def _block_writers(database: Path) -> Iterator[None]:
     """Keep other programs from writing to the database while this context lasts. They may read it.
 
     A write-ahead log beside the database, with rows that a killed program had committed, is first moved into it.
@@ -163,9 +165,9 @@ def _closed_to_writers(database: Path) -> Iterator[None]:
         yield
         return
     if database.with_name(f"{database.name}.wal").exists():
-        with opened(database) as connection:
+        with open_database(database) as connection:
             connection.execute("CHECKPOINT")
-    with opened(database, read_only=True):
+    with open_database(database, read_only=True):
         yield
 
 
@@ -173,9 +175,9 @@ def _rewrite(database: Path) -> None:
     """Replace a database that nothing else has open by one of the same content, whose storage older DuckDBs read."""
     older = database.with_name(f"{database.name}.older")
     with duckdb.connect() as connection:
-        connection.execute(f"ATTACH {quoted_text(str(database))} AS newer (READ_ONLY)")
+        connection.execute(f"ATTACH {quote_literal(str(database))} AS newer (READ_ONLY)")
         connection.execute(
-            f"ATTACH {quoted_text(str(older))} AS older (STORAGE_VERSION '{STORAGE}', BLOCK_SIZE {_BLOCK})"
+            f"ATTACH {quote_literal(str(older))} AS older (STORAGE_VERSION '{STORAGE}', BLOCK_SIZE {_BLOCK})"
         )
         connection.execute("COPY FROM DATABASE newer TO older; CHECKPOINT older")
     older.replace(database)
@@ -189,13 +191,15 @@ def _add(database: Path, kind: Kind[R], release: R, key: ReleaseKey, certificate
     config = CLOSED | {"storage_compatibility_version": STORAGE, "threads": 1, "default_block_size": _BLOCK}
     with duckdb.connect(str(database), config=config) as connection:
         connection.execute("BEGIN TRANSACTION")
-        connection.execute(filled("database/shared.sql", format=FORMAT) + filled(kind.schema, release=release))
+        connection.execute(
+            render_template("database/shared.sql", format=FORMAT) + render_template(kind.schema, release=release)
+        )
         set_comments(connection)
         for geography in kind.geographies(release):
             _store_areas(connection, geography)
         facts, checks = _facts(kind, release, key, certificate), _checks(certificate)
         compared = kind.tables(release, certificate)
-        stored = {kind.facts_table: facts, **compared, **kind.derived(release, certificate), "checks": checks}
+        stored = {kind.facts_table: facts, **compared, **kind.derive_tables(release, certificate), "checks": checks}
         _remove_replaced(connection, kind.facts_table, key, certificate)
         for table, rows in stored.items():
             if not _holds(connection, table, key):
@@ -254,13 +258,15 @@ def _store_areas(connection: duckdb.DuckDBPyConnection, geography: Geography) ->
     areas = areas_table(geography)
     lacking = [name for name in ("name", *COORDINATES) if name not in areas.column_names]
     connection.register("new_rows", areas)
-    connection.execute(filled("database/areas.sql", geography=geography.digest, lacking=lacking))
+    connection.execute(render_template("database/areas.sql", geography=geography.digest, lacking=lacking))
     connection.unregister("new_rows")
 
 
-def differing(kind: Kind[R], database: Path, release: R, key: ReleaseKey, certificate: Certificate) -> Iterator[str]:
+def find_differences(
+    kind: Kind[R], database: Path, release: R, key: ReleaseKey, certificate: Certificate
+) -> Iterator[str]:
     """Yield one line per difference between the database and a release's bundle, except in derived tables."""
-    with opened(database, read_only=True) as connection:
+    with open_database(database, read_only=True) as connection:
         if _differs(connection, key, kind.facts_table, _facts(kind, release, key, certificate)):
             yield "its facts of the release differ from the certificate"
         if _differs(connection, key, "checks", _checks(certificate)):
@@ -276,31 +282,31 @@ def differing(kind: Kind[R], database: Path, release: R, key: ReleaseKey, certif
                 yield f"its {table} differ"
 
 
-def stored_releases(database: Path) -> list[ReleaseKey]:
+def list_stored_releases(database: Path) -> list[ReleaseKey]:
     """Return the sorted keys of the releases of which the database has rows; empty if there is no database."""
     if not database.exists():
         return []
-    with opened(database, read_only=True) as connection:
-        return named_releases(connection)
+    with open_database(database, read_only=True) as connection:
+        return read_release_keys(connection)
 
 
 def read_whole(database: Path) -> None:
     """Read every row of the database, if there is one. Raises OdError if a part of it is damaged."""
     if not database.exists():
         return
-    with opened(database, read_only=True) as connection:
+    with open_database(database, read_only=True) as connection:
         columns = (
             "SELECT table_name, list(column_name) FROM duckdb_columns() SEMI JOIN duckdb_tables() USING (table_name)"
         )
         for table, names in connection.execute(f"{columns} GROUP BY ALL").fetchall():
-            read = ", ".join(f"max(hash({quoted_name(name)}))" for name in names)
-            connection.execute(f"SELECT {read} FROM {quoted_name(table)}").fetchall()  # noqa: S608  # quoted
+            read = ", ".join(f"max(hash({quote_identifier(name)}))" for name in names)
+            connection.execute(f"SELECT {read} FROM {quote_identifier(table)}").fetchall()  # noqa: S608  # quoted
         for table in _present(connection, _NAMED):
-            for key in named_releases(connection, [table])[:1]:
+            for key in read_release_keys(connection, [table])[:1]:
                 _holds(connection, table, key)  # reads its index, too
 
 
-def named_releases(connection: duckdb.DuckDBPyConnection, tables: Sequence[str] = _NAMED) -> list[ReleaseKey]:
+def read_release_keys(connection: duckdb.DuckDBPyConnection, tables: Sequence[str] = _NAMED) -> list[ReleaseKey]:
     """Return the sorted keys of the releases that the given tables name; by default, the tables of all kinds."""
     queries = [f"SELECT release FROM {table}" for table in _present(connection, tables)]  # noqa: S608  # names above
     names = connection.execute(" UNION ".join(queries)).fetchall() if queries else []
@@ -333,13 +339,13 @@ def _differs(connection: duckdb.DuckDBPyConnection, key: ReleaseKey, table: str,
 
 def _insert(connection: duckdb.DuckDBPyConnection, table: str, rows: Rows, key: ReleaseKey) -> None:
     connection.register("new_rows", rows)
-    query = f"SELECT {quoted_text(str(key))} AS release, * FROM new_rows"  # noqa: S608  # a key is plain text
+    query = f"SELECT {quote_literal(str(key))} AS release, * FROM new_rows"  # noqa: S608  # a key is plain text
     connection.execute(f"INSERT INTO {table} BY NAME {query}")
     connection.unregister("new_rows")
 
 
 @contextmanager
-def opened(database: Path, *, read_only: bool = False) -> Iterator[duckdb.DuckDBPyConnection]:
+def open_database(database: Path, *, read_only: bool = False) -> Iterator[duckdb.DuckDBPyConnection]:
     """Wait until no other program writes to the database, then yield a connection to it.
 
     Raises:
@@ -353,32 +359,34 @@ def opened(database: Path, *, read_only: bool = False) -> Iterator[duckdb.DuckDB
         except duckdb.Error as error:
             refuse_newer_duckdb(error, database.name)
             if not any(words in str(error) for words in _HELD):
-                raise _broken(database.name) from None
+                raise _make_broken_database_error(database.name) from None
             if time.monotonic() > deadline:
-                raise _locked(database.name) from None
+                raise _make_locked_database_error(database.name) from None
             time.sleep(0.2)
     try:
         refuse_newer(connection, database.name)
-        with _refused_if_damaged(database.name):
+        with _refuse_damaged_rows(database.name):
             yield connection
     except duckdb.IOException:
-        raise _broken(database.name) from None
+        raise _make_broken_database_error(database.name) from None
     finally:
         connection.close()
 
 
 @contextmanager
-def _refused_if_damaged(name: str) -> Iterator[None]:
+def _refuse_damaged_rows(name: str) -> Iterator[None]:
     """Raise OdError for a damaged part of a database, which is met when its rows are read."""
     try:
         yield
     except duckdb.Error as error:
         if _DAMAGED in str(error):
-            raise _broken(name, "is damaged") from None
+            raise _make_broken_database_error(name, "is damaged") from None
         raise
 
 
-def _broken(name: str, fault: str = "is not a release database, is damaged, or cannot be written") -> OdError:
+def _make_broken_database_error(
+    name: str, fault: str = "is not a release database, is damaged, or cannot be written"
+) -> OdError:
     return OdError(
         "OD-DATABASE-BROKEN",
         f"{name} {fault}",
@@ -387,7 +395,7 @@ def _broken(name: str, fault: str = "is not a release database, is damaged, or c
     )
 
 
-def _locked(name: str) -> OdError:
+def _make_locked_database_error(name: str) -> OdError:
     return OdError(
         "OD-DATABASE-LOCKED",
         f"{name} is open in another process or elsewhere in this process",

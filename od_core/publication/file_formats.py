@@ -32,8 +32,8 @@ from numpy.typing import NDArray
 
 from od_core.errors import STAYS_CHARGED, OdError
 from od_core.extras import require
-from od_core.files.duckdb_session import file_name, parquet_rows, quoted_name, quoted_text, reading_database
-from od_core.parallel import in_order
+from od_core.files.duckdb_session import file_name, open_folder_database, parquet_rows, quote_identifier, quote_literal
+from od_core.parallel import map_in_order
 from od_core.publication.tables import BundleFile
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def _geopackage(path: Path) -> Iterator[sqlite3.Connection]:
         yield connection
 
 
-def same_content(file: Path, other: Path) -> bool:
+def has_same_content(file: Path, other: Path) -> bool:
     """Return whether two files of a format in :data:`CONTENTS` have equal content, whatever software wrote them."""
     content_of = CONTENTS[file.suffix]
     try:
@@ -183,13 +183,13 @@ def faulty_files(folder: Path, files: Sequence[BundleFile]) -> Iterator[tuple[st
     import duckdb  # takes a third of a second
 
     examined = [file for file in files if file.table is not None or file.rows is not None]
-    with reading_database(folder) as connection:
+    with open_folder_database(folder) as connection:
         for path in sorted(folder.rglob("*.parquet")):
             with suppress(duckdb.Error):  # a damaged file is met below, where it is compared
                 rows = parquet_rows(path, numbered=True)
                 kind = "TABLE" if path.stat().st_size < _KEPT else "VIEW"
-                connection.execute(f"CREATE {kind} {quoted_name(path.stem)} AS SELECT * FROM {rows}")  # noqa: S608
-        faults = in_order(partial(_fault, connection, folder), examined)
+                connection.execute(f"CREATE {kind} {quote_identifier(path.stem)} AS SELECT * FROM {rows}")  # noqa: S608
+        faults = map_in_order(partial(_fault, connection, folder), examined)
         yield from ((file.name, fault) for file, fault in zip(examined, faults, strict=True) if fault is not None)
 
 
@@ -226,11 +226,11 @@ def _fault(shared: duckdb.DuckDBPyConnection, folder: Path, file: BundleFile) ->
 def _difference(connection: duckdb.DuckDBPyConnection, path: Path, file: BundleFile) -> str | None:
     """Return in words how the rows of a file differ from those it must have; None if they do not."""
     names = [] if file.table is None else [column.name for column in file.table.columns]
-    wanted, types = _wanted_rows(path, file, names), dict[str, str]()
+    wanted, types = _find_required_rows(path, file, names), dict[str, str]()
     if isinstance(wanted, str):
         relation = connection.sql(wanted)
         types = dict(zip(relation.columns, map(str, relation.types), strict=True))
-    columns, query = _held_rows(connection, path)
+    columns, query = _query_file_rows(connection, path)
     names = names or [*types]
     if columns and names and columns != names:
         return f"has the columns {', '.join(columns)} instead of {', '.join(names)}"
@@ -242,15 +242,15 @@ def _difference(connection: duckdb.DuckDBPyConnection, path: Path, file: BundleF
     return _difference_in_words(held, expected, "" if trips is None else "trips")
 
 
-def _wanted_rows(path: Path, file: BundleFile, names: Sequence[str]) -> int | str | None:
+def _find_required_rows(path: Path, file: BundleFile, names: Sequence[str]) -> int | str | None:
     """Return the query or the number of the rows that a file must have; None if nothing states them."""
     wanted = file.rows() if callable(file.rows) else file.rows
     if wanted is None and path.suffix == ".csv" and path.with_suffix(".parquet").exists():
-        return f"SELECT {', '.join(map(quoted_name, names))} FROM {quoted_name(path.stem)}"  # noqa: S608
+        return f"SELECT {', '.join(map(quote_identifier, names))} FROM {quote_identifier(path.stem)}"  # noqa: S608
     return wanted
 
 
-def _held_rows(connection: duckdb.DuckDBPyConnection, path: Path) -> tuple[list[str], str]:
+def _query_file_rows(connection: duckdb.DuckDBPyConnection, path: Path) -> tuple[list[str], str]:
     """Return the columns of a file, empty if its format has none, and a query of its rows."""
     contents = _ROWS[path.suffix](path)
     columns, rows = contents if isinstance(contents, tuple) else (contents.schema.names, contents)
@@ -281,14 +281,14 @@ def _summary(
 
     Missing text and empty text are the same, and so are missing numbers and NaN: formats do not tell them apart.
     """
-    values = [f"TRY_CAST({quoted_name(name)} AS {kind})" for name, kind in types.items()]
+    values = [f"TRY_CAST({quote_identifier(name)} AS {kind})" for name, kind in types.items()]
     for place, (value, kind) in enumerate(zip(values, types.values(), strict=True)):
         if kind == "VARCHAR":
             values[place] = f"coalesce({value}, '')"
         elif kind == "DOUBLE":
             values[place] = f"CASE WHEN isnan({value}) THEN NULL ELSE {value} END"
     hashes = f"sum(hash({', '.join(values)})::HUGEINT)" if values else "NULL"
-    total = "NULL" if trips is None else f"sum(TRY_CAST({quoted_name(trips)} AS HUGEINT))"
+    total = "NULL" if trips is None else f"sum(TRY_CAST({quote_identifier(trips)} AS HUGEINT))"
     row = connection.execute(f"SELECT count(*), {total}, {hashes} FROM ({query})").fetchone()  # noqa: S608
     return row or (0, None, None)
 
@@ -296,9 +296,9 @@ def _summary(
 def _read_csv(path: Path) -> tuple[list[str], str]:
     with path.open(encoding="utf-8", newline="") as file:
         names = next(csv.reader(file))
-    types = ", ".join(f"{quoted_text(name)}: 'VARCHAR'" for name in names)
+    types = ", ".join(f"{quote_literal(name)}: 'VARCHAR'" for name in names)
     options = "header = true, auto_detect = false, delim = ',', quote = '\"', escape = '\"', new_line = '\\r\\n'"
-    return names, f"read_csv({quoted_text(file_name(path))}, columns = {{{types}}}, {options})"
+    return names, f"read_csv({quote_literal(file_name(path))}, columns = {{{types}}}, {options})"
 
 
 def _read_matrices(path: Path) -> pa.RecordBatchReader:
@@ -371,7 +371,7 @@ def _read_geopackage(path: Path) -> pa.Table:
     with _geopackage(path) as connection:
         connection.row_factory = sqlite3.Row
         ((layer, geometry),) = connection.execute("SELECT table_name, column_name FROM gpkg_geometry_columns")
-        rows = [dict(row) for row in connection.execute(f"SELECT * FROM {quoted_name(layer)}")]  # noqa: S608  # its own
+        rows = [dict(row) for row in connection.execute(f"SELECT * FROM {quote_identifier(layer)}")]  # noqa: S608  # its own
     for row in rows:
         row |= zip(LINE, struct.unpack_from("<4d", row.pop(geometry), 17), strict=True)
         row.pop("fid")
@@ -420,7 +420,7 @@ def _read_atlas(path: Path) -> pa.Table:
 
 
 _ROWS: dict[str, Callable[[Path], Any]] = {
-    ".parquet": lambda path: (pq.read_schema(path).names, quoted_name(path.stem)),
+    ".parquet": lambda path: (pq.read_schema(path).names, quote_identifier(path.stem)),
     ".csv": _read_csv,
     ".omx": _read_matrices,
     ".xlsx": _read_workbook,

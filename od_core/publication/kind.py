@@ -122,18 +122,20 @@ class Kind(BundleKind[R]):
         """Return the pictures of a release that Dagster shows, as SVG by title."""
 
     @abstractmethod
-    def shown(self, release: R) -> dict[str, Any]:
+    def list_metadata(self, release: R) -> dict[str, Any]:
         """Return the numbers, texts and tables on what a release contains that Dagster shows, by name."""
 
-    def shown_published(self, _release: R, _certificate: Certificate, _context: ReleaseContext[R]) -> dict[str, Any]:
-        """Return those that Dagster shows once a release is published, beside :meth:`shown` or in place of it."""
+    def list_published_metadata(
+        self, _release: R, _certificate: Certificate, _context: ReleaseContext[R]
+    ) -> dict[str, Any]:
+        """Return what Dagster shows of a published release, beside :meth:`list_metadata` or in place of it."""
         return {}
 
     @abstractmethod
-    def measured(self, release: R) -> Sequence[tuple[Step, NoisyVector]]:
+    def list_measurements(self, release: R) -> Sequence[tuple[Step, NoisyVector]]:
         """Return each step of a release with its noisy values."""
 
-    def recomputed(self, release: R, _certificate: Certificate) -> tuple[R, Mapping[str, Examination]]:
+    def recompute_release(self, release: R, _certificate: Certificate) -> tuple[R, Mapping[str, Examination]]:
         """Return the release to compare, by default as :meth:`open` computed it, and the examinations of it by name."""
         return release, {"invariants": lambda: self.invariants(release)}
 
@@ -142,7 +144,7 @@ class Kind(BundleKind[R]):
         """Yield one line for each guaranteed property that the published numbers do not have."""
 
     store = database.store
-    differing = database.differing
+    find_differences = database.find_differences
 
     @abstractmethod
     def row(self, release: R) -> dict[str, Any]:
@@ -156,7 +158,7 @@ class Kind(BundleKind[R]):
     def tables(self, release: R, certificate: Certificate) -> Mapping[str, Rows]:
         """Return the rows of published numbers, by table of the database, without the column ``release``."""
 
-    def derived(self, release: R, certificate: Certificate) -> Mapping[str, Rows]:
+    def derive_tables(self, release: R, certificate: Certificate) -> Mapping[str, Rows]:
         """Return the rows of further tables, by table. They are computed from public data."""
         return {}
 

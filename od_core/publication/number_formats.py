@@ -25,13 +25,13 @@ def number(value: int) -> str:
     return f"{int(value):,}"
 
 
-def signed(value: float) -> str:
-    """Return a change with its sign and thousands separators, a float as :func:`rounded` does; 0 without a sign."""
-    text = rounded(value) if isinstance(value, float) else number(int(value))
+def format_change(value: float) -> str:
+    """Return a change with its sign, formatted like :func:`format_rounded` if it is a float; 0 without a sign."""
+    text = format_rounded(value) if isinstance(value, float) else number(int(value))
     return ("+" if value > 0 else "") + text.replace("-", "\u2212")
 
 
-def rounded(value: float) -> str:
+def format_rounded(value: float) -> str:
     """Return a number with three significant digits, its whole part in full, and at most three decimal places."""
     size = abs(value)
     if size == 0:
@@ -41,11 +41,11 @@ def rounded(value: float) -> str:
 
 
 def trips_above(width: float, times: int = 1) -> str:
-    """Return the text of :func:`whole_trips` of a half-width, or of a multiple of it."""
-    return number(times * whole_trips(width))
+    """Return the text of :func:`round_up_trips` of a half-width, or of a multiple of it."""
+    return number(times * round_up_trips(width))
 
 
-def whole_trips(width: float) -> int:
+def round_up_trips(width: float) -> int:
     """Return a half-width in trips, rounded up to two significant digits and to a whole number."""
     width -= 1e-9  # by which intervals are widened for rounding
     unit: int = 10 ** max(len(str(math.ceil(width))) - 2, 0)
@@ -57,12 +57,12 @@ def percent(share: float) -> str:
     return f"{100 * share:.1f} %"
 
 
-def fixed(value: float, places: int = 1) -> str:
+def format_decimals(value: float, places: int = 1) -> str:
     """Return a number with a fixed number of decimal places, as in the attributes of a picture."""
     return f"{value:.{places}f}"
 
 
-def between(lower: int, upper: int) -> str:
+def format_interval(lower: int, upper: int) -> str:
     """Return the text ``lower to upper`` of an interval, with thousands separators."""
     return f"{number(lower)} to {number(upper)}"
 
@@ -84,7 +84,7 @@ def interval_and_word(value: int, lower: int, upper: int) -> str:
     """
     if value == lower == upper == 0:
         return "likely none"
-    return ", ".join(filter(None, [between(lower, upper), reliability(value, lower, upper)]))
+    return ", ".join(filter(None, [format_interval(lower, upper), reliability(value, lower, upper)]))
 
 
 def part_of(value: float, most: float) -> float:
@@ -116,7 +116,7 @@ def places_of_largest(numbers: NDArray[np.int64], most: int) -> NDArray[np.intp]
 
 def class_text(low: int, high: int) -> str:
     """Return the text of the numbers from ``low`` to ``high``, such as ``4 to 10``."""
-    return number(low) if low == high else between(low, high)
+    return number(low) if low == high else format_interval(low, high)
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ class Scale:
     steps: tuple[int, ...]
 
     @classmethod
-    def up_to(cls, most: float) -> Scale:
+    def from_maximum(cls, most: float) -> Scale:
         """Return the scale for numbers from 0 to ``most``."""
         steps = list(takewhile(lambda step: step <= max(most, 1), one_three_ten()))
         return cls(tuple(steps[-(len(SHADES) - 1) :]))

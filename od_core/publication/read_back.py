@@ -19,9 +19,9 @@ from od_core.ledger.ledger import Withdrawal
 from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.budget import Spent
 from od_core.privacy.plan import Plan
-from od_core.publication.bundle import BOUNDARIES, CERTIFICATE, NOTICE, PARQUET, stated_digests, table_path
+from od_core.publication.bundle import BOUNDARIES, CERTIFICATE, NOTICE, PARQUET, read_checksums, table_path
 from od_core.publication.certificate import Certificate, certificate_digest, read_certificate
-from od_core.publication.tables import published_geography, with_boundaries
+from od_core.publication.tables import build_published_geography, join_boundaries
 
 REPAIR = (
     "make it again, which spends nothing and replaces missing and damaged files (od-release run; sum or assist for"
@@ -40,14 +40,14 @@ def certificate_and_tables(bundle: str | Path, names: Iterable[str]) -> tuple[Ce
         raise incomplete(folder, "a table or the certificate of this kind of release cannot be read") from None
 
 
-def published_areas(bundle: Path) -> pd.DataFrame:
+def read_published_areas(bundle: Path) -> pd.DataFrame:
     """Return the table of areas of a bundle, with their boundaries in a column if it has some.
 
     Raises OSError or ValueError if a table is missing or cannot be read.
     """
     areas = pd.read_parquet(table_path(bundle, PARQUET["areas"]))
     boundaries = table_path(bundle, BOUNDARIES)
-    return with_boundaries(areas, pq.read_table(boundaries)) if boundaries.exists() else areas
+    return join_boundaries(areas, pq.read_table(boundaries)) if boundaries.exists() else areas
 
 
 def as_described(geography: Geography, bundle: Path, published: str | None) -> Geography:
@@ -64,7 +64,7 @@ def as_described(geography: Geography, bundle: Path, published: str | None) -> G
         The geography of the bundle; ``geography`` if there is no such bundle, it has other areas, or its certificate or
         one of its tables of areas is lost or damaged.
     """
-    if published is None or not geography.levels or not stated_digests(bundle):
+    if published is None or not geography.levels or not read_checksums(bundle):
         return geography
     try:
         certificate = certificate_of(bundle)
@@ -72,7 +72,7 @@ def as_described(geography: Geography, bundle: Path, published: str | None) -> G
         if certificate_digest(certificate) != published or not sides or areas_are_lost(bundle):
             return geography
         version = certificate.get("geography_versions", {}).get(sides[0])
-        return published_geography(published_areas(bundle), geography.digest, geography.unknown, version)
+        return build_published_geography(read_published_areas(bundle), geography.digest, geography.unknown, version)
     except (OdError, OSError, ValueError):  # the files that cannot be read are made again
         return geography
 
@@ -82,7 +82,7 @@ def areas_are_lost(bundle: Path) -> bool:
 
     Without that of boundaries, a release would be read as one that has none.
     """
-    digests = stated_digests(bundle)
+    digests = read_checksums(bundle)
     tables = [name for name in digests if PurePath(name).name in (PARQUET["areas"], BOUNDARIES)]
     return any(not (bundle / name).is_file() or file_digest(bundle / name) != digests[name] for name in tables)
 
@@ -97,10 +97,10 @@ def certificate_of(bundle: Path) -> Certificate:
     return certificate
 
 
-def named(bundle: Path) -> str:
+def name_bundle(bundle: Path) -> str:
     """Return the name of a bundle for messages: the key of its release if the folder is named so, else the last part.
 
-    >>> named(Path("var/releases/us_flights/2001-06/r1")), named(Path("downloads/flights"))
+    >>> name_bundle(Path("var/releases/us_flights/2001-06/r1")), name_bundle(Path("downloads/flights"))
     ('us_flights/2001-06/r1', 'flights')
     """
     with suppress(OdError):
@@ -123,18 +123,18 @@ def refuse_incomplete(name: str) -> Iterator[None]:
 def refuse_other_plan(plan: Plan, facts: dict[str, Any]) -> None:
     """Raise OdError if a plan that was made from a certificate differs from the certificate's plan in ``facts``."""
     if plan.stored_facts != facts:
-        raise changed("plan")
+        raise make_changed_data_error("plan")
 
 
-def stated_spent(plan: Plan, certificate: Certificate) -> Spent:
+def read_spent_budget(plan: Plan, certificate: Certificate) -> Spent:
     """Return the budget that a release has spent according to its certificate. The ledger is not read."""
     charged = [Fraction(rho) for rho in certificate["spent"]["rho_by_level_exact"]]
     if len(charged) != len(plan.charged_steps):
-        raise changed("charges")
+        raise make_changed_data_error("charges")
     return plan.spent_on([rho / step.charge.as_rho for rho, step in zip(charged, plan.charged_steps, strict=True)])
 
 
-def changed(what: str) -> OdError:
+def make_changed_data_error(what: str) -> OdError:
     """Return the OdError for published data that do not fit their certificate; ``what`` names them in the message."""
     return OdError(
         "OD-BUNDLE-CHANGED",
@@ -150,7 +150,7 @@ def absent(message: str, next_step: str = "name a published release") -> OdError
 
 def incomplete(bundle: Path, why: str) -> OdError:
     """Return the OdError for a folder that is not a complete bundle."""
-    return absent(f"{named(bundle)} is not a complete bundle: {why}", REPAIR)
+    return absent(f"{name_bundle(bundle)} is not a complete bundle: {why}", REPAIR)
 
 
 def withdrawals(releases: Path) -> dict[ReleaseKey, Withdrawal]:
@@ -170,12 +170,12 @@ def refuse_withdrawn(releases: Path, *keys: ReleaseKey) -> None:
             raise withdrawal.refusal(key)
 
 
-def damaged(key: ReleaseKey, fault: str) -> OdError:
+def make_damaged_bundle_error(key: ReleaseKey, fault: str) -> OdError:
     """Return the OdError for the bundle of a published release with a damaged file."""
     return OdError("OD-BUNDLE-DAMAGED", f"the bundle of {key} is damaged: {fault}", next_step=REPAIR)
 
 
-def lost(keys: Sequence[ReleaseKey]) -> OdError:
+def make_missing_bundles_error(keys: Sequence[ReleaseKey]) -> OdError:
     """Return the OdError for published releases whose bundles are missing."""
     bundles = f"the bundle of {keys[0]} is" if len(keys) == 1 else f"the bundles of {', '.join(map(str, keys))} are"
     step = REPAIR if len(keys) == 1 else f"for each: {REPAIR}"

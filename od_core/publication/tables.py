@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from od_core.geography.codes import COORDINATES
-from od_core.geography.geography import BOUNDARY, Boundaries, Geography, as_wkb, dissolved
+from od_core.geography.geography import BOUNDARY, Boundaries, Geography, as_wkb, dissolve_boundaries
 from od_core.publication.columns import AREAS, Table
 
 
@@ -109,7 +109,7 @@ def boundaries_table(geography: Geography, *, names: bool) -> pa.Table:
     rows: list[dict[str, Any]] = []
     of_areas, given = geography.names or geography.codes, geography.given_boundaries
     has_names = names and geography.names is not None
-    for level, shapes in [*enumerate(dissolved(geography), start=1)][::-1]:
+    for level, shapes in [*enumerate(dissolve_boundaries(geography), start=1)][::-1]:
         level_name = geography.level_names[level]
         stated = given.get(level_name, (None,) * len(shapes))
         made = (None,) * len(shapes) if level == geography.depth else as_wkb(shapes)
@@ -125,7 +125,7 @@ def boundaries_table(geography: Geography, *, names: bool) -> pa.Table:
     return pa.Table.from_pylist(rows, schema)
 
 
-def bounded_areas(geography: Geography) -> int:
+def count_bounded_areas(geography: Geography) -> int:
     """Return the number of areas that have a boundary, below the whole space: given ones, and areas with such."""
     above, bounded = np.empty(0, dtype=np.int64), 0
     for level in range(geography.depth, 0, -1):
@@ -137,13 +137,15 @@ def bounded_areas(geography: Geography) -> int:
     return bounded
 
 
-def with_boundaries(areas: pd.DataFrame, boundaries: pa.Table) -> pd.DataFrame:
+def join_boundaries(areas: pd.DataFrame, boundaries: pa.Table) -> pd.DataFrame:
     """Return a published table of areas with their boundaries, which :func:`boundaries_table` made, in a column."""
     shapes = boundaries.to_pandas().rename(columns={"geometry": BOUNDARY}).drop(columns="name", errors="ignore")
     return areas.merge(shapes, how="left", on=["geography", "level_name", "area"], validate="one_to_one")
 
 
-def published_geography(areas: pd.DataFrame, digest: str, unknown: str | None, version: str | None = None) -> Geography:
+def build_published_geography(
+    areas: pd.DataFrame, digest: str, unknown: str | None, version: str | None = None
+) -> Geography:
     """Return the geography with a digest from a published table of areas, which :func:`areas_table` made.
 
     The table may have several geographies, and their boundaries. It does not contain the unknown zone and the version.

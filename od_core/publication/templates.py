@@ -32,19 +32,19 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from jinja2.utils import missing
 from markupsafe import Markup
 
-from od_core.files.duckdb_session import quoted_name, quoted_text
+from od_core.files.duckdb_session import quote_identifier, quote_literal
 from od_core.meaning.subject import Subject
 from od_core.privacy.accounting import float_above, promise_text, text_above, text_below
 from od_core.publication import number_formats as formats
 from od_core.publication.certificate import (
     Certificate,
     certificate_digest,
+    count_summed_releases,
+    format_release_title,
     guarantee_of,
     is_selected,
     right_of_100,
     subject_of,
-    summed,
-    titled,
 )
 
 
@@ -71,7 +71,7 @@ _FIRST = re.compile(r"^(\d*(?=[.)](?:\s|$)))?([-+=.)])")
 """Pattern of characters that begin a list, a rule or a heading underline, at the start of a line."""
 
 
-def in_markdown(text: str) -> str:
+def escape_markdown(text: str) -> str:
     """Return one line of Markdown that is displayed as the given text.
 
     Any punctuation mark may follow a backslash. HTML characters become entities, so that no program treats them as
@@ -85,12 +85,12 @@ def in_markdown(text: str) -> str:
 
 
 def plain(text: str) -> str:
-    """Return the text that a line of :func:`in_markdown` displays."""
+    """Return the text that a line of :func:`escape_markdown` displays."""
     return html.unescape(re.sub(r"\\(.)", r"\1", text))
 
 
 def _as_markdown(value: object) -> str:
-    return value if isinstance(value, Markup) else in_markdown(str(value))
+    return value if isinstance(value, Markup) else escape_markdown(str(value))
 
 
 def _as_json(value: object) -> str:
@@ -98,7 +98,9 @@ def _as_json(value: object) -> str:
 
 
 def _as_sql(value: object) -> Markup:
-    return value if isinstance(value, Markup) else Markup(quoted_text(value) if isinstance(value, str) else str(value))  # noqa: S704 - no markup
+    if isinstance(value, Markup):
+        return value
+    return Markup(quote_literal(value) if isinstance(value, str) else str(value))  # noqa: S704 - no markup
 
 
 _WRITTEN: dict[str, Callable[[object], str]] = {"md": _as_markdown, "json": _as_json, "sql": _as_sql}
@@ -123,9 +125,17 @@ def _environment(ending: str) -> Environment:
         keep_trailing_newline=True,
         auto_reload=False,
     )
-    functions = (formats.number, formats.signed, formats.rounded, formats.percent, formats.fixed, formats.part_of)
     environment.filters |= {
-        function.__name__: function for function in (*functions, promise_text, sentence, plain, capital)
+        "number": formats.number,
+        "signed": formats.format_change,
+        "rounded": formats.format_rounded,
+        "percent": formats.percent,
+        "fixed": formats.format_decimals,
+        "part_of": formats.part_of,
+        "promise_text": promise_text,
+        "sentence": sentence,
+        "plain": plain,
+        "capital": capital,
     }
     environment.filters |= {
         "float_above": float_above,
@@ -133,17 +143,17 @@ def _environment(ending: str) -> Environment:
         "below": text_below,
         "fraction": Fraction,
         "digest": certificate_digest,
-        "titled": titled,
+        "titled": format_release_title,
         "subject": subject_of,
         "is_selected": is_selected,
-        "summed": summed,
+        "summed": count_summed_releases,
         "right_of_100": right_of_100,
         "best_guess": lambda certificate: right_of_100(guarantee_of(certificate)),
     }
-    environment.filters |= {"md": in_markdown, "quoted": lambda name: Markup(quoted_name(name))}  # noqa: S704 - no markup
+    environment.filters |= {"md": escape_markdown, "quoted": lambda name: Markup(quote_identifier(name))}  # noqa: S704 - no markup
     environment.filters["trips"] = formats.trips_above
-    environment.filters["whole_trips"] = formats.whole_trips
-    environment.filters["between"] = lambda ends: formats.between(*ends)
+    environment.filters["whole_trips"] = formats.round_up_trips
+    environment.filters["between"] = lambda ends: formats.format_interval(*ends)
     environment.filters["interval_and_word"] = lambda number_and_ends: formats.interval_and_word(*number_and_ends)
     environment.filters["reliability"] = lambda number_and_ends: formats.reliability(*number_and_ends)
     environment.tests["identifier"] = lambda value: isinstance(value, str) and _IDENTIFIER.fullmatch(value) is not None
@@ -152,14 +162,14 @@ def _environment(ending: str) -> Environment:
     return environment
 
 
-def filled(name: str, /, **values: object) -> str:
+def render_template(name: str, /, **values: object) -> str:
     """Return the text of a template, filled in with values. The same values give the same bytes."""
-    return _environment(name.rpartition(".")[2]).get_template(name).render(_with_subject(values))
+    return _environment(name.rpartition(".")[2]).get_template(name).render(_add_subject(values))
 
 
-def filled_markup(name: str, /, **values: object) -> Markup:
+def render_markup(name: str, /, **values: object) -> Markup:
     """Return the text of a template that escapes its values, as markup that a page can hold."""
-    return Markup(filled(name, **values))  # noqa: S704 - the template escapes its values
+    return Markup(render_template(name, **values))  # noqa: S704 - the template escapes its values
 
 
 def data_address(picture: Markup) -> str:
@@ -178,7 +188,7 @@ def sentence(text: str) -> str:
     return capital(text) + ("" if not text or text.endswith(".") else ".")
 
 
-def filled_data(name: str, /, **values: object) -> Any:
+def render_data(name: str, /, **values: object) -> Any:
     """Return the data of a JSON or YAML template, filled in with values.
 
     In YAML, every text is a template. The parts of a mapping are filled in in their order, and each may use those
@@ -186,11 +196,13 @@ def filled_data(name: str, /, **values: object) -> Any:
     expression: its result stands in its place, and if it is None, its name is left out, too.
     """
     return (
-        json.loads(filled(name, **values)) if name.endswith(".json") else _filled_in(_read(name), _with_subject(values))
+        json.loads(render_template(name, **values))
+        if name.endswith(".json")
+        else _render_part(_read(name), _add_subject(values))
     )
 
 
-def _with_subject(values: dict[str, object]) -> dict[str, object]:
+def _add_subject(values: dict[str, object]) -> dict[str, object]:
     """Return values with ``subject``, that of the plan or of the certificate among them, and with its ``nouns``."""
     if "subject" not in values:
         if not isinstance(certificate := values.get("certificate"), Mapping):
@@ -220,24 +232,24 @@ def _read(name: str) -> Any:
 
 
 @cache
-def _of_text(text: str) -> Template:
+def _compile_template(text: str) -> Template:
     return _environment("yaml").from_string(text)
 
 
-def _filled_in(part: Any, values: dict[str, object]) -> Any:
-    """Return a part of the data of a YAML template with its values; see :func:`filled_data`."""
+def _render_part(part: Any, values: dict[str, object]) -> Any:
+    """Return a part of the data of a YAML template with its values; see :func:`render_data`."""
     if isinstance(part, str) and "{" in part:
-        lines = (" ".join(line.split()) for line in _of_text(part).render(values).splitlines())
+        lines = (" ".join(line.split()) for line in _compile_template(part).render(values).splitlines())
         return "\n".join(filter(None, lines))
     if isinstance(part, _Fact):
         return _environment("yaml").compile_expression(part.expression, undefined_to_none=False)(values)
     if isinstance(part, list):
-        return [_filled_in(item, values) for item in part]
+        return [_render_part(item, values) for item in part]
     if not isinstance(part, dict):
         return part
     filled: dict[str, Any] = {}
     for name, item in part.items():
-        value = _filled_in(item, values | filled)
+        value = _render_part(item, values | filled)
         if value is not None or not isinstance(item, _Fact):
             filled[name] = value
     return filled

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from od_core.files.table_writers import text_scalar
-from od_core.publication.templates import filled
+from od_core.publication.templates import render_template
 
 _LEVEL = 1
 """Level of compression: the lowest, which is four times as fast as the usual one."""
@@ -65,7 +65,7 @@ def write_workbook(file: BinaryIO, sheets: Sequence[Sheet]) -> None:
 
 def _part(name: str, **values: object) -> bytes:
     """Return a part of a workbook from its template, whose line breaks and indents are left out."""
-    lines = filled(f"workbook/{name}.xml", **values).splitlines()
+    lines = render_template(f"workbook/{name}.xml", **values).splitlines()
     declaration = '<?xml version="1.0" encoding="UTF-8" standalone="yes"?>\n'
     return (declaration + "".join(map(str.strip, lines))).encode()
 
@@ -78,7 +78,7 @@ def _head(sheet: Sheet) -> str:
 
 
 def _cell(text: str, style: int) -> str:
-    (content,) = _escaped(pa.array([text], pa.large_string())).to_pylist()
+    (content,) = _escape_text(pa.array([text], pa.large_string())).to_pylist()
     return f'<c t="inlineStr" s="{style}"><is><t>{content}</t></is></c>'
 
 
@@ -94,14 +94,14 @@ def _rows(table: pa.Table) -> bytes | memoryview:
                 values = pc.if_else(pc.is_nan(values), None, values)
             ends, content = ("<c><v>", "</v></c>"), values.cast(pa.large_string())
         else:
-            ends, content = ('<c t="inlineStr"><is><t>', "</t></is></c>"), _escaped(values.cast(pa.large_string()))
+            ends, content = ('<c t="inlineStr"><is><t>', "</t></is></c>"), _escape_text(values.cast(pa.large_string()))
         cells = pc.binary_join_element_wise(text_scalar(ends[0]), content, text_scalar(ends[1]), text_scalar(""))
         pieces.append(pc.fill_null(cells, "<c/>"))
     rows = pc.binary_join_element_wise(text_scalar("<row>"), *pieces, text_scalar("</row>"), text_scalar(""))
     return memoryview(rows.buffers()[2])[: pc.sum(pc.binary_length(rows)).as_py()]
 
 
-def _escaped(text: pa.Array) -> pa.Array:
+def _escape_text(text: pa.Array) -> pa.Array:
     """Return texts as the content of XML elements. ``_x0041_`` is escaped, too: spreadsheets read it as ``A``."""
     if not pc.any(pc.match_substring_regex(text, "[&<>]|_x")).as_py():
         return text

@@ -14,25 +14,31 @@ from pathlib import Path
 from typing import Any
 
 from od_core.errors import OdError
-from od_core.files.durable import locked
-from od_core.flows.derived_flows import LEAST, MOST, DerivedFlows, too_few
+from od_core.files.durable import lock_file
+from od_core.flows.derived_flows import LEAST, MOST, DerivedFlows, make_few_releases_error
 from od_core.flows.publishing.derived_kind import (
     ASSISTED,
     SUMS,
     DerivedKind,
     Source,
-    by_name,
-    derived_certificate,
-    published_source,
+    index_releases_by_name,
+    make_derived_certificate,
+    open_published_source,
 )
 from od_core.flows.publishing.read_bundle import ReleaseRequest
-from od_core.ledger.release_key import ReleaseKey, before
+from od_core.ledger.release_key import ReleaseKey, select_earlier_releases
 from od_core.periods import Period
-from od_core.publication.bundle import restore_folder, staged_folder, write_bundle
+from od_core.publication.bundle import publish_folder, restore_folder, write_bundle
 from od_core.publication.certificate import Certificate
 from od_core.publication.comparability import comparable
-from od_core.publication.read_back import absent, certificate_of, lost, refuse_withdrawn, withdrawals
-from od_core.published.opening import bundle_folder, published_bundles, zipped_bundles
+from od_core.publication.read_back import (
+    absent,
+    certificate_of,
+    make_missing_bundles_error,
+    refuse_withdrawn,
+    withdrawals,
+)
+from od_core.published.opening import bundle_folder, find_bundle_folders, find_bundle_zips
 
 _LOCK_SECONDS = 60.0
 
@@ -57,30 +63,30 @@ def publish_derived(kind: DerivedKind[Any], releases: Path, keys: Sequence[Relea
 
     Flows from the same releases, with the same certificates, keep their revision. Others, such as those after a new
     revision of a month, are the next revision. The keys are of one series, in the order of
-    :meth:`DerivedKind.in_sequence`. In all functions, ``releases`` is the folder of all public bundles. Raises OdError
-    if a release is of another series, not published, damaged or not of flows; the flows cannot be derived from these
-    releases; the name of their series is taken by another one; or the bundle cannot be written.
+    :meth:`DerivedKind.sort_releases`. In all functions, ``releases`` is the folder of all public bundles. Raises
+    OdError if a release is of another series, not published, damaged or not of flows; the flows cannot be derived from
+    these releases; the name of their series is taken by another one; or the bundle cannot be written.
     """
     if len({key.release for key in keys}) > 1:
         message = f"the releases are of several series: {', '.join(sorted({key.release for key in keys}))}"
         raise OdError("OD-DERIVED-SERIES", message, next_step="name releases of one series")
-    sources = [published_release(releases, key) for key in keys]
+    sources = [read_published_release(releases, key) for key in keys]
     if len({source.certificate["data_set"] for source in sources}) > 1:
         message = "the releases are charged to different data sets"
         raise OdError("OD-DERIVED-OTHER", message, next_step="name releases of one data set")
     name = f"{keys[0].release}_{kind.name}"
     busy = OdError("OD-DERIVED-LOCKED", f"another process publishes {name}", next_step="try again when it has finished")
-    with locked(releases / f".{name}.lock", busy, seconds=_LOCK_SECONDS):
+    with lock_file(releases / f".{name}.lock", busy, seconds=_LOCK_SECONDS):
         key = _revision(kind, releases, ReleaseKey(name, period), [source.facts() for source in sources])
         folder = releases / key.folder
         restore_folder(folder, str(key))
         stated = certificate_of(folder) if folder.exists() else None
-        named = by_name(sources)
-        flows = kind.derived(named) if stated is None else kind.as_stated(named, stated)
+        named = index_releases_by_name(sources)
+        flows = kind.derive_flows(named) if stated is None else kind.as_stated(named, stated)
         _refuse_differing(flows, [source.certificate for source in sources if source.release in flows.parts])
-        certificate = derived_certificate(kind, key, flows, sources, None if stated is None else folder)
+        certificate = make_derived_certificate(kind, key, flows, sources, None if stated is None else folder)
         report = kind.report(flows, certificate)
-        with staged_folder(lambda place: write_bundle(kind, flows, certificate, report, place), folder):
+        with publish_folder(lambda place: write_bundle(kind, flows, certificate, report, place), folder):
             refuse_withdrawn(releases, *keys)  # in the meantime
     return PublishedFlows(key, folder, flows, certificate, stated is None)
 
@@ -99,15 +105,19 @@ def _refuse_differing(flows: DerivedFlows, certificates: Sequence[Certificate]) 
         )
 
 
-def published_release(releases: Path, key: ReleaseKey) -> Source:
+def read_published_release(releases: Path, key: ReleaseKey) -> Source:
     """Return a published release of flows.
 
     Raises OdError if it is not published, withdrawn, missing, damaged or not of flows.
     """
     refuse_withdrawn(releases, key)
     if not (releases / key.folder).is_dir():
-        raise lost([key]) if key in zipped_bundles(releases) else _absent(f"{key} is not published here", releases)
-    return published_source(releases, key)
+        raise (
+            make_missing_bundles_error([key])
+            if key in find_bundle_zips(releases)
+            else _absent(f"{key} is not published here", releases)
+        )
+    return open_published_source(releases, key)
 
 
 def newest_revisions(releases: Path, series: str) -> list[ReleaseKey]:
@@ -115,14 +125,14 @@ def newest_revisions(releases: Path, series: str) -> list[ReleaseKey]:
 
     A release of which only the zip file is there was published, too: to leave it out would choose other releases.
     """
-    keys = sorted({*published_bundles(releases), *zipped_bundles(releases)})
+    keys = sorted({*find_bundle_folders(releases), *find_bundle_zips(releases)})
     newest = {key.period: key for key in keys if key.release == series}
     if not newest:
         raise _absent(f"no release of {series} is published here", releases)
     return list(newest.values())
 
 
-def named_release(releases: Path, name: str, period: str | None = None) -> ReleaseKey:
+def find_release_key(releases: Path, name: str, period: str | None = None) -> ReleaseKey:
     """Return the release that a user names: by its key, or the newest revision of a release of a series.
 
     Args:
@@ -132,7 +142,7 @@ def named_release(releases: Path, name: str, period: str | None = None) -> Relea
     Raises:
         OdError: the key has another form or another period, or no such release of the series is published.
     """
-    request = ReleaseRequest.of(name, period, None)
+    request = ReleaseRequest.parse(name, period, None)
     if request.revision is not None:
         return ReleaseKey.parse(name)
     matching = [key for key in newest_revisions(releases, name) if period is None or key.period == period]
@@ -142,7 +152,7 @@ def named_release(releases: Path, name: str, period: str | None = None) -> Relea
 
 
 def _absent(message: str, releases: Path) -> OdError:
-    published = ", ".join(map(str, published_bundles(releases))) or "none"
+    published = ", ".join(map(str, find_bundle_folders(releases))) or "none"
     return absent(f"{message}; published releases: {published}", "name published releases")
 
 
@@ -153,7 +163,7 @@ def _revision(kind: DerivedKind[Any], releases: Path, first: ReleaseKey, sources
     """
     withdrawn = (key for key in withdrawals(releases) if (key.release, key.period) == (first.release, first.period))
     newest = max((key.revision for key in withdrawn), default=0)
-    for key, place in sorted((zipped_bundles(releases) | published_bundles(releases)).items()):
+    for key, place in sorted((find_bundle_zips(releases) | find_bundle_folders(releases)).items()):
         if key.release != first.release:
             continue
         with bundle_folder(place) as folder:
@@ -171,16 +181,18 @@ def _revision(kind: DerivedKind[Any], releases: Path, first: ReleaseKey, sources
 def newest_releases(releases: Path, series: str, period: Period) -> list[ReleaseKey]:
     """Return the newest revisions of a series within a period, by period. Raises OdError if they do not fill it."""
 
-    def inside(keys: Iterable[ReleaseKey]) -> list[ReleaseKey]:
+    def select_inside_period(keys: Iterable[ReleaseKey]) -> list[ReleaseKey]:
         spans = {key: Period(key.period) for key in keys if key.release == series}
         return [key for key, span in spans.items() if period.first <= span.first and span.end <= period.end]
 
-    chosen = inside(newest_revisions(releases, series))
+    chosen = select_inside_period(newest_revisions(releases, series))
     try:
-        return SUMS.in_sequence(chosen, period.text)
+        return SUMS.sort_releases(chosen, period.text)
     except OdError:
         there = {key.period for key in chosen}
-        refuse_withdrawn(releases, *(key for key in inside(withdrawals(releases)) if key.period not in there))
+        refuse_withdrawn(
+            releases, *(key for key in select_inside_period(withdrawals(releases)) if key.period not in there)
+        )
         raise
 
 
@@ -191,8 +203,8 @@ def publish_sum(releases: Path, keys: Sequence[ReleaseKey], period: str | None =
     if the periods overlap or leave a gap, or as in :func:`publish_derived`.
     """
     if len(keys) < LEAST:
-        raise too_few()
-    keys = SUMS.in_sequence(keys, period)
+        raise make_few_releases_error()
+    keys = SUMS.sort_releases(keys, period)
     if period is None:
         spans = [Period(key.period) for key in keys]
         period = f"{spans[0].first}--{spans[-1].end - datetime.timedelta(days=1)}"
@@ -207,8 +219,8 @@ def releases_before(releases: Path, key: ReleaseKey, most: int = MOST - 1) -> li
     Only the latest ``most`` are returned, and none up to the last one with other areas. Raises OdError if no release of
     the series is published, two of them overlap, or a certificate cannot be read.
     """
-    ended = before(key, newest_revisions(releases, key.release))
-    latest = ASSISTED.in_sequence(ended, None)[-most:] if ended and most else []
+    ended = select_earlier_releases(key, newest_revisions(releases, key.release))
+    latest = ASSISTED.sort_releases(ended, None)[-most:] if ended and most else []
     alike = takewhile(lambda earlier: _areas(releases, earlier) in (None, _areas(releases, key)), latest[::-1])
     return [*alike][::-1]
 

@@ -30,15 +30,22 @@ from od_core.meaning.subject import Subject
 from od_core.periods import Period
 from od_core.privacy.accounting import promise_text
 from od_core.privacy.budget import Cap
-from od_core.privacy.domain import is_of_uncounted, most_in_a_year, rho_of_year
+from od_core.privacy.domain import is_of_uncounted, max_periods_per_year, rho_of_year
 from od_core.privacy.posterior import Guarantee
 from od_core.privacy.stability import laplace_reach
-from od_core.publication.bundle import CERTIFICATE, CHECKSUMS, PACKAGE, stated_digests
+from od_core.publication.bundle import CERTIFICATE, CHECKSUMS, PACKAGE, read_checksums
 from od_core.publication.certificate import Certificate, StatedSource, guarantee_of, is_derived, subject_of
 from od_core.publication.certify import TRIPS_OF_A_PERSON, clauses
 from od_core.publication.kind import BundleKind
-from od_core.publication.read_back import REPAIR, certificate_of, damaged, incomplete, named, refuse_incomplete
-from od_core.publication.templates import filled, filled_data, sentence
+from od_core.publication.read_back import (
+    REPAIR,
+    certificate_of,
+    incomplete,
+    make_damaged_bundle_error,
+    name_bundle,
+    refuse_incomplete,
+)
+from od_core.publication.templates import render_data, render_template, sentence
 from od_core.published.opening import bundle_folder, bundle_kind_of
 from od_core.stops.plan import DETAILED
 
@@ -65,7 +72,7 @@ class Facts:
     losses: tuple[Loss, ...]
 
     @classmethod
-    def of(cls, folder: Path) -> Facts:
+    def from_bundle(cls, folder: Path) -> Facts:
         """Return the facts on the release in a bundle's folder.
 
         Raises OdError if the certificate or the data package is missing, cannot be read, does not match its checksum,
@@ -73,13 +80,13 @@ class Facts:
         """
         certificate = certificate_of(folder)
         key = ReleaseKey.parse(certificate["release"])
-        digests = stated_digests(folder)
+        digests = read_checksums(folder)
         for name in (CERTIFICATE, PACKAGE):
             if not (folder / name).is_file() or file_digest(folder / name) != digests.get(name):
-                raise damaged(key, f"{name} is missing or does not match {CHECKSUMS}")
+                raise make_damaged_bundle_error(key, f"{name} is missing or does not match {CHECKSUMS}")
         bundle_kind_of(certificate)  # refuses an unknown kind
         try:
-            with refuse_incomplete(named(folder)):
+            with refuse_incomplete(name_bundle(folder)):
                 package = json.loads((folder / PACKAGE).read_text(encoding="utf-8"))
                 return cls(key, certificate, tuple(package["resources"]), losses_of(certificate))
         except (ValueError, TypeError, ZeroDivisionError):
@@ -158,14 +165,14 @@ class Facts:
     @property
     def person(self) -> Guarantee | None:
         """The guarantee for a person with ``TRIPS_OF_A_PERSON`` trips under unit ``trip``; None if it is no promise."""
-        return self.guarantee.of_units(TRIPS_OF_A_PERSON)
+        return self.guarantee.scale_to_units(TRIPS_OF_A_PERSON)
 
     @cached_property
     def said(self) -> dict[str, str]:
         """Sentences that several documents have in common, by name."""
         values = {"facts": self, "certificate": self.certificate, "trips_of_a_person": TRIPS_OF_A_PERSON}
         values["clauses"] = clauses(self.subject)
-        return dict(filled_data("disclosure/sentences.yaml", **values))
+        return dict(render_data("disclosure/sentences.yaml", **values))
 
     def sentence(self, name: str) -> str:
         """Return a sentence of the certificate's guarantee, with a capital letter and a full stop; or an empty text."""
@@ -192,17 +199,17 @@ def losses_of(certificate: Certificate) -> tuple[Loss, ...]:
     releases of the data set: of all periods under unit ``user``, and otherwise of the period or the year of the unit.
     """
     guarantee, account, about = guarantee_of(certificate), certificate.get("account"), subject_of(certificate)
-    periods = (account or {}).get("periods_of_year") or most_in_a_year(Period(certificate["period"]))
-    words = filled_data("disclosure/losses.yaml", certificate=certificate, periods=periods)
+    periods = (account or {}).get("periods_of_year") or max_periods_per_year(Period(certificate["period"]))
+    words = render_data("disclosure/losses.yaml", certificate=certificate, periods=periods)
     losses = []
     if account is not None:
-        losses.append(Loss(words["cap"], Guarantee.of_cap(Cap.from_facts(account["cap"]), guarantee)))
+        losses.append(Loss(words["cap"], Guarantee.from_cap(Cap.from_facts(account["cap"]), guarantee)))
     if about.is_of_year and "plan" in certificate:
         spent, plan = certificate["spent"], certificate["plan"]
         bound, year = certificate["contribution_bound"], plan["max_trips_year"]
         charged = [*zip(plan["steps"], map(Fraction, spent["rho_by_level_exact"]), strict=True)]
         rho = rho_of_year([charged] * periods, bound, year, plan.get("max_trips_pair"))
-        losses.append(Loss(words["year"], Guarantee.of_rho(rho, guarantee.delta)))
+        losses.append(Loss(words["year"], Guarantee.from_rho(rho, guarantee.delta)))
     return (*losses, Loss(words["release"], guarantee))
 
 
@@ -256,7 +263,7 @@ def disclosure_documents(bundle: str | Path) -> tuple[ReleaseKey, dict[str, str]
         ['impact-assessment.md', 'nist-sp-800-226.html', 'nist-sp-800-226.json']
     """
     with bundle_folder(Path(bundle)) as folder:
-        facts = Facts.of(folder)
+        facts = Facts.from_bundle(folder)
     with refuse_incomplete(folder.name):
         values = {
             "facts": facts,
@@ -265,15 +272,17 @@ def disclosure_documents(bundle: str | Path) -> tuple[ReleaseKey, dict[str, str]
             "to_complete": TO_COMPLETE,
             "trips_of_a_person": TRIPS_OF_A_PERSON,
         }
-        checklist = filled_data("disclosure/nist-sp-800-226.yaml", **values)
+        checklist = render_data("disclosure/nist-sp-800-226.yaml", **values)
         answers = Counter(item["answer"] for layer in checklist["layers"] for item in layer["items"])
-        entry = filled_data("disclosure/registry-entry.yaml", **values)
+        entry = render_data("disclosure/registry-entry.yaml", **values)
         return facts.key, {
             REGISTRY: yaml.dump(entry, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100),
-            CHECKLIST: _json(filled_data("disclosure/nist-sp-800-226.json", **values, checklist=checklist)),
-            CHECKLIST_PAGE: filled("disclosure/nist-sp-800-226.html", **values, checklist=checklist, answers=answers),
-            NOTICE: filled("disclosure/notice.html", **values),
-            ASSESSMENT: filled("disclosure/impact-assessment.md", **values, beliefs=_beliefs(facts)),
+            CHECKLIST: _json(render_data("disclosure/nist-sp-800-226.json", **values, checklist=checklist)),
+            CHECKLIST_PAGE: render_template(
+                "disclosure/nist-sp-800-226.html", **values, checklist=checklist, answers=answers
+            ),
+            NOTICE: render_template("disclosure/notice.html", **values),
+            ASSESSMENT: render_template("disclosure/impact-assessment.md", **values, beliefs=_beliefs(facts)),
             PROVENANCE: _json(provenance(facts)),
         }
 
@@ -286,7 +295,7 @@ def provenance(facts: Facts) -> dict[str, Any]:
         return f"od:{kind}/{quote(name, safe='/')}"
 
     values = {"facts": facts, "certificate": facts.certificate, "to_complete": TO_COMPLETE, "id": identifier}
-    document: dict[str, Any] = filled_data("disclosure/provenance.json", **values)
+    document: dict[str, Any] = render_data("disclosure/provenance.json", **values)
     for kind, listed in document.items():
         if isinstance(listed, list):  # relations, which have no names of their own and are numbered
             relations = [{f"prov:{end}": identified for end, identified in relation.items()} for relation in listed]
@@ -372,7 +381,7 @@ def data_contract(bundle: str | Path) -> dict[str, Any]:
             package: dict[str, Any] = json.loads((folder / PACKAGE).read_text(encoding="utf-8"))
         except (OSError, ValueError):
             raise incomplete(folder, f"it lacks a {PACKAGE} that can be read") from None
-        with refuse_incomplete(named(folder)):
+        with refuse_incomplete(name_bundle(folder)):
             tables: dict[str, dict[str, Any]] = {}
             for resource in package["resources"]:
                 if "schema" in resource:  # of a table in several files, it is that of the CSV file
@@ -380,5 +389,5 @@ def data_contract(bundle: str | Path) -> dict[str, Any]:
             paths = [PurePath(resource["path"]) for resource in tables.values()]
             patterns = {str(path.with_stem("{model}")): path.suffix[1:] for path in paths}
             values = {"certificate": certificate, "package": package, "tables": tables, "patterns": patterns}
-            contract: dict[str, Any] = filled_data("contract.json", version=ODCS_VERSION, **values)
+            contract: dict[str, Any] = render_data("contract.json", version=ODCS_VERSION, **values)
             return contract

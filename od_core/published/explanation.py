@@ -28,7 +28,7 @@ from od_core.privacy.plan import Plan
 from od_core.privacy.posterior import Guarantee
 from od_core.privacy.unit import PrivacyUnit
 from od_core.publication.certify import clauses
-from od_core.publication.templates import filled_data
+from od_core.publication.templates import render_data
 from od_core.published.documents import Facts
 from od_core.published.opening import bundle_folder, bundle_kind_of
 
@@ -66,9 +66,9 @@ def present(plan: Plan, lost_draws: int = 0, measured: Any = None, subject: Subj
     publisher's words.
     """
     lost = "what lost draws cost is in the promise above, and not in this table" if lost_draws else ""
-    choice = clauses(subject or Subject.of(plan))["choice"]
+    choice = clauses(subject or Subject.from_plan(plan))["choice"]
     alternative = Alternative("as released", choice, float_above(plan.spent.epsilon), note=lost)
-    return _costed(plan, plan, alternative, measured)
+    return _add_noise_and_error(plan, plan, alternative, measured)
 
 
 def alternatives(plan: Plan, measured: Any = None, subject: Subject | None = None) -> list[Alternative]:
@@ -77,17 +77,19 @@ def alternatives(plan: Plan, measured: Any = None, subject: Subject | None = Non
     For ``measured`` and ``subject``, see :func:`present`.
     """
     others = []
-    for decision, choice, unit, budget, note in choices(plan, subject or Subject.of(plan)):
+    for decision, choice, unit, budget, note in choices(plan, subject or Subject.from_plan(plan)):
         try:
-            other = plan.replanned(unit, budget)
-            epsilon = None if decision == "epsilon" else float_above(_same_noise(plan, other))
-            others.append(_costed(plan, other, Alternative(decision, choice, epsilon, note=note), measured))
+            other = plan.replan(unit, budget)
+            epsilon = None if decision == "epsilon" else float_above(_find_equal_noise_epsilon(plan, other))
+            others.append(
+                _add_noise_and_error(plan, other, Alternative(decision, choice, epsilon, note=note), measured)
+            )
         except OdError as error:  # the library has no such release
             others.append(Alternative(decision, choice, note=f"not defined: {error.message}"))
     return others
 
 
-def _costed(plan: Plan, other: Plan, stated: Alternative, measured: Any) -> Alternative:
+def _add_noise_and_error(plan: Plan, other: Plan, stated: Alternative, measured: Any) -> Alternative:
     """Return an alternative to a plan, which is planned as ``other``, with its noise and error."""
     own_noise, other_noise = plan.detail_noise(measured), other.detail_noise(measured)
     note = "; ".join(filter(None, (stated.note, other_noise.note)))
@@ -96,7 +98,7 @@ def _costed(plan: Plan, other: Plan, stated: Alternative, measured: Any) -> Alte
     return replace(stated, noise=deviation, times=times, error=other_noise.error, note=note)
 
 
-def _same_noise(plan: Plan, other: Plan) -> Fraction:
+def _find_equal_noise_epsilon(plan: Plan, other: Plan) -> Fraction:
     """Return the epsilon with which the other choice has the noise of the present plan in the most detailed table.
 
     All variances of a plan are inversely proportional to its rho, and all scales to its epsilon.
@@ -106,7 +108,7 @@ def _same_noise(plan: Plan, other: Plan) -> Fraction:
         budget = replace(other.budget, rho=None, epsilon=other.spent.epsilon * times)
     else:
         budget = Budget(rho=other.spent.rho * times, delta=other.budget.delta, shares=other.budget.shares)
-    return plan.replanned(other.unit, budget).spent.epsilon
+    return plan.replan(other.unit, budget).spent.epsilon
 
 
 def choices(plan: Plan, subject: Subject) -> Iterator[tuple[str, str, PrivacyUnit, Budget, str]]:
@@ -115,7 +117,7 @@ def choices(plan: Plan, subject: Subject) -> Iterator[tuple[str, str, PrivacyUni
     if budget.epsilon is None:  # the epsilon that its rho promises
         budget = replace(budget, rho=None, epsilon=plan.spent.epsilon)
     usual = replace(budget, conversion=None)
-    if budget.conversion and plan.replanned(unit, usual).spent.rho == plan.spent.rho:
+    if budget.conversion and plan.replan(unit, usual).spent.rho == plan.spent.rho:
         budget = usual  # a bundle states the conversion, and another unit may have a better one
     for other, note in _units(unit, subject):
         if plan.uncounted_step is not None and other.kind != unit.kind:
@@ -208,11 +210,11 @@ class Explanation:
     def said(self) -> dict[str, str]:
         """Sentences: what was ``protected`` and ``spent``, and what the bounds on beliefs mean (``statement``)."""
         values = {"facts": self.facts, "certificate": self.facts.certificate, "balance": self.balance}
-        return dict(filled_data("explanation.yaml", **values))
+        return dict(render_data("explanation.yaml", **values))
 
     def losses(self) -> list[dict[str, Any]]:
         """Return the guarantees for a unit: first of everything that may be published, last of this release alone."""
-        return [{"of": loss.of, **_promised(loss.guarantee)} for loss in self.facts.losses]
+        return [{"of": loss.of, **_describe_promise(loss.guarantee)} for loss in self.facts.losses]
 
     def beliefs(self) -> list[dict[str, float]]:
         """Return, for each prior, the least and the largest posterior, and how often the best guess is right."""
@@ -231,12 +233,12 @@ class Explanation:
     def persons(self) -> list[dict[str, Any]]:
         """Return the promise, and how often a guess between two equally likely cases is right, for several units."""
         guarantee, numbers = self.facts.guarantee, USERS if self.facts.subject.is_of_users else RECORDS
-        return [{"units": units, **_promised(guarantee.of_units(units))} for units in numbers]
+        return [{"units": units, **_describe_promise(guarantee.scale_to_units(units))} for units in numbers]
 
     def to_facts(self) -> dict[str, Any]:
         """Return the whole explanation as a JSON-ready dictionary."""
         values = {"facts": self.facts, "certificate": self.facts.certificate, "balance": self.balance}
-        return dict(filled_data("explanation.json", explanation=self, **values))
+        return dict(render_data("explanation.json", explanation=self, **values))
 
 
 def explain_release(bundle: str | Path, ledger: Ledger | None = None) -> Explanation:
@@ -254,7 +256,7 @@ def explain_release(bundle: str | Path, ledger: Ledger | None = None) -> Explana
         'one trip, bounded'
     """
     with bundle_folder(Path(bundle)) as folder:
-        facts = Facts.of(folder)
+        facts = Facts.from_bundle(folder)
         if facts.is_derived:
             return Explanation(facts, _balance(facts, ledger), None, ())
         release = bundle_kind_of(facts.certificate).open(folder)
@@ -279,7 +281,7 @@ def _balance(facts: Facts, ledger: Ledger | None) -> Balance | None:
     return min(balances, key=lambda balance: balance.left)
 
 
-def _promised(guarantee: Guarantee | None) -> dict[str, float | None]:
+def _describe_promise(guarantee: Guarantee | None) -> dict[str, float | None]:
     """Return a promise, and how often a guess between two equally likely cases is right; without a promise, always."""
     if guarantee is None:
         return {"epsilon": None, "delta": None, "best_guess_after": 1.0}

@@ -18,9 +18,9 @@ from od_core.ledger.release_key import ReleaseKey
 from od_core.noise.backends import DRY_RUN
 from od_core.publication.bundle import CERTIFICATE
 from od_core.publication.certificate import Certificate, is_derived
-from od_core.publication.database import stored_releases
+from od_core.publication.database import list_stored_releases
 from od_core.publication.kind import BundleKind
-from od_core.publication.read_back import absent, certificate_of, named, refuse_incomplete, withdrawals
+from od_core.publication.read_back import absent, certificate_of, name_bundle, refuse_incomplete, withdrawals
 from od_core.stops.publishing import STOPS
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def open_release(
         >>> open_release(bundle).flows.columns.tolist()
         ['origin', 'destination', 'trips']
     """
-    place, request = Path(path), ReleaseRequest.of(release, period, revision)
+    place, request = Path(path), ReleaseRequest.parse(release, period, revision)
     return open_bundle(place, request)[1] if place.is_dir() or _is_zip(place) else open_flows(place, request)
 
 
@@ -91,7 +91,7 @@ def open_bundle(
     with bundle_folder(place) as folder:
         certificate = certificate_of(folder)
         key = (request or ReleaseRequest()).newest([ReleaseKey.parse(certificate["release"])])
-        with refuse_incomplete(named(folder)):
+        with refuse_incomplete(name_bundle(folder)):
             return key, bundle_kind_of(certificate).open(folder)
 
 
@@ -113,27 +113,27 @@ def bundle_folder(place: Path) -> Iterator[Path]:
         yield bundle
 
 
-def published_bundles(releases: Path) -> dict[ReleaseKey, Path]:
+def find_bundle_folders(releases: Path) -> dict[ReleaseKey, Path]:
     """Return the folders of all bundles below the folder ``releases``, by release key and in the order of the keys."""
-    return _named_after_releases(releases, filter(Path.is_dir, releases.glob("*/*/r*")))
+    return _index_by_release_key(releases, filter(Path.is_dir, releases.glob("*/*/r*")))
 
 
-def zipped_bundles(releases: Path) -> dict[ReleaseKey, Path]:
-    """Return the zip files of all bundles below the folder ``releases``, as :func:`published_bundles` does folders."""
-    return _named_after_releases(releases, filter(Path.is_file, releases.glob("*/*/r*.zip")))
+def find_bundle_zips(releases: Path) -> dict[ReleaseKey, Path]:
+    """Return the zip files of all bundles in the folder ``releases``, as :func:`find_bundle_folders` does folders."""
+    return _index_by_release_key(releases, filter(Path.is_file, releases.glob("*/*/r*.zip")))
 
 
-def missing_bundles(releases: Path, database: Path | None = None) -> list[ReleaseKey]:
+def find_missing_bundles(releases: Path, database: Path | None = None) -> list[ReleaseKey]:
     """Return the published releases whose bundles are missing, in the order of their keys.
 
     They are known by their zip files, which are beside their folders, and by the release database if it is at hand.
     Raises OdError if the database cannot be read.
     """
-    keys = {*zipped_bundles(releases), *([] if database is None else stored_releases(database))}
-    return sorted(keys - published_bundles(releases).keys() - withdrawals(releases).keys())
+    keys = {*find_bundle_zips(releases), *([] if database is None else list_stored_releases(database))}
+    return sorted(keys - find_bundle_folders(releases).keys() - withdrawals(releases).keys())
 
 
-def _named_after_releases(releases: Path, paths: Iterable[Path]) -> dict[ReleaseKey, Path]:
+def _index_by_release_key(releases: Path, paths: Iterable[Path]) -> dict[ReleaseKey, Path]:
     """Return the paths that are named after releases, by key, but for those that were withdrawn."""
     bundles, withdrawn = {}, withdrawals(releases)
     for path in paths:
@@ -142,10 +142,10 @@ def _named_after_releases(releases: Path, paths: Iterable[Path]) -> dict[Release
     return {key: path for key, path in sorted(bundles.items()) if key not in withdrawn}
 
 
-def published_derived(releases: Path) -> list[ReleaseKey]:
+def list_derived_releases(releases: Path) -> list[ReleaseKey]:
     """Return the keys of all published derived flows; a bundle whose certificate cannot be read is left out."""
     derived = []
-    for key, folder in published_bundles(releases).items():
+    for key, folder in find_bundle_folders(releases).items():
         with suppress(OdError):  # verification reports faults of bundles
             if is_derived(certificate_of(folder)):
                 derived.append(key)

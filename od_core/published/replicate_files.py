@@ -19,8 +19,8 @@ from od_core.flows.estimation.replicates import Replicates
 from od_core.flows.publishing.omx import open_matrices
 from od_core.geography.flow_tree import FlowTree
 from od_core.ledger.release_key import ReleaseKey
-from od_core.publication.templates import filled
-from od_core.published.derived import published_release
+from od_core.publication.templates import render_template
+from od_core.published.derived import read_published_release
 
 MOST_CELLS = 20_000_000
 """Largest number of cells of all matrices together that are written as OpenMatrix."""
@@ -44,7 +44,7 @@ def write_replicates(releases: Path, key: ReleaseKey, number: int, folder: Path)
     the release is not published, damaged or not of flows; the number is not from 1 to ``MOST_COLUMNS``, or the disk has
     no room for it; or as in :attr:`od_core.flows.release.Release.replicated`.
     """
-    source = published_release(releases, key)
+    source = read_published_release(releases, key)
     tree, replicates = source.release.tree, source.release.replicated
     cells = len(tree.origin.zones) * len(tree.destination.zones)
     has_matrices = cells * (number + 1) <= MOST_CELLS
@@ -67,7 +67,7 @@ def write_replicates(releases: Path, key: ReleaseKey, number: int, folder: Path)
             files.insert(1, _MATRICES)
         write(staged / _TABLE, lambda file: write_table(tree, replicates, number, file))
         facts = {"release": key, "certificate": source.certificate, "unseen": replicates.unseen}
-        about = filled("replicates.md", number=number, **facts)
+        about = render_template("replicates.md", number=number, **facts)
         write(staged / _TEXT, lambda file: file.write(about.encode()))
         for old in (_TEXT, _MATRICES):
             (folder / old).unlink(missing_ok=True)

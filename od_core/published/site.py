@@ -57,18 +57,18 @@ from od_core.publication.bundle import (
     REPORT,
     contents,
     faulty_files,
-    stated_digests,
+    read_checksums,
     table_path,
     zip_beside,
     zip_faults,
 )
-from od_core.publication.certificate import Certificate, has_intervals, is_selected, subject_of, titled
+from od_core.publication.certificate import Certificate, format_release_title, has_intervals, is_selected, subject_of
 from od_core.publication.certify import promise
 from od_core.publication.comparability import Comparability, comparable, days_of
 from od_core.publication.read_back import REPAIR, certificate_of, withdrawals
-from od_core.publication.tables import published_geography
-from od_core.publication.templates import filled, filled_data
-from od_core.published.opening import bundle_kind_of, missing_bundles, published_bundles
+from od_core.publication.tables import build_published_geography
+from od_core.publication.templates import render_data, render_template
+from od_core.published.opening import bundle_kind_of, find_bundle_folders, find_missing_bundles
 
 _PICTURE = re.compile(r'<svg (?=[^>]*role="img")(?:(?!</?svg\b).|<svg\b.*?</svg>)*</svg>', re.DOTALL)
 _NAMES = re.compile(r'(\bid="|url\(#|href="#)')
@@ -150,7 +150,7 @@ class SiteRelease:
     files: tuple[dict[str, Any], ...]
 
     @classmethod
-    def of(cls, key: ReleaseKey, place: Path) -> SiteRelease:
+    def from_bundle(cls, key: ReleaseKey, place: Path) -> SiteRelease:
         """Return the release of a bundle whose certificate and data package match their checksums."""
         package = json.loads((place / PACKAGE).read_text(encoding="utf-8"))
         return cls(key, place, certificate_of(place), tuple(package["resources"]))
@@ -169,7 +169,7 @@ class SiteRelease:
     def title(self) -> str:
         """Title of the release for catalogues."""
         if "about" in self.certificate:
-            return titled(self.certificate, "")
+            return format_release_title(self.certificate, "")
         return f"{self.key.release}: {self.contents} of {self.key.period}"
 
     @property
@@ -235,7 +235,7 @@ class SiteRelease:
     def citation(self, site: SiteDescription) -> str:
         """Return the text with which to cite the release."""
         whose = "" if site.publisher is None else f"{site.publisher}. "
-        return f"{whose}{site.title}: {filled('citation.txt', certificate=self.certificate)}"
+        return f"{whose}{site.title}: {render_template('citation.txt', certificate=self.certificate)}"
 
     @property
     def period_in_words(self) -> str:
@@ -315,14 +315,14 @@ class OverTime:
     selected: tuple[bool, ...]
 
     @classmethod
-    def of(cls, newest: Sequence[SiteRelease]) -> OverTime:
+    def from_releases(cls, newest: Sequence[SiteRelease]) -> OverTime:
         """Return the flows of releases with intervals: the last revision of each period, newest period first.
 
         The table of flows of each is read once, and of it only the pairs of levels that the page has.
         """
         certificates = [release.certificate for release in newest][::-1]
         areas = pq.read_table(newest[0].table("areas")).to_pandas()
-        sides = tuple(published_geography(areas, certificates[-1]["geographies"][side], None) for side in _SIDES)
+        sides = tuple(build_published_geography(areas, certificates[-1]["geographies"][side], None) for side in _SIDES)
         sizes = [np.cumsum([side.size(level) for level in range(side.depth + 1)]) for side in sides]
         most = MOST_NUMBERS // len(newest)
         depths, listed = _deepest(sizes, most, operator.mul), _deepest(sizes, most, operator.add)
@@ -387,7 +387,7 @@ class OverTime:
             trips = self.totals[0][0, period, origins] if levels[0] else self.totals[1][0, period, destinations]
         else:
             return CHOSEN_BEFORE
-        return Selection.of(trips, trips.size) if self.selected[period] else CHOSEN_BEFORE
+        return Selection.from_numbers(trips, trips.size) if self.selected[period] else CHOSEN_BEFORE
 
     def _areas(self, side: int, level: int) -> slice:
         """Return the places of the areas of a level among those of a side."""
@@ -405,12 +405,12 @@ class OverTime:
         own = [total[..., self._areas(end, level)] for total in totals]
         order = np.argsort(-np.nan_to_num(own[0][0, -1]), kind="stable")[:MOST_ROWS].tolist()
         levels = [(level, 0), (0, level)] if side.digest == other.digest else [(level, 0) if end == 0 else (0, level)]
-        described = [self._described(values, pair) for values, pair in zip(own, levels, strict=True)]
+        described = [self._describe_areas(values, pair) for values, pair in zip(own, levels, strict=True)]
         return [{"name": side.labels[level][area], "ways": [way[area] for way in described]} for area in order]
 
-    def _described(self, values: Reals, levels: tuple[int, int]) -> list[dict[str, Any]]:
+    def _describe_areas(self, values: Reals, levels: tuple[int, int]) -> list[dict[str, Any]]:
         """Return the numbers of each area and its last change, from flows between two levels, (3, periods, areas)."""
-        described = [{"numbers": numbers} for numbers in _whole(values.T).tolist()]
+        described = [{"numbers": numbers} for numbers in _convert_to_integers(values.T).tolist()]
         if self.compared and self.compared[-1].is_possible:
             old, new = (pd.DataFrame(one.T, columns=[*_VALUES]).reset_index() for one in values[:, -2:].swapaxes(0, 1))
             deviations = min(of_period[levels[0]][levels[1]] for of_period in self.deviations[-2:])
@@ -454,7 +454,7 @@ def _read(
         total[:, places[own][here]] = numbers[:, here]
 
 
-def _whole(values: Reals) -> NDArray[Any]:
+def _convert_to_integers(values: Reals) -> NDArray[Any]:
     """Return numbers as integers, with None in place of NaN."""
     missing = np.isnan(values)
     whole = np.where(missing, 0, values).astype(np.int64)
@@ -463,7 +463,7 @@ def _whole(values: Reals) -> NDArray[Any]:
 
 def _distances(values: Reals) -> list[list[int | None]]:
     trips, lower, upper = values
-    return [_whole(one).ravel().tolist() for one in (trips, trips - lower, upper - trips)]
+    return [_convert_to_integers(one).ravel().tolist() for one in (trips, trips - lower, upper - trips)]
 
 
 _MOST_ENTRIES = 100  # largest number of releases in the feed
@@ -493,7 +493,7 @@ class Site:
     def refuse_left_out(self) -> None:
         """Raise OdError if published releases were left out."""
         if self.left_out:
-            raise _left_out(self.left_out)
+            raise _make_left_out_error(self.left_out)
 
 
 def write_site(releases: Path, folder: Path, site: SiteDescription, database: Path | None = None) -> Site:
@@ -509,23 +509,23 @@ def write_site(releases: Path, folder: Path, site: SiteDescription, database: Pa
     in it; there is a file at or above its path; or the database cannot be read.
     """
     _refuse_folder(folder, releases)
-    bundles = published_bundles(releases)
+    bundles = find_bundle_folders(releases)
     faults = {key: fault for key, place in bundles.items() if (fault := _fault(key, place, folder)) is not None}
-    left_out = dict(sorted((dict.fromkeys(missing_bundles(releases, database), _MISSING) | faults).items()))
-    releases_found = [SiteRelease.of(key, place) for key, place in bundles.items() if key not in faults]
+    left_out = dict(sorted((dict.fromkeys(find_missing_bundles(releases, database), _MISSING) | faults).items()))
+    releases_found = [SiteRelease.from_bundle(key, place) for key, place in bundles.items() if key not in faults]
     site = replace(site, withdrawn=withdrawals(releases))
     if not releases_found and not site.withdrawn:
         if left_out:
-            raise _left_out(left_out)
+            raise _make_left_out_error(left_out)
         raise OdError(
             "OD-RELEASE-ABSENT", "no release is published here", next_step="release a period: od-release run SERIES"
         )
     pages = dict(_pages(site, releases_found))
     for key in site.withdrawn:
         _remove_withdrawn(key, folder, pages.keys())
-    changed = [name for release in releases_found for name in _copied(release, folder)]
+    changed = [name for release in releases_found for name in _copy_bundle(release, folder)]
     changed += [name for name, text in sorted(pages.items()) if write_if_other(folder / name, text.encode())]
-    return Site(folder, len(_by_series(releases_found)), len(releases_found), tuple(changed), left_out)
+    return Site(folder, len(_group_by_series(releases_found)), len(releases_found), tuple(changed), left_out)
 
 
 def _refuse_folder(folder: Path, releases: Path) -> None:
@@ -549,31 +549,31 @@ def _remove_withdrawn(key: ReleaseKey, folder: Path, pages: Set[str]) -> None:
 
 def _pages(site: SiteDescription, found: Sequence[SiteRelease]) -> Iterator[tuple[str, str]]:
     """Yield the name and the text of each file of the site that is in no bundle."""
-    by_series = _by_series(found)
+    by_series = _group_by_series(found)
     series = {name: newest_revisions(of_series) for name, of_series in by_series.items()}
     series = dict(sorted(series.items(), key=lambda each: not each[1][0].contents.startswith("flows")))  # flows first
-    compared = {name: some for name, newest in series.items() if (some := compared_releases(newest))}
-    over_time = {name: OverTime.of(some) for name, some in compared.items()}
-    yield HOME, filled("site/home.html", site=site, series=series, releases=found, over_time=over_time)
-    yield "404.html", filled("site/404.html", site=site, series=series)
+    compared = {name: some for name, newest in series.items() if (some := select_comparable_releases(newest))}
+    over_time = {name: OverTime.from_releases(some) for name, some in compared.items()}
+    yield HOME, render_template("site/home.html", site=site, series=series, releases=found, over_time=over_time)
+    yield "404.html", render_template("site/404.html", site=site, series=series)
     yield CATALOGUE, catalogue(site, found)
     for place in (*site.withdrawn, *({key.release for key in site.withdrawn} - by_series.keys())):
-        yield f"{place}/{HOME}", filled("site/withdrawn.html", site=site, place=str(place))
+        yield f"{place}/{HOME}", render_template("site/withdrawn.html", site=site, place=str(place))
     for name, of_series in by_series.items():
         yield f"{name}/index.html", series_page(site, name, of_series, series)
     for name, some in compared.items():
-        yield f"{name}/{OVER_TIME}", over_time_page(site, some[0], over_time[name])
+        yield f"{name}/{OVER_TIME}", make_over_time_page(site, some[0], over_time[name])
         with_atlas = [one for one in some if any(file["path"] == ATLAS for file in one.files)]
         yield f"{name}/{PERIODS}", _json([{"release": one.folder, "period": one.key.period} for one in with_atlas])
     for release in found:
         yield release.croissant, croissant(site, release)
     if site.base is not None:
         newest = sorted(found, key=lambda release: (release.certificate["measured_at"], release.key), reverse=True)
-        yield "feed.atom", filled("site/feed.xml", site=site, newest=newest[:_MOST_ENTRIES])
-        yield "sitemap.xml", filled("site/sitemap.xml", site=site, series=series)
+        yield "feed.atom", render_template("site/feed.xml", site=site, newest=newest[:_MOST_ENTRIES])
+        yield "sitemap.xml", render_template("site/sitemap.xml", site=site, series=series)
 
 
-def _by_series(releases: Sequence[SiteRelease]) -> dict[str, list[SiteRelease]]:
+def _group_by_series(releases: Sequence[SiteRelease]) -> dict[str, list[SiteRelease]]:
     """Return the releases of each series, by its name. They are in the order of their keys."""
     return {name: [*of_series] for name, of_series in groupby(releases, key=lambda release: release.key.release)}
 
@@ -589,18 +589,20 @@ def series_page(
     ordered = sorted(releases, key=lambda release: release.key, reverse=True)
     described = dataset_markup(site, name, newest)
     values = {"site": site, "name": name, "releases": ordered, "newest": newest, "series": series}
-    return filled("site/series.html", described=described, over_time=bool(compared_releases(newest)), **values)
+    return render_template(
+        "site/series.html", described=described, over_time=bool(select_comparable_releases(newest)), **values
+    )
 
 
-def compared_releases(newest: Sequence[SiteRelease]) -> list[SiteRelease]:
+def select_comparable_releases(newest: Sequence[SiteRelease]) -> list[SiteRelease]:
     """Return those of the last revisions of a series whose flows can be compared: they have intervals and own noise."""
     return [one for one in newest if bundle_kind_of(one.certificate) is FLOWS and has_intervals(one.certificate)]
 
 
-def over_time_page(site: SiteDescription, latest: SiteRelease, flows: OverTime) -> str:
+def make_over_time_page(site: SiteDescription, latest: SiteRelease, flows: OverTime) -> str:
     """Return the HTML text of the page of the flows of a series in each period; ``latest`` is its newest release."""
     program = (files("od_core.publication") / "templates/site/over_time.js").read_text(encoding="utf-8")
-    return filled(
+    return render_template(
         "site/over_time.html",
         site=site,
         latest=latest,
@@ -617,7 +619,7 @@ def dataset_markup(site: SiteDescription, name: str, newest: Sequence[SiteReleas
 
     ``newest`` has the last revision of each period, newest period first.
     """
-    description = filled_data("site/dataset.json", site=site, name=name, newest=newest)
+    description = render_data("site/dataset.json", site=site, name=name, newest=newest)
     return _data_element(description, 'type="application/ld+json"')
 
 
@@ -629,22 +631,22 @@ def _data_element(value: object, attributes: str) -> Markup:
 
 def catalogue(site: SiteDescription, releases: Sequence[SiteRelease]) -> str:
     """Return the catalogue of releases, which are in the order of their keys, as JSON-LD in the vocabulary DCAT 3."""
-    series = [of_series[-1] for of_series in _by_series(releases).values()]
+    series = [of_series[-1] for of_series in _group_by_series(releases).values()]
     values = {"site": site, "base": site.base or "", "series": series, "releases": releases}
-    return _json(filled_data("site/catalog.json", **values))
+    return _json(render_data("site/catalog.json", **values))
 
 
 def croissant(site: SiteDescription, release: SiteRelease) -> str:
     """Return the description of a release as JSON-LD, with all files of its bundle and the records of its tables."""
     within = release.folder.rpartition("/")[0] + "/"
-    return _json(filled_data("site/croissant.json", site=site, release=release, within=within))
+    return _json(render_data("site/croissant.json", site=site, release=release, within=within))
 
 
 def _json(value: object) -> str:
     return json.dumps(value, indent=1, ensure_ascii=False) + "\n"
 
 
-def _left_out(faults: Mapping[ReleaseKey, str]) -> OdError:
+def _make_left_out_error(faults: Mapping[ReleaseKey, str]) -> OdError:
     faulty = ", ".join(f"{key} ({fault})" for key, fault in faults.items())
     is_damaged = any(fault != _MISSING for fault in faults.values())
     message = f"the site leaves out published releases: {faulty}"
@@ -654,7 +656,7 @@ def _left_out(faults: Mapping[ReleaseKey, str]) -> OdError:
 
 def _fault(key: ReleaseKey, place: Path, folder: Path) -> str | None:
     """Return the first fault of a bundle or its zip file. What was copied to the site before is not examined again."""
-    digests, target = stated_digests(place), folder / str(key)
+    digests, target = read_checksums(place), folder / str(key)
     if not digests:
         return f"{CHECKSUMS} is missing or cannot be read"
     tables = [table_path(place, PARQUET[name]).relative_to(place).as_posix() for name in ("areas", "flows")]
@@ -676,14 +678,14 @@ def _is_copy(file: Path, other: Path) -> bool:
     return other.is_file() and file_digest(other) == file_digest(file)
 
 
-def _copied(release: SiteRelease, folder: Path) -> Iterator[str]:
+def _copy_bundle(release: SiteRelease, folder: Path) -> Iterator[str]:
     """Copy the files of a sound bundle and its zip file, and yield the names of those that were not there.
 
     The checksums are copied last. Where they are there already, the other files were copied before.
     """
     target, sums = folder / release.folder, release.place / CHECKSUMS
     if not _is_copy(sums, target / CHECKSUMS):
-        for name in sorted(stated_digests(release.place)):
+        for name in sorted(read_checksums(release.place)):
             _copy(release.place / name, target / name)
             yield f"{release.folder}/{name}"
         write_if_other(target / CHECKSUMS, sums.read_bytes())

@@ -17,7 +17,13 @@ from typing import Any
 import numpy as np
 
 from od_core.errors import OdError
-from od_core.flows.publishing.derived_kind import DerivedKind, Source, by_name, derived_certificate, sources_of
+from od_core.flows.publishing.derived_kind import (
+    DerivedKind,
+    Source,
+    index_releases_by_name,
+    make_derived_certificate,
+    sources_of,
+)
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.measurements import DurableMeasurements, NoisyVector
 from od_core.ledger.release_key import ReleaseKey
@@ -27,9 +33,9 @@ from od_core.publication.bundle import (
     as_published,
     bundle_faults,
     bundle_tables,
-    differing_files,
+    list_differing_files,
+    publish_folder,
     refuse_newer,
-    staged_folder,
     write_bundle,
     zip_beside,
     zip_is_sound,
@@ -37,10 +43,10 @@ from od_core.publication.bundle import (
 from od_core.publication.certificate import (
     Certificate,
     CheckResult,
-    about_of,
     certificate_digest,
     has_intervals,
     read_certificate,
+    read_publisher_texts,
 )
 from od_core.publication.certify import certificate, context_of
 from od_core.publication.file_formats import faulty_files
@@ -122,17 +128,17 @@ def verify_release(published: Published) -> list[Finding]:
             sources = sources_of(published.bundle, certificate)
             examinations: dict[str, Examination] = {
                 "sources": lambda: iter(()),
-                "bundle": lambda: _derived_bundle(kind, published, sources, certificate),
+                "bundle": lambda: _compare_derived_bundle(kind, published, sources, certificate),
             }
         else:
             public = kind.open(published.bundle)
-            rebuilt, own_examinations = kind.recomputed(public, certificate)
+            rebuilt, own_examinations = kind.recompute_release(public, certificate)
             examinations = {
                 **own_examinations,
                 "bundle": lambda: _bundle(published, kind, rebuilt, certificate),
-                "measurements": lambda: _measurements(published, kind.measured(public)),
+                "measurements": lambda: _measurements(published, kind.list_measurements(public)),
                 "ledger": lambda: _ledger(published, public, certificate),
-                "database": lambda: kind.differing(published.database, public, published.key, certificate),
+                "database": lambda: kind.find_differences(published.database, public, published.key, certificate),
             }
     except Exception as error:  # noqa: BLE001  # every error that a damaged file causes is a finding
         return [files, Finding(part, _line(error))]
@@ -143,14 +149,16 @@ def verify_release(published: Published) -> list[Finding]:
     return findings
 
 
-def _derived_bundle(
+def _compare_derived_bundle(
     kind: DerivedKind[Any], published: Published, sources: Sequence[Source], stated: Certificate
 ) -> Iterator[str]:
     """Yield one line for each file of a bundle of derived flows that differs from the one that its releases give."""
-    if kind.in_sequence([source.key for source in sources], published.key.period) != [source.key for source in sources]:
+    if kind.sort_releases([source.key for source in sources], published.key.period) != [
+        source.key for source in sources
+    ]:
         yield "its releases are not in the order of their periods"
-    flows = kind.as_stated(by_name(sources), stated)
-    facts = derived_certificate(kind, published.key, flows, sources, published.bundle)
+    flows = kind.as_stated(index_releases_by_name(sources), stated)
+    facts = make_derived_certificate(kind, published.key, flows, sources, published.bundle)
     yield from _differences(
         published, kind, flows, facts, kind.report(flows, facts), "the bundles of the releases give"
     )
@@ -172,11 +180,11 @@ def _bundle(published: Published, kind: Kind[Any], rebuilt: Any, stated: Certifi
     """Yield one line for a failed check, and for each file that differs from what measurements and ledger give."""
     if not all(check["passed"] for check in stated["checks"]):
         yield "a check failed before publication"
-    rebuilt, facts, report = _made_again(published, kind, rebuilt, stated, published.bundle)
+    rebuilt, facts, report = _rebuild_release(published, kind, rebuilt, stated, published.bundle)
     yield from _differences(published, kind, rebuilt, facts, report, "the measurements and the ledger give")
 
 
-def _made_again(
+def _rebuild_release(
     published: Published, kind: Kind[Any], rebuilt: Any, stated: Certificate, bundle: Path
 ) -> tuple[Any, Certificate, str]:
     """Return a release with what the ledger knows of it, its certificate and its report, as this version makes them."""
@@ -193,7 +201,7 @@ def _made_again(
         checks,
         record=ledger.record(key),
         records=stated["records"],
-        about=about_of(stated),
+        about=read_publisher_texts(stated),
         formats=stated.get("formats", ()),
         intervals=has_intervals(stated),
     )
@@ -209,23 +217,23 @@ def repair_release(published: Published) -> Certificate | None:
     or else in the zip file. Nothing is drawn or charged, and no declaration is read, which may have changed since.
 
     Return the certificate in the public folder; None if neither folder nor zip file has what was published. Raises
-    OdError as :func:`od_core.publication.bundle.staged_folder`, or if the ledger or a measurement is damaged.
+    OdError as :func:`od_core.publication.bundle.publish_folder`, or if the ledger or a measurement is damaged.
     """
     bundle, packed = published.bundle, zip_beside(published.bundle)
     for place in (bundle, *([packed] if zip_is_sound(str(published.key), packed) else [])):
         with bundle_folder(place) as folder:
-            if (found := _recomputed(published, folder)) is None:
+            if (found := _recompute_bundle(published, folder)) is None:
                 continue
             kind, rebuilt, stated = found
-            rebuilt, facts, report = _made_again(published, kind, rebuilt, stated, folder)
+            rebuilt, facts, report = _rebuild_release(published, kind, rebuilt, stated, folder)
             write = partial(write_bundle, kind, rebuilt, facts, report)
-            with staged_folder(write, bundle, certificate_digest(stated)) as public:
+            with publish_folder(write, bundle, certificate_digest(stated)) as public:
                 kind.store(published.database, rebuilt, published.key, public)
             return public
     return None
 
 
-def _recomputed(published: Published, folder: Path) -> tuple[Kind[Any], Any, Certificate] | None:
+def _recompute_bundle(published: Published, folder: Path) -> tuple[Kind[Any], Any, Certificate] | None:
     """Return the kind, the recomputed release and the certificate of a folder; None if they are not as published."""
     try:
         stated = certificate_of(folder)
@@ -235,10 +243,10 @@ def _recomputed(published: Published, folder: Path) -> tuple[Kind[Any], Any, Cer
         if kind.is_derived or areas_are_lost(folder):
             return None
         public = kind.open(folder)
-        rebuilt, _ = kind.recomputed(public, stated)
+        rebuilt, _ = kind.recompute_release(public, stated)
     except Exception:  # noqa: BLE001  # any error that a damaged file causes
         return None
-    return None if any(_measurements(published, kind.measured(public))) else (kind, rebuilt, stated)
+    return None if any(_measurements(published, kind.list_measurements(public))) else (kind, rebuilt, stated)
 
 
 def _differences(
@@ -250,7 +258,7 @@ def _differences(
     """
     with TemporaryDirectory(prefix="od-release-verify-") as name:
         write_bundle(kind, release, facts, report, Path(name))
-        changed = differing_files(Path(name), published.bundle)
+        changed = list_differing_files(Path(name), published.bundle)
     if not changed:
         return
     listed = [file for file in bundle_tables(kind, release, facts) if (published.bundle / file.name).is_file()]

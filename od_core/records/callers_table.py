@@ -24,21 +24,21 @@ from od_core.files.data_frame import (
     column_names,
     data_frame,
     exact_numbers,
+    find_unexpected_type,
+    format_column_names,
     holds_numbers,
-    other_type,
-    shown_columns,
     texts,
 )
-from od_core.files.duckdb_session import memory_database, quoted_name
+from od_core.files.duckdb_session import memory_database, quote_identifier
 from od_core.files.durable import absence
 from od_core.geography.codes import READ_AS_TEXT, WHOLE_SPACE
 from od_core.privacy.unit import PrivacyUnit
 from od_core.records import faults
-from od_core.records.faults import check_unit_columns, no_user_ids, no_weights
+from od_core.records.faults import check_unit_columns, make_user_id_error, make_weight_type_error
 from od_core.records.formats import TABLE, column_in
 from od_core.records.load import as_count, refuse_unused
-from od_core.records.open_file import opened
-from od_core.records.segments import Breakdown, loaded_column
+from od_core.records.open_file import open_record_file
+from od_core.records.segments import Breakdown, name_segment_column
 
 IN_PERIOD = "in_period"
 """Name of a column of true and false, which marks the records of the period."""
@@ -101,11 +101,11 @@ def read_table(
             raise OdError(code, f"{named} have column {name!r} more than once", next_step="keep one of them")
     for name in needed:
         if name not in names:
-            raise _missing(name, needed, names, named, code)
+            raise _make_missing_column_error(name, needed, names, named, code)
     present = [name for name in parsed if name in names and name in (*numbers, *needed, *optional)]
     of_text = [name for name in present if pd.api.types.infer_dtype(frame[name], skipna=True) == "string"]
     read = {name: _as_read(frame[name], parsed[name]) for name in of_text}
-    return ReadTable(_with_uuids(frame.assign(**read), table, (*needed, *optional)), names, named)
+    return ReadTable(_restore_uuids(frame.assign(**read), table, (*needed, *optional)), names, named)
 
 
 ROLES = {"origin": "origin", "destination": "destination", "trips": "trips", "weight": "weight"}
@@ -114,7 +114,7 @@ ROLES_OF_COUNTS = {"origin": "area", "trips": "count", "weight": "weight"}
 counts by one hierarchy. The unit names the column of user ids."""
 
 
-def loaded_trips(
+def load_trips(
     flows: TableOrFile,
     unit: PrivacyUnit,
     columns: Mapping[str, str] | None,
@@ -151,7 +151,7 @@ def loaded_trips(
     loaded = _codes(table.frame, names, segments)
     if not (one_row_a_trip or names["trips"] in table.columns or unit.max_weight is not None):
         _refuse_unclear_rows(table, [*given.values(), IN_PERIOD, *user], unit, roles["trips"])
-    loaded["in_period"] = _in_period(table.frame)
+    loaded["in_period"] = _find_records_in_period(table.frame)
     return pa.table(loaded | _contributions(table.frame, unit, names["trips"], names["weight"]))
 
 
@@ -174,7 +174,7 @@ def _codes(frame: pd.DataFrame, names: Mapping[str, str], segments: Sequence[str
     sides = [role for role in ("origin", "destination") if role in names]
     for role in (*sides, *segments):
         _refuse_no_text(frame[names[role]], is_zone=role in sides)
-    stored = dict(zip(sides, sides, strict=True)) | {role: loaded_column(role) for role in segments}
+    stored = dict(zip(sides, sides, strict=True)) | {role: name_segment_column(role) for role in segments}
     codes = {column: texts(frame[names[role]], no_other=True) for role, column in stored.items()}
     if "destination" not in codes:
         codes["destination"] = pa.array([WHOLE_SPACE] * len(frame), pa.large_string())
@@ -190,7 +190,7 @@ def _refuse_unclear_rows(table: ReadTable, used: Sequence[str], unit: PrivacyUni
     refuse_unused([name for name in table.columns if name not in used], table.named, step)
 
 
-def _in_period(frame: pd.DataFrame) -> pa.Array:
+def _find_records_in_period(frame: pd.DataFrame) -> pa.Array:
     """Return which records are of the period; all, if no column marks them."""
     if IN_PERIOD not in frame.columns:
         return pa.array(np.ones(len(frame), dtype=bool))
@@ -201,7 +201,7 @@ def _contributions(frame: pd.DataFrame, unit: PrivacyUnit, trips: str, weight: s
     """Return what each row counts, and whose it is: those columns that the table and the unit have."""
     found = {}
     if trips in frame.columns:
-        found["trips"] = pa.array(_whole_counts(frame[trips]))
+        found["trips"] = pa.array(_read_counts(frame[trips]))
     if unit.max_weight is not None:
         found["weight"] = _weights(frame[weight])
     elif unit.column is not None:
@@ -211,7 +211,7 @@ def _contributions(frame: pd.DataFrame, unit: PrivacyUnit, trips: str, weight: s
 
 def _refuse_no_text(column: pd.Series, *, is_zone: bool) -> None:
     """Raise OdError if a column of codes or of categories holds another type than text."""
-    if (kind := other_type(column)) is None:
+    if (kind := find_unexpected_type(column)) is None:
         return
     must_be = "the categories of a breakdown must be text"
     step = f"give column {column.name!r} the listed categories as text: {READ_AS_TEXT}"
@@ -221,10 +221,10 @@ def _refuse_no_text(column: pd.Series, *, is_zone: bool) -> None:
     raise OdError("OD-TRIPS-NOT-TEXT", f"column {column.name!r} holds {kind}; {must_be}", next_step=step)
 
 
-def _whole_counts(column: pd.Series) -> NDArray[np.int64]:
+def _read_counts(column: pd.Series) -> NDArray[np.int64]:
     """Return the counts as int64. Raises OdError unless they and their sum are whole numbers from 0 to 2^53."""
-    fault = partial(faults.bad_count, column=str(column.name), rows=len(column))
-    counts = whole_numbers(column, lambda what, row: fault(what, row=row))
+    fault = partial(faults.make_count_error, column=str(column.name), rows=len(column))
+    counts = convert_to_integers(column, lambda what, row: fault(what, row=row))
     if np.sum(counts, dtype=np.float64) > 2.0 * faults.MAX_COUNT or int(counts.sum()) > faults.MAX_COUNT:
         raise fault(faults.SUM_TOO_LARGE)
     return counts
@@ -235,8 +235,8 @@ def _weights(column: pd.Series) -> pa.Array:
     if column.dtype != object and holds_numbers(column):
         return pa.array(column.to_numpy(dtype=np.float64, na_value=np.nan))
     numbers = (int, float, np.number, Decimal)
-    if (kind := other_type(column, *numbers)) is not None:
-        raise no_weights(f"column {column.name!r} holds {kind}")
+    if (kind := find_unexpected_type(column, *numbers)) is not None:
+        raise make_weight_type_error(f"column {column.name!r} holds {kind}")
     return texts(column, numbers, no_other=True)
 
 
@@ -244,12 +244,12 @@ def _user_ids(column: pd.Series) -> pa.Array:
     """Return user ids as text. Raises OdError if the column holds other types than text and whole numbers."""
     if pd.api.types.is_integer_dtype(column.dtype):
         return pa.array(column).cast(pa.large_string())
-    if (kind := other_type(column, int, np.integer)) is not None:
-        raise no_user_ids(f"column {column.name!r} holds {kind}")
+    if (kind := find_unexpected_type(column, int, np.integer)) is not None:
+        raise make_user_id_error(f"column {column.name!r} holds {kind}")
     return texts(column, (int, np.integer), no_other=True)
 
 
-def whole_numbers(column: pd.Series, fault: Callable[[str, int | None], OdError]) -> NDArray[np.int64]:
+def convert_to_integers(column: pd.Series, fault: Callable[[str, int | None], OdError]) -> NDArray[np.int64]:
     """Return a column of whole numbers from 0 to 2^53 without rounding, whatever type of numbers it has; shape (rows,).
 
     Raises the OdError that ``fault`` returns for a description of a fault, such as ``MISSING``, and the first
@@ -278,7 +278,7 @@ def whole_numbers(column: pd.Series, fault: Callable[[str, int | None], OdError]
     return counts
 
 
-def _with_uuids(frame: pd.DataFrame, table: Table, asked: Sequence[str]) -> pd.DataFrame:
+def _restore_uuids(frame: pd.DataFrame, table: Table, asked: Sequence[str]) -> pd.DataFrame:
     """Return a data frame with the type of those columns of a DuckDB relation that DuckDB passes on as text."""
     kinds = [] if isinstance(table, pd.DataFrame) else getattr(table, "types", [])
     named = zip(getattr(table, "columns", []), kinds, strict=False)
@@ -295,13 +295,13 @@ def _as_read(column: pd.Series, parsed: Callable[[str], str]) -> pd.Series:
     return column if parsed is not _AS_TRUTH and (read.isna() & column.notna()).any() else read
 
 
-def _missing(name: str, needed: Sequence[str], names: list[str], named: str, code: str) -> OdError:
+def _make_missing_column_error(name: str, needed: Sequence[str], names: list[str], named: str, code: str) -> OdError:
     """Return the OdError for a column that a table in memory lacks.
 
     The message lists the columns only if one of the needed columns is there: else they may be values of the first
     record, which a table without a header shows as names.
     """
-    has = f"; they have {shown_columns(names)}" if any(column in names for column in needed) else ""
+    has = f"; they have {format_column_names(names)}" if any(column in names for column in needed) else ""
     step = f'give the names of your own columns, as in columns={{"{needed[0]}": ...}}, or rename them'
     return OdError(code, f"{named} have no column {name!r}{nearest_only(name, tuple(names))}{has}", next_step=step)
 
@@ -313,25 +313,25 @@ def _read_file(
     if (absent := absence(source)) is not None:
         raise OdError("OD-FILE-MISSING", absent, next_step="correct the path")
     try:
-        with opened(source, TABLE, whole=True) as file:
+        with open_record_file(source, TABLE, whole=True) as file:
             types = file.types
             for name in needed:
                 if column_in(name, list(types)) is None:
-                    raise file.missing(name, needed).changed(code=code)
+                    raise file.make_missing_column_error(name, needed).with_changes(code=code)
             for name in optional:
-                if name not in types and (repeated := file.repeated(name)) is not None:
-                    raise repeated.changed(code=code)
+                if name not in types and (repeated := file.find_repeated_column_error(name)) is not None:
+                    raise repeated.with_changes(code=code)
             columns = [name for name in dict.fromkeys((*needed, *optional)) if name in types]
             fields = ", ".join(_field(name, types[name], parsed.get(name)) for name in columns)
             frame = data_frame(file.relation.select(fields).to_arrow_reader().read_all())
-            frame = _with_uuids(frame, file.relation, columns)
+            frame = _restore_uuids(frame, file.relation, columns)
     except InputError as fault:
         is_declared = any(word in fault.next_step for word in ("declaration", "configuration", "next to the path"))
-        raise_alone(fault.changed(next_step=_CORRECT) if is_declared else fault)
+        raise_alone(fault.with_changes(next_step=_CORRECT) if is_declared else fault)
     return ReadTable(frame, list(types), source.name)
 
 
 def _field(name: str, kind: str, parsed: Callable[[str], str] | None) -> str:
     """Return the SQL that selects a column. ``parsed`` is for text that must be a number or a truth value."""
-    column = quoted_name(name)
+    column = quote_identifier(name)
     return column if kind != "VARCHAR" or parsed is None else f"{parsed(column)} AS {column}"

@@ -29,7 +29,7 @@ CREATE TEMP MACRO conv(value, radix, wanted) AS CAST('0x' || value AS BIGINT);
 CREATE TEMP VIEW records AS SELECT *
     {% if query.unit.max_weight is not none %} REPLACE (TRY_CAST(weight AS DOUBLE) AS weight)
     {% elif query.unit.kind != "trip" %}, CASE
-        WHEN {% for pattern in id_patterns(query.unit) %}regexp_matches("user", {{ quoted_text(pattern) }}) AND {% endfor %} true
+        WHEN {% for pattern in id_patterns(query.unit) %}regexp_matches("user", {{ quote_literal(pattern) }}) AND {% endfor %} true
         THEN "user" END AS person
     {% endif %}
 FROM {{ loaded }}
@@ -189,8 +189,8 @@ GROUP BY {{ query.grouped_by }}
 SELECT 2 * count(listed) > count(*) AS lost, 2 * count(CASE WHEN encoded THEN 1 END) > count(*) AS encoded FROM (
     {% for side, geography, _ in query.sides %}
     SELECT listed.code AS listed, encoded FROM (
-        SELECT {{ filled_with_zeros("records." ~ side, geography.zones) }} AS filled,
-            {{ encoded_otherwise("records." ~ side, geography.zones) }} AS encoded
+        SELECT {{ make_zero_padding_sql("records." ~ side, geography.zones) }} AS filled,
+            {{ make_other_encoding_sql("records." ~ side, geography.zones) }} AS encoded
         FROM records LEFT JOIN {{ side }}_zones AS zones ON records.{{ side }} = zones.code
         WHERE records.{{ side }} IS NOT NULL AND zones.code IS NULL
     ) AS unlisted LEFT JOIN {{ side }}_zones AS listed ON unlisted.filled = listed.code

@@ -26,13 +26,13 @@ from od_core.errors import OdError, raise_alone
 from od_core.files.data_frame import TableOrFile
 from od_core.files.duckdb_session import (
     SqlMacros,
+    make_machine_error,
     memory_database,
-    of_machine,
     parquet_rows,
-    quoted_text,
+    quote_literal,
     scratch_database,
 )
-from od_core.geography.codes import lost_to_pandas
+from od_core.geography.codes import format_pandas_advice
 from od_core.geography.flow_tree import FlowTree, Pairs
 from od_core.geography.geography import Geography, Numbers
 from od_core.ledger.object_store import LocalStore, Store
@@ -40,9 +40,9 @@ from od_core.ledger.user_counters import UserCounters
 from od_core.privacy.neighbours import FAULT_THRESHOLD
 from od_core.privacy.unit import TRIP, PrivacyUnit
 from od_core.records import faults
-from od_core.records.callers_table import loaded_trips
+from od_core.records.callers_table import load_trips
 from od_core.records.counts import CountFiles, Ranked, TripCounts, finish_count_files, write_count_files
-from od_core.records.segments import Breakdown, loaded_column
+from od_core.records.segments import Breakdown, name_segment_column
 
 if TYPE_CHECKING:
     import duckdb
@@ -51,10 +51,10 @@ T = TypeVar("T")
 
 _SQL = SqlMacros(
     Path(__file__).with_name("count.sql"),
-    encoded_otherwise=faults.encoded_otherwise,
-    filled_with_zeros=faults.filled_with_zeros,
+    make_other_encoding_sql=faults.make_other_encoding_sql,
+    make_zero_padding_sql=faults.make_zero_padding_sql,
     id_patterns=faults.id_patterns,
-    quoted_text=quoted_text,
+    quote_literal=quote_literal,
     IS_WEIGHT=faults.IS_WEIGHT,
     MAX_COUNT=faults.MAX_COUNT,
 )
@@ -93,7 +93,7 @@ class CountQuery:
         fault_threshold: largest share of the trips that may be faulty.
         counters: for a unit of a year, the counters of users, by which M is kept, and which a count stores.
         is_flows: whether the records have a column ``trips``. Its values must be whole numbers from 0 to 2^53.
-        is_located: whether the records have the columns of :meth:`located`. Then the SQL joins no zones.
+        is_located: whether the records have the columns of :meth:`locate_records`. Then the SQL joins no zones.
     """
 
     tree: FlowTree
@@ -138,13 +138,13 @@ class CountQuery:
             for side, geography, terms in self.sides
         }
         return zones | {
-            f"{loaded_column(breakdown.name)}_list": pa.table(
+            f"{name_segment_column(breakdown.name)}_list": pa.table(
                 {"category": breakdown.categories, "digit": np.arange(len(breakdown.categories), dtype=np.int32) * size}
             )
             for breakdown, size in self.factors
         }
 
-    def located(self, records: pa.Table) -> pa.Table:
+    def locate_records(self, records: pa.Table) -> pa.Table:
         """Return loaded records with what the SQL otherwise joins, for records in memory in a fifth of the time.
 
         The structs ``origins`` and ``destinations`` have the number of a zone as its code, or NULL if the zone is not
@@ -234,13 +234,13 @@ def refuse_bad_counts(rows: int, *bad_rows: int | None) -> None:
     kinds = (faults.MISSING, faults.NEGATIVE, faults.TOO_LARGE, faults.FRACTION, faults.SUM_TOO_LARGE)
     for kind, row in zip(kinds, bad_rows, strict=True):
         if row is not None:
-            raise faults.bad_count(kind, row=None if row < 0 else row, rows=rows)
+            raise faults.make_count_error(kind, row=None if row < 0 else row, rows=rows)
 
 
 _BATCH = 1 << 17  # number of ranks that are taken from DuckDB at a time
 
 
-def _counted(
+def _count_loaded_records(
     connection: duckdb.DuckDBPyConnection,
     loaded: str,
     query: CountQuery,
@@ -285,14 +285,14 @@ def _errors_quote_nothing() -> Iterator[None]:
     """Replace an exception of reading in this context, whose message may quote a value, by an OdError."""
     try:
         yield
-    except faults.reading_errors() as error:
+    except faults.list_reading_errors() as error:
         lost = OdError(
             "OD-TRIPS-NOT-COUNTED",
             "the loaded records cannot be counted: their file is missing or damaged, or the counts cannot be written",
             next_step="run the release again from its first step, which reads the file of records",
             confidential_detail=str(error),
         )
-        raise_alone(of_machine(error, "the loaded records cannot be counted") or lost)
+        raise_alone(make_machine_error(error, "the loaded records cannot be counted") or lost)
 
 
 def count_trips(
@@ -320,11 +320,11 @@ def count_trips(
         tree, period, options: attributes of :class:`CountQuery`.
 
     Raises:
-        OdError: as in :func:`od_core.records.callers_table.loaded_trips`; too many trips are faulty; the key has a
+        OdError: as in :func:`od_core.records.callers_table.load_trips`; too many trips are faulty; the key has a
             wrong length; or a method of ``counters`` raised it.
     """
     query = CountQuery(tree, period=period, **options)
-    records = loaded_trips(
+    records = load_trips(
         flows,
         query.unit,
         columns,
@@ -335,11 +335,11 @@ def count_trips(
     )
     categories = [category for breakdown in query.breakdowns for category in breakdown.categories]
     with _errors_quote_nothing(), memory_database() as connection:
-        connection.register("loaded", query.located(records))
+        connection.register("loaded", query.locate_records(records))
         query = replace(query, is_flows="trips" in records.column_names, is_located=True)
-        advice = lost_to_pandas([*tree.origin.zones, *tree.destination.zones, *categories])
-        take = partial(TripCounts.of_rows, breakdowns=query.breakdowns)
-        return _counted(connection, "loaded", query, take, advice=advice)
+        advice = format_pandas_advice([*tree.origin.zones, *tree.destination.zones, *categories])
+        take = partial(TripCounts.from_rows, breakdowns=query.breakdowns)
+        return _count_loaded_records(connection, "loaded", query, take, advice=advice)
 
 
 def count_records(
@@ -367,14 +367,14 @@ def count_records(
             columns = connection.sql(f"FROM {source}").columns
             faults.check_unit_columns(query.unit, columns, user="user")
             for breakdown in query.breakdowns:
-                if loaded_column(breakdown.name) not in columns:
+                if name_segment_column(breakdown.name) not in columns:
                     message = f"the loaded records have no categories of breakdown {breakdown.name!r}"
                     step = "declare where its categories are read from, and read the records again"
                     raise OdError("OD-TRIPS-COLUMN", message, next_step=step)
             query = replace(query, is_flows="trips" in columns)
             if query.is_flows:
                 refuse_bad_counts(*connection.execute(query.sql("bad_counts", source, "file_row_number")).fetchall()[0])
-            files = _counted(connection, source, query, partial(write_count_files, store, f"{folder}/"))
+            files = _count_loaded_records(connection, source, query, partial(write_count_files, store, f"{folder}/"))
             return finish_count_files(store, folder, files, query.breakdowns)
     except BaseException:
         store.remove(folder)
@@ -388,7 +388,7 @@ def trip_counts_of(records: Path, tree: FlowTree, *, period: str = "", **options
     """
     store, folder = LocalStore(records.parent), f"counts-{secrets.token_hex(6)}"
     try:
-        return count_records(records, tree, store, folder, period=period, **options).whole()
+        return count_records(records, tree, store, folder, period=period, **options).read_all()
     finally:
         store.remove(folder)
 

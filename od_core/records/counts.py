@@ -30,8 +30,8 @@ from od_core.geography.geography import Numbers
 from od_core.kernels import kernel
 from od_core.ledger.object_store import Store
 from od_core.notebook import Confidential
-from od_core.parallel import in_order
-from od_core.records.segments import Breakdown, by_category
+from od_core.parallel import map_in_order
+from od_core.records.segments import Breakdown, split_by_category
 
 FEW_PAIRS = 16
 """Largest mean number of leaf pairs per child for which :meth:`TripCounts.add_to` adds the pairs one by one."""
@@ -106,16 +106,16 @@ class TripCounts(Confidential):
         """Number of all trips."""
         return int(self.before[-1])
 
-    def of_zones(self, tree: FlowTree, side: int) -> NDArray[np.int64]:
+    def sum_by_zone(self, tree: FlowTree, side: int) -> NDArray[np.int64]:
         """Return the trips that begin in each zone of the origins (side 0) or end in each of the destinations (1)."""
         geography = (tree.origin, tree.destination)[side]
         trips = np.zeros(geography.size(geography.depth), dtype=np.int64)
 
-        def counted(first: int) -> tuple[Numbers, NDArray[np.int64]]:
+        def count_piece(first: int) -> tuple[Numbers, NDArray[np.int64]]:
             pairs = tree.pairs_at(self.rank[first : first + PAIRS])
             return (pairs.origin, pairs.destination)[side], np.diff(self.before[first : first + PAIRS + 1])
 
-        for zones, counts in in_order(counted, range(0, len(self.rank), PAIRS)):
+        for zones, counts in map_in_order(count_piece, range(0, len(self.rank), PAIRS)):
             np.add.at(trips, zones, counts)
         return trips
 
@@ -150,26 +150,26 @@ class TripCounts(Confidential):
     @classmethod
     def from_ranks(cls, rank: NDArray[np.int64], trips: NDArray[np.int64]) -> TripCounts:
         """Return the counts as :meth:`from_pairs` does, from the ranks of leaf pairs."""
-        return cls.of_rows([(rank, trips)])
+        return cls.from_rows([(rank, trips)])
 
     @classmethod
-    def of_rows(cls, pieces: Iterable[Ranked], breakdowns: Sequence[Breakdown] = ()) -> TripCounts:
+    def from_rows(cls, pieces: Iterable[Ranked], breakdowns: Sequence[Breakdown] = ()) -> TripCounts:
         """Return the counts of pieces with rows in any order. Rows of equal rank are summed."""
         none = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int32)
         rank, trips, *code = map(np.concatenate, zip(none if breakdowns else none[:2], *pieces, strict=True))
         if (rank[1:] < rank[:-1]).any():
-            rank, order = _sorted(rank, np.arange(len(rank)) if breakdowns else trips)
+            rank, order = _sort_ranks(rank, np.arange(len(rank)) if breakdowns else trips)
             trips, code = (trips[order], [code[0][order]]) if breakdowns else (order, code)
         by_segment = {
             breakdown.name: tuple(
-                cls._merged(rank[pairs], trips[pairs]) for pairs in by_category(code[0], at, breakdowns)
+                cls._merge_ranks(rank[pairs], trips[pairs]) for pairs in split_by_category(code[0], at, breakdowns)
             )
             for at, breakdown in enumerate(breakdowns)
         }
-        return cls._merged(rank, trips, by_segment)
+        return cls._merge_ranks(rank, trips, by_segment)
 
     @classmethod
-    def _merged(
+    def _merge_ranks(
         cls,
         rank: NDArray[np.int64],
         trips: NDArray[np.int64],
@@ -183,7 +183,7 @@ class TripCounts(Confidential):
 
 
 @kernel
-def _sorted(rank, values):  # type: ignore[no-untyped-def]  # compiled
+def _sort_ranks(rank, values):  # type: ignore[no-untyped-def]  # compiled
     """Sort ranks, with the value of each, by their digits to the base 2^13, last digit first. Overwrites both."""
     next_rank, next_values = np.empty_like(rank), np.empty_like(values)
     shift, largest = 0, rank.max()
@@ -293,14 +293,14 @@ class CountFiles(Confidential):
     def _end(self) -> int:
         return self.files[-1].last + 1 if self.files else 0
 
-    def whole(self) -> TripCounts:
+    def read_all(self) -> TripCounts:
         """Read all counts into memory, and return them. They take 16 bytes per leaf pair, and as much per segment."""
-        return self.between(0, self._end)
+        return self.read_ranks(0, self._end)
 
-    def between(self, first: int, end: int) -> TripCounts:
+    def read_ranks(self, first: int, end: int) -> TripCounts:
         """Return the counts of the ranks from ``first`` to ``end`` - 1. Row groups without such ranks are not read."""
         if self.breakdowns:
-            return TripCounts.of_rows(self._rows_between(first, end), self.breakdowns)
+            return TripCounts.from_rows(self._rows_between(first, end), self.breakdowns)
         most = sum(file.pairs for file in self.files if file.first < end and file.last >= first)
         rank, before = np.empty(most, dtype=np.int64), np.zeros(most + 1, dtype=np.int64)
         stop = 0
@@ -315,11 +315,11 @@ class CountFiles(Confidential):
         before = 0
         yield np.empty(0, dtype=np.int64), np.zeros(1, dtype=np.int64)
         for rows in self._rows_between(0, self._end):
-            counts = TripCounts.of_rows([rows], self.breakdowns)
+            counts = TripCounts.from_rows([rows], self.breakdowns)
             yield counts.rank, before + counts.before[1:], *counts.segment_columns()
             before += counts.total
 
-    def at_level(self, tree: FlowTree, level: int, ranks: tuple[int, int] | None = None) -> TripCounts:
+    def sum_at_level(self, tree: FlowTree, level: int, ranks: tuple[int, int] | None = None) -> TripCounts:
         """Return the trips of the nodes of a level, each stored under the rank of the node's first leaf pair.
 
         The result replaces the leaf counts at this level and above: :meth:`TripCounts.add_to` adds the same trips
@@ -336,7 +336,7 @@ class CountFiles(Confidential):
             rows = pd.DataFrame(dict(zip(names, (rank_of_node, *trips_and_code), strict=True)))
             summed = rows.groupby([name for name in names if name != "trips"], as_index=False)["trips"].sum()
             of_nodes.append(tuple(summed[name].to_numpy() for name in names))
-        return TripCounts.of_rows(of_nodes, self.breakdowns)
+        return TripCounts.from_rows(of_nodes, self.breakdowns)
 
     def _rows_between(self, first: int, end: int) -> Iterator[Ranked]:
         """Yield the rows of a range of ranks, one file at a time. No rank is in two files."""
@@ -358,7 +358,7 @@ def write_count_files(store: Store, stem: str, batches: Iterable[Ranked]) -> lis
     listed them. Raises OdError if a file of one of these names exists.
     """
     written = []
-    for number, rows in enumerate(_cut(batches)):
+    for number, rows in enumerate(_split_batches(batches)):
         name = f"{stem}{number:06d}.parquet"
         rank, trips = rows[:2]
         if not store.create_if_absent(name, _parquet(rows)):
@@ -385,23 +385,23 @@ def finish_count_files(
     return CountFiles(store, folder)
 
 
-def _cut(batches: Iterable[Ranked]) -> Iterator[Ranked]:
+def _split_batches(batches: Iterable[Ranked]) -> Iterator[Ranked]:
     """Yield counts in arrays of about ``PAIRS`` rows, the last one shorter. No leaf pair is in two arrays."""
     waiting: list[Ranked] = []
     for batch in batches:
         waiting.append(batch)
         if sum(len(rank) for rank, *_ in waiting) >= PAIRS:
-            rows = _concatenated(waiting)
+            rows = _concatenate_rows(waiting)
             rank = rows[0]
             ends = np.unique(np.searchsorted(rank, rank[PAIRS::PAIRS]))
             *cut, remainder = zip(*(np.split(column, ends[ends > 0]) for column in rows), strict=True)
             yield from cut
             waiting = [remainder]
     if any(len(rank) for rank, *_ in waiting):
-        yield _concatenated(waiting)
+        yield _concatenate_rows(waiting)
 
 
-def _concatenated(pieces: Sequence[Ranked]) -> Ranked:
+def _concatenate_rows(pieces: Sequence[Ranked]) -> Ranked:
     return tuple(map(np.concatenate, zip(*pieces, strict=True)))
 
 

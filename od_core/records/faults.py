@@ -15,7 +15,7 @@ from unicodedata import normalize
 import pyarrow as pa
 
 from od_core.errors import OdError, nearest_only
-from od_core.privacy.unit import PrivacyUnit, whole_match
+from od_core.privacy.unit import PrivacyUnit, anchor_pattern
 
 MAX_COUNT = 1 << 53
 
@@ -37,7 +37,7 @@ IS_WEIGHT = f"coalesce({WEIGHT} >= 0 AND {WEIGHT} < CAST('Infinity' AS DOUBLE), 
 """SQL condition, for DuckDB and Spark, that a weight is valid. NaN is not, because it is greater than infinity."""
 
 
-def bad_count(what: str, *, column: str = "trips", row: int | None = None, rows: int = 0) -> OdError:
+def make_count_error(what: str, *, column: str = "trips", row: int | None = None, rows: int = 0) -> OdError:
     """Return the OdError for a column with a fault such as ``MISSING``; ``row`` of ``rows``, from 0, is the first."""
     step = "give every row a whole number of trips, from 0 to 2^53"
     if what == FRACTION:
@@ -46,7 +46,7 @@ def bad_count(what: str, *, column: str = "trips", row: int | None = None, rows:
     return OdError("OD-TRIPS-COUNT", f"column {column!r} holds {what}", next_step=step, confidential_detail=detail)
 
 
-def filled_with_zeros(column: str, codes: Sequence[str]) -> str:
+def make_zero_padding_sql(column: str, codes: Sequence[str]) -> str:
     """Return SQL that pads shorter codes with leading zeros to the usual length of ``codes``. Others become NULL.
 
     The usual length is the most frequent one, or the largest of those that are equally frequent.
@@ -56,7 +56,7 @@ def filled_with_zeros(column: str, codes: Sequence[str]) -> str:
     return f"CASE WHEN length({column}) < {length} THEN lpad({column}, {length}, '0') END"
 
 
-def encoded_otherwise(column: str, codes: Sequence[str]) -> str:
+def make_other_encoding_sql(column: str, codes: Sequence[str]) -> str:
     """Return SQL for whether a code is none of ``codes``, but one of them but for the encoding of its accents."""
     forms = {normalize(form, code) for form in ("NFC", "NFD") for code in codes if not code.isascii()} - {*codes}
     listed = ", ".join(f"'{form.encode().hex().upper()}'" for form in sorted(forms))
@@ -93,7 +93,7 @@ def refuse_too_many_faults(
     )
 
 
-def reading_errors() -> tuple[type[Exception], ...]:
+def list_reading_errors() -> tuple[type[Exception], ...]:
     """Return the exceptions that an unreadable file raises. Their messages may quote the file.
 
     A fault is an exception of DuckDB if it is in the first rows of a stream of Arrow, and an OSError in later ones.
@@ -137,12 +137,12 @@ def trips_and_weights(trips: str = "trips", weight: str = WEIGHT) -> OdError:
     )
 
 
-def no_weights(what: str) -> OdError:
+def make_weight_type_error(what: str) -> OdError:
     """Return the OdError for a column whose type is not one of weights; ``what`` begins its message."""
     return OdError("OD-TRIPS-WEIGHTS", f"{what}, not weights", next_step="give the weights as numbers")
 
 
-def no_user_ids(what: str) -> OdError:
+def make_user_id_error(what: str) -> OdError:
     """Return the OdError for a column whose type is not one of user ids.
 
     Floats are refused, because different ids may be rounded to the same float.
@@ -153,4 +153,4 @@ def no_user_ids(what: str) -> OdError:
 
 def id_patterns(unit: PrivacyUnit) -> tuple[str, ...]:
     """Return the regular expressions, for RE2 and Java, each of which must match a part of a valid user id."""
-    return (IS_USER_ID,) if unit.id_pattern is None else (IS_USER_ID, whole_match(unit.id_pattern))
+    return (IS_USER_ID,) if unit.id_pattern is None else (IS_USER_ID, anchor_pattern(unit.id_pattern))

@@ -4,7 +4,7 @@
    fields contain line breaks, but it also silently drops everything after a quote that is not closed. With several
    threads, DuckDB refuses both. #}
 {% macro read_csv(file, columns, fields) -%}
-SELECT * FROM read_csv({{ quoted_text(file_name(file.source)) }}, columns = {{ "{" ~ columns ~ "}" }}, {{ fields }},
+SELECT * FROM read_csv({{ quote_literal(file_name(file.source)) }}, columns = {{ "{" ~ columns ~ "}" }}, {{ fields }},
     auto_detect = false, comment = '', nullstr = '', null_padding = false, ignore_errors = false, strict_mode = true,
     hive_partitioning = false, encoding = '{{ file.form.text_encoding }}',
     compression = '{{ "gzip" if is_compressed(file.source) else "none" }}')
@@ -12,8 +12,8 @@ SELECT * FROM read_csv({{ quoted_text(file_name(file.source)) }}, columns = {{ "
 
 {# The columns of a CSV file as text, with the given names. #}
 {% macro csv(file, names) -%}
-{% set columns %}{% for name in names %}{{ quoted_text(name) }}: 'VARCHAR'{{ ", " if not loop.last }}{% endfor %}{% endset -%}
-{{ read_csv(file, columns, "header = true, delim = %s, quote = '\"', escape = '\"'" % quoted_text(file.form.delimiter or ",")) }}
+{% set columns %}{% for name in names %}{{ quote_literal(name) }}: 'VARCHAR'{{ ", " if not loop.last }}{% endfor %}{% endset -%}
+{{ read_csv(file, columns, "header = true, delim = %s, quote = '\"', escape = '\"'" % quote_literal(file.form.delimiter or ",")) }}
 {%- endmacro %}
 
 {# The fields of every line, which are separated by blanks. A line with more or fewer makes the file unreadable, as in
@@ -21,9 +21,9 @@ SELECT * FROM read_csv({{ quoted_text(file_name(file.source)) }}, columns = {{ "
 {% macro lines(file) -%}
 {% set names = file.form.fields -%}
 SELECT
-    {% for name in names %}fields[{{ loop.index }}] AS {{ quoted_name(name) }}, {% endfor %}
+    {% for name in names %}fields[{{ loop.index }}] AS {{ quote_identifier(name) }}, {% endfor %}
     {% for name, parts in file.form.joined %}
-    {% for part in parts %}fields[{{ names.index(part) + 1 }}]{{ " || " if not loop.last }}{% endfor %} AS {{ quoted_name(name) }},
+    {% for part in parts %}fields[{{ names.index(part) + 1 }}]{{ " || " if not loop.last }}{% endfor %} AS {{ quote_identifier(name) }},
     {% endfor %}
 FROM (
     SELECT CASE WHEN len(fields) = {{ names | length }} THEN fields ELSE error('a line with other fields: ' || line) END AS fields

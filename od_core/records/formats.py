@@ -93,8 +93,10 @@ class RecordColumns:
         if self.trips is None:
             return f"one row per trip, and column {self.weight!r} holds its weight"
         if self.size is not None:
-            return f"column {shown(self.trips)} holds the number of groups of the size in column {self.size!r}"
-        return f"column {shown(self.trips)} holds the number of trips"
+            return (
+                f"column {quote_column_name(self.trips)} holds the number of groups of the size in column {self.size!r}"
+            )
+        return f"column {quote_column_name(self.trips)} holds the number of trips"
 
     @property
     def names(self) -> tuple[ColumnName, ...]:
@@ -107,7 +109,7 @@ class RecordColumns:
 _BY_PLACE = re.compile(r"\(column \d+: .*\)")
 
 
-def own_names(header: Sequence[str]) -> list[str]:
+def make_column_names(header: Sequence[str]) -> list[str]:
     """Return the names of the columns of a file, given the names in its header.
 
     Columns without a name, as of an index or of a delimiter at the end of each line, and columns with the same name are
@@ -131,7 +133,7 @@ def column_in(name: ColumnName, columns: Sequence[str]) -> str | None:
     )
 
 
-def shown(name: ColumnName) -> str:
+def quote_column_name(name: ColumnName) -> str:
     """Return a column's name in quotes for a message. Of several published names, show the first three."""
     if isinstance(name, str):
         return repr(name)
@@ -245,7 +247,7 @@ class RecordFormat:
         if given and self.container_of(source) == "parquet":
             raise _fault(f"the option {given[0]} does not apply to Parquet files such as {source.name}")
 
-    def declared(
+    def with_options(
         self,
         *,
         categories: Categories = (),
@@ -299,15 +301,17 @@ def _fault(message: str) -> OdError:
 
 def _format(name: str, stated: Mapping[str, Any]) -> RecordFormat:
     """Return a format as ``formats.yaml`` states it: there, pairs are a mapping."""
-    options = {option: _in_order(value) for option, value in stated.items() if option not in ("text", "columns")}
-    columns = {column: _in_order(names) for column, names in stated.get("columns", {}).items()}
+    options = {
+        option: _convert_to_tuples(value) for option, value in stated.items() if option not in ("text", "columns")
+    }
+    columns = {column: _convert_to_tuples(names) for column, names in stated.get("columns", {}).items()}
     return RecordFormat(name, columns=RecordColumns(**columns), **options)
 
 
-def _in_order(stated: Any) -> Any:
+def _convert_to_tuples(stated: Any) -> Any:
     """Return a value with tuples in place of lists, and with tuples of pairs in place of mappings."""
     if isinstance(stated, dict):
-        return tuple((name, _in_order(value)) for name, value in stated.items())
+        return tuple((name, _convert_to_tuples(value)) for name, value in stated.items())
     return tuple(stated) if isinstance(stated, list) else stated
 
 

@@ -31,19 +31,19 @@ from typing import ClassVar, Literal
 import yaml
 
 from od_core.errors import OdError
-from od_core.files.data_frame import shown_columns
-from od_core.files.duckdb_session import SqlMacros, quoted_name, quoted_text, spill_folder
+from od_core.files.data_frame import format_column_names
+from od_core.files.duckdb_session import SqlMacros, quote_identifier, quote_literal, spill_folder
 from od_core.files.durable import absence, file_digest, write_durably
 from od_core.geography.codes import WHOLE_SPACE
 from od_core.geography.geography import Geography
 from od_core.periods import Period, check_time_zone
-from od_core.records.faults import IS_USER_ID, MAX_COUNT, no_user_ids, no_weights
+from od_core.records.faults import IS_USER_ID, MAX_COUNT, make_user_id_error, make_weight_type_error
 from od_core.records.formats import TABLE, ColumnName, RecordColumns, RecordFormat, column_in
-from od_core.records.open_file import CORRECT, UNSTATED_TIME, OpenFile, opened
+from od_core.records.open_file import CORRECT, UNSTATED_TIME, OpenFile, open_record_file
 from od_core.records.segments import DAY_TYPES, DAYS, SegmentSource
 
 
-def unused_columns(there: Iterable[str], columns: RecordColumns, form: RecordFormat) -> list[str]:
+def list_unused_columns(there: Iterable[str], columns: RecordColumns, form: RecordFormat) -> list[str]:
     """Return those of all columns that are neither read nor used to select rows, in the same order."""
     names = list(there)
     used = {column_in(name, names) for name in (*columns.names, *(column for column, _ in form.categories))}
@@ -57,7 +57,7 @@ def refuse_unused(unused: list[str], table: str, next_step: str) -> None:
         raise OdError(
             "OD-TRIPS-ROWS",
             f"{table}: nothing says whether a row is one trip, and unused {columns} might hold the number of trips:"
-            f" {shown_columns(unused)}",
+            f" {format_column_names(unused)}",
             next_step=next_step,
         )
 
@@ -96,14 +96,14 @@ class RecordQuery(ABC):
         expected = (*columns.names, *(column for column, _ in form.categories))
         for name in expected:
             if column_in(name, list(types)) is None:
-                raise self._missing(name, expected)
+                raise self._make_missing_column_error(name, expected)
         if not form.one_row_a_trip and columns.counts_rows:
             role = "trips" if columns.destination is not None else "count"
             other = f"columns: {{{role}: COLUMN}} for the COLUMN with the number of trips of a row"
             if columns.user is not None:
                 other = "expand the file to one row a trip"
             step = f"write one_row_a_trip: true next to the path of the files if each row is one trip; else {other}"
-            refuse_unused(unused_columns(types, columns, form), table, step)
+            refuse_unused(list_unused_columns(types, columns, form), table, step)
 
     def fields(self, period: Period, geography: Geography | None, destinations: Geography | None) -> list[str]:
         """Return the SQL of the columns of a record, each with its name. Raises OdError if a column has the wrong type.
@@ -115,7 +115,7 @@ class RecordQuery(ABC):
         expressions = {
             name: self._cell(name, column)
             if columns.axes
-            else self._placed(self._code(column), areas.get(name, geography))
+            else self._replace_nowhere_codes(self._code(column), areas.get(name, geography))
             for name, column in columns.codes.items()
         }
         if columns.destination is None:
@@ -140,7 +140,7 @@ class RecordQuery(ABC):
         return " AND ".join(conditions) or "true"
 
     @abstractmethod
-    def _missing(self, name: ColumnName, expected: Sequence[ColumnName]) -> OdError:
+    def _make_missing_column_error(self, name: ColumnName, expected: Sequence[ColumnName]) -> OdError:
         """Return the OdError for a missing column; ``expected`` are all columns that are needed."""
 
     @abstractmethod
@@ -163,7 +163,7 @@ class RecordQuery(ABC):
         """Return SQL for whether a part of a text matches a regular expression; NULL for NULL."""
         return Template(self._rules["matches"]).substitute(column=text, pattern=self._text(pattern))
 
-    def _of_time(self, what: TimePart, name: ColumnName) -> str:
+    def _make_time_sql(self, what: TimePart, name: ColumnName) -> str:
         """Return SQL for the local time, the day or the hour of a column. Raises OdError if it has another type."""
         column, own_name, kind = self._column(name)
         self._refuse_unclear_times(own_name, kind)
@@ -182,7 +182,7 @@ class RecordQuery(ABC):
         own_name = str(column_in(name, list(self._types)))
         return self._name(own_name), own_name, self._types[own_name]
 
-    def _of_type(
+    def _require_column_type(
         self, name: ColumnName, types: str, code: str, must_be: str, step: str | None = None
     ) -> tuple[str, str]:
         """Return the SQL of a column and its type. Raises OdError if that is not of ``types``."""
@@ -193,21 +193,23 @@ class RecordQuery(ABC):
 
     def _is_inside(self, period: Period) -> str:
         """Return SQL for whether the date of a row is in the period, NULL without a valid date."""
-        day = "CAST(NULL AS DATE)" if self._columns.date is None else self._of_time("day", self._columns.date)
+        day = "CAST(NULL AS DATE)" if self._columns.date is None else self._make_time_sql("day", self._columns.date)
         return f"{day} >= DATE '{period.first}' AND {day} < DATE '{period.end}'"
 
     def _code(self, name: ColumnName) -> str:
         types = "zone_numbers" if self._form.has_numbered_zones else "text"
         must_be = f"; zone codes must be {self._rules['must_be']['codes']}"
-        return _SQL["as_text"](*self._of_type(name, types, "OD-TRIPS-NOT-TEXT", must_be))
+        return _SQL["as_text"](*self._require_column_type(name, types, "OD-TRIPS-NOT-TEXT", must_be))
 
     def _cell(self, name: str, coordinate: ColumnName) -> str:
         """Return SQL for the number of a coordinate's cell along its axis, as text."""
-        column, _ = self._of_type(coordinate, "numbers", "OD-TRIPS-COORDINATE", ", not coordinates in degrees")
+        column, _ = self._require_column_type(
+            coordinate, "numbers", "OD-TRIPS-COORDINATE", ", not coordinates in degrees"
+        )
         is_latitude = name == "destination" or int(name.partition("_")[2] or 0) % 2
         return _SQL["cell"](column, *self._columns.axes[1 if is_latitude else 0])
 
-    def _placed(self, code: str, geography: Geography | None) -> str:
+    def _replace_nowhere_codes(self, code: str, geography: Geography | None) -> str:
         """Return SQL that replaces codes of no place, such as abroad, by the ``unknown`` zone, if there is one."""
         if geography is None or geography.unknown is None:
             return code
@@ -217,21 +219,23 @@ class RecordQuery(ABC):
 
     def _count(self, name: ColumnName) -> str:
         """Return SQL for the trips of a row: infinity above 2^53, and NULL for text that is not a number."""
-        column, kind = self._of_type(name, "counts", "OD-TRIPS-COUNT", f", not {self._rules['must_be']['trips']}")
+        column, kind = self._require_column_type(
+            name, "counts", "OD-TRIPS-COUNT", f", not {self._rules['must_be']['trips']}"
+        )
         return f"CAST({column} AS BIGINT)" if kind in self._rules["whole"] else _SQL["as_count"](column, kind)
 
     def _weight(self, name: str) -> str:
         """Return SQL for the weight of a row, NULL if not a number. ``count_records`` rounds and limits it later."""
         column, own_name, kind = self._column(name)
         if kind not in self._rules["numbers"]:
-            raise no_weights(f"{self.place}column {own_name!r} holds {kind}")
+            raise make_weight_type_error(f"{self.place}column {own_name!r} holds {kind}")
         return f"TRY_CAST({column} AS DOUBLE)"
 
     def _user(self, name: str) -> str:
         """Return SQL for the user id of a row as text. Raises OdError if the column cannot hold ids."""
         column, own_name, kind = self._column(name)
         if kind not in self._rules["ids"]:
-            raise no_user_ids(f"{self.place}column {own_name!r} holds {kind}")
+            raise make_user_id_error(f"{self.place}column {own_name!r} holds {kind}")
         return _SQL["as_text"](column, kind)
 
     def _segment(self, source: SegmentSource) -> str:
@@ -240,34 +244,34 @@ class RecordQuery(ABC):
             case "number":
                 return self._band(source)
             case "hour":
-                text = self._of_time("hour", source.column)
+                text = self._make_time_sql("hour", source.column)
             case "text":
                 text = self._category(source)
             case _:
                 names = DAYS if source.derive == "day_of_week" else DAY_TYPES
                 days = ((str(number), name) for number, name in enumerate(names, start=1))
-                number = Template(self._rules["weekday"]).substitute(column=self._of_time("day", source.column))
-                text = self._chosen(number, days)
+                number = Template(self._rules["weekday"]).substitute(column=self._make_time_sql("day", source.column))
+                text = self._make_case_sql(number, days)
         if not source.lookup:
             return text
-        return self._chosen(text, ((self._text(value), category) for value, category in source.lookup))
+        return self._make_case_sql(text, ((self._text(value), category) for value, category in source.lookup))
 
     def _category(self, source: SegmentSource) -> str:
         """Return SQL for the text of a column, or, if it is looked up, also for a whole number or a Boolean as text."""
         types, step = ("looked_up", "") if source.lookup else ("category_texts", self._rules["must_be"]["no_lookup"])
         meant = self._rules["must_be"]["looked_up" if source.lookup else "categories"]
         must_be = f"; the categories of breakdown {source.breakdown!r} must be {meant}"
-        column, kind = self._of_type(source.column, types, "OD-TRIPS-NOT-TEXT", must_be, step)
+        column, kind = self._require_column_type(source.column, types, "OD-TRIPS-NOT-TEXT", must_be, step)
         self._refuse_never_given(source.column, kind, (text for text, _ in source.lookup), "OD-SEGMENT-SOURCE")
         return _SQL["as_text"](column, kind)
 
     def _band(self, source: SegmentSource) -> str:
-        column, _ = self._of_type(source.column, "numbers", "OD-TRIPS-CATEGORY", ", not numbers")
+        column, _ = self._require_column_type(source.column, "numbers", "OD-TRIPS-CATEGORY", ", not numbers")
         *lower, last = map(self._text, source.bands)
         return _SQL["band"](column, list(zip(source.breaks, lower, strict=True)), last)
 
     def _is_category(self, name: str, values: tuple[str, ...]) -> str:
-        column, kind = self._of_type(name, "categories", "OD-TRIPS-CATEGORY", ", not categories")
+        column, kind = self._require_column_type(name, "categories", "OD-TRIPS-CATEGORY", ", not categories")
         self._refuse_never_given(name, kind, filter(None, values), "OD-TRIPS-CATEGORY")
         return f"coalesce(CAST({column} AS STRING), '') IN ({', '.join(map(self._text, values))})"
 
@@ -280,7 +284,7 @@ class RecordQuery(ABC):
             step = "write true and false for Booleans, and numbers without leading zeros or a final .0"
             raise self._fault(code, message, step)
 
-    def _chosen(self, value: str, cases: Iterable[tuple[str, str]]) -> str:
+    def _make_case_sql(self, value: str, cases: Iterable[tuple[str, str]]) -> str:
         """Return SQL for the category that belongs to a value, from the SQL of each value and its category."""
         whens = (f"WHEN {condition} THEN {self._text(category)}" for condition, category in cases)
         return f"CASE {value} {' '.join(whens)} END"
@@ -297,21 +301,21 @@ class FileQuery(RecordQuery):
 
     def sql(self, period: Period, geography: Geography | None, destinations: Geography | None) -> str:
         """Return the query. Its result has a column ``date`` and those of :meth:`RecordQuery.fields`."""
-        date = "NULL::TIMESTAMP" if self._columns.date is None else self._of_time("time", self._columns.date)
+        date = "NULL::TIMESTAMP" if self._columns.date is None else self._make_time_sql("time", self._columns.date)
         fields = [f"{date} AS date", *self.fields(period, geography, destinations)]
         return f"SELECT {', '.join(fields)} FROM records WHERE {self.condition(period)}"  # noqa: S608  # checked types, quoted names and texts
 
-    def _missing(self, name: ColumnName, expected: Sequence[ColumnName]) -> OdError:
-        return self._file.missing(name, expected)
+    def _make_missing_column_error(self, name: ColumnName, expected: Sequence[ColumnName]) -> OdError:
+        return self._file.make_missing_column_error(name, expected)
 
     def _fault(self, code: str, message: str, next_step: str | None = None) -> OdError:
         return self._file.fault(code, message, next_step=next_step or CORRECT)
 
-    _name, _text = staticmethod(quoted_name), staticmethod(quoted_text)
+    _name, _text = staticmethod(quote_identifier), staticmethod(quote_literal)
 
     def _refuse_unclear_times(self, found: str, kind: str) -> None:
         if kind == UNSTATED_TIME:
-            raise self._file.unstated_time(found)
+            raise self._file.make_unstated_time_error(found)
 
 
 TimePart = Literal["time", "day", "hour"]
@@ -350,10 +354,10 @@ def columns_like_counts(source: Path, columns: list[str], form: RecordFormat) ->
 
     ``columns`` are those to look at, named as in the file. Raises OdError if the file cannot be read.
     """
-    texts = [f"nullif(trim({quoted_name(name)}::VARCHAR), '')" for name in columns]
+    texts = [f"nullif(trim({quote_identifier(name)}::VARCHAR), '')" for name in columns]
     are_numbers = [f"2 * count_if(regexp_full_match({text}, '{_NUMBER}')) > count({text})" for text in texts]
-    with opened(source, form) as file:
-        found = _of_first_rows(file, *are_numbers) if columns else ()
+    with open_record_file(source, form) as file:
+        found = _aggregate_first_rows(file, *are_numbers) if columns else ()
     return [name for name, is_number in zip(columns, found, strict=True) if is_number]
 
 
@@ -362,13 +366,13 @@ def has_single_pairs(source: Path, columns: RecordColumns, form: RecordFormat) -
 
     The columns of codes must be there. Raises OdError if the file cannot be read.
     """
-    with opened(source, form) as file:
-        ends = [quoted_name(str(column_in(end, list(file.types)))) for end in [*columns.codes.values()][:2]]
-        rows, pairs = _of_first_rows(file, "count(*)", f"count(DISTINCT ({', '.join(ends)}))")
+    with open_record_file(source, form) as file:
+        ends = [quote_identifier(str(column_in(end, list(file.types)))) for end in [*columns.codes.values()][:2]]
+        rows, pairs = _aggregate_first_rows(file, "count(*)", f"count(DISTINCT ({', '.join(ends)}))")
     return rows >= _MANY_ROWS and pairs == rows
 
 
-def _of_first_rows(file: OpenFile, *aggregates: str) -> tuple[int, ...]:
+def _aggregate_first_rows(file: OpenFile, *aggregates: str) -> tuple[int, ...]:
     return tuple(file.relation.limit(FIRST_ROWS).aggregate(", ".join(aggregates)).fetchall()[0])
 
 
@@ -378,13 +382,13 @@ def has_dates(source: Path, column: str, form: RecordFormat) -> bool:
     The column is named as the file writes it. Raises OdError if the file cannot be read, or does not state whether the
     times of the column have a zone.
     """
-    with opened(source, form) as file:
+    with open_record_file(source, form) as file:
         if file.types[column] == UNSTATED_TIME:
-            raise file.unstated_time(column)
-        day = part_of_time("duckdb", "day", quoted_name(column), file.types[column], "UTC", quoted_text)
+            raise file.make_unstated_time_error(column)
+        day = part_of_time("duckdb", "day", quote_identifier(column), file.types[column], "UTC", quote_literal)
         if day is None:
             return False
-        rows, dated = _of_first_rows(file, "count(*)", f"count({day})")
+        rows, dated = _aggregate_first_rows(file, "count(*)", f"count({day})")
         return bool(dated or not rows)
 
 
@@ -424,7 +428,7 @@ def load_records(
     refuse_absent(source)
     if time_zone is not None:
         check_time_zone(time_zone)
-    with opened(source, form, target.parent, whole=True) as file:
+    with open_record_file(source, form, target.parent, whole=True) as file:
         query = FileQuery(file, columns, time_zone).sql(Period(period), geography, destination_geography or geography)
         temporary = spill_folder(target.parent) / target.name
         file.connection.register("records", file.relation)
@@ -441,7 +445,9 @@ def refuse_repeated(files: Sequence[tuple[Path, str | None]], form: RecordFormat
     The files exist, each with the name of a table in it, since a file may have several. A table without rows may occur
     again.
     """
-    has_rows = cache(lambda source, table: _has_rows(source, form.declared(table=table)))  # of thousands without rows
+    has_rows = cache(
+        lambda source, table: _has_rows(source, form.with_options(table=table))
+    )  # of thousands without rows
     sizes, seen = Counter(file.stat().st_size for file, _ in files), dict[tuple[object, ...], Path]()
     for file, table in files:
         state = file.stat()
@@ -460,7 +466,7 @@ def refuse_repeated(files: Sequence[tuple[Path, str | None]], form: RecordFormat
 
 
 def _has_rows(source: Path, form: RecordFormat) -> bool:
-    with opened(source, form) as file:
+    with open_record_file(source, form) as file:
         return bool(file.relation.limit(1).fetchall())
 
 

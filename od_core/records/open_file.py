@@ -24,19 +24,26 @@ import pyarrow.parquet as pq
 import yaml
 
 from od_core.errors import InputError, OdError, nearest_known, nearest_only, raise_alone
-from od_core.files.data_frame import shown_columns
+from od_core.files.data_frame import format_column_names
 from od_core.files.duckdb_session import (
     SqlMacros,
     file_name,
-    of_machine,
+    make_machine_error,
     parquet_rows,
-    quoted_name,
-    quoted_text,
+    quote_identifier,
+    quote_literal,
     scratch_database,
 )
 from od_core.files.durable import absence, file_state
-from od_core.records.faults import reading_errors
-from od_core.records.formats import ColumnName, RecordColumns, RecordFormat, column_in, own_names, shown
+from od_core.records.faults import list_reading_errors
+from od_core.records.formats import (
+    ColumnName,
+    RecordColumns,
+    RecordFormat,
+    column_in,
+    make_column_names,
+    quote_column_name,
+)
 
 if TYPE_CHECKING:
     import duckdb
@@ -57,7 +64,7 @@ FOR_EXCEL = re.compile("(?i)sep=.?")
 """First line of a CSV file that tells Excel the delimiter, which no other program reads."""
 
 
-def in_records(error: OdError, file: str, columns: RecordColumns) -> OdError:
+def add_file_to_error(error: OdError, file: str, columns: RecordColumns) -> OdError:
     """Return a copy of an error of counting that names the file of the records and its own columns.
 
     Loaded records have columns of fixed names, but the user knows only those of the file. An error that does not
@@ -67,10 +74,10 @@ def in_records(error: OdError, file: str, columns: RecordColumns) -> OdError:
         return error
     message = error.message
     if columns.trips is not None:
-        message = message.replace("column 'trips'", f"column {shown(columns.trips)}")
+        message = message.replace("column 'trips'", f"column {quote_column_name(columns.trips)}")
     if error.code == "OD-TRIPS-FAULTS":
-        message += f"; the columns are {', '.join(map(shown, columns.names))}"
-    return error.changed(message=f"{file}: {message}")
+        message += f"; the columns are {', '.join(map(quote_column_name, columns.names))}"
+    return error.with_changes(message=f"{file}: {message}")
 
 
 _KINDS, _KINDS_OF_FAULT, _TABLE_LOGS = yaml.safe_load_all(
@@ -118,7 +125,7 @@ def refuse_logs(named: str, folders: Iterable[Any], finds: Callable[[Any, Sequen
                 raise OdError("OD-FILE-INCOMPLETE", message, next_step=step)
 
 
-def what_to_do(kind: str) -> str:
+def advise_on_file_kind(kind: str) -> str:
     """Return the next step for a file of a kind that is not read."""
     is_packed = kind.startswith("compressed") or "archive" in kind
     usual = "unpack it" if is_packed else "save its table as Parquet or as CSV, with codes as text"
@@ -166,8 +173,8 @@ _SQL = SqlMacros(
     Path(__file__).with_name("files.sql"),
     file_name=file_name,
     is_compressed=is_compressed,
-    quoted_name=quoted_name,
-    quoted_text=quoted_text,
+    quote_identifier=quote_identifier,
+    quote_literal=quote_literal,
 )
 
 _CODECS = {"utf-8": "utf-8-sig", "latin-1": "latin-1", "utf-16": "utf-16"}
@@ -208,7 +215,7 @@ class RecordFile:
         if (absent := absence(self.source)) is not None:
             step = "leave the file in its place until it is read, or correct the rights to read it"
             return OdError("OD-FILE-MISSING", absent, next_step=step, confidential_detail=str(error))
-        if (other := of_machine(error, f"{self.source.name} cannot be read")) is not None:
+        if (other := make_machine_error(error, f"{self.source.name} cannot be read")) is not None:
             return other
         fields = f"lines of {len(self.form.fields)} fields"
         texts = {"parquet": "Parquet", "duckdb": "a DuckDB file", "lines": fields}
@@ -222,7 +229,7 @@ class RecordFile:
         if isinstance(error, GZIP_ERRORS) or "GZIP" in text:
             return ": it is truncated or damaged", "download the file again"
         if isinstance(error, UnicodeError) or "encoded" in text or "unicode" in text.lower():
-            step = self._other_encoding() if "encoding" in self.form.takes else step
+            step = self._advise_on_encoding() if "encoding" in self.form.takes else step
             return ": it contains bytes that are invalid in this encoding", step
         if "Could not set lock" in text or "file handle conflict" in text:
             return ": a program has it open to write to it", "wait until that program closes it"
@@ -231,7 +238,7 @@ class RecordFile:
         known = _KINDS_OF_FAULT.items() if self.container in ("csv", "lines") else ()
         return next((f": {kind}" for words, kind in known if words in text), ""), step
 
-    def _other_encoding(self) -> str:
+    def _advise_on_encoding(self) -> str:
         """Return the next step for a text that is invalid in its encoding. Latin-1 has no characters 128 to 159."""
         if self.form.text_encoding == "utf-16":
             return "save the file as UTF-8"
@@ -277,7 +284,11 @@ class RecordFile:
         expected = {"parquet": PARQUET, "duckdb": _DUCKDB}.get(self.container, usual)
         if container != expected:
             message = f"is not {expected}" if container is None else f"is {container}"
-            step = "correct its name, or the reader in the declaration" if container is None else what_to_do(container)
+            step = (
+                "correct its name, or the reader in the declaration"
+                if container is None
+                else advise_on_file_kind(container)
+            )
             if self.form.container != "named" and container in (None, PARQUET, _DUCKDB, _ZIP, WORKBOOK):
                 step = "use the file as it is published, or reader: table"
             raise self.fault("OD-FILE-UNREADABLE", message, next_step=step)
@@ -321,7 +332,7 @@ class RecordFile:
         if not names:
             fault = "begins with an empty line, and not with its" if self.first_lines(",", 1) else "is empty and has no"
             raise self.fault("OD-FILE-UNREADABLE", f"{fault} header line")
-        return _SQL["csv"](self, own_names(names))
+        return _SQL["csv"](self, make_column_names(names))
 
     def rows_of_parquet(self, connection: duckdb.DuckDBPyConnection) -> tuple[duckdb.DuckDBPyRelation, tuple[str, ...]]:
         """Return the rows of a Parquet file, and its columns of times for which neither file nor format states a zone.
@@ -331,13 +342,15 @@ class RecordFile:
         "Deprecated timestamp ConvertedType".
         """
         with pq.ParquetFile(self.source) as file:
-            names, stored = own_names(file.schema_arrow.names), list(file.schema)
-        relation = connection.sql(f"FROM {parquet_rows(self.source)} AS t({', '.join(map(quoted_name, names))})")
+            names, stored = make_column_names(file.schema_arrow.names), list(file.schema)
+        relation = connection.sql(f"FROM {parquet_rows(self.source)} AS t({', '.join(map(quote_identifier, names))})")
         without_zone = tuple(column.path for column in stored if column.path in names and _lacks_zone(column))
         if not without_zone or self.form.timestamps is None:
             return relation, without_zone
         if self.form.timestamps == "utc":
-            instants = (f"timezone('UTC', {quoted_name(name)}) AS {quoted_name(name)}" for name in without_zone)
+            instants = (
+                f"timezone('UTC', {quote_identifier(name)}) AS {quote_identifier(name)}" for name in without_zone
+            )
             relation = relation.project(f"* REPLACE ({', '.join(instants)})")
         return relation, ()
 
@@ -346,7 +359,7 @@ class RecordFile:
 
         Text has no collation: it is compared by its bytes, as that of other files and of the geography.
         """
-        connection.execute(f"ATTACH {quoted_text(str(self.source))} AS source (TYPE duckdb, READ_ONLY)")
+        connection.execute(f"ATTACH {quote_literal(str(self.source))} AS source (TYPE duckdb, READ_ONLY)")
         tables_found = connection.sql(
             "SELECT table_schema, table_name FROM information_schema.tables WHERE table_catalog = 'source' ORDER BY ALL"
         ).fetchall()
@@ -355,9 +368,9 @@ class RecordFile:
             tables_named = nearest_known(self.form.table, tuple(tables)) if tables else "it has no tables"
             raise self.fault("OD-TRIPS-TABLE", f"has no table {self.form.table!r} ({tables_named})", next_step=CORRECT)
         schema, name = tables[self.form.table]
-        table = connection.sql(f"SELECT * FROM source.{quoted_name(schema)}.{quoted_name(name)}")  # noqa: S608  # quoted
+        table = connection.sql(f"SELECT * FROM source.{quote_identifier(schema)}.{quote_identifier(name)}")  # noqa: S608  # quoted
         of_text = (name for name, kind in zip(table.columns, table.types, strict=True) if kind.id == "varchar")
-        texts = ", ".join(f"CAST({name} AS VARCHAR) COLLATE C AS {name}" for name in map(quoted_name, of_text))
+        texts = ", ".join(f"CAST({name} AS VARCHAR) COLLATE C AS {name}" for name in map(quote_identifier, of_text))
         return table.project(f"* REPLACE ({texts})") if texts else table
 
 
@@ -380,7 +393,7 @@ class OpenFile(RecordFile):
         kinds = zip(self.relation.columns, self.relation.types, strict=True)
         return {name: UNSTATED_TIME if name in self.unstated_times else str(kind.id).upper() for name, kind in kinds}
 
-    def unstated_time(self, name: str) -> OdError:
+    def make_unstated_time_error(self, name: str) -> OdError:
         """Return the OdError for a column of type ``UNSTATED_TIME``, from which dates or hours are needed."""
         return self.fault(
             "OD-TRIPS-DATE",
@@ -389,35 +402,38 @@ class OpenFile(RecordFile):
             " Impala does) next to the path of the files",
         )
 
-    def missing(self, name: ColumnName, expected: Sequence[ColumnName]) -> OdError:
-        """Return the OdError for a column that is missing or, as :meth:`repeated` finds, is there more than once.
+    def make_missing_column_error(self, name: ColumnName, expected: Sequence[ColumnName]) -> OdError:
+        """Return the OdError for a column that is missing or is there more than once.
 
+        The latter is found by :meth:`find_repeated_column_error`.
         The message lists the columns of the file. If the file is CSV and has none of the expected columns, the message
         does not list them: the header may be missing, and the names may be values of the first record.
         """
         columns = self.relation.columns
-        if (repeated := self.repeated(name)) is not None:
+        if (repeated := self.find_repeated_column_error(name)) is not None:
             return repeated
         if self.container == "csv" and not _has_any(expected, columns):
-            return self._without_header(name, expected)
+            return self._make_missing_header_error(name, expected)
         near = nearest_only(name, tuple(columns)) if isinstance(name, str) else ""
-        message, step = f"has no column {shown(name)}{near}; it has {shown_columns(columns)}", CORRECT
+        message, step = f"has no column {quote_column_name(name)}{near}; it has {format_column_names(columns)}", CORRECT
         folders = [part.partition("=")[0] for part in self.source.parts[:-1] if "=" in part]
         if column_in(name, folders) is not None:
             message += "; only the name of a folder holds it, and names of folders are no columns"
             step = "write the column into the files (in DuckDB: WRITE_PARTITION_COLUMNS)"
         return self.fault("OD-TRIPS-COLUMN", message, next_step=step)
 
-    def _without_header(self, name: ColumnName, expected: Sequence[ColumnName]) -> OdError:
+    def _make_missing_header_error(self, name: ColumnName, expected: Sequence[ColumnName]) -> OdError:
         """Return the OdError for a column that is missing, as all others are that the first line should name."""
-        message = f"has no column {shown(name)}: its first line contains none of the expected columns"
+        message = f"has no column {quote_column_name(name)}: its first line contains none of the expected columns"
         own = self.form.delimiter or ","
         lines = {sign: self.first_lines(sign, _MOST_TITLE_LINES) for sign in (own, *",;\t|:")}
         places = ((k, sign) for k in range(_MOST_TITLE_LINES) for sign, rows in lines.items() if k < len(rows))
         place, other = next((at for at in places if _has_any(expected, lines[at[1]][at[0]])), (0, own))
         steps = []
         if (for_excel := FOR_EXCEL.fullmatch(own.join(lines[own][0]))) is not None:
-            message = f"has no column {shown(name)}: its first line is {for_excel[0]!r}, which is for Excel alone"
+            message = (
+                f"has no column {quote_column_name(name)}: its first line is {for_excel[0]!r}, which is for Excel alone"
+            )
         if place:
             message += f", but line {place + 1} contains them"
             steps.append(f"remove what is above line {place + 1}")
@@ -429,13 +445,14 @@ class OpenFile(RecordFile):
         detail = f"first line: {self.header()!r}"
         return self.fault("OD-TRIPS-COLUMN", message, next_step=", and ".join(steps) or add, detail=detail)
 
-    def repeated(self, name: ColumnName) -> OdError | None:
+    def find_repeated_column_error(self, name: ColumnName) -> OdError | None:
         """Return the OdError for a column whose name two columns of the file have; None if it occurs at most once."""
         requested = {column.lower() for column in ((name,) if isinstance(name, str) else name)}
         places = [str(place) for place, column in enumerate(self.header(), start=1) if column.lower() in requested]
         if len(places) < 2:
             return None
-        fault = f"has a column more than once (case is ignored): {shown(name)} names its columns {' and '.join(places)}"
+        named = f"{quote_column_name(name)} names its columns {' and '.join(places)}"
+        fault = f"has a column more than once (case is ignored): {named}"
         return self.fault("OD-FILE-UNREADABLE", fault, next_step="give each column that is used a name of its own")
 
 
@@ -444,7 +461,9 @@ def _has_any(expected: Sequence[ColumnName], columns: Sequence[str]) -> bool:
 
 
 @contextmanager
-def opened(source: Path, form: RecordFormat, folder: Path | None = None, *, whole: bool = False) -> Iterator[OpenFile]:
+def open_record_file(
+    source: Path, form: RecordFormat, folder: Path | None = None, *, whole: bool = False
+) -> Iterator[OpenFile]:
     """Open a file of records while this context lasts, in a database that can read no other file.
 
     DuckDB's temporary files are in ``folder``, or in a new one. ``whole`` states whether to check that the file is
@@ -477,7 +496,7 @@ def opened(source: Path, form: RecordFormat, folder: Path | None = None, *, whol
                 case _:
                     relation = connection.sql(file.csv_query())
             yield OpenFile(source, form, relation, connection, unstated)
-    except reading_errors() as error:
+    except list_reading_errors() as error:
         raise_alone(file.unreadable(error))
 
 
@@ -493,7 +512,7 @@ def record_schema(source: Path, form: RecordFormat) -> dict[str, str]:
     Treat the names as confidential if the file is CSV. If its header is missing, the names are the values of the first
     record. They are safe to show once one of them matches an expected column name.
     """
-    with opened(source, form) as file:
+    with open_record_file(source, form) as file:
         return file.types
 
 
@@ -522,5 +541,5 @@ def is_header(first: Sequence[str], rows: Sequence[Sequence[str | None]]) -> boo
 
 def has_header(source: Path, form: RecordFormat) -> bool:
     """Return whether the first line of a CSV file is certainly a header. Raises OdError if it cannot be read."""
-    with opened(source, form) as file:
+    with open_record_file(source, form) as file:
         return is_header(file.relation.columns, file.relation.limit(_FIRST_ROWS).fetchall())

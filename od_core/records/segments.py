@@ -162,7 +162,7 @@ def _fault(message: str, next_step: str) -> OdError:
     return OdError("OD-SEGMENT-LIST", message, next_step=next_step)
 
 
-def by_category(
+def split_by_category(
     code: NDArray[np.integer[Any]], position: int, breakdowns: Sequence[Breakdown]
 ) -> Iterator[NDArray[np.int64]]:
     """Yield, for each category of the breakdown at a position, the positions of its records in ascending order.
@@ -234,7 +234,7 @@ class SegmentSource:
     @property
     def loaded(self) -> str:
         """Name of the column of loaded records that has the category as text."""
-        return loaded_column(self.breakdown)
+        return name_segment_column(self.breakdown)
 
     @property
     def given(self) -> tuple[str, ...] | None:
@@ -312,7 +312,7 @@ def check_sources(sources: Sequence[SegmentSource], breakdowns: Sequence[Breakdo
         source.check(declared[source.breakdown])
 
 
-def loaded_column(breakdown: str) -> str:
+def name_segment_column(breakdown: str) -> str:
     """Return the name of the column of loaded records that has the categories of a breakdown.
 
     The prefix keeps it apart from the other columns of loaded records, such as ``user`` and ``date``.

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from od_core.errors import OdError, nearest_known, raise_alone
-from od_core.files.duckdb_session import of_machine
+from od_core.files.duckdb_session import make_machine_error
 from od_core.files.durable import absence, file_digest
 from od_core.geography.codes import (
     COORDINATES,
@@ -21,22 +21,28 @@ from od_core.geography.codes import (
     check_columns,
     check_named_levels,
     geography_fault,
+    missing_column_error,
     name_column,
-    no_column,
     text_codes,
 )
-from od_core.geography.geography import Geography, boundary_column, read_boundaries, with_boundaries, with_unknown_area
+from od_core.geography.geography import (
+    Geography,
+    add_boundary_column,
+    boundary_column,
+    read_boundaries,
+    with_unknown_area,
+)
 from od_core.records.open_file import (
     FOR_EXCEL,
     GZIP_ERRORS,
     PARQUET,
+    advise_on_file_kind,
     has_nul,
     incomplete,
     is_compressed,
     kind_of,
     open_bytes,
     refuse_table_log,
-    what_to_do,
 )
 
 _OTHER_DELIMITERS = {";": "semicolons", "\t": "tabs", "|": "bars"}
@@ -157,7 +163,7 @@ class ZoneList:
         """True if the list has or adds an area for records from unlisted places."""
         return self.unknown is not None or self.unknown_area is not None
 
-    def kept_as(self, file: str) -> ZoneList:
+    def with_geography_file(self, file: str) -> ZoneList:
         """Return the zone list that reads this list's geography from a file written with ``Geography.to_frame``."""
         return ZoneList(
             file,
@@ -170,7 +176,7 @@ class ZoneList:
         )
 
 
-def with_further_levels(zones: pd.DataFrame, listed: ZoneList) -> pd.DataFrame:
+def add_level_columns(zones: pd.DataFrame, listed: ZoneList) -> pd.DataFrame:
     """Return a zone list with an additional column for each level that is joined from columns or a prefix of codes.
 
     The codes of joined columns are separated by ``JOINT``. Raises OdError if such a level is also a column; a column is
@@ -186,7 +192,7 @@ def with_further_levels(zones: pd.DataFrame, listed: ZoneList) -> pd.DataFrame:
                 message = f"column {column!r} has a code that contains {JOINT!r}, the separator in level {level!r}"
                 raise _levels_fault(message, f"code {holding!r}")
         joined[level] = [JOINT.join(row) for row in zip(*parts, strict=True)]
-    zones = _with_levels(zones, joined, "a level joined from several columns")
+    zones = _add_levels(zones, joined, "a level joined from several columns")
     if not listed.prefixes:
         return zones
     codes = _codes(zones, listed.levels[-1], listed.levels)
@@ -196,20 +202,20 @@ def with_further_levels(zones: pd.DataFrame, listed: ZoneList) -> pd.DataFrame:
         message = f"a zone's code is shorter than the {listed.prefixes[longest]} characters of level {longest!r}"
         raise _levels_fault(message, f"zone {short!r}")
     prefixes = {level: [code[:size] for code in codes] for level, size in listed.prefixes.items()}
-    return _with_levels(zones, prefixes, "a prefix of the zone's code")
+    return _add_levels(zones, prefixes, "a prefix of the zone's code")
 
 
 def _codes(zones: pd.DataFrame, column: str, expected: Sequence[str]) -> list[str]:
     """Return the codes of a column. Raises OdError if it is missing or occurs twice, or a code is not valid."""
     names = [str(name) for name in zones.columns]
     if column not in names:
-        raise no_column("the zone list", column, names, expected, zones)
+        raise missing_column_error("the zone list", column, names, expected, zones)
     if names.count(column) > 1:
         raise geography_fault("OD-GEOGRAPHY-COLUMN", f"the list has column {column!r} more than once")
     return text_codes(zones[column], column)
 
 
-def _with_levels(zones: pd.DataFrame, made: Mapping[str, Sequence[str]], other: str) -> pd.DataFrame:
+def _add_levels(zones: pd.DataFrame, made: Mapping[str, Sequence[str]], other: str) -> pd.DataFrame:
     """Return a zone list with the codes of further levels. ``other`` says what they are, if one is also a column."""
     both = [level for level in made if level in zones.columns]
     if both:
@@ -233,10 +239,10 @@ def geography_from(
             names={level: name_column(level) for level in listed.names},
         )
     else:
-        zones = with_further_levels(zones, listed)
+        zones = add_level_columns(zones, listed)
         columns = {level: column for level, (_, column) in listed.boundaries.items()}
         for level, shapes in (boundaries or {}).items():
-            zones = with_boundaries(zones, listed.levels, level, shapes)
+            zones = add_boundary_column(zones, listed.levels, level, shapes)
             columns[level] = boundary_column(listed.levels, level)
         geography = Geography.from_frame(
             zones,
@@ -269,7 +275,7 @@ def _geography(listed: ZoneList, paths: tuple[Path, ...], digests: tuple[str | N
     try:
         return geography_from(zones, listed, boundaries)
     except OdError as error:
-        raise error.in_file(path.name) from None
+        raise error.with_file(path.name) from None
 
 
 def read_zones(path: Path) -> pd.DataFrame:
@@ -285,7 +291,7 @@ def read_zones(path: Path) -> pd.DataFrame:
     try:
         container, is_parquet = kind_of(path), path.suffix == ".parquet"
         if container is not None and not is_compressed(path) and not (is_parquet and container == PARQUET):
-            raise _fault("OD-FILE-UNREADABLE", f"{path.name} is {container}", next_step=what_to_do(container))
+            raise _fault("OD-FILE-UNREADABLE", f"{path.name} is {container}", next_step=advise_on_file_kind(container))
         if is_parquet:
             with pq.ParquetFile(path) as file:
                 return pd.DataFrame(file.read().to_pandas(ignore_metadata=True))
@@ -307,7 +313,7 @@ def read_zones(path: Path) -> pd.DataFrame:
         if "fields in line" in str(error):
             message += ": a line has more fields than the first, which must be the header, and no title"
         unreadable = _fault("OD-FILE-UNREADABLE", message, str(error))
-        raise_alone(of_machine(error, f"{path.name} cannot be read") or unreadable)
+        raise_alone(make_machine_error(error, f"{path.name} cannot be read") or unreadable)
 
 
 def _refuse_other_text(path: Path) -> None:

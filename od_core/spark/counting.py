@@ -38,7 +38,7 @@ from od_core.periods import Period
 from od_core.records import faults
 from od_core.records.counting import CountOptions, CountQuery, Tally, refuse_bad_counts
 from od_core.records.counts import CountFile, CountFiles, finish_count_files, write_count_files
-from od_core.records.formats import TABLE, ColumnName, RecordColumns, RecordFormat, shown
+from od_core.records.formats import TABLE, ColumnName, RecordColumns, RecordFormat, quote_column_name
 from od_core.records.load import RecordQuery
 from od_core.records.open_file import refuse_logs, refuse_table_log
 from od_core.records.segments import check_sources
@@ -78,9 +78,9 @@ class SparkQuery(RecordQuery):
         fields = self.fields(period, geography, destinations)
         return self._frame.where(self.condition(period)).selectExpr(*fields)
 
-    def _missing(self, name: ColumnName, expected: Sequence[ColumnName]) -> OdError:
+    def _make_missing_column_error(self, name: ColumnName, expected: Sequence[ColumnName]) -> OdError:
         near = nearest_only(name, tuple(self._types)) if isinstance(name, str) else ""
-        return self._fault("OD-TRIPS-COLUMN", f"the table of records has no column {shown(name)}{near}")
+        return self._fault("OD-TRIPS-COLUMN", f"the table of records has no column {quote_column_name(name)}{near}")
 
     def _fault(self, code: str, message: str, next_step: str | None = None) -> OdError:
         step = next_step or "correct the table of records, or the columns named in the configuration"
@@ -173,25 +173,27 @@ def count_in_spark(
             if counters is not None:  # counts and counters are two queries, which must see the same users
                 records = records.localCheckpoint()
             if count.is_flows:
-                bad_counts = _asked(session, {"flows": records}, count.sql("bad_counts", "flows", "-1"))
+                bad_counts = _query_relations(session, {"flows": records}, count.sql("bad_counts", "flows", "-1"))
                 refuse_bad_counts(*bad_counts.collect()[0])
             relations = {"records": records, **{name: session.createDataFrame(table) for name, table in tables.items()}}
             if counters is not None:
                 allowances = counters.allowances()
                 relations["allowances"] = session.createDataFrame(allowances.table)
-                relations["users"] = _asked(session, relations, count.sql("users", allowances.others))
-            ranked = _asked(session, relations, count.sql("ranked")).repartitionByRange("rank")
-            by_rank = _asked(session, {"ranked": ranked}, count.sql("by_rank", "ranked")).sortWithinPartitions("rank")
+                relations["users"] = _query_relations(session, relations, count.sql("users", allowances.others))
+            ranked = _query_relations(session, relations, count.sql("ranked")).repartitionByRange("rank")
+            by_rank = _query_relations(
+                session, {"ranked": ranked}, count.sql("by_rank", "ranked")
+            ).sortWithinPartitions("rank")
             files, tally = _counts(by_rank, store, folder)
 
             faults.refuse_too_many_faults(
                 tally.faulty,
                 tally.counted,
                 count.fault_threshold,
-                most_unlisted=lambda: _asked(session, relations, count.sql("most_unlisted")).collect()[0],
+                most_unlisted=lambda: _query_relations(session, relations, count.sql("most_unlisted")).collect()[0],
             )
             if counters is not None:
-                counters_of_users = _asked(session, relations, count.sql("counters"))
+                counters_of_users = _query_relations(session, relations, count.sql("counters"))
                 counters.keep(_counters(counters_of_users, store, f"{folder}/{_USERS}").to_batches())
         return finish_count_files(store, folder, files, count.breakdowns)
     except BaseException:
@@ -199,7 +201,7 @@ def count_in_spark(
         raise
 
 
-def _asked(session: SparkSession, relations: Mapping[str, DataFrame], text: str) -> DataFrame:
+def _query_relations(session: SparkSession, relations: Mapping[str, DataFrame], text: str) -> DataFrame:
     """Return the result of a query that reads relations by their names. Spark puts views in place of the braces."""
     tables = ", ".join(f"{name} AS (SELECT * FROM {{{name}}})" for name in relations)  # noqa: S608  # names of our own
     return session.sql(f"WITH {tables} {text}", None, **relations)
@@ -233,7 +235,7 @@ class _Task:
         yield pa.record_batch({"outcome": pa.array([outcome], pa.string())})
 
 
-def _written(frame: DataFrame, task: _Task) -> Iterator[pa.NativeFile]:
+def _write_partition_files(frame: DataFrame, task: _Task) -> Iterator[pa.NativeFile]:
     """Run a task on each partition, and yield the files that the tasks wrote, opened. Raises OdError if one failed."""
     outcomes = [row.outcome for row in frame.mapInArrow(task, "outcome STRING").collect()]
     files = task.store.list(f"{task.folder}/")
@@ -256,7 +258,9 @@ def _write_counts(store: Store, folder: str, batches: _Batches, part: int) -> by
 def _counts(ranked: DataFrame, store: Store, folder: str) -> tuple[list[CountFile], Tally]:
     """Write counts to files, and return their descriptions, and the total numbers of counted and faulty trips."""
     files, tally = [], Tally()
-    for file in _written(ranked, _Task(store, f"{folder}/{_SUMMARIES}", partial(_write_counts, store, folder))):
+    for file in _write_partition_files(
+        ranked, _Task(store, f"{folder}/{_SUMMARIES}", partial(_write_counts, store, folder))
+    ):
         summary = json.loads(file.read())
         tally.counted += summary["counted"]
         tally.faulty += summary["faulty"]
@@ -273,7 +277,7 @@ def _counters_as_parquet(batches: _Batches, _part: int) -> pa.Buffer:
 
 def _counters(users: DataFrame, store: Store, folder: str) -> pa.Table:
     """Return the counters of users, sorted by user. They are written to files in the store, which are then removed."""
-    files = _written(users, _Task(store, folder, _counters_as_parquet))
+    files = _write_partition_files(users, _Task(store, folder, _counters_as_parquet))
     tables = [pq.read_table(file, schema=SCHEMA) for file in files]
     store.remove(folder)
     return pa.concat_tables([SCHEMA.empty_table(), *tables]).sort_by([(name, "ascending") for name in USER])

@@ -30,7 +30,7 @@ from od_core.errors import OdError, public_address, raise_alone
 from od_core.extras import require
 from od_core.flows.parts import Task
 from od_core.ledger.confidential import LOCK_NAME, exclusive
-from od_core.parallel import on_one_thread
+from od_core.parallel import use_one_thread
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -86,7 +86,7 @@ def open_session(address: str, folder: Path, settings: Mapping[str, str] | None 
     chosen = usual | dict(settings or {})
     _refuse_repetition(chosen.get)
     with _scratch(folder) as scratch:
-        session = _started(address, scratch, chosen)
+        session = _start_session(address, scratch, chosen)
         try:
             check_session(session)
             yield session
@@ -138,7 +138,7 @@ def quiet_spark() -> None:
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
 
 
-def _started(address: str, scratch: Path, settings: Mapping[str, str]) -> SparkSession:
+def _start_session(address: str, scratch: Path, settings: Mapping[str, str]) -> SparkSession:
     """Start a session, and return it. A classic session writes its temporary files to the folder ``scratch``."""
     from pyspark.sql import SparkSession
 
@@ -213,16 +213,16 @@ class SparkWorkers:
         table = pa.table({"part": pa.array(range(count), pa.int32()), "descriptor": pa.array(descriptors, pa.string())})
         try:
             parts = self.session.createDataFrame(table, "part INT, descriptor STRING").repartitionById(count, "part")
-            rows = parts.mapInArrow(_on_executor(task), "part INT, outcome STRING").collect()
+            rows = parts.mapInArrow(_make_executor_function(task), "part INT, outcome STRING").collect()
         except Exception as error:  # noqa: BLE001  # of classic Spark or Spark Connect
-            raise_alone(_failed_job(f"{type(error).__name__}: {error}"))
+            raise_alone(_make_failed_job_error(f"{type(error).__name__}: {error}"))
         outcomes = dict(sorted((row.part, row.outcome) for row in rows))
         if len(rows) != count or list(outcomes) != list(range(count)):
-            raise _failed_job(f"{len(rows)} outcomes of {count} tasks")
+            raise _make_failed_job_error(f"{len(rows)} outcomes of {count} tasks")
         return list(outcomes.values())
 
 
-def _on_executor(task: Task) -> Callable[[_Batches], _Batches]:
+def _make_executor_function(task: Task) -> Callable[[_Batches], _Batches]:
     """Return the function that executors run, which converts batches of descriptors to batches of outcomes.
 
     It passes on no exception of a task, because Spark would log it with the values that it quotes.
@@ -230,7 +230,7 @@ def _on_executor(task: Task) -> Callable[[_Batches], _Batches]:
 
     def outcome(descriptor: str) -> pa.Scalar:
         try:
-            with on_one_thread():
+            with use_one_thread():
                 return pa.scalar(task(descriptor), pa.string())
         except BaseException:  # noqa: BLE001  # not even SystemExit may pass through
             return pa.scalar(TASK_FAILED)
@@ -243,7 +243,7 @@ def _on_executor(task: Task) -> Callable[[_Batches], _Batches]:
     return run_batches
 
 
-def _failed_job(detail: str) -> OdError:
+def _make_failed_job_error(detail: str) -> OdError:
     return OdError(
         "OD-SPARK-JOB",
         "Spark did not complete the job",

@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from od_core.errors import OdError
 from od_core.kernels import kernel
-from od_core.parallel import in_order
+from od_core.parallel import map_in_order
 
 Counts = NDArray[np.int64]
 Points = NDArray[np.int32]
@@ -93,7 +93,7 @@ _WORD = 1 << 63
 """Number of different cell numbers that fit one non-negative 64-bit word."""
 
 
-def filled_cells(points: Points, grid: Grid) -> Rows:
+def count_trips_by_cell(points: Points, grid: Grid) -> Rows:
     """Return the cells with trips, in lexicographic order, as :data:`Rows`. The result is confidential.
 
     The caller ensures that there are fewer than 2^31 trips, and that all are on the grid.
@@ -330,11 +330,11 @@ class Nodes:
         trips = rows[:, -1].sum(dtype=np.int64)
         return cls(np.zeros_like(upper), upper, np.array([0]), np.array([len(rows)]), np.array([trips]))
 
-    def chosen(self, which: NDArray[np.bool_]) -> Nodes:
+    def select(self, which: NDArray[np.bool_]) -> Nodes:
         """Return the nodes that a mask of shape (nodes,) selects."""
         return Nodes(self.lower[which], self.upper[which], self.first[which], self.last[which], self.trips[which])
 
-    def divided(self, rows: Rows, dimensions: Counts, parts: Counts, begins: NDArray[np.int32]) -> Nodes:
+    def divide(self, rows: Rows, dimensions: Counts, parts: Counts, begins: NDArray[np.int32]) -> Nodes:
         """Cut each node into parts along one dimension, and return the parts as nodes, those of the first node first.
 
         The ``rows`` are sorted in place, so that those of each part are contiguous. ``dimensions`` and ``parts`` have
@@ -353,7 +353,7 @@ class Nodes:
         return Nodes(lower, upper, first, last, trips)
 
 
-def joined(nodes: Sequence[Nodes], noisy: Sequence[Counts]) -> Boxes:
+def make_boxes(nodes: Sequence[Nodes], noisy: Sequence[Counts]) -> Boxes:
     """Concatenate several sets of nodes and their noisy counts, and return them as boxes."""
     lower, upper = np.concatenate([node.lower for node in nodes]), np.concatenate([node.upper for node in nodes])
     return Boxes(lower, upper, np.concatenate(noisy))
@@ -414,7 +414,7 @@ Range = tuple[int, int]
 """First and last cell in a dimension, both inclusive."""
 
 
-def checked_ranges(ranges: ArrayLike, sizes: Sequence[int]) -> Ranges:
+def validate_ranges(ranges: ArrayLike, sizes: Sequence[int]) -> Ranges:
     """Validate queries on a space with ``sizes`` cells, and return them as int64; shape (queries, dimensions, 2).
 
     Raises:
@@ -483,7 +483,7 @@ class BoxIndex:
     block_upper: Bounds
 
     @classmethod
-    def of(cls, lower: Bounds, upper: Bounds) -> BoxIndex:
+    def from_boxes(cls, lower: Bounds, upper: Bounds) -> BoxIndex:
         """Create the index from the first and last cells of one or more boxes; shape (boxes, dimensions) each.
 
         To index points, which are boxes of one cell, pass the same array twice.
@@ -503,9 +503,9 @@ class BoxIndex:
 
         An answer is a sum over all boxes: the count of a box times the share of its cells that lie in the query. The
         order of summation does not depend on the number of threads. ``counts`` are those of the boxes in the order in
-        which they were passed to :meth:`of`.
+        which they were passed to :meth:`from_boxes`.
 
-        >>> index = BoxIndex.of(np.array([[0], [4]]), np.array([[3], [5]]))
+        >>> index = BoxIndex.from_boxes(np.array([[0], [4]]), np.array([[3], [5]]))
         >>> index.answers(np.array([8, 3]), np.array([[(2, 4)], [(0, 5)]]))
         array([ 5.5, 11. ])
         """
@@ -513,13 +513,13 @@ class BoxIndex:
         sums = np.add.reduceat(ordered, np.arange(0, len(ordered), _BLOCK))
         boxes = self.lower, self.upper, ordered, self.block_lower, self.block_upper, sums
 
-        def answered(first: int) -> Reals:
+        def answer_piece(first: int) -> Reals:
             ranges_of_piece = ranges[first : first + _PIECE]
             totals = np.empty(len(ranges_of_piece))
             _answer(*boxes, ranges_of_piece, totals)
             return totals
 
-        return np.concatenate([np.empty(0), *in_order(answered, range(0, len(ranges), _PIECE))])
+        return np.concatenate([np.empty(0), *map_in_order(answer_piece, range(0, len(ranges), _PIECE))])
 
 
 @kernel

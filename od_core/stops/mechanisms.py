@@ -23,13 +23,13 @@ from numpy.typing import NDArray
 
 from od_core.errors import STAYS_CHARGED, OdError
 from od_core.kernels import kernel
-from od_core.noise.backends import LaplaceSource, checked_noise
+from od_core.noise.backends import LaplaceSource, check_noise
 from od_core.noise.opendp import SCALE_SLACK
-from od_core.noise.table_sampler import Keystream, at_precision, rational
+from od_core.noise.table_sampler import Keystream, rational, set_precision
 from od_core.privacy.accounting import exact_fraction
 from od_core.privacy.plan import Mechanism
 from od_core.registry import Registry, refuse_unknown
-from od_core.stops.geometry import Boxes, Counts, Grid, Nodes, Points, Rows, filled_cells, joined, part_of
+from od_core.stops.geometry import Boxes, Counts, Grid, Nodes, Points, Rows, count_trips_by_cell, make_boxes, part_of
 
 _BITS_OF_WEIGHT = 20
 """Number of bits after the binary point of the weights by which :func:`shares_below` splits the budget among depths.
@@ -55,25 +55,25 @@ class Path:
     left: Fraction
     spent: Fraction = Fraction(0)
 
-    def measured(self, counts: Counts, epsilon: Fraction) -> tuple[Counts, Path]:
+    def measure(self, counts: Counts, epsilon: Fraction) -> tuple[Counts, Path]:
         """Return the counts of disjoint boxes plus discrete Laplace noise, and the path after it is charged.
 
         ``counts`` are confidential; shape (boxes,). The noise has scale sensitivity / epsilon.
         """
-        paid = self.charged(epsilon)
+        paid = self.with_charge(epsilon)
         noisy = self.noise(self.sensitivity / epsilon, len(counts))
         noisy += counts
         return noisy, paid
 
     def noise(self, scale: Fraction, size: int) -> Counts:
-        """Return ``size`` draws of discrete Laplace noise. The caller charges them first, with :meth:`charged`.
+        """Return ``size`` draws of discrete Laplace noise. The caller charges them first, with :meth:`with_charge`.
 
         Raises OdError if the noise source does not return ``size`` integers, or if one is too large.
         """
         drawn = self.source.draw_laplace(scale, size) if size else np.zeros(0, dtype=np.int64)
-        return checked_noise(self.source, drawn, size)
+        return check_noise(self.source, drawn, size)
 
-    def charged(self, epsilon: Fraction) -> Path:
+    def with_charge(self, epsilon: Fraction) -> Path:
         """Return a copy of the path with ``epsilon`` moved from the remaining to the spent budget.
 
         Raises OdError if the charge is not above 0 or exceeds the remaining budget.
@@ -135,7 +135,7 @@ class StopsMechanism(Mechanism, Protocol):
         ...
 
 
-def whole_number(option: object) -> int | None:
+def parse_whole_number(option: object) -> int | None:
     """Return an option as an integer, or None if it is neither an integer nor an integer in text."""
     if isinstance(option, str) and re.fullmatch(r"-?[0-9]{1,18}", option):
         return int(option)
@@ -203,7 +203,7 @@ class EqualGrid(StopsMechanism, ABC):
 
     def draw(self, points: Points, grid: Grid, path: Path) -> Drawn:
         """Draw the noisy total, then the boxes, each with a noisy count; see :class:`StopsMechanism`."""
-        total, path = path.measured(np.array([len(points)], dtype=np.int64), path.left * TOTAL_SHARE)
+        total, path = path.measure(np.array([len(points)], dtype=np.int64), path.left * TOTAL_SHARE)
         parts = self.parts(int(total[0]), path.left / path.sensitivity, grid)
         refuse_too_many(self.name, math.prod(parts))
         return draw_equal_boxes(points, grid, parts, path)
@@ -259,7 +259,7 @@ def draw_equal_boxes(points: Points, grid: Grid, parts: Parts, path: Path) -> Dr
     """
     counts = np.zeros(math.prod(parts), dtype=np.int64)
     _count(points, np.array(grid.sizes, dtype=np.int64), np.array(parts, dtype=np.int64), counts)
-    noisy, paid = path.measured(counts, path.left)
+    noisy, paid = path.measure(counts, path.left)
     lower, upper = (np.empty((len(counts), grid.dimensions), dtype=np.int32) for _ in range(2))
     box = np.arange(len(counts))
     for dimension, (size, number) in reversed(list(enumerate(zip(grid.sizes, parts, strict=True)))):
@@ -593,14 +593,14 @@ class DAFEntropy(StopsMechanism):
         largest for the least or the largest m0. A leaf has at least the share of the last depth, the largest one.
         The largest m0 is that of 2^31 trips and noise of 1000 scales, which is exceeded with probability exp(-1000).
         """
-        sizes, scale = self._cut(grid), int(sensitivity / (ROOT_SHARE * epsilon))
+        sizes, scale = self._select_cut_sizes(grid), int(sensitivity / (ROOT_SHARE * epsilon))
         most = np.array([min((1 << 31) + 1000 * scale, 1 << 62)])
         (largest,) = fan_out(most, epsilon / sensitivity, len(sizes), min(sizes[0], MAX_BOXES), self.rounding)
         return max(each for m0 in (1, int(largest)) for each in self._scales_of(m0, grid, epsilon, sensitivity))
 
     def _scales_of(self, root_parts: int, grid: Grid, epsilon: Fraction, sensitivity: int) -> list[Fraction]:
         """Return the scales of the noise on a path that is cut in every dimension; the last is that of its box."""
-        shares, scales, remaining, sizes = [ROOT_SHARE * epsilon], [], epsilon, self._cut(grid)
+        shares, scales, remaining, sizes = [ROOT_SHARE * epsilon], [], epsilon, self._select_cut_sizes(grid)
         for depth, length in enumerate(sizes):
             counting, choosing = self.costs(depth, shares[depth])
             scales.append(sensitivity / counting)
@@ -612,7 +612,7 @@ class DAFEntropy(StopsMechanism):
                 shares += shares_below(remaining, root_parts, len(sizes))
         return [*scales, sensitivity / remaining]
 
-    def _cut(self, grid: Grid) -> tuple[int, ...]:
+    def _select_cut_sizes(self, grid: Grid) -> tuple[int, ...]:
         """Return the numbers of cells of the dimensions that are cut: all, or the first of them."""
         return grid.sizes[: int(self.threshold)] if self.stop == "depth" and self.threshold else grid.sizes
 
@@ -636,38 +636,38 @@ class DAFEntropy(StopsMechanism):
 
     def draw(self, points: Points, grid: Grid, path: Path) -> Drawn:
         """Grow the tree, and return its leaves with their noisy counts; see :class:`StopsMechanism`."""
-        rows, sizes, total = filled_cells(points, grid), self._cut(grid), 0
+        rows, sizes, total = count_trips_by_cell(points, grid), self._select_cut_sizes(grid), 0
         nodes, shares = Nodes.root(rows, grid), [ROOT_SHARE * path.left]
         leaves: list[tuple[Nodes, Counts, Path]] = []
         for depth, length in enumerate(sizes):
             if (is_small := self._small(nodes, grid)).any():
-                small, nodes = nodes.chosen(is_small), nodes.chosen(~is_small)
-                leaves.append((small, *path.measured(small.trips, path.left)))
+                small, nodes = nodes.select(is_small), nodes.select(~is_small)
+                leaves.append((small, *path.measure(small.trips, path.left)))
                 if not len(nodes):
                     break
             counting, choosing = self.costs(depth, shares[depth])
-            counted, path = path.measured(nodes.trips, counting)
+            counted, path = path.measure(nodes.trips, counting)
             total = total if depth else int(counted[0])
             goes_on = self._goes_on(counted, total, path)
             if not goes_on.all():
-                stopped = nodes.chosen(~goes_on)
-                leaves.append((stopped, *path.measured(stopped.trips, path.left)))
+                stopped = nodes.select(~goes_on)
+                leaves.append((stopped, *path.measure(stopped.trips, path.left)))
             if not goes_on.any():
                 break
-            nodes = nodes.chosen(goes_on)
+            nodes = nodes.select(goes_on)
             if choosing and length > 1:
-                path = path.charged(choosing)
+                path = path.with_charge(choosing)
             epsilon = path.left / path.sensitivity
             parts = fan_out(counted[goes_on], epsilon, len(sizes) - depth, length, self.rounding)
             refuse_too_many(self.name, sum(len(stopped) for stopped, _, _ in leaves) + int(parts.sum()))
             begins = self.cuts(rows, nodes, depth, parts, length, choosing, path)
-            nodes = nodes.divided(rows, np.full(len(nodes), depth), parts, begins)
+            nodes = nodes.divide(rows, np.full(len(nodes), depth), parts, begins)
             if depth == 0:
                 shares += shares_below(path.left, int(parts[0]), len(sizes))
         else:
-            leaves.append((nodes, *path.measured(nodes.trips, path.left)))
+            leaves.append((nodes, *path.measure(nodes.trips, path.left)))
         boxes, noisy, paths = zip(*leaves, strict=True)
-        return Drawn(joined(boxes, noisy), paths)
+        return Drawn(make_boxes(boxes, noisy), paths)
 
     def costs(self, depth: int, share: Fraction) -> tuple[Fraction, Fraction]:
         """Return the epsilons that the counts and the choice of cuts cost at a depth with some share of the budget.
@@ -721,7 +721,7 @@ class DAFHomogeneity(DAFEntropy):
         super().__post_init__()
         share = exact_fraction("the share of the choice", self.choosing_share)
         object.__setattr__(self, "choosing_share", share)
-        candidates = whole_number(self.candidates)
+        candidates = parse_whole_number(self.candidates)
         if candidates is None or not 1 <= candidates <= MOST_CANDIDATES or not 0 < share < 1:
             message = f"there must be 1 to {MOST_CANDIDATES} candidates, and a share of the choice above 0 and below 1"
             raise OdError("OD-STOPS-CHOICE", message, next_step="correct the mechanism's options")
@@ -754,7 +754,9 @@ _LN_2 = Fraction(6931471806, 10**10)
 LARGEST_THETA = 1 << 53
 
 _STEPS = 1000
-"""Number of values of lambda that :func:`proven_scale` may try: k / ``_STEPS`` of the lambda of [zhang2016privtree]."""
+"""Number of values of lambda that :func:`find_scale_and_decay` may try:
+k / ``_STEPS`` of the lambda of [zhang2016privtree].
+"""
 
 
 @dataclass(frozen=True)
@@ -765,7 +767,8 @@ class PrivTree(StopsMechanism):
     max(c - i delta, theta - delta) + Laplace noise of scale lambda exceeds theta. A node of one cell is a leaf without
     a test. Finally, all leaves are measured.
 
-    The noise is discrete, and :func:`proven_scale` gives lambda and delta, whose cost is proven before they are used.
+    The noise is discrete, and :func:`find_scale_and_decay` gives lambda and delta, whose cost is proven before they are
+    used.
 
     Attributes:
         tree_share: share of the budget for all splits. The rest of the budget measures the leaves.
@@ -780,7 +783,7 @@ class PrivTree(StopsMechanism):
     def __post_init__(self) -> None:
         share = exact_fraction("the share of the tree", self.tree_share)
         object.__setattr__(self, "tree_share", share)
-        theta = whole_number(self.theta)
+        theta = parse_whole_number(self.theta)
         if not 0 < share < 1 or theta is None or abs(theta) > LARGEST_THETA:
             raise OdError(
                 "OD-STOPS-PRIVTREE",
@@ -792,16 +795,16 @@ class PrivTree(StopsMechanism):
 
     def scales(self, epsilon: Fraction, sensitivity: int) -> dict[str, Fraction]:
         """Return the noise scales of the splits and of the leaf counts; see :class:`StopsMechanism`."""
-        scale, _ = proven_scale(self.tree_share * epsilon, sensitivity)
+        scale, _ = find_scale_and_decay(self.tree_share * epsilon, sensitivity)
         leaves = sensitivity / ((1 - self.tree_share) * epsilon)
         return {"splits": scale, "leaves": leaves}
 
     def draw(self, points: Points, grid: Grid, path: Path) -> Drawn:
         """Grow the tree, and return its leaves with their noisy counts; see :class:`StopsMechanism`."""
         tree_budget = self.tree_share * path.left
-        scale, decay = proven_scale(tree_budget, path.sensitivity)
-        path = path.charged(tree_budget)
-        rows = filled_cells(points, grid)
+        scale, decay = find_scale_and_decay(tree_budget, path.sensitivity)
+        path = path.with_charge(tree_budget)
+        rows = count_trips_by_cell(points, grid)
         sizes = np.array(grid.sizes, dtype=np.int64)
         nodes, leaves = Nodes.root(rows, grid), []
         for depth in count():
@@ -810,18 +813,18 @@ class PrivTree(StopsMechanism):
             noisy = np.maximum(nodes.trips[splits] - depth * decay, self.theta - decay)
             noisy += path.noise(scale, len(noisy))
             splits[splits] = noisy > self.theta
-            leaves.append(nodes.chosen(~splits))
+            leaves.append(nodes.select(~splits))
             if not splits.any():
                 break
-            nodes, sides = nodes.chosen(splits), sides[splits]
+            nodes, sides = nodes.select(splits), sides[splits]
             refuse_too_many(self.name, sum(map(len, leaves)) + 2 * len(nodes))
-            nodes = _halved(nodes, sides, sizes, rows)
-        noisy, path = path.measured(np.concatenate([leaf.trips for leaf in leaves]), path.left)
-        return Drawn(joined(leaves, [noisy]), (path,))
+            nodes = _halve_nodes(nodes, sides, sizes, rows)
+        noisy, path = path.measure(np.concatenate([leaf.trips for leaf in leaves]), path.left)
+        return Drawn(make_boxes(leaves, [noisy]), (path,))
 
 
 @cache
-def proven_scale(epsilon: Fraction, sensitivity: int) -> tuple[Fraction, int]:
+def find_scale_and_decay(epsilon: Fraction, sensitivity: int) -> tuple[Fraction, int]:
     """Return lambda and delta of :class:`PrivTree` with which its splits are proven to cost at most epsilon.
 
     lambda is the scale of the noise, and delta the decay of the counts per depth. lambda is a fraction k / 1000 of that
@@ -844,14 +847,14 @@ def _decay(scale: Fraction) -> int:
     return -int(-scale * _LN_2 // 1)
 
 
-def _halved(nodes: Nodes, sides: Counts, sizes: Counts, rows: Rows) -> Nodes:
+def _halve_nodes(nodes: Nodes, sides: Counts, sizes: Counts, rows: Rows) -> Nodes:
     """Cut every node in half across its widest side relative to the grid, the first of equally wide sides."""
     widest = np.argmax(np.where(sides > 1, sides / sizes, 0), axis=1)
     begins = np.empty(2 * len(nodes), dtype=np.int32)
     numbers = np.arange(len(nodes))
     begins[::2] = nodes.lower[numbers, widest]
     begins[1::2] = begins[::2] + sides[numbers, widest] // 2
-    return nodes.divided(rows, widest, np.full(len(nodes), 2), begins)
+    return nodes.divide(rows, widest, np.full(len(nodes), 2), begins)
 
 
 # Cost of the splits along a path, proven by ball arithmetic (docs/explanation/stops.md).
@@ -878,7 +881,7 @@ def path_cost(scale: Fraction, decay: int, sensitivity: int) -> Fraction:
     range. ``decay`` is delta, an integer of at least 1; the theorem of [zhang2016privtree] requires at least lambda
     ln 2. ``sensitivity`` is 1, or 2 if a trip may be replaced.
     """
-    with at_precision(_BITS):
+    with set_precision(_BITS):
         rate = 1 / arb(rational(scale)).union(arb(rational(scale * (1 + SCALE_SLACK))))
         a, complement = (-rate).exp(), -(-rate).expm1()
         fading = (-rate * decay).exp()  # a^decay

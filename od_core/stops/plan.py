@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import pandas as pd
 
-from od_core.meaning.features import given, refuse_unsupported
+from od_core.meaning.features import list_given_options, refuse_unsupported
 from od_core.privacy.accounting import float_above
 from od_core.privacy.budget import Budget
 from od_core.privacy.neighbours import DEFAULT_ACCEPTANCE, Acceptance
-from od_core.privacy.plan import DetailNoise, LaplaceStep, Plan, Table, laplace_verdict, stated_options
+from od_core.privacy.plan import DetailNoise, LaplaceStep, Plan, Table, laplace_verdict, read_plan_options
 from od_core.privacy.unit import PrivacyUnit
 from od_core.stops.geometry import Boxes, Grid, MapGrid
 from od_core.stops.mechanisms import MECHANISMS, StopsMechanism
@@ -56,7 +56,7 @@ class StopsPlan(Plan):
     @property
     def features(self) -> frozenset[str]:
         """See :attr:`od_core.privacy.plan.Plan.features`."""
-        return super().features | given(map=self.map)
+        return super().features | list_given_options(map=self.map)
 
     @cached_property
     def step(self) -> LaplaceStep:
@@ -77,7 +77,7 @@ class StopsPlan(Plan):
         """The steps of the plan: only :attr:`step`."""
         return (self.step,)
 
-    def replanned(self, unit: PrivacyUnit, budget: Budget) -> StopsPlan:
+    def replan(self, unit: PrivacyUnit, budget: Budget) -> StopsPlan:
         """Return the plan with another unit and budget; see the base class."""
         options: dict[str, Any] = {"mechanism": self.mechanism, "acceptance": self.acceptance}
         return plan_stops(self.map or self.grid, unit=unit, budget=budget, **options)
@@ -112,7 +112,7 @@ class StopsPlan(Plan):
     def from_facts(cls, facts: Mapping[str, Any]) -> StopsPlan:
         """Return the plan whose :meth:`facts` are given, if this version of the software plans it so."""
         grid = MapGrid.from_facts(facts["map"]) if "map" in facts else Grid(tuple(facts["grid"]))
-        return plan_stops(grid, **stated_options(facts, MECHANISMS))
+        return plan_stops(grid, **read_plan_options(facts, MECHANISMS))
 
 
 def plan_stops(

@@ -30,12 +30,17 @@ from od_core.publication.certify import guarantee_sentences
 from od_core.publication.columns import CONFIDENCE, COUNT_ENDS, boxes_table
 from od_core.publication.kind import ReleaseContext, TableKind
 from od_core.publication.number_formats import Scale
-from od_core.publication.read_back import certificate_and_tables, changed, refuse_other_plan, stated_spent
+from od_core.publication.read_back import (
+    certificate_and_tables,
+    make_changed_data_error,
+    read_spent_budget,
+    refuse_other_plan,
+)
 from od_core.publication.tables import BundleFile, public_files
-from od_core.publication.templates import filled, filled_data, filled_markup
+from od_core.publication.templates import render_data, render_markup, render_template
 from od_core.stops.geometry import Bounds, MapGrid, boxes_fill_the_grid
 from od_core.stops.plan import StopsPlan
-from od_core.stops.release import StopsRelease, estimated, flat_boxes, measure_plan
+from od_core.stops.release import StopsRelease, estimate_release, flat_boxes, measure_plan
 from od_core.stops.trajectories import Trajectories
 
 
@@ -45,13 +50,19 @@ class StagedStops(StagedTable[StopsPlan, Trajectories, StopsRelease]):
     counted_name = "points"
     table_name = "boxes"
 
-    def counted(self, plan: StopsPlan) -> Trajectories:
-        """Read the cells of all trips, and return them as :class:`Trajectories`; see :meth:`StagedTable.counted`."""
+    def read_counted_input(self, plan: StopsPlan) -> Trajectories:
+        """Read the cells of all trips, and return them as :class:`Trajectories`.
+
+        See :meth:`StagedTable.read_counted_input`.
+        """
         columns = [np.asarray(column) for column in pq.read_table(self.path(self.counted_name)).columns]
         return Trajectories(np.column_stack(columns), plan.grid)
 
-    def counted_table(self, counted: Trajectories) -> pa.Table:
-        """Return a table with one row per trip, one column per dimension; see :meth:`StagedTable.counted_table`."""
+    def make_counted_table(self, counted: Trajectories) -> pa.Table:
+        """Return a table with one row per trip, one column per dimension.
+
+        See :meth:`StagedTable.make_counted_table`.
+        """
         return pa.table({f"cell_{i + 1}": counted.points[:, i] for i in range(counted.grid.dimensions)})
 
     def table_of(self, release: StopsRelease) -> pa.Table:
@@ -100,13 +111,13 @@ def open_stops(bundle: str | Path) -> StopsRelease:
     ends = [f"{end}_{dimension + 1}" for end in ("lower", "upper") for dimension in range(plan.grid.dimensions)]
     table = boxes_table(plan.grid.dimensions, interval=has_intervals(certificate))
     if [column.name for column in table.columns] != list(boxes.columns):
-        raise changed("boxes")
+        raise make_changed_data_error("boxes")
     flat = boxes[[*ends, "noisy"]].to_numpy(dtype=np.int64).ravel()
-    spent, measured = stated_spent(plan, certificate), [(plan.step, NoisyVector.in_memory([flat]))]
-    release = estimated(plan, measured, spent=spent, noise=certificate["noise"])
+    spent, measured = read_spent_budget(plan, certificate), [(plan.step, NoisyVector.from_arrays([flat]))]
+    release = estimate_release(plan, measured, spent=spent, noise=certificate["noise"])
     release = with_fields(release, selected=is_selected(certificate))
     if not release.boxes[list(boxes.columns)].equals(boxes) or certificate["contents"]["boxes"] != len(boxes):
-        raise changed("boxes")
+        raise make_changed_data_error("boxes")
     return release
 
 
@@ -145,7 +156,7 @@ def _largest(release: StopsRelease) -> list[dict[str, Any]]:
 def _maps(release: StopsRelease, on_map: MapGrid, counted: str) -> dict[str, Any]:
     """Return the map of each place by its title, their common scale, and the fields with the most trips."""
     densities = [_density(release, place) for place in range(len(on_map.places))]
-    scale = Scale.up_to(max(float(density.max()) for density in densities))
+    scale = Scale.from_maximum(max(float(density.max()) for density in densities))
     pixels = len(densities[0])
     wide, high = (on_map.east - on_map.west) / pixels, (on_map.north - on_map.south) / pixels
     middle = math.radians((on_map.south + on_map.north) / 2)
@@ -153,7 +164,7 @@ def _maps(release: StopsRelease, on_map: MapGrid, counted: str) -> dict[str, Any
     pictures, fields = {}, []
     for name, density in zip(on_map.places, densities, strict=True):
         title = f"Map of released {counted} by their {name}"
-        pictures[title] = filled_markup(
+        pictures[title] = render_markup(
             "boxes_map.svg",
             title=title,
             width=_WIDTH,
@@ -284,7 +295,7 @@ class StopsKind(TableKind[StopsPlan, Trajectories, StopsRelease]):
     def notes(self, release: StopsRelease, certificate: Certificate) -> list[str]:
         """Return the codebook's notes on the intervals and on the map, if the release has them."""
         stated = {"interval": has_intervals(certificate), "certificate": certificate}
-        texts = filled_data("stops_notes.yaml", **stated, map=release.plan.map)
+        texts = render_data("stops_notes.yaml", **stated, map=release.plan.map)
         notes: list[str] = texts["notes"].splitlines()
         return notes
 
@@ -294,7 +305,7 @@ class StopsKind(TableKind[StopsPlan, Trajectories, StopsRelease]):
         interval, on_map = confidence(certificate), release.plan.map
         zeros = release.counts == 0
         cell = 1.0 if on_map is None else min(on_map.east - on_map.west, on_map.north - on_map.south) / on_map.side
-        return filled(
+        return render_template(
             "stops_report.html",
             decimals=max(math.ceil(-math.log10(cell)), 1),
             certificate=certificate,
@@ -316,17 +327,17 @@ class StopsKind(TableKind[StopsPlan, Trajectories, StopsRelease]):
         counted = subject_of(certificate).nouns.counted
         return {} if release.plan.map is None else _maps(release, release.plan.map, counted)["pictures"]
 
-    def shown(self, release: StopsRelease) -> dict[str, Any]:
+    def list_metadata(self, release: StopsRelease) -> dict[str, Any]:
         """Return the mechanism and the number of trips."""
         return {"mechanism": release.plan.mechanism.name, "trips": int(release.counts.sum())}
 
     open = staticmethod(open_stops)
     measure = staticmethod(measure_plan)
-    estimate = staticmethod(estimated)
+    estimate = staticmethod(estimate_release)
 
-    def measured(self, release: StopsRelease) -> list[tuple[Step, NoisyVector]]:
+    def list_measurements(self, release: StopsRelease) -> list[tuple[Step, NoisyVector]]:
         """Return the step of a release with its noisy values."""
-        return [(release.plan.step, NoisyVector.in_memory([flat_boxes(release.measured)]))]
+        return [(release.plan.step, NoisyVector.from_arrays([flat_boxes(release.measured)]))]
 
     def invariants(self, release: StopsRelease) -> Iterator[str]:
         """Yield a message for each of these three rules that the release breaks.

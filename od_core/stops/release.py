@@ -30,9 +30,9 @@ from od_core.stops.geometry import (
     Ranges,
     Reals,
     Rows,
-    checked_ranges,
-    filled_cells,
+    count_trips_by_cell,
     query_fault,
+    validate_ranges,
 )
 from od_core.stops.mechanisms import Path, StopsMechanism
 from od_core.stops.plan import StopsPlan, plan_stops
@@ -57,7 +57,7 @@ class StopsRelease(PlannedRelease):
     measured: Boxes
     selected: bool = True
 
-    def _described(self) -> tuple[str, str, str]:
+    def _describe_contents(self) -> tuple[str, str, str]:
         boxes = f"{self.counts.sum():,} trips in {len(self.counts):,} boxes"
         return (
             f"trips with stops by {self.plan.mechanism.name}: {boxes}",
@@ -71,7 +71,7 @@ class StopsRelease(PlannedRelease):
 
         The counts sum to the total of the noisy counts, or to 0 if that total is negative.
         """
-        return whole_counts(self.measured.noisy)
+        return make_counts_nonnegative(self.measured.noisy)
 
     @property
     def boxes(self) -> pd.DataFrame:
@@ -128,11 +128,11 @@ class StopsRelease(PlannedRelease):
             A float for one range; an array of shape (queries,) for several.
 
         Raises:
-            OdError: a range is invalid, as in :func:`od_core.stops.geometry.checked_ranges`.
+            OdError: a range is invalid, as in :func:`od_core.stops.geometry.validate_ranges`.
         """
         single = np.ndim(ranges) == 2
         several = [ranges] if single else ranges
-        answered = self._index.answers(self.counts, checked_ranges(several, self.plan.grid.sizes))  # type: ignore[arg-type]
+        answered = self._index.answers(self.counts, validate_ranges(several, self.plan.grid.sizes))  # type: ignore[arg-type]
         return float(answered[0]) if single else answered
 
     def od(self, origin: Sequence[Range], destination: Sequence[Range]) -> float:
@@ -167,7 +167,7 @@ class StopsRelease(PlannedRelease):
 
     @cached_property
     def _index(self) -> BoxIndex:
-        return BoxIndex.of(self.measured.lower, self.measured.upper)
+        return BoxIndex.from_boxes(self.measured.lower, self.measured.upper)
 
 
 def release_stops(
@@ -220,7 +220,7 @@ def release_stops(
 def run_plan(plan: StopsPlan, trips: Trajectories, noise: NoiseSource, measurements: Measurements) -> StopsRelease:
     """Draw the boxes of a plan, unless ``measurements`` already contains them, and return the release."""
     measured = measure_plan(plan, trips, noise, measurements)
-    return estimated(plan, measured, spent=plan.spent, noise=backend_name(noise))
+    return estimate_release(plan, measured, spent=plan.spent, noise=backend_name(noise))
 
 
 def measure_plan(plan: StopsPlan, counted: Trajectories, noise: NoiseSource, measurements: Measurements) -> Measured:
@@ -228,7 +228,7 @@ def measure_plan(plan: StopsPlan, counted: Trajectories, noise: NoiseSource, mea
 
     The values are drawn from the confidential trips, unless ``measurements`` already contains them.
     """
-    return [(plan.step, measurements.once(plan.step, partial(measure, plan, counted, noise)))]
+    return [(plan.step, measurements.draw_once(plan.step, partial(measure, plan, counted, noise)))]
 
 
 def measure(plan: StopsPlan, trips: Trajectories, noise: NoiseSource) -> Iterator[Counts]:
@@ -252,7 +252,7 @@ def flat_boxes(boxes: Boxes) -> Counts:
     return flat
 
 
-def estimated(plan: StopsPlan, measured: Measured, *, spent: Spent, noise: str | None) -> StopsRelease:
+def estimate_release(plan: StopsPlan, measured: Measured, *, spent: Spent, noise: str | None) -> StopsRelease:
     """Return the release of a plan from the noisy values of its step. All inputs are public.
 
     Raises OdError if the noisy values do not describe boxes of the grid in the layout of :func:`measure`.
@@ -271,14 +271,14 @@ def estimated(plan: StopsPlan, measured: Measured, *, spent: Spent, noise: str |
 _LIMIT = 1 << 62
 
 
-def whole_counts(noisy: Counts) -> Counts:
+def make_counts_nonnegative(noisy: Counts) -> Counts:
     """Return counts of at least 0 that sum to the total of the noisy counts, or to 0 if that total is negative.
 
     Negative counts are set to 0, so that the sum of the counts exceeds the noisy total. The excess is then subtracted
     from the smallest counts first, each down to 0, because most small counts are nothing but noise. Equal counts are
     reduced in the order of their positions. Raises OdError if the sums do not fit into 64-bit arithmetic.
 
-    >>> whole_counts(np.array([7, -4, 2, 3]))
+    >>> make_counts_nonnegative(np.array([7, -4, 2, 3]))
     array([7, 0, 0, 1])
     """
     if len(noisy) and np.abs(noisy.astype(np.float64)).sum() >= _LIMIT:
@@ -317,11 +317,11 @@ def evaluate_stops(
         ['noisy', 'count', 'zero']
     """
     boxes, grid = release.measured, release.plan.grid
-    queries, cells = checked_ranges(ranges, grid.sizes), Trajectories.from_cells(points, grid).points
+    queries, cells = validate_ranges(ranges, grid.sizes), Trajectories.from_cells(points, grid).points
     if not len(queries):
         raise _fault("the mean error needs at least one query")
     floors = headline_floors(len(cells)) if floors is None else floors
-    true, index = true_answers(filled_cells(cells, grid), queries), BoxIndex.of(boxes.lower, boxes.upper)
+    true, index = true_answers(count_trips_by_cell(cells, grid), queries), BoxIndex.from_boxes(boxes.lower, boxes.upper)
     answered = {
         "noisy": index.answers(boxes.noisy, queries),
         "count": index.answers(release.counts, queries),
@@ -357,7 +357,7 @@ def evaluate_stops_entropy(release: StopsRelease, points: ArrayLike) -> dict[str
         ['cells', 'boxes', 'lost', 'released']
     """
     grid, boxes = release.plan.grid, release.measured
-    rows = filled_cells(Trajectories.from_cells(points, grid).points, grid)
+    rows = count_trips_by_cell(Trajectories.from_cells(points, grid).points, grid)
     ranges = np.stack([boxes.lower, boxes.upper], axis=2).astype(np.int64)
     cells, true = entropy_of(rows[:, -1].astype(np.int64)), entropy_of(true_answers(rows, ranges))
     return {"cells": cells, "boxes": true, "lost": cells - true, "released": release.entropy}
@@ -395,7 +395,7 @@ def true_answers(rows: Rows, ranges: Ranges) -> Counts:
     if not len(rows):
         return np.zeros(len(ranges), dtype=np.int64)
     cells = np.ascontiguousarray(rows[:, :-1])
-    return BoxIndex.of(cells, cells).answers(rows[:, -1].astype(np.int64), ranges).astype(np.int64)
+    return BoxIndex.from_boxes(cells, cells).answers(rows[:, -1].astype(np.int64), ranges).astype(np.int64)
 
 
 def _fault(message: str) -> OdError:

@@ -19,8 +19,8 @@ import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
 from od_core.errors import OdError
-from od_core.files.data_frame import Table, TableOrFile, data_frame, exact_numbers, holds_numbers, other_type
-from od_core.geography.codes import check_case, lost_to_pandas, text_codes
+from od_core.files.data_frame import Table, TableOrFile, data_frame, exact_numbers, find_unexpected_type, holds_numbers
+from od_core.geography.codes import check_case, format_pandas_advice, text_codes
 from od_core.notebook import Confidential
 from od_core.privacy.neighbours import FAULT_THRESHOLD
 from od_core.records.callers_table import AS_DOUBLE, read_table
@@ -100,7 +100,7 @@ class Trajectories(Confidential):
             OdError: the number of columns is wrong, a value is missing or not an integer, or a cell is not on the grid;
                 or nothing states what a row is.
         """
-        values = _given(points, columns, one_row_a_trip=one_row_a_trip)
+        values = _read_columns(points, columns, one_row_a_trip=one_row_a_trip)
         table = _table(values, grid)
         if isinstance(values, pd.DataFrame) and table.dtype == np.float64 and np.isfinite(table).all():
             rounded = np.rint(table)
@@ -140,7 +140,7 @@ class Trajectories(Confidential):
         limits = np.array(bounds, dtype=np.float64)
         if limits.shape != (grid.dimensions, 2) or not (np.isfinite(limits).all() and (np.diff(limits) > 0).all()):
             raise _fault("OD-STOPS-BOUNDS", "the bounds must be one ascending pair for each dimension")
-        table = _table(_given(coordinates, columns, as_number=AS_DOUBLE, one_row_a_trip=one_row_a_trip), grid)
+        table = _table(_read_columns(coordinates, columns, as_number=AS_DOUBLE, one_row_a_trip=one_row_a_trip), grid)
         if not (np.issubdtype(table.dtype, np.floating) or np.issubdtype(table.dtype, np.integer)):
             raise _fault("OD-STOPS-COORDINATE", "a coordinate is not a number")
         values = table.astype(np.float64)
@@ -176,21 +176,21 @@ class Trajectories(Confidential):
         if not number or len(number) < len(zones):
             message = "the list of zones is empty, lists a zone twice, or has a zone that is not text"
             raise _fault("OD-STOPS-ZONES", message)
-        places = _given(trips, columns, as_number=None, one_row_a_trip=one_row_a_trip)
+        places = _read_columns(trips, columns, as_number=None, one_row_a_trip=one_row_a_trip)
         if not isinstance(places, pd.DataFrame) or not len(places.columns):
             raise _fault("OD-STOPS-DIMENSIONS", "trips need one column per place")
         for name, column in places.items():
-            if (kind := other_type(column)) is not None:
+            if (kind := find_unexpected_type(column)) is not None:
                 raise _fault("OD-STOPS-ZONE", f"column {name!r} holds {kind}; zone codes must be text")
         numbered = places.astype(object).map(lambda code: number.get(code, -1) if isinstance(code, str) else -1)
         cells = numbered.to_numpy(dtype=np.int64)
         if (cells < 0).any():
-            advice = lost_to_pandas(list(number))
+            advice = format_pandas_advice(list(number))
             raise _fault("OD-STOPS-ZONE", "a place is missing or is not in the list of zones", advice)
         return cls(cells.astype(np.int32), Grid((len(number),) * len(places.columns)))
 
 
-def _given(
+def _read_columns(
     values: ArrayLike | TableOrFile,
     columns: Sequence[str] | None,
     *,
@@ -324,7 +324,7 @@ class PlaceList:
         return cls(places[list(columns)].reset_index(drop=True), columns, on_map, on_map.cells(longitude, latitude))
 
     @classmethod
-    def of_cells(cls, on_map: MapGrid, columns: PlaceColumns) -> PlaceList:
+    def from_map_cells(cls, on_map: MapGrid, columns: PlaceColumns) -> PlaceList:
         """Create the list of the cells along a side of a map, to whose numbers records of coordinates are converted.
 
         The list has the western and the southern edge of the cells of each number. Raises OdError if there are more

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.cities import rides
 from od_core import Budget, PrivacyUnit, Trajectories, evaluate_stops_entropy, release_stops
-from od_core.stops.geometry import filled_cells
+from od_core.stops.geometry import count_trips_by_cell
 from od_core.stops.release import entropy_of, true_answers
 from tests.real_data import real_data
 
@@ -24,7 +24,7 @@ def test_journeys_of_real_taxis_are_released_with_intervals_that_hold():
     assert np.array_equal(trips.points, known.points)
     budget = Budget(epsilon="0.5")
     release = release_stops(trips, trips.grid, unit=PrivacyUnit("trip"), budget=budget, noise="table")
-    rows = filled_cells(known.points, known.grid)
+    rows = count_trips_by_cell(known.points, known.grid)
     drawn, boxes = release.measured, release.boxes
     true = true_answers(rows, np.stack([drawn.lower, drawn.upper], axis=2).astype(np.int64))
     assert true.sum() == len(known.points)

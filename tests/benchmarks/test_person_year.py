@@ -17,10 +17,12 @@ def test_without_noise_a_table_lacks_what_its_own_bounds_cut() -> None:
     for row in each_level(panel, 1, Fraction(10**9)):
         m, is_leaf = row["m"], row["level"] == "zone x zone"
         of_pair = row["c"] if is_leaf and row["c"] != "none" else None
-        cut = 1 - trips.counted(m, of_pair).mean()
+        cut = 1 - trips.mark_counted_trips(m, of_pair).mean()
         if row["figure"] == "error":
             assert row["each_level"] == row["cut_at_zero"] == pytest.approx(cut)
-            assert row["one_release"] == pytest.approx(1 - trips.counted(m, None if row["c"] == "none" else 1).mean())
+            assert row["one_release"] == pytest.approx(
+                1 - trips.mark_counted_trips(m, None if row["c"] == "none" else 1).mean()
+            )
         else:
-            counted = trips.counted(len(trips.rank), of_pair).sum()
-            assert row["each_level"] == pytest.approx(1 - trips.counted(m, of_pair).sum() / counted)
+            counted = trips.mark_counted_trips(len(trips.rank), of_pair).sum()
+            assert row["each_level"] == pytest.approx(1 - trips.mark_counted_trips(m, of_pair).sum() / counted)

@@ -13,7 +13,7 @@ from scipy import stats
 from benchmarks.stops import CONTENDERS, Questions, errors, never_materialised, questions, root
 from benchmarks.synthetic_stops import zipf
 from od_core.stops.mechanisms import Identity
-from od_core.stops.release import whole_counts
+from od_core.stops.release import make_counts_nonnegative
 
 CASE = "zipf 1.5, 4 dimensions"
 BY_LABEL = {contender.label: contender for contender in CONTENDERS}
@@ -39,7 +39,7 @@ def test_figures_are_medians_over_the_runs_of_means_over_the_queries(monkeypatch
     for row, queries in zip(rows, np.split(asked.ranges, 4), strict=True):
         slices = [tuple(slice(first, last + 1) for first, last in query) for query in queries.tolist()]
         true = np.array([truth[some].sum() for some in slices])
-        for counts, cut in (("noisy", np.array), ("whole", whole_counts)):
+        for counts, cut in (("noisy", np.array), ("whole", make_counts_nonnegative)):
             cells = [cut(drawn.boxes.noisy).reshape(sizes) for drawn in made]
             answered = [np.array([each[some].sum() for some in slices]) for each in cells]
             for name, floor in (("thousandth", len(points) / 1000), ("one", 1)):

@@ -19,7 +19,7 @@ def test_households_have_the_published_shares_and_a_tail_of_one_ratio():
     assert sum(HOUSEHOLDS) == 116_716_292  # households of the 2010 Census
     data = households(5)
     assert (data.geography.size(2), len(data.geography.zones)) == (52, 520)
-    assert data.groups.per_area(data.geography).tolist() == [234] * 520
+    assert data.groups.count_per_area(data.geography).tolist() == [234] * 520
     share = np.array(HOUSEHOLDS) / sum(HOUSEHOLDS)
     ratio = share[6] / (share[5] + share[6])
     expected = np.append(share[:6], share[5] * ratio ** np.arange(1, 7))
@@ -41,7 +41,7 @@ def test_departures_are_those_of_a_group_by(airport_geography, flights):
     assert (data.marking, data.name) == ("public", "flights 2001-02")
     assert data.geography.digest == airport_geography.digest
     counts = flights["2001-02"].assign(date=lambda rows: rows["date"].astype(str)).groupby(["origin", "date"]).size()
-    assert data.groups.per_area(data.geography).tolist() == [28] * len(airport_geography.zones)
+    assert data.groups.count_per_area(data.geography).tolist() == [28] * len(airport_geography.zones)
     assert data.groups.size.max() == counts.max() < data.top_code
     for number, airport in enumerate(airport_geography.zones):
         mine = data.groups.size[data.groups.area == number]

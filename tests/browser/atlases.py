@@ -23,7 +23,7 @@ def written(flows: ReleasedFlows, certificate: dict, folder: Path) -> str:
     """The address of the atlas of some flows."""
     place = folder / "atlas.html"
     with place.open("wb") as file:
-        write_atlas(FlowTables.of(flows, certificate), certificate, file)
+        write_atlas(FlowTables.from_release(flows, certificate), certificate, file)
     return place.as_uri()
 
 

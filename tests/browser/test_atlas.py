@@ -277,7 +277,7 @@ def test_atlases_are_compared_as_the_report_does_it(opened, tmp_path, monkeypatc
         page.wait_for_selector(f"text={words}")
         assert "earlier version" not in page.inner_text("#compared")
         page.click("#compare")  # stops comparing
-    monkeypatch.setattr(atlas, "_compared", lambda _: {})
+    monkeypatch.setattr(atlas, "_list_comparison_facts", lambda _: {})
     in_folder(release, tmp_path / "early", "2000-Q4")
     compare_with(page, tmp_path / "early" / "atlas.html")
     page.wait_for_selector("text=to other/2001-Q1/r10.")

@@ -12,8 +12,8 @@ import pandas as pd
 import pytest
 
 from od_core import Budget, Geography, InfTDARefined, Release, open_release, sum_releases
-from od_core.flows.estimation.intervals import Intervals, _without_trips_within, bounds_of
-from od_core.flows.indicators import _likely, indicators
+from od_core.flows.estimation.intervals import Intervals, _subtract_trips_within, bounds_of
+from od_core.flows.indicators import _find_likely_sides, indicators
 from od_core.flows.publishing import atlas
 from od_core.flows.publishing.changes import changes
 from od_core.flows.released_flows import ReleasedFlows, zone_function
@@ -193,7 +193,7 @@ def test_totals_are_marked_as_the_indicators_are(opened, tmp_path, monkeypatch, 
             sums = release.fitted.sum_between(*ends)
             about = np.rint(sums.estimate).astype(np.int64)
             trips = indicators(release, ["zone"], interval=False)[column].to_numpy()[[zone]]
-            side = str(_likely(trips, about, sums)[0])
+            side = str(_find_likely_sides(trips, about, sums)[0])
             stated.append({"side": side, "about": int(about[0])} if side else None)
         return stated
 
@@ -204,7 +204,7 @@ def test_totals_are_marked_as_the_indicators_are(opened, tmp_path, monkeypatch, 
         table = indicators(release, ["zone"])
         assert [table["outflow_likely"][zone], table["outflow_unbiased"][zone]] == list(mark.values())
     if measured:
-        monkeypatch.setattr(Intervals, "measured_totals", lambda *_: True)
+        monkeypatch.setattr(Intervals, "has_measured_totals", lambda *_: True)
     page, _ = opened(f"{written(release, facts(release), tmp_path)}#level=zone&areas=z{zone:02}")
     page.wait_for_selector(".tiles")
     for number in range(60):
@@ -249,7 +249,7 @@ def test_totals_use_measured_totals_of_areas_as_the_indicators_do(opened, tmp_pa
 
 
 def test_totals_below_dropped_nodes_are_the_measured_ones_where_these_are_more_exact(opened, tmp_path):
-    """Less the trips within, where nodes of the tree were dropped; see ``intervals._without_trips_within``."""
+    """Less the trips within, where nodes of the tree were dropped; see ``intervals._subtract_trips_within``."""
     release = random_release(6, mechanism=DROPPING, area_totals="1/20")
     fit, geography, of_measured = release.fitted, release.tree.origin, 0
     page = shown(opened, written(release, facts(release), tmp_path))
@@ -258,8 +258,8 @@ def test_totals_below_dropped_nodes_are_the_measured_ones_where_these_are_more_e
         got = totals_of(page, 3, [zone])
         within = fit.sum_between(here, here)
         for side, (name, ends) in enumerate((("outflow", (here, ~here)), ("inflow", (~here, here)))):
-            measured = fit.measured_totals(side, 3).at(np.array([zone]))
-            sums, chosen = _without_trips_within(measured, within, fit.sum_between(*ends))
+            measured = fit.sum_measured_totals(side, 3).take(np.array([zone]))
+            sums, chosen = _subtract_trips_within(measured, within, fit.sum_between(*ends))
             trips, ((lower,), (upper,)) = got[name]["trips"], bounds_of(sums)
             assert got[name]["interval"] == [min(lower, trips), max(upper, trips)]
             of_measured += int(chosen[0])

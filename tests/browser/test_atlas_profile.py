@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from od_core import Budget, Geography, Release, sum_releases
-from od_core.flows.estimation.fitted_tree import Estimates, dropped_trips
+from od_core.flows.estimation.fitted_tree import Estimates, estimate_dropped_trips
 from od_core.flows.estimation.intervals import bounds_of
 from od_core.flows.indicators import distance_bands
 from od_core.flows.mechanisms import InfTDARefined
@@ -205,8 +205,8 @@ def test_bands_of_every_area_are_those_of_the_table(opened, tmp_path, mechanism,
 
 def group_of(release: ReleasedFlows):
     """The number of the band of pairs of zones, from their distances in kilometres."""
-    distances = ZoneDistances.of(release.tree)
-    return lambda o, d: np.searchsorted(distances.edges, distances.between(o, d), side="right")
+    distances = ZoneDistances.from_tree(release.tree)
+    return lambda o, d: np.searchsorted(distances.edges, distances.compute_distances(o, d), side="right")
 
 
 def expected_bands(release: Release, ask: dict) -> list[list[int]]:
@@ -216,8 +216,8 @@ def expected_bands(release: Release, ask: dict) -> list[list[int]]:
         side.zones_in(ask[name]["level"], [side.codes[ask[name]["level"]][k] for k in ask[name]["areas"]])
         for name, side in (("origins", tree.origin), ("destinations", tree.destination))
     ]
-    band, count = group_of(release), len(ZoneDistances.of(tree).edges) + 1
-    sums = release.intervals.begun(0, lambda o, d: inside[0][o] & inside[1][d], band, count)
+    band, count = group_of(release), len(ZoneDistances.from_tree(tree).edges) + 1
+    sums = release.intervals.estimate_begun_trips(0, lambda o, d: inside[0][o] & inside[1][d], band, count)
     own = inside[0][release.leaves.origin] & inside[1][release.leaves.destination]
     released_bands = band(release.leaves.origin[own], release.leaves.destination[own])
     trips = np.bincount(released_bands, release.leaves.trips[own], count).astype(int)
@@ -241,7 +241,7 @@ def dropped_bands(release: Release, areas: list[int]) -> list[list[int]]:
     Each pair of zones that was measured has its noisy value, which is independent of all others. Trips of the dropped
     nodes that begin in the regions may belong to any band.
     """
-    tree, count = release.tree, len(ZoneDistances.of(release.tree).edges) + 1
+    tree, count = release.tree, len(ZoneDistances.from_tree(release.tree).edges) + 1
     inside = np.isin(tree.origin.ancestors(1), areas)
     *above, last = release.fitted.levels
     own = inside[last.nodes.origin]
@@ -256,7 +256,7 @@ def dropped_bands(release: Release, areas: list[int]) -> list[list[int]]:
         here = zones[level.nodes.origin] > 0
         kept = np.isin(np.arange(len(here)), level.divided)
         most += level.bound[here & ~kept].sum()
-        hidden, spread = dropped_trips(level)
+        hidden, spread = estimate_dropped_trips(level)
         unseen, doubt = unseen + hidden[here].sum(), doubt + spread[here].sum()
     ones = np.ones(count)
     lower, upper = bounds_of(Estimates(estimate, variance, most * ones, unseen * ones, doubt * ones, 0 * ones))

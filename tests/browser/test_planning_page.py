@@ -90,7 +90,7 @@ def same_numbers(found: dict, plan: ReleasePlan) -> None:
         exact = not by and plan.publishes_total
         assert [row["shown"] == "exact" for row in rows] == [exact, *[False] * plan.tree.depth]
         assert [float(row["shownError"].replace(",", "")) for row in rows] == [float(f"{e:.3g}") for e in errors]
-    change = clauses(Subject.of(plan))["change"]
+    change = clauses(Subject.from_plan(plan))["change"]
     assert found["promise"].startswith(
         f"The promise compares the records as they are with the records as they would be if {change}."
     )
@@ -114,9 +114,9 @@ def same_chances(found: dict, plan: ReleasePlan, periods: int = 12, *, looser: b
         own = person["trips"]
         factor = times[own] if own in times else int(own.split()[0]) ** 2
         rho = plan.spent.rho * factor
-        stated = Guarantee.of_rho(rho, delta)
+        stated = Guarantee.from_rho(rho, delta)
         if factor == 1 and not looser:  # as `explain` states it
-            stated = Guarantee.of(plan.spent)
+            stated = Guarantee.from_spent(plan.spent)
         near([person["epsilon"]], [float(stated.epsilon)])
         assert float(person["shown"].replace(",", "")) == float(text_above(stated.epsilon, 3))
         near([person["guess"]], [float(stated.best_guess())])

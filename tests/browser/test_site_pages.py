@@ -118,7 +118,7 @@ def test_the_atlas_of_a_site_compares_periods_in_each_view(opened, tmp_path):
 def signed(change) -> str:
     """A change per day with its interval, as the atlas writes it."""
     ends = (change.change_per_day, change.lower_per_day, change.upper_per_day)
-    value, lower, upper = map(number_formats.signed, ends)
+    value, lower, upper = map(number_formats.format_change, ends)
     return f"{value} per day (exact)" if lower == upper else f"{value} per day ({lower} to {upper})"
 
 
@@ -143,7 +143,7 @@ def test_the_page_over_time_tells_changes_per_day(opened, tmp_path):
         more = "more trips:" if row.change_per_day > 0 else "fewer trips:"
         word = more if row.significant else "may not have changed:"
         assert last == f"From 2001-06 (30 days) to 2001-07 (31 days): {word} {signed(row)}."
-        value, lower, upper = map(number_formats.signed, (since_may.change, since_may.lower, since_may.upper))
+        value, lower, upper = map(number_formats.format_change, (since_may.change, since_may.lower, since_may.upper))
         told = f"{value} (exact)" if lower == upper else f"{value} ({lower} to {upper})"
         assert first_and_last.endswith(f": {told}.")
         assert "2001-05 (31 days) to 2001-07 (31 days)" in first_and_last

@@ -47,7 +47,7 @@ def drawn() -> list[NDArray[np.int64]]:
 def measure(folder: Path, limit: int) -> None:
     measurements = begun(folder, Ledger(folder / "ledger.sqlite"))
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-    measurements.once(PLAN.step(1), drawn)
+    measurements.draw_once(PLAN.step(1), drawn)
 
 
 def measure_where_the_ledger_is_full(folder: Path, _limit: int) -> None:
@@ -62,7 +62,7 @@ def measure_where_the_ledger_is_full(folder: Path, _limit: int) -> None:
                 break
         limit = log.stat().st_size
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-        measurements.once(PLAN.step(1), drawn)
+        measurements.draw_once(PLAN.step(1), drawn)
 
 
 def create_database(folder: Path, limit: int) -> None:

@@ -39,7 +39,7 @@ def publish(folder: Path, point: str = "", key: ReleaseKey = KEY, flows: pd.Data
             die()
 
     text, insert, sync = bundle.json_text, store._insert, bundle.sync
-    write_zip, zipped = bundle.write_zip, bundle._zipped
+    write_zip, zipped = bundle.write_zip, bundle._publish_zip
 
     def text_or_die(content: dict) -> bytes:
         reached("in the files")
@@ -68,7 +68,7 @@ def publish(folder: Path, point: str = "", key: ReleaseKey = KEY, flows: pd.Data
         reached("before the rename")
 
     bundle.json_text, store._insert, bundle.sync = text_or_die, insert_or_die, sync_or_die
-    bundle.write_zip, bundle._zipped = zip_or_die, renamed_or_die
+    bundle.write_zip, bundle._publish_zip = zip_or_die, renamed_or_die
     try:
         ledger = ledger_at(folder / "ledger.sqlite")
         release = released(ledger, str(key), flows)
@@ -82,14 +82,16 @@ def publish(folder: Path, point: str = "", key: ReleaseKey = KEY, flows: pd.Data
         )
         context = context_of(FLOW_KIND, ledger, key, "commuters", folder / "releases")
         report = FLOW_KIND.report(release, facts, context)
-        with bundle.staged_folder(lambda staged: bundle.write_bundle(FLOW_KIND, release, facts, report, staged), place):
+        with bundle.publish_folder(
+            lambda staged: bundle.write_bundle(FLOW_KIND, release, facts, report, staged), place
+        ):
             reached("before the store")
             FLOW_KIND.store(folder / "release.duckdb", release, key, facts)
             reached("after the store")
         ledger.publish(key, certificate_digest(facts), facts["exact"])
     finally:
         bundle.json_text, store._insert, bundle.sync = text, insert, sync
-        bundle.write_zip, bundle._zipped = write_zip, zipped
+        bundle.write_zip, bundle._publish_zip = write_zip, zipped
 
 
 def main(folder: str, point: str = "") -> None:

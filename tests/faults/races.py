@@ -34,7 +34,7 @@ def release(folder: Path, key: ReleaseKey, locked: bool) -> None:
     """Measure all levels; each draw leaves a line before its first random bit."""
     side = os.open(folder / "draws", os.O_APPEND | os.O_CREAT | os.O_WRONLY)
     ledger = ledger_at(folder / "ledger.sqlite")
-    with ledger.exclusive() if locked else nullcontext(), ledger.kept_open():
+    with ledger.exclusive() if locked else nullcontext(), ledger.keep_open():
         measurements = begin_release(ConfidentialFolder(folder / "confidential"), ledger, key, "commuters", PLAN, TRIPS)
         for step in PLAN.steps:
 
@@ -43,7 +43,7 @@ def release(folder: Path, key: ReleaseKey, locked: bool) -> None:
                 time.sleep(CHANCE.random() / 200)
                 return [np.array([os.getpid(), level])]
 
-            measurements.once(step, draw)
+            measurements.draw_once(step, draw)
 
 
 def started(folder: Path, key: ReleaseKey, locked: bool) -> int:

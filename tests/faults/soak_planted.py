@@ -46,7 +46,7 @@ def written_in_place() -> AbstractContextManager[object]:
         yield
         bundle.write_zip(folder, "stops/2001-06/r1", target.with_name(f"{target.name}.zip"))
 
-    return patch.object(bundle, "_zipped", planted)
+    return patch.object(bundle, "_publish_zip", planted)
 
 
 def after_measured(operation: Operation) -> bool:

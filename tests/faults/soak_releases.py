@@ -29,7 +29,7 @@ from od_core.noise import table_sampler
 from od_core.noise.backends import BACKENDS, noise_named
 from od_core.privacy.budget import Cap
 from od_core.privacy.domain import PrivacyDomain
-from od_core.publication.bundle import as_published, staged_folder, write_bundle
+from od_core.publication.bundle import as_published, publish_folder, write_bundle
 from od_core.publication.certificate import CheckResult, certificate_digest
 from od_core.publication.certify import certificate, context_of
 from od_core.published.verification import Published
@@ -62,7 +62,7 @@ def _parts(ledger: Ledger, key: ReleaseKey, noise: str) -> Any:
     source = noise_named(noise)
     plan = plan_release(GEOGRAPHY, unit=UNIT, budget=FLOW_BUDGET, bands=Bands((1,), part_trips=150))
     confidential = ConfidentialFolder(ledger.path.parent / "confidential")
-    with exclusive(ledger.path.parent), ledger.kept_open():
+    with exclusive(ledger.path.parent), ledger.keep_open():
         trips = count_trips(TRIPS, plan.tree, unit=UNIT, key=confidential.key(), period=key.period)
         store = LocalStore(confidential.subfolder(key.folder))
         counts = CountFiles(store, "trip_counts/one")
@@ -130,7 +130,7 @@ def publish(root: Path, kind: str, noise: str, period: str = PERIOD) -> Publishe
     published = ledger.publication(key).get("certificate")
     facts = as_published(facts, place.bundle, published)
     report = published_as.report(release, facts, context_of(published_as, ledger, key, kind, place.releases))
-    with staged_folder(
+    with publish_folder(
         lambda staged: write_bundle(published_as, release, facts, report, staged), place.bundle, published
     ):
         published_as.store(place.database, release, key, facts)
@@ -187,7 +187,7 @@ def marked(seed: str) -> None:
         return chance.randbytes(size)
 
     for kept in (DurableMeasurements, PartMeasurements):
-        kept.once = around(kept.once)
+        kept.draw_once = around(kept.draw_once)
     Ledger.start_draw = after(Ledger.start_draw, "DRAWING")
     Ledger.finish_draw = after(Ledger.finish_draw, "MEASURED")
     for backend in BACKENDS.values():

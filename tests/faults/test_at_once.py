@@ -50,20 +50,20 @@ def test_a_draw_that_another_has_overtaken_is_not_taken_for_it(tmp_path, first_t
 
     def run_newer():
         with contextlib.suppress(OdError):
-            begun(tmp_path, ledger_at(ledger.path)).once(step, newer_draw)
+            begun(tmp_path, ledger_at(ledger.path)).draw_once(step, newer_draw)
         newer_ends.set()
 
     newer = threading.Thread(target=run_newer)
     older = begun(tmp_path, ledger)
     with contextlib.suppress(OdError):
-        older.once(step, older_draw)
+        older.draw_once(step, older_draw)
     older_ends.set()
     newer.join(20)
 
     def not_wanted():
         raise AssertionError("a value was drawn")
 
-    values = begun(tmp_path, ledger_at(ledger.path)).once(step, not_wanted).values().tolist()
+    values = begun(tmp_path, ledger_at(ledger.path)).draw_once(step, not_wanted).values().tolist()
     assert values in ([1, 1], [2, 2])
     state = ledger.level_state(KEY, 1)
     path = tmp_path / "confidential" / R1 / f"noisy_measurement_1.draw_{state.draw}.parquet"
@@ -80,7 +80,7 @@ def test_a_live_draw_without_a_lock_ends_in_an_error_without_a_path(tmp_path, wh
     step, folder = PLAN.step(1), tmp_path / "confidential" / R1
 
     def overtake():
-        begun(tmp_path, ledger_at(ledger.path)).once(step, lambda: [np.array([2, 2])])
+        begun(tmp_path, ledger_at(ledger.path)).draw_once(step, lambda: [np.array([2, 2])])
         if when == "without its folder":
             folder.rename(tmp_path / "moved")
 
@@ -95,12 +95,12 @@ def test_a_live_draw_without_a_lock_ends_in_an_error_without_a_path(tmp_path, wh
         return pieces() if when != "before it is written" else [np.array([1, 1])]
 
     with pytest.raises(OdError) as refused:
-        begun(tmp_path, ledger).once(step, draw)
+        begun(tmp_path, ledger).draw_once(step, draw)
     assert refused.value.code == "OD-LEDGER-STATE"
     assert str(tmp_path) not in str(refused.value)
     assert "any budget reserved earlier stays charged" in str(refused.value)
     if when != "without its folder":
-        values = begun(tmp_path, ledger_at(ledger.path)).once(step, lambda: pytest.fail("a value was drawn"))
+        values = begun(tmp_path, ledger_at(ledger.path)).draw_once(step, lambda: pytest.fail("a value was drawn"))
         assert values.values().tolist() == [2, 2]
     assert charged(ledger.path, level=1) == 2 * Fraction(3, 70)
 

@@ -23,7 +23,7 @@ from od_core import OdError, open_release
 from od_core.ledger import chain
 from od_core.noise.opendp import OpenDPNoise
 from od_core.publication import database as store
-from od_core.publication.templates import filled
+from od_core.publication.templates import render_template
 from tests.faults.account import assert_account, drawn, measurement_files
 from tests.faults.publisher import publish
 from tests.faults.worker import LEVEL_RHO, R1, RHO, declare, side_file, watched
@@ -214,8 +214,8 @@ def test_a_locked_ledger_is_waited_for_and_named(begun):
 def test_a_database_that_somebody_writes_is_waited_for_and_named(begun):
     """What is to be measured is measured meanwhile; nothing of it is public before the writer is gone."""
     with duckdb.connect(str(begun / "release.duckdb")) as connection:
-        shared = filled("database/shared.sql", format=store.FORMAT)
-        connection.execute(shared + filled("database/flows.sql", release=SimpleNamespace(breakdowns=())))
+        shared = render_template("database/shared.sql", format=store.FORMAT)
+        connection.execute(shared + render_template("database/flows.sql", release=SimpleNamespace(breakdowns=())))
     public = all_files(begun, "releases")
     for _ in range(2):
         with database_written(begun), pytest.raises(OdError, match=r"OD-DATABASE-LOCKED: .*; next: close the programs"):

@@ -12,7 +12,7 @@ import pytest
 
 from od_core.flows.publishing.kind import FLOWS as FLOW_KIND
 from od_core.ledger.ledger import Ledger
-from od_core.publication.database import stored_releases
+from od_core.publication.database import list_stored_releases
 from tests.faults.full_disk import KEY, PLAN, VALUES, begun
 from tests.od_core.ledger.ledger_rows import assert_chain, charged, domain, rows, states
 from tests.od_core.publication.examples import KEY as EXAMPLE_KEY
@@ -34,7 +34,7 @@ def files(folder):
 
 def assert_retried(folder, ledger, *, lost):
     """With room again, the level is drawn and kept; what was lost is paid for."""
-    noisy = begun(folder, Ledger(ledger.path)).once(PLAN.step(1), lambda: [VALUES + 1])
+    noisy = begun(folder, Ledger(ledger.path)).draw_once(PLAN.step(1), lambda: [VALUES + 1])
     np.testing.assert_array_equal(noisy.values(), VALUES + 1)
     assert charged(ledger.path) == Fraction(3, 7) + lost * FIRST
     assert files(folder) == ["identity.json", f"noisy_measurement_1.draw_{lost + 1}.parquet"]
@@ -73,7 +73,7 @@ def test_a_process_killed_while_it_makes_the_database_blocks_none_after_it(tmp_p
     database = tmp_path / "public" / "release.duckdb"
     assert not database.exists()
     FLOW_KIND.store(database, release(), EXAMPLE_KEY, facts(release()))
-    assert EXAMPLE_KEY in stored_releases(database)
+    assert EXAMPLE_KEY in list_stored_releases(database)
     assert {path.name for path in database.parent.iterdir()} == {database.name, f".{database.name}.lock"}
 
 

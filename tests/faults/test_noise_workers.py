@@ -20,8 +20,16 @@ import pytest
 from od_core import OdError
 from od_core.noise import opendp as opendp_noise
 from od_core.noise import opendp_worker
-from od_core.noise.opendp import MAX_VARIANCE, MIN_DRAWS, SCALE_SLACK, OpenDPNoise, drawn, draws_by_process, library
-from od_core.noise.opendp_worker import ANSWER, GAUSSIAN, LAPLACE, PIECE, REQUEST, OpenDP, held_to_loss
+from od_core.noise.opendp import (
+    MAX_VARIANCE,
+    MIN_DRAWS,
+    SCALE_SLACK,
+    OpenDPNoise,
+    draw_noise,
+    draws_by_process,
+    library,
+)
+from od_core.noise.opendp_worker import ANSWER, GAUSSIAN, LAPLACE, PIECE, REQUEST, OpenDP, find_smallest_scale
 from tests.statistical.laws import block_length, repeats_a_block
 
 SIGMA = 1000.0
@@ -81,7 +89,7 @@ def started(monkeypatch) -> list[subprocess.Popen[bytes]]:
 
 
 def draw(size: int = 100) -> np.ndarray:
-    used, noise = drawn(GAUSSIAN, SIGMA, 1.0, size)
+    used, noise = draw_noise(GAUSSIAN, SIGMA, 1.0, size)
     assert used == SIGMA
     return noise
 
@@ -120,7 +128,7 @@ def test_shares_are_even_and_each_is_worth_its_process(size, processors):
 @pytest.mark.parametrize("law", [GAUSSIAN, LAPLACE])
 @pytest.mark.parametrize("size", [0, 1, CUT - 1, CUT, 2 * PIECE + 1])
 def test_shapes_and_types_of_any_size(law, size, started):
-    used, noise = drawn(law, 10.0, 1.0, size)
+    used, noise = draw_noise(law, 10.0, 1.0, size)
     assert used == 10.0
     assert noise.dtype == np.int64
     assert noise.shape == (size,)
@@ -152,7 +160,7 @@ def test_answers_never_change_places_between_threads():
 
     def is_wrong(k: int) -> bool:
         small = k % 2 == 0
-        _, noise = drawn(GAUSSIAN, 1.0 if small else 1e6, 1.0, 1_000)
+        _, noise = draw_noise(GAUSSIAN, 1.0 if small else 1e6, 1.0, 1_000)
         return (np.abs(noise).max() > 40) is small or (np.abs(noise) <= 40).sum() < (1_000 if small else 0)
 
     with ThreadPoolExecutor(4) as threads:
@@ -297,10 +305,10 @@ def test_laplace_costs_no_more_than_planned(scale, monkeypatch):
 
     def hand_over(law, least, largest_loss, size):
         assert law == LAPLACE
-        used.append(held_to_loss(opendp, law, least, largest_loss)[0])
+        used.append(find_smallest_scale(opendp, law, least, largest_loss)[0])
         return used[-1], np.zeros(size, dtype=np.int64)
 
-    monkeypatch.setattr(opendp_noise, "drawn", hand_over)
+    monkeypatch.setattr(opendp_noise, "draw_noise", hand_over)
     OpenDPNoise().draw_laplace(scale, 1)
     assert Fraction(opendp.loss(LAPLACE, opendp.measurement(LAPLACE, used[0]))) <= 1 / scale
     assert scale <= Fraction(used[0]) <= scale * (1 + SCALE_SLACK)
@@ -310,7 +318,7 @@ def test_laplace_costs_no_more_than_planned(scale, monkeypatch):
     "scale", [Fraction(0), Fraction(-3), Fraction(1, 10**400), Fraction(10**400), Fraction(MAX_VARIANCE)]
 )
 def test_laplace_without_noise_or_without_bounds_is_refused(scale, monkeypatch):
-    monkeypatch.setattr(opendp_noise, "drawn", None)
+    monkeypatch.setattr(opendp_noise, "draw_noise", None)
     with pytest.raises(OdError, match="OD-NOISE-MAP"):
         OpenDPNoise().draw_laplace(scale, 3)
 

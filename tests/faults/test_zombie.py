@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from benchmarks.parted_release import run_in_parts
-from od_core.flows.estimation.levels import published_root
+from od_core.flows.estimation.levels import make_published_root
 from od_core.flows.measuring import measure_levels
 from od_core.flows.mechanisms import InfTDARefined
-from od_core.flows.parts import Threads, Work, claimed_rounds, first_band_counts, granted_rounds
+from od_core.flows.parts import Threads, Work, first_band_counts, grant_rounds, read_claimed_rounds
 from od_core.flows.plan import Bands
 from od_core.geography.flow_tree import Nodes
 from od_core.ledger.object_store import LocalStore, part_digest, part_file
@@ -40,10 +40,10 @@ def test_a_late_commit_loses_and_uses_what_is_kept(tmp_path):
 
     # The first run: its first band is measured, the rounds are granted, and one task gets no further than its draw.
     measurements, steps = begun(tmp_path, plan, counts), plan.step_bands[0]
-    root = published_root(plan, counts.total)
+    root = make_published_root(plan, counts.total)
     _, frontier = measure_levels(plan, steps, root, first_band_counts(plan, counts), noise, measurements)
-    rounds = granted_rounds(measurements.ledger, measurements.key, plan.step_bands[1], store, "table")
-    work = Work.begun(plan, store, counts.folder, noise)
+    rounds = grant_rounds(measurements.ledger, measurements.key, plan.step_bands[1], store, "table")
+    work = Work.begin_attempt(plan, store, counts.folder, noise)
     nodes = plan.bands.parts(frontier)[PART]
     own = Nodes(frontier.level, frontier.origin[nodes], frontier.destination[nodes], frontier.trips[nodes])
     work.save_nodes("frontier", {"band": 1, "part": PART}, [own])
@@ -55,12 +55,12 @@ def test_a_late_commit_loses_and_uses_what_is_kept(tmp_path):
     try:
         wait_until_stopped(zombie.pid)
         assert not store.has(file)
-        assert claimed_rounds(store, LEVEL) == {PART: 1}
+        assert read_claimed_rounds(store, LEVEL) == {PART: 1}
 
         # The second run takes it for dead, and draws the part in another round.
         run_in_parts(plan, CountFiles(store, counts.folder), noise, begun(tmp_path, plan, counts), Threads())
         kept = part_digest(store, file)
-        assert claimed_rounds(store, LEVEL)[PART] == 2
+        assert read_claimed_rounds(store, LEVEL)[PART] == 2
         assert charged(tmp_path / "ledger.sqlite") == plan.spent.rho + plan.step(LEVEL).rho
         zombie.send_signal(signal.SIGCONT)
         said, _ = zombie.communicate(timeout=300)

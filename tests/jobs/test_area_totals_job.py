@@ -66,7 +66,7 @@ def test_area_totals_are_drawn_once_also_after_a_failure_and_used(
     assert project.run(changed).success  # with the settings of the certificate
     assert (public_bytes(project.var), drawn(project)) == (published, first)
 
-    *_, origins, destinations = FlowWork(Warehouse.of(component.project), component, KEY).measured()
+    *_, origins, destinations = FlowWork(Warehouse.from_project(component.project), component, KEY).read_measurements()
     for measured, side, levels in (
         (origins, "origin", ("zone", "all")),
         (destinations, "destination", ("all", "zone")),

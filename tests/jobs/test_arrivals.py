@@ -124,7 +124,7 @@ def test_a_file_is_taken_once_it_is_whole_and_still(project: Project) -> None:
     path, marker = project.root / "2001-01.csv", project.root / "2001-01.done"
     os.utime(path, (1, 1))  # a copy keeps the time of its original, the file system does not
     assert "2001-01.csv changed less than 60 seconds ago" in look(project, arrivals={}).skip_message
-    settings = project.component(arrivals={"complete": "{period}.done"}).checked()
+    settings = project.component(arrivals={"complete": "{period}.done"}).require_valid()
     january, soon = Period("2001-01"), datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=61)
     assert arrival(settings, january, soon).waits == "2001-01.csv exists, but 2001-01.done does not"
     marker.touch()
@@ -232,4 +232,4 @@ def test_a_bundle_is_due_by_the_deadline(project: Project) -> None:
         ({"within_days": 0}, "OD-FRESHNESS"),
     ):
         with pytest.raises(OdError, match=cause):
-            project.component(freshness=freshness | wrong).checked()
+            project.component(freshness=freshness | wrong).require_valid()

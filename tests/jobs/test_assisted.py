@@ -9,7 +9,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from od_assets.resources.warehouse import verified
+from od_assets.resources.warehouse import verify_published_releases
 from od_core import AssistedFlows, open_release
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
@@ -56,7 +56,7 @@ def test_each_month_learns_from_the_months_before_and_spends_nothing(
         assert event.metadata["releases"].value == len(found.releases) == int(period[-1])
         assert event.metadata["release"].value == f"trips_assisted/{period}/r1"
         assert "no budget was spent" in str(event.metadata["guarantee"].value)
-    assert {key.release for key in Ledger(months.var / "ledger.sqlite").published()} == {"trips"}
+    assert {key.release for key in Ledger(months.var / "ledger.sqlite").list_published_releases()} == {"trips"}
     again = months.run(component, "2001-01")
     assert again.success, failure_text(again)
     assert len(list((months.var / "releases" / "trips_assisted" / "2001-01").glob("r?"))) == 1
@@ -79,7 +79,7 @@ def sources(folder: Path) -> list[ReleaseKey]:
 
 def test_assisted_flows_are_verified_with_their_series(published: Project) -> None:
     (published.var / "releases" / "trips_assisted" / "2001-01" / "r1" / "README.txt").unlink()
-    rows = {row["release"]: row["verified"] for row in verified("trips")}
+    rows = {row["release"]: row["verified"] for row in verify_published_releases("trips")}
     assert rows == {
         f"trips{kind}/{period}/r1": kind == "" or period != PERIODS[0]
         for kind in ("", "_assisted")

@@ -45,7 +45,7 @@ def test_a_month_is_published_and_a_second_run_changes_nothing(project: Project,
     assert public_bytes(project.var) == files
     assert ledger.balance("trips", "2001-01").spent == release.plan.spent.rho
     warehouse = Warehouse()
-    verify_release(warehouse.published(KEY))
+    verify_release(warehouse.locate_release(KEY))
 
 
 @pytest.mark.parametrize("options", [{"estimate": "shrunk"}, {"estimate": "auto", "segment_profile": "1"}], ids=str)
@@ -76,4 +76,4 @@ def test_a_release_that_learns_from_whole_levels_is_resumed_after_its_parts(
     assert ledger.balance("trips", "2001-01").spent == release.plan.spent.rho
     assert release.plan.bands is not None
     assert release.plan.mechanism.options.items() >= options.items()
-    verify_release(Warehouse().published(KEY))
+    verify_release(Warehouse().locate_release(KEY))

@@ -96,7 +96,7 @@ def test_a_run_says_which_draws_were_lost_and_what_is_charged_and_not_published(
     with monkeypatch.context() as patch:
         patch.setattr(measurements, "_write_draw", dies)
         assert "trips/2001-01/r1 is not published." in ran()
-    settings, ledger = declaration("trips").checked(), Ledger(project.var / "ledger.sqlite")
+    settings, ledger = declaration("trips").require_valid(), Ledger(project.var / "ledger.sqlite")
     plan = settings.plan(settings.read_geography(), "2001-01")
     ledger.reserve(ReleaseKey("trips", "2001-01", 2), "trips", plan)
     said = ran()

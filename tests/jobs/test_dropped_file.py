@@ -44,7 +44,7 @@ def project(tmp_path: Path) -> Path:
     declare(defs, "trips", "OdRelease", attributes)
     declare_domain(defs, DOMAIN)
     ZONES.to_csv(tmp_path / "zones.csv", index=False)
-    series = OdRelease.model_validate(attributes).within(Project(tmp_path, defs, "od_assets.definitions"))
+    series = OdRelease.model_validate(attributes).with_project(Project(tmp_path, defs, "od_assets.definitions"))
     draw_by_hand(series, tmp_path / "var")
     return tmp_path
 

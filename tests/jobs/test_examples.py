@@ -185,9 +185,9 @@ def test_from_its_file_to_a_published_release(name: str, project: Project, monke
     result = project.run(component, period=example.partition)
     assert result.success, failure_text(result)
 
-    settings = component.checked()
+    settings = component.require_valid()
     key = settings.key(example.period)
-    counts = StagedRelease(project.var / "confidential" / key.folder).trip_counts().whole()
+    counts = StagedRelease(project.var / "confidential" / key.folder).trip_counts().read_all()
     tree = settings.plan(settings.read_geography(), example.period).tree
     leaves = tree.pairs_at(counts.rank)
     ends = [tree.origin.zones[k] for k in leaves.origin], [tree.destination.zones[k] for k in leaves.destination]

@@ -14,7 +14,7 @@ import pytest
 
 from od_assets.components import OdGroupSizes
 from od_assets.resources.release_work import TableWork
-from od_assets.resources.warehouse import Warehouse, verified
+from od_assets.resources.warehouse import Warehouse, verify_published_releases
 from od_core.errors import OdError
 from od_core.group_sizes import publishing
 from od_core.group_sizes import release as release_module
@@ -35,7 +35,7 @@ def of_a_month() -> pd.DataFrame:
 
 
 def planned(component: OdGroupSizes) -> GroupSizePlan:
-    settings = component.checked()
+    settings = component.require_valid()
     return settings.plan(settings.read_geography(), "2001-01")
 
 
@@ -62,7 +62,7 @@ def test_a_month_is_published_and_a_second_run_changes_nothing(month: Project) -
     assert month.run(month.group_sizes()).success
     assert public_bytes(month.var) == files
     assert ledger.draws(KEY, 1) == ledger.draws(KEY, 2) == 1
-    assert verified() == [{"release": str(KEY), "verified": True, "faults": {}}]
+    assert verify_published_releases() == [{"release": str(KEY), "verified": True, "faults": {}}]
 
 
 def test_groups_of_a_public_list(project: Project) -> None:
@@ -80,8 +80,8 @@ def test_groups_of_a_public_list(project: Project) -> None:
     assert result.success, failure_text(result)
     release = open_group_sizes(project.var / "releases" / str(KEY))
     assert release.plan.frame.groups.tolist() == [100, 0, 0, 0, 0, 100]
-    work = TableWork(Warehouse(), component.checked(), KEY)
-    staged = work.staged.counted(work.plan)
+    work = TableWork(Warehouse(), component.require_valid(), KEY)
+    staged = work.staged.read_counted_input(work.plan)
     trips = np.bincount(taken, minlength=200)
     for zone, first in ((0, 0), (5, 1)):  # every second taxi stands in the one, the others in the other
         assert staged.size[staged.area == zone].tolist() == sorted(trips[first::2])
@@ -109,11 +109,11 @@ def test_numbers_of_groups_by_area_and_size(project: Project) -> None:
     assert release.plan.frame.groups.tolist() == [900_000, 0, 0, 0, 0, 7]
     assert release.plan.queries == {1: "cumulative", 2: "sizes"}
     assert release.measurements["level"].value_counts()["zone"] == 900_007
-    work = TableWork(Warehouse(), component.checked(), KEY)
-    staged = work.staged.counted(work.plan)
+    work = TableWork(Warehouse(), component.require_valid(), KEY)
+    staged = work.staged.read_counted_input(work.plan)
     rows = zip(staged.area.tolist(), staged.size.tolist(), staged.groups.tolist(), strict=True)
     assert list(rows) == [(0, 0, 100_000), (0, 1, 300_000), (0, 2, 500_000), (5, 5, 7)]
-    assert verified() == [{"release": str(KEY), "verified": True, "faults": {}}]
+    assert verify_published_releases() == [{"release": str(KEY), "verified": True, "faults": {}}]
     project.write_records(pd.DataFrame({**counted, "many": [500000, 300000, 8]}))
     assert "OD-GROUPS-COUNT" in failure_text(project.run(project.group_sizes(**of_counts, revision=2)))
 
@@ -140,7 +140,7 @@ def test_a_draw_that_dies_is_charged_and_the_other_level_read_back(
     assert (ledger.draws(KEY, 1), ledger.draws(KEY, 2)) == (1, 2)
     release = open_group_sizes(month.var / "releases" / str(KEY))
     assert release.spent.epsilon == Fraction(3, 20)  # a twentieth a level, and once more for the lost draw
-    assert verified() == [{"release": str(KEY), "verified": True, "faults": {}}]
+    assert verify_published_releases() == [{"release": str(KEY), "verified": True, "faults": {}}]
 
 
 @pytest.mark.parametrize("kind", ["component", "group_sizes", "stops"])
@@ -166,7 +166,7 @@ def test_what_was_counted_for_one_geography_is_not_drawn_under_another(month: Pr
 
 def test_a_staged_table_that_its_measurements_do_not_give_is_not_published(month: Project) -> None:
     assert month.run(month.group_sizes()).success
-    work = TableWork(Warehouse(), month.group_sizes().checked(), KEY)
+    work = TableWork(Warehouse(), month.group_sizes().require_valid(), KEY)
     release = work.release
     other = tuple(np.roll(table, 1, axis=1) for table in release.histograms)
     work.staged.save_table(replace(release, histograms=other))
@@ -180,18 +180,18 @@ def test_figures_without_their_release_are_completed_and_missing_areas_told(mont
     with duckdb.connect(str(month.var / "release.duckdb")) as connection:
         connection.execute("DELETE FROM areas WHERE level = 2")
         connection.execute("DELETE FROM group_size_releases")
-    [row] = verified()
+    [row] = verify_published_releases()
     assert "database" in row["faults"]
     assert month.run(month.group_sizes()).success
-    assert verified() == [{"release": str(KEY), "verified": True, "faults": {}}]
+    assert verify_published_releases() == [{"release": str(KEY), "verified": True, "faults": {}}]
     with duckdb.connect(str(month.var / "release.duckdb")) as connection:
         connection.execute("UPDATE areas SET parent = 'R2' WHERE area = 'Z00'")
-    assert "its areas differ" in verified()[0]["faults"]["database"]
+    assert "its areas differ" in verify_published_releases()[0]["faults"]["database"]
 
 
 def test_a_failed_check_of_the_histograms_blocks_publication(month: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     """A group of one zone is lost."""
-    real = publishing.estimated
+    real = publishing.estimate_release
 
     def damaged(*arguments, **named):  # type: ignore[no-untyped-def]  # as the real one
         release = real(*arguments, **named)
@@ -232,7 +232,7 @@ def test_the_sql_of_the_checks_counts_what_it_says(project: Project) -> None:
     from od_assets.checks.release_checks import group_size_violations
     from od_core.group_sizes.publishing import StagedGroupSizes
 
-    geography = project.component().checked().read_geography().origin
+    geography = project.component().require_valid().read_geography().origin
     generator = np.random.default_rng(8)
     frame = Frame(geography, np.array([3, 0, 4, 5, 1, 2]), 4)
     for _ in range(20):

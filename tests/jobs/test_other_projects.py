@@ -24,7 +24,7 @@ from od_assets.series.reading import (
     component_type,
     declaration_file,
     declarations_of,
-    declared_releases,
+    list_series_names,
 )
 from od_core.errors import OdError
 from tests.od_assets.conftest import SILENT, failure_text, records
@@ -96,7 +96,7 @@ def test_another_copy_of_the_package_is_not_taken_for_the_project(
 def test_a_module_that_writes_elsewhere_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As an installed copy does, which is in no project."""
     elsewhere = dg.Definitions(resources={"od_warehouse": Warehouse(folder=str(tmp_path / "elsewhere"))})
-    monkeypatch.setattr(code_location, "_stated", lambda project: elsewhere)
+    monkeypatch.setattr(code_location, "_load_module_definitions", lambda project: elsewhere)
     with pytest.raises(OdError, match=r"OD-CODE-LOCATION: .* which writes to .*elsewhere and not to"):
         load_definitions()
 
@@ -106,9 +106,9 @@ def test_another_project_of_the_environment_is_not_the_root_of_this_one(
 ) -> None:
     context = ComponentTree.for_project(CHECKOUT).decl_load_context
     monkeypatch.setenv("OD_PROJECT", str(tmp_path))
-    assert Project.of(context).root == tmp_path  # a folder of data
+    assert Project.from_context(context).root == tmp_path  # a folder of data
     make_dg_project(tmp_path)
-    assert Project.of(context).root == CHECKOUT
+    assert Project.from_context(context).root == CHECKOUT
 
 
 def test_a_child_of_a_code_server_marks_itself(make_project: Callable[[], TrialProject]) -> None:
@@ -198,7 +198,7 @@ def test_declarations_are_found_in_folders_of_folders_but_once(tmp_path: Path, m
     for folder, kind in (("team_a/trips", "'od_assets.components.OdRelease' # flows"), ("team_b/flights", RELEASES[0])):
         (defs / folder).mkdir(parents=True)
         (defs / folder / "defs.yaml").write_text(f"type: {kind}\n", encoding="utf-8")
-    assert declared_releases() == ("flights", "trips")
+    assert list_series_names() == ("flights", "trips")
     assert declaration_file("trips") == defs / "team_a" / "trips" / "defs.yaml"
     shutil.copytree(defs / "team_a" / "trips", defs / "team_b" / "trips")
     with pytest.raises(OdError, match=r"trips is declared twice: in team_a/trips and team_b/trips"):

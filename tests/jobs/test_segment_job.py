@@ -14,7 +14,7 @@ import pytest
 
 import od_assets.assets.flows
 from od_assets.components import OdRelease
-from od_assets.resources.warehouse import verified
+from od_assets.resources.warehouse import verify_published_releases
 from od_core import open_release
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
@@ -103,7 +103,7 @@ def test_a_second_run_reads_back_and_publishes_the_same_bytes(released: Project)
     assert all(path.exists() for path in made)
     assert {path.name: path.read_bytes() for path in confidential.glob("noisy_*.parquet")} == drawn
     assert ledger_of(released).balance("trips", "2001-01").spent == spent
-    assert verified() == [{"release": str(KEY), "verified": True, "faults": {}}]
+    assert verify_published_releases() == [{"release": str(KEY), "verified": True, "faults": {}}]
 
 
 def test_changed_breakdowns_and_changed_categories_are_refused(released: Project) -> None:

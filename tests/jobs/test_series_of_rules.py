@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from od_assets.cli.diagnosis import charged
+from od_assets.cli.diagnosis import inspect_budget
 from od_assets.components import OdRelease
 from od_assets.resources.warehouse import Warehouse
 from od_assets.runs.period_status import period_status
@@ -100,7 +100,7 @@ def test_a_series_changes_its_rule_when_its_evidence_is_clear_and_keeps_it(publi
     ]
     ledger = Ledger(months.var / "ledger.sqlite")
     assert [row["settings_changed"] for row in period_status([component(months)], ledger, ledger.states())] == [[]] * 3
-    assert charged(component(months).checked(), "2001-03").fault is None
+    assert inspect_budget(component(months).require_valid(), "2001-03").fault is None
 
 
 def test_a_release_that_is_run_again_after_others_has_the_same_bytes_and_draws_nothing(months: Project) -> None:
@@ -151,16 +151,16 @@ def test_a_run_that_only_counted_goes_on_with_what_was_published_since(months: P
     run(months, "2001-01")
     begun = months.materialize("levels/noisy_measurement_1", period="2001-02", component=component(months))
     assert begun.success, failure_text(begun)
-    plan = Ledger(months.var / "ledger.sqlite").reserved_plan(ReleaseKey("trips", "2001-02"))
+    plan = Ledger(months.var / "ledger.sqlite").read_reserved_plan(ReleaseKey("trips", "2001-02"))
     assert plan is not None
     assert plan["earlier"]["release"] == "trips/2001-01/r1"
 
 
 def test_every_release_of_a_series_verifies(published: Months) -> None:
     months = published(3)
-    warehouse = Warehouse.of(component(months).checked().project)
+    warehouse = Warehouse.from_project(component(months).require_valid().project)
     for period in PERIODS:
-        place = warehouse.published(ReleaseKey("trips", period))
+        place = warehouse.locate_release(ReleaseKey("trips", period))
         assert [finding.fault for finding in verify_release(place) if finding.fault] == [], period
 
 

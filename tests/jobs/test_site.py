@@ -65,7 +65,7 @@ def test_a_release_stays_published_where_the_site_fails(released: Project) -> No
     assert "OD-BUNDLE-DAMAGED" in failure_text(result)
     assert public_bytes(released.var) == before
     ledger = Ledger(released.var / "ledger.sqlite")
-    assert [key.release for key in ledger.published()] == ["trips"]
+    assert [key.release for key in ledger.list_published_releases()] == ["trips"]
 
 
 def test_it_comes_after_the_bundles_of_all_declared_series(project: Project) -> None:

@@ -9,7 +9,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from od_assets.resources.warehouse import verified
+from od_assets.resources.warehouse import verify_published_releases
 from od_core.errors import OdError
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
@@ -46,7 +46,7 @@ def test_a_month_is_published_and_a_second_run_changes_nothing(mapped: Project) 
     assert mapped.run(mapped.stops()).success
     assert public_bytes(mapped.var) == files
     assert ledger.draws(KEY, 1) == 1
-    assert verified() == [{"release": str(KEY), "verified": True, "faults": {}}]
+    assert verify_published_releases() == [{"release": str(KEY), "verified": True, "faults": {}}]
 
 
 @pytest.mark.parametrize("points", [1, 3])
@@ -69,7 +69,7 @@ def test_points_are_published_as_boxes_of_their_map(project: Project, points: in
     expected = np.column_stack([np.floor((degrees[name] + 74.5) * 16) for name in degrees if name[0] == "x"])
     assert len(true) == 999
     assert sorted(true[:, ::2].tolist()) == sorted(np.delete(expected, 7, axis=0).tolist())
-    assert verified() == [{"release": str(KEY), "verified": True, "faults": {}}]
+    assert verify_published_releases() == [{"release": str(KEY), "verified": True, "faults": {}}]
     project.write_records(taken.rename(columns={"x_0": "y_0", "y_0": "x_0"}))
     other = project.stops(name="swapped", trips__columns={"points": names, "date": "date"}, map=POINTS_MAP)
     (finding,) = doctors_faults(project, other)
@@ -81,7 +81,7 @@ def test_all_kinds_share_one_cap_and_are_verified_together(mapped: Project) -> N
     for component in (mapped.component(trips__one_row_a_trip=True), mapped.group_sizes(), mapped.stops()):
         assert mapped.run(component).success
         assert doctors_faults(mapped, component) == []
-    assert [row["verified"] for row in verified()] == [True] * 3
+    assert [row["verified"] for row in verify_published_releases()] == [True] * 3
     spent = Ledger(mapped.var / "ledger.sqlite").balance("trips", "2001-01").spent
     assert spent > 2 * Fraction(1, 20) ** 2 / 2 + Fraction(1, 10) ** 2 / 2
     used_up = mapped.stops(revision=2, domain__cap__rho=str(spent), domain__cap__reason="x")
@@ -135,5 +135,5 @@ def test_a_mistake_in_the_declaration_is_one_line(mapped: Project, changes: dict
 
 
 def planned(project: Project, changes: dict) -> None:
-    settings = project.stops(**changes).checked()
+    settings = project.stops(**changes).require_valid()
     settings.plan(settings.read_geography(), "2001-01")

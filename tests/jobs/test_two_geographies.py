@@ -14,7 +14,7 @@ from od_assets.checks.expectations import records_meet_expectations
 from od_assets.cli.published import compare
 from od_assets.cli.target_plan import forecast_of
 from od_assets.components import OdRelease
-from od_assets.resources.warehouse import Warehouse, verified
+from od_assets.resources.warehouse import Warehouse, verify_published_releases
 from od_core import OdError, Release, open_release
 from tests.od_assets.conftest import Project, failure_text
 
@@ -69,7 +69,7 @@ def test_declared_columns_that_are_blank_are_kept_and_read_again(two: Project, b
     listed.to_csv(two.root / "homes.csv", index=False)
     component = declared(two, geography=ORIGINS | {"coordinates": None} | blank)
     assert two.materialize("geography", component=component).success
-    kept = component.checked().kept_geography(two.var / "geographies").origin
+    kept = component.require_valid().read_stored_geography(two.var / "geographies").origin
     assert (kept.names, kept.coordinates, len(kept.zones)) == (None, None, len(HOMES) + 1)
 
 
@@ -81,7 +81,7 @@ def test_through_the_job_and_back(two: Project) -> None:
     assert kept["trips.csv"][:2] == ["county,zone,latitude,longitude", "01,0101,0.0,0.0"]
     assert kept["trips.csv"][-1] == "elsewhere,elsewhere,,"
     assert sorted(kept["trips.destinations.csv"][1:]) == sorted(f"{r},{t},{block}" for block, (r, t) in WORKS.items())
-    settings = component.checked()
+    settings = component.require_valid()
     version = two.instance.get_latest_materialization_event(dg.AssetKey(["trips", "geography"]))
     assert version is not None
     assert settings.read_geography().digest in str(version)
@@ -93,7 +93,7 @@ def test_through_the_job_and_back(two: Project) -> None:
     assert all(release.plan.tree.origin.version == "2018" for release in opened)
     _assert_near_the_truth(opened[0])
 
-    assert [row["faults"] for row in verified("trips")] == [{}]
+    assert [row["faults"] for row in verify_published_releases("trips")] == [{}]
     forecast = forecast_of(settings, opened[0].plan, ["1"], 1)
     assert (forecast.table, forecast.is_synthetic) == ("trips/2001-01/r1", False)
     with pytest.raises(OdError, match="OD-COMPARE-SAME"):
@@ -177,7 +177,7 @@ def test_both_kept_lists_are_checked_again(two: Project) -> None:
 
     component = declared(two)
     assert two.materialize("geography", component=component).success
-    violations = release_checks(component.checked())[0].count_violations
+    violations = release_checks(component.require_valid())[0].count_violations
     assert violations(Warehouse(), "2001-01") == {"is_a_partition": 0}
     for name in ("trips.csv", "trips.destinations.csv"):
         path = two.var / "geographies" / name

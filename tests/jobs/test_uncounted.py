@@ -11,7 +11,7 @@ from typing import Any
 import jsonschema
 import pyarrow.parquet as pq
 
-from od_assets.resources.warehouse import verified
+from od_assets.resources.warehouse import verify_published_releases
 from od_core import open_release
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
@@ -67,7 +67,7 @@ def test_the_number_is_published_charged_verified_and_replayed(project: Project,
         assert open_bundle(bundle)[1].uncounted == stated["trips"]
         opened = open_release(project.var / "release.duckdb", "trips", period=month)
         assert (opened.uncounted, opened.plan.uncounted_step.max_trips) == (stated["trips"], K)
-    assert [row["verified"] for row in verified("trips")] == [True] * 3
+    assert [row["verified"] for row in verify_published_releases("trips")] == [True] * 3
     assert Ledger(project.var / "ledger.sqlite").balance("trips", "2001-01").spent == YEAR
     added_up = publish_sum(project.var / "releases", [ReleaseKey("trips", month) for month in MONTHS])
     least, stated = epsilon_tight(YEAR, Fraction(1, 10**8)), added_up.certificate["spent"]["all_periods"]["epsilon"]
@@ -125,5 +125,5 @@ def test_parts_and_segments_have_the_number(project: Project) -> None:
     before = public_bytes(project.var)
     assert project.run(declared, MONTHS[0]).success
     assert public_bytes(project.var) == before
-    assert [row["verified"] for row in verified("trips")] == [True] * 2
+    assert [row["verified"] for row in verify_published_releases("trips")] == [True] * 2
     assert leaks(project.root) == []

@@ -15,14 +15,14 @@ import pytest
 
 from od_assets.cli.printing import print_outcome
 from od_assets.components.series import series_definitions
-from od_assets.resources.warehouse import verified
+from od_assets.resources.warehouse import verify_published_releases
 from od_assets.runs import jobs
 from od_assets.series.reading import declaration
 from od_core.ledger import ledger as ledger_module
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
 from od_core.publication.bundle import write_zip, zip_beside
-from od_core.published.opening import published_bundles
+from od_core.published.opening import find_bundle_folders
 from tests.od_assets.conftest import Project, failure_text, records
 from tests.projects import with_warehouse
 
@@ -59,7 +59,7 @@ def test_a_published_period_keeps_its_settings_and_is_repaired_with_them(
     print_outcome(outcome)
     assert "was published with other settings than those declared now" in " ".join(capsys.readouterr().out.split())
     assert (folder / "certificate.json").read_bytes() == certificate
-    assert [row["faults"] for row in verified()] == [{}]
+    assert [row["faults"] for row in verify_published_releases()] == [{}]
     assert spent(project, "2001-01") == before
 
 
@@ -113,13 +113,13 @@ def test_the_next_month_of_an_earlier_state_is_released(project: Project, archiv
     with pytest.MonkeyPatch.context() as patch:  # ends before that of the project
         patch.setenv("OD_PROJECT", str(root))
         patch.setenv("OD_VAR", str(root / "var"))
-        for key, folder in published_bundles(root / "var" / "releases").items():
+        for key, folder in find_bundle_folders(root / "var" / "releases").items():
             write_zip(folder, str(key), zip_beside(folder))
-        before = [row["release"] for row in verified()]
+        before = [row["release"] for row in verify_published_releases()]
         for month in ("2001-02", "2001-03"):
             result = project.run(declaration("trips"), period=month)
             assert result.success, failure_text(result)
-        rows = {row["release"]: row["faults"] for row in verified()}
+        rows = {row["release"]: row["faults"] for row in verify_published_releases()}
         assert {*rows} == {*before, "trips/2001-03/r1"}
         assert rows["trips/2001-02/r1"] == rows["trips/2001-03/r1"] == {}
         report = (root / "var/releases/trips/2001-03/r1/report.html").read_text(encoding="utf-8")

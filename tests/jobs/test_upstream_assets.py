@@ -266,7 +266,7 @@ def test_a_parquet_data_set_is_read_as_one_file(project: Project) -> None:
     said = failure_text(read_stated(project, {"path": str(folder)}))
     assert "OD-FILE-MISSING: there is no file f.parquet" in said
     (folder / "f.parquet").unlink()
-    declared = project.component(trips__files="lake/{period}", arrivals={"settled_seconds": 0}).checked()
+    declared = project.component(trips__files="lake/{period}", arrivals={"settled_seconds": 0}).require_valid()
     assert doctors_faults(project, declared) == []
     assert arrival(declared, Period("2001-01")).waits is None
     for place, why in (

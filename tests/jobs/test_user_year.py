@@ -16,7 +16,7 @@ import pytest
 
 from od_assets.cli.diagnosis import Finding
 from od_assets.components import OdRelease
-from od_assets.resources.warehouse import verified
+from od_assets.resources.warehouse import verify_published_releases
 from od_core import open_release
 from od_core.flows.staging import StagedRelease
 from od_core.ledger.ledger import Ledger
@@ -79,7 +79,7 @@ def released(three_months: Path, project: Project) -> Project:
 
 def counted(project: Project, month: str, revision: int = 1) -> int:
     folder = project.var / "confidential" / "trips" / month / f"r{revision}"
-    return StagedRelease(folder).trip_counts().whole().total
+    return StagedRelease(folder).trip_counts().read_all().total
 
 
 def test_a_year_of_users_is_counted_certified_and_verified(released: Project) -> None:
@@ -101,9 +101,9 @@ def test_a_year_of_users_is_counted_certified_and_verified(released: Project) ->
         stated = float(year.partition("together are (")[2].partition(",")[0])
         assert epsilon <= stated <= float(epsilon) + 1e-3
         assert "within the cap of the privacy domain" in year
-    assert [row["verified"] for row in verified("trips")] == [True] * 3
+    assert [row["verified"] for row in verify_published_releases("trips")] == [True] * 3
     release = open_release(released.var / "release.duckdb", "trips", period="2001-02")
-    assert release.plan.unit == of_users(released).checked().domain.unit
+    assert release.plan.unit == of_users(released).require_valid().domain.unit
     assert leaks(released.root) == []
 
 
@@ -161,7 +161,7 @@ def test_ids_of_another_form_are_refused(released: Project) -> None:
     assert not result.success
     assert "OD-TRIPS-FAULTS: 2001-04.csv: more than" in failure_text(result)
     assert "lack a valid user id" in failure_text(result)
-    assert ReleaseKey("trips", "2001-04") not in Ledger(released.var / "ledger.sqlite").drawn("trips")
+    assert ReleaseKey("trips", "2001-04") not in Ledger(released.var / "ledger.sqlite").list_drawn_periods("trips")
     assert leaks(released.root) == []
 
 
@@ -185,7 +185,7 @@ def test_a_month_whose_users_have_no_trips_left_is_refused_with_that_reason(rele
     assert f"the input would be refused. {told(result)}" == finding.fault
     assert "OD-TRIPS-NONE: 2001-04.csv: no record of the input is counted" in failure_text(result)
     assert "or of users who have no trips of the year left (max_trips_year)" in failure_text(result)
-    assert ReleaseKey("trips", "2001-04") not in Ledger(released.var / "ledger.sqlite").drawn("trips")
+    assert ReleaseKey("trips", "2001-04") not in Ledger(released.var / "ledger.sqlite").list_drawn_periods("trips")
 
 
 COUNTERS = "confidential/user-counters/trips/2001"

@@ -20,7 +20,7 @@ import pytest
 import od_assets.assets.release
 import od_assets.assets.steps
 import od_assets.components.series
-from od_assets.cli.diagnosis import inspected
+from od_assets.cli.diagnosis import inspect_input
 from od_assets.components import OdSite
 from od_assets.resources.release_work import FlowWork
 from od_assets.resources.warehouse import Warehouse
@@ -152,7 +152,7 @@ def test_an_unlisted_category_is_found_nowhere(
     many = {"segments": without, "domain__cap__rho": "3e-13", "revision": 2}
     for accepted, threshold in ((False, "0"), (True, "1/1000")):
         second = of_flows(kept_project, **many, trips__fault_threshold=threshold)
-        print(*inspected(second.checked(), "2001-01"))
+        print(*inspect_input(second.require_valid(), "2001-01"))
         result = kept_project.run(second)
         assert result.success == accepted
         assert ("OD-TRIPS-FAULTS" in failure_text(result)) != accepted
@@ -307,7 +307,7 @@ def test_no_reader_that_fails_says_what_it_read(kept_project: Project, found: Ca
         )
         result = kept_project.materialize("geography", "raw_trips", component=component)
         assert "OD-FILE" in failure_text(result) or "OD-TRIPS" in failure_text(result), name
-        [finding] = inspected(component.checked(), "2001-01")
+        [finding] = inspect_input(component.require_valid(), "2001-01")
         assert str(finding.fault).startswith("the input would be refused")
         print(finding)
         assert found() == [], name
@@ -342,7 +342,7 @@ FAILING = [
     "od_core.noise.opendp.OpenDPNoise.draw",
     "od_assets.assets.flows.estimate_pieces",
     "od_assets.assets.flows.refine",
-    "od_assets.assets.release.staged_folder",
+    "od_assets.assets.release.publish_folder",
 ]
 """What fails, in the order of the job: each run comes further than the one before."""
 
@@ -378,7 +378,7 @@ def test_an_error_that_is_not_scrubbed_is_found(
 def test_an_asset_that_hands_over_its_records_is_found(kept_project: Project, found: Callable[[], list[str]]) -> None:
     """The defect seeded: the default IO manager pickles what an asset returns."""
     component = of_flows(kept_project)
-    series, partitions = component.checked(), component.periods.definition()
+    series, partitions = component.require_valid(), component.periods.definition()
     sound = next(asset for asset in od_assets.assets.release.source_assets(series) if asset.key.path[-1] == "raw_trips")
 
     @dg.asset(key=sound.key, partitions_def=partitions)

@@ -22,7 +22,7 @@ import tables
 from jsonschema import Draft202012Validator
 
 from od_core import OdError
-from od_core.meaning.features import possible_formats
+from od_core.meaning.features import list_possible_formats
 from od_core.publication.bundle import bundle_tables
 from od_core.published.documents import data_contract
 from od_core.published.verification import verify_release
@@ -53,7 +53,7 @@ def stated_formats(made: Made, _: list[Page]) -> Iterator[Finding]:
 def accepted_formats(made: Made, _: list[Page]) -> Iterator[Finding]:
     """Yield each format that a plan accepts and that has no file, and each that it refuses and that would have one."""
     plan, stated = made.main.release.plan, {**made.main.facts, "formats": [*_PLACES]}
-    accepted = possible_formats(plan.table, plan.features)
+    accepted = list_possible_formats(plan.table, plan.features)
     names = [file.name for file in bundle_tables(kind_of(made.row), made.main.release, stated)]  # type: ignore[arg-type]
     for form, pattern in _PLACES.items():
         if (form in accepted) != any(PurePath(name).match(pattern) for name in names):

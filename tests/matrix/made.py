@@ -14,7 +14,7 @@ from unittest.mock import patch
 from od_core import Ledger, OdError
 from od_core.ledger.release_key import ReleaseKey
 from od_core.ledger.user_counters import UserCounters
-from od_core.publication.bundle import staged_folder, write_bundle, zip_beside
+from od_core.publication.bundle import publish_folder, write_bundle, zip_beside
 from od_core.publication.certificate import CheckResult, certificate_digest
 from od_core.publication.certify import certificate, context_of
 from od_core.published.derived import publish_assisted, publish_sum
@@ -151,7 +151,7 @@ def publish(row: Row, key: ReleaseKey, ledger: Ledger, release: Any, root: Path,
     facts = certificate(kind, release, key, domain_of(row).name, CHECKS, record=ledger.record(key), **given)
     report = kind.report(release, facts, context_of(kind, ledger, key, key.release, root / "releases"))
     folder = root / "releases" / key.folder
-    with staged_folder(lambda place: write_bundle(kind, release, facts, report, place), folder):
+    with publish_folder(lambda place: write_bundle(kind, release, facts, report, place), folder):
         pass
     return Bundle(name, key, folder, release, json.loads((folder / "certificate.json").read_text(encoding="utf-8")))
 

@@ -17,7 +17,7 @@ import yaml
 from od_assets.cli import printing, published
 from od_assets.terminal import console
 from od_core import OdError, explain_release
-from od_core.evaluation.decision import decision_page, named_flows, options
+from od_core.evaluation.decision import decision_page, options, select_example_flows
 from od_core.evaluation.known_flows import KnownFlows
 from od_core.flows import planning_page as planning
 from od_core.flows.plan import ReleasePlan
@@ -135,11 +135,11 @@ def _of_plan(made: Made) -> Iterator[Page]:
         columns=SimpleNamespace(row="one each"),
         states_intervals=made.row["intervals"] == "yes",
     )
-    subject = Subject.of(plan, ABOUT[made.row["words"]])
+    subject = Subject.from_plan(plan, ABOUT[made.row["words"]])
     compared, facts = [*options(plan, subject=subject)], dict[str, Any](runs=1, flows=[], source="")
     if (table := known_table(made)) is not None:
-        compared = [option.with_errors(table, 1) for option in compared[:2]] + compared[2:]
-        facts |= {"flows": [*named_flows(plan, table)], "source": "The table is synthetic."}  # type: ignore[arg-type]
+        compared = [option.with_simulated_errors(table, 1) for option in compared[:2]] + compared[2:]
+        facts |= {"flows": [*select_example_flows(plan, table)], "source": "The table is synthetic."}  # type: ignore[arg-type]
     page = decision_page(series, plan, compared, periods, published=[], paid=1, left=domain.cap.allowed_rho(), **facts)
     yield Page("plan", "decide", tuple(prose.of_html(page)[0]))
     try:

@@ -27,7 +27,7 @@ from dagster.components.core import load_defs
 
 from od_assets.checks import expectations
 from od_assets.cli import app as cli
-from od_assets.cli.diagnosis import Finding, charged, inspected
+from od_assets.cli.diagnosis import Finding, inspect_budget, inspect_input
 from od_assets.components import OdCounts, OdGroupSizes, OdRelease, OdStops
 from od_assets.components import project as components
 from od_assets.components.series import series_definitions
@@ -133,7 +133,7 @@ def equal_series_tried_once() -> Iterator[None]:
     build, taken = components.series_definitions, set[tuple[str, ...]]()
 
     def build_once(series: Series) -> None:
-        asked = str(type(series)), repr(series), repr(series.checked().domain)
+        asked = str(type(series)), repr(series), repr(series.require_valid().domain)
         if asked not in taken:
             build(series)
             taken.add(asked)  # what Dagster refuses is tried again
@@ -373,8 +373,8 @@ def doctors_faults(project: Project, component: Series, period: str = "2001-01")
     def files() -> dict[str, tuple[int, str]]:
         return {name: state for name, state in states(project.var).items() if "/errors" not in name}
 
-    settings, before = component.checked(), files()
-    found = [charged(settings, period), *inspected(settings, period)]
+    settings, before = component.require_valid(), files()
+    found = [inspect_budget(settings, period), *inspect_input(settings, period)]
     assert files() == before
     return [finding for finding in found if not finding.ok]
 

@@ -11,7 +11,7 @@ import pytest
 import shapely
 from pydantic import ValidationError
 
-from od_assets.resources.warehouse import verified
+from od_assets.resources.warehouse import verify_published_releases
 from od_assets.series.section import first_fault
 from od_assets.series.series import Zones
 
@@ -57,7 +57,7 @@ def test_what_is_published_keeps_its_names_and_boundaries_and_later_periods_have
     assert areas == dict.fromkeys(ZONES["zone"][:-1], 1.0) | {"R0": 2.0, "R1": 2.0, "R2": 1.0}
     assert f"Place <{ZONES['zone'][0]}>" in pq.read_table(later / "areas.parquet")["name"].to_pylist()
     (bounded.root / "shapes.geojson").unlink()  # verification needs the bundle alone
-    assert [row["faults"] for row in verified("trips")] == [{}, {}]
+    assert [row["faults"] for row in verify_published_releases("trips")] == [{}, {}]
 
 
 def test_a_file_without_these_zones_is_refused_before_anything_is_charged(bounded: Project) -> None:
@@ -65,7 +65,7 @@ def test_a_file_without_these_zones_is_refused_before_anything_is_charged(bounde
     path.write_text(path.read_text(encoding="utf-8").replace('"Z', '"Y'), encoding="utf-8")
     declared = bounded.component(geography__boundaries={"file": "shapes.geojson", "code": "code"}, revision=2)
     assert "OD-GEOGRAPHY-BOUNDARIES" in failure_text(bounded.run(declared))
-    assert [row["release"] for row in verified("trips")] == ["trips/2001-01/r1"]
+    assert [row["release"] for row in verify_published_releases("trips")] == ["trips/2001-01/r1"]
 
 
 @pytest.mark.parametrize(

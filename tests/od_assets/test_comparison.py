@@ -110,7 +110,7 @@ def test_data_that_is_not_marked_is_refused_by_name(
 )
 def test_a_declaration_with_a_mistake_is_refused(root: Path, changes: dict[str, Any], code: str) -> None:
     with pytest.raises(OdError, match=code):
-        component(**changes).checked()
+        component(**changes).require_valid()
 
 
 @pytest.mark.slow
@@ -122,5 +122,5 @@ def test_a_table_with_a_fault_fails_in_one_line(root: Path) -> None:
 
 def test_one_variant_of_a_mechanism_can_be_declared(root: Path) -> None:
     label = "stability_histogram, the paper's threshold"
-    (run,) = component(mechanisms=[label], runs=1).checked().planned("commuters")
+    (run,) = component(mechanisms=[label], runs=1).require_valid().list_runs("commuters")
     assert (run.contender.label, run.contender.mechanism) == (label, StabilityHistogram("bun_nissim_stemmer"))

@@ -12,7 +12,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from od_assets.checks.expectation_process import checked, expectation_process
+from od_assets.checks.expectation_process import expectation_process, run_check
 from od_assets.checks.expectations import flows_meet_expectations
 
 PARENT = """
@@ -45,12 +45,12 @@ def test_a_check_runs_in_the_process_with_its_results_and_its_errors(
     here = os.getpid()
     flows = pd.DataFrame({"origin": ["A"], "destination": ["B"], "trips": [1]})
     with expectation_process():
-        assert checked(is_elsewhere, here) == {"elsewhere": True}
-        met = checked(flows_meet_expectations, flows, ["A"], ["A"], tmp_path / "there")
+        assert run_check(is_elsewhere, here) == {"elsewhere": True}
+        met = run_check(flows_meet_expectations, flows, ["A"], ["A"], tmp_path / "there")
         with pytest.raises(ValueError, match=r"^here$"):
-            checked(fails, here)
-        assert checked(is_elsewhere, here) == {"elsewhere": False}  # the process ended with the error
-    assert checked(is_elsewhere, here) == {"elsewhere": False}
+            run_check(fails, here)
+        assert run_check(is_elsewhere, here) == {"elsewhere": False}  # the process ended with the error
+    assert run_check(is_elsewhere, here) == {"elsewhere": False}
     monkeypatch.undo()
     assert met == flows_meet_expectations(flows, ["A"], ["A"], tmp_path / "here")
     assert not all(met.values())
@@ -60,7 +60,7 @@ def test_a_check_runs_in_the_process_with_its_results_and_its_errors(
 def test_no_process_is_started_where_great_expectations_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "great_expectations", sys)
     with expectation_process():
-        assert checked(is_elsewhere, os.getpid()) == {"elsewhere": False}
+        assert run_check(is_elsewhere, os.getpid()) == {"elsewhere": False}
 
 
 @pytest.mark.slow

@@ -124,7 +124,7 @@ def test_published_flows(tmp_path: Path, change: object, unmet: str | None) -> N
 
 def test_flows_are_checked_once_in_a_run_unless_they_change(released: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before publication, every check runs again; Great Expectations has nothing new to say of the same table."""
-    settings, looked = released.component().checked(), list[int]()
+    settings, looked = released.component().require_valid(), list[int]()
 
     def look(*given: object) -> dict[str, bool]:
         met = flows_meet_expectations(*given)  # type: ignore[arg-type]
@@ -136,7 +136,7 @@ def test_flows_are_checked_once_in_a_run_unless_they_change(released: Project, m
     warehouse = Warehouse()
     assert check.count_violations(warehouse, "2001-01") == check.count_violations(warehouse, "2001-01")
     assert looked == [0]
-    flows = FlowWork.of(warehouse, settings, settings.key("2001-01")).staged.flows
+    flows = FlowWork.find_or_make(warehouse, settings, settings.key("2001-01")).staged.flows
     pd.read_parquet(flows).assign(destination="Z99").to_parquet(flows)
     assert check.count_violations(warehouse, "2001-01")["meets_expectations"] == 1
     assert looked == [0, 2]
@@ -147,7 +147,7 @@ FILES_CHANGE = {"open", "os.chmod", "os.mkdir", "os.rename", "os.remove"}
 
 def test_pages_about_records_are_closed_at_every_moment(project: Project) -> None:
     """Looked at before every step that Python takes with files: a kill may come between any two of them."""
-    settings, warehouse = project.component().checked(), Warehouse()
+    settings, warehouse = project.component().require_valid(), Warehouse()
     assert project.materialize("geography", "raw_trips").success
     docs = FlowWork(warehouse, settings, settings.key("2001-01")).staged.data_docs
     shutil.rmtree(docs)  # of the check that has run
@@ -179,7 +179,7 @@ def test_a_page_about_what_is_public_is_read_by_all_whatever_the_umask(tmp_path:
 
 
 def test_a_page_that_an_earlier_run_left_open_is_closed(project: Project) -> None:
-    settings, warehouse = project.component().checked(), Warehouse()
+    settings, warehouse = project.component().require_valid(), Warehouse()
     assert project.materialize("geography", "raw_trips").success
     docs = FlowWork(warehouse, settings, settings.key("2001-01")).staged.data_docs
     docs.chmod(0o755)

@@ -11,7 +11,7 @@ import dagster as dg
 import pytest
 
 from od_assets.cli import app as cli
-from od_assets.interrupts import Interrupted, interruptible, received, refuse_if_received
+from od_assets.interrupts import Interrupted, get_received_signal, interruptible, refuse_if_received
 from od_assets.resources import warehouse
 from od_assets.runs import jobs, period_status
 from od_assets.series import reading
@@ -64,7 +64,7 @@ def test_no_period_is_begun_after_an_interrupt(
         return SimpleNamespace(facts={"release": period}, released=True)
 
     monkeypatch.setattr(reading, "declaration", lambda _name: project.component())
-    monkeypatch.setattr(period_status, "chosen_periods", lambda *_, **__: PERIODS)
+    monkeypatch.setattr(period_status, "choose_periods", lambda *_, **__: PERIODS)
     monkeypatch.setattr(jobs, "release_job", lambda _: None)
     monkeypatch.setattr(jobs, "run_period", run)
     output, errors = said_by(capsys, monkeypatch, code, "run", "trips", "--all", "--json")
@@ -82,10 +82,10 @@ def test_no_release_is_verified_after_an_interrupt(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     number, code = interrupt
-    ledger = SimpleNamespace(published=lambda: [ReleaseKey("trips", period) for period in PERIODS])
-    monkeypatch.setattr(warehouse.Warehouse, "existing_ledger", lambda _: ledger)
+    ledger = SimpleNamespace(list_published_releases=lambda: [ReleaseKey("trips", period) for period in PERIODS])
+    monkeypatch.setattr(warehouse.Warehouse, "open_existing_ledger", lambda _: ledger)
     monkeypatch.setattr(warehouse.Warehouse, "public_releases", lambda _: [])
-    monkeypatch.setattr(warehouse.Warehouse, "published", lambda *_: signal.raise_signal(number))
+    monkeypatch.setattr(warehouse.Warehouse, "locate_release", lambda *_: signal.raise_signal(number))
     output, errors = said_by(capsys, monkeypatch, code, "verify")
     assert output == ""
     assert errors.startswith(f"OD-INTERRUPTED: stopped by {number.name}: 3 of 3 releases were not verified [")
@@ -125,7 +125,7 @@ def test_a_signal_in_a_finalizer_is_kept_and_nothing_is_printed_of_it(capsys: py
 
     with interruptible():
         Ended()
-        assert received() == signal.SIGTERM
+        assert get_received_signal() == signal.SIGTERM
         with pytest.raises(Interrupted):
             refuse_if_received()
     assert capsys.readouterr().err == ""

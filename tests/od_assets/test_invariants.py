@@ -9,7 +9,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from od_assets.checks.release_checks import differing_nodes, geography_violations, level_violations
+from od_assets.checks.release_checks import count_inconsistent_nodes, geography_violations, level_violations
 from od_core import FlowTree, Geography
 from od_core.files.duckdb_session import memory_database
 
@@ -73,10 +73,10 @@ def test_parents_may_stand_some_levels_above() -> None:
 
 def test_flows_are_compared_with_every_level() -> None:
     flows = table([(0, 0, 3), (1, 1, 2), (0, 3, 2), (2, 2, 1), (3, 3, 3)])
-    assert differing_nodes(TREE, 2, table(PARENTS), TREE.depth, flows) == 0
-    assert differing_nodes(TREE, 2, table([(0, 0, 4), *PARENTS[1:]]), TREE.depth, flows) == 1
-    assert differing_nodes(TREE, 2, table(PARENTS[1:]), TREE.depth, flows) == 1
-    assert differing_nodes(TREE, 0, table([(0, 0, 11)]), TREE.depth, flows) == 0
+    assert count_inconsistent_nodes(TREE, 2, table(PARENTS), TREE.depth, flows) == 0
+    assert count_inconsistent_nodes(TREE, 2, table([(0, 0, 4), *PARENTS[1:]]), TREE.depth, flows) == 1
+    assert count_inconsistent_nodes(TREE, 2, table(PARENTS[1:]), TREE.depth, flows) == 1
+    assert count_inconsistent_nodes(TREE, 0, table([(0, 0, 11)]), TREE.depth, flows) == 0
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,18 @@ import dagster as dg
 import pytest
 
 from od_assets.cli.published import newest_report
-from od_assets.components.project import OdComparison, OdSite, comparison_definitions, publishing_assets, site_asset
+from od_assets.components.project import (
+    OdComparison,
+    OdSite,
+    comparison_definitions,
+    list_publishing_asset_keys,
+    site_asset,
+)
 from od_assets.components.series import series_definitions
 from od_assets.failures import asset_of
 from od_assets.project import current_project
 from od_assets.resources.arrivals import arrival, correction
-from od_assets.resources.dead_runs import chosen_series
+from od_assets.resources.dead_runs import list_selected_series
 from od_assets.resources.folders import Folders
 from od_assets.series.reading import declaration
 from od_assets.series.series import Series
@@ -73,7 +79,7 @@ def test_every_name_has_the_prefix(project: Project, kind: str) -> None:
     definitions = series_definitions(series)
     keys = {key for asset in definitions.assets or () for key in asset.keys}
     run = dg.DagsterRun(job_name="some", run_id="1", asset_selection=frozenset(keys))  # as "Materialize all"
-    assert chosen_series(run, "north") == {series.name}
+    assert list_selected_series(run, "north") == {series.name}
     for made in (definitions.jobs, definitions.schedules):
         assert all(one.name.startswith(f"north_{plain.name}_") for one in made or ())
     conditions = [spec.automation_condition for asset in definitions.assets or () for spec in asset.specs]
@@ -83,7 +89,10 @@ def test_every_name_has_the_prefix(project: Project, kind: str) -> None:
 def test_site_and_comparison_have_the_prefix(project: Project) -> None:
     declare_trips(project)
     set_prefix(project, "north")
-    assert publishing_assets(current_project()) == [["north", "trips", "bundle"], ["north", "trips", "assisted"]]
+    assert list_publishing_asset_keys(current_project()) == [
+        ["north", "trips", "bundle"],
+        ["north", "trips", "assisted"],
+    ]
     site = site_asset(OdSite(owners=["team:statistics"]))
     assert site.key.path == ["north", "od", "site"]
     rivals = OdComparison(name="rivals", owners=["team:statistics"], synthetic=["random dense"], epsilons=["1"])
@@ -117,7 +126,7 @@ def test_a_wrong_prefix_is_refused_with_its_line(project: Project, prefix: Any) 
 def test_a_name_that_is_too_long_with_its_prefix_is_refused(project: Project) -> None:
     set_prefix(project, "north")
     with pytest.raises(OdError, match=r"^OD-RELEASE-KEY: .*north_a{60}"):
-        project.component(name="a" * 60).checked()
+        project.component(name="a" * 60).require_valid()
 
 
 @pytest.mark.parametrize(

@@ -198,7 +198,7 @@ def test_a_run_that_never_began_is_said(project: Project) -> None:
 def test_a_failed_run_of_chosen_assets_is_said_with_its_period(project: Project) -> None:
     """As "Materialize all" and automation request it: with the published table, and an asset of the team."""
     component = project.component(revision=2, periods={"first": "2001-Q1", "last": "2001-Q2", "every": "quarter"})
-    quarters = component.checked().periods.definition()
+    quarters = component.require_valid().periods.definition()
 
     @dg.asset(deps=["trips_flows"], partitions_def=quarters)
     def dashboard() -> None:

@@ -31,12 +31,12 @@ def test_the_partitions_of_dagster_are_the_periods_that_have_ended(every, days):
     expected, period = [], Period(FIRST[every])
     while period.end <= now.date():
         expected.append(period)
-        period = Period.around(period.end, every)
-    assert periods.ended(now) == expected
+        period = Period.from_day(period.end, every)
+    assert periods.list_ended_periods(now) == expected
     keys = periods.definition().get_partition_keys(current_time=now)
     assert [periods.partition(each) for each in expected] == keys
     assert [periods.period(key) for key in keys] == expected
-    assert periods.ended_before(now) == (expected[-1] if expected else None)
+    assert periods.find_last_ended_period(now) == (expected[-1] if expected else None)
 
 
 @pytest.mark.parametrize(
@@ -45,18 +45,18 @@ def test_the_partitions_of_dagster_are_the_periods_that_have_ended(every, days):
 )
 def test_a_series_that_ends(every, last, number):
     periods = series(every, FIRST[every], last)
-    assert (periods.ended()[-1].text, len(periods.ended())) == (last, number)
+    assert (periods.list_ended_periods()[-1].text, len(periods.list_ended_periods())) == (last, number)
     assert len(periods.definition().get_partition_keys()) == number
     just_after = datetime.datetime.combine(Period(last).end, datetime.time(6), datetime.UTC)
-    assert periods.ended_before(just_after) == Period(last)
-    assert periods.ended_before(just_after + datetime.timedelta(days=100)) is None
+    assert periods.find_last_ended_period(just_after) == Period(last)
+    assert periods.find_last_ended_period(just_after + datetime.timedelta(days=100)) is None
 
 
 def test_a_day_ends_when_it_ends_in_its_time_zone():
     late = datetime.datetime(2001, 7, 1, 5, tzinfo=datetime.UTC)  # one in the morning in New York
-    assert series("month", "2001-06", zone="America/New_York").ended(late) == [Period("2001-06")]
-    assert series("month", "2001-06", zone="America/Los_Angeles").ended(late) == []
-    assert series("month", "2001-06", zone="America/Los_Angeles").ended_before(late) is None
+    assert series("month", "2001-06", zone="America/New_York").list_ended_periods(late) == [Period("2001-06")]
+    assert series("month", "2001-06", zone="America/Los_Angeles").list_ended_periods(late) == []
+    assert series("month", "2001-06", zone="America/Los_Angeles").find_last_ended_period(late) is None
 
 
 def test_a_day_whose_midnight_the_clock_skips_begins_for_dagster_when_it_begins():
@@ -65,18 +65,18 @@ def test_a_day_whose_midnight_the_clock_skips_begins_for_dagster_when_it_begins(
     for minutes in (-1, 0, 1):
         now = datetime.datetime(2018, 11, 4, 3, tzinfo=datetime.UTC) + datetime.timedelta(minutes=minutes)
         keys = periods.definition().get_partition_keys(current_time=now)
-        assert [period.text for period in periods.ended(now)] == keys
+        assert [period.text for period in periods.list_ended_periods(now)] == keys
         assert len(keys) == (2 if minutes < 0 else 3)
 
 
 def test_a_single_release_of_a_span():
     periods = series("single", "2018-01--2020-12")
     assert isinstance(periods.definition(), dg.StaticPartitionsDefinition)
-    assert [period.text for period in periods.ended()] == ["2018-01--2020-12"]
+    assert [period.text for period in periods.list_ended_periods()] == ["2018-01--2020-12"]
     assert periods.period(periods.partition(periods.first)) == periods.first
     before = datetime.datetime(2020, 12, 31, 23, tzinfo=datetime.UTC)
-    assert (periods.ended(before), periods.ended_before(before)) == ([], None)
-    assert periods.ended_before(before + datetime.timedelta(hours=1)) == periods.first
+    assert (periods.list_ended_periods(before), periods.find_last_ended_period(before)) == ([], None)
+    assert periods.find_last_ended_period(before + datetime.timedelta(hours=1)) == periods.first
 
 
 @pytest.mark.parametrize(

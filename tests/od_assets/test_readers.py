@@ -24,7 +24,7 @@ from tests.od_assets.conftest import Project
 )
 def test_bad_options_are_refused_in_one_line(project: Project, trips: dict[str, Any], code: str, said: str) -> None:
     with pytest.raises(OdError) as error:
-        project.component(trips={"files": "{period}.csv"} | trips).checked()
+        project.component(trips={"files": "{period}.csv"} | trips).require_valid()
     assert error.value.code == code
     assert said in error.value.message
     assert "\n" not in str(error.value)
@@ -38,23 +38,23 @@ def test_a_row_is_one_trip_or_it_holds_trips(project: Project, trips: dict[str, 
     with pytest.raises(OdError, match=r"OD-TRIPS-ROWS.*one_row_a_trip: true is declared, but .*column"):
         project.component(
             trips={"files": "{period}.csv", "one_row_a_trip": True} | given, max_weight=trips.get("max_weight")
-        ).checked()
+        ).require_valid()
 
 
 def test_other_kinds_of_releases_take_the_columns_of_a_reader(project: Project) -> None:
     """Its origins and dates are the groups, and its ends the places; but rows of many trips are not rows of one."""
     tlc = {"files": "{period}.parquet", "reader": "tlc"}
     columns = FORMATS["tlc"].columns
-    sizes = project.group_sizes(trips=tlc).checked()
+    sizes = project.group_sizes(trips=tlc).require_valid()
     assert sizes.columns == RecordColumns(columns.origin, columns.origin, date=columns.date)
     assert sizes.record_format.name == "tlc"
-    stops = project.stops(trips=tlc).checked()
+    stops = project.stops(trips=tlc).require_valid()
     assert (stops.columns, stops.stages) == (columns, ("origin", "destination"))
     for component in (project.group_sizes, project.stops):
         with pytest.raises(OdError, match=r"OD-READER-FLOWS.*the reader gives flows"):
-            component(trips={"files": "{period}.csv.gz", "reader": "lodes"}).checked()
+            component(trips={"files": "{period}.csv.gz", "reader": "lodes"}).require_valid()
     with pytest.raises(OdError, match=r"OD-CONFIG.*columns area and date"):
-        project.group_sizes(trips={"files": "{period}.csv", "columns": {"date": "date"}}).checked()
+        project.group_sizes(trips={"files": "{period}.csv", "columns": {"date": "date"}}).require_valid()
 
 
 def test_nowhere_is_placed_where_the_geography_has_a_zone_for_it(project: Project) -> None:
@@ -77,8 +77,8 @@ def test_a_list_of_groups_has_no_place_for_nowhere(project: Project) -> None:
     geography = {"file": "zones.csv", "levels": ["region", "zone"], "unknown": "Z00"}
     groups = {"file": "groups.csv", "group": "taxi", "area": "zone"}
     by_group = {"files": "{period}.csv", "columns": {"group": "taxi", "date": "date"}, "nowhere": ["x"]}
-    assert not project.group_sizes(trips=by_group, groups=groups, geography=geography).checked().has_unknown_zone
-    assert project.group_sizes(geography=geography).checked().has_unknown_zone
+    assert not project.group_sizes(trips=by_group, groups=groups, geography=geography).require_valid().has_unknown_zone
+    assert project.group_sizes(geography=geography).require_valid().has_unknown_zone
 
 
 def test_nowhere_counts_for_the_unknown_zone_and_meets_expectations(project: Project) -> None:

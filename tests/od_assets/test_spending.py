@@ -15,7 +15,8 @@ def test_spending_is_held_to_the_plan_and_its_draws(project: Project, kind: str)
     """Each level once, then one of them twice, since its draw was lost; not by a plan of half the budget."""
     ZONES.assign(longitude=range(6), latitude=range(6)).to_csv(project.root / "zones.csv", index=False)
     settings, other = (
-        getattr(project, kind)(privacy__epsilon=epsilon, domain__cap__rho="9").checked() for epsilon in ("0.1", "0.05")
+        getattr(project, kind)(privacy__epsilon=epsilon, domain__cap__rho="9").require_valid()
+        for epsilon in ("0.1", "0.05")
     )
     key, geography, warehouse = settings.key("2001-01"), settings.read_geography(), Warehouse()
     plan, ledger = settings.plan(geography, key.period), warehouse.ledger

@@ -35,7 +35,7 @@ from od_core import (
     sum_releases,
 )
 from od_core.flows.planning_page import planning_page
-from od_core.meaning.features import Refusal, refuse_unsupported, support, usual_formats
+from od_core.meaning.features import Refusal, list_usual_formats, refuse_unsupported, support
 from od_core.privacy.budget import Cap
 from tests.od_assets.conftest import ZONES, Project
 
@@ -208,14 +208,14 @@ def declared(project: Project, kind: str, features: set[str]) -> Series:
         "group sizes": project.group_sizes,
         "boxes": project.stops,
     }
-    return made[kind](**changes).checked()
+    return made[kind](**changes).require_valid()
 
 
 def asked(project: Project, kind: str, features: set[str]) -> None:
     """Do what has some features, where such a thing is done: in the library, in a declaration, or in a bundle."""
     if kind == "boxes" and features == {"gis"}:  # a declaration always has a map
         plan = plan_stops((4, 4), unit=PrivacyUnit("trip"), budget=Budget(1))
-        assert "gis" not in usual_formats(plan.table, plan.features)
+        assert "gis" not in list_usual_formats(plan.table, plan.features)
         refuse_unsupported(plan.table, plan.features | features)
     elif features & DECLARED:
         declared(project, kind, features)

@@ -32,7 +32,7 @@ def test_every_declaration_is_loaded_and_planned(
 ) -> None:
     """Of a project that another folder is the current one of, and with every fault, whichever function loads it."""
     declare_beside_trips(project, monkeypatch, loader)
-    series = project.component(mechanism="inftda_refined").checked()
+    series = project.component(mechanism="inftda_refined").require_valid()
     planned = series.plan(series.read_geography(), "2001-01")
     monkeypatch.setenv("OD_PROJECT", str(CHECKOUT))
     before = dict(os.environ)

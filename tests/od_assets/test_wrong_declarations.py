@@ -16,7 +16,7 @@ from jsonschema import Draft202012Validator
 from od_assets.components import OdCounts, OdGroupSizes, OdRelease, OdStops
 from od_assets.components.project import refuse_unloadable
 from od_assets.components.series import Declared
-from od_assets.runs.period_status import planned_period
+from od_assets.runs.period_status import choose_period_to_plan
 from od_assets.series.reading import declaration
 from od_assets.series.section import _section_of
 from od_assets.series.series import DomainSection
@@ -257,7 +257,7 @@ def write(project: Project, wrong: Wrong | None = None) -> None:
 def look() -> None:
     """Read, resolve and plan the declaration and load its definitions, as all commands do."""
     series = declaration("trips")
-    series.plan(series.read_geography(), planned_period(series, None))
+    series.plan(series.read_geography(), choose_period_to_plan(series, None))
     refuse_unloadable(series)
 
 

@@ -112,7 +112,7 @@ def uses(tree: ast.AST, known: set[str]) -> Iterator[tuple[int, str]]:
             if not (isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load)):
                 continue
             above = parent[node]
-            if isinstance(above, ast.Attribute) and above.attr in (PLAIN | {"changed", "next_step"}):
+            if isinstance(above, ast.Attribute) and above.attr in (PLAIN | {"with_changes", "next_step"}):
                 continue
             if isinstance(above, ast.Call) and node in above.args and set(names(above.func)) & known:
                 continue
@@ -218,7 +218,7 @@ def test_no_error_shows_a_hidden_value() -> None:
         error = OdError(
             "OD-CONFIG", f"no {value!r}, {[value]}", next_step=f"write another than '{value}'", file="a.yaml"
         )
-        for each in (error, error.in_file("b"), pickle.loads(pickle.dumps(error))):  # noqa: S301
+        for each in (error, error.with_file("b"), pickle.loads(pickle.dumps(error))):  # noqa: S301
             assert value not in whole(each).replace("V12", "")
     said = OdError("OD-CONFIG", "at hunter2, hunter21, pass/word 71: 12 plain words", next_step="")
     assert said.message == "at {{ env.V4 }}, hunter21, {{ env.V0 }}1: 12 plain words"

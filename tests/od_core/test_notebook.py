@@ -83,7 +83,7 @@ def test_what_is_confidential_shows_nothing() -> None:
     counts = count_trips(FLOWS, tree)
     held = [
         counts,
-        Truth.of_counts(tree, counts),
+        Truth.from_counts(tree, counts),
         Trajectories(np.array([[1, 2]], dtype=np.int32), Grid((4, 4))),
         GroupSizes(np.array([0]), np.array([3]), np.array([1])),
     ]

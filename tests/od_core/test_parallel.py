@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from od_core.parallel import in_order, meanwhile, on_one_thread, threads
+from od_core.parallel import map_in_order, run_in_background, threads, use_one_thread
 
 
 @pytest.mark.parametrize("number", ["1", "2", "5"])
@@ -20,7 +20,7 @@ def test_results_come_in_the_order_of_the_pieces(monkeypatch, number, pieces):
         time.sleep(0.002 * ((pieces - piece) % 3))
         return piece * piece
 
-    assert list(in_order(work, iter(range(pieces)))) == [piece * piece for piece in range(pieces)]
+    assert list(map_in_order(work, iter(range(pieces)))) == [piece * piece for piece in range(pieces)]
 
 
 def test_few_pieces_are_in_flight_and_all_threads_work(monkeypatch):
@@ -40,7 +40,7 @@ def test_few_pieces_are_in_flight_and_all_threads_work(monkeypatch):
         time.sleep(0.0005)
         return piece
 
-    for _ in in_order(work, pieces()):
+    for _ in map_in_order(work, pieces()):
         taken += 1
     assert max(ahead) <= 17
     assert workers == {"od_0", threading.current_thread().name}
@@ -59,7 +59,7 @@ def test_an_error_comes_out_at_its_place_and_ends_the_work(monkeypatch, bad):
 
     results = []
     with pytest.raises(ValueError, match=f"^{bad}$"):
-        results.extend(in_order(work, range(1000)))
+        results.extend(map_in_order(work, range(1000)))
     assert len(begun) < 40
     assert threading.active_count() < 20
 
@@ -84,10 +84,10 @@ def test_the_pieces_of_a_piece_are_worked_on_by_its_own_thread(monkeypatch):
         return threading.current_thread().name
 
     def outer(_: int) -> bool:
-        return set(in_order(inner, range(10))) == {threading.current_thread().name}
+        return set(map_in_order(inner, range(10))) == {threading.current_thread().name}
 
-    assert all(in_order(outer, range(20)))
-    assert len(set(in_order(inner, range(200)))) > 1
+    assert all(map_in_order(outer, range(20)))
+    assert len(set(map_in_order(inner, range(200)))) > 1
 
 
 def test_where_others_have_the_processors_one_thread_works(monkeypatch):
@@ -98,18 +98,18 @@ def test_where_others_have_the_processors_one_thread_works(monkeypatch):
         time.sleep(0.0005)
         return threading.current_thread().name
 
-    with on_one_thread():
-        with on_one_thread():
+    with use_one_thread():
+        with use_one_thread():
             assert threads() == 1
         assert threads() == 1
-        assert set(in_order(work, range(50))) == {threading.current_thread().name}
+        assert set(map_in_order(work, range(50))) == {threading.current_thread().name}
         elsewhere: list[int] = []
         other = threading.Thread(target=lambda: elsewhere.append(threads()))
         other.start()
         other.join()
     assert elsewhere == [4]
     assert threads() == 4
-    assert len(set(in_order(work, range(200)))) > 1
+    assert len(set(map_in_order(work, range(200)))) > 1
 
 
 def test_work_is_done_meanwhile_in_another_thread(monkeypatch):
@@ -121,7 +121,7 @@ def test_work_is_done_meanwhile_in_another_thread(monkeypatch):
         may_end.wait()
         ended.append(threading.current_thread().name)
 
-    with meanwhile(work):
+    with run_in_background(work):
         assert begun.wait(60)
         may_end.set()
     assert len(ended) == 1
@@ -131,7 +131,7 @@ def test_work_is_done_meanwhile_in_another_thread(monkeypatch):
 def test_with_one_thread_work_is_done_after_the_context(monkeypatch):
     monkeypatch.setenv("OD_THREADS", "1")
     order = []
-    with meanwhile(lambda: order.append("work")):
+    with run_in_background(lambda: order.append("work")):
         order.append("context")
     assert order == ["context", "work"]
 
@@ -139,7 +139,7 @@ def test_with_one_thread_work_is_done_after_the_context(monkeypatch):
 @pytest.mark.parametrize("number", ["1", "2"])
 def test_an_error_of_either_is_raised(monkeypatch, number):
     monkeypatch.setenv("OD_THREADS", number)
-    with pytest.raises(ZeroDivisionError), meanwhile(lambda: 1 / 0):
+    with pytest.raises(ZeroDivisionError), run_in_background(lambda: 1 / 0):
         pass
-    with pytest.raises(KeyError), meanwhile(lambda: None):
+    with pytest.raises(KeyError), run_in_background(lambda: None):
         raise KeyError

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from od_core import OdError
-from od_core.ledger.release_key import ReleaseKey, before
+from od_core.ledger.release_key import ReleaseKey, select_earlier_releases
 from od_core.periods import LENGTHS, Period
 
 PANDAS = {"day": "D", "week": "W-SUN", "month": "M", "quarter": "Q", "year": "Y"}
@@ -20,7 +20,7 @@ DAYS = st.dates(datetime.date(1900, 1, 1), datetime.date(2199, 12, 31))
 
 @given(DAYS, st.sampled_from(LENGTHS))
 def test_the_period_around_a_day_is_that_of_pandas(day, length):
-    period, expected = Period.around(day, length), pd.Period(day, PANDAS[length])
+    period, expected = Period.from_day(day, length), pd.Period(day, PANDAS[length])
     assert (period.length, Period(period.text)) == (length, period)
     assert period.first == expected.start_time.date()
     assert period.end == (expected.end_time + pd.Timedelta(1, "D")).date()
@@ -52,7 +52,7 @@ def test_first_and_last_day(text, first, end):
 @given(DAYS, st.integers(0, 400), st.sampled_from(LENGTHS))
 def test_parts_are_whole_and_follow_one_another(day, more, length):
     period = Period(f"{day}--{day + datetime.timedelta(days=more)}") if more else Period(day.isoformat())
-    around = [Period.around(each, length) for each in (period.first, period.end - datetime.timedelta(days=1))]
+    around = [Period.from_day(each, length) for each in (period.first, period.end - datetime.timedelta(days=1))]
     whole = around[0].first == period.first and around[1].end == period.end
     parts = period.parts(length)
     assert bool(parts) == whole
@@ -91,5 +91,5 @@ def test_only_a_period_that_has_ended_is_before_another():
     texts = ("2000", "2001", "2001-05", "2001-Q1", "2001-04--2001-06", "2001-12", "2002-01")
     keys = [ReleaseKey("a", text) for text in texts] + [ReleaseKey("a", "2001-05", 2)]
     newest_first = ["2001-05/r2", "2001-05/r1", "2001-Q1/r1", "2000/r1"]
-    assert [str(key)[2:] for key in before(ReleaseKey("a", "2001-06"), keys)] == newest_first
-    assert str(before(ReleaseKey("a", "2002-01"), keys)[0]) == "a/2001-12/r1"
+    assert [str(key)[2:] for key in select_earlier_releases(ReleaseKey("a", "2001-06"), keys)] == newest_first
+    assert str(select_earlier_releases(ReleaseKey("a", "2002-01"), keys)[0]) == "a/2001-12/r1"

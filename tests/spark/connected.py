@@ -24,7 +24,7 @@ def main() -> None:
         mechanism = InfTDARefined(keep_all_cap=0, leaves="empirical_bayes")
         plan = plan_of(flows, Bands(tuple(cuts), part_trips), mechanism=mechanism)
         parted = in_parts(folder / str(number), plan, counted(plan, flows), workers)
-        digests.append(digest_of(Nodes.joined(plan.tree.depth, parted.pieces(plan.tree.depth))))
+        digests.append(digest_of(Nodes.concatenate(plan.tree.depth, parted.pieces(plan.tree.depth))))
     print(json.dumps(digests))
     session.stop()
 

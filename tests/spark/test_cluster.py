@@ -19,7 +19,7 @@ import pytest
 from benchmarks.parted_release import PartedRelease, run_in_parts
 from od_core.errors import OdError
 from od_core.flows.mechanisms import InfTDARefined
-from od_core.flows.parts import claimed_rounds
+from od_core.flows.parts import read_claimed_rounds
 from od_core.flows.plan import Bands
 from od_core.geography.flow_tree import Nodes
 from od_core.ledger.object_store import part_file
@@ -113,7 +113,7 @@ def settled(folder: Path) -> dict[str, tuple[int, int, bytes]]:
 def lost_draws(store: KillingStore) -> set[tuple[int, int]]:
     """Levels and parts that are claimed and not kept."""
     levels = [step.level for step in PLAN.step_bands[1]]
-    claimed = [(level, part) for level in levels for part in claimed_rounds(store, level)]
+    claimed = [(level, part) for level in levels for part in read_claimed_rounds(store, level)]
     return {(level, part) for level, part in claimed if not store.has(part_file(level, part))}
 
 
@@ -148,7 +148,7 @@ def test_an_executor_is_killed(tmp_path, cluster, moment):
         (frontier,) = again.work.load_nodes("frontier", {"band": 1, "part": part})
         first = PLAN.tree.rank_range(frontier)[0]
         for step in PLAN.step_bands[1]:
-            assert counts[f"{step.level}.{first}"] <= claimed_rounds(store, step.level)[part]
+            assert counts[f"{step.level}.{first}"] <= read_claimed_rounds(store, step.level)[part]
     drawn = counts[
         f"{LEVEL}.{PLAN.tree.rank_range(again.work.load_nodes('frontier', {'band': 1, 'part': PART})[0])[0]}"
     ]
@@ -165,11 +165,11 @@ def test_an_executor_is_killed(tmp_path, cluster, moment):
 
 
 def leaves_of(parted: PartedRelease) -> Nodes:
-    return Nodes.joined(PLAN.tree.depth, parted.pieces(PLAN.tree.depth))
+    return Nodes.concatenate(PLAN.tree.depth, parted.pieces(PLAN.tree.depth))
 
 
 def assert_consistent(parted: PartedRelease) -> None:
-    levels = [Nodes.joined(level, parted.pieces(level)) for level in range(PLAN.tree.depth + 1)]
+    levels = [Nodes.concatenate(level, parted.pieces(level)) for level in range(PLAN.tree.depth + 1)]
     assert int(levels[-1].trips.sum()) == TRIPS.total
     for above, below in itertools.pairwise(levels):
         assert PLAN.tree.sums_agree(above, below)

@@ -32,7 +32,7 @@ from od_core.records.counts import CountFiles, TripCounts
 from od_core.records.formats import TABLE, RecordColumns
 from od_core.records.load import load_records
 from od_core.records.segments import Breakdown, SegmentSource
-from od_core.spark.counting import _asked, count_in_spark
+from od_core.spark.counting import _query_relations, count_in_spark
 from tests.od_core.ledger.person_years import PersonYear
 
 pytestmark = [
@@ -145,8 +145,8 @@ WAYS = {
         PrivacyUnit("user", neighbours="unbounded", column="person", max_trips=4, max_trips_pair=1),
     ),
 }
-PLAIN = TABLE.declared(one_row_a_trip=True)
-FORM = PLAIN.declared(categories=(("kind", ("1", "")),), nowhere=("nowhere", ""), outside_period="drop")
+PLAIN = TABLE.with_options(one_row_a_trip=True)
+FORM = PLAIN.with_options(categories=(("kind", ("1", "")),), nowhere=("nowhere", ""), outside_period="drop")
 
 
 def counted(count: Any) -> Any:
@@ -156,7 +156,7 @@ def counted(count: Any) -> Any:
     except OdError as error:
         shown = CANARY in "".join(traceback.format_exception(error))
         return error.code, error.message.partition("column")[2], error.confidential_detail, shown
-    whole = counts.whole() if isinstance(counts, CountFiles) else counts
+    whole = counts.read_all() if isinstance(counts, CountFiles) else counts
     segments = [(one.rank.tolist(), one.before.tolist()) for own in whole.by_segment.values() for one in own]
     return whole.rank.tolist(), whole.before.tolist(), *segments
 
@@ -245,7 +245,7 @@ def test_users_of_a_year_are_counted_as_by_duckdb_with_the_same_counters(session
         )
         load_records(source, columns, key.period, tmp_path / "raw.parquet", record_format=PLAIN)
         by_duckdb = trip_counts_of(tmp_path / "raw.parquet", tree, period=key.period, **given("duckdb"))
-        assert counted(files.whole) == counted(lambda counts=by_duckdb: counts)
+        assert counted(files.read_all) == counted(lambda counts=by_duckdb: counts)
         stored = {engine: pq.read_table(year.path(key)) for engine, year in years.items()}
         assert stored["spark"].equals(stored["duckdb"])
         assert len({year.counters(key).fingerprint(key) for year in years.values()}) == 1
@@ -449,7 +449,7 @@ def test_derived_categories_are_those_of_duckdb(session, tmp_path, case):
     day = [datetime.date(2001, 6, 1)] * len(value)
     table = pa.table({"home": ["01"] * len(value), "work": ["A"] * len(value), "day": day, "number": trips})
     table = table.append_column("value", value)
-    form = PLAIN.declared(timestamps=zone and "utc")
+    form = PLAIN.with_options(timestamps=zone and "utc")
     by_spark, by_duckdb = both(
         session, tmp_path, table, "counts", TREES["destination"], form=form, time_zone=zone, segments=segments
     )
@@ -470,8 +470,8 @@ def test_days_are_those_of_duckdb(session, tmp_path, kind, outside):
     day, zone = DAYS[kind]
     trips = 2 ** np.arange(len(day), dtype=np.int64)
     table = pa.table({"home": ["01"] * len(day), "work": ["A"] * len(day), "day": day, "number": trips})
-    plain = TABLE.declared(outside_period=outside)
-    form = plain.declared(timestamps=zone and "utc")
+    plain = TABLE.with_options(outside_period=outside)
+    form = plain.with_options(timestamps=zone and "utc")
     given = {"time_zone": zone, "int96": kind == "INT96"}
     by_spark, by_duckdb = both(session, tmp_path, table, "counts", TREES["destination"], form=form, **given)
     assert by_spark == by_duckdb
@@ -480,7 +480,7 @@ def test_days_are_those_of_duckdb(session, tmp_path, kind, outside):
         by_spark, by_duckdb = both(session, tmp_path, table, "counts", TREES["destination"], form=plain, **given)
         assert by_spark[0] == "OD-TRIPS-DATE"
         assert (by_duckdb[0] == "OD-TRIPS-DATE") == (kind == "INT96")
-        local = plain.declared(timestamps="local")
+        local = plain.with_options(timestamps="local")
         assert both(session, tmp_path, table, "counts", TREES["destination"], form=local, **given)[0][0] == by_spark[0]
     refused = both(session, tmp_path, table, "counts", TREES["destination"], form=form, fault_threshold=0, **given)
     assert refused[0] == refused[1]
@@ -605,8 +605,8 @@ def test_neither_key_nor_period_nor_a_record_stands_in_a_plan(session, tmp_path)
     count = CountQuery(tree, WAYS["users"][1], key=KEY, period=period)
     public = count.relations | {"secret": count.secret}
     frames = {name: session.createDataFrame(table) for name, table in public.items()}
-    ranked = _asked(session, {"records": records, **frames}, count.sql("ranked")).repartitionByRange("rank")
-    counts = _asked(session, {"ranked": ranked}, count.sql("by_rank", "ranked")).sortWithinPartitions("rank")
+    ranked = _query_relations(session, {"records": records, **frames}, count.sql("ranked")).repartitionByRange("rank")
+    counts = _query_relations(session, {"ranked": ranked}, count.sql("by_rank", "ranked")).sortWithinPartitions("rank")
     counts.collect()
     plans = str(counts._jdf.queryExecution().toString()) + "".join(
         counts._jdf.queryExecution().explainString(

@@ -52,7 +52,7 @@ def test_a_month_is_published_and_a_second_run_changes_nothing(project: Project)
     ledger = Ledger(project.var / "ledger.sqlite")
     assert ledger.spent(KEY, release.plan) == release.plan.spent
     assert not (project.var / "confidential" / str(KEY) / "raw_trips.parquet").exists()
-    verify_release(Warehouse().published(KEY))
+    verify_release(Warehouse().locate_release(KEY))
 
     files = public_bytes(project.var)
     assert project.run(project.component(**SPARK)).success

@@ -110,12 +110,12 @@ def of_plan(number: int, plan: tuple[Fraction, list[tuple[Fraction, int]]]) -> t
     if kind > 1:
         levels = [(variance, 1) for variance, _ in levels]
     rho = sum((Fraction(count) / (2 * variance) for variance, count in levels), Fraction(0))
-    trip = Guarantee.of(
+    trip = Guarantee.from_spent(
         Spent(tuple(count / (2 * v) for v, count in levels), delta, tuple(count for _, count in levels))
     )
-    ours = {0: trip, 1: trip.of_units(most), 2: Guarantee.of_rho(most**2 * rho, delta)}.get(kind)
+    ours = {0: trip, 1: trip.scale_to_units(most), 2: Guarantee.from_rho(most**2 * rho, delta)}.get(kind)
     if ours is None:
-        ours = Guarantee.of_rho(largest_rho([most**2 * rho] * 12, most, 2 * most), delta)
+        ours = Guarantee.from_rho(largest_rho([most**2 * rho] * 12, most, 2 * most), delta)
     loss = loss_of_dp_accounting(levels, pessimistic=True, most=most if kind else 1, times=times)
     return ours, 0.5 + loss.get_delta_for_epsilon(0) / 2
 

@@ -102,7 +102,7 @@ def measured_levels(
         groups = GroupSizes.from_frame(frame, geography)
         plan = plan_group_sizes(
             geography,
-            groups.per_area(geography),
+            groups.count_per_area(geography),
             unit=unit,
             budget=Budget(epsilon=claim),
             mechanism=Measuring(query),

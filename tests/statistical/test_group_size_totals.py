@@ -19,7 +19,7 @@ def test_is_optimal_from_any_start(monkeypatch):
         leaves[:, 0] = frame.groups
         return [frame.sums(leaves, level) for level in frame.levels]
 
-    monkeypatch.setattr(area_totals, "apportioned", in_the_smallest_sizes)
+    monkeypatch.setattr(area_totals, "round_relaxed_solution", in_the_smallest_sizes)
     rng = np.random.default_rng(40)
     for _ in range(40):
         frame, noisy, _ = random_case(rng, most_groups=15, most_sizes=8)

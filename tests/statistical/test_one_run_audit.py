@@ -31,7 +31,7 @@ import od_assets
 import od_core.flows.measuring
 import tests.od_assets.conftest
 from od_assets.components import OdRelease
-from od_assets.resources.warehouse import verified
+from od_assets.resources.warehouse import verify_published_releases
 from od_core import Budget, Geography, PrivacyUnit, open_release, release_flows
 from od_core.flows.publishing.flow_tables import LevelPair
 from od_core.privacy.neighbours import Neighbours
@@ -257,7 +257,7 @@ def test_a_small_series_shows_less_than_it_promises(small):
     small.run()
     attacker, epsilon = small.shown()
     assert epsilon < 1, (attacker, epsilon)
-    assert [row["verified"] for row in verified()] == [True]
+    assert [row["verified"] for row in verify_published_releases()] == [True]
 
 
 def a_level_without_noise(small: Small, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,8 +22,8 @@ from scipy import stats
 
 from od_core import Budget, PrivacyUnit, Release, ReleasePlan, plan_release
 from od_core.flows import interval_ends
-from od_core.flows.estimation.least_squares import least_squares
-from od_core.flows.estimation.levels import combined_totals, segment_counts
+from od_core.flows.estimation.least_squares import fit_least_squares
+from od_core.flows.estimation.levels import combine_totals, segment_counts
 from od_core.flows.mechanisms import InfTDARefined
 from od_core.flows.release import run_plan
 from od_core.ledger.measurements import MemoryMeasurements
@@ -116,7 +116,7 @@ def covered(name: str) -> dict[tuple[int, int, bool], list[float]]:
     for release, levels in product(runs, product(range(3), repeat=2)):
         true = summed(truth, levels)
         origin, destination = (axis.ravel().astype(np.int32) for axis in np.indices(true.shape[:2]))
-        lower, upper = release.segment_intervals("mode").of_cells(*levels, origin, destination)
+        lower, upper = release.segment_intervals("mode").compute_cell_bounds(*levels, origin, destination)
         inside = (lower <= true.reshape(lower.shape)) & (true.reshape(lower.shape) <= upper)
         for has_trips in (True, False):
             chosen = (true > 0).reshape(inside.shape) == has_trips
@@ -183,8 +183,8 @@ def errors(runs: int) -> dict[tuple[int, str], list[float]]:
     plan = planned(NO_FAULTS, 0, PRUNED_RHO)
     found = defaultdict(list)
     for release in releases(plan, truth, runs):
-        totals = least_squares(plan, int(truth.sum()), combined_totals(plan, release.measured))
-        own = [least_squares(plan, None, counts) for counts in segment_counts(plan, release.measured, "mode")]
+        totals = fit_least_squares(plan, int(truth.sum()), combine_totals(plan, release.measured))
+        own = [fit_least_squares(plan, None, counts) for counts in segment_counts(plan, release.measured, "mode")]
         for total, *fits in zip(totals, *own, strict=True):
             kept = total.divided if total.nodes.level < plan.tree.depth else np.arange(len(total.nodes))
             o, d = total.nodes.origin[kept], total.nodes.destination[kept]

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from od_core.noise.backends import noise_named
 from od_core.stops import mechanisms
-from od_core.stops.geometry import Grid, Nodes, filled_cells
+from od_core.stops.geometry import Grid, Nodes, count_trips_by_cell
 from od_core.stops.mechanisms import (
     ROOT_SHARE,
     SCORE_SENSITIVITY,
@@ -31,9 +31,9 @@ from od_core.stops.mechanisms import (
     Path,
     PrivTree,
     equal_parts,
+    find_scale_and_decay,
     heterogeneity,
     noisy_minimum,
-    proven_scale,
     shares_below,
 )
 from tests.statistical.laws import ALPHA, least_epsilon, sure_epsilon
@@ -89,8 +89,8 @@ class Watched(Path):
     may_happen: Callable[[Seen], bool] = lambda _: True
     seen: Seen = field(default_factory=list)
 
-    def measured(self, counts, epsilon):
-        noisy, path = super().measured(counts, epsilon)
+    def measure(self, counts, epsilon):
+        noisy, path = super().measure(counts, epsilon)
         self.show(counts, noisy)
         return noisy, path
 
@@ -152,8 +152,8 @@ def test_a_root_count_that_takes_more_than_it_is_charged_is_caught():
             if self.spent == 0:
                 noisy = counts + self.source.draw_laplace(1 / self.left, len(counts))
                 self.show(counts, noisy)
-                return noisy, self.charged(epsilon)
-            return super().measured(counts, epsilon)
+                return noisy, self.with_charge(epsilon)
+            return super().measure(counts, epsilon)
 
     assert shown(entropy_event, runs, Cheating) > CLAIM
 
@@ -176,7 +176,7 @@ def line_trips(more: bool) -> NDArray[np.int32]:
 
 
 def line_scores(more: bool, candidates: NDArray[np.int32]) -> NDArray[np.int64]:
-    rows = filled_cells(line_trips(more), LINE)
+    rows = count_trips_by_cell(line_trips(more), LINE)
     return heterogeneity(rows, Nodes.root(rows, LINE), 0, np.array([2]), candidates)
 
 
@@ -323,7 +323,7 @@ def corner_chances(side: int, trips: int, scale: Fraction, decay: int) -> Chance
     return result[0], result[1]
 
 
-SCALE, DECAY = proven_scale(Fraction(7, 10) * CLAIM, 1)
+SCALE, DECAY = find_scale_and_decay(Fraction(7, 10) * CLAIM, 1)
 
 
 def test_privtree_tells_no_more_than_claimed_and_nearly_that():
@@ -343,5 +343,5 @@ COSTLY = [(64, 0, SCALE, 0, 16_500), (4, 1, SCALE / 4, DECAY, 5_000)]
 def test_splits_that_cost_more_are_caught(side, trips, scale, decay, runs, monkeypatch):
     """Counts that depth does not lower; noise of a quarter of the width. Fails with probability 1e-6."""
     assert chance_to_miss(corner_chances(side, trips, scale, decay), CLAIM, runs) <= ALPHA
-    monkeypatch.setattr(mechanisms, "proven_scale", lambda epsilon, sensitivity: (scale, decay))
+    monkeypatch.setattr(mechanisms, "find_scale_and_decay", lambda epsilon, sensitivity: (scale, decay))
     assert shown(corner_event(side, trips), runs) > CLAIM

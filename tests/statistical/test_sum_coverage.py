@@ -81,7 +81,7 @@ def shares() -> np.ndarray:
         row = []
         for levels in list(product(range(3), range(3)))[1:]:
             origin, destination, truth = cells(levels)
-            lower, upper = total.intervals.of_cells(*levels, origin, destination)
+            lower, upper = total.intervals.compute_cell_bounds(*levels, origin, destination)
             row.append(((lower <= truth) & (truth <= upper)).mean())
         rows.append(row)
     return np.array(rows)
@@ -102,10 +102,10 @@ def test_intervals_of_sums_hold_the_truth_nine_times_in_ten() -> None:
 
 @pytest.mark.parametrize("rule", RULES)
 def test_other_rules_are_rejected(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    added = intervals.added
+    added = intervals.sum_estimates
 
     def otherwise(each: Any) -> Estimates:
         return replace(added(each), variance=RULES[rule](each))
 
-    monkeypatch.setattr(intervals, "added", otherwise)
+    monkeypatch.setattr(intervals, "sum_estimates", otherwise)
     assert p_value(shares()) < ALPHA

@@ -50,7 +50,7 @@ def known() -> KnownGroups:
 @pytest.fixture
 def not_widened(monkeypatch):
     """Intervals of the measurements alone: those that are widened to the released numbers hold at least as often."""
-    monkeypatch.setattr(group_sizes, "_widened", lambda *released_and_bounds: released_and_bounds)
+    monkeypatch.setattr(group_sizes, "_widen_bounds", lambda *released_and_bounds: released_and_bounds)
 
 
 def covered(case: str) -> pd.DataFrame:
@@ -59,7 +59,7 @@ def covered(case: str) -> pd.DataFrame:
     name, options = GROUP_CASES[case]
     plan = plan_group_sizes(
         data.geography,
-        data.groups.per_area(data.geography),
+        data.groups.count_per_area(data.geography),
         unit=UNIT,
         budget=Budget(epsilon=1),
         mechanism=MECHANISMS.make(name, **options),
@@ -87,12 +87,12 @@ def test_groups_of_at_most_a_size_and_members_are_covered(case, not_widened):
 @pytest.mark.parametrize("case", GROUP_CASES)
 def test_intervals_for_half_of_the_noise_are_rejected(monkeypatch, case, not_widened):
     """The bounds from noisy sizes have slack here, so their noise is halved below, where they have little."""
-    of = NoisyGroups.of
+    of = NoisyGroups.from_measured_levels
 
     def halved(frame, query, scale, measured, level):
         return of(frame, query, scale / 2, measured, level)
 
-    monkeypatch.setattr(NoisyGroups, "of", halved)
+    monkeypatch.setattr(NoisyGroups, "from_measured_levels", halved)
     shares = covered(case)
     assert too_rarely_covered(shares[["members"]], LEAST)
     if "sizes" not in case:
@@ -109,7 +109,7 @@ def covered_of_one_size(used: Fraction) -> pd.DataFrame:
     for _ in range(RUNS):
         noisy = 20 + source.draw_laplace(Fraction(4), int(groups.sum()))
         bounds = NoisyGroups("sizes", used, 40, groups, np.ones_like(groups), noisy)
-        lower, upper = bounds.at_most(np.array([19, 20]))
+        lower, upper = bounds.bound_cumulative_counts(np.array([19, 20]))
         runs.append({"none": (lower[:, 0] == 0).mean(), "all": (upper[:, 1] == 400).mean()})
     return pd.DataFrame(runs)
 

@@ -128,7 +128,7 @@ interface Noise {
   charges: Map<number, number>;
 }
 
-/** The variances of the noise; see `planned_steps` in `od_core/flows/step.py`, and `CombinedTotals`. */
+/** The variances of the noise; see `plan_steps` in `od_core/flows/step.py`, and `CombinedTotals`. */
 function variancesOf(facts: Facts, setting: Setting, shares: Map<number, number>, rho: number): Noise {
   const unit = facts.units[setting.unit];
   const invariant = unit.publishesTotal[Number(setting.segments)];

@@ -1,6 +1,6 @@
 /** What a person is promised, from rho: epsilon at a delta, right guesses, and odds. */
 
-/** Orders of the Rényi divergence, less 1, that `_by_renyi` in `od_core/privacy/posterior.py` tries at epsilon 0. */
+/** Orders of the Rényi divergence, less 1, that `_bound_delta_by_renyi` in `od_core/privacy/posterior.py` tries at epsilon 0. */
 const ORDERS = [0.001, 0.1, 0.3, 1];
 
 /** Epsilon at a delta by the conversion `tight`; see `epsilon_tight` in `od_core/privacy/accounting.py`. */

@@ -11,8 +11,8 @@ measured totals and S the diagonal matrix of their variances. The estimates from
 
 C R' m is the fit of a tree whose noisy values are 0, except those of the leaves, which are s2 R' m, where s2 is their
 variance. So h' is what the tree's own least squares estimate if s2 R' m is added to the noisy values of the leaves, and
-every estimator uses area totals in this way (:func:`with_area_totals`). All leaves below a divided node have the same
-variance, so R C R' m follows from the nodes above the leaves. Conjugate gradients [hestenes1952methods] solve the
+every estimator uses area totals in this way (:func:`include_area_totals`). All leaves below a divided node have the
+same variance, so R C R' m follows from the nodes above the leaves. Conjugate gradients [hestenes1952methods] solve the
 system.
 
 R maps the leaves that were measured, but totals also contain the trips of dropped nodes. These are given to the other
@@ -32,8 +32,8 @@ from itertools import pairwise
 import numpy as np
 
 from od_core.flows.arrays import Reals
-from od_core.flows.estimation.least_squares import FamilyFit, MeasuredLevel, nothing_dropped, up
-from od_core.flows.estimation.levels import Measurement, SideTotals, of_area_totals
+from od_core.flows.estimation.least_squares import FamilyFit, MeasuredLevel, combine_bottom_up, has_no_dropped_nodes
+from od_core.flows.estimation.levels import Measurement, SideTotals, select_area_totals
 from od_core.flows.plan import ReleasePlan
 from od_core.flows.projection.onto_area_totals import EstimatedTotals
 from od_core.geography.flow_tree import FlowTree, run_sums
@@ -46,20 +46,21 @@ _RESIDUAL = 1e-11
 """Part of the right side that may remain."""
 
 
-def _divided(tree: FlowTree, above: MeasuredLevel, below: int = 0) -> tuple[int, Numbers]:
+def _find_divided_side(tree: FlowTree, above: MeasuredLevel, below: int = 0) -> tuple[int, Numbers]:
     """Return the side that the children of a level divide, and the area of each zone ``below`` levels below it."""
     side = 0 if tree.refines_origin(above.nodes.level + 1) else 1
     geography, at = (tree.origin, tree.destination)[side], tree.level_pair(above.nodes.level + below)[side]
     return side, geography.ancestors_at(geography.depth, at)
 
 
-def with_area_totals(
+def include_area_totals(
     plan: ReleasePlan, levels: Sequence[MeasuredLevel], measured: Sequence[Measurement]
 ) -> tuple[list[MeasuredLevel], dict[int, EstimatedTotals]]:
     """Return levels whose least-squares fit is that of all measurements, and the estimated totals of areas.
 
     Args:
-        levels: The levels of the flow tree, as :func:`od_core.flows.estimation.least_squares.measured_levels` returns.
+        levels: The levels of the flow tree, as :func:`od_core.flows.estimation.least_squares.build_measured_levels`
+            returns.
         measured: The measurements of a release, of which those of area totals are used.
 
     Returns:
@@ -67,23 +68,23 @@ def with_area_totals(
         which the children of a level divide others, by the position of the level. Without measured area totals, the
         levels as they are, and none.
     """
-    by_side = of_area_totals(measured)
+    by_side = select_area_totals(measured)
     if not by_side or not len(levels[-1].nodes):
         return list(levels), {}
     system = TotalsSystem(plan.tree, levels, by_side)
-    leaves, m, found = levels[-1], system.by_side(system.solution), {}
+    leaves, m, found = levels[-1], system.split_by_side(system.solution), {}
     added = leaves.noise * (m[0][leaves.nodes.origin] + m[1][leaves.nodes.destination])
     moved = [*levels[:-1], replace(leaves, noisy=leaves.noisy + added)]
     if system.fixed is not None:
         above = levels[system.fixed]
         below = [replace(levels[-2], noisy=np.zeros(len(levels[-2].nodes))), replace(leaves, noisy=added)]
-        *_, (_, _, (sums, spread)) = up(below)
+        *_, (_, _, (sums, spread)) = combine_bottom_up(below)
         noisy = above.noisy.copy()
         noisy[above.divided] -= above.noise / spread * sums
         moved[system.fixed] = replace(above, noisy=noisy)
     for k in range(system.fixed or 0, len(levels) - 1):
         above = levels[k]
-        side, area = _divided(plan.tree, above, 1)
+        side, area = _find_divided_side(plan.tree, above, 1)
         if side in by_side and area[-1] > 0:
             (y, noise), zones = by_side[side], np.bincount(area)
             trips = np.bincount(area, y - noise * m[side])
@@ -102,13 +103,13 @@ class TotalsSystem:
         self._levels, self._totals = levels, by_side
         self._families = self._changes = FamilyFit(levels)
         self.fixed: int | None = None
-        if not nothing_dropped(levels) and not np.isinf(levels[-3].noise):
+        if not has_no_dropped_nodes(levels) and not np.isinf(levels[-3].noise):
             self.fixed = len(levels) - 3
             top = replace(levels[self.fixed], offsets=np.zeros(1, dtype=np.int64), noise=0.0)
             self._changes = FamilyFit([top, *levels[-2:]])
         above, leaves = levels[-2:]
         # A family of leaves divides an area of one side into its zones, and has one zone on the other side.
-        self._side, self._area_of = _divided(tree, above)
+        self._side, self._area_of = _find_divided_side(tree, above)
         ends = leaves.nodes.origin, leaves.nodes.destination
         self._area = (above.nodes.origin, above.nodes.destination)[self._side][above.divided]
         self._own, self._zone = ends[self._side], ends[1 - self._side][leaves.offsets[:-1]]
@@ -119,13 +120,13 @@ class TotalsSystem:
         whole = np.bincount(self._zone, self._size, minlength=self._zones[1 - self._side]).astype(np.float64)
         by_leaves = (whole, self._families_of_zone) if self._side else (self._families_of_zone, whole)
         self._spread = np.concatenate([np.full(len(noisy), noise) for noisy, noise in by_side.values()])
-        self._diagonal = self._spread + leaves.noise * self._joined(by_leaves)
+        self._diagonal = self._spread + leaves.noise * self._concatenate_sides(by_leaves)
 
     @cached_property
     def solution(self) -> Reals:
-        """The multipliers m of the measurements, as one vector; see :meth:`by_side`."""
+        """The multipliers m of the measurements, as one vector; see :meth:`split_by_side`."""
         noisy, offsets = self._levels[-1].noisy, self._levels[-1].offsets
-        h = self._families.of(run_sums(noisy, offsets), lambda at: self._levels[at].noisy)
+        h = self._families.estimate_families(run_sums(noisy, offsets), lambda at: self._levels[at].noisy)
         return self.multipliers(noisy, h, {side: y for side, (y, _) in self._totals.items()})
 
     def multipliers(self, noisy: Reals, h: Reals, totals: Mapping[int, Reals]) -> Reals:
@@ -136,12 +137,12 @@ class TotalsSystem:
             h: Estimates of the families by the tree; shape (families,).
             totals: Measured totals of each side; shape (zones,) each.
         """
-        return self._solved(self._joined(totals) - self._totals_of(noisy, h))
+        return self._solve(self._concatenate_sides(totals) - self._totals_of(noisy, h))
 
-    def lacking(self, m: Reals) -> Reals:
+    def compute_family_shortfalls(self, m: Reals) -> Reals:
         """Return what C R' m adds to each family, minus what s2 R' m adds to its leaves; shape (families,)."""
         sums, _ = self._noise_of(m)
-        return self._families.of(sums) - sums
+        return self._families.estimate_families(sums) - sums
 
     def improvement(self, weights: Reals) -> tuple[float, float]:
         """Return what the totals add to the tree's estimate of a weighted sum, and by how much its variance falls.
@@ -150,34 +151,34 @@ class TotalsSystem:
         changes by c' m, and the variance falls by c' (R C R' + S)^-1 c.
         """
         noisy = self._levels[-1].noise * weights
-        c = self._totals_of(noisy, self._families.of(run_sums(noisy, self._levels[-1].offsets)))
-        return _dot(c, self.solution), _dot(c, self._solved(c))
+        c = self._totals_of(noisy, self._families.estimate_families(run_sums(noisy, self._levels[-1].offsets)))
+        return _dot(c, self.solution), _dot(c, self._solve(c))
 
-    def by_side(self, values: Reals) -> tuple[Reals, Reals]:
+    def split_by_side(self, values: Reals) -> tuple[Reals, Reals]:
         """Return numbers of the measured totals by side; 0 for a side without measured totals."""
         zones = self._zones
         ends = np.cumsum([0, *(zones[side] for side in self._totals)])
         found = {side: values[first:last] for side, (first, last) in zip(self._totals, pairwise(ends), strict=True)}
         return found.get(0, np.zeros(zones[0])), found.get(1, np.zeros(zones[1]))
 
-    def _joined(self, values: Sequence[Reals] | Mapping[int, Reals]) -> Reals:
+    def _concatenate_sides(self, values: Sequence[Reals] | Mapping[int, Reals]) -> Reals:
         return np.concatenate([values[side] for side in self._totals])
 
     def _totals_of(self, noisy: Reals, h: Reals) -> Reals:
         """Return the fitted totals, given the noisy values of the leaves and the estimates of the families."""
         own = np.bincount(self._own, noisy, minlength=self._zones[self._side]).astype(np.float64)
-        return self._fitted(h, run_sums(noisy, self._levels[-1].offsets), own)
+        return self._compute_fitted_totals(h, run_sums(noisy, self._levels[-1].offsets), own)
 
-    def _fitted(self, h: Reals, sums: Reals, own: Reals) -> Reals:
+    def _compute_fitted_totals(self, h: Reals, sums: Reals, own: Reals) -> Reals:
         """Return the fitted totals, given h, and the sums of leaves by family and by zone of the divided side."""
         lacking = np.bincount(self._area, (h - sums) / self._size, minlength=int(self._area_of[-1]) + 1)
         whole = np.bincount(self._zone, h, minlength=self._zones[1 - self._side]).astype(np.float64)
         divided = own + lacking[self._area_of]
-        return self._joined((whole, divided) if self._side else (divided, whole))
+        return self._concatenate_sides((whole, divided) if self._side else (divided, whole))
 
     def _noise_of(self, m: Reals) -> tuple[Reals, Reals]:
         """Return s2 R' m, summed over the leaves of each family, and over those of each zone that is divided."""
-        by_side, noise = self.by_side(m), self._levels[-1].noise
+        by_side, noise = self.split_by_side(m), self._levels[-1].noise
         own, other = by_side[self._side], by_side[1 - self._side][self._zone]
         of_areas = np.bincount(self._area_of, own)
         of_others = np.bincount(self._area, other, minlength=len(of_areas))[self._area_of]
@@ -186,9 +187,9 @@ class TotalsSystem:
     def _product(self, m: Reals) -> Reals:
         """Return (R C R' + S) m."""
         sums, own = self._noise_of(m)
-        return self._fitted(self._changes.of(sums), sums, own) + self._spread * m
+        return self._compute_fitted_totals(self._changes.estimate_families(sums), sums, own) + self._spread * m
 
-    def _solved(self, right: Reals) -> Reals:
+    def _solve(self, right: Reals) -> Reals:
         """Return the solution for a right side by conjugate gradients, with sums in a fixed order."""
         solution, left = np.zeros_like(right), right.copy()
         scaled = left / self._diagonal

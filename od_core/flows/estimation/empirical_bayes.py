@@ -45,7 +45,7 @@ from od_core.flows.projection.onto_parents import project_to_total
 from od_core.geography.flow_tree import Expansion, Nodes
 from od_core.geography.geography import Numbers
 from od_core.kernels import kernel
-from od_core.parallel import in_order
+from od_core.parallel import map_in_order
 
 OCTAVES, _OCTAVE_OF_SIGMA = 24, 18
 """Number of octaves of prior means, and position of the octave that starts at sigma / 2. Smaller and larger prior means
@@ -76,7 +76,7 @@ class Rows:
     first: int = 0
 
     @classmethod
-    def joined(cls, plan: ReleasePlan, parts: Iterable[Rows]) -> Rows:
+    def sum_parts(cls, plan: ReleasePlan, parts: Iterable[Rows]) -> Rows:
         """Return the sum of ``parts``, the rows over disjoint sets of leaves, for all areas."""
         areas, largest = _row_areas(plan), 0
         sums, cells = np.zeros((2, areas), dtype=np.int64)
@@ -87,7 +87,7 @@ class Rows:
             largest = max(largest, part.largest)
         return cls(sums, cells, largest)
 
-    def trimmed(self) -> Rows:
+    def drop_empty_ends(self) -> Rows:
         """Return the rows without the areas before the first and after the last area that has leaves."""
         with_leaves = np.flatnonzero(self.cells)
         extent = slice(with_leaves[0], with_leaves[-1] + 1) if len(with_leaves) else slice(0, 0)
@@ -112,7 +112,7 @@ def leaves_by_empirical_bayes(plan: ReleasePlan, leaf: NoisyCounts, totals: Inte
     """
     rows = leaf_rows(plan, leaf)
     rows.refuse_large()
-    posterior = posterior_of(GridNoise.of(leaf.step.variance), leaf_histogram(plan, leaf, totals, rows))
+    posterior = posterior_of(GridNoise.from_variance(leaf.step.variance), leaf_histogram(plan, leaf, totals, rows))
     return posterior_leaves(plan, leaf, totals, u, rows, posterior)
 
 
@@ -126,7 +126,7 @@ def leaf_rows(plan: ReleasePlan, leaf: NoisyCounts) -> Rows:
         _add_rows(noisy, expansion.offsets, expansion.first_child, sums, cells)
         return Rows(sums, cells, max(int(noisy.max()), -int(noisy.min())))
 
-    return Rows.joined(plan, in_order(read, leaf.expanded(plan)))
+    return Rows.sum_parts(plan, map_in_order(read, leaf.expand_parents(plan)))
 
 
 def _row_areas(plan: ReleasePlan) -> int:
@@ -145,16 +145,16 @@ def leaf_histogram(plan: ReleasePlan, leaf: NoisyCounts, totals: Integers, rows:
     """
     if totals.max(initial=0) >= _LIMIT:
         raise _overflow()
-    noise = GridNoise.of(leaf.step.variance)
+    noise = GridNoise.from_variance(leaf.step.variance)
 
     def count(piece: tuple[Expansion, Integers]) -> Integers:
         expansion, noisy = piece
         counts = np.zeros((OCTAVES, noise.points), dtype=np.int64)
-        _add_to_histogram(_Leaves.of(expansion, noisy, totals, rows, noise), counts)
+        _add_to_histogram(_Leaves.from_piece(expansion, noisy, totals, rows, noise), counts)
         return counts
 
     counts = np.zeros((OCTAVES, noise.points), dtype=np.int64)
-    for counts_of_piece in in_order(count, leaf.expanded(plan)):
+    for counts_of_piece in map_in_order(count, leaf.expand_parents(plan)):
         counts += counts_of_piece
     return counts
 
@@ -166,16 +166,16 @@ def posterior_leaves(
 
     ``rows`` and ``posterior`` are those of all leaves.
     """
-    noise = GridNoise.of(leaf.step.variance)
+    noise = GridNoise.from_variance(leaf.step.variance)
     least, lump = float(u) * noise.sigma, max(1, math.isqrt(int(u * u * leaf.step.variance)))
 
     def leaves(piece: tuple[Expansion, Integers]) -> Nodes:
         expansion, noisy = piece
-        trips, given = np.empty_like(noisy), _Leaves.of(expansion, noisy, totals, rows, noise)
+        trips, given = np.empty_like(noisy), _Leaves.from_piece(expansion, noisy, totals, rows, noise)
         _share_out(given, posterior.bin_of, posterior.mean, posterior.deviation, least, lump, trips)
         return replace(expansion.with_trips(trips), level=leaf.step.level)
 
-    return in_order(leaves, leaf.expanded(plan))
+    return map_in_order(leaves, leaf.expand_parents(plan))
 
 
 def _overflow() -> OdError:
@@ -208,7 +208,9 @@ class _Leaves(NamedTuple):
     low: int
 
     @classmethod
-    def of(cls, expansion: Expansion, noisy: Integers, totals: Integers, rows: Rows, noise: GridNoise) -> _Leaves:
+    def from_piece(
+        cls, expansion: Expansion, noisy: Integers, totals: Integers, rows: Rows, noise: GridNoise
+    ) -> _Leaves:
         """Return the leaves of one piece of a measurement; ``totals`` has the trips of all parents."""
         of_piece = noisy, expansion.offsets, expansion.first_child, totals[expansion.parents]
         return cls(*of_piece, rows.sums, rows.cells, noise.sigma, noise.step, noise.low)
@@ -332,7 +334,7 @@ class GridNoise:
 
     @classmethod
     @lru_cache(maxsize=8)
-    def of(cls, variance: Fraction) -> GridNoise:
+    def from_variance(cls, variance: Fraction) -> GridNoise:
         """Return the grid for discrete Gaussian noise. It is kept, because every part of a release asks for it."""
         sigma = math.sqrt(float(variance))
         step = max(1, int(sigma) // _STEPS)
@@ -373,19 +375,19 @@ def posterior_of(noise: GridNoise, counts: Integers) -> Posterior:
     """
     bin_of = bins(counts.sum(axis=1), _LEAST_CELLS)
     by_x = np.ascontiguousarray(noise.likelihood.T)
-    pooled = maximised(noise, counts.sum(axis=0), None, _POOLED_ITERATIONS)
+    pooled = maximise_likelihood(noise, counts.sum(axis=0), None, _POOLED_ITERATIONS)
 
     def moments(number: int) -> tuple[Reals, Reals]:
         of_bin = counts[bin_of == number].sum(axis=0)
-        prior = maximised(noise, of_bin, pooled, _BIN_ITERATIONS)
+        prior = maximise_likelihood(noise, of_bin, pooled, _BIN_ITERATIONS)
         mean, deviation = _moments(by_x, prior, noise.low)
         return mean * noise.step, deviation * noise.step
 
-    means, deviations = zip(*in_order(moments, range(int(bin_of[-1]) + 1)), strict=True)
+    means, deviations = zip(*map_in_order(moments, range(int(bin_of[-1]) + 1)), strict=True)
     return Posterior(bin_of, np.array(means), np.array(deviations))
 
 
-def maximised(noise: GridNoise, counts: Integers, start: Reals | None, iterations: int) -> Reals:
+def maximise_likelihood(noise: GridNoise, counts: Integers, start: Reals | None, iterations: int) -> Reals:
     """Return the distribution of true counts n after iterations of expectation-maximisation; shape (points of n,).
 
     ``counts`` has the number of cells with a noisy value x at each point; shape (points of x,). ``start`` is the
@@ -394,12 +396,15 @@ def maximised(noise: GridNoise, counts: Integers, start: Reals | None, iteration
     most = len(noise.likelihood) - 1
     first = np.append(0.5, np.full(most, 0.5 / most)) if start is None else start
     by_x = np.ascontiguousarray(noise.likelihood.T)
-    return _maximised(noise.likelihood, by_x, counts, first, iterations)  # type: ignore[no-any-return]
+    return _maximise_likelihood(noise.likelihood, by_x, counts, first, iterations)  # type: ignore[no-any-return]
 
 
 @kernel
-def _maximised(likelihood, by_x, counts, start, iterations):  # type: ignore[no-untyped-def]  # compiled
-    """Return :func:`maximised`. The inner loops run along rows, as vector instructions with one order of sums."""
+def _maximise_likelihood(likelihood, by_x, counts, start, iterations):  # type: ignore[no-untyped-def]  # compiled
+    """Return :func:`maximise_likelihood`.
+
+    The inner loops run along rows, as vector instructions with one order of sums.
+    """
     prior = start.copy()
     mass, points = likelihood.shape
     cells = 0.0

@@ -26,12 +26,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from od_core.flows.arrays import Integers, Reals
-from od_core.flows.estimation.least_squares import MeasuredLevel, descend, up
+from od_core.flows.estimation.least_squares import MeasuredLevel, combine_bottom_up, descend
 from od_core.flows.plan import ReleasePlan
 from od_core.flows.projection.onto_area_totals import EstimatedTotals
 from od_core.geography.flow_tree import CHILDREN_AT_ONCE, Nodes, Pairs, family_blocks, run_sums
 from od_core.kernels import kernel
-from od_core.parallel import in_order
+from od_core.parallel import map_in_order
 
 Result = TypeVar("Result")
 
@@ -104,18 +104,18 @@ class Families:
         children: Integers = np.arange(size.sum()) + np.repeat(first - np.cumsum(size) + size, size)
         return children
 
-    def of_leaves(self, chosen: Integers) -> Families:
+    def select_leaf_families(self, chosen: Integers) -> Families:
         """Return some families of leaves. Their learning does not depend on their number."""
         children = self.children_of(chosen)
         offsets = np.concatenate([[0], np.cumsum(np.diff(self.offsets)[chosen])])
-        return self._cut(chosen, children, offsets=offsets)
+        return self._select_families(chosen, children, offsets=offsets)
 
-    def _cut(self, families: Any, children: Any, **changed: Any) -> Families:
+    def _select_families(self, families: Any, children: Any, **changed: Any) -> Families:
         """Return some families, given their numbers and the positions of their children, or ranges of these."""
         of_families = {name: getattr(self, name)[families] for name in _OF_FAMILIES}
         return replace(self, area=self.area[children], noisy=self.noisy[children], **of_families, **changed)
 
-    def of_children(self, z: Reals, v: Reals) -> tuple[Reals, Reals]:
+    def complete_child_estimates(self, z: Reals, v: Reals) -> tuple[Reals, Reals]:
         """Return estimates and variances of all children, given those of the kept ones; shape (children,) each."""
         estimates, variances = self.noisy, np.full(len(self.noisy), self.noise)
         if self.kept is not None:
@@ -129,7 +129,7 @@ class Families:
 
         They are computed at each use: there are too many children to keep them.
         """
-        (z, v), h = self.of_children(self.z, self.v), np.empty(len(self.noisy))
+        (z, v), h = self.complete_child_estimates(self.z, self.v), np.empty(len(self.noisy))
         descend(self.offsets, self.parent_h, self.parent_variance, self.total, self.siblings, z, v, h, np.empty(0))
         return h, v
 
@@ -146,12 +146,12 @@ class Families:
             self.offsets, *self.fitted, self.siblings, p, self.parent_h, self.parent_variance, self.sigma
         )
 
-    def in_blocks(self, work: Callable[[Families, Places], Result]) -> Iterator[Result]:
+    def map_blocks(self, work: Callable[[Families, Places], Result]) -> Iterator[Result]:
         """Yield ``work(families, places)`` for consecutive families of about 2^18 children, processed in threads.
 
         ``places`` has the positions of their children. Each call writes numbers of its own.
         """
-        return in_order(lambda block: work(*self._block(*block)), family_blocks(self.offsets))
+        return map_in_order(lambda block: work(*self._block(*block)), family_blocks(self.offsets))
 
     def _block(self, first: int, last: int) -> tuple[Families, Places]:
         """Return the families ``first:last``, and the positions of their children."""
@@ -159,7 +159,7 @@ class Families:
         places = Places(slice(begin, end), slice(0, 0))
         if self.kept is not None:
             places = Places(slice(begin, end), slice(*np.searchsorted(self.kept, [begin, end]).tolist()))
-        block = self._cut(
+        block = self._select_families(
             slice(first, last),
             places.children,
             offsets=self.offsets[first : last + 1] - begin,
@@ -194,7 +194,8 @@ def families_of(plan: ReleasePlan, levels: Sequence[MeasuredLevel]) -> Iterator[
     """Yield the families of each level below the root, top level first; h, z and v are those of least squares."""
     tree = plan.tree
     from_below = [
-        (z[level.divided], v[level.divided], sums) for level, (z, v, sums) in zip(levels[::-1], up(levels), strict=True)
+        (z[level.divided], v[level.divided], sums)
+        for level, (z, v, sums) in zip(levels[::-1], combine_bottom_up(levels), strict=True)
     ]
     h, variance, _ = from_below.pop()
     for above, level in pairwise(levels):
@@ -226,7 +227,7 @@ def gravity_shares(families: Families) -> Reals:
     rows, cells = np.zeros(families.areas), np.bincount(families.area, minlength=families.areas)
     shares = np.empty(len(families.area))
 
-    for area, h in families.in_blocks(lambda block, _: (block.area, block.fitted[0])):
+    for area, h in families.map_blocks(lambda block, _: (block.area, block.fitted[0])):
         np.add.at(rows, area, h)
 
     def divide(block: Families, places: Places) -> None:
@@ -237,7 +238,7 @@ def gravity_shares(families: Families) -> Reals:
         total, equal = np.repeat(run_sums(row, block.offsets), sizes), np.repeat(1.0 / sizes, sizes)
         shares[places.children] = np.divide(row, total, out=equal, where=total > 0.0)
 
-    deque(families.in_blocks(divide), maxlen=0)
+    deque(families.map_blocks(divide), maxlen=0)
     return shares
 
 
@@ -266,7 +267,7 @@ def _positions(plan: ReleasePlan, wanted: Pairs, table: Pairs) -> Integers:
         place = np.searchsorted(ranks[:-1], asked)  # a rank after the last one is compared with the last
         at[block] = np.where(ranks[place] == asked, place, -1)
 
-    deque(in_order(find, range(0, len(at), CHILDREN_AT_ONCE)), maxlen=0)
+    deque(map_in_order(find, range(0, len(at), CHILDREN_AT_ONCE)), maxlen=0)
     return at
 
 
@@ -280,7 +281,7 @@ def sums_of_leaves(levels: Sequence[MeasuredLevel], leaves: Reals) -> list[Reals
     return of_levels
 
 
-def blended_shares(families: Families, p: Reals, other: Reals, weight: float, least: float = -math.inf) -> Reals:
+def blend_shares(families: Families, p: Reals, other: Reals, weight: float, least: float = -math.inf) -> Reals:
     """Return the blended share of each child; shape (children,). The shares of a family sum to 1.
 
     Args:
@@ -292,10 +293,10 @@ def blended_shares(families: Families, p: Reals, other: Reals, weight: float, le
     """
     (explained, total, squares), cells = np.zeros((3, SIZES)), np.zeros(SIZES, dtype=np.int64)
 
-    def with_other(block: Families, places: Places) -> tuple[PredictedFamilies, Reals]:
+    def select_block_inputs(block: Families, places: Places) -> tuple[PredictedFamilies, Reals]:
         return block.with_shares(p[places.children]), other[places.children]
 
-    for given, other_of_block in families.in_blocks(with_other):
+    for given, other_of_block in families.map_blocks(select_block_inputs):
         _regress(given, other_of_block, weight, explained, total, squares, cells)
     bin_of = bins(cells, _LEAST_CELLS)
     explained, total, squares = (np.bincount(bin_of, sums).astype(np.float64) for sums in (explained, total, squares))
@@ -309,7 +310,7 @@ def blended_shares(families: Families, p: Reals, other: Reals, weight: float, le
         parents = block.parent_h, block.sigma, other[places.children], weight, slope
         _blend(block.offsets, p[places.children], *parents, shares[places.children])
 
-    deque(families.in_blocks(blend), maxlen=0)
+    deque(families.map_blocks(blend), maxlen=0)
     return shares
 
 
@@ -328,7 +329,7 @@ def bins(cells: Integers, least: int) -> Integers:
     return bin_of
 
 
-def pooled(cells: Integers, *sums: Reals) -> list[Reals]:
+def pool_sums_by_bin(cells: Integers, *sums: Reals) -> list[Reals]:
     """Return sums by size, each replaced by the sum over its bin (:func:`bins`) of at least ``_LEAST_CELLS`` cells."""
     bin_of = bins(cells, _LEAST_CELLS)
     return [np.bincount(bin_of, array).astype(np.float64)[bin_of] for array in sums]
@@ -367,7 +368,7 @@ def deviation(h, v, p, parent_h, siblings, parent_variance):  # type: ignore[no-
 
 @kernel
 def _regress(given, other, weight, explained, total, squares, cells):  # type: ignore[no-untyped-def]  # compiled
-    """Add each child that has siblings to the sums of its size, from which :func:`blended_shares` computes the slope.
+    """Add each child that has siblings to the sums of its size, from which :func:`blend_shares` computes the slope.
 
     tau are the shares that ``other`` gives, and H is ``parent_h``. A child adds (h - p H)(tau - p) H to ``explained``,
     the square of this to ``squares``, and ((tau - p) H)^2 to ``total``.
@@ -393,7 +394,7 @@ def _regress(given, other, weight, explained, total, squares, cells):  # type: i
 
 @kernel
 def _blend(offsets, p, parent_h, sigma, other, weight, slope, shares):  # type: ignore[no-untyped-def]  # compiled
-    """Write the blended shares of the children of every family into ``shares``; see :func:`blended_shares`."""
+    """Write the blended shares of the children of every family into ``shares``; see :func:`blend_shares`."""
     for family in range(len(offsets) - 1):
         first, last, parent = offsets[family], offsets[family + 1], parent_h[family]
         other_total = weight

@@ -29,12 +29,12 @@ from numpy.typing import NDArray
 
 from od_core.flows.arrays import Integers, Reals
 from od_core.flows.estimation.area_totals import TotalsSystem
-from od_core.flows.estimation.least_squares import FittedLevel, nothing_dropped
+from od_core.flows.estimation.least_squares import FittedLevel, has_no_dropped_nodes
 from od_core.flows.estimation.levels import SideTotals
 from od_core.geography.flow_tree import FlowTree, run_sums
 from od_core.geography.geography import Numbers
 from od_core.kernels import kernel
-from od_core.parallel import in_order
+from od_core.parallel import map_in_order
 
 NodeWeights = NDArray[Any]
 """Weights of nodes; a mask selects some."""
@@ -67,11 +67,11 @@ class Estimates:
     unmeasured: Reals
 
     @classmethod
-    def of_nodes(cls, estimate: Reals, variance: Reals) -> Estimates:
+    def from_nodes(cls, estimate: Reals, variance: Reals) -> Estimates:
         """Return the estimates of single nodes, which overlap no dropped node."""
         return cls(estimate, variance, *np.zeros((4, len(estimate))))
 
-    def at(self, place: Integers) -> Estimates:
+    def take(self, place: Integers) -> Estimates:
         """Return the estimates at some places; all values are 0 where the place is -1."""
         present = place >= 0
         columns = [values if len(values) else np.zeros(1) for values in vars(self).values()]
@@ -106,11 +106,11 @@ class NodeSums:
     values: Reals
 
     @classmethod
-    def of_level(
+    def from_level(
         cls, level: FittedLevel, weights: NodeWeights | None = None, rows: int = ALL_ROWS, *, noisy: bool = False
     ) -> NodeSums:
         """Return one sum per node: its estimate or, if ``noisy``, its noisy value, times its weight, 1 by default."""
-        sums = cls.nothing(np.ones(len(level.nodes), dtype=np.int64), rows)
+        sums = cls.make_zeros(np.ones(len(level.nodes), dtype=np.int64), rows)
         weight: Any = 1.0 if weights is None else weights
         if noisy:
             sums.values[_RESIDUAL] = level.noise * np.square(weight)
@@ -120,20 +120,20 @@ class NodeSums:
         return sums
 
     @classmethod
-    def nothing(cls, areas: Integers, rows: int = ALL_ROWS) -> NodeSums:
+    def make_zeros(cls, areas: Integers, rows: int = ALL_ROWS) -> NodeSums:
         """Return sums that are all 0, for nodes with the given numbers of sums."""
         offsets = np.concatenate([[0], np.cumsum(areas)])
         return cls(offsets, np.zeros((rows, offsets[-1])))
 
     @classmethod
-    def joined(cls, pieces: Iterable[NodeSums], rows: int = ALL_ROWS) -> NodeSums:
+    def concatenate(cls, pieces: Iterable[NodeSums], rows: int = ALL_ROWS) -> NodeSums:
         """Return one object with the sums of all pieces, whose nodes are consecutive."""
         parts = list(pieces)
         areas = np.concatenate([np.empty(0, dtype=np.int64), *(np.diff(part.offsets) for part in parts)])
         values = np.concatenate([np.zeros((rows, 0)), *(part.values for part in parts)], axis=1)
         return cls(np.concatenate([[0], np.cumsum(areas)]), values)
 
-    def carried(
+    def sum_to_parents(
         self,
         level: FittedLevel,
         first: Integers,
@@ -151,11 +151,11 @@ class NodeSums:
             count: How many areas each child overlaps; by default, as many as it has sums. Shape (children,).
             group: For children with one sum, number of the area of this sum, from the first; shape (children,).
             unseen: Upper bound of the trips of each dropped child, or 0 if the child was not dropped, and the results
-                of :func:`dropped_trips`; shape (3, children). None if no node was dropped.
+                of :func:`estimate_dropped_trips`; shape (3, children). None if no node was dropped.
         """
         top, bottom = level.offsets[:-1], level.offsets[1:] - 1
         count = np.diff(self.offsets) if count is None else count
-        above = NodeSums.nothing(first[bottom] + count[bottom] - first[top], len(self.values))
+        above = NodeSums.make_zeros(first[bottom] + count[bottom] - first[top], len(self.values))
         _carry(
             *(level.offsets, level.own, level.siblings, level.divided),
             *(self.offsets, self.values, first[top], first if group is None else first + group, count),
@@ -215,7 +215,7 @@ def _carry(  # type: ignore[no-untyped-def]  # compiled
             above[1, target] = max(0.0, above[1, target] - covariance * above[0, target])
 
 
-def dropped_trips(level: FittedLevel) -> tuple[Reals, Reals]:
+def estimate_dropped_trips(level: FittedLevel) -> tuple[Reals, Reals]:
     """Return each node's contributions to an estimate of the trips of dropped nodes, and to its variance.
 
     The shape of both arrays is (nodes,). The sum of the contributions over many nodes, dropped or not, estimates the
@@ -276,7 +276,8 @@ class FittedTree:
     """A measured flow tree with the estimates of all nodes.
 
     Attributes:
-        levels: The fitted levels, top level first, from :func:`od_core.flows.estimation.least_squares.least_squares`.
+        levels: The fitted levels, top level first, from
+            :func:`od_core.flows.estimation.least_squares.fit_least_squares`.
         by_noise: Whether the noise of these measurements determined which nodes were dropped.
         area_totals: Measured area totals.
         nothing_dropped: True if no node was dropped.
@@ -291,7 +292,7 @@ class FittedTree:
         area_totals: SideTotals = MappingProxyType({}),
     ) -> None:
         self.tree, self.levels, self.by_noise, self.area_totals = tree, levels, by_noise, area_totals
-        self.nothing_dropped = nothing_dropped(levels)
+        self.nothing_dropped = has_no_dropped_nodes(levels)
         self._rows = MEASURED_ROWS if self.nothing_dropped else ALL_ROWS
 
     @cached_property
@@ -320,12 +321,12 @@ class FittedTree:
         if hub == finest:
             nodes = level_of_cells.nodes
             if weights is _EVERY:
-                estimates = Estimates.of_nodes(level_of_cells.estimate, level_of_cells.variance)
+                estimates = Estimates.from_nodes(level_of_cells.estimate, level_of_cells.variance)
                 return nodes.origin, nodes.destination, estimates
-            sums = self._single(level_of_cells, _of_nodes(weights.of, level_of_cells))
+            sums = self._single(level_of_cells, _evaluate_at_nodes(weights.of, level_of_cells))
             if weights.group is not None:
                 single, group = sums, weights.group(nodes.origin, nodes.destination)
-                sums = NodeSums.nothing(np.full(len(nodes), weights.groups), self._rows)
+                sums = NodeSums.make_zeros(np.full(len(nodes), weights.groups), self._rows)
                 sums.values[:, sums.offsets[:-1] + group] = single.values
             return nodes.origin, nodes.destination, sums.estimates(level_of_cells.variance)
         apart = 1 if origin_level < destination_level else 0
@@ -349,13 +350,13 @@ class FittedTree:
         """
         origin, destination, of_tree = self.cells(origin_level, destination_level)
         side, level = (0, origin_level) if destination_level == 0 else (1, destination_level)
-        measured = None if 0 not in (origin_level, destination_level) else self.measured_totals(side, level)
+        measured = None if 0 not in (origin_level, destination_level) else self.sum_measured_totals(side, level)
         if measured is None:
             return origin, destination, of_tree
         areas = np.arange(len(measured.estimate), dtype=np.int32)
         ends = (np.zeros_like(areas), areas) if side else (areas, np.zeros_like(areas))
         place = find_pairs(origin, destination, *ends, len(areas) if side else 1)
-        return *ends, self._with_measured(of_tree.at(place), measured, place >= 0)
+        return *ends, self._combine_with_measurement(of_tree.take(place), measured, place >= 0)
 
     def best_sum_between(self, origins: NDArray[np.bool_], destinations: NDArray[np.bool_]) -> Estimates:
         """Return the sum of :meth:`sum_between`, improved by measured area totals if one of the sets has all zones."""
@@ -363,25 +364,25 @@ class FittedTree:
         for side, (chosen, other) in enumerate(((origins, destinations), (destinations, origins))):
             if side in self.area_totals and other.all() and chosen.any():
                 (noisy, noise), zones = self.area_totals[side], chosen.sum(keepdims=True)
-                measured = Estimates.of_nodes(run_sums(noisy[chosen], np.append(0, zones)), noise * zones)
-                estimate = self._with_measured(estimate, measured, np.ones(1, dtype=np.bool_))
+                measured = Estimates.from_nodes(run_sums(noisy[chosen], np.append(0, zones)), noise * zones)
+                estimate = self._combine_with_measurement(estimate, measured, np.ones(1, dtype=np.bool_))
         return estimate
 
-    def _with_measured(self, of_tree: Estimates, measured: Estimates, known: NDArray[np.bool_]) -> Estimates:
+    def _combine_with_measurement(self, of_tree: Estimates, measured: Estimates, known: NDArray[np.bool_]) -> Estimates:
         """Return estimates by the tree, where they are known, with independent measurements of the same sums."""
         if self.nothing_dropped:
             part = of_tree.variance / (of_tree.variance + measured.variance)
             estimate = of_tree.estimate + part * (measured.estimate - of_tree.estimate)
-            return Estimates.of_nodes(estimate, part * measured.variance)
+            return Estimates.from_nodes(estimate, part * measured.variance)
         return of_tree.where(known & (of_tree.variance < measured.variance), measured)
 
-    def measured_totals(self, side: int, level: int) -> Estimates | None:
+    def sum_measured_totals(self, side: int, level: int) -> Estimates | None:
         """Return the measured totals of the areas of a level, 1 or finer, of one side; None if there are none."""
         if side not in self.area_totals or level == 0:
             return None
         (noisy, noise), geography = self.area_totals[side], (self.tree.origin, self.tree.destination)[side]
         zones = geography.zones_below(level).astype(np.float64)
-        return Estimates.of_nodes(run_sums(noisy, geography.first_zone[level].astype(np.int64)), noise * zones)
+        return Estimates.from_nodes(run_sums(noisy, geography.first_zone[level].astype(np.int64)), noise * zones)
 
     def sum_between(self, origins: NDArray[np.bool_], destinations: NDArray[np.bool_]) -> Estimates:
         """Return the estimate of the trips between two sets, given as masks of zones, as one sum; shape (zones,) each.
@@ -399,8 +400,8 @@ class FittedTree:
                 to_add = is_split[level.divided]
                 sums.values[:, level.divided[to_add]] += below.values[:, to_add]
                 if not self.nothing_dropped:
-                    sums.values[_MOST_UNSEEN:] += np.where(is_split, _unseen(level), 0.0)
-            below = sums.carried(level, np.zeros(len(level.nodes), dtype=np.int64))
+                    sums.values[_MOST_UNSEEN:] += np.where(is_split, _bound_and_estimate_dropped(level), 0.0)
+            below = sums.sum_to_parents(level, np.zeros(len(level.nodes), dtype=np.int64))
         return sums.estimates(self.levels[0].variance)
 
     def largest_dropped(self, origin_level: int, destination_level: int) -> int | None:
@@ -433,27 +434,29 @@ class FittedTree:
         middle = max(hub, finest - 2)
         levels, groups = self.levels[middle + 1 : finest + 1], weights.groups
 
-        def carried(sums: NodeSums, levels: Sequence[FittedLevel]) -> NodeSums:
+        def sum_up_levels(sums: NodeSums, levels: Sequence[FittedLevel]) -> NodeSums:
             for level in reversed(levels):
                 first, count = self.areas_of(level, apart, apart_level)
-                unseen = None if self.nothing_dropped else _unseen(level)
-                sums = sums.carried(level, groups * first, groups * count, unseen=unseen)
+                unseen = None if self.nothing_dropped else _bound_and_estimate_dropped(level)
+                sums = sums.sum_to_parents(level, groups * first, groups * count, unseen=unseen)
             return sums
 
         def sums_of_block(block: tuple[int, int]) -> NodeSums:
             first, last = block
             levels_of_block = []
             for level in levels:
-                levels_of_block.append(level.below(first, last))
+                levels_of_block.append(level.select_children(first, last))
                 first, last = np.searchsorted(level.divided, level.offsets[[first, last]]).tolist()
             *above, lowest = levels_of_block
             areas, count = self.areas_of(lowest, apart, apart_level)
-            sums = self._single(lowest, _of_nodes(weights.of, lowest))
-            sums = sums.carried(lowest, groups * areas, groups * count, _of_nodes(weights.group, lowest))
-            return carried(sums, above)
+            sums = self._single(lowest, _evaluate_at_nodes(weights.of, lowest))
+            sums = sums.sum_to_parents(
+                lowest, groups * areas, groups * count, _evaluate_at_nodes(weights.group, lowest)
+            )
+            return sum_up_levels(sums, above)
 
-        sums = NodeSums.joined(in_order(sums_of_block, _blocks(levels)), self._rows)
-        return carried(sums, self.levels[hub + 1 : middle + 1])
+        sums = NodeSums.concatenate(map_in_order(sums_of_block, _blocks(levels)), self._rows)
+        return sum_up_levels(sums, self.levels[hub + 1 : middle + 1])
 
     def _single(self, level: FittedLevel, weights: NodeWeights | None) -> NodeSums:
         """Return one sum per node of a level: its value times its weight, which is 1 by default; shape (nodes,).
@@ -463,7 +466,7 @@ class FittedTree:
         after the nodes above had been selected.
         """
         fitted = self.nothing_dropped or level.noise == 0 or not self.by_noise
-        return NodeSums.of_level(level, weights, self._rows, noisy=not fitted)
+        return NodeSums.from_level(level, weights, self._rows, noisy=not fitted)
 
     def areas_of(self, level: FittedLevel, side: int, apart_level: int) -> tuple[Integers, Integers]:
         """Return the first of the areas of ``apart_level`` that each node overlaps on one side, and their number."""
@@ -495,7 +498,7 @@ class FittedTree:
         below, unmeasured = place < 0, np.zeros(len(place))
         if below.any():
             unmeasured[below] = self._nearest_bound(levels, origin[below], destination[below])
-        return replace(estimates.at(place), unmeasured=unmeasured)
+        return replace(estimates.take(place), unmeasured=unmeasured)
 
     def _nearest_bound(self, levels: tuple[int, int], origin: Numbers, destination: Numbers) -> Integers:
         """Return the upper bound of the nearest measured ancestor of each cell below a dropped node; shape (cells,)."""
@@ -515,16 +518,16 @@ class FittedTree:
         return nearest
 
 
-def _of_nodes(function: ZoneFunction | None, level: FittedLevel) -> NDArray[Any] | None:
+def _evaluate_at_nodes(function: ZoneFunction | None, level: FittedLevel) -> NDArray[Any] | None:
     """Return the values of a function of pairs of areas at each node of a level; None without a function."""
     return None if function is None else function(level.nodes.origin, level.nodes.destination)
 
 
-def _unseen(level: FittedLevel) -> Reals:
-    """Return each node's upper bound, or 0 if it was not dropped, and the results of :func:`dropped_trips`."""
+def _bound_and_estimate_dropped(level: FittedLevel) -> Reals:
+    """Return each node's upper bound, or 0 if it was not dropped, and the results of :func:`estimate_dropped_trips`."""
     most = level.bound.astype(np.float64)
     most[level.divided] = 0
-    return np.array([most, *dropped_trips(level)])
+    return np.array([most, *estimate_dropped_trips(level)])
 
 
 def _blocks(levels: Sequence[FittedLevel]) -> Iterator[tuple[int, int]]:

@@ -45,7 +45,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from od_core.flows.arrays import Integers, Reals
-from od_core.flows.estimation.empirical_bayes import GridNoise, maximised
+from od_core.flows.estimation.empirical_bayes import GridNoise, maximise_likelihood
 from od_core.flows.estimation.families import (
     bins,
     families_of,
@@ -55,7 +55,14 @@ from od_core.flows.estimation.families import (
     trips_of_nodes,
 )
 from od_core.flows.estimation.least_squares import MeasuredLevel
-from od_core.flows.estimation.shrinkage import LEAST_SQUARES, Prediction, Rule, blended, predicted, trips_by_rule
+from od_core.flows.estimation.shrinkage import (
+    LEAST_SQUARES,
+    Prediction,
+    Rule,
+    blend_shares_by_level,
+    predict_by_gravity,
+    trips_by_rule,
+)
 from od_core.flows.plan import ReleasePlan
 from od_core.geography.flow_tree import Nodes, run_sums
 from od_core.privacy.plan import EARLIER
@@ -135,7 +142,7 @@ class Evidence:
     sums: Integers
 
     @classmethod
-    def of(cls, losses: _Losses) -> Evidence:
+    def from_losses(cls, losses: _Losses) -> Evidence:
         """Return the evidence of one release."""
         base, errors = losses.errors.T
         spread = np.sqrt(losses.increase[1])
@@ -221,7 +228,7 @@ def choice_of(plan: ReleasePlan, levels: Sequence[MeasuredLevel]) -> Choice:
     If the plan has the evidence of earlier releases, their rule stays unless all evidence is clearly against it.
     """
     losses = _losses_by_rule(plan, levels, LEAST_SQUARES, None)
-    own = Evidence.of(losses)
+    own = Evidence.from_losses(losses)
     if plan.earlier is None:
         return Choice(losses.best(LEAST_SQUARES), own)
     stated, before = plan.earlier["evidence"], Rule.from_facts(plan.earlier["estimation"])
@@ -230,7 +237,7 @@ def choice_of(plan: ReleasePlan, levels: Sequence[MeasuredLevel]) -> Choice:
     return Choice(rule, pooled, (stated["since"] or plan.earlier["release"]) if rule == before else None)
 
 
-def chosen_rule(plan: ReleasePlan, levels: Sequence[MeasuredLevel], earlier: Nodes | None = None) -> Rule:
+def choose_rule(plan: ReleasePlan, levels: Sequence[MeasuredLevel], earlier: Nodes | None = None) -> Rule:
     """Return the rule of :func:`choice_of`, or a better one that learns from the leaves of an earlier release."""
     alone = choice_of(plan, levels).rule
     if earlier is None or not len(earlier):
@@ -245,16 +252,16 @@ def _losses_by_rule(
     errors, false = np.zeros((2, len(RULES), 2))
     increase = np.zeros((2, len(RULES), len(levels)))
     turn = 0 if plan.earlier is None else plan.earlier["evidence"]["releases"]
-    sample = _sampled_families(levels, turn)
+    sample = _sample_families(levels, turn)
     back = return_positions(plan, levels) if plan.tree.same_geography else None
     for half in _halves(levels, turn):
         families = list(families_of(plan, half))
-        held_out = _held_out(levels, half, families[-1].children_of(sample))
-        noise, y = GridNoise.of(Fraction(held_out[-1].noise)), held_out[-1].noisy
-        first = predicted(half, families, others)
-        by_base = _compared_trips(plan, half, first, base, back, sample)
+        held_out = _make_held_out_levels(levels, half, families[-1].children_of(sample))
+        noise, y = GridNoise.from_variance(Fraction(held_out[-1].noise)), held_out[-1].noisy
+        first = predict_by_gravity(half, families, others)
+        by_base = _estimate_sampled_trips(plan, half, first, base, back, sample)
         for number, rule in enumerate(RULES):
-            tables = _compared_trips(plan, half, first, rule, back, sample)
+            tables = _estimate_sampled_trips(plan, half, first, rule, back, sample)
             found = _losses(noise, y, (by_base[-1], tables[-1]))
             errors[number] += found[0]
             false[number] += found[1]
@@ -262,7 +269,7 @@ def _losses_by_rule(
     return _Losses(errors, false, increase)
 
 
-def _compared_trips(
+def _estimate_sampled_trips(
     plan: ReleasePlan,
     levels: Sequence[MeasuredLevel],
     first: Prediction,
@@ -273,15 +280,17 @@ def _compared_trips(
     """Return the trips of all nodes of each level by a rule; of the last level, only of the sampled families."""
     given = first
     if not rule.learns:
-        given = Prediction.of(levels, first.families, ())
+        given = Prediction.from_shares(levels, first.families, ())
     elif back is not None:
         others = sums_of_leaves(levels, trips_at(back, trips_by_rule(plan, first, rule)[-1]))
-        given = Prediction.of(levels, first.families, blended(first.families, first.shares, others))
+        given = Prediction.from_shares(
+            levels, first.families, blend_shares_by_level(first.families, first.shares, others)
+        )
         del others
-    return trips_by_rule(plan, given.of_some_leaves(sample), rule)
+    return trips_by_rule(plan, given.select_leaf_families(sample), rule)
 
 
-def _sampled_families(levels: Sequence[MeasuredLevel], turn: int = 0) -> Integers:
+def _sample_families(levels: Sequence[MeasuredLevel], turn: int = 0) -> Integers:
     """Return the numbers of the families of leaves in which rules are compared: all, or some drawn at random."""
     leaves, families = len(levels[-1].nodes), len(levels[-1].offsets) - 1
     if leaves <= _MOST_COMPARED:
@@ -304,7 +313,9 @@ def _halves(levels: Sequence[MeasuredLevel], turn: int = 0) -> Iterator[list[Mea
         yield half
 
 
-def _held_out(levels: Sequence[MeasuredLevel], half: Sequence[MeasuredLevel], leaves: Integers) -> list[MeasuredLevel]:
+def _make_held_out_levels(
+    levels: Sequence[MeasuredLevel], half: Sequence[MeasuredLevel], leaves: Integers
+) -> list[MeasuredLevel]:
     """Return the levels measured with the other half of the noise; of the last one, only some leaves.
 
     Measurements are whole numbers, so 2 y - (y + W) is exactly y - W; that of combined totals is rounded.
@@ -341,10 +352,12 @@ def _losses(noise: GridNoise, y: Reals, tables: tuple[Integers, Integers]) -> tu
     counts = np.bincount(group[known] * noise.points + point[known], minlength=groups * noise.points)
     counts = counts.reshape(groups, noise.points)
     by_x = np.ascontiguousarray(noise.likelihood.T)
-    start = maximised(noise, counts.sum(axis=0), None, _ITERATIONS)
-    each = (_expect(by_x, maximised(noise, own, start, _ITERATIONS), own) for own in counts)
+    start = maximise_likelihood(noise, counts.sum(axis=0), None, _ITERATIONS)
+    each = (_expect(by_x, maximise_likelihood(noise, own, start, _ITERATIONS), own) for own in counts)
     loss, zero = map(np.array, zip(*each, strict=True))
-    errors, false = zip(*(_expected(noise.step, y, trips, group, point, loss, zero) for trips in tables), strict=True)
+    errors, false = zip(
+        *(_compute_expected_losses(noise.step, y, trips, group, point, loss, zero) for trips in tables), strict=True
+    )
     return list(errors), list(false)
 
 
@@ -355,7 +368,7 @@ def _places(noise: GridNoise, y: Reals, base: Integers, table: Integers) -> tupl
     return by_base * (len(_EDGES) + 1) + by_table, np.maximum(point, 0)
 
 
-def _expected(
+def _compute_expected_losses(
     step: int, y: Reals, trips: Integers, group: Integers, point: Integers, loss: Reals, zero: Reals
 ) -> tuple[float, float]:
     """Return a table's expected error, the distance from y beyond the grid, and its share of false discoveries."""

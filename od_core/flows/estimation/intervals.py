@@ -69,7 +69,7 @@ from od_core.flows.estimation.fitted_tree import (
     ZoneFunction,
     find_pairs,
 )
-from od_core.flows.estimation.least_squares import FittedLevel, least_squares
+from od_core.flows.estimation.least_squares import FittedLevel, fit_least_squares
 from od_core.flows.estimation.levels import Measurement, segment_counts
 from od_core.flows.interval_ends import DEVIATIONS, ROUNDING, USUAL, LowerEnds, lower_bound, upper_bound
 from od_core.flows.plan import ReleasePlan
@@ -90,13 +90,13 @@ def exchange_covariances(fit: FittedTree, level: int) -> Reals:
         return shared
     finest = fit.span(level, level)[1]
     nodes = fit.levels[finest].nodes
-    between_areas = NodeSums.of_level(fit.levels[finest], nodes.origin != nodes.destination, MEASURED_ROWS)
+    between_areas = NodeSums.from_level(fit.levels[finest], nodes.origin != nodes.destination, MEASURED_ROWS)
     sides = [between_areas, between_areas]
     node, product = _common_nodes(fit, finest, level, sides)
     for k in range(finest, 0, -1):
         fitted = fit.levels[k]
         shared += product * fitted.own[node]
-        sides = [sums.carried(fitted, fit.areas_of(fitted, side, level)[0]) for side, sums in enumerate(sides)]
+        sides = [sums.sum_to_parents(fitted, fit.areas_of(fitted, side, level)[0]) for side, sums in enumerate(sides)]
         node, product = _common_nodes(fit, k - 1, level, sides)
         shared -= product * fitted.siblings[node]
     return shared + product * fit.levels[0].variance[node]
@@ -151,11 +151,13 @@ class Intervals:
         """Whether no node of any release was dropped, so that all estimates are consistent with each other."""
         return all(fit.nothing_dropped for fit in self.fits)
 
-    def measured_totals(self, side: int) -> bool:
+    def has_measured_totals(self, side: int) -> bool:
         """Return whether every release measured the totals of the zones of a side: 0 for origins."""
         return all(side in fit.area_totals for fit in self.fits)
 
-    def of_zeros(self, origin_level: int, destination_level: int, origin: Numbers, destination: Numbers) -> int:
+    def compute_zero_bound(
+        self, origin_level: int, destination_level: int, origin: Numbers, destination: Numbers
+    ) -> int:
         """Return the largest upper bound of all cells of a pair of levels but the given ones, which have trips."""
         levels, width = (origin_level, destination_level), self._tree.destination.size(destination_level)
         estimated = [fit.best_cells(*levels) for fit in self.fits]
@@ -171,7 +173,7 @@ class Intervals:
         of_other_cells = sum(dropped) if len(dropped) == len(self.fits) else 0  # cells that no release estimates
         return int(max(upper.max(initial=0), of_other_cells))
 
-    def of_cells(
+    def compute_cell_bounds(
         self, origin_level: int, destination_level: int, origin: Numbers, destination: Numbers, ends: LowerEnds = USUAL
     ) -> tuple[Integers, Integers]:
         """Return the lower and upper bounds of the given cells of a pair of levels; shape (cells,) each.
@@ -182,12 +184,12 @@ class Intervals:
         sums = self._estimates(levels, [fit.best_cells(*levels) for fit in self.fits], origin, destination)
         return bounds_of(sums, ends)
 
-    def by_area(self, level: int) -> AreaEstimates:
+    def estimate_areas(self, level: int) -> AreaEstimates:
         """Return estimates of the trips within, from and to each area of a level. Both geographies are the same."""
         of_releases = [_areas(fit, level) for fit in self.fits]
         return AreaEstimates(*(reduce(add, estimates) for estimates in zip(*of_releases, strict=True)))
 
-    def begun(
+    def estimate_begun_trips(
         self, level: int, weight: ZoneFunction | None = None, group: ZoneFunction | None = None, groups: int = 1
     ) -> list[Estimates]:
         """Return, for each group of pairs of zones, estimates of the trips that begin in each area of a level.
@@ -200,31 +202,35 @@ class Intervals:
         sums = [fit.cells(level, 0, weights, zones) for fit in self.fits]
         by_group = [
             [
-                (origin, destination, estimates.at(np.arange(k, groups * len(origin), groups)))
+                (origin, destination, estimates.take(np.arange(k, groups * len(origin), groups)))
                 for origin, destination, estimates in sums
             ]
             for k in range(groups)
         ]
         return [self._estimates((level, 0), cells, areas, np.zeros_like(areas)) for cells in by_group]
 
-    def of_sum(self, origins: NDArray[np.bool_], destinations: NDArray[np.bool_]) -> tuple[int, int]:
+    def compute_sum_bounds(self, origins: NDArray[np.bool_], destinations: NDArray[np.bool_]) -> tuple[int, int]:
         """Return the lower and upper bound of the trips between two sets, given as masks of zones, shape (zones,)."""
-        lower, upper = bounds_of(added([fit.best_sum_between(origins, destinations) for fit in self.fits]))
+        lower, upper = bounds_of(sum_estimates([fit.best_sum_between(origins, destinations) for fit in self.fits]))
         return int(lower[0]), int(upper[0])
 
-    def weighted(self, weight: ZoneFunction, deviations: float | None) -> Weighted:
-        """Return the estimate of the sum of all trips, each with its weight, as :func:`weighted` does."""
-        return reduce(add, [weighted(fit, weight, deviations) for fit in self.fits])
+    def estimate_weighted_sum(self, weight: ZoneFunction, deviations: float | None) -> Weighted:
+        """Estimate the sum of all trips, each with its weight, as :func:`estimate_weighted_tree_sum` does."""
+        return reduce(add, [estimate_weighted_tree_sum(fit, weight, deviations) for fit in self.fits])
 
     def _estimates(
         self, levels: tuple[int, int], estimated: Sequence[Cells], origin: Numbers, destination: Numbers
     ) -> Estimates:
         """Return the estimates of the given cells of a pair of levels, from the estimated cells of each release."""
         of_releases = zip(self.fits, estimated, strict=True)
-        return added([_at(fit, levels, cells, origin, destination) for fit, cells in of_releases])
+        return sum_estimates(
+            [_select_cell_estimates(fit, levels, cells, origin, destination) for fit, cells in of_releases]
+        )
 
 
-def _at(fit: FittedTree, levels: tuple[int, int], cells: Cells, origin: Numbers, destination: Numbers) -> Estimates:
+def _select_cell_estimates(
+    fit: FittedTree, levels: tuple[int, int], cells: Cells, origin: Numbers, destination: Numbers
+) -> Estimates:
     """Return the estimates of the given cells of a pair of levels, from the estimated cells of a release."""
     origins, destinations, estimates = cells
     place = find_pairs(origins, destinations, origin, destination, fit.tree.destination.size(levels[1]))
@@ -239,22 +245,23 @@ def _areas(fit: FittedTree, level: int) -> AreaEstimates:
     origin, destination, estimates = fit.cells(level, level)
     own = np.flatnonzero(origin == destination)
     of_cells = {
-        (level, level): (origin[own], destination[own], estimates.at(own)),
+        (level, level): (origin[own], destination[own], estimates.take(own)),
         **{pair: fit.cells(*pair, OTHERS, level) for pair in ((level, 0), (0, level))},
     }
-    parts = [_at(fit, pair, cells, *ends[pair]) for pair, cells in of_cells.items()]
+    parts = [_select_cell_estimates(fit, pair, cells, *ends[pair]) for pair, cells in of_cells.items()]
     exchange, (within, outflow, inflow) = exchange_covariances(fit, level), parts
     if fit.area_totals and fit.nothing_dropped:
-        sums = [_at(fit, pair, fit.cells(*pair), *ends[pair]) for pair in ((level, 0), (0, level))]
-        return _with_measured_totals(fit, level, parts, sums, exchange)
-    begun = _at(fit, (level, 0), fit.best_cells(level, 0), areas, none)
+        sums = [_select_cell_estimates(fit, pair, fit.cells(*pair), *ends[pair]) for pair in ((level, 0), (0, level))]
+        return _combine_with_measured_totals(fit, level, parts, sums, exchange)
+    begun = _select_cell_estimates(fit, (level, 0), fit.best_cells(level, 0), areas, none)
     (outflow, of_out), (inflow, of_in) = (
-        _without_trips_within(fit.measured_totals(side, level), within, other) for side, other in enumerate(parts[1:])
+        _subtract_trips_within(fit.sum_measured_totals(side, level), within, other)
+        for side, other in enumerate(parts[1:])
     )
     return AreaEstimates(within, begun, outflow, inflow, np.where(of_out & of_in, within.variance, exchange))
 
 
-def _without_trips_within(
+def _subtract_trips_within(
     measured: Estimates | None, within: Estimates, other: Estimates
 ) -> tuple[Estimates, NDArray[np.bool_]]:
     """Return the outflow or inflow of areas, and where it is the measured total minus the trips within.
@@ -270,7 +277,7 @@ def _without_trips_within(
     return Estimates(estimate, variance, most, most, none, none).where(chosen, other), chosen
 
 
-def _with_measured_totals(
+def _combine_with_measured_totals(
     fit: FittedTree, level: int, parts: Sequence[Estimates], sums: Sequence[Estimates], exchange: Reals
 ) -> AreaEstimates:
     """Return estimates by the tree (within, outflow, inflow; and from and to areas) improved by measured totals."""
@@ -282,18 +289,18 @@ def _with_measured_totals(
         shared[0, k] = shared[k, 0] = (total.variance - parts[0].variance - parts[k].variance) / 2
     shared[1, 2] = shared[2, 1] = exchange
     for side, k in ((0, 1), (1, 2)):
-        if (measured := fit.measured_totals(side, level)) is not None:
+        if (measured := fit.sum_measured_totals(side, level)) is not None:
             with_sum = shared[0] + shared[k]  # covariances of the parts with the sum
             gain = with_sum / (with_sum[0] + with_sum[k] + measured.variance)
             estimate += gain * (measured.estimate - estimate[0] - estimate[k])
             shared -= gain[:, np.newaxis] * with_sum
-    within, outflow, inflow = (Estimates.of_nodes(estimate[k], np.maximum(shared[k, k], 0)) for k in range(3))
+    within, outflow, inflow = (Estimates.from_nodes(estimate[k], np.maximum(shared[k, k], 0)) for k in range(3))
     variance = np.maximum(shared[0, 0] + shared[1, 1] + 2 * shared[0, 1], 0)
-    begun = Estimates.of_nodes(estimate[0] + estimate[1], variance)
+    begun = Estimates.from_nodes(estimate[0] + estimate[1], variance)
     return AreaEstimates(within, begun, outflow, inflow, shared[1, 2])
 
 
-def every_pair(
+def fill_pairs_if_few(
     tree: FlowTree, origin_level: int, destination_level: int, origin: Numbers, destination: Numbers, trips: Integers
 ) -> tuple[Numbers, Numbers, Integers]:
     """Return all public pairs of two levels with their trips if they are few, and otherwise the given cells.
@@ -321,7 +328,7 @@ def refuse_without_intervals(plan: ReleasePlan, largest: int) -> None:
         )
 
 
-def added(each: Sequence[Estimates]) -> Estimates:
+def sum_estimates(each: Sequence[Estimates]) -> Estimates:
     """Return the estimates of the sums of independent releases, given those of each release, in their order."""
     return reduce(add, each)
 
@@ -336,7 +343,7 @@ def bounds_of(sums: Estimates, ends: LowerEnds = USUAL) -> tuple[Integers, Integ
     return lower_bound(sums.estimate, sums.variance, ends), upper_end(sums, upper_bound)
 
 
-def dropped_bound(sums: Estimates) -> Integers:
+def compute_dropped_bounds(sums: Estimates) -> Integers:
     """Return the upper bounds of the trips of the dropped nodes that sums overlap; shape (sums,)."""
     nothing = np.zeros(len(sums.estimate))
     return bounds_of(replace(sums, estimate=nothing, variance=nothing))[1]
@@ -360,13 +367,13 @@ class SegmentFit:
 
     def __init__(self, plan: ReleasePlan, totals: FittedTree, measured: Sequence[Measurement], breakdown: str) -> None:
         refuse_without_intervals(plan, max(len(m.noisy) for m in measured))
-        fits = [least_squares(plan, None, counts) for counts in segment_counts(plan, measured, breakdown)]
+        fits = [fit_least_squares(plan, None, counts) for counts in segment_counts(plan, measured, breakdown)]
         self._width = plan.tree.destination.size
         self._totals = totals
-        bounded = _with_bounds(totals.levels, fits)
+        bounded = _add_category_bounds(totals.levels, fits)
         self.categories = [FittedTree(plan.tree, levels, by_noise=False) for levels in bounded]
 
-    def of_cells(
+    def estimate_cells(
         self, origin_level: int, destination_level: int, origin: Numbers, destination: Numbers
     ) -> list[Estimates]:
         """Return the estimates of the given cells of a pair of levels in each category."""
@@ -387,8 +394,8 @@ class SegmentFit:
         """
         areas = np.arange(self._totals.tree.origin.size(level), dtype=np.int32)
         ends = areas, np.zeros_like(areas)
-        total = _at(self._totals, (level, 0), self._totals.cells(level, 0), *ends)
-        categories = self.of_cells(level, 0, *ends)
+        total = _select_cell_estimates(self._totals, (level, 0), self._totals.cells(level, 0), *ends)
+        categories = self.estimate_cells(level, 0, *ends)
         if self._totals.nothing_dropped:
             shared = total.variance / len(categories)
             lower, upper = zip(*(ratio_bounds(each, total, shared, 1.0) for each in categories), strict=True)
@@ -401,10 +408,12 @@ class SegmentFit:
         of_categories = [category.sum_between(origins, destinations) for category in self.categories]
         return _segments(self._totals.sum_between(origins, destinations), of_categories)
 
-    def weighted(self, weight: ZoneFunction, deviations: float | None, category: int) -> Weighted:
+    def estimate_weighted_sum(self, weight: ZoneFunction, deviations: float | None, category: int) -> Weighted:
         """Return the estimate of the sum of the trips of a category, each with its weight."""
-        total, *of_categories = (weighted(fit, weight, deviations) for fit in (self._totals, *self.categories))
-        estimates, variance = _combined(total, of_categories)
+        total, *of_categories = (
+            estimate_weighted_tree_sum(fit, weight, deviations) for fit in (self._totals, *self.categories)
+        )
+        estimates, variance = _combine_categories(total, of_categories)
         dropped = {"unseen": total.unseen, "doubt": total.doubt}
         estimate = float(estimates[category])
         return replace(of_categories[category], estimate=estimate, variance=float(variance), **dropped)
@@ -416,26 +425,31 @@ class SegmentIntervals:
     def __init__(self, fits: Sequence[SegmentFit]) -> None:
         self._fits = fits
 
-    def of_cells(
+    def compute_cell_bounds(
         self, origin_level: int, destination_level: int, origin: Numbers, destination: Numbers, ends: LowerEnds = USUAL
     ) -> tuple[Integers, Integers]:
-        """Return the bounds that :meth:`Intervals.of_cells` does, of each category; shape (cells, categories) each."""
-        of_releases = [fit.of_cells(origin_level, destination_level, origin, destination) for fit in self._fits]
+        """Return the bounds of :meth:`Intervals.compute_cell_bounds` by category; shape (cells, categories) each."""
+        of_releases = [fit.estimate_cells(origin_level, destination_level, origin, destination) for fit in self._fits]
         return _bounds(of_releases, ends)
 
-    def of_sum(self, origins: NDArray[np.bool_], destinations: NDArray[np.bool_]) -> tuple[Integers, Integers]:
-        """Return the bounds that :meth:`Intervals.of_sum` does, of each category; shape (categories,) each."""
+    def compute_sum_bounds(
+        self, origins: NDArray[np.bool_], destinations: NDArray[np.bool_]
+    ) -> tuple[Integers, Integers]:
+        """Return the bounds of :meth:`Intervals.compute_sum_bounds` for each category; shape (categories,) each."""
         lower, upper = _bounds([fit.sum_between(origins, destinations) for fit in self._fits])
         return lower[0], upper[0]
 
-    def weighted(self, weight: ZoneFunction, deviations: float | None, category: int) -> Weighted:
-        """Return the estimate of a weighted sum of the trips of a category; see :meth:`Intervals.weighted`."""
-        return reduce(add, [fit.weighted(weight, deviations, category) for fit in self._fits])
+    def estimate_weighted_sum(self, weight: ZoneFunction, deviations: float | None, category: int) -> Weighted:
+        """Return the estimate of a weighted sum of the trips of a category.
+
+        See :meth:`Intervals.estimate_weighted_sum`.
+        """
+        return reduce(add, [fit.estimate_weighted_sum(weight, deviations, category) for fit in self._fits])
 
 
 def _bounds(of_releases: Sequence[Sequence[Estimates]], ends: LowerEnds = USUAL) -> tuple[Integers, Integers]:
     """Return bounds from the estimates of each release in each category; shape (sums, categories) each."""
-    of_categories = [added(of_category) for of_category in zip(*of_releases, strict=True)]
+    of_categories = [sum_estimates(of_category) for of_category in zip(*of_releases, strict=True)]
     shape = len(of_categories[0].estimate), len(of_categories)
     each = map(LowerEnds, *(np.broadcast_to(values, shape).T for values in ends))
     lower, upper = zip(*map(bounds_of, of_categories, each), strict=True)
@@ -444,14 +458,14 @@ def _bounds(of_releases: Sequence[Sequence[Estimates]], ends: LowerEnds = USUAL)
 
 def _segments(total: Estimates, of_categories: Sequence[Estimates]) -> list[Estimates]:
     """Return the estimates of sums in each category, of whose dropped trips all may be in one category."""
-    estimates, variance = _combined(total, of_categories)
+    estimates, variance = _combine_categories(total, of_categories)
     return [
         Estimates(estimate, variance, category.most, total.unseen, total.doubt, category.unmeasured)
         for estimate, category in zip(estimates, of_categories, strict=True)
     ]
 
 
-def _combined(
+def _combine_categories(
     total: Estimates | FittedLevel | Weighted, of_categories: Sequence[Estimates | FittedLevel | Weighted]
 ) -> tuple[list[Reals], Reals]:
     """Return the estimates of each category and their common variance; see the module docstring for the formula."""
@@ -461,18 +475,20 @@ def _combined(
     return [estimate + excess for estimate in estimates], variance
 
 
-def _with_bounds(totals: Sequence[FittedLevel], fits: Sequence[Sequence[FittedLevel]]) -> list[list[FittedLevel]]:
+def _add_category_bounds(
+    totals: Sequence[FittedLevel], fits: Sequence[Sequence[FittedLevel]]
+) -> list[list[FittedLevel]]:
     """Return the fits of each category with upper bounds for the category: at most the bounds of the totals."""
     bounded: list[list[FittedLevel]] = [[] for _ in fits]
     for total, *of_categories in zip(totals, *fits, strict=True):
-        estimates, variance = _combined(total, of_categories)
+        estimates, variance = _combine_categories(total, of_categories)
         for levels, level, estimate in zip(bounded, of_categories, estimates, strict=True):
             levels.append(replace(level, bound=np.minimum(upper_bound(estimate, variance), total.bound)))
     return bounded
 
 
 SumEstimator = Callable[[ZoneFunction, float | None], "Weighted"]
-"""Function that estimates a weighted sum, with the arguments of :func:`weighted` but the tree."""
+"""Function that estimates a weighted sum, with the arguments of :func:`estimate_weighted_tree_sum` but the tree."""
 
 _BLOCK = 1 << 20
 """Number of pairs of zones below dropped nodes whose weights are computed at once."""
@@ -509,7 +525,7 @@ class Weighted:
         """Whether the weighted sum may include trips of dropped nodes."""
         return self.least < 0 or self.most > 0
 
-    def unmeasured(self, deviations: float) -> tuple[float, float]:
+    def bound_dropped_trips(self, deviations: float) -> tuple[float, float]:
         """Return lower and upper bounds of the trips of dropped nodes: of each node, and of all together."""
         unseen, doubt = max(self.unseen, 0.0), deviations * math.sqrt(self.doubt)
         return max(self.least, self.lowest * (unseen + doubt)), min(self.most, self.highest * (unseen + doubt))
@@ -529,7 +545,7 @@ class Weighted:
         return self.estimate + ends[0], self.estimate + ends[1]
 
 
-def weighted(fit: FittedTree, weight: ZoneFunction, deviations: float | None) -> Weighted:
+def estimate_weighted_tree_sum(fit: FittedTree, weight: ZoneFunction, deviations: float | None) -> Weighted:
     """Return the estimate of the sum of the trips of all pairs of zones, each with its weight.
 
     The half-width of intervals is in standard ``deviations``; None leaves out what dropped nodes may add.

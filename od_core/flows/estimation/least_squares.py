@@ -1,9 +1,9 @@
 """Fit a measured flow tree by least squares: compute the best linear unbiased estimate of every node, and its variance.
 
-The upward pass (:func:`up`) computes, for each node, the best estimate z from the node and the levels below it, and the
-variance v of z. Let x be the noisy value of the node and s2 the variance of its noise. A node without measured children
-has z = x and v = s2. For any other node, let s and S be the estimate that its children give of it and the variance of
-that estimate: by least squares, the sums of their z and v. Then
+The upward pass (:func:`combine_bottom_up`) computes, for each node, the best estimate z from the node and the levels
+below it, and the variance v of z. Let x be the noisy value of the node and s2 the variance of its noise. A node without
+measured children has z = x and v = s2. For any other node, let s and S be the estimate that its children give of it and
+the variance of that estimate: by least squares, the sums of their z and v. Then
 
     z = x + w (s - x),   w = s2 / (s2 + S),   v = 1 / (1/s2 + 1/S).
 
@@ -79,7 +79,7 @@ class FittedLevel(MeasuredLevel):
     variance: Reals
     bound: Integers
 
-    def below(self, first: int, last: int) -> FittedLevel:
+    def select_children(self, first: int, last: int) -> FittedLevel:
         """Return a level that has only the children of the divided nodes ``first:last`` of the level above."""
         nodes = slice(self.offsets[first], self.offsets[last])
         divided = slice(*np.searchsorted(self.divided, [nodes.start, nodes.stop]))
@@ -94,19 +94,19 @@ class FittedLevel(MeasuredLevel):
         )
 
 
-def nothing_dropped(levels: Sequence[MeasuredLevel]) -> bool:
+def has_no_dropped_nodes(levels: Sequence[MeasuredLevel]) -> bool:
     """Return True if every node above the leaves has measured nodes below it."""
     return all(len(level.divided) == len(level.nodes) for level in levels[:-1])
 
 
-def least_squares(plan: ReleasePlan, total: int | None, measured: Sequence[NoisyCounts]) -> list[FittedLevel]:
-    """Return :func:`measured_levels` with their estimates, top level first."""
-    return fit(measured_levels(plan, total, measured))
+def fit_least_squares(plan: ReleasePlan, total: int | None, measured: Sequence[NoisyCounts]) -> list[FittedLevel]:
+    """Return :func:`build_measured_levels` with their estimates, top level first."""
+    return fit(build_measured_levels(plan, total, measured))
 
 
 def fit(levels: Sequence[MeasuredLevel]) -> list[FittedLevel]:
     """Return measured levels, top level first, with their estimates."""
-    from_below, fitted = list(up(levels)), list[FittedLevel]()
+    from_below, fitted = list(combine_bottom_up(levels)), list[FittedLevel]()
     for level in levels:
         z, v, (total, siblings) = from_below.pop()
         own, estimate, variance = np.ascontiguousarray(v), z, np.maximum(v, 0)
@@ -140,7 +140,7 @@ NodeRule = Callable[[Reals, Reals], tuple[Reals, Reals]]
 """What the nodes of a level, given their z and v, say of the divided nodes above: estimates and their variances."""
 
 
-def up(
+def combine_bottom_up(
     levels: Sequence[MeasuredLevel], rules: Mapping[int, NodeRule] = MappingProxyType({})
 ) -> Iterator[tuple[Reals, Reals, tuple[Reals, Reals]]]:
     """Combine the levels from the bottom up, and yield the results of each, last level first.
@@ -159,10 +159,10 @@ def up(
         sums = rules[k](z, v) if k in rules else (run_sums(z, offsets), run_sums(np.ascontiguousarray(v), offsets))
         yield z, v, sums
         if k > 0:
-            z, v = with_level_below(levels[k - 1], *sums)
+            z, v = combine_with_level_below(levels[k - 1], *sums)
 
 
-def with_level_below(level: MeasuredLevel, sums: Reals, spread: Reals) -> tuple[Reals, Reals]:
+def combine_with_level_below(level: MeasuredLevel, sums: Reals, spread: Reals) -> tuple[Reals, Reals]:
     """Return the best estimate z of each node from itself and the levels below, and its variance v; shape (nodes,).
 
     ``sums`` and ``spread`` are what the level below says of each divided node, and its variance; shape (divided,) each.
@@ -196,7 +196,9 @@ class FamilyFit:
         sizes, self._inner = np.diff(levels[-1].offsets), list[_Inner]()
         sums = np.append(0.0, np.cumsum(np.full(sizes.max(initial=0), levels[-1].noise)))  # in the order of run_sums
         of_leaves = below = sums[sizes]
-        from_below = up(levels, {len(levels) - 1: lambda _z, _v: (of_leaves, of_leaves)})  # variances alone count
+        from_below = combine_bottom_up(
+            levels, {len(levels) - 1: lambda _z, _v: (of_leaves, of_leaves)}
+        )  # variances alone count
         next(from_below)  # the leaves
         for level, (_, v, (_, siblings)) in zip(levels[-2::-1], from_below, strict=True):
             runs = np.searchsorted(level.divided, level.offsets)
@@ -205,7 +207,7 @@ class FamilyFit:
             self._inner.insert(0, _Inner(level, runs, weight, part))
             below = siblings
 
-    def of(self, sums: Reals, noisy: Callable[[int], Reals] | None = None) -> Reals:
+    def estimate_families(self, sums: Reals, noisy: Callable[[int], Reals] | None = None) -> Reals:
         """Return the estimate h of each family; shape (families,).
 
         Args:
@@ -230,7 +232,7 @@ class FamilyFit:
         return h
 
 
-def measured_levels(plan: ReleasePlan, total: int | None, measured: Sequence[NoisyCounts]) -> list[MeasuredLevel]:
+def build_measured_levels(plan: ReleasePlan, total: int | None, measured: Sequence[NoisyCounts]) -> list[MeasuredLevel]:
     """Return the exact root, if there is one, and the level of every step, top first.
 
     If only the leaves were measured, return every level, with infinite noise above the leaves. Other unmeasured levels
@@ -253,7 +255,9 @@ def measured_levels(plan: ReleasePlan, total: int | None, measured: Sequence[Noi
         counts.insert(0, (0, 0.0, np.array([float(total)])))
     levels = []
     for (number, noise, noisy), above, divided_nodes in zip(counts, [None, *parents], [*parents, None], strict=True):
-        nodes, offsets = (plan.tree.public_nodes(0), np.zeros(1, np.int64)) if above is None else plan.tree.below(above)
+        nodes, offsets = (
+            (plan.tree.public_nodes(0), np.zeros(1, np.int64)) if above is None else plan.tree.list_children(above)
+        )
         nodes, divided = replace(nodes, level=number), np.empty(0, dtype=np.int64)
         if divided_nodes is not None:
             divided = np.searchsorted(plan.tree.first_rank(nodes), plan.tree.first_rank(divided_nodes))

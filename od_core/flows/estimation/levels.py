@@ -22,7 +22,7 @@ from od_core.flows.plan import ReleasePlan
 from od_core.flows.step import AreaTotalStep, CombinedTotals, ThresholdStep, TotalStep
 from od_core.geography.flow_tree import Expansion, Nodes, Pairs
 from od_core.ledger.measurements import NoisyVector
-from od_core.parallel import in_order, memory
+from od_core.parallel import map_in_order, memory
 from od_core.privacy.plan import GaussianStep
 from od_core.records.segments import MOST_CATEGORIES, Breakdown, find
 
@@ -60,7 +60,7 @@ class NoisyCounts:
     def cells(self, plan: ReleasePlan) -> int:
         """Return the number of measured cells, computed from the flow tree and the parents."""
         if self.parents is None:
-            return len(without_parents(plan, self.step))
+            return len(list_parentless_cells(plan, self.step))
         return len(self.parents) if self._stands_alone else sum(map(len, plan.tree.expand(self.parents)))
 
     @property
@@ -70,14 +70,14 @@ class NoisyCounts:
     def pieces(self, plan: ReleasePlan, categories: int = 1) -> Iterator[tuple[Pairs, Integers]]:
         """Yield the measured cells in tree order, in pieces, with ``categories`` consecutive noisy values each."""
         if self._stands_alone:
-            cells = without_parents(plan, self.step) if self.parents is None else self.parents
+            cells = list_parentless_cells(plan, self.step) if self.parents is None else self.parents
             yield cells, self.noisy.values()
             return
-        for expansion, noisy in self.expanded(plan, categories):
+        for expansion, noisy in self.expand_parents(plan, categories):
             children = expansion.children
             yield Pairs(self.step.level, children.origin, children.destination), noisy
 
-    def expanded(self, plan: ReleasePlan, categories: int = 1) -> Iterator[tuple[Expansion, Integers]]:
+    def expand_parents(self, plan: ReleasePlan, categories: int = 1) -> Iterator[tuple[Expansion, Integers]]:
         """Return an iterator of consecutive pieces: the expansion of some parents, and their children's noisy values.
 
         Each child has ``categories`` consecutive values. There are no pieces if the root was measured. Raises OdError
@@ -89,11 +89,11 @@ class NoisyCounts:
         sizes = [len(expansion) * categories for expansion in expansions]
         if sum(sizes) != len(self.noisy):
             message = f"{self.step.level} has {len(self.noisy)} values, but must have {sum(sizes)}"
-            raise _wrong_length(message)
+            raise _make_length_error(message)
         return zip(expansions, self.noisy.pieces(sizes), strict=True)
 
 
-def _wrong_length(message: str) -> OdError:
+def _make_length_error(message: str) -> OdError:
     return OdError(
         "OD-MEASUREMENT-LENGTH",
         f"the measurement of level {message}",
@@ -112,7 +112,7 @@ class Measurement(NoisyCounts):
     step: GaussianStep
 
 
-def without_parents(plan: ReleasePlan, step: TotalStep) -> Pairs:
+def list_parentless_cells(plan: ReleasePlan, step: TotalStep) -> Pairs:
     """Return the cells of a step: the root or, of area totals, each zone of its side with the whole other side."""
     if not isinstance(step, AreaTotalStep):
         return Pairs(step.level, _ROOT, _ROOT)
@@ -131,12 +131,12 @@ def disorder() -> OdError:
     )
 
 
-def published_root(plan: ReleasePlan, total: int) -> Nodes | None:
+def make_published_root(plan: ReleasePlan, total: int) -> Nodes | None:
     """Return the root with the exact total if the total is an invariant, and otherwise None."""
     return root_of(plan, total) if plan.publishes_total else None
 
 
-def above_the_leaves(plan: ReleasePlan) -> Nodes:
+def list_leaf_parents(plan: ReleasePlan) -> Nodes:
     """Return all public nodes above the leaves, with 0 trips: the parents in a plan that measures every leaf alone."""
     nodes = plan.tree.public_nodes(plan.tree.depth - 1)
     return Nodes(nodes.level, nodes.origin, nodes.destination, np.zeros(len(nodes), dtype=np.int64))
@@ -144,7 +144,7 @@ def above_the_leaves(plan: ReleasePlan) -> Nodes:
 
 def estimate(plan: ReleasePlan, step: TotalStep, parents: Nodes | None, noisy: NoisyVector) -> Nodes:
     """Return the estimate of a whole level; see :func:`estimate_pieces`."""
-    return Nodes.joined(step.level, estimate_pieces(plan, step, parents, noisy))
+    return Nodes.concatenate(step.level, estimate_pieces(plan, step, parents, noisy))
 
 
 def estimate_pieces(plan: ReleasePlan, step: TotalStep, parents: Nodes | None, noisy: NoisyVector) -> Iterator[Nodes]:
@@ -160,13 +160,13 @@ def estimate_pieces(plan: ReleasePlan, step: TotalStep, parents: Nodes | None, n
     if parents is None:
         return iter([replace(root_of(plan, max(0, int(noisy.values()[0]))), level=step.level)])
 
-    def estimated(piece: tuple[Expansion, Integers]) -> Nodes:
+    def estimate_piece(piece: tuple[Expansion, Integers]) -> Nodes:
         expansion, values = piece
         projected = plan.mechanism.project(values, parents.trips[expansion.parents], expansion.offsets)
         # Nodes of an unmeasured level have one child, with their numbers.
         return replace(expansion.with_trips(projected, keep_all=plan.keeps_all), level=step.level)
 
-    return in_order(estimated, NoisyCounts(step, parents, noisy).expanded(plan))
+    return map_in_order(estimate_piece, NoisyCounts(step, parents, noisy).expand_parents(plan))
 
 
 def root_of(plan: ReleasePlan, total: int) -> Nodes:
@@ -182,7 +182,7 @@ def present_leaves(plan: ReleasePlan, step: ThresholdStep, kept: NoisyVector) ->
     """Return the released leaves and their measurement, given the stored ranks and then noisy counts, as one vector."""
     ranks, noisy = kept.pieces([len(kept) // 2] * 2)
     pairs = plan.tree.pairs_at(ranks)
-    measurement = Measurement(step, pairs, NoisyVector.in_memory([noisy]))
+    measurement = Measurement(step, pairs, NoisyVector.from_arrays([noisy]))
     return Nodes(pairs.level, pairs.origin, pairs.destination, noisy), measurement
 
 
@@ -262,13 +262,13 @@ def next_parents(plan: ReleasePlan, measured: Sequence[Measurement], parents: No
 
     ``parents`` are the estimated nodes of the level above. They are returned if the level is an exact root.
     """
-    totals = combined_totals(plan, measured)
+    totals = combine_totals(plan, measured)
     if not totals:
         return parents
     return estimate(plan, totals[0].step, None if totals[0].parents is None else parents, totals[0].noisy)
 
 
-def by_category(measurement: Measurement, breakdown: Breakdown) -> Integers:
+def split_by_category(measurement: Measurement, breakdown: Breakdown) -> Integers:
     """Return the noisy values of a measurement by segment; shape (categories, cells).
 
     Raises:
@@ -276,7 +276,7 @@ def by_category(measurement: Measurement, breakdown: Breakdown) -> Integers:
     """
     categories = len(breakdown.categories)
     if len(measurement.noisy) % categories:
-        raise _wrong_length(
+        raise _make_length_error(
             f"{measurement.step.level} by {breakdown.name} has {len(measurement.noisy)} values, which is not a multiple"
             f" of its {categories} categories"
         )
@@ -288,7 +288,7 @@ def by_category(measurement: Measurement, breakdown: Breakdown) -> Integers:
 def segment_counts(plan: ReleasePlan, measured: Sequence[Measurement], name: str) -> list[list[NoisyCounts]]:
     """Return the measurements of a breakdown, category by category; each has the levels in order, top first."""
     breakdown, steps = find(plan.breakdowns, name), plan.segment_steps(name)
-    counts = [(m, by_category(m, breakdown)) for m in measured if m.step in steps]
+    counts = [(m, split_by_category(m, breakdown)) for m in measured if m.step in steps]
     return [
         [NoisyCounts(m.step, m.parents, NoisyVector(of_categories[k])) for m, of_categories in counts]
         for k in range(len(breakdown.categories))
@@ -299,7 +299,7 @@ SideTotals = Mapping[int, tuple[Reals, float]]
 """Measured totals of the zones of each side that has some, by its number, and the variance of their noise."""
 
 
-def of_area_totals(measured: Sequence[Measurement]) -> SideTotals:
+def select_area_totals(measured: Sequence[Measurement]) -> SideTotals:
     """Return the noisy area totals and their variance, by the side that they are measured on."""
     return {
         measurement.step.side: (measurement.reals(), float(measurement.step.variance))
@@ -318,11 +318,11 @@ def tables_of(plan: ReleasePlan, measured: Sequence[Measurement]) -> Tables:
     segments = {breakdown.name: segment_counts(plan, measured, breakdown.name) for breakdown in plan.breakdowns}
     totals: list[NoisyCounts] = [counts for counts in measured if not isinstance(counts.step, AreaTotalStep)]
     if segments:
-        totals = _combined(plan, measured, segments)
+        totals = _combine_level_totals(plan, measured, segments)
     return {"": [totals]} | segments
 
 
-def combined_totals(plan: ReleasePlan, measured: Sequence[Measurement]) -> list[NoisyCounts]:
+def combine_totals(plan: ReleasePlan, measured: Sequence[Measurement]) -> list[NoisyCounts]:
     """Return the noisy totals from which each level is estimated, top level first.
 
     Without segments, these are the measurements. With segments, they are the weighted means of the totals of a level
@@ -332,18 +332,18 @@ def combined_totals(plan: ReleasePlan, measured: Sequence[Measurement]) -> list[
     return totals
 
 
-def _combined(plan: ReleasePlan, measured: Sequence[Measurement], segments: Tables) -> list[NoisyCounts]:
+def _combine_level_totals(plan: ReleasePlan, measured: Sequence[Measurement], segments: Tables) -> list[NoisyCounts]:
     """Return the totals of each level that has several measurements of them: the weighted mean of these."""
     combined: list[NoisyCounts] = []
     for total in plan.totals:
         of_totals = next((m for m in measured if m.step.level == total.level), None)
         if of_totals is None or not isinstance(total, CombinedTotals):
             continue
-        multiples = _weighted(of_totals.noisy.values(), total.weights[0])
+        multiples = _multiply_by_weight(of_totals.noisy.values(), total.weights[0])
         for tables, weight in zip(segments.values(), total.weights[1:], strict=True):
             at_level = (counts for table in tables for counts in table if counts.step.level == total.level)
             of_breakdown = sum((counts.noisy.values() for counts in at_level), start=np.zeros_like(multiples))
-            multiples += _weighted(of_breakdown, weight)
+            multiples += _multiply_by_weight(of_breakdown, weight)
         refuse_large(multiples, LIMIT // 2)
         divisor = sum(total.weights)
         rounded = NoisyVector((2 * multiples + divisor) // (2 * divisor))
@@ -351,7 +351,7 @@ def _combined(plan: ReleasePlan, measured: Sequence[Measurement], segments: Tabl
     return combined
 
 
-def _weighted(values: Integers, weight: int) -> Integers:
+def _multiply_by_weight(values: Integers, weight: int) -> Integers:
     """Return values times a weight. Raises OdError if they are too large."""
     refuse_large(values, LIMIT // max(1, 4 * weight))
     return values * weight

@@ -42,9 +42,9 @@ import numpy as np
 
 from od_core.flows.arrays import Integers, Reals
 from od_core.flows.estimation.empirical_bayes import leaves_by_empirical_bayes
-from od_core.flows.estimation.families import SIZES, pooled, size_of
+from od_core.flows.estimation.families import SIZES, pool_sums_by_bin, size_of
 from od_core.flows.estimation.held_out import choice_of
-from od_core.flows.estimation.least_squares import MeasuredLevel, measured_levels
+from od_core.flows.estimation.least_squares import MeasuredLevel, build_measured_levels
 from od_core.flows.estimation.levels import (
     LIMIT,
     Measurement,
@@ -62,7 +62,7 @@ from od_core.flows.projection.categories_onto_margins import fit_to_margins, fit
 from od_core.geography.flow_tree import Expansion, Nodes, Pairs, family_blocks, run_sums
 from od_core.geography.geography import Numbers
 from od_core.kernels import kernel
-from od_core.parallel import in_order
+from od_core.parallel import map_in_order
 
 WEIGHT_BITS = 20
 """Number of fractional bits of a weight, which is a whole multiple of 2^-20."""
@@ -140,13 +140,13 @@ def refine(plan: ReleasePlan, root: Nodes | None, measured: Sequence[Measurement
     if leaf.parents is None:  # every level has one node, and only the leaves are measured
         leaves = estimate(plan, leaf.step, None, leaf.noisy)
         segments = {
-            name: _top_segments(plan, _fixed_point(plan, np.concatenate(values)), leaves.trips[leaves.trips > 0])
+            name: _top_segments(plan, _to_fixed_point(plan, np.concatenate(values)), leaves.trips[leaves.trips > 0])
             for name, values in _leaf_values(counts).items()
         }
-        return _with_root([with_trips(leaves, leaves.trips)]), segments
+        return _add_root([select_nodes_with_trips(leaves, leaves.trips)]), segments
     shrunk = shrunk_levels(plan, root, totals, measured)
     if shrunk is not None and plan.segments is None:
-        return _with_root([with_trips(level.nodes, trips) for level, trips in shrunk]), {}
+        return _add_root([select_nodes_with_trips(level.nodes, trips) for level, trips in shrunk]), {}
     sums = leaf_sums(plan, leaf)
     nodes, above = refine_above(
         plan,
@@ -158,7 +158,7 @@ def refine(plan: ReleasePlan, root: Nodes | None, measured: Sequence[Measurement
     )
     if shrunk is None and plan.mechanism.leaf_dial is not None:
         pieces = leaves_by_empirical_bayes(plan, leaf, above[""], plan.mechanism.leaf_dial)
-        return [*nodes, Nodes.joined(leaf.step.level, pieces)], {}
+        return [*nodes, Nodes.concatenate(leaf.step.level, pieces)], {}
     of_leaves = None if shrunk is None else shrunk[-1][1]
     leaves, segments = leaves_with_segments(plan, counts, sums.noisy, above, of_leaves)
     return [*nodes, leaves], segments
@@ -186,21 +186,23 @@ def refine_above(
     if shrunk is None:
         levels, _ = rise(plan, totals, kept, sums("", 0))
         trips = trips_by_level(plan, exact, levels)
-        nodes = [] if root is None else [with_trips(root, root.trips)]
-        nodes += [with_trips(level.nodes, of_level) for level, of_level in zip(levels, trips[1:], strict=True)]
+        nodes = [] if root is None else [select_nodes_with_trips(root, root.trips)]
+        nodes += [
+            select_nodes_with_trips(level.nodes, of_level) for level, of_level in zip(levels, trips[1:], strict=True)
+        ]
     else:
         measured = shrunk[len(shrunk) - 1 - len(totals) : -1]
         trips = [exact, *(of_level[level.divided] for level, of_level in measured)]
-        nodes = [with_trips(level.nodes, of_level) for level, of_level in shrunk[:-1]]
+        nodes = [select_nodes_with_trips(level.nodes, of_level) for level, of_level in shrunk[:-1]]
     refined = {"": trips[-1]}
     for name, tables in counts.items():
         if name:
             risen = [rise(plan, table, kept, sums(name, k)) for k, table in enumerate(tables)]
             refined[name] = _segments_from_root(plan, risen, trips)
-    return _with_root(nodes), refined
+    return _add_root(nodes), refined
 
 
-def _with_root(nodes: list[Nodes]) -> list[Nodes]:
+def _add_root(nodes: list[Nodes]) -> list[Nodes]:
     """Return the refined levels with the root: if it was not measured, the only node below has its areas and trips."""
     return [replace(nodes[0], level=0), *nodes] if nodes and nodes[0].level > 0 else nodes
 
@@ -215,7 +217,7 @@ def shrunk_levels(
     """
     if not plan.mechanism.shrinks and plan.area_totals is None:
         return None
-    levels = measured_levels(plan, None if root is None else int(root.trips.sum()), totals)
+    levels = build_measured_levels(plan, None if root is None else int(root.trips.sum()), totals)
     refuse_large_levels(levels)
     rule = LEAST_SQUARES
     if plan.mechanism.estimator.key == "auto":
@@ -321,7 +323,7 @@ def _read_children(
         cannot_overflow = read_expansion(noisy, expansion.offsets, expansion.first_child, divided, own_runs, sums, kept)
         return sums, kept, np.diff(expansion.offsets), cannot_overflow
 
-    parts = list(in_order(read, measurement.expanded(plan)))
+    parts = list(map_in_order(read, measurement.expand_parents(plan)))
     if not all(cannot_overflow for *_, cannot_overflow in parts):
         raise overflow()
     none = np.empty(0, dtype=np.int64)
@@ -341,19 +343,19 @@ def descend(plan: ReleasePlan, level: RisenLevel, totals: Integers) -> Integers:
     excess = totals - run_sums(level.noisy, level.runs)
     refuse_large(excess, LIMIT >> bits)
     excess = (excess << bits) - run_sums(level.difference, level.runs)
-    weights = whole_weights(level.variance, level.largest)
+    weights = compute_integer_weights(level.variance, level.largest)
     rounded = np.empty_like(level.noisy)
     if not share_out(excess, weights, level.runs, level.noisy, level.difference, half, bits, rounded):
         raise overflow()
     return plan.mechanism.project(rounded, totals, level.runs)
 
 
-def whole_weights(variance: Reals, largest_variance: float) -> Integers:
+def compute_integer_weights(variance: Reals, largest_variance: float) -> Integers:
     """Return whole numbers from 1 to 2^20 in proportion to the variances of nodes."""
     return np.maximum(np.floor(variance / largest_variance * (1 << WEIGHT_BITS)).astype(np.int64), 1)
 
 
-def with_trips(nodes: Pairs, trips: Integers) -> Nodes:
+def select_nodes_with_trips(nodes: Pairs, trips: Integers) -> Nodes:
     """Return ``nodes`` of one level with their trips, without the nodes of 0 trips."""
     has_trips = trips > 0
     return Nodes(nodes.level, nodes.origin[has_trips], nodes.destination[has_trips], trips[has_trips])
@@ -420,7 +422,7 @@ def _segments_from_root(
     # Without an exact root, the first level is the root. An exact root of no trips is empty, and has no levels below.
     total = trips[0] if len(trips[0]) or len(trips) == 1 else trips[1]
     tops = [levels[0] if levels and levels[0].runs is None else sums for levels, sums in risen]
-    estimates = [_fixed_point(plan, top.noisy) + top.difference for top in tops]
+    estimates = [_to_fixed_point(plan, top.noisy) + top.difference for top in tops]
     root = np.array([estimate[0] if len(estimate) else 0 for estimate in estimates], dtype=np.int64)
     below_root = [levels[len(levels) - len(trips) + 1 :] for levels, _ in risen]
     return descend_segments(plan, below_root, trips[1:], _top_segments(plan, root, total))
@@ -441,14 +443,14 @@ def descend_segments(
         of_category = [levels[k] for levels in risen]
         runs = of_category[0].runs
         if runs is not None:
-            of_categories = [_fixed_point(plan, category.noisy) + category.difference for category in of_category]
+            of_categories = [_to_fixed_point(plan, category.noisy) + category.difference for category in of_category]
             estimates = np.stack(of_categories, axis=1)
             variances = of_category[0].variance, of_category[0].largest
-            trips_above = _projected(plan, estimates, *variances, totals, trips_above, runs)
+            trips_above = _project_segments(plan, estimates, *variances, totals, trips_above, runs)
     return trips_above
 
 
-def _projected(
+def _project_segments(
     plan: ReleasePlan,
     estimates: Integers,
     variances: Reals,
@@ -458,7 +460,7 @@ def _projected(
     offsets: Integers,
 ) -> Integers:
     """Return the projection of estimates, moved to their profile if planned; see :func:`project_to_margins`."""
-    weights, bits = whole_weights(variances, largest_variance), fraction_bits(plan)
+    weights, bits = compute_integer_weights(variances, largest_variance), fraction_bits(plan)
     if plan.mechanism.segment_profile is not None:
         most = float(plan.mechanism.segment_profile)
         estimates = move_to_profile(estimates, weights, variances, totals, parents, offsets, bits, most)
@@ -471,11 +473,11 @@ def _projected(
         of_families = parents[first:last], offsets[first : last + 1] - own.start
         projected[own] = project_to_margins(estimates[own], weights[own], totals[own], *of_families, bits)
 
-    deque(in_order(project, family_blocks(offsets)), maxlen=0)
+    deque(map_in_order(project, family_blocks(offsets)), maxlen=0)
     return projected
 
 
-def _fixed_point(plan: ReleasePlan, noisy: Integers) -> Integers:
+def _to_fixed_point(plan: ReleasePlan, noisy: Integers) -> Integers:
     """Return noisy values in fixed point. Raises OdError if they are too large."""
     bits = fraction_bits(plan)
     refuse_large(noisy, LIMIT >> bits)
@@ -504,7 +506,7 @@ def leaves_with_segments(
     """
     leaf = counts[""][0][-1]
 
-    def projected(piece: tuple[Expansion, Integers]) -> tuple[Nodes, Integers, Integers]:
+    def project_piece(piece: tuple[Expansion, Integers]) -> tuple[Nodes, Integers, Integers]:
         expansion, noisy = piece
         parents, totals = expansion.parents, above[""][expansion.parents]
         if of_leaves is None:
@@ -519,14 +521,14 @@ def leaves_with_segments(
             kept = np.flatnonzero(trips)
         return leaves, kept + expansion.first, np.diff(np.searchsorted(kept, expansion.offsets))
 
-    pieces = list(in_order(projected, leaf.expanded(plan)))
-    leaves, segments = Nodes.joined(leaf.step.level, [nodes for nodes, _, _ in pieces]), Trips()
+    pieces = list(map_in_order(project_piece, leaf.expand_parents(plan)))
+    leaves, segments = Nodes.concatenate(leaf.step.level, [nodes for nodes, _, _ in pieces]), Trips()
     kept, fan_out = (np.concatenate([np.empty(0, dtype=np.int64), *(piece[k] for piece in pieces)]) for k in (1, 2))
     variance, offsets = float(leaf.step.variance), np.append(0, np.cumsum(fan_out))
     for name, noisy in _leaf_values(counts).items():
-        estimates = np.stack([_fixed_point(plan, values[kept]) for values in noisy], axis=1)
+        estimates = np.stack([_to_fixed_point(plan, values[kept]) for values in noisy], axis=1)
         variances = np.full(len(leaves), variance)
-        segments[name] = _projected(plan, estimates, variances, variance, leaves.trips, above[name], offsets)
+        segments[name] = _project_segments(plan, estimates, variances, variance, leaves.trips, above[name], offsets)
     return leaves, segments
 
 
@@ -556,7 +558,7 @@ def move_to_profile(
     sigma = math.sqrt(variances.max(initial=1.0))
     families = _Families(weights, variances, totals, parents, offsets, bits, sigma)
     _fit(families, moved, fitted, squares, cells)
-    square_sums, number = pooled(cells, squares, cells.astype(np.float64))
+    square_sums, number = pool_sums_by_bin(cells, squares, cells.astype(np.float64))
     deviation = np.maximum(np.divide(square_sums, number, out=np.zeros(SIZES), where=number > 0), 0)
     _move(families, fitted, deviation, most, moved)
     return moved

@@ -29,11 +29,11 @@ from od_core.errors import OdError
 from od_core.flows.arrays import Reals
 from od_core.flows.estimation.fitted_tree import FittedTree
 from od_core.flows.estimation.held_out import normal_quantiles
-from od_core.flows.estimation.intervals import Intervals, dropped_bound
+from od_core.flows.estimation.intervals import Intervals, compute_dropped_bounds
 from od_core.flows.estimation.least_squares import FamilyFit
 from od_core.geography.flow_tree import run_sums
 from od_core.geography.geography import Numbers
-from od_core.parallel import in_order, memory
+from od_core.parallel import map_in_order, memory
 
 _IN_A_STEP = 16
 """Number of nodes whose noise comes from one step of the counter of Philox: four words of 64 bits."""
@@ -59,8 +59,8 @@ class Replicates:
         self._families = FamilyFit(fitted.levels) if self._are_fitted else None
         if self._system is not None:
             m = self._system.solution
-            correction = _Fit(self._system.lacking(m), self._system.by_side(m))
-            self.estimate = self.estimate + self._added(correction, 0, len(self.estimate))
+            correction = _Fit(self._system.compute_family_shortfalls(m), self._system.split_by_side(m))
+            self.estimate = self.estimate + self._compute_leaf_corrections(correction, 0, len(self.estimate))
         digest = hashlib.sha256(b"od_core replicates")
         for level in fitted.levels:
             digest.update(level.noisy.astype("<f8").tobytes())
@@ -73,12 +73,12 @@ class Replicates:
     @cached_property
     def unseen(self) -> int:
         """Upper bound of the trips that no replicate contains, because their nodes were dropped; 0 if none was."""
-        (whole,) = Intervals([self._fitted]).begun(0)
-        return int(dropped_bound(whole)[0])
+        (whole,) = Intervals([self._fitted]).estimate_begun_trips(0)
+        return int(compute_dropped_bounds(whole)[0])
 
     def tables(self, number: int) -> Iterator[Reals]:
         """Yield each replicate; shape (leaves,)."""
-        return in_order(lambda r: self._rows(self._shortfall(r), r, 0, len(self._leaf.nodes)), range(number))
+        return map_in_order(lambda r: self._rows(self._shortfall(r), r, 0, len(self._leaf.nodes)), range(number))
 
     def blocks(self, number: int) -> Iterator[tuple[int, Reals]]:
         """Yield consecutive leaves in all replicates: the position of the first one, and an array (replicates, leaves).
@@ -96,12 +96,12 @@ class Replicates:
                 f" {memory() / 1e9:,.0f} GB",
                 next_step="ask for fewer replicates, or use a larger machine",
             )
-        shortfalls = list(in_order(self._shortfall, range(number)))
+        shortfalls = list(map_in_order(self._shortfall, range(number)))
 
         def block(ends: tuple[int, int]) -> tuple[int, Reals]:
             return ends[0], np.array([self._rows(shortfall, r, *ends) for r, shortfall in enumerate(shortfalls)])
 
-        return in_order(block, self._ends(max(1, _BLOCK // number)))
+        return map_in_order(block, self._ends(max(1, _BLOCK // number)))
 
     def _ends(self, most: int) -> Iterator[tuple[int, int]]:
         """Yield the first position and the end of runs of about ``most`` leaves; siblings are in the same run."""
@@ -112,9 +112,9 @@ class Replicates:
 
     def _noise(self, r: int, at: int, first: int, last: int) -> Reals:
         """Return noise of the nodes ``first:last`` of the level at position ``at``; shape (nodes,)."""
-        return self._drawn(r, at, self._levels[at].noise, first, last)
+        return self._draw_noise(r, at, self._levels[at].noise, first, last)
 
-    def _drawn(self, r: int, vector: int, noise: float, first: int, last: int) -> Reals:
+    def _draw_noise(self, r: int, vector: int, noise: float, first: int, last: int) -> Reals:
         """Return the values ``first:last`` of a vector of noise with a variance; shape (values,)."""
         drawn = np.zeros(last - first)
         if 0 < noise < math.inf and len(drawn):
@@ -131,17 +131,17 @@ class Replicates:
             return _Fit(np.empty(0))
         levels, leaves = self._levels, self._noise(r, len(self._levels) - 1, 0, len(self._leaf.nodes))
         sums = run_sums(leaves, self._leaf.offsets)
-        h = self._families.of(sums, lambda at: self._noise(r, at, 0, len(levels[at].nodes)))
+        h = self._families.estimate_families(sums, lambda at: self._noise(r, at, 0, len(levels[at].nodes)))
         if self._system is None:
             return _Fit(h - sums)
         totals = {
-            side: self._drawn(r, len(levels) + side, noise, 0, len(noisy))
+            side: self._draw_noise(r, len(levels) + side, noise, 0, len(noisy))
             for side, (noisy, noise) in self._fitted.area_totals.items()
         }
         m = self._system.multipliers(leaves, h, totals)
-        return _Fit(h - sums + self._system.lacking(m), self._system.by_side(m))
+        return _Fit(h - sums + self._system.compute_family_shortfalls(m), self._system.split_by_side(m))
 
-    def _added(self, fit: _Fit, first: int, last: int) -> Reals:
+    def _compute_leaf_corrections(self, fit: _Fit, first: int, last: int) -> Reals:
         """Return the numbers that a fit adds to the values of the leaves ``first:last``; shape (leaves,)."""
         begin, end = np.searchsorted(self._leaf.offsets, [first, last])
         siblings = np.diff(self._leaf.offsets[begin : end + 1])
@@ -155,7 +155,7 @@ class Replicates:
         """Return the leaves ``first:last`` of a replicate; shape (leaves,)."""
         rows = self._noise(r, len(self._levels) - 1, first, last)
         if self._are_fitted:
-            rows += self._added(fit, first, last)
+            rows += self._compute_leaf_corrections(fit, first, last)
         np.subtract(self.estimate[first:last], rows, out=rows)
         return rows
 

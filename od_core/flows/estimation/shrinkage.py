@@ -74,28 +74,28 @@ from typing import NamedTuple
 import numpy as np
 
 from od_core.flows.arrays import Integers, Reals
-from od_core.flows.estimation.area_totals import with_area_totals
+from od_core.flows.estimation.area_totals import include_area_totals
 from od_core.flows.estimation.families import (
     SIZES,
     Families,
     Places,
     PredictedFamilies,
     bins,
-    blended_shares,
+    blend_shares,
     deviation,
     families_of,
     gravity_shares,
-    pooled,
+    pool_sums_by_bin,
     return_positions,
     size_of,
     sums_of_leaves,
     trips_at,
     trips_of_nodes,
 )
-from od_core.flows.estimation.least_squares import MeasuredLevel, up
+from od_core.flows.estimation.least_squares import MeasuredLevel, combine_bottom_up
 from od_core.flows.estimation.levels import Measurement
 from od_core.flows.plan import ReleasePlan
-from od_core.flows.projection.onto_area_totals import SMALL, give_in_turn, whole_trips
+from od_core.flows.projection.onto_area_totals import SMALL, give_in_turn, project_to_area_totals
 from od_core.flows.projection.onto_parents import project_to_total
 from od_core.geography.flow_tree import Nodes, run_sums
 from od_core.kernels import kernel
@@ -129,16 +129,16 @@ class Deviations:
     families: Families
     p: Reals
 
-    def _predicted(self, own: Families, at: Places) -> PredictedFamilies:
+    def _attach_predicted_shares(self, own: Families, at: Places) -> PredictedFamilies:
         return own.with_shares(self.p[at.children])
 
     @cached_property
     def d(self) -> Reals:
         """The variance of the deviations; shape (sizes,)."""
         excess, rest, cells = np.zeros(SIZES), np.zeros(SIZES), np.zeros(SIZES, dtype=np.int64)
-        for given in self.families.in_blocks(self._predicted):
+        for given in self.families.map_blocks(self._attach_predicted_shares):
             deviate(given, excess, rest, cells)
-        excess, rest = pooled(cells, excess, rest)
+        excess, rest = pool_sums_by_bin(cells, excess, rest)
         d = np.divide(excess, rest, out=np.zeros_like(rest), where=rest > 0)
         return np.maximum(d, _LEAST_DISPERSION * self.families.sigma**2)
 
@@ -147,12 +147,12 @@ class Deviations:
         """Number of the bin to which each size belongs, shape (sizes,), and g at each point, shape (bins, points)."""
         table = np.zeros((SIZES, (_HIGHEST - LOWEST) * STEPS), dtype=np.int64)
 
-        def tabulated(own: Families, at: Places) -> Integers:
+        def tabulate_block(own: Families, at: Places) -> Integers:
             counts = np.zeros_like(table)
-            _tabulate(self._predicted(own, at), counts)
+            _tabulate(self._attach_predicted_shares(own, at), counts)
             return counts
 
-        for counts in self.families.in_blocks(tabulated):
+        for counts in self.families.map_blocks(tabulate_block):
             table += counts
         bin_of = bins(table.sum(axis=1), _LEAST_CELLS)
         at_centres, at_points = _densities(1), _densities(0)
@@ -218,7 +218,7 @@ def _weights(densities, cells):  # type: ignore[no-untyped-def]  # compiled
 
 
 @kernel
-def kept_part(t, kept):  # type: ignore[no-untyped-def]  # compiled
+def interpolate_kept_part(t, kept):  # type: ignore[no-untyped-def]  # compiled
     """Return g(t) by linear interpolation between the points of one bin; 1 where t is outside the grid."""
     place = (t - LOWEST) * STEPS
     if not (place >= 0.0 and place < len(kept) - 1):
@@ -311,7 +311,7 @@ class Division(NamedTuple):
 
     Attributes:
         kept, runs: as :attr:`Families.kept_children`.
-        z, v: as :meth:`Families.of_children`.
+        z, v: as :meth:`Families.complete_child_estimates`.
         totals: trips of each family; shape (families,).
     """
 
@@ -360,7 +360,7 @@ def descend_by_mixture(p, sigma, division, bin_of, kept_parts, furthest, w):  # 
             i = kept[first + k]
             mean = p[i] * (total / whole) if whole > 0.0 else 0.0
             spread = math.sqrt(own_v[i])
-            part = kept_part((own_z[i] - mean) / spread, kept_parts[bin_of[size_of(mean, sigma)]])
+            part = interpolate_kept_part((own_z[i] - mean) / spread, kept_parts[bin_of[size_of(mean, sigma)]])
             linear = own_z[i] + (total - z) * own_v[i] / v
             estimate = mean + (own_z[i] - mean) * part
             w[first + k] = min(max(estimate, linear - furthest * spread), linear + furthest * spread)
@@ -441,12 +441,12 @@ def shrink(
         earlier: The leaves of an earlier release with their trips, in tree order; None or empty if there is none.
         areas: Measurements, of which those of area totals are used.
     """
-    levels, of_areas = with_area_totals(plan, levels, areas)
+    levels, of_areas = include_area_totals(plan, levels, areas)
     families = [replace(own, of_areas=of_areas.get(k)) for k, own in enumerate(families_of(plan, levels))]
     if not rule.learns:
-        return trips_by_rule(plan, Prediction.of(levels, families, ()), rule)
+        return trips_by_rule(plan, Prediction.from_shares(levels, families, ()), rule)
     others = None if earlier is None or not len(earlier) else trips_of_nodes(plan, levels, earlier)
-    first = predicted(levels, families, others)
+    first = predict_by_gravity(levels, families, others)
     trips = trips_by_rule(plan, first, rule)
     if not plan.tree.same_geography:
         return trips
@@ -454,9 +454,9 @@ def shrink(
     del first, trips  # a third of the memory
     others = sums_of_leaves(levels, trips_at(return_positions(plan, levels), leaves))
     del leaves
-    shares = blended(families, shares, others)
+    shares = blend_shares_by_level(families, shares, others)
     del others
-    return trips_by_rule(plan, Prediction.of(levels, families, shares), rule)
+    return trips_by_rule(plan, Prediction.from_shares(levels, families, shares), rule)
 
 
 @dataclass(frozen=True, eq=False)
@@ -478,16 +478,21 @@ class Prediction:
     estimates: Sequence[tuple[Reals, Reals]]
 
     @classmethod
-    def of(cls, levels: Sequence[MeasuredLevel], families: Sequence[Families], shares: Sequence[Reals]) -> Prediction:
+    def from_shares(
+        cls, levels: Sequence[MeasuredLevel], families: Sequence[Families], shares: Sequence[Reals]
+    ) -> Prediction:
         """Return what the shares of the children of each family predict; steps 2 and 3."""
         deviations = {k: Deviations(families[k], p) for k, p in enumerate(shares) if families[k].learns}
-        rules = {k + 1: partial(_said_of_parents, families[k], shares[k], own.d) for k, own in deviations.items()}
+        rules = {
+            k + 1: partial(_estimate_parents_from_children, families[k], shares[k], own.d)
+            for k, own in deviations.items()
+        }
         root, estimates = np.empty(0), list[tuple[Reals, Reals]]()
-        for level, (root, v, _) in zip(levels[::-1], up(levels, rules), strict=True):
+        for level, (root, v, _) in zip(levels[::-1], combine_bottom_up(levels, rules), strict=True):
             estimates.insert(0, (root[level.divided], v[level.divided]))
         return cls(families, shares, deviations, root, estimates[1:])
 
-    def of_some_leaves(self, chosen: Integers) -> Prediction:
+    def select_leaf_families(self, chosen: Integers) -> Prediction:
         """Return the prediction for the leaves of some families only; their deviations are those of all leaves.
 
         ``chosen`` are the numbers of the families, ascending.
@@ -497,25 +502,25 @@ class Prediction:
             return self
         leaves = last.children_of(chosen)
         shares = [*self.shares[:-1], *(p[leaves] for p in self.shares[-1:])]
-        return replace(self, families=[*self.families[:-1], last.of_leaves(chosen)], shares=shares)
+        return replace(self, families=[*self.families[:-1], last.select_leaf_families(chosen)], shares=shares)
 
 
-def predicted(
+def predict_by_gravity(
     levels: Sequence[MeasuredLevel], families: Sequence[Families], others: Sequence[Reals] | None
 ) -> Prediction:
     """Return the prediction from gravity shares, blended with the trips of another table at the nodes of each level."""
     shares = [gravity_shares(each) for each in families]
     if others is not None:
-        shares = blended(families, shares, others, _CLEAR)
-    return Prediction.of(levels, families, shares)
+        shares = blend_shares_by_level(families, shares, others, _CLEAR)
+    return Prediction.from_shares(levels, families, shares)
 
 
-def blended(
+def blend_shares_by_level(
     families: Sequence[Families], shares: Sequence[Reals], other: Sequence[Reals], least: float = -math.inf
 ) -> list[Reals]:
-    """Return the shares of each level, blended with another table by :func:`blended_shares`."""
+    """Return the shares of each level, blended with another table by :func:`blend_shares`."""
     each = zip(families, shares, other, strict=True)
-    return [blended_shares(*own, weight=families[-1].sigma, least=least) for own in each]
+    return [blend_shares(*own, weight=families[-1].sigma, least=least) for own in each]
 
 
 def trips_by_rule(plan: ReleasePlan, given: Prediction, rule: Rule) -> list[Integers]:
@@ -538,7 +543,7 @@ def _trips_of_children(plan: ReleasePlan, given: Prediction, k: int, rule: Rule,
 
     def divide(own: Families, at: Places) -> None:
         (kept, runs), totals, children = own.kept_children, above[own.parents], at.children
-        z, v = own.of_children(*(values[at.kept] for values in given.estimates[k]))
+        z, v = own.complete_child_estimates(*(values[at.kept] for values in given.estimates[k]))
         division, estimate, spread = Division(kept, runs, z, v, totals), np.empty(len(kept)), v[kept]
         if mixture is not None:
             descend_by_mixture(given.shares[k][children], own.sigma, division, *mixture, furthest, estimate)
@@ -555,23 +560,25 @@ def _trips_of_children(plan: ReleasePlan, given: Prediction, k: int, rule: Rule,
             rounded = np.floor(estimate + 0.5).astype(np.int64)
             trips[children][kept] = plan.mechanism.project(rounded, totals, runs)
 
-    deque(level.in_blocks(divide), maxlen=0)
+    deque(level.map_blocks(divide), maxlen=0)
     if of_areas is not None:
         totals, area = above[level.parents], level.area[every]
         small = float(rule.u or SMALL) * given.families[-1].sigma
         even = mixture is not None
-        trips[every] = whole_trips(estimates, level.noise, every_run, totals, area, of_areas, small, even=even)
+        trips[every] = project_to_area_totals(
+            estimates, level.noise, every_run, totals, area, of_areas, small, even=even
+        )
     return trips
 
 
-def _said_of_parents(families: Families, p: Reals, d: Reals, z: Reals, v: Reals) -> tuple[Reals, Reals]:
+def _estimate_parents_from_children(families: Families, p: Reals, d: Reals, z: Reals, v: Reals) -> tuple[Reals, Reals]:
     """Return C and 1/J, what the children of each family say of their parent; shape (families,) each."""
 
-    def said(own: Families, at: Places) -> tuple[Reals, Reals]:
+    def combine_block(own: Families, at: Places) -> tuple[Reals, Reals]:
         sums, spread = np.empty(len(own.parents)), np.empty(len(own.parents))
         below = z[at.children], np.ascontiguousarray(v[at.children])
         combine(own.with_shares(p[at.children]), d, *below, sums, spread)
         return sums, spread
 
-    sums, spread = zip(*families.in_blocks(said), strict=True)
+    sums, spread = zip(*families.map_blocks(combine_block), strict=True)
     return np.concatenate(sums), np.concatenate(spread)

@@ -46,7 +46,7 @@ import numpy as np
 
 from od_core.errors import OdError
 from od_core.flows.arrays import Integers
-from od_core.flows.projection.onto_parents import least_threshold
+from od_core.flows.projection.onto_parents import find_least_threshold
 from od_core.kernels import kernel
 
 
@@ -98,7 +98,7 @@ def repair_columns(values, column_sums, bits, rounded):  # type: ignore[no-untyp
             slack[i] = min(above, below)
         if np.abs(surplus).sum() > 4 * len(surplus):
             moved = min(surplus[giver], -surplus[taker])
-            _spread(rounded[giver], rounded[taker], slack >> bits, moved)
+            _move_units(rounded[giver], rounded[taker], slack >> bits, moved)
         else:  # in the row of largest slack that has a unit to give
             moved, best = np.int64(1), -1
             for i in range(len(slack)):
@@ -113,7 +113,7 @@ def repair_columns(values, column_sums, bits, rounded):  # type: ignore[no-untyp
 
 
 @kernel
-def _spread(giver, taker, slack, moved):  # type: ignore[no-untyped-def]  # compiled
+def _move_units(giver, taker, slack, moved):  # type: ignore[no-untyped-def]  # compiled
     """Move ``moved`` units from the column ``giver`` to ``taker``, which has at least as many.
 
     Row i gives slack_i minus a common level, at least 0 and at most all it has, where ``slack`` is in whole units. At
@@ -324,4 +324,4 @@ def _threshold(x, total):  # type: ignore[no-untyped-def]  # compiled
     high = x[0]
     for i in range(count):
         high = max(high, x[i])
-    return least_threshold(x, np.uint64(0), count, high, total, high - total)
+    return find_least_threshold(x, np.uint64(0), count, high, total, high - total)

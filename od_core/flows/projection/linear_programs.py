@@ -66,14 +66,14 @@ def project_children_by_solver(noisy: Integers, totals: Integers, offsets: Integ
 def _nearest(x: Integers, totals: Integers, children: Integers) -> Integers:
     """Return the projected counts of all children, shape of their noisy counts ``x``, for their number by parent."""
     parent, starts = np.repeat(np.arange(len(totals)), children), np.cumsum(children) - children
-    t = _least_distances(x, totals, parent, starts)
+    t = _find_least_distances(x, totals, parent, starts)
     low = np.maximum(x - t[parent], 0)
     bounds = Bounds(low, np.maximum(x + t[parent], low))
     y = _solution(np.arange(len(x)) - starts[parent], _sums(parent, len(totals)), (totals, totals), bounds)
-    return _verified(np.rint(y).astype(np.int64), x, totals, starts, t)
+    return _verify_solution(np.rint(y).astype(np.int64), x, totals, starts, t)
 
 
-def _least_distances(x: Integers, totals: Integers, parent: Integers, starts: Integers) -> Integers:
+def _find_least_distances(x: Integers, totals: Integers, parent: Integers, starts: Integers) -> Integers:
     """Return the smallest whole t of each parent; shape (parents,). ``starts`` are the first children of parents."""
     at_least = np.maximum(0, (totals - np.add.reduceat(x, starts)) / np.bincount(parent))
     at_least = np.maximum(at_least, -np.minimum.reduceat(x, starts))
@@ -107,7 +107,7 @@ def _solution(
     return np.asarray(result.x)
 
 
-def _verified(y: Integers, x: Integers, totals: Integers, starts: Integers, t: Integers) -> Integers:
+def _verify_solution(y: Integers, x: Integers, totals: Integers, starts: Integers, t: Integers) -> Integers:
     """Return the integers y. Raises OdError unless they have the sums, and t is their least distance for each parent.
 
     A distance of t - 1 is too small if some count is below 1 - t, or if the sum of the least integers at this distance

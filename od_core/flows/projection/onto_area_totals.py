@@ -6,16 +6,16 @@ trips of the children sum to those c of their node, and are
 
     x = max(0, e + w a + b),   sum of x by node = c,   T - sum of x by area = b f S / s2,
 
-with a number a for each node and b for each area, which are found in turn (:func:`towards_totals`), and a constant f
-below 1. If w is 1 everywhere, x minimises sum (x - e)^2 / s2 + sum (T - sum of x by area)^2 / (f S). That takes from
-large flows what the noise adds to those that are 0. So w falls with the size of the flow, as in the adaptive lasso
-[zou2006adaptive]:
+with a number a for each node and b for each area, which are found in turn (:func:`shift_towards_totals`), and a
+constant f below 1. If w is 1 everywhere, x minimises sum (x - e)^2 / s2 + sum (T - sum of x by area)^2 / (f S). That
+takes from large flows what the noise adds to those that are 0. So w falls with the size of the flow, as in the adaptive
+lasso [zou2006adaptive]:
 
     w = w0 + (1 - w0) / (1 + max(e, 0)^2 / s2).
 
 Estimates by a mixture have that property already, so their w is 1. Then x is rounded so that the children of a node
 keep their sum. Small flows are gathered into lumps, since few pairs of zones have trips, and an area that lacks too
-much after rounding gets more of the next lumps (:func:`gathered`).
+much after rounding gets more of the next lumps (:func:`round_to_totals`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from od_core.flows.projection.onto_parents import shift_to_total
 from od_core.geography.flow_tree import family_blocks
 from od_core.geography.geography import Numbers
 from od_core.kernels import kernel
-from od_core.parallel import in_order
+from od_core.parallel import map_in_order
 
 _ROUNDS = 8
 """Number of times that the flows of areas are moved towards their totals."""
@@ -75,7 +75,7 @@ class EstimatedTotals:
     noise: Reals
 
 
-def whole_trips(
+def project_to_area_totals(
     estimate: Reals,
     noise: float,
     runs: Integers,
@@ -98,14 +98,16 @@ def whole_trips(
         least: Smallest number of trips that is rounded by itself; smaller ones are gathered.
         even: True if w is 1 for all children.
     """
-    towards_totals(estimate, noise, runs, totals, area, of_areas, even=even)
+    shift_towards_totals(estimate, noise, runs, totals, area, of_areas, even=even)
     allowed = _ALLOWED * np.sqrt(of_areas.noise)
     rounded_up = _ROUNDED_UP if even else 0.0
-    trips: Integers = gathered(estimate, runs, totals, area, allowed, least, max(1, math.floor(least)), rounded_up)
+    trips: Integers = round_to_totals(
+        estimate, runs, totals, area, allowed, least, max(1, math.floor(least)), rounded_up
+    )
     return trips
 
 
-def towards_totals(
+def shift_towards_totals(
     estimate: Reals,
     noise: float,
     runs: Integers,
@@ -115,25 +117,25 @@ def towards_totals(
     *,
     even: bool = False,
 ) -> None:
-    """Replace the estimates e by the real x of the module docstring; see :func:`whole_trips`."""
+    """Replace the estimates e by the real x of the module docstring; see :func:`project_to_area_totals`."""
     move, shift = np.zeros(len(of_areas.trips)), np.full(len(totals), np.inf)
     scale = math.inf if even else math.sqrt(noise)
 
-    def near(block: tuple[int, int], *, replaces: bool = False) -> Reals:
+    def sum_shifted_block(block: tuple[int, int], *, replaces: bool = False) -> Reals:
         (first, last), found = block, np.zeros((2, len(move)))
         families = runs[first : last + 1], totals[first:last]
-        _near(estimate, *families, area, scale, move, shift[first:last], *found, replaces)
+        _sum_shifted_estimates(estimate, *families, area, scale, move, shift[first:last], *found, replaces)
         return found
 
     softness = _SOFTNESS * of_areas.noise / noise
     for _ in range(_ROUNDS):
-        sums, number = sum(in_order(near, family_blocks(runs)), start=np.zeros((2, len(move))))
+        sums, number = sum(map_in_order(sum_shifted_block, family_blocks(runs)), start=np.zeros((2, len(move))))
         move += (of_areas.trips - sums - softness * move) / (np.maximum(number, 1) + softness)
-    deque(in_order(partial(near, replaces=True), family_blocks(runs)), maxlen=0)
+    deque(map_in_order(partial(sum_shifted_block, replaces=True), family_blocks(runs)), maxlen=0)
 
 
 @kernel
-def _near(estimate, runs, totals, area, scale, move, shift, sums, number, replaces):  # type: ignore[no-untyped-def]
+def _sum_shifted_estimates(estimate, runs, totals, area, scale, move, shift, sums, number, replaces):  # type: ignore[no-untyped-def]
     """Add, by area, the sum of x and the number of those above 0, given b of each area, called ``move``.
 
     ``scale`` is the standard deviation of the noise, or infinite if w is 1 for all. ``shift`` is a of each node, and is
@@ -188,7 +190,7 @@ def _put_small_first(order, x, first, short, least):  # type: ignore[no-untyped-
 
 
 @kernel
-def gathered(x, runs, totals, area, allowed, least, lump, rounded_up):  # type: ignore[no-untyped-def]  # compiled
+def round_to_totals(x, runs, totals, area, allowed, least, lump, rounded_up):  # type: ignore[no-untyped-def]  # compiled
     """Return whole numbers near ``x``, whose sums by node are ``totals``, and those by area nearly those of ``x``.
 
     Each x of at least ``least`` is rounded down. The others of a node get the lumps that they fill together, of which

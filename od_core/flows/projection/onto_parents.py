@@ -65,7 +65,7 @@ def check_parents(noisy: Integers, totals: Integers, offsets: Integers) -> None:
         OdError: If a parent has no children or a negative total, or if sums exceed 64-bit arithmetic.
     """
     if fault := _first_fault(noisy, totals, offsets):
-        raise _refused(fault)
+        raise _fault_error(fault)
 
 
 @kernel
@@ -90,7 +90,7 @@ def _first_fault(noisy, totals, offsets):  # type: ignore[no-untyped-def]  # com
     return 0
 
 
-def _refused(found: int) -> OdError:
+def _fault_error(found: int) -> OdError:
     """Return the error for a fault that :func:`_first_fault` found."""
     if found == _EMPTY:
         return _fault("OD-INTOPT-EMPTY", "there are no children among which to divide the total")
@@ -134,7 +134,7 @@ def _project_euclidean(noisy, totals, offsets, projected):  # type: ignore[no-un
             noisy_sum += noisy[i]
             high = max(high, noisy[i])
         mean_excess = -((total - noisy_sum) // children)  # ceil((sum x - c) / b), a lower bound of k
-        threshold = least_threshold(noisy, first, last, high, total, mean_excess)
+        threshold = find_least_threshold(noisy, first, last, high, total, mean_excess)
         missing = total
         for i in range(first, last):
             projected[i] = max(noisy[i] - threshold, 0)
@@ -173,7 +173,7 @@ def _give(noisy, first, last, threshold, high, left, projected):  # type: ignore
 
 
 @kernel
-def least_threshold(noisy, first, last, high, total, at_least):  # type: ignore[no-untyped-def]  # compiled
+def find_least_threshold(noisy, first, last, high, total, at_least):  # type: ignore[no-untyped-def]  # compiled
     """Return the smallest whole number t >= ``at_least`` with sum max(x - t, 0) <= ``total``.
 
     The sum is over x = ``noisy[first:last]``, whose maximum is ``high``. Newton's method starts below t. Since the sum
@@ -215,13 +215,13 @@ def intopt(noisy: ArrayLike, total: int, order: Order = "ascending") -> Integers
     """
     x = np.asarray(noisy)
     if x.ndim != 1 or len(x) == 0:
-        raise _refused(_EMPTY)
+        raise _fault_error(_EMPTY)
     if not np.issubdtype(x.dtype, np.integer) or isinstance(total, bool) or not isinstance(total, int | np.integer):
         raise _fault("OD-INTOPT-INTEGER", "noisy values and total must be whole numbers")
     if total < 0:
-        raise _refused(_NEGATIVE)
+        raise _fault_error(_NEGATIVE)
     if total >= 1 << 62 or x.max() >= 1 << 62 or x.min() <= -(1 << 62):
-        raise _refused(_OVERFLOW)
+        raise _fault_error(_OVERFLOW)
     return project_children(x.astype(np.int64), np.array([int(total)]), np.array([0, len(x)]), order)
 
 
@@ -268,7 +268,7 @@ def _project(noisy, first, last, children, low, high, noisy_sum, total, descendi
         excess += max(noisy[i] + a, 0)
         capacity += max(a + min(noisy[i], distance), 0)  # z falls from max(a, -x) to max(-x, -t) at most
     if capacity < excess:
-        distance = least_threshold(noisy, first, last, high, total, distance)
+        distance = find_least_threshold(noisy, first, last, high, total, distance)
         a = 1 - distance  # every y is max(x - (t* - 1), 0)
         excess, capacity = -total, np.int64(0)
         for i in range(first, last):

@@ -23,17 +23,24 @@ from od_core.files.durable import facts_digest
 from od_core.flows.derived_flows import DerivedFlows
 from od_core.flows.estimation.fitted_tree import FittedTree
 from od_core.flows.estimation.intervals import SegmentFit
-from od_core.flows.estimation.least_squares import FittedLevel, up
+from od_core.flows.estimation.least_squares import FittedLevel, combine_bottom_up
 from od_core.flows.publishing.changes import cautions, rules_of
 from od_core.flows.publishing.flow_tables import FlowTables, LevelPair
 from od_core.geography.codes import Degrees
-from od_core.geography.geography import Geography, dissolved, points_within, rings, simplified, square_degrees
-from od_core.geography.places import ZoneDistances, in_degrees, least_squared_chord, mean_places
+from od_core.geography.geography import (
+    Geography,
+    dissolve_boundaries,
+    points_within,
+    rings,
+    simplify_shapes,
+    square_degrees,
+)
+from od_core.geography.places import ZoneDistances, compute_least_squared_chord, mean_places, to_degrees
 from od_core.periods import Period
 from od_core.publication.bundle import ATLAS
-from od_core.publication.certificate import Certificate, subject_of, titled
+from od_core.publication.certificate import Certificate, format_release_title, subject_of
 from od_core.publication.comparability import categories_differ, categories_of, days_of, facts_of_counts
-from od_core.publication.templates import filled, filled_data
+from od_core.publication.templates import render_data, render_template
 
 FIRST_WITH_ATLAS = 4
 """First format of bundles of flows that have an atlas."""
@@ -53,7 +60,7 @@ _STEPS = 4_000
 
 def write_atlas(tables: FlowTables, certificate: Certificate, file: BinaryIO) -> None:
     """Write the HTML page of the atlas. Every call writes the same bytes."""
-    title = titled(certificate, f"Flows: {certificate['release'].split('/')[0]}")
+    title = format_release_title(certificate, f"Flows: {certificate['release'].split('/')[0]}")
     packed = atlas_data(tables, certificate, title)
     page = (files("od_core.publication") / "html" / ATLAS).read_text(encoding="utf-8")
     before, after = page.replace("{{title}}", escape(title)).split("{{data}}")
@@ -68,7 +75,7 @@ def atlas_data(tables: FlowTables, certificate: Certificate, title: str) -> byte
     fits = tables.release.intervals.fits if tables.interval else []
     depth = _depth(tables, fits)
     levels, segment_depth = tree.origin.levels, _segment_depth(tables, fits, depth)
-    notes = filled_data(
+    notes = render_data(
         "atlas_notes.yaml",
         tables=tables,
         certificate=certificate,
@@ -83,13 +90,13 @@ def atlas_data(tables: FlowTables, certificate: Certificate, title: str) -> byte
         "counted": tables.nouns.counted,
         "period": certificate["period"],
         "comparable": is_comparable,
-        **(_compared(certificate) if is_comparable else {}),
+        **(_list_comparison_facts(certificate) if is_comparable else {}),
         **({"caution": caution} if (caution := cautions(subject_of(certificate))) else {}),
         "notes": [*filter(None, notes.values())],
         "order": tree.order,
         "origin": _geography(tree.origin, depth, columns),
         "destination": None if len(tables.geographies) == 1 else _geography(tree.destination, depth, columns),
-        "measured": [not fits or tables.release.intervals.measured_totals(side) for side in (0, 1)],
+        "measured": [not fits or tables.release.intervals.has_measured_totals(side) for side in (0, 1)],
         "fits": [_fit(fit, depth, columns) for fit in fits],
         "leaves": _flows_at(tables, depth, columns),
         "selection": _selection(tables, depth),
@@ -103,7 +110,7 @@ def atlas_data(tables: FlowTables, certificate: Certificate, title: str) -> byte
     return gzip.compress(start + padding + b"".join(columns.pieces), compresslevel=6, mtime=0)
 
 
-def _compared(certificate: Certificate) -> dict[str, Any]:
+def _list_comparison_facts(certificate: Certificate) -> dict[str, Any]:
     """Return what another page compares with its own: the end of the period and its days, the facts, and the rules."""
     counts = facts_of_counts(certificate)
     categories = {categories_differ(name): facts for name, facts in categories_of(certificate).items()}
@@ -120,7 +127,7 @@ def _compared(certificate: Certificate) -> dict[str, Any]:
 def atlas_rows(tables: FlowTables) -> str:
     """Return the flows of the page in SQL: those between areas of its finest level that are not 0."""
     depth = _depth(tables, tables.release.intervals.fits if tables.interval else [])
-    return filled("rows/atlas.sql", pair=LevelPair(tables, (depth, depth)))
+    return render_template("rows/atlas.sql", pair=LevelPair(tables, (depth, depth)))
 
 
 class _Columns:
@@ -146,17 +153,19 @@ class _Columns:
 def _depth(tables: FlowTables, fits: Sequence[FittedTree]) -> int:
     """Return the number of the finest level of areas that the page has."""
     levels = range(tables.tree.origin.depth, 1, -1)
-    return next((depth for depth in levels if _most_nodes(tables, fits, depth) <= MOST_NODES), 1)
+    return next((depth for depth in levels if _find_largest_node_count(tables, fits, depth) <= MOST_NODES), 1)
 
 
 def _segment_depth(tables: FlowTables, fits: Sequence[FittedTree], depth: int) -> int:
     """Return the number of the finest level of areas that have categories in the page; 0 if none has."""
     categories = sum(len(breakdown.categories) for breakdown in tables.breakdowns)
     levels = range(depth if categories else 0, 0, -1)
-    return next((level for level in levels if categories * _most_nodes(tables, fits, level) <= MOST_NODES), 0)
+    return next(
+        (level for level in levels if categories * _find_largest_node_count(tables, fits, level) <= MOST_NODES), 0
+    )
 
 
-def _most_nodes(tables: FlowTables, fits: Sequence[FittedTree], depth: int) -> int:
+def _find_largest_node_count(tables: FlowTables, fits: Sequence[FittedTree], depth: int) -> int:
     """Return the largest number of measured nodes of a level, or of released flows, down to the level ``depth``."""
     flows = len(tables.tree.sums_at(tables.release.leaves, depth, depth)[2])
     measured = [level.nodes for fit in fits for level in fit.levels if level.nodes.level <= 2 * depth]
@@ -188,7 +197,7 @@ def _places(geography: Geography, level: int) -> Degrees:
     """Return the places of the areas of a level: amid their zones, or elsewhere within the boundary that was given."""
     if level == geography.depth and geography.coordinates is not None:
         return geography.coordinates
-    places = in_degrees(mean_places(geography, level))
+    places = to_degrees(mean_places(geography, level))
     if (given := geography.level_boundaries.get(geography.level_names[level])) is not None:
         places = points_within(given, places)
     return places
@@ -196,14 +205,14 @@ def _places(geography: Geography, level: int) -> Degrees:
 
 def _shapes(geography: Geography, depth: int, columns: _Columns) -> dict[str, Any]:
     """Return simplified boundaries of all levels; each point is a difference, in grid steps, from the one before."""
-    levels = dissolved(geography)
+    levels = dissolve_boundaries(geography)
     finest = next(filter(None, map(square_degrees, reversed(levels))))  # of the levels with boundaries
     step = finest**0.5 / _STEPS
     per_area: list[int] = []
     per_ring: list[int] = []
     points = [np.zeros((0, 2), dtype=np.int64)]
     for level in levels[:depth]:
-        for shape in simplified(level, 2 * step):
+        for shape in simplify_shapes(level, 2 * step):
             lines = [np.round(ring / step).astype(np.int64) for ring in rings(shape)]
             lines = [line for line in lines if len(np.unique(line, axis=0)) > 2]
             per_area.append(len(lines))
@@ -235,9 +244,9 @@ def _fit(fit: FittedTree, depth: int, columns: _Columns) -> dict[str, Any]:
             }
         )
     if has_lower:
-        estimate, variance, _ = list(up(fit.levels))[-1 - last_position]
+        estimate, variance, _ = list(combine_bottom_up(fit.levels))[-1 - last_position]
         levels[-1]["below"] = {"estimate": columns.add(estimate), "variance": columns.add(variance)}
-    measured = [fit.measured_totals(side, depth) for side in (0, 1)]
+    measured = [fit.sum_measured_totals(side, depth) for side in (0, 1)]
     totals = [
         each and {"noisy": columns.add(each.estimate), "variance": columns.add(each.variance)} for each in measured
     ]
@@ -274,10 +283,10 @@ def _selection(tables: FlowTables, depth: int, segment: str | None = None) -> di
 
 def _distances(tables: FlowTables, columns: _Columns) -> dict[str, Any]:
     """Return the places of zones as unit vectors, and the ends of bands in km and, exactly, as squares of chords."""
-    zones = ZoneDistances.of(tables.tree)
+    zones = ZoneDistances.from_tree(tables.tree)
     return {
         "edges": zones.edges,
-        "squares": [least_squared_chord(edge) for edge in zones.edges],
+        "squares": [compute_least_squared_chord(edge) for edge in zones.edges],
         "allKnown": zones.all_known,
         "farthest": zones.farthest,
         "origins": columns.add(zones.origins.ravel()),
@@ -324,7 +333,7 @@ def _segment_fit(fit: SegmentFit, last: int, columns: _Columns) -> list[dict[str
         for position, level in enumerate(trees[0][: last_position if has_lower else last_position + 1])
     ]
     if has_lower:
-        from_below = [list(up(tree))[-1 - last_position] for tree in trees]
+        from_below = [list(combine_bottom_up(tree))[-1 - last_position] for tree in trees]
         values = [columns.add(estimate) for estimate, _, _ in from_below]
         _, variance, _ = from_below[0]
         levels.append({"noise": None, "values": values, "variance": columns.add(variance)})

@@ -12,13 +12,13 @@ import pandas as pd
 
 from od_core.errors import OdError
 from od_core.flows.arrays import Reals
-from od_core.flows.estimators import ESTIMATORS, declared_estimator
+from od_core.flows.estimators import ESTIMATORS, find_estimator
 from od_core.flows.interval_ends import DEVIATIONS
 from od_core.flows.release import Release
 from od_core.geography.geography import Geography
 from od_core.meaning.subject import Subject
 from od_core.publication.comparability import Comparability, comparable
-from od_core.publication.templates import filled_data
+from od_core.publication.templates import render_data
 from od_core.records.segments import find
 
 _PAIR = ["origin", "destination"]
@@ -58,13 +58,13 @@ def cautions(
         "after": after,
         "lengths": lengths,
     }
-    return "".join(f" {sentence}" for sentence in filled_data("changes.yaml", **values).values() if sentence)
+    return "".join(f" {sentence}" for sentence in render_data("changes.yaml", **values).values() if sentence)
 
 
 def rules_of(certificate: Mapping[str, Any]) -> list[str]:
     """Return the names of the mechanism of a release and of its rule of estimation, the chosen or the declared one."""
     options = certificate["mechanism"]["options"]
-    rule, u = declared_estimator(options), options.get("u")
+    rule, u = find_estimator(options), options.get("u")
     if "estimation" in certificate:
         rule, u = ESTIMATORS[certificate["estimation"]["rule"]], certificate["estimation"]["u"]
     return [certificate["mechanism"]["name"], rule.texts["name"] + ("" if u is None else f" with u = {u}")]
@@ -134,7 +134,8 @@ def changes(
         if differing := sorted(listed ^ other):
             raise OdError(
                 "OD-SEGMENT-OTHER",
-                f"the two releases have different categories of {segment!r}: {_named(differing)} only in one of them",
+                f"the two releases have different categories of {segment!r}: "
+                f"{_format_examples_with_verb(differing)} only in one of them",
                 next_step="compare releases with the same categories, or compare the totals",
             )
     tree = before.tree
@@ -223,15 +224,19 @@ def _refuse_other_areas(side: str, before: Geography, after: Geography) -> None:
         return
     if before.levels != after.levels:
         named = (", ".join(geography.levels) or "none" for geography in (before, after))
-        raise _other_areas(f"the {side} levels are {' and '.join(named)}")
+        raise _geography_error(f"the {side} levels are {' and '.join(named)}")
     for level, name in enumerate(before.levels, start=1):
         first, second = _parents(before, level), _parents(after, level)
         for areas, other_areas, where in ((first, second, "first"), (second, first, "second")):
             if missing := sorted(areas.keys() - other_areas.keys()):
-                raise _other_areas(f"of {side} level {name!r} {_named(missing)} only in the {where} release")
+                raise _geography_error(
+                    f"of {side} level {name!r} {_format_examples_with_verb(missing)} only in the {where} release"
+                )
         if moved := sorted(area for area, parent in first.items() if second[area] != parent):
-            raise _other_areas(f"of {side} level {name!r} {_named(moved)} in other areas of the level above")
-    raise _other_areas(f"the {side} zones for unknown places are {before.unknown!r} and {after.unknown!r}")
+            raise _geography_error(
+                f"of {side} level {name!r} {_format_examples_with_verb(moved)} in other areas of the level above"
+            )
+    raise _geography_error(f"the {side} zones for unknown places are {before.unknown!r} and {after.unknown!r}")
 
 
 def _parents(geography: Geography, level: int) -> dict[str, str]:
@@ -240,13 +245,13 @@ def _parents(geography: Geography, level: int) -> dict[str, str]:
     return {area: above[parent] for area, parent in zip(geography.codes[level], geography.parents[level], strict=True)}
 
 
-def _named(areas: list[str]) -> str:
+def _format_examples_with_verb(areas: list[str]) -> str:
     """Return the first areas of a list, the number of further areas, and the verb "is" or "are", as text."""
     more = f" and {len(areas) - _EXAMPLES} more" if len(areas) > _EXAMPLES else ""
     return f"{', '.join(areas[:_EXAMPLES])}{more} {'is' if len(areas) == 1 else 'are'}"
 
 
-def _other_areas(message: str) -> OdError:
+def _geography_error(message: str) -> OdError:
     return OdError(
         "OD-CHANGES-GEOGRAPHY",
         f"the two releases have different areas: {message}",

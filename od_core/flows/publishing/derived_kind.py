@@ -21,20 +21,20 @@ from od_core.flows.derived_flows import (
     DerivedFlows,
     FlowSum,
     assist_release,
-    not_of_flows,
+    make_source_kind_error,
     sum_releases,
 )
 from od_core.flows.estimation.held_out import RULES
 from od_core.flows.estimation.shrinkage import LEAST_SQUARES
 from od_core.flows.publishing.flow_files import flow_files, flow_notes
-from od_core.flows.publishing.kind import FLOWS, uncounted_facts
+from od_core.flows.publishing.kind import FLOWS, describe_uncounted_trips
 from od_core.flows.publishing.report import LISTED, estimation_text, flow_facts
 from od_core.flows.release import Release
 from od_core.ledger.chain import BUNDLE_FORMAT
 from od_core.ledger.release_key import ReleaseKey
-from od_core.meaning.features import usual_formats
+from od_core.meaning.features import list_usual_formats
 from od_core.meaning.subject import Subject
-from od_core.periods import Length, Period, following
+from od_core.periods import Length, Period, iterate_periods
 from od_core.privacy.accounting import float_above, text_above
 from od_core.privacy.budget import Cap
 from od_core.privacy.domain import Charged, rho_of_year
@@ -43,17 +43,23 @@ from od_core.privacy.posterior import Guarantee
 from od_core.publication.bundle import as_published, faulty_files
 from od_core.publication.certificate import (
     Certificate,
-    about_of,
     certificate_digest,
     has_intervals,
     is_derived,
     is_selected,
+    read_publisher_texts,
     subject_of,
 )
 from od_core.publication.certify import clauses, software_versions
 from od_core.publication.kind import BundleKind
-from od_core.publication.read_back import REPAIR, certificate_of, changed, named, refuse_incomplete
-from od_core.publication.templates import filled, filled_data
+from od_core.publication.read_back import (
+    REPAIR,
+    certificate_of,
+    make_changed_data_error,
+    name_bundle,
+    refuse_incomplete,
+)
+from od_core.publication.templates import render_data, render_template
 
 
 @dataclass(frozen=True)
@@ -82,17 +88,17 @@ def sources_of(bundle: Path, certificate: Certificate) -> list[Source]:
         OdError: a release is missing, damaged or not the one that the certificate names.
     """
     releases, sources = bundle.resolve().parents[2], []
-    with refuse_incomplete(named(bundle)):
+    with refuse_incomplete(name_bundle(bundle)):
         for source_facts in certificate["sources"]:
             key = ReleaseKey.parse(source_facts["release"])
-            source = published_source(releases, key)
+            source = open_published_source(releases, key)
             if source.facts() != source_facts:
                 raise _unsound(f"{key} is not the release that was used: its certificate differs")
             sources.append(source)
     return sources
 
 
-def published_source(releases: Path, key: ReleaseKey) -> Source:
+def open_published_source(releases: Path, key: ReleaseKey) -> Source:
     """Return a published release of flows. Raises OdError if it is missing, damaged or not of flows."""
     folder = releases / key.folder
     if not folder.is_dir():
@@ -101,12 +107,14 @@ def published_source(releases: Path, key: ReleaseKey) -> Source:
         raise _unsound(f"the bundle of {key} is damaged: {'; '.join(faults)}")
     certificate = certificate_of(folder)
     if certificate.get("format") != FLOWS.format:
-        raise not_of_flows(str(key), "derived itself" if is_derived(certificate) else "not a release of flows")
-    with refuse_incomplete(named(folder)):
+        raise make_source_kind_error(
+            str(key), "derived itself" if is_derived(certificate) else "not a release of flows"
+        )
+    with refuse_incomplete(name_bundle(folder)):
         return Source(key, FLOWS.open(folder), certificate)
 
 
-def by_name(sources: Sequence[Source]) -> Mapping[str, Release]:
+def index_releases_by_name(sources: Sequence[Source]) -> Mapping[str, Release]:
     """Return the releases by the texts of their keys, by which error messages name them."""
     return {str(source.key): source.release for source in sources}
 
@@ -131,7 +139,7 @@ _COPIED_SENTENCES = {"contribution", "levels", "segments"}
 """Names of the sentences of the guarantee that are those of this release; that on categories only with categories."""
 
 
-def derived_certificate(
+def make_derived_certificate(
     kind: DerivedKind[Any],
     key: ReleaseKey,
     flows: DerivedFlows,
@@ -149,7 +157,7 @@ def derived_certificate(
     main, plan = sources[releases.index(flows.parts[0])].certificate, flows.parts[0].plan
     trips = int(flows.leaves.trips.sum())
     guarantees = {"one_period": _guarantee_for_one_period(releases), "all_periods": _guarantee_for_all_periods(sources)}
-    uncounted, subject = uncounted_facts(flows.parts, trips), subject_of(main)
+    uncounted, subject = describe_uncounted_trips(flows.parts, trips), subject_of(main)
     promises = {name: _promise_text(guarantee) for name, guarantee in guarantees.items()}
     sentences = _guarantee_sentences(kind, subject, sources, promises, uncounted.get("uncounted"))
     copied = _COPIED_SENTENCES if flows.breakdowns else _COPIED_SENTENCES - {"segments"}
@@ -157,14 +165,14 @@ def derived_certificate(
     facts = {
         "format": kind.format,
         "bundle_format": BUNDLE_FORMAT,
-        "formats": main.get("formats", sorted(usual_formats(plan.table, plan.features))),
+        "formats": main.get("formats", sorted(list_usual_formats(plan.table, plan.features))),
         "release": str(key),
         "period": key.period,
         "revision": key.revision,
         "measured_at": max(source.certificate["measured_at"] for source in sources),
         **{name: dict(main)[name] for name in _COPIED},
         "subject": subject.facts(),
-        **_about(kind, main),
+        **_make_about_field(kind, main),
         "sources": [source.facts() for source in sources],
         "guarantee": sentences["guarantee"]
         | {name: text for name, text in stated.items() if name in copied}
@@ -177,10 +185,10 @@ def derived_certificate(
         "exact": {} if flows.exact_trips is None else {"trips": flows.exact_trips},
         "invariants": [] if flows.exact_trips is None else [sentences["total"]],
         "software": dict(software_versions()),
-        "known_limitations": filled_data("limitations.yaml"),
+        "known_limitations": render_data("limitations.yaml"),
     }
     made = cast("Certificate", facts)
-    return made if published is None else _in_published_words(made, published)
+    return made if published is None else _keep_published_wording(made, published)
 
 
 def _guarantee_sentences(
@@ -191,7 +199,7 @@ def _guarantee_sentences(
     uncounted: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
     """Return the sentences of a certificate, with the ``promises`` for a change in one period and in all."""
-    sentences: dict[str, Any] = filled_data(
+    sentences: dict[str, Any] = render_data(
         "derived.yaml",
         kind=kind,
         subject=subject,
@@ -206,9 +214,9 @@ def _guarantee_sentences(
     return sentences
 
 
-def _about(kind: DerivedKind[Any], main: Certificate) -> dict[str, Any]:
+def _make_about_field(kind: DerivedKind[Any], main: Certificate) -> dict[str, Any]:
     """Return what a publisher says of the release whose trips the flows are, with the kind in the title."""
-    about = dict(about_of(main))
+    about = dict(read_publisher_texts(main))
     return {"about": about | {"title": f"{about['title']} ({kind.name})"}} if about else {}
 
 
@@ -227,7 +235,7 @@ def _losses(sources: Sequence[Source], guarantees: Mapping[str, Guarantee]) -> d
     return facts
 
 
-def _in_published_words(made: Certificate, published: Path) -> Certificate:
+def _keep_published_wording(made: Certificate, published: Path) -> Certificate:
     """Return a certificate in the words of the state of this library that published it in a folder."""
     before, now = certificate_of(published), made["software"]
     worded_by = before["software"].get(_WORDED_BY, before["software"].get("od-release", ""))
@@ -256,7 +264,7 @@ def _loss_facts(guarantee: Guarantee) -> dict[str, Any]:
 
 def _guarantee_for_one_period(releases: Sequence[Release]) -> Guarantee:
     """Return a guarantee that holds for every change in the records of one of the periods."""
-    guarantees = [Guarantee.of(release.spent) for release in releases]
+    guarantees = [Guarantee.from_spent(release.spent) for release in releases]
     rhos = [guarantee.rho for guarantee in guarantees if guarantee.rho is not None]
     variances = {guarantee.variances for guarantee in guarantees}
     return Guarantee(
@@ -276,7 +284,7 @@ def _guarantee_for_all_periods(sources: Sequence[Source]) -> Guarantee:
     """
     unit, spending = sources[0].release.plan.unit, [source.release.spent for source in sources]
     if len(spending) == 1:
-        return Guarantee.of(spending[0])
+        return Guarantee.from_spent(spending[0])
     if any(spent.promise is not None for spent in spending):
         epsilon = sum((spent.epsilon for spent in spending), Fraction(0))
         return Guarantee(epsilon, sum((spent.delta for spent in spending), Fraction(0)))
@@ -284,10 +292,10 @@ def _guarantee_for_all_periods(sources: Sequence[Source]) -> Guarantee:
     if unit.max_trips_year is not None:
         by_period: dict[str, list[Charged]] = {}
         for source, spent in zip(sources, spending, strict=True):
-            by_period.setdefault(source.key.period, []).extend(source.release.plan.charged(spent))
+            by_period.setdefault(source.key.period, []).extend(source.release.plan.list_noise_charges(spent))
         m, c = unit.bounds
         rho = rho_of_year(by_period.values(), m, unit.max_trips_year, c)
-    return Guarantee.of_rho(rho, max(spent.delta for spent in spending))
+    return Guarantee.from_rho(rho, max(spent.delta for spent in spending))
 
 
 class DerivedKind(BundleKind[D]):
@@ -304,15 +312,15 @@ class DerivedKind(BundleKind[D]):
     name: ClassVar[str]
 
     @abstractmethod
-    def derived(self, named: Mapping[str, Release], /) -> D:
+    def derive_flows(self, named: Mapping[str, Release], /) -> D:
         """Return the flows that follow from releases, given by the names that messages use."""
 
     def as_stated(self, named: Mapping[str, Release], _certificate: Certificate, /) -> D:
         """Return these flows by the rule that their certificate states: an earlier version may have chosen another."""
-        return self.derived(named)
+        return self.derive_flows(named)
 
     @abstractmethod
-    def in_sequence(self, keys: Sequence[ReleaseKey], period: str | None) -> list[ReleaseKey]:
+    def sort_releases(self, keys: Sequence[ReleaseKey], period: str | None) -> list[ReleaseKey]:
         """Return releases in the order in which these flows are derived from them. Raises OdError if they do not fit.
 
         ``period`` is that of the flows; None for the one that follows from the releases.
@@ -320,8 +328,8 @@ class DerivedKind(BundleKind[D]):
 
     def report(self, flows: D, certificate: Certificate) -> str:
         """Return the HTML text of the page that presents these flows to their readers."""
-        facts = flow_facts(flows, certificate) | self.shown(flows, certificate)
-        return filled(f"{self.name}_report.html", **facts)
+        facts = flow_facts(flows, certificate) | self.page_facts(flows, certificate)
+        return render_template(f"{self.name}_report.html", **facts)
 
     def notes(self, flows: D, certificate: Certificate) -> Sequence[str]:
         """Return further paragraphs of the codebook that users of the files must read."""
@@ -337,16 +345,16 @@ class DerivedKind(BundleKind[D]):
         """Return the fields of the certificate that only these flows have."""
         return {}
 
-    def shown(self, _flows: D, _certificate: Certificate) -> dict[str, Any]:
+    def page_facts(self, _flows: D, _certificate: Certificate) -> dict[str, Any]:
         """Return the facts that only the page of these flows shows, by name."""
         return {}
 
     def open(self, bundle: Path) -> D:
         """Return the flows in a bundle's folder, derived from the bundles of their releases, below the same folder."""
         certificate = certificate_of(bundle)
-        flows = self.as_stated(by_name(sources_of(bundle, certificate)), certificate)
+        flows = self.as_stated(index_releases_by_name(sources_of(bundle, certificate)), certificate)
         if certificate["contents"] != {"flows": len(flows.leaves), "trips": int(flows.leaves.trips.sum())}:
-            raise changed("flows")
+            raise make_changed_data_error("flows")
         return with_fields(flows, selected=is_selected(certificate))
 
 
@@ -355,10 +363,10 @@ def _sentences(flows: DerivedFlows, certificate: Certificate) -> dict[str, str]:
     learns, sources = isinstance(flows, AssistedFlows) and flows.rule.learns, certificate["sources"]
     values = {"learns": learns, "sources": [source["release"] for source in sources]}
     intervals = has_intervals(certificate)
-    return dict(filled_data("derived_notes.yaml", certificate=certificate, interval=intervals, **values))
+    return dict(render_data("derived_notes.yaml", certificate=certificate, interval=intervals, **values))
 
 
-def by_period(keys: Iterable[ReleaseKey], code: str, reason: str = "") -> list[ReleaseKey]:
+def sort_by_period(keys: Iterable[ReleaseKey], code: str, reason: str = "") -> list[ReleaseKey]:
     """Return keys in the order of their periods. Raises OdError with the given code if two periods overlap.
 
     ``reason`` ends the message.
@@ -382,11 +390,11 @@ class SumKind(DerivedKind[FlowSum]):
     format = "od-release sum certificate 1"
     name = "sum"
     what = "sums of"
-    derived = staticmethod(sum_releases)
+    derive_flows = staticmethod(sum_releases)
 
-    def in_sequence(self, keys: Sequence[ReleaseKey], period: str | None) -> list[ReleaseKey]:
+    def sort_releases(self, keys: Sequence[ReleaseKey], period: str | None) -> list[ReleaseKey]:
         """Return keys in the order of their periods, which must follow each other and fill a given ``period``."""
-        ordered = by_period(keys, "OD-SUM-OVERLAP", ", which would be counted twice")
+        ordered = sort_by_period(keys, "OD-SUM-OVERLAP", ", which would be counted twice")
         spans, missing = [Period(key.period) for key in ordered], list[str]()
         wanted = None if period is None else Period(period)
         begin, end = (wanted.first, wanted.end) if wanted else (spans[0].first, spans[-1].end)
@@ -410,7 +418,7 @@ SUMS = SumKind()
 def _periods_named(begin: datetime.date, until: datetime.date, length: Length | None) -> Iterator[str]:
     """Yield the periods between two days: by the given length if it fits, and otherwise as one span of days."""
     if length is not None:
-        parts = list(takewhile(lambda part: part.first < until, following(begin, length)))
+        parts = list(takewhile(lambda part: part.first < until, iterate_periods(begin, length)))
         if parts[0].first == begin and parts[-1].end == until:
             yield from (part.text for part in parts)
             return
@@ -424,16 +432,16 @@ class AssistedKind(DerivedKind[AssistedFlows]):
     format = "od-release assisted certificate 1"
     name = "assisted"
     what = "estimates from"
-    derived = staticmethod(assist_release)
+    derive_flows = staticmethod(assist_release)
 
     def as_stated(self, named: Mapping[str, Release], certificate: Certificate, /) -> AssistedFlows:
         """Return the estimates by the rule that their certificate states."""
         rules = (rule for rule in (LEAST_SQUARES, *RULES) if rule.facts() == certificate.get("estimation"))
         return assist_release(named, next(rules, None))
 
-    def in_sequence(self, keys: Sequence[ReleaseKey], period: str | None) -> list[ReleaseKey]:
+    def sort_releases(self, keys: Sequence[ReleaseKey], period: str | None) -> list[ReleaseKey]:
         """Return keys in the order of their periods, which must not overlap, may have gaps, and end with ``period``."""
-        ordered = by_period(keys, "OD-ASSIST-OVERLAP")
+        ordered = sort_by_period(keys, "OD-ASSIST-OVERLAP")
         if period is not None and ordered[-1].period != period:
             raise OdError(
                 "OD-ASSIST-PERIOD",
@@ -446,7 +454,7 @@ class AssistedKind(DerivedKind[AssistedFlows]):
         """Return how the flows were estimated: the name of the rule, and u if it has one."""
         return {"estimation": flows.rule.facts()}
 
-    def shown(self, flows: AssistedFlows, certificate: Certificate) -> dict[str, Any]:
+    def page_facts(self, flows: AssistedFlows, certificate: Certificate) -> dict[str, Any]:
         """Return what the estimates learn from, the rule in words, and how they differ from the release."""
         sentences = _sentences(flows, certificate)
         return {
@@ -478,5 +486,5 @@ def _differences(flows: AssistedFlows, *, intervals: bool) -> dict[str, Any]:
     if intervals and len(rows):
         levels, estimates = (tree.origin.depth, tree.destination.depth), largest["trips_estimated"].to_numpy()
         lower_ends = flows.selection(levels).lower_ends(estimates)
-        rows["lower"], rows["upper"] = flows.intervals.of_cells(*levels, ends[0], ends[1], lower_ends)
+        rows["lower"], rows["upper"] = flows.intervals.compute_cell_bounds(*levels, ends[0], ends[1], lower_ends)
     return {"compared": len(merged), "changed": int((difference > 0).sum()), "rows": rows.to_dict("records")}

@@ -17,13 +17,13 @@ from od_core.flows.publishing.flow_tables import (
     SEGMENTS_SCHEMA,
     FlowTables,
     LevelPair,
-    for_people,
+    adapt_count_columns,
+    add_area_names,
     largest,
     measurement_rows,
-    with_names,
     write_pairs,
 )
-from od_core.flows.publishing.maps import MOST_LINES, DesireLines, located
+from od_core.flows.publishing.maps import MOST_LINES, DesireLines, locate_zones
 from od_core.flows.publishing.omx import MOST_CELLS, matrix_name, pairs_by_category, write_matrices
 from od_core.flows.publishing.sdmx import ALL, dimension_identifiers, sdmx_files
 from od_core.flows.release import Release
@@ -36,21 +36,21 @@ from od_core.publication.columns import (
     CONFIDENCE,
     MOST_LISTED,
     Table,
-    listed_categories,
+    describe_categories,
+    describe_unlisted_records,
     pair_segments_table,
     public_table,
-    unlisted,
 )
 from od_core.publication.tables import (
     BundleFile,
     areas_files,
     areas_table,
     boundaries_table,
-    bounded_areas,
+    count_bounded_areas,
     public_files,
     write_parquet,
 )
-from od_core.publication.templates import filled, filled_data
+from od_core.publication.templates import render_data, render_template
 from od_core.publication.workbook import Sheet, write_workbook
 
 
@@ -59,7 +59,7 @@ def flow_files(release: ReleasedFlows, certificate: Certificate) -> list[BundleF
 
     Derived flows have no measurements: the releases have them. A file's content is computed when it is written.
     """
-    tables = FlowTables.of(release, certificate)
+    tables = FlowTables.from_release(release, certificate)
     files = _formats(tables, certificate)
     if isinstance(release, Release):
         files.append(_measurements(release, tables.nouns, by_segment=False))
@@ -71,7 +71,7 @@ def flow_files(release: ReleasedFlows, certificate: Certificate) -> list[BundleF
 
 def _formats(tables: FlowTables, certificate: Certificate) -> list[BundleFile]:
     """Return the files with the flows of all trips; the finest pair is the first, because ``README.txt`` names it."""
-    files, table = _pair_files(tables.pairs[::-1], tables.defined("pair_flows")), tables.defined("flows")
+    files, table = _pair_files(tables.pairs[::-1], tables.define_table("pair_flows")), tables.define_table("flows")
     if tables.format == 1:
         files = [BundleFile("flows.csv", "Flows at every pair of levels.", tables.write_csv, "csv", table)]
     files.append(_parquet_file(tables.pairs, FLOWS_SCHEMA, table))
@@ -84,13 +84,13 @@ def _formats(tables: FlowTables, certificate: Certificate) -> list[BundleFile]:
             f" {tables.nouns.cells}.",
             partial(write_flow_workbook, tables, certificate),
             "spreadsheet",
-            rows=filled("rows/sheets.sql", tables=tables, sheets=_sheet_names(tables), most=MOST_ROWS),
+            rows=render_template("rows/sheets.sql", tables=tables, sheets=_sheet_names(tables), most=MOST_ROWS),
         )
         files += [workbook, *_maps(tables, certificate)]
     if tables.has_indicators:
-        files += public_files(tables.defined("indicators"), lambda: tables.indicators)
+        files += public_files(tables.define_table("indicators"), lambda: tables.indicators)
     if tables.distance:
-        files += public_files(tables.defined("distance_bands"), lambda: tables.distance_bands)
+        files += public_files(tables.define_table("distance_bands"), lambda: tables.distance_bands)
     if tables.format >= FIRST_WITH_ATLAS and has_pairs:
         intervals = " with intervals" if tables.interval else ""
         described = f"A page on which you choose areas, and see their {tables.nouns.counted}{intervals}, offline."
@@ -102,7 +102,12 @@ def _formats(tables: FlowTables, certificate: Certificate) -> list[BundleFile]:
 def _pair_files(pairs: Iterable[LevelPair], table: Table) -> list[BundleFile]:
     return [
         BundleFile(
-            f"{pair.name}.csv", f"{pair.title}.", pair.write_csv, "csv", table, filled("rows/pair.sql", pair=pair)
+            f"{pair.name}.csv",
+            f"{pair.title}.",
+            pair.write_csv,
+            "csv",
+            table,
+            render_template("rows/pair.sql", pair=pair),
         )
         for pair in pairs
     ]
@@ -124,7 +129,7 @@ def _matrices(pair: LevelPair) -> BundleFile:
         for breakdown, _ in pairs_by_category(pair)
         for place, category in enumerate(breakdown.categories)
     ]
-    rows = filled("rows/matrices.sql", pair=pair, categories=categories)
+    rows = render_template("rows/matrices.sql", pair=pair, categories=categories)
     return BundleFile(
         f"{pair.name}.omx", f"{pair.title}, as OpenMatrix.", partial(write_matrices, pair), "omx", rows=rows
     )
@@ -134,7 +139,7 @@ def _maps(tables: FlowTables, certificate: Certificate) -> list[BundleFile]:
     """Return the files for maps; those for flowmap.gl, which has one list of places, only if each zone has one code."""
     if not has_distances(tables.tree):
         return []
-    lines, rows = DesireLines(tables, certificate), filled("rows/lines.sql", tables=tables, most=MOST_LINES)
+    lines, rows = DesireLines(tables, certificate), render_template("rows/lines.sql", tables=tables, most=MOST_LINES)
     nouns = tables.nouns
     which = f"the {MOST_LINES:,} largest {nouns.cells} between zones with coordinates"
     again = "The same lines as a GeoPackage, for QGIS and others."
@@ -152,7 +157,7 @@ def _maps(tables: FlowTables, certificate: Certificate) -> list[BundleFile]:
                 lines.write_flowmap_flows,
                 "gis",
                 public_table("flowmap_flows", nouns),
-                filled("rows/flowmap.sql", tables=tables, most=MOST_LINES),
+                render_template("rows/flowmap.sql", tables=tables, most=MOST_LINES),
             ),
             BundleFile(
                 "flowmap_locations.csv",
@@ -160,7 +165,7 @@ def _maps(tables: FlowTables, certificate: Certificate) -> list[BundleFile]:
                 lines.write_flowmap_locations,
                 "gis",
                 public_table("flowmap_locations"),
-                lambda: len(located(tables.tree.origin)),
+                lambda: len(locate_zones(tables.tree.origin)),
             ),
         ]
     return files
@@ -207,7 +212,7 @@ def _areas(tables: FlowTables) -> list[BundleFile]:
         write_parquet(pa.concat_tables(listed, promote_options="default"), file)
 
     description = "The boundaries of the areas of every level below the whole space, as GeoParquet."
-    boundaries = BundleFile(BOUNDARIES, description, write, rows=lambda: sum(map(bounded_areas, bounded)))
+    boundaries = BundleFile(BOUNDARIES, description, write, rows=lambda: sum(map(count_bounded_areas, bounded)))
     return [*areas_files(areas), boundaries]
 
 
@@ -230,7 +235,7 @@ def write_flow_workbook(tables: FlowTables, certificate: Certificate, file: Bina
         left_out = "" if len(rows_shown) == len(trips) else f", the {len(rows_shown):,} largest"
         line = f"{pair.title}: {len(trips):,} row{'' if len(trips) == 1 else 's'} in all{left_out}, largest first"
         rows = pa.table(pair.columns).take(pa.array(rows_shown))
-        rows = for_people(pair.tables.tree, with_names(pair.tables.tree, rows, pair.levels, " "))
+        rows = adapt_count_columns(pair.tables.tree, add_area_names(pair.tables.tree, rows, pair.levels, " "))
         sheets.append(Sheet(name, [line], rows))
     confidence = f"{100 * CONFIDENCE}"
     values = {"certificate": certificate, "interval": tables.interval, "confidence": confidence, "most": MOST_ROWS}
@@ -244,7 +249,7 @@ def write_flow_workbook(tables: FlowTables, certificate: Certificate, file: Bina
             f"{tables.nouns.counted} in all": [int(pair.flows["trips"].sum()) for pair in tables.pairs],
         }
     )
-    lines = filled_data("flows_workbook.yaml", **values)["lines"]
+    lines = render_data("flows_workbook.yaml", **values)["lines"]
     write_workbook(file, [Sheet("Read me", lines, contents, width=100), *sheets])
 
 
@@ -258,10 +263,10 @@ def _sheet_names(tables: FlowTables) -> list[str]:
 
 def flow_notes(release: ReleasedFlows, certificate: Certificate) -> list[str]:
     """Return paragraphs, in Markdown, that a user of the files must know in addition to the meaning of the columns."""
-    tables = FlowTables.of(release, certificate)
+    tables = FlowTables.from_release(release, certificate)
     unlisted_pairs = [pair.level_names for pair in tables.pairs if pair.cells > MOST_LISTED and tables.interval]
     moves = [part.plan.mechanism.segment_profile for part in release.parts]
-    notes = filled_data(
+    notes = render_data(
         "flow_notes.yaml",
         subject=tables.subject,
         tables=tables,
@@ -271,7 +276,10 @@ def flow_notes(release: ReleasedFlows, certificate: Certificate) -> list[str]:
         confidence=f"{100 * CONFIDENCE}",
         most_cells=MOST_CELLS,
         most=max(filter(None, moves), default=None),
-        lists=[(breakdown.name, listed_categories(breakdown), unlisted(breakdown)) for breakdown in tables.breakdowns],
+        lists=[
+            (breakdown.name, describe_categories(breakdown), describe_unlisted_records(breakdown))
+            for breakdown in tables.breakdowns
+        ],
         matrices=[
             (matrix_name(breakdown, place), category)
             for breakdown in tables.breakdowns

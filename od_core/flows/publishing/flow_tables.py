@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from od_core.files.table_writers import write_rows
 from od_core.flows.indicators import distance_bands, indicators
 from od_core.flows.interval_ends import reliability
-from od_core.flows.release import MEASUREMENT_SCHEMA, SEGMENT_MEASUREMENT_SCHEMA, Release, measured_cells
+from od_core.flows.release import MEASUREMENT_SCHEMA, SEGMENT_MEASUREMENT_SCHEMA, Release, iterate_measured_cells
 from od_core.flows.released_flows import ReleasedFlows
 from od_core.geography.flow_tree import FlowTree
 from od_core.geography.geography import Geography
@@ -104,7 +104,7 @@ class LevelPair:
     def title(self) -> str:
         """Description of the files of these flows, for people."""
         by, nouns = "" if self.breakdown is None else f" by {self.breakdown.name}", self.tables.nouns
-        return f"{nouns.cells.capitalize()} {nouns.of_levels(*self.level_names)}{by}"
+        return f"{nouns.cells.capitalize()} {nouns.format_levels(*self.level_names)}{by}"
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -142,7 +142,7 @@ class LevelPair:
         if self.breakdown is not None:
             constants["breakdown"] = self.breakdown.name
             columns = {"category" if name == self.breakdown.name else name: column for name, column in columns.items()}
-        columns = {name: repeated(text, len(self.flows)) for name, text in constants.items()} | columns
+        columns = {name: repeat_text(text, len(self.flows)) for name, text in constants.items()} | columns
         if RELIABILITY.name in schema.names and self.tables.has_reliability:
             words = reliability(*(self.flows[name].to_numpy() for name in ("trips", "lower", "upper")))
             columns[RELIABILITY.name] = pa.chunked_array([pa.array(words, pa.string())])
@@ -151,7 +151,7 @@ class LevelPair:
 
     def write_csv(self, file: BinaryIO) -> None:
         """Write these flows as one CSV table (RFC 4180) in UTF-8."""
-        write_rows(file, for_people(self.tables.tree, pa.table(self.columns)), header=True)
+        write_rows(file, adapt_count_columns(self.tables.tree, pa.table(self.columns)), header=True)
 
 
 @dataclass(frozen=True)
@@ -167,13 +167,15 @@ class FlowTables:
     subject: Subject
 
     @classmethod
-    def of(cls, release: ReleasedFlows, certificate: Certificate) -> FlowTables:
+    def from_release(cls, release: ReleasedFlows, certificate: Certificate) -> FlowTables:
         """Return the tables of a release, with intervals if its certificate states a confidence of intervals.
 
         Every call returns the same object, so that files, report and database share what is computed.
         """
         facts = has_intervals(certificate), format_of(certificate), subject_of(certificate)
-        return release.once((cls, *facts), lambda: cls(with_fields(release, selected=is_selected(certificate)), *facts))
+        return release.compute_once(
+            (cls, *facts), lambda: cls(with_fields(release, selected=is_selected(certificate)), *facts)
+        )
 
     @property
     def distance(self) -> bool:
@@ -208,7 +210,7 @@ class FlowTables:
     @cached_property
     def indicators(self) -> pa.Table:
         """The indicators with the columns that the bundle has."""
-        return _arrow(self.indicator_rows[[column.name for column in self.defined("indicators").columns]])
+        return _arrow(self.indicator_rows[[column.name for column in self.define_table("indicators").columns]])
 
     @cached_property
     def distance_bands(self) -> pa.Table:
@@ -256,7 +258,7 @@ class FlowTables:
         pairs = self.file_names
         return {by.name: [LevelPair(self, levels, by) for levels in pairs] for by in self.breakdowns}
 
-    def defined(self, key: str) -> Table:
+    def define_table(self, key: str) -> Table:
         """Return the definition of a table of ``tables.yaml`` as these flows have it.
 
         The numbers have no minimum if they may be negative, and early formats have no balance.
@@ -291,12 +293,12 @@ def _arrow(frame: pd.DataFrame) -> pa.Table:
     return pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata(None)
 
 
-def repeated(text: str, rows: int) -> pa.Array:
+def repeat_text(text: str, rows: int) -> pa.Array:
     """Return a column with the same text in every row, which is stored once."""
     return pa.DictionaryArray.from_arrays(pa.repeat(pa.scalar(0, pa.int8()), rows), pa.array([text], pa.large_string()))
 
 
-def labelled(tree: FlowTree, flows: pd.DataFrame, levels: tuple[int, int] | None = None) -> pd.DataFrame:
+def label_areas(tree: FlowTree, flows: pd.DataFrame, levels: tuple[int, int] | None = None) -> pd.DataFrame:
     """Return a table of flows for people: with the labels of areas in place of their codes.
 
     ``levels`` are the numbers of the levels of origins and of destinations; those of the zones by default.
@@ -311,7 +313,7 @@ def labels_at(geography: Geography, level: int) -> dict[str, str]:
     return dict(zip(geography.codes[level], geography.labels[level], strict=True))
 
 
-def with_names(tree: FlowTree, flows: pa.Table, levels: tuple[int, int], separator: str) -> pa.Table:
+def add_area_names(tree: FlowTree, flows: pa.Table, levels: tuple[int, int], separator: str) -> pa.Table:
     """Return a table of flows with a column of the names of each side whose areas have names, such as ``origin_name``.
 
     ``levels`` are the numbers of the levels, and the separator stands before ``name``.
@@ -324,7 +326,7 @@ def with_names(tree: FlowTree, flows: pa.Table, levels: tuple[int, int], separat
     return flows
 
 
-def for_people(tree: FlowTree, flows: pa.Table) -> pa.Table:
+def adapt_count_columns(tree: FlowTree, flows: pa.Table) -> pa.Table:
     """Return a table of flows; of counts by one hierarchy, without destinations, and with ``area`` and ``count``."""
     if not tree.has_one_side:
         return flows
@@ -345,7 +347,7 @@ def flows_table(release: Release) -> pa.Table:
 def measurement_rows(release: Release, *, by_segment: bool) -> pa.RecordBatchReader:
     """Return the measurements of the totals, or by category, in the order of the plan and tree, computed when read."""
     measurements = (measurement for measurement in release.measured if measurement.step.by_segment == by_segment)
-    batches = (batch for measurement in measurements for batch in measured_cells(release.plan, measurement))
+    batches = (batch for measurement in measurements for batch in iterate_measured_cells(release.plan, measurement))
     return pa.RecordBatchReader.from_batches(SEGMENT_MEASUREMENT_SCHEMA if by_segment else MEASUREMENT_SCHEMA, batches)
 
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from od_core.errors import OdError
 from od_core.flows.estimation.intervals import refuse_without_intervals
-from od_core.flows.estimation.levels import Measurement, estimate, published_root
+from od_core.flows.estimation.levels import Measurement, estimate, make_published_root
 from od_core.flows.estimation.refinement import refine
 from od_core.flows.interval_ends import lower_bound, upper_bound
 from od_core.flows.plan import ReleasePlan
@@ -28,19 +28,19 @@ from od_core.flows.publishing.flow_tables import (
     FlowTables,
     LevelPair,
     flows_table,
-    labelled,
+    label_areas,
     level_rows,
     measurement_rows,
 )
 from od_core.flows.publishing.read_bundle import open_flows
 from od_core.flows.publishing.report import (
-    between_zones,
     estimation_text,
     flow_pictures,
     flows_report,
-    labelled_changes,
+    label_changes,
     largest_changes,
     leaf_flows,
+    select_flows_between_zones,
 )
 from od_core.flows.release import Release
 from od_core.geography.geography import Geography
@@ -52,11 +52,11 @@ from od_core.privacy.budget import Spent
 from od_core.privacy.plan import Step
 from od_core.publication.certificate import Certificate, has_intervals
 from od_core.publication.certify import guarantee_sentences
-from od_core.publication.columns import CONFIDENCE, DISTANCE, RELIABILITY, unlisted
+from od_core.publication.columns import CONFIDENCE, DISTANCE, RELIABILITY, describe_unlisted_records
 from od_core.publication.database import Rows
 from od_core.publication.kind import Examination, Kind, ReleaseContext
 from od_core.publication.tables import schema_of
-from od_core.publication.templates import filled_data
+from od_core.publication.templates import render_data
 
 MOST_STORED = 200_000
 """Largest number of public pairs of areas at a pair of levels for which the database contains intervals. By category,
@@ -68,7 +68,7 @@ _SHOWN = 10
 """Number of rows of the tables that Dagster shows."""
 
 
-def uncounted_facts(releases: Sequence[Release], counted: int) -> dict[str, Any]:
+def describe_uncounted_trips(releases: Sequence[Release], counted: int) -> dict[str, Any]:
     """Return the fact of a certificate on the trips that releases together do not count, beside those ``counted``.
 
     The noise of the releases is independent, so numbers and variances add up. Empty if a release did not measure it.
@@ -117,9 +117,9 @@ class FlowKind(Kind[Release]):
         return {
             "contents": {"flows": len(release.leaves), "trips": int(release.leaves.trips.sum())},
             "interval": str(CONFIDENCE) if _has_intervals(release) else None,
-            "levels": [_measured_level(plan, measurement) for measurement in release.measured],
+            "levels": [_describe_measured_step(plan, measurement) for measurement in release.measured],
             **({} if release.choice is None else release.choice.facts()),
-            **uncounted_facts([release], int(release.leaves.trips.sum())),
+            **describe_uncounted_trips([release], int(release.leaves.trips.sum())),
             "exact": {"trips": int(release.leaves.trips.sum())} if plan.publishes_total else {},
             "invariants": [f"the total number of valid {subject.nouns.counted}, n"] if plan.publishes_total else [],
             "geographies": {side: geography.digest for side, geography in sides.items()},
@@ -131,7 +131,9 @@ class FlowKind(Kind[Release]):
     def guarantee(self, plan: ReleasePlan, spent: Spent, subject: Subject) -> dict[str, str]:
         """Return the guarantee in sentences, by name, with further ones about levels, breakdowns and area totals."""
         sentences = guarantee_sentences(subject, spent, plan.acceptance, states_total=plan.publishes_total)
-        further = filled_data("flow_guarantee.yaml", plan=plan, subject=subject, nouns=subject.nouns, unlisted=unlisted)
+        further = render_data(
+            "flow_guarantee.yaml", plan=plan, subject=subject, nouns=subject.nouns, unlisted=describe_unlisted_records
+        )
         return sentences | {name: text for name, text in further.items() if text}
 
     def summary(self, release: Release) -> pd.DataFrame:
@@ -148,40 +150,42 @@ class FlowKind(Kind[Release]):
         table["noise_standard_deviation"] = table["noise"].astype(float).fillna(0.0).round(3)
         return table.drop(columns=["noise", "error"])
 
-    def shown(self, release: Release) -> dict[str, Any]:
+    def list_metadata(self, release: Release) -> dict[str, Any]:
         """Return the number of trips, and the largest flows."""
-        largest = labelled(release.tree, release.flows.nlargest(_SHOWN, "trips"))
+        largest = label_areas(release.tree, release.flows.nlargest(_SHOWN, "trips"))
         return {"trips": int(release.leaves.trips.sum()), "largest_flows": largest}
 
-    def shown_published(
+    def list_published_metadata(
         self, release: Release, certificate: Certificate, context: ReleaseContext[Release]
     ) -> dict[str, Any]:
         """Return the largest flows with their intervals and, if there is an earlier period, the largest changes."""
         changed = largest_changes(release, certificate, context)
-        largest = between_zones(release, leaf_flows(release, certificate)).nlargest(_SHOWN, "trips")
-        shown = {} if changed is None else {"largest_changes": labelled_changes(release, changed.head(_SHOWN))}
-        return {"largest_flows": labelled(release.tree, largest), **shown}
+        largest = select_flows_between_zones(release, leaf_flows(release, certificate)).nlargest(_SHOWN, "trips")
+        shown = {} if changed is None else {"largest_changes": label_changes(release, changed.head(_SHOWN))}
+        return {"largest_flows": label_areas(release.tree, largest), **shown}
 
     def notes(self, release: Release, certificate: Certificate) -> Sequence[str]:
         """Return further paragraphs of the codebook that users of the files must read."""
         chosen = estimation_text(certificate)
         return [*([chosen] if chosen else []), *flow_notes(release, certificate)]
 
-    def measured(self, release: Release) -> list[tuple[Step, NoisyVector]]:
+    def list_measurements(self, release: Release) -> list[tuple[Step, NoisyVector]]:
         """Return each charged step of a release with its noisy values, top level first."""
         measured: list[tuple[Step, NoisyVector]] = [(level.step, level.noisy) for level in release.measured]
         if (step := release.plan.uncounted_step) is not None:
-            measured.append((step, NoisyVector.in_memory([np.array([release.uncounted])])))
+            measured.append((step, NoisyVector.from_arrays([np.array([release.uncounted])])))
         return measured
 
-    def recomputed(self, release: Release, certificate: Certificate) -> tuple[Release, Mapping[str, Examination]]:
+    def recompute_release(
+        self, release: Release, certificate: Certificate
+    ) -> tuple[Release, Mapping[str, Examination]]:
         """Return the release with leaves estimated again from the measurements, and the examinations to make, by name.
 
         The examination ``flows`` compares the leaves with the published ones, ``segments`` compares their trips by
         category if there are breakdowns, and ``invariants`` checks guaranteed properties.
         """
         plan, segments = release.plan, dict[str, NDArray[np.int64]]()
-        nodes = published_root(plan, certificate["contents"]["trips"])
+        nodes = make_published_root(plan, certificate["contents"]["trips"])
         if plan.mechanism.refines:
             levels, segments = refine(plan, nodes, release.measured)
         else:
@@ -248,7 +252,7 @@ class FlowKind(Kind[Release]):
 
         The intervals are those of the pairs of levels with at most ``MOST_STORED`` public pairs of areas.
         """
-        tables, intervals = FlowTables.of(release, certificate), has_intervals(certificate)
+        tables, intervals = FlowTables.from_release(release, certificate), has_intervals(certificate)
         stored: dict[str, Rows] = {
             "flows": flows_table(release),
             "measurements": measurement_rows(release, by_segment=False),
@@ -265,16 +269,16 @@ class FlowKind(Kind[Release]):
                 stored["segment_intervals"] = _small_pairs(chain(*tables.segments.values()), SEGMENTS_SCHEMA)
         return stored
 
-    def derived(self, release: Release, certificate: Certificate) -> dict[str, Rows]:
+    def derive_tables(self, release: Release, certificate: Certificate) -> dict[str, Rows]:
         """Return the tables that follow from others or from the plan alone, by name.
 
         They are the expected errors and, if the bundle has them, the indicators. The rows of these are those of the
         bundle, and are computed when they are read. Columns that the bundle lacks are left out.
         """
-        tables = FlowTables.of(release, certificate)
+        tables = FlowTables.from_release(release, certificate)
         stored: dict[str, Rows] = {"expected_error": _errors(release, [""]).drop_columns("breakdown")}
         if tables.has_indicators:
-            schema = schema_of(tables.defined("indicators"))
+            schema = schema_of(tables.define_table("indicators"))
             stored["indicators"] = pa.RecordBatchReader.from_batches(schema, _indicators(tables, schema))
         if tables.breakdowns:
             stored["segment_expected_error"] = _errors(release, [breakdown.name for breakdown in tables.breakdowns])
@@ -284,7 +288,7 @@ class FlowKind(Kind[Release]):
 FLOWS = FlowKind()
 
 
-def _measured_level(plan: ReleasePlan, measurement: Measurement) -> dict[str, Any]:
+def _describe_measured_step(plan: ReleasePlan, measurement: Measurement) -> dict[str, Any]:
     """Return the facts of the certificate on a step: a level, a level by categories of a breakdown, or area totals."""
     step, (origin_level, destination_level) = measurement.step, plan.level_names(measurement.step)
     return {

@@ -26,14 +26,14 @@ from markupsafe import Markup
 from numpy.typing import NDArray
 
 from od_core.files.table_writers import write_rows
-from od_core.flows.publishing.flow_tables import FlowTables, labelled, labels_at, largest, with_names
+from od_core.flows.publishing.flow_tables import FlowTables, add_area_names, label_areas, labels_at, largest
 from od_core.geography.codes import Degrees
 from od_core.geography.flow_tree import FlowTree
-from od_core.geography.geography import Geography, dissolved, rings, simplified
+from od_core.geography.geography import Geography, dissolve_boundaries, rings, simplify_shapes
 from od_core.geography.places import unit_vectors
 from od_core.publication.certificate import Certificate
 from od_core.publication.tables import write_csv
-from od_core.publication.templates import filled, filled_data, filled_markup
+from od_core.publication.templates import render_data, render_markup, render_template
 
 MOST_LINES = 10_000
 """Largest number of flows in a file for maps."""
@@ -51,7 +51,7 @@ _LINE = np.dtype(
 """Geometry of a line between two points in a GeoPackage: its header without an envelope, then well-known binary."""
 
 
-def located(geography: Geography) -> pd.DataFrame:
+def locate_zones(geography: Geography) -> pd.DataFrame:
     """Return the zones with coordinates, indexed by their codes: longitude and latitude in degrees."""
     if geography.coordinates is None:
         return pd.DataFrame(index=pd.Index([], dtype=object), columns=["longitude", "latitude"], dtype=np.float64)
@@ -81,7 +81,7 @@ class DesireLines:
         trips = columns["trips"].to_numpy()
         is_drawn = trips > 0
         for side, geography in self.tables.sides.items():
-            if len(places := located(geography)) < len(geography.zones):
+            if len(places := locate_zones(geography)) < len(geography.zones):
                 is_drawn &= pc.is_in(columns[side], pa.array(places.index, columns[side].type)).to_numpy()
         positions = np.flatnonzero(is_drawn)
         return pa.table(columns).take(pa.array(positions[largest(trips[positions], self.most)]))
@@ -93,9 +93,9 @@ class DesireLines:
         The lines have the longitude and latitude of both ends; shape (flows, 2, 2).
         """
         tree = self.tables.tree
-        flows = with_names(tree, self.flows, (tree.origin.depth, tree.destination.depth), "_")
+        flows = add_area_names(tree, self.flows, (tree.origin.depth, tree.destination.depth), "_")
         sides = self.tables.sides.items()
-        ends = [located(geography).loc[self.flows[side].to_pylist()].to_numpy() for side, geography in sides]
+        ends = [locate_zones(geography).loc[self.flows[side].to_pylist()].to_numpy() for side, geography in sides]
         lines = np.stack(ends, axis=1)
         apart = (lines[:, 0] != lines[:, 1]).any(axis=1)
         return flows.filter(pa.array(apart)), lines[apart]
@@ -104,7 +104,7 @@ class DesireLines:
     def description(self) -> str:
         """Sentences on what the lines are, which the files contain."""
         values = {"certificate": self.certificate, "release": self.certificate["release"], "most": self.most}
-        return str(filled_data("desire_lines.yaml", **values)["description"])
+        return str(render_data("desire_lines.yaml", **values)["description"])
 
     def write_geojson(self, file: BinaryIO) -> None:
         """Write the flows as GeoJSON (RFC 7946): a line for each, from the origin to the destination."""
@@ -135,7 +135,7 @@ class DesireLines:
         with closing(sqlite3.connect(":memory:")) as connection:
             last_change = measured.strftime("%Y-%m-%dT%H:%M:%S.000Z")
             values = {"description": self.description, "measured": last_change, "columns": types}
-            connection.executescript(filled("geopackage.sql", **values))
+            connection.executescript(render_template("geopackage.sql", **values))
             connection.execute("UPDATE gpkg_contents SET (min_x, min_y, max_x, max_y) = (?, ?, ?, ?)", bounds)
             blobs = [line.tobytes() for line in geometry]
             connection.executemany(
@@ -143,7 +143,7 @@ class DesireLines:
                 zip(blobs, *(column.to_pylist() for column in flows.columns), strict=True),
             )
             if self.tables.for_tools:
-                connection.executescript(filled("geopackage_index.sql", index=_INDEX))
+                connection.executescript(render_template("geopackage_index.sql", index=_INDEX))
                 (least_x, least_y), (most_x, most_y) = lines.min(axis=1).T, lines.max(axis=1).T
                 extents = np.stack([least_x, most_x, least_y, most_y], axis=1).tolist()
                 connection.executemany(
@@ -156,7 +156,7 @@ class DesireLines:
     def write_flowmap_locations(self, file: BinaryIO) -> None:
         """Write the zones with coordinates as flowmap.gl reads them: id, name, lat, lon."""
         origin = self.tables.tree.origin
-        places = located(origin)
+        places = locate_zones(origin)
         codes, latitude, longitude = places.index, places["latitude"].array, places["longitude"].array
         names = codes.map(labels_at(origin, origin.depth))
         write_csv(pd.DataFrame({"id": codes, "name": names, "lat": latitude, "lon": longitude}), file)
@@ -204,7 +204,7 @@ class _Frame:
     box: _Rectangle  # what is seen of the projection
 
     @classmethod
-    def around(cls, degrees: Degrees, box: _Rectangle | None = None) -> _Frame:
+    def fit_to_places(cls, degrees: Degrees, box: _Rectangle | None = None) -> _Frame:
         """Return the frame that fits the given places into a box, or into a picture as high as they need.
 
         The left and right edges lie in the widest gap between the longitudes of the places. ``degrees`` has the
@@ -251,33 +251,33 @@ class _Map:
     frame_of_end: NDArray[np.int64]  # number of the frame of each end; shape (ends,)
 
     @classmethod
-    def of(cls, degrees: Degrees, trips: NDArray[np.int64], outlines: Sequence[Degrees]) -> _Map:
+    def from_places(cls, degrees: Degrees, trips: NDArray[np.int64], outlines: Sequence[Degrees]) -> _Map:
         """Return the map of places with their trips. A box shows the whole of the outlines that are nearest to it."""
         ends = unit_vectors(degrees)
         chords = np.linalg.norm(ends[:, None] - ends[None, :], axis=2)
 
-        def grouped(link: float) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        def group_places(link: float) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
             _, group = scipy.sparse.csgraph.connected_components(chords <= link, directed=False)
             return group, np.bincount(group, trips) / trips.sum()
 
         links = np.unique(chords)
-        link = links[bisect_left(links, 1 - _SHARE_IN_BOXES, key=lambda one: grouped(one)[1].max())]
-        group, shares = grouped(link)
+        link = links[bisect_left(links, 1 - _SHARE_IN_BOXES, key=lambda one: group_places(one)[1].max())]
+        group, shares = group_places(link)
         main = group == shares.argmax()
-        group, shares = grouped(max(link, _FAR * chords[np.ix_(main, main)].max()))
+        group, shares = group_places(max(link, _FAR * chords[np.ix_(main, main)].max()))
         number, frame_of_end = len(shares), np.argsort(np.argsort(-shares, kind="stable"))[group]
         if number - 1 > _MOST_BOXES:
             number, frame_of_end = 1, np.zeros_like(group)
         made = cls([], ends, frame_of_end)
         firsts = made.frame(np.array([ring[0] for ring in outlines]).reshape(-1, 2))
-        frames = [_Frame.around(degrees[frame_of_end == 0])]
+        frames = [_Frame.fit_to_places(degrees[frame_of_end == 0])]
         (width, low), space = _BOX, _BOX_MARGIN
         height = frames[0].box[3] + (0.75 * low if number > 1 else 0)
         frames[0] = replace(frames[0], box=(0, 0, _WIDTH, height))
         for k in range(1, number):
             inside = [degrees[frame_of_end == k], *(ring for ring, at in zip(outlines, firsts, strict=True) if at == k)]
             box = (space + (k - 1) * (width + space), height - low - space, width, low)
-            frames.append(_Frame.around(np.concatenate(inside), box))
+            frames.append(_Frame.fit_to_places(np.concatenate(inside), box))
         return replace(made, frames=frames)
 
     def frame(self, degrees: Degrees) -> NDArray[np.int64]:
@@ -300,19 +300,19 @@ def flow_map(
 
     ``ends`` are the ends of their :attr:`DesireLines.lines`; the certificate may state a word for trips.
     """
-    labels, most = labelled(tree, flows).to_dict("records"), int(flows["trips"].max())
+    labels, most = label_areas(tree, flows).to_dict("records"), int(flows["trips"].max())
     trips, names = _trips_at_ends(labels, ends)
     sides = list({side.digest: side for side in (tree.origin, tree.destination)}.values())
     bounded = [side for side in sides if side.given_boundaries]
     shapes = [_shapes_by_level(side) for side in bounded]
     outlines = [ring[:, ::-1] for levels in shapes for shape in levels[0] for ring in rings(shape)]
-    drawn = _Map.of(np.array([*trips]), np.array([*trips.values()]), outlines)
+    drawn = _Map.from_places(np.array([*trips]), np.array([*trips.values()]), outlines)
     height = drawn.frames[0].box[3]
     busiest = sorted(trips, key=lambda place: (-trips[place], names[place]))
     frames = [drawn.frames[number].box for number in drawn.frame(np.array(busiest))]
     placed = list(zip(drawn.places(np.array(busiest)), map(names.__getitem__, busiest), frames, strict=True))
     starts, tips = (drawn.places(ends[:, side, ::-1]) for side in (0, 1))
-    return filled_markup(
+    return render_markup(
         "flow_map.svg",
         title=title,
         certificate=certificate,
@@ -321,7 +321,7 @@ def flow_map(
         map_height=f"{height:.1f}",
         frames=[frame.box for frame in drawn.frames],
         outlines=[_outlines(drawn, levels, _MOST_OUTLINES // len(bounded)) for levels in shapes],
-        others=_others(drawn, sides, trips),
+        others=_find_other_places(drawn, sides, trips),
         lines=[
             flow | _line(start, tip, flow["trips"] / most)
             for flow, start, tip in zip(labels, starts, tips, strict=True)
@@ -346,12 +346,12 @@ def _trips_at_ends(
 
 def _shapes_by_level(geography: Geography) -> list[NDArray[Any]]:
     """Return the boundaries of the areas of each level that has some, finest first."""
-    return [level for level in reversed(dissolved(geography)) if any(level)]
+    return [level for level in reversed(dissolve_boundaries(geography)) if any(level)]
 
 
-def _others(drawn: _Map, sides: Sequence[Geography], with_lines: Iterable[_Place]) -> list[_Place]:
+def _find_other_places(drawn: _Map, sides: Sequence[Geography], with_lines: Iterable[_Place]) -> list[_Place]:
     """Return the positions (x, y) on the picture of the other places of zones, as far as they are on the map."""
-    places = pd.concat([located(side)[["latitude", "longitude"]] for side in sides])
+    places = pd.concat([locate_zones(side)[["latitude", "longitude"]] for side in sides])
     without_lines = {*places.itertuples(index=False, name=None)}.difference(with_lines)
     positions, height = {*drawn.places(np.array([*without_lines]).reshape(-1, 2))}, drawn.frames[0].box[3]
     return [(x, y) for x, y in sorted(positions) if 0 <= x <= _WIDTH and 0 <= y <= height]
@@ -362,7 +362,9 @@ def _outlines(drawn: _Map, levels: Sequence[NDArray[Any]], most: int) -> list[st
     for shapes in levels:
         parts: list[list[str]] = [[] for _ in drawn.frames]
         for ring in (
-            ring[:, ::-1] for shape in simplified(shapes, _TOLERANCE / drawn.frames[0].scale) for ring in rings(shape)
+            ring[:, ::-1]
+            for shape in simplify_shapes(shapes, _TOLERANCE / drawn.frames[0].scale)
+            for ring in rings(shape)
         ):
             number = drawn.frame(ring[:1])[0]
             places = drawn.frames[number].places(ring)

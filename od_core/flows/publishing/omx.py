@@ -108,9 +108,9 @@ def open_matrices(
 
         yield add
         for dimension, (side, (geography, level)) in enumerate(zip(SIDES, sides, strict=True)):
-            lookups: dict[str, NDArray[Any]] = {side: _in_utf8(geography.codes[level])}
+            lookups: dict[str, NDArray[Any]] = {side: _encode_utf8(geography.codes[level])}
             if geography.names is not None and any(geography.names[level]):
-                lookups[f"{side}_name"] = _in_utf8(geography.names[level])
+                lookups[f"{side}_name"] = _encode_utf8(geography.names[level])
             if for_tools and (numbers := _numbers(geography.codes[level])) is not None:
                 lookups[f"{side}_number"] = numbers
             for name, entries in lookups.items():
@@ -120,7 +120,7 @@ def open_matrices(
         target.write(file.get_file_image())
 
 
-def _in_utf8(texts: Sequence[str]) -> NDArray[np.bytes_]:
+def _encode_utf8(texts: Sequence[str]) -> NDArray[np.bytes_]:
     return np.array([text.encode() for text in texts], dtype=np.bytes_)
 
 

@@ -20,7 +20,7 @@ from od_core.errors import OdError
 from od_core.flows.estimation.fitted_tree import find_pairs
 from od_core.flows.estimation.levels import Measurement
 from od_core.flows.plan import ReleasePlan
-from od_core.flows.release import Release, measured_cells
+from od_core.flows.release import Release, iterate_measured_cells
 from od_core.flows.step import AreaTotalStep, SegmentStep
 from od_core.geography.codes import positions
 from od_core.geography.flow_tree import FlowTree, Nodes, Pairs
@@ -28,18 +28,18 @@ from od_core.ledger.measurements import NoisyVector
 from od_core.ledger.release_key import ReleaseKey
 from od_core.publication.bundle import CERTIFICATE, PARQUET, table_path
 from od_core.publication.certificate import Certificate, is_selected
-from od_core.publication.database import CLOSED, named_releases, refuse_newer, refuse_newer_duckdb
+from od_core.publication.database import CLOSED, read_release_keys, refuse_newer, refuse_newer_duckdb
 from od_core.publication.read_back import (
     absent,
     certificate_of,
-    changed,
     incomplete,
-    published_areas,
+    make_changed_data_error,
+    read_published_areas,
+    read_spent_budget,
     refuse_incomplete,
     refuse_other_plan,
-    stated_spent,
 )
-from od_core.publication.tables import published_geography
+from od_core.publication.tables import build_published_geography
 from od_core.records.segments import find
 
 Tables = Mapping[str, pd.DataFrame]
@@ -61,11 +61,11 @@ def _segments(plan: ReleasePlan, leaves: Nodes, tables: Tables) -> dict[str, NDA
         category, width = positions(rows["category"], breakdown.categories), len(plan.tree.destination.zones)
         place = find_pairs(leaves.origin, leaves.destination, cells.origin, cells.destination, width)
         if np.any(category < 0) or np.any(place < 0):
-            raise changed("segments")
+            raise make_changed_data_error("segments")
         trips = np.zeros((len(leaves), len(breakdown.categories)), dtype=np.int64)
         np.add.at(trips, (place, category), rows["trips"].to_numpy(dtype=np.int64))
         if np.any(trips.sum(axis=1) != leaves.trips):
-            raise changed("segments")
+            raise make_changed_data_error("segments")
         trips_by_breakdown[breakdown.name] = trips
     return trips_by_breakdown
 
@@ -74,10 +74,10 @@ def _measurements(plan: ReleasePlan, tables: Tables, levels: list[dict[str, Any]
     """Yield the measurement of each step of a plan; ``levels`` are the facts of the certificate on each step."""
     steps = (*plan.steps, *plan.area_total_steps)
     if len(steps) != len(levels):
-        raise changed("levels")
+        raise make_changed_data_error("levels")
     for step, level_facts in zip(steps, levels, strict=True):
         if isinstance(step, SegmentStep):
-            rows, cells = _of_segments(plan, step, tables["segment_measurements"])
+            rows, cells = _select_segment_rows(plan, step, tables["segment_measurements"])
         else:
             rows = cells = tables["measurements"][tables["measurements"]["level"] == step.level]
         parents = None
@@ -87,17 +87,19 @@ def _measurements(plan: ReleasePlan, tables: Tables, levels: list[dict[str, Any]
                 leaves_alone = plan.mechanism.measures == "all_leaves"
                 above = plan.tree.depth - 1 if leaves_alone else plan.level_above(step)
                 parents = None if above is None else plan.tree.ancestors_of(parents, above)
-        measurement = Measurement(step, parents, NoisyVector.in_memory([rows["noisy"].to_numpy(dtype=np.int64)]))
+        measurement = Measurement(step, parents, NoisyVector.from_arrays([rows["noisy"].to_numpy(dtype=np.int64)]))
         if len(rows) != level_facts["measured_cells"] or measurement.cells(plan) != len(cells):
-            raise changed("measurements")
+            raise make_changed_data_error("measurements")
         if isinstance(step, AreaTotalStep):
-            (expected,) = measured_cells(plan, measurement)
+            (expected,) = iterate_measured_cells(plan, measurement)
             if any(rows[side].tolist() != expected[side].to_pylist() for side in _SIDES):
-                raise changed("measurements")
+                raise make_changed_data_error("measurements")
         yield measurement
 
 
-def _of_segments(plan: ReleasePlan, step: SegmentStep, table: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+def _select_segment_rows(
+    plan: ReleasePlan, step: SegmentStep, table: pd.DataFrame
+) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return the rows of a step, and the first row of each cell. Each cell must have a row for each category."""
     categories = find(plan.breakdowns, step.breakdown).categories
     rows = table[(table["level"] == step.level) & (table["breakdown"] == step.breakdown)]
@@ -105,7 +107,7 @@ def _of_segments(plan: ReleasePlan, step: SegmentStep, table: pd.DataFrame) -> t
     expected = {side: np.repeat(first[side].to_numpy(dtype=object), len(categories)) for side in _SIDES}
     expected["category"] = np.tile(np.array(categories, dtype=object), len(first))
     if any(not np.array_equal(rows[name].to_numpy(dtype=object), values) for name, values in expected.items()):
-        raise changed("measurements")
+        raise make_changed_data_error("measurements")
     return rows, first
 
 
@@ -114,7 +116,7 @@ def _pairs(tree: FlowTree, level: int, table: pd.DataFrame) -> Pairs:
     sides = zip(_SIDES, (tree.origin, tree.destination), tree.level_pair(level), strict=True)
     numbers = [positions(table[name], side.codes[side_level]) for name, side, side_level in sides]
     if any(np.any(of_side < 0) for of_side in numbers):
-        raise changed("areas")
+        raise make_changed_data_error("areas")
     return Pairs(level, *numbers)
 
 
@@ -127,7 +129,7 @@ class ReleaseRequest:
     revision: int | None = None
 
     @classmethod
-    def of(cls, release: str | None, period: str | None, revision: int | None) -> ReleaseRequest:
+    def parse(cls, release: str | None, period: str | None, revision: int | None) -> ReleaseRequest:
         """Return a request for a release of a series, or for the key that ``release`` states.
 
         Raises OdError if the key has another form, or another period or revision than those asked for.
@@ -197,7 +199,7 @@ def _from_bundle(folder: Path) -> tuple[Certificate, Tables]:
             )
             for name in names[1:]
         }
-        tables["areas"] = published_areas(folder)
+        tables["areas"] = read_published_areas(folder)
     except (OSError, ValueError):
         raise incomplete(folder, "a table of it cannot be read") from None
     return certificate, tables
@@ -211,7 +213,7 @@ def _refuse_missing(folder: Path, names: Sequence[str]) -> None:
 
 def _from_database(file: Path, request: ReleaseRequest) -> tuple[Certificate, Tables]:
     try:
-        with _reading(file) as connection:
+        with _open_for_reading(file) as connection:
             refuse_newer(connection, file.name)
             key = str(_newest_flows(connection, request))
             text = connection.execute("SELECT certificate FROM releases WHERE release = ?", [key]).fetchall()[0][0]
@@ -227,7 +229,7 @@ def _from_database(file: Path, request: ReleaseRequest) -> tuple[Certificate, Ta
 
 
 @contextmanager
-def _reading(file: Path) -> Iterator[duckdb.DuckDBPyConnection]:
+def _open_for_reading(file: Path) -> Iterator[duckdb.DuckDBPyConnection]:
     """Open a database for reading, or a copy of it if the caller's program has it open with other settings."""
     with TemporaryDirectory(prefix="od-release-") as folder:
         try:
@@ -243,8 +245,8 @@ def _reading(file: Path) -> Iterator[duckdb.DuckDBPyConnection]:
 
 def _newest_flows(connection: duckdb.DuckDBPyConnection, request: ReleaseRequest) -> ReleaseKey:
     """Return the key of the newest release of flows that matches the request. Raises OdError if none matches."""
-    flows = named_releases(connection, ("releases",))
-    others = [key for key in named_releases(connection) if request.matches(key) and key not in flows]
+    flows = read_release_keys(connection, ("releases",))
+    others = [key for key in read_release_keys(connection) if request.matches(key) and key not in flows]
     if others and not any(map(request.matches, flows)):
         raise OdError(
             "OD-RELEASE-KIND",
@@ -262,13 +264,13 @@ def _release(certificate: Certificate, tables: Tables) -> Release:
     order = np.argsort(plan.tree.first_rank(pairs), kind="stable")
     leaves = Nodes(plan.tree.depth, pairs.origin[order], pairs.destination[order], trips[order])
     if certificate["contents"] != {"flows": len(leaves), "trips": int(leaves.trips.sum())}:
-        raise changed("flows")
+        raise make_changed_data_error("flows")
     return Release(
         plan,
         leaves=leaves,
         measured=tuple(_measurements(plan, tables, certificate["levels"])),
         noise=certificate["noise"],
-        spent=stated_spent(plan, certificate),
+        spent=read_spent_budget(plan, certificate),
         segments=_segments(plan, leaves, tables),
         selected=is_selected(certificate),
         uncounted=certificate["uncounted"]["trips"] if "uncounted" in certificate else None,
@@ -278,7 +280,7 @@ def _release(certificate: Certificate, tables: Tables) -> Release:
 def _plan(facts: dict[str, Any], areas: pd.DataFrame, versions: dict[str, str | None]) -> ReleasePlan:
     """Return the plan with given facts. Raises OdError if this version of the software plans something else."""
     origin, destination = (
-        published_geography(areas, facts[f"{side}_geography"], facts[f"{side}_unknown_zone"], versions.get(side))
+        build_published_geography(areas, facts[f"{side}_geography"], facts[f"{side}_unknown_zone"], versions.get(side))
         for side in _SIDES
     )
     plan = ReleasePlan.from_facts(facts, origin, destination)

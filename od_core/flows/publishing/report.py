@@ -20,7 +20,7 @@ from od_core.flows.indicators import distance_bands
 from od_core.flows.interval_ends import reliability
 from od_core.flows.publishing.atlas import FIRST_WITH_ATLAS
 from od_core.flows.publishing.changes import as_told, cautions, changes
-from od_core.flows.publishing.flow_tables import FlowTables, labelled, level_rows
+from od_core.flows.publishing.flow_tables import FlowTables, label_areas, level_rows
 from od_core.flows.publishing.maps import DesireLines, flow_map
 from od_core.flows.release import Release
 from od_core.flows.released_flows import ReleasedFlows
@@ -32,7 +32,7 @@ from od_core.publication.certificate import Certificate, confidence, format_of, 
 from od_core.publication.comparability import Comparability, comparable
 from od_core.publication.kind import ReleaseContext
 from od_core.publication.number_formats import Scale, class_text, places_of_largest, size_classes
-from od_core.publication.templates import filled, filled_markup
+from od_core.publication.templates import render_markup, render_template
 from od_core.records.segments import Breakdown
 
 LISTED = 20
@@ -65,7 +65,7 @@ def flows_report(release: Release, certificate: Certificate, context: ReleaseCon
     release = with_fields(release, selected=is_selected(certificate))
     plan, tree, facts = release.plan, release.plan.tree, flow_facts(release, certificate)
     interval, zones = facts["interval"], tree.level_names[-1]
-    return filled(
+    return render_template(
         "flows_report.html",
         **facts,
         sizes_of_sides=list({side.digest: len(side.zones) for side in tree.listed_sides}.values()),
@@ -98,7 +98,7 @@ def flow_facts(flows: ReleasedFlows, certificate: Certificate) -> dict[str, Any]
     """Return the facts that ``flows_page.html`` shows of a release or of derived flows, by name."""
     flows = with_fields(flows, selected=is_selected(certificate))
     leaves, interval, tree = leaf_flows(flows, certificate), confidence(certificate), flows.tree
-    apart = between_zones(flows, leaves)
+    apart = select_flows_between_zones(flows, leaves)
     at_lower, at_upper = (leaves["trips"] == leaves.get(end) for end in ("lower", "upper"))
     return {
         "certificate": certificate,
@@ -112,7 +112,7 @@ def flow_facts(flows: ReleasedFlows, certificate: Certificate) -> dict[str, Any]
         "between_zones": _largest(flows, apart, LISTED),
         "within_zones": _largest(flows, leaves.drop(apart.index), _LISTED_WITHIN),
         "heat": _heat(flows, intervals=interval is not None),
-        "areas": _areas(FlowTables.of(flows, certificate)),
+        "areas": _areas(FlowTables.from_release(flows, certificate)),
         "dropped": interval is not None and not flows.intervals.nothing_dropped,
         "distances": _distances(flows, certificate),
         "map": _map(flows, certificate),
@@ -134,13 +134,13 @@ def estimation_text(certificate: Certificate) -> str:
 
 def leaf_flows(release: ReleasedFlows, certificate: Certificate) -> pd.DataFrame:
     """Return the released flows between zones above 0, as the tables of the bundle have them, computed once."""
-    tables = FlowTables.of(release, certificate)
-    return release.once(
+    tables = FlowTables.from_release(release, certificate)
+    return release.compute_once(
         ("leaf_flows", tables.interval, tables.format), lambda: tables.pairs[-1].flows.query("trips > 0")
     )
 
 
-def between_zones(release: ReleasedFlows, leaves: pd.DataFrame) -> pd.DataFrame:
+def select_flows_between_zones(release: ReleasedFlows, leaves: pd.DataFrame) -> pd.DataFrame:
     """Return the flows from one zone to another; all flows if origins and destinations have different areas."""
     if not release.tree.same_geography:
         return leaves
@@ -158,8 +158,8 @@ def _largest(release: ReleasedFlows, flows: pd.DataFrame, most: int) -> dict[str
 
     Flows that may be none are left out.
     """
-    certain = _certain(flows)
-    largest = labelled(release.tree, certain.nlargest(most, "trips"))
+    certain = _drop_uncertain_flows(flows)
+    largest = label_areas(release.tree, certain.nlargest(most, "trips"))
     ends = largest.get("upper", largest["trips"])
     return {
         "flows": largest.to_dict("records"),
@@ -169,7 +169,7 @@ def _largest(release: ReleasedFlows, flows: pd.DataFrame, most: int) -> dict[str
     }
 
 
-def _certain(flows: pd.DataFrame) -> pd.DataFrame:
+def _drop_uncertain_flows(flows: pd.DataFrame) -> pd.DataFrame:
     """Return flows without those that may be none; all flows if they have no intervals."""
     return flows[flows["lower"] > 0] if "lower" in flows else flows
 
@@ -202,7 +202,7 @@ def _heat(release: ReleasedFlows, *, intervals: bool) -> dict[str, Any]:
         "names": names,
         "columns": columns,
         "rows": list(zip(rows, cells, trips_by_pair.sum(axis=1)[busiest[0]].tolist(), strict=True)),
-        "scale": Scale.up_to(int(shown_trips.max(initial=0))),
+        "scale": Scale.from_maximum(int(shown_trips.max(initial=0))),
         "reach": reach,
         "most": _MOST_HEATED if trips_by_pair.size > shown_trips.size else None,
     }
@@ -236,7 +236,7 @@ def _areas(tables: FlowTables) -> list[dict[str, Any]]:
 
 def _distances(release: ReleasedFlows, certificate: Certificate) -> dict[str, Any] | None:
     """Return all trips by distance; None if the bundle has no distances."""
-    if not FlowTables.of(release, certificate).distance:
+    if not FlowTables.from_release(release, certificate).distance:
         return None
     intervals = has_intervals(certificate)
     bands = distance_bands(release, [release.tree.origin.level_names[0]], interval=intervals)
@@ -249,10 +249,10 @@ def _map(release: ReleasedFlows, certificate: Certificate) -> dict[str, Any] | N
     """Return the map of at most ``_MOST_DRAWN`` of the largest flows, and the largest of them; None if there are none.
 
     Flows that may be none are left out.
-    ``same`` says whether these are those that :func:`between_zones` has.
+    ``same`` says whether these are those that :func:`select_flows_between_zones` has.
     """
-    lines, ends = DesireLines(FlowTables.of(release, certificate), certificate, 2 * _MOST_DRAWN).lines
-    flows, pair = _certain(lines.to_pandas()).head(_MOST_DRAWN), ["origin", "destination"]
+    lines, ends = DesireLines(FlowTables.from_release(release, certificate), certificate, 2 * _MOST_DRAWN).lines
+    flows, pair = _drop_uncertain_flows(lines.to_pandas()).head(_MOST_DRAWN), ["origin", "destination"]
     if flows.empty:
         return None
     nouns, listed = subject_of(certificate).nouns, flows.head(LISTED)
@@ -263,8 +263,11 @@ def _map(release: ReleasedFlows, certificate: Certificate) -> dict[str, Any] | N
         "title": title,
         "picture": flow_map(release.tree, flows, ends[flows.index], certificate, title),
         "bounded": any(side.given_boundaries for side in (release.tree.origin, release.tree.destination)),
-        "same": np.array_equal(listed[pair], between_zones(release, _certain(leaves)).nlargest(LISTED, "trips")[pair]),
-        "flows": labelled(release.tree, listed).to_dict("records"),
+        "same": np.array_equal(
+            listed[pair],
+            select_flows_between_zones(release, _drop_uncertain_flows(leaves)).nlargest(LISTED, "trips")[pair],
+        ),
+        "flows": label_areas(release.tree, listed).to_dict("records"),
     }
 
 
@@ -285,7 +288,7 @@ def _segments(release: Release, breakdown: Breakdown, *, intervals: bool) -> dic
     """
     origins = release.plan.tree.origin
     level = next((level for level in range(1, origins.depth) if origins.size(level) > 1), origins.depth)
-    areas, trips, shares = _by_category(release, breakdown, level, intervals=intervals)
+    areas, trips, shares = _compute_category_shares(release, breakdown, level, intervals=intervals)
     charted = places_of_largest(trips[0, :, 0], _MOST_CHARTED)
     names = [breakdown.categories[category] for category in charted]
     most = float(shares[:, charted].max(initial=0.0))
@@ -301,7 +304,7 @@ def _segments(release: Release, breakdown: Breakdown, *, intervals: bool) -> dic
                 "all_trips": int(trips[0, :, k].sum()),
                 "trips": trips[:, :, k].T.tolist(),
                 "shares": shares[:, :, k].T.tolist(),
-                "chart": filled_markup(
+                "chart": render_markup(
                     "shares.svg",
                     title=f"Shares of {breakdown.name}: {area}",
                     rows=list(zip(names, *shares[:, charted, k].tolist(), strict=True)),
@@ -314,7 +317,7 @@ def _segments(release: Release, breakdown: Breakdown, *, intervals: bool) -> dic
     }
 
 
-def _by_category(
+def _compute_category_shares(
     release: Release, breakdown: Breakdown, level: int, *, intervals: bool
 ) -> tuple[list[str], Integers, Reals]:
     """Return the names of the areas, of which the first stands for all, and the trips and share of each category.
@@ -356,20 +359,20 @@ def largest_changes(
     if context.previous is None or not has_intervals(certificate) or not found.is_possible:
         return None
     try:
-        return changes(context.previous[1], release, *_compared_levels(release), days=found.days)
+        return changes(context.previous[1], release, *_choose_compared_levels(release), days=found.days)
     except OdError as error:
         if error.code not in ("OD-INTERVAL-MECHANISM", "OD-INTERVAL-SIZE"):
             raise
         return None
 
 
-def labelled_changes(release: Release, changed: pd.DataFrame) -> pd.DataFrame:
+def label_changes(release: Release, changed: pd.DataFrame) -> pd.DataFrame:
     """Return rows of :func:`largest_changes` for people, with the labels of areas."""
-    tree, (origin, destination) = release.plan.tree, _compared_levels(release)
-    return labelled(tree, changed, (tree.origin.level_number(origin), tree.destination.level_number(destination)))
+    tree, (origin, destination) = release.plan.tree, _choose_compared_levels(release)
+    return label_areas(tree, changed, (tree.origin.level_number(origin), tree.destination.level_number(destination)))
 
 
-def _compared_levels(release: Release) -> tuple[str, str]:
+def _choose_compared_levels(release: Release) -> tuple[str, str]:
     """Return the names of the most detailed level of each side with few enough areas to be compared."""
     origins, destinations = release.plan.tree.origin, release.plan.tree.destination
     origin, destination = (side.level_names[level_up_to(side, _MOST_COMPARED)] for side in (origins, destinations))
@@ -388,11 +391,11 @@ def _changes(release: Release, certificate: Certificate, context: ReleaseContext
         return None
     changes_found = as_told(changes_found)
     grew, fell = changes_found["change"] > 0, changes_found["change"] < 0
-    largest = (labelled_changes(release, changes_found[moved].head(LISTED // 2)) for moved in (grew, fell))
+    largest = (label_changes(release, changes_found[moved].head(LISTED // 2)) for moved in (grew, fell))
     # An interval is missing where one of the two releases does not list the pair.
     increases, decreases = (rows.assign(has_interval=rows["lower"].notna()).to_dict("records") for rows in largest)
     return {
-        "levels": _compared_levels(release),
+        "levels": _choose_compared_levels(release),
         "grew": int((changes_found["significant"] & grew).sum()),
         "fell": int((changes_found["significant"] & fell).sum()),
         "compared": len(changes_found),

@@ -18,14 +18,14 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 
 from od_core.files.table_writers import write_rows
-from od_core.flows.publishing.flow_tables import FlowTables, repeated
+from od_core.flows.publishing.flow_tables import FlowTables, repeat_text
 from od_core.geography.geography import Geography
 from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import Period
 from od_core.publication.certificate import Certificate
 from od_core.publication.columns import LOWER, PERIOD, TRIPS, UPPER, pair_segments_table, period_column, public_table
 from od_core.publication.tables import BundleFile
-from od_core.publication.templates import filled
+from od_core.publication.templates import render_template
 from od_core.records.segments import Breakdown
 
 AGENCY = "OD_RELEASE"
@@ -58,15 +58,15 @@ _TAKEN = frozenset((*IDENTIFIERS.values(), "STRUCTURE", "STRUCTURE_ID", "ACTION"
 
 def area_identifier(level: int, code: str) -> str:
     """Return the SDMX identifier of an area: the number of its level and its code. No two areas have the same."""
-    return f"L{level}_" + _escaped(code)
+    return f"L{level}_" + _escape_text(code)
 
 
 def category_identifier(category: str) -> str:
     """Return the SDMX identifier of a category. Different categories have different ones, none of which is ``ALL``."""
-    return "C_" + _escaped(category)
+    return "C_" + _escape_text(category)
 
 
-def _escaped(text: str) -> str:
+def _escape_text(text: str) -> str:
     return _OTHER.sub(lambda byte: b"$%02X" % byte[0][0], text.encode()).decode()
 
 
@@ -90,7 +90,7 @@ def sdmx_files(tables: FlowTables, certificate: Certificate) -> list[BundleFile]
     series, dimensions = key.release.upper(), dimension_identifiers(tables.breakdowns)
     sides = {f"CL_{side}_{series}": geography for side, geography in _sides(tables).items()}
     categories = {_category_list_name(breakdown, series): breakdown.categories for breakdown in tables.breakdowns}
-    codes = filled("rows/codes.sql", sides=sides, categories=categories)
+    codes = render_template("rows/codes.sql", sides=sides, categories=categories)
     values = {"dataflow": _dataflow(tables, key), "period": time_period(Period(key.period)), "dimensions": dimensions}
     files = [
         BundleFile(
@@ -98,7 +98,7 @@ def sdmx_files(tables: FlowTables, certificate: Certificate) -> list[BundleFile]
             f"The same {tables.nouns.cells} as SDMX-CSV 2.0, for statistical offices.",
             partial(write_sdmx_csv, tables, key),
             "sdmx",
-            rows=filled("rows/sdmx.sql", tables=tables, **values),
+            rows=render_template("rows/sdmx.sql", tables=tables, **values),
         ),
         BundleFile(
             "flows.sdmx.json",
@@ -120,18 +120,18 @@ def write_sdmx_csv(tables: FlowTables, key: ReleaseKey, file: BinaryIO) -> None:
     for number, pair in enumerate(chain(tables.pairs, *tables.segments.values())):
         flows, rows = pair.columns, len(pair.flows)
         columns = {
-            "STRUCTURE": repeated("dataflow", rows),
-            "STRUCTURE_ID": repeated(_dataflow(tables, key), rows),
-            "ACTION": repeated("R", rows),
-            "ORIGIN": _identified(flows["origin"], identifiers[0][pair.levels[0]]),
-            "DESTINATION": _identified(flows["destination"], identifiers[1][pair.levels[1]]),
+            "STRUCTURE": repeat_text("dataflow", rows),
+            "STRUCTURE_ID": repeat_text(_dataflow(tables, key), rows),
+            "ACTION": repeat_text("R", rows),
+            "ORIGIN": _map_to_identifiers(flows["origin"], identifiers[0][pair.levels[0]]),
+            "DESTINATION": _map_to_identifiers(flows["destination"], identifiers[1][pair.levels[1]]),
         }
         for name, dimension in dimension_identifiers(tables.breakdowns).items():
-            columns[dimension] = repeated(ALL, rows)
+            columns[dimension] = repeat_text(ALL, rows)
             if pair.breakdown is not None and pair.breakdown.name == name:
                 identifier_of = {category: category_identifier(category) for category in pair.breakdown.categories}
-                columns[dimension] = _identified(flows[name], identifier_of)
-        columns["TIME_PERIOD"] = repeated(time_period(Period(key.period)), rows)
+                columns[dimension] = _map_to_identifiers(flows[name], identifier_of)
+        columns["TIME_PERIOD"] = repeat_text(time_period(Period(key.period)), rows)
         columns |= {IDENTIFIERS[name]: flows[name] for name in ("trips", "lower", "upper") if name in flows}
         write_rows(file, pa.table(columns), header=number == 0)
 
@@ -144,7 +144,7 @@ def _dataflow(tables: FlowTables, key: ReleaseKey) -> str:
     return f"{AGENCY}:{key.release.upper()}({_version(tables)})"
 
 
-def _identified(codes: pa.ChunkedArray, identifiers: dict[str, str]) -> pa.Array:
+def _map_to_identifiers(codes: pa.ChunkedArray, identifiers: dict[str, str]) -> pa.Array:
     """Return the identifier of each code. Each distinct code is looked up once."""
     encoded = codes.combine_chunks().dictionary_encode()
     dictionary = pa.array([identifiers[code] for code in encoded.dictionary.to_pylist()], pa.large_string())
@@ -153,7 +153,7 @@ def _identified(codes: pa.ChunkedArray, identifiers: dict[str, str]) -> pa.Array
 
 def write_structure(template: str, tables: FlowTables, certificate: Certificate, file: BinaryIO) -> None:
     """Write the structure of a series as a message of SDMX-JSON 2.0, or of SDMX-ML 2.1, from a template."""
-    text = filled(template, **structure(tables, certificate))
+    text = render_template(template, **structure(tables, certificate))
     if template.endswith(".json"):
         text = json.dumps(json.loads(text), indent=1, ensure_ascii=False) + "\n"
     file.write(text.encode())
@@ -166,7 +166,7 @@ def structure(tables: FlowTables, certificate: Certificate) -> dict[str, Any]:
     that the flows have. The message is dated with the time of the measurement.
     """
     key, dimensions = ReleaseKey.parse(certificate["release"]), dimension_identifiers(tables.breakdowns)
-    series, title = key.release.upper(), tables.defined("flows").title
+    series, title = key.release.upper(), tables.define_table("flows").title
     lists = {f"CL_{side}_{series}": _area_list(side, geography) for side, geography in _sides(tables).items()}
     coded = dict(zip(tables.sides, [*lists] * 2, strict=False))  # one list may serve both sides
     described = public_table("flows", tables.nouns, interval=True).columns

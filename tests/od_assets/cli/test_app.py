@@ -38,7 +38,7 @@ def test_plan_reads_no_record_and_spends_what_its_epsilon_allows(tmp_path: Path)
 
 def test_a_series_none_of_whose_months_has_ended_is_planned(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     """A plan reads no record, so that it can be looked at before the first month has ended; a run cannot begin."""
-    plan = project.component().checked()
+    plan = project.component().require_valid()
     expected = plan.plan(plan.read_geography(), "2001-01").facts()
     project.declare(ATTRIBUTES | {"periods": {"first": "2150-06"}})
     for chosen in ([], ["--period", "2150-06"]):
@@ -78,8 +78,8 @@ def test_numbers_in_yaml_are_decimal_however_they_are_written(tmp_path: Path) ->
     for delta in ("1e-8", "1.0e-8", "'1e-8'", "0.00000001"):
         text = US_FLIGHTS.read_text(encoding="utf-8").replace('"1e-8"', delta)
         (tmp_path / "defs.yaml").write_text(text, encoding="utf-8")
-        budgets.add(read_declaration(tmp_path / "defs.yaml", OdRelease).checked().privacy.budget)
-    assert budgets == {declaration("us_flights").checked().privacy.budget}
+        budgets.add(read_declaration(tmp_path / "defs.yaml", OdRelease).require_valid().privacy.budget)
+    assert budgets == {declaration("us_flights").require_valid().privacy.budget}
 
 
 def test_every_text_of_an_option_is_of_a_parameter() -> None:

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from od_assets.cli import diagnosis as installation
 from od_assets.cli.app import app, main
-from od_assets.cli.diagnosis import of_declaration
+from od_assets.cli.diagnosis import inspect_declaration
 from tests.od_assets.canary import COUNT, USER, ZONE, leaks, planted
 from tests.od_assets.conftest import ATTRIBUTES, DOMAIN, Project
 
@@ -33,7 +33,7 @@ def declared(project: Project, monkeypatch: pytest.MonkeyPatch) -> Callable[...,
 
 def test_a_declaration_that_fits_is_said_with_its_areas_and_its_plan(declared: Callable[..., Project]) -> None:
     project = declared()
-    whole = of_declaration("trips")
+    whole = inspect_declaration("trips")
     assert all(one.ok for one in whole)
     assert whole[0].what.endswith(": one row per trip")
     assert [one.what.partition(":")[0] for one in whole] == [
@@ -65,7 +65,7 @@ def test_a_fault_of_a_declaration_is_found(
 ) -> None:
     """What does not depend on it is looked at all the same."""
     declared(**changes)
-    findings = of_declaration("trips")
+    findings = inspect_declaration("trips")
     (faulty,) = (one for one in findings if not one.ok)
     assert fault in str(faulty.fault)
     assert "\n" not in str(faulty.fault)

@@ -17,7 +17,7 @@ import yaml
 
 from od_assets.cli.app import app
 from od_assets.cli.declare import QUESTIONS, yaml_block
-from od_assets.cli.new_declaration import ROOM, found_records, found_zones
+from od_assets.cli.new_declaration import ROOM, describe_records, describe_zones
 from od_assets.interrupts import Interrupted
 from od_assets.series.reading import declaration
 from od_core import PrivacyUnit
@@ -122,7 +122,7 @@ def test_of_users_of_a_year_the_bounds_are_those_of_the_data_set(empty: Project)
     result = init(unit="user_year", column="rider", neighbours="unbounded", **of_year)
     assert result.exit_code == 0, result.exception
     assert "Without max_trips_year, it would spend" in " ".join(result.stdout.split())
-    settings = declaration("mine").checked()
+    settings = declaration("mine").require_valid()
     unit = PrivacyUnit("user_year", "unbounded", "rider", 4, None, 10, "r[0-9]+", 3)
     assert settings.unit == unit
     data_set = yaml.safe_load((empty.defs / "domains" / "mine.yaml").read_text())
@@ -141,7 +141,7 @@ def test_of_users_of_a_year_the_bounds_are_those_of_the_data_set(empty: Project)
 def test_the_elementary_period_is_that_of_the_periods(empty: Project, every: str, first: str, elementary: str) -> None:
     result = init(every=every, first=first)
     assert result.exit_code == 0, result.exception
-    assert declaration("mine").checked().domain.elementary_period == elementary
+    assert declaration("mine").require_valid().domain.elementary_period == elementary
 
 
 class Person:
@@ -294,7 +294,7 @@ def test_an_answer_that_no_declaration_has_is_asked_again_at_once(
     assert said.count(f"{asked}:") + said.count(f"{asked} [") == 2
     first, second = said.index(asked), said.rindex(asked)
     assert first < said.index(fault) < second
-    assert declaration("mine").checked()
+    assert declaration("mine").require_valid()
 
 
 @pytest.mark.parametrize("dates", ["15/01/2001", ""])
@@ -321,7 +321,7 @@ def test_a_column_without_dates_is_no_column_of_dates(empty: Project, dates: str
 def test_what_may_be_a_record_is_not_shown_before(empty: Project, first: str, rows: list[str]) -> None:
     for name in ("2001-01.csv", "zones.csv"):
         (empty.root / name).write_text("\n".join([first, *rows]))
-    found = [*found_records({"records": "{period}.csv"}, {}), *found_zones({"zones": "zones.csv"}, {})]
+    found = [*describe_records({"records": "{period}.csv"}, {}), *describe_zones({"zones": "zones.csv"}, {})]
     assert [" 3 columns; their names are shown once one of them is named" in line for line in found] == [True, True]
     assert ZONE not in str(found)
 
@@ -396,7 +396,7 @@ def test_counts_by_one_hierarchy_are_declared(empty: Project, typed: Callable[..
         "columns": {"area": "code", "date": "day", "count": "n"},
     }
     assert declared["attributes"]["max_trips_pair"] == 1
-    settings = declaration("mine").checked()
+    settings = declaration("mine").require_valid()
     assert settings.plan(settings.read_geography(), "2001-01").tree.has_one_side
     start_again(empty)
     said = typed(**answers | {"area": "area\ncode", "count": "m\nn"})
@@ -441,14 +441,14 @@ def test_flows_that_would_be_counted_as_trips_are_refused_until_it_is_said_what_
     assert "7731" not in str(refused)
     assert written(empty) == {}
     assert "An answer is needed here" in typed(trips="none", one_row_a_trip="\nYes")
-    assert declaration("mine").checked().record_format.one_row_a_trip
+    assert declaration("mine").require_valid().record_format.one_row_a_trip
 
 
 def test_a_path_that_is_given_twice_is_of_files_that_come_later(empty: Project, typed: Callable[..., str]) -> None:
     """Though it looks misspelt."""
     said = typed(records="{period}.parquet\n{period}.parquet", origin="origin")
     assert "There is no file {period}.parquet yet." in said
-    assert declaration("mine").checked().trips.files == "{period}.parquet"
+    assert declaration("mine").require_valid().trips.files == "{period}.parquet"
 
 
 @pytest.mark.parametrize(
@@ -498,7 +498,7 @@ def test_yaml_holds_any_text_as_it_was_given(empty: Project, odd: str) -> None:
     (empty.root / "2001-01.csv").rename(empty.root / odd.replace("{period}", "2001-01"))
     result = init(records=odd, zones="zones.csv")
     assert result.exit_code == 0, result.exception
-    assert declaration("mine").checked().trips.files == odd
+    assert declaration("mine").require_valid().trips.files == odd
 
 
 def test_a_section_of_yaml_has_one_line_unless_it_is_too_long() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from od_assets.cli.diagnosis import Finding, inspected
+from od_assets.cli.diagnosis import Finding, inspect_input
 from od_assets.failures import failure_lines
 from tests.od_assets.conftest import ZONES, Project, records, states
 
@@ -20,9 +20,9 @@ pytestmark = pytest.mark.usefixtures("one_scratch_database")
 
 def input_of(project: Project, component: Any = None) -> tuple[Finding, str]:
     """What is said of January, and the file of details; nothing else is there but that file."""
-    settings = (component or project.component()).checked()
+    settings = (component or project.component()).require_valid()
     before = states(project.root)
-    (finding,) = inspected(settings, "2001-01")
+    (finding,) = inspect_input(settings, "2001-01")
     made = {name for name in states(project.root) if name not in before}
     details = [name for name in made if name.endswith(".txt")]
     assert made - set(details) <= {"var", "var/confidential", "var/confidential/errors"}

@@ -81,11 +81,11 @@ def test_packages_are_those_that_are_required_and_pinned(checkout: Callable[...,
 
 def test_kernels_are_kept_and_give_what_they_should(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     installation.intopt(np.array([3, -1]), 2)  # compiled, if nothing has been yet
-    assert installation.compiled_kernels(cache_folder()).ok
-    assert "no folder" in str(installation.compiled_kernels(None).fault)
-    assert "none are compiled yet" in str(installation.compiled_kernels(tmp_path).fault)
+    assert installation.inspect_kernels(cache_folder()).ok
+    assert "no folder" in str(installation.inspect_kernels(None).fault)
+    assert "none are compiled yet" in str(installation.inspect_kernels(tmp_path).fault)
     monkeypatch.setattr(installation, "intopt", lambda noisy, total: np.array([1, 1]))
-    assert "wrong numbers" in str(installation.compiled_kernels(cache_folder()).fault)
+    assert "wrong numbers" in str(installation.inspect_kernels(cache_folder()).fault)
 
 
 class Silent:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from od_assets.cli.diagnosis import charged, of_declaration
+from od_assets.cli.diagnosis import inspect_budget, inspect_declaration
 from od_assets.resources.warehouse import Warehouse
 from od_core.errors import OdError
 from tests.od_assets.cli.commands import refusal
@@ -22,7 +22,7 @@ BEGUN = "noisy_measurement_1.draw_1.parquet"
 
 def begun(project: Project, *levels: int, **changes: Any) -> Any:
     """Charge the month, begin the draws of some levels, and return the settings."""
-    settings = project.component(**RHO | changes).checked()
+    settings = project.component(**RHO | changes).require_valid()
     key, ledger = settings.key("2001-01"), Warehouse().ledger
     ledger.declare(settings.domain)
     ledger.reserve(key, settings.domain.name, settings.plan(settings.read_geography(), key.period))
@@ -45,8 +45,8 @@ def refused_in_run(settings: Any) -> str:
 
 
 def test_without_a_ledger_nothing_is_asked_and_none_is_made(project: Project) -> None:
-    settings, before = project.component().checked(), states(project.root)
-    finding = charged(settings, "2001-01")
+    settings, before = project.component().require_valid(), states(project.root)
+    finding = inspect_budget(settings, "2001-01")
     assert (finding.ok, finding.what) == (True, "budget of trips/2001-01/r1: nothing is spent yet")
     assert states(project.root) == before
 
@@ -62,8 +62,8 @@ def test_without_a_ledger_nothing_is_asked_and_none_is_made(project: Project) ->
 )
 def test_a_refusal_of_the_ledger_is_that_of_the_run(project: Project, changes: dict[str, Any], code: str) -> None:
     begun(project)
-    settings, before = project.component(**RHO | changes).checked(), states(project.root)
-    finding = charged(settings, "2001-01")
+    settings, before = project.component(**RHO | changes).require_valid(), states(project.root)
+    finding = inspect_budget(settings, "2001-01")
     assert states(project.root) == before
     assert str(finding.fault).startswith(f"{code}: ")
     assert finding.fault == refused_in_run(settings)
@@ -71,11 +71,13 @@ def test_a_refusal_of_the_ledger_is_that_of_the_run(project: Project, changes: d
 
 def test_what_is_charged_is_not_charged_again_and_a_raised_cap_is_not_entered(project: Project) -> None:
     settings = begun(project)
-    assert charged(settings, "2001-01").what == "budget of trips/2001-01/r1: it is charged already"
+    assert inspect_budget(settings, "2001-01").what == "budget of trips/2001-01/r1: it is charged already"
     lowered = {"rho": "0.01", "reason": "below a single release"}
-    assert charged(project.component(**RHO, domain__cap=lowered).checked(), "2001-01").what.endswith("charged already")
+    assert inspect_budget(project.component(**RHO, domain__cap=lowered).require_valid(), "2001-01").what.endswith(
+        "charged already"
+    )
     raised = {"rho": "0.2", "reason": "a revision"}
-    finding = charged(project.component(**RHO, revision=2, domain__cap=raised).checked(), "2001-01")
+    finding = inspect_budget(project.component(**RHO, revision=2, domain__cap=raised).require_valid(), "2001-01")
     assert (finding.ok, finding.what) == (True, "budget of trips/2001-01/r2: the cap allows it")
     assert Warehouse().ledger.balance("trips", "2001-01").cap == Fraction(1, 10)
 
@@ -83,13 +85,13 @@ def test_what_is_charged_is_not_charged_again_and_a_raised_cap_is_not_entered(pr
 def test_a_lost_draw_is_charged_once_more_if_the_cap_allows_it(project: Project) -> None:
     """A draw whose file is whole is not lost."""
     settings = begun(project, 1, domain__cap={"rho": "0.06", "reason": "no room"})
-    finding = charged(settings, "2001-01")
+    finding = inspect_budget(settings, "2001-01")
     assert str(finding.fault).startswith("OD-LEDGER-CAP: drawing a lost level again needs rho 0.0")
-    room = project.component(**RHO, domain__cap={"rho": "0.1", "reason": "room"}).checked()
-    assert charged(room, "2001-01").what.endswith("lost draws are charged again, which the cap allows: 1")
+    room = project.component(**RHO, domain__cap={"rho": "0.1", "reason": "room"}).require_valid()
+    assert inspect_budget(room, "2001-01").what.endswith("lost draws are charged again, which the cap allows: 1")
     folder = Warehouse().confidential.subfolder(settings.key("2001-01").folder)
     (folder / BEGUN).write_bytes(b"")
-    assert charged(settings, "2001-01").what.endswith("it is charged already")
+    assert inspect_budget(settings, "2001-01").what.endswith("it is charged already")
 
 
 def test_plan_doctor_and_init_refuse_a_cap_that_a_run_would_refuse(project: Project) -> None:
@@ -101,7 +103,7 @@ def test_plan_doctor_and_init_refuse_a_cap_that_a_run_would_refuse(project: Proj
     for options in ([], ["--json"], ["--page", str(project.root / "page.html")]):
         assert str(refusal("plan", "trips", *options)).startswith(f"{expected} [")
     assert not (project.root / "page.html").exists()
-    (faulty,) = (finding for finding in of_declaration("trips") if not finding.ok)
+    (faulty,) = (finding for finding in inspect_declaration("trips") if not finding.ok)
     assert (faulty.what, faulty.fault) == ("plan of trips", expected)
 
     for path in (project.defs / "trips" / "defs.yaml", project.defs / "domains" / "trips.yaml"):

@@ -44,7 +44,7 @@ def test_the_year_of_a_user_is_that_of_the_data_set(
     weeks = {"domain__year": "2001-W01--2001-W52"}
     for elementary, first, year in (("month", "2001-01", {}), ("week", "2001-W05", weeks)):
         periods = {"periods": {"first": first, "every": elementary}, "domain__elementary_period": elementary}
-        settings = project.component(**of_year, **bounds, **periods, **year).checked()
+        settings = project.component(**of_year, **bounds, **periods, **year).require_valid()
         write_planning_page(settings, settings.plan(settings.read_geography(), first), tmp_path / "page.html")
     assert seen == [12, 52]
 

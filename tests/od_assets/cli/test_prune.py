@@ -13,7 +13,7 @@ import pytest
 from od_assets.project import prepare_dagster_home
 from od_assets.resources import pruning
 from od_assets.resources.dead_runs import RELEASE_TAG
-from od_assets.resources.warehouse import Warehouse, verified
+from od_assets.resources.warehouse import Warehouse, verify_published_releases
 from od_core.files.durable import is_locked
 from od_core.ledger.confidential import LOCK_NAME
 from od_core.ledger.ledger import Ledger
@@ -176,7 +176,7 @@ def test_logs_of_finished_runs_are_removed_and_their_materializations_stay(
 def test_a_pruned_release_is_verified_and_run_again_as_before(released: Project) -> None:
     before, ledger = public_bytes(released.var), (released.var / "ledger.sqlite").read_bytes()
     assert {row["what"] for row in prune("--older-than", "0", "--remove")["folders"]} == {"counts and estimates"}  # type: ignore[attr-defined]
-    assert [row["verified"] for row in verified()] == [True]
+    assert [row["verified"] for row in verify_published_releases()] == [True]
     draws = sorted((released.var / "confidential" / "trips").rglob("noisy_measurement_*"))
     assert draws
     assert released.run().success

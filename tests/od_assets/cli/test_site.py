@@ -163,7 +163,7 @@ def test_addresses_and_texts_that_cannot_be_written_are_refused(what: str) -> No
 
 
 def released(var: Path) -> list[SiteRelease]:
-    return [SiteRelease.of(ReleaseKey.parse(key), var / "releases" / key) for key in (OLD, NEW)]
+    return [SiteRelease.from_bundle(ReleaseKey.parse(key), var / "releases" / key) for key in (OLD, NEW)]
 
 
 def test_a_replaced_revision_is_marked_and_not_counted(var: Path) -> None:

@@ -25,7 +25,7 @@ def test_before_the_first_release_nothing_is_written(project: Project) -> None:
 
 
 def test_changed_settings_are_named_and_the_state_stays(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
-    settings = project.component().checked()
+    settings = project.component().require_valid()
     key, ledger = settings.key("2001-01"), Warehouse().ledger
     ledger.declare(settings.domain)
     ledger.reserve(key, settings.domain.name, settings.plan(settings.read_geography(), key.period))
@@ -59,7 +59,7 @@ def test_a_row_names_no_period_and_no_revision_that_is_not_published(capsys: pyt
 
 
 def test_a_release_on_which_no_run_works_was_interrupted(project: Project) -> None:
-    settings = project.component().checked()
+    settings = project.component().require_valid()
     key, ledger = settings.key("2001-01"), Warehouse().ledger
     ledger.declare(settings.domain)
     ledger.reserve(key, settings.domain.name, settings.plan(settings.read_geography(), key.period))

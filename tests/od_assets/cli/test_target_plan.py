@@ -13,7 +13,7 @@ import yaml
 
 from benchmarks.flights import us_flights
 from od_assets.cli import target_plan as planning
-from od_assets.cli.target_plan import with_fields
+from od_assets.cli.target_plan import replace_yaml_fields
 from od_assets.resources.folders import Folders
 from od_assets.series.reading import declaration
 from od_core import OdError
@@ -114,7 +114,7 @@ BREAKDOWNS = {"privacy": {"epsilon": "3"}, "segment_share": "3/5"}
     ],
 )
 def test_only_the_sections_of_the_budget_are_written_anew(fields, text, expected):
-    assert with_fields(text, fields) == expected
+    assert replace_yaml_fields(text, fields) == expected
 
 
 @pytest.mark.slow
@@ -178,8 +178,8 @@ def decimal_of(text: str) -> float:
 @pytest.mark.slow
 def test_the_declared_periods_that_the_remaining_cap_pays_for_are_counted(empty):
     """Under unit trip, each month has a cap of its own. A month whose cap is nearly used up cannot be released."""
-    settings = declaration("us_flights").checked()
-    months = [period.text for period in settings.periods.declared()]
+    settings = declaration("us_flights").require_valid()
+    months = [period.text for period in settings.periods.list_declared_periods()]
     found = facts("--target", STATES, "--table", "synthetic")
     assert (found["periods"], found["periods_paid"]) == (len(months), len(months))
     assert not (empty / "var").exists()

@@ -15,7 +15,7 @@ from rich.table import Table
 
 import od_assets
 from od_assets.cli.printing import print_outcome, sentences
-from od_assets.runs.jobs import Outcome, followed
+from od_assets.runs.jobs import Outcome, show_progress
 from od_assets.terminal import PlainConsole, printable
 from od_core import Budget, Geography, PrivacyUnit, release_flows
 from od_core.flows.publishing.kind import FLOWS
@@ -90,7 +90,7 @@ def test_a_run_with_area_totals_counts_the_flows_between_zones(capsys: pytest.Ca
 def test_a_bar_shows_what_is_at_work(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")  # as a terminal
     title = "[/bold] :key: \x1b]0;title\x07"
-    with dg.DagsterInstance.ephemeral() as instance, followed(instance, "run", title, print, 26, transient=False):
+    with dg.DagsterInstance.ephemeral() as instance, show_progress(instance, "run", title, print, 26, transient=False):
         pass
     said = capsys.readouterr().err
     assert r"[/bold] :key: \x1b]0;title\x07" in said

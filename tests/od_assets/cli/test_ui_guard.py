@@ -9,7 +9,7 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
-from od_assets.cli.ui_server import guarded
+from od_assets.cli.ui_server import guard_application
 from tests.od_assets.cli.asgi import ACCEPTED, Answer, ask
 
 TOKEN, COOKIE = "t" * 32, "od_release_ui_3000"
@@ -32,7 +32,7 @@ APP = Starlette(routes=[WebSocketRoute("/graphql", socket), Route("/{path:path}"
 
 
 def asked(method: str, address: str, headers: dict[str, str], hosts: tuple[str, ...] = ()) -> Answer:
-    return ask(guarded(APP, TOKEN, COOKIE, hosts), method, address, {"host": "localhost:3000", **headers})
+    return ask(guard_application(APP, TOKEN, COOKIE, hosts), method, address, {"host": "localhost:3000", **headers})
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from od_assets.cli.ui_server import guarded, with_reports
+from od_assets.cli.ui_server import guard_application, with_reports
 from od_assets.metadata import REPORTS
 from tests.od_assets.cli.asgi import Answer, ask
 
@@ -49,7 +49,9 @@ def asked(
     published: tuple[str, ...] = (KEY, "trips/2001-02/r1", "trips/2001-02/r2"),
 ) -> Answer:
     """The answer of the whole application."""
-    return ask(guarded(with_reports(DAGSTER, releases, lambda: published), TOKEN, COOKIE), method, path, headers)
+    return ask(
+        guard_application(with_reports(DAGSTER, releases, lambda: published), TOKEN, COOKIE), method, path, headers
+    )
 
 
 def test_a_release_that_the_ledger_has_not_published_is_not_served(releases: Path) -> None:

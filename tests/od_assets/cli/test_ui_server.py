@@ -12,7 +12,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from od_assets.cli.ui_server import _listening, _only_one, serve
+from od_assets.cli.ui_server import _lock_ui, _open_listening_socket, serve
 from od_core.errors import OdError
 
 
@@ -28,7 +28,7 @@ def test_an_address_of_ipv6_is_listened_on() -> None:
         socket.create_server(("::1", 0), family=socket.AF_INET6).close()
     except OSError:
         pytest.skip("this machine has no IPv6")
-    with _listening("::1", 0) as listening:
+    with _open_listening_socket("::1", 0) as listening:
         assert listening.getsockname()[0] == "::1"
 
 
@@ -38,7 +38,7 @@ def test_a_second_ui_of_a_home_is_refused(tmp_path: Path, monkeypatch: pytest.Mo
     home.mkdir()
     (home / "dagster.yaml").write_text("telemetry: {enabled: false}\n", encoding="utf-8")
     monkeypatch.setenv("DAGSTER_HOME", str(home))
-    with _only_one(home), pytest.raises(OdError, match="OD-UI-RUNNING"):
+    with _lock_ui(home), pytest.raises(OdError, match="OD-UI-RUNNING"):
         serve(0, [])
 
 

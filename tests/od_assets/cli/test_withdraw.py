@@ -21,9 +21,9 @@ from od_core import OdError
 from od_core.ledger import chain
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
-from od_core.publication.database import stored_releases
+from od_core.publication.database import list_stored_releases
 from od_core.published.derived import publish_assisted, publish_sum
-from od_core.published.opening import published_bundles
+from od_core.published.opening import find_bundle_folders
 from tests.od_assets.cli.commands import refusal
 from tests.od_assets.conftest import CHECKOUT, Project, failure_text, public_bytes, records
 from tests.od_core.ledger.ledger_rows import rows
@@ -60,7 +60,7 @@ def test_a_withdrawn_release_is_nowhere_public_and_stays_charged(released: Proje
     assert (ledger.balance("trips", "2001-01"), ledger.verify()) == (spent, before + 1)
     assert rows(ledger.path)[-1]["kind"] == "WITHDRAWN"
     assert sorted(public_numbers(var)) == NOTICES
-    assert stored_releases(var / "release.duckdb") == []
+    assert list_stored_releases(var / "release.duckdb") == []
     kept = var / "confidential" / "withdrawn" / GONE
     assert (kept / "certificate.json").is_file()
     assert {stat.S_IMODE(path.stat().st_mode) for path in (kept, *kept.rglob("*"))} == {0o600, 0o700}
@@ -142,7 +142,7 @@ def test_what_is_derived_from_it_goes_too_and_is_not_made_again(released: Projec
     derived = [str(publish_sum(releases, [KEY, NEXT]).key), str(publish_assisted(releases, NEXT).key)]
     said = [one["release"] for one in withdraw()]
     assert (said[0], {*said}) == (GONE, {GONE, *derived})
-    assert list(published_bundles(releases)) == [NEXT]
+    assert list(find_bundle_folders(releases)) == [NEXT]
     with pytest.raises(OdError, match="OD-RELEASE-WITHDRAWN"):
         publish_sum(releases, [KEY, NEXT])
     assert publish_assisted(releases, NEXT).key.revision == 2

@@ -14,7 +14,7 @@ from od_core import Budget, FlowTree, PrivacyUnit, evaluate, plan_release
 from od_core.evaluation.known_flows import binary
 from od_core.evaluation.metrics import (
     Truth,
-    accumulated,
+    accumulate_error_bounds,
     proposition_1_gauss,
     proposition_1_stability,
     theorem_4,
@@ -56,7 +56,7 @@ def test_theorem_4_follows_from_the_largest_noise(world, order, neighbours, mech
     release = released(world, order, neighbours, noise, mechanism, budget=budget)
     tree, steps = release.plan.tree, release.plan.steps
     maxima = [np.abs(noise.draw(step.variance, step.level, 0, tree.cells(step.level))).max() for step in steps]
-    bounds = accumulated(release.plan, maxima)
+    bounds = accumulate_error_bounds(release.plan, maxima)
     assert len(bounds) == tree.depth + 1
     assert (evaluate(release, world.frame)["max_abs_error"] <= bounds).all()
 
@@ -68,7 +68,7 @@ def test_theorem_4_needs_its_factor_of_two():
     noise = ListedNoise([-100, *[100] * 39])
     release = usual_release(flows, geography_of(zones), mechanism="inftda", noise=noise)
     first = evaluate(release, flows)["max_abs_error"][1]
-    assert 190 <= first <= accumulated(release.plan, [100, 100])[1] == 200
+    assert 190 <= first <= accumulate_error_bounds(release.plan, [100, 100])[1] == 200
 
 
 def test_levels_that_are_not_measured_have_the_bound_of_those_below():
@@ -101,7 +101,7 @@ def test_runs_that_exceed_the_first_part_of_proposition_1(order):
     """
     geography = binary(1, levels=2, trips=20).geography
     tree = FlowTree(geography, geography, order)
-    truth = Truth.of_counts(
+    truth = Truth.from_counts(
         tree, TripCounts.from_pairs(tree, *(np.zeros(1, dtype=np.int32),) * 2, np.zeros(1, dtype=np.int64))
     )
     leaves = tree.public_nodes(4)
@@ -129,7 +129,7 @@ def test_the_second_part_of_proposition_1_follows_from_the_largest_noise(world, 
     trips = sum(positive.values())
     largest = max((abs(value) for value in noise.values()), default=0)
     true = world.nodes(tree, tree.depth, list(world.flows), list(world.flows.values()))
-    truth = Truth.of_counts(tree, TripCounts.from_pairs(tree, true.origin, true.destination, true.trips))
+    truth = Truth.from_counts(tree, TripCounts.from_pairs(tree, true.origin, true.destination, true.trips))
     in_order = [leaf for leaf in world.trees(order)[1].levels()[-1] if leaf in kept]
     leaves = world.nodes(tree, tree.depth, in_order, [kept[leaf] for leaf in in_order])
     scale, beta = scale_whose_bound_is(tree, largest, trips if known_total else None)

@@ -22,9 +22,9 @@ from od_core.evaluation.comparison import (
     Contender,
     Run,
     compare,
-    planned_runs,
+    list_runs,
+    measure_release,
     refusals,
-    released,
     table,
 )
 from od_core.evaluation.known_flows import KnownFlows, binary, random_tree, synthetic
@@ -52,7 +52,7 @@ def _workers():
 def results(tmp_path_factory):
     """A folder with the two contenders on both small data sets, three runs each, and the runs as they were told."""
     folder, told = tmp_path_factory.mktemp("results"), []
-    runs = planned_runs(SMALL, TWO, epsilons=("2",), number=3)
+    runs = list_runs(SMALL, TWO, epsilons=("2",), number=3)
     compare(runs, folder, SMALL, progress=lambda run, made: told.append((run, made)))
     return folder, runs, told
 
@@ -178,7 +178,7 @@ def test_every_contender_is_judged(contender, monkeypatch):
     data = KnownFlows.synthetic(binary(5, levels=5, filled=Fraction(1, 20), trips=20_000))
     runs = []
     monkeypatch.setattr(comparison, "run_plan", lambda *given: runs.append(run_plan(*given)) or runs[-1])
-    record = released(contender.plan(data.geography, "10"), data)
+    record = measure_release(contender.plan(data.geography, "10"), data)
     pairs, size = data.tree.pairs_at(data.trips.rank), len(data.geography.zones)
     for side, axis in (("origin", 1), ("destination", 0)):
         tables = np.zeros((2, size, size))

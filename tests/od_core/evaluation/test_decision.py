@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from od_core import Budget, Cap, Geography, Plan, PrivacyDomain, PrivacyUnit, plan_group_sizes, plan_release
-from od_core.evaluation.decision import Option, named_flows, options, risks
+from od_core.evaluation.decision import Option, options, risks, select_example_flows
 from od_core.evaluation.forecast import SIZE_CLASSES
 from od_core.evaluation.known_flows import KnownFlows
 from od_core.periods import Period
@@ -37,7 +37,7 @@ def test_named_flows_are_those_of_the_table_with_the_interval_of_the_plan(tree: 
     """The oracle sums the table by group, and reads the half width of the level from the plan's own words."""
     plan = plan_release(GEOGRAPHY, unit=TRIP, budget=BUDGET, tree=tree)  # type: ignore[arg-type]
     table = KnownFlows.from_frame("table", "public", flows(), GEOGRAPHY)
-    found = [*named_flows(plan, table)]
+    found = [*select_example_flows(plan, table)]
     region = dict(zip(ZONES["zone"], ZONES["region"], strict=True))
     assert [flow["levels"] for flow in found] == ["region"] * 2 + ["zone"] * 3
     for level, own in (("region", found[:2]), ("zone", found[2:])):
@@ -82,15 +82,15 @@ def test_simulated_errors_are_of_flows_with_trips() -> None:
     """With noise that is nearly always 0 there is no error; a dropped flow is off by its size."""
     table = KnownFlows.from_frame("table", "public", flows().assign(trips=5), GEOGRAPHY)
     exact = plan_release(GEOGRAPHY, unit=TRIP, budget=Budget(rho=1000, delta="1e-8"))
-    assert Option("", exact).with_errors(table, 1).errors == (0.0, 0.0, 0.0)
+    assert Option("", exact).with_simulated_errors(table, 1).errors == (0.0, 0.0, 0.0)
     hidden = plan_release(GEOGRAPHY, unit=TRIP, budget=Budget("0.5", "1e-8"), mechanism="stability_histogram")
     assert hidden.steps[-1].noise_facts["threshold"] > 30
-    errors = Option("", hidden).with_errors(table, 1).errors
+    errors = Option("", hidden).with_simulated_errors(table, 1).errors
     assert errors[1] == 5
     assert errors[2] == 5 * 2 * len(flows()) / sum(flows()[side].nunique() for side in ("origin", "destination"))
     assert SIZE_CLASSES[:3] == (0, 1, 10)
     wide = plan_release(GEOGRAPHY, unit=TRIP, budget=Budget(rho="1e-9", delta="1e-8"))
-    assert Option("", wide).with_errors(table, 1).errors == ()
+    assert Option("", wide).with_simulated_errors(table, 1).errors == ()
 
 
 def domain(unit: PrivacyUnit, rho: str = "0.1") -> PrivacyDomain:

@@ -13,9 +13,9 @@ from od_core import Budget, Geography, OdError, PrivacyUnit, ReleasePlan, plan_r
 from od_core.evaluation.forecast import (
     CLASS_NAMES,
     COLUMNS,
+    arrange_counts_for_plan,
     forecast,
-    on_plan,
-    simulated_releases,
+    simulate_releases,
     synthetic_table,
     with_epsilon,
 )
@@ -58,11 +58,11 @@ def test_errors_of_every_level_and_size_are_those_of_the_simulated_releases_cell
     geography = zones(5, 5)
     wanted, table = plan(geography, mechanism=mechanism, tree=order, budget=Budget("0.1", "1e-8")), known(geography)
     found, tree = forecast(wanted, table, runs=3).set_index(["level", "size_class"]), wanted.tree
-    trips = on_plan(table, wanted)
+    trips = arrange_counts_for_plan(table, wanted)
     tables = np.zeros((4, 25, 25))  # the truth, and three releases
     pairs = tree.pairs_at(trips.rank)
     tables[0, pairs.origin, pairs.destination] = np.diff(trips.before)
-    for number, release in enumerate(simulated_releases(wanted, trips, 3, 0), 1):
+    for number, release in enumerate(simulate_releases(wanted, trips, 3, 0), 1):
         tables[number, release.leaves.origin, release.leaves.destination] = release.leaves.trips
     classes = dict(zip(CLASS_NAMES, pairwise(BOUNDS), strict=True)) | {"all": (0, 10**18)}
     for level, of_level in enumerate([*map(tree.level_pair, range(tree.depth + 1)), (2, 0), (0, 2)]):

@@ -8,11 +8,17 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from od_core.evaluation.forecast import RepeatableNoise, forecast, on_plan, simulated_releases, synthetic_table
+from od_core.evaluation.forecast import (
+    RepeatableNoise,
+    arrange_counts_for_plan,
+    forecast,
+    simulate_releases,
+    synthetic_table,
+)
 from od_core.evaluation.targets import target_budget
 from od_core.geography import flow_tree
 from od_core.noise.backends import BACKENDS, LaplaceSource, NodeNoiseSource, backend_name
-from od_core.parallel import on_one_thread
+from od_core.parallel import use_one_thread
 from tests.od_core.evaluation.test_target_budget import problem
 
 
@@ -43,10 +49,10 @@ def test_the_same_input_gives_the_same_result(monkeypatch: pytest.MonkeyPatch):
     """Releases, budgets for a target and forecasts, in pieces of one node on any number of threads."""
     monkeypatch.setattr(flow_tree, "CHILDREN_AT_ONCE", 3)
     plan, table, targets = problem(6, depth=2)
-    trips = on_plan(table, plan)
+    trips = arrange_counts_for_plan(table, plan)
 
     def leaves(number: int | None) -> list[list[int]]:
-        return [release.leaves.trips.tolist() for release in simulated_releases(plan, trips, 3, number)]
+        return [release.leaves.trips.tolist() for release in simulate_releases(plan, trips, 3, number)]
 
     def all_of_them() -> list[object]:
         frame = forecast(plan, synthetic_table(plan.tree.origin), runs=2)
@@ -54,7 +60,7 @@ def test_the_same_input_gives_the_same_result(monkeypatch: pytest.MonkeyPatch):
 
     first = all_of_them()
     np.testing.assert_equal(all_of_them(), first)
-    with on_one_thread():
+    with use_one_thread():
         np.testing.assert_equal(all_of_them(), first)
     assert leaves(1) != leaves(0)
     assert leaves(None) != leaves(None)

@@ -14,7 +14,7 @@ from scipy import optimize, special, stats
 
 from od_core import Budget, OdError, PrivacyUnit, plan_release
 from od_core.evaluation import targets as module
-from od_core.evaluation.forecast import on_plan, simulated_releases, with_budget
+from od_core.evaluation.forecast import arrange_counts_for_plan, simulate_releases, with_budget
 from od_core.evaluation.known_flows import KnownFlows
 from od_core.evaluation.targets import (
     BINDING,
@@ -43,7 +43,7 @@ def test_a_search_that_stops_at_a_corner_goes_on(neighbours):
     origin, destination = (part.ravel().astype(np.int32) for part in np.indices((4, 4)))
     table = made_up(plan, origin, destination, 100 * np.arange(1, 17))
     leaves = " x ".join(plan.tree.level_names[-1])
-    found = target_budget(plan, [Target.of(f"{leaves}: flows >= 10 within 5 % in 90 %", plan.tree)], table, 0)
+    found = target_budget(plan, [Target.parse(f"{leaves}: flows >= 10 within 5 % in 90 %", plan.tree)], table, 0)
     assert found.gap < 1e-4
 
 
@@ -80,11 +80,11 @@ def problem(seed: int, depth: int | None = None) -> tuple[ReleasePlan, KnownFlow
         f" {generator.integers(2, 30)} % in {generator.integers(50, 99)} %"
         for _ in range(generator.integers(1, 4))
     ]
-    return plan, table, [Target.of(text, plan.tree) for text in texts]
+    return plan, table, [Target.parse(text, plan.tree) for text in texts]
 
 
 def chosen(plan: ReleasePlan, table: KnownFlows, targets: list[Target]) -> list[TargetClass]:
-    trips = on_plan(table, plan)
+    trips = arrange_counts_for_plan(table, plan)
     return list(classes_of(plan, targets, trips))
 
 
@@ -181,7 +181,7 @@ def test_without_a_target_that_binds_the_others_cost_less():
         f"{zone} x {zone}: flows >= 1 within 50 % in 60 %",
         f"{region} x {zone}: flows >= 50 within 4 % in 90 %",
     ]
-    targets = [Target.of(text, plan.tree) for text in texts]
+    targets = [Target.parse(text, plan.tree) for text in texts]
     found = target_budget(plan, targets, table)
     for number, cost in enumerate(found.costs):
         others = targets[:number] + targets[number + 1 :]
@@ -195,7 +195,7 @@ def test_levels_whose_nodes_have_one_child_get_no_share():
     plan = plan_release(zones, unit=PrivacyUnit("trip"), budget=Budget(1, "1e-8"))
     table = made_up(plan, *(np.arange(4, dtype=np.int32),) * 2, np.full(4, 90))
     region = plan.tree.origin.levels[0]
-    found = target_budget(plan, [Target.of(f"{region} x {region}: flows >= 9 within 9 % in 90 %", plan.tree)], table)
+    found = target_budget(plan, [Target.parse(f"{region} x {region}: flows >= 9 within 9 % in 90 %", plan.tree)], table)
     assert [share == 0 for share in found.shares] == [plan.tree.largest_fan_out(k) == 1 for k in range(7)]
     assert with_budget(plan, Budget(rho=found.rho, delta="1e-8", shares=found.shares)).unmeasured_levels == [2, 3]
 
@@ -214,7 +214,7 @@ def test_the_rho_of_targets_and_release_is_the_charge_of_a_release_with_its_unco
         f"{zone} x {zone}: flows >= 20 within 15 % in 80 %",
         f"{region} x {region}: flows >= 50 within 4 % in 90 %",
     ]
-    targets = [Target.of(text, base.tree) for text in texts]
+    targets = [Target.parse(text, base.tree) for text in texts]
     without, found = (target_budget(plan, targets, table) for plan in plans)
     assert found.rho == pytest.approx(2 * without.rho, rel=1e-9)
     for one, other in zip(without.costs, found.costs, strict=True):
@@ -241,13 +241,13 @@ def test_the_share_of_the_breakdowns_is_the_best_of_all(by, best):
         f"all x {zone}{by}: flows >= 50 within 10 % in 90 %",
         f"{zone} x {zone}: flows >= 20 within 15 % in 80 %",
     ]
-    targets = [Target.of(text, plan.tree, plan.breakdowns) for text in texts]
+    targets = [Target.parse(text, plan.tree, plan.breakdowns) for text in texts]
     classes = tuple(chosen(plan, table, targets))
     rho = {}
     for twentieths in range(1, 20):
         segments = Segments(plan.breakdowns, Fraction(twentieths, 20))
         model = VarianceModel(plan.tree, plan.neighbours, plan.mechanism, segments)
-        rho[segments.share] = module._Problem(model, classes, np.ones(2)).solved(range(2)).rho
+        rho[segments.share] = module._Problem(model, classes, np.ones(2)).solve(range(2)).rho
     found = target_budget(plan, targets, table)
     assert found.segment_share == min(rho, key=rho.get) == Fraction(best)
     assert found.rho == pytest.approx(min(rho.values()), rel=1e-9)
@@ -268,16 +268,16 @@ def test_simulated_releases_meet_targets_by_category_as_often_as_planned():
         f"{region} x {region} by mode: flows >= 50 within 4 % in 90 %",
         f"{zone} x {zone}: flows >= 20 within 15 % in 80 %",
     ]
-    targets = [Target.of(text, plan.tree, plan.breakdowns) for text in texts]
+    targets = [Target.parse(text, plan.tree, plan.breakdowns) for text in texts]
     found = target_budget(plan, targets, table, runs=200)
     best = Segments(plan.breakdowns, found.segment_share)
     tried = with_budget(plan, Budget(rho=found.rho, delta="1e-8", shares=found.shares), best)
-    trips = on_plan(table, tried)
+    trips = arrange_counts_for_plan(table, tried)
     classes = classes_of(tried, targets, trips)
-    met = np.mean([max(ratios_of(classes, release)) <= 1 for release in simulated_releases(tried, trips, 300)])
+    met = np.mean([max(ratios_of(classes, release)) <= 1 for release in simulate_releases(tried, trips, 300)])
     assert abs(met - CHANCE) < 5 * math.sqrt(CHANCE * (1 - CHANCE) * (1 / 200 + 1 / 300))
     half = with_budget(plan, Budget(rho=found.rho / 2, delta="1e-8", shares=found.shares), best)
-    met = np.mean([max(ratios_of(classes, release)) <= 1 for release in simulated_releases(half, trips, 100)])
+    met = np.mean([max(ratios_of(classes, release)) <= 1 for release in simulate_releases(half, trips, 100)])
     assert met < 0.7  # half of the budget is seen
 
 
@@ -293,17 +293,17 @@ def test_what_is_published_exactly_needs_no_target():
     budget = Budget(1, "1e-8")
     plan = plan_release(base.tree.origin, unit=PrivacyUnit("trip"), budget=budget, acceptance=NO_FAULTS)
     zone = plan.tree.origin.levels[-1]
-    useful = Target.of(f"{zone} x {zone}: flows >= 1 within 9 % in 90 %", plan.tree)
-    exact = Target.of("all x all: flows >= 1 within 1 % in 90 %", plan.tree)
+    useful = Target.parse(f"{zone} x {zone}: flows >= 1 within 9 % in 90 %", plan.tree)
+    exact = Target.parse("all x all: flows >= 1 within 1 % in 90 %", plan.tree)
     with pytest.raises(OdError, match="OD-TARGET: all x all is published exactly"):
         target_budget(plan, [useful, exact], table)
-    assert target_budget(base, [Target.of(str(exact), base.tree)], table).rho > 0  # unbounded: it has noise
+    assert target_budget(base, [Target.parse(str(exact), base.tree)], table).rho > 0  # unbounded: it has noise
 
 
 @pytest.mark.parametrize("runs", [0, 2])
 def test_a_tolerance_that_any_noise_meets_is_refused(runs):
     plan, table, _ = problem(6, depth=2)
     zone = plan.tree.origin.levels[-1]
-    wide = Target.of(f"{zone} x {zone}: flows >= 1 within 999999999999 trips in 90 %", plan.tree)
+    wide = Target.parse(f"{zone} x {zone}: flows >= 1 within 999999999999 trips in 90 %", plan.tree)
     with pytest.raises(OdError, match=r"OD-TARGET: .* less than"):
         target_budget(plan, [wide], table, runs)

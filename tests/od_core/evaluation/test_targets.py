@@ -67,7 +67,7 @@ NAMES = [
 @pytest.mark.parametrize("name", [*NAMES, *(f"{name} by mode" for name in NAMES)])
 def test_numbers_of_a_quantity_are_sums_of_flows(name):
     leaves, segments, flows = table()
-    quantity = Quantity.named(name, TREE, MODES)
+    quantity = Quantity.parse(name, TREE, MODES)
     keys, trips = values_of(quantity, TREE, leaves, segments if quantity.breakdown else None)
     assert (np.diff(keys) > 0).all()
     assert sorted(trips.tolist()) == expected(name, flows)
@@ -78,9 +78,9 @@ def test_numbers_of_a_quantity_are_sums_of_flows(name):
 def test_a_release_meets_a_target_if_enough_flows_are_within_the_tolerance(name):
     """The smallest sufficient factor of the tolerances, by trying out all of them."""
     (leaves, segments, _), (other, other_segments, _) = table(1), table(2)
-    target = Target.of(f"{name}: flows >= 15 within 20 % in 70 %", TREE, MODES)
+    target = Target.parse(f"{name}: flows >= 15 within 20 % in 70 %", TREE, MODES)
     by_mode = target.quantity.breakdown is not None
-    chosen = TargetClass.of(target, TREE, leaves, segments if by_mode else None)
+    chosen = TargetClass.select_flows(target, TREE, leaves, segments if by_mode else None)
     true = dict(zip(*(part.tolist() for part in values_of(target.quantity, TREE, leaves, segments)), strict=True))
     found = dict(zip(*(part.tolist() for part in values_of(target.quantity, TREE, other, other_segments)), strict=True))
     large = {key: trips for key, trips in true.items() if trips >= 15}
@@ -94,8 +94,8 @@ def test_a_release_meets_a_target_if_enough_flows_are_within_the_tolerance(name)
 def test_the_cells_of_a_class_are_its_areas():
     leaves, segments, flows = table()
     quantity = f"{SECOND} x {FIRST} by mode"
-    chosen = TargetClass.of(
-        Target.of(f"{quantity}: flows >= 1 within 1 trip in 50 %", TREE, MODES), TREE, leaves, segments
+    chosen = TargetClass.select_flows(
+        Target.parse(f"{quantity}: flows >= 1 within 1 trip in 50 %", TREE, MODES), TREE, leaves, segments
     )
     towns, regions = (TREE.origin.codes_of(level, np.arange(TREE.origin.size(level))) for level in (2, 1))
     sums = flows.groupby([f"o_{SECOND}", f"d_{FIRST}"])[["car", "bus"]].sum().stack()
@@ -121,8 +121,8 @@ def one_flow(trips: int) -> Nodes:
     ],
 )
 def test_whole_errors_up_to_the_tolerance_are_within_it(size, within, largest):
-    target = Target.of(f"{LAST} x {LAST}: flows >= 1 within {within} in 90 %", TREE)
-    chosen = TargetClass.of(target, TREE, one_flow(size), None)
+    target = Target.parse(f"{LAST} x {LAST}: flows >= 1 within {within} in 90 %", TREE)
+    chosen = TargetClass.select_flows(target, TREE, one_flow(size), None)
     generator = np.random.default_rng(4)
     for error in {largest, -largest}:
         assert chosen.ratio(TREE, one_flow(size + error), None) <= 1
@@ -142,9 +142,9 @@ def test_whole_errors_up_to_the_tolerance_are_within_it(size, within, largest):
     ],
 )
 def test_texts_of_targets(text, numbers):
-    target = Target.of(text.format(FIRST, SECOND), TREE)
+    target = Target.parse(text.format(FIRST, SECOND), TREE)
     assert (target.least, target.within, target.is_relative, target.share) == numbers
-    assert Target.of(str(target), TREE) == target
+    assert Target.parse(str(target), TREE) == target
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_texts_of_targets(text, numbers):
 )
 def test_what_is_not_a_target_is_refused_in_one_line(rest, message):
     with pytest.raises(OdError, match="OD-TARGET") as raised:
-        Target.of(f"{FIRST} x {FIRST}: {rest}", TREE)
+        Target.parse(f"{FIRST} x {FIRST}: {rest}", TREE)
     assert message in str(raised.value)
     assert "\n" not in str(raised.value)
     assert "state x state: flows >= 1000 within 5 % in 90 %" in str(raised.value)
@@ -171,12 +171,14 @@ def test_a_class_without_flows_is_refused():
     leaves, _, flows = table()
     largest = int(flows["trips"].max())
     with pytest.raises(OdError, match=rf"OD-TARGET-EMPTY: no flow .* 1,000,000 .*the largest has {largest}"):
-        TargetClass.of(Target.of(f"{LAST} x {LAST}: flows >= 1,000,000 within 5 % in 90 %", TREE), TREE, leaves, None)
+        TargetClass.select_flows(
+            Target.parse(f"{LAST} x {LAST}: flows >= 1,000,000 within 5 % in 90 %", TREE), TREE, leaves, None
+        )
 
 
 @pytest.mark.parametrize(("factor", "within"), [(1.0, "5"), (1.001, "5.01"), (1.37, "6.85"), (19.999, "100")])
 def test_relaxed_targets_have_wider_tolerances(factor, within):
-    target = Target.of(f"{FIRST} x {FIRST}: flows >= 1000 within 5 % in 90 %", TREE)
-    assert str(target.relaxed(factor)) == f"{FIRST} x {FIRST}: flows >= 1000 within {within} % in 90 %"
+    target = Target.parse(f"{FIRST} x {FIRST}: flows >= 1000 within 5 % in 90 %", TREE)
+    assert str(target.with_scaled_tolerance(factor)) == f"{FIRST} x {FIRST}: flows >= 1000 within {within} % in 90 %"
     with pytest.raises(OdError, match="at most 100 %"):
-        target.relaxed(21)
+        target.with_scaled_tolerance(21)

@@ -16,15 +16,15 @@ from hypothesis import strategies as st
 from od_core import Budget, Geography, OdError, PrivacyUnit, ReleasePlan, plan_release
 from od_core.evaluation.forecast import (
     UserTrips,
+    arrange_counts_for_plan,
     bound_errors,
-    described_users,
-    on_plan,
-    simulated_releases,
+    list_candidate_bounds,
+    parse_users,
+    simulate_releases,
     synthetic_table,
-    usual_bounds,
     with_bounds,
 )
-from od_core.evaluation.known_flows import SEED, seeded
+from od_core.evaluation.known_flows import SEED, make_generator
 from od_core.geography.flow_tree import Pairs
 from od_core.records.counting import count_trips
 
@@ -57,9 +57,9 @@ def test_what_is_counted_is_what_a_walk_over_the_trips_counts(rows, m, c, left):
     """Each trip in turn: fewer than c counted ones of its user have its pair, and fewer than m are counted at all."""
     trips = trips_of(*zip(*rows, strict=True))
     for of_pair, allowed in ((None, None), (c, None), (c, left)):
-        found = trips.counted(m, of_pair, None if allowed is None else np.array(allowed))
+        found = trips.mark_counted_trips(m, of_pair, None if allowed is None else np.array(allowed))
         of_users, of_pairs, expected = Counter[int](), Counter[tuple[int, int]](), np.zeros(len(rows), dtype=bool)
-        for at in np.argsort(seeded(SEED).permutation(len(rows))):
+        for at in np.argsort(make_generator(SEED).permutation(len(rows))):
             user, pair = rows[at]
             in_pair = of_pair is None or of_pairs[rows[at]] < of_pair
             if in_pair and of_users[user] < (m if allowed is None else min(m, allowed[user])):
@@ -79,26 +79,26 @@ def test_as_many_trips_are_counted_as_by_a_release():
     for m, c in ((3, None), (12, 1), (12, 2), (3, 2)):
         unit = replace(USER, max_trips=m, max_trips_pair=c)
         counted = count_trips(frame, tree, one_row_a_trip=True, unit=unit, key=bytes(range(32)), period="2001-01")
-        assert counted.total == trips.counted_by(unit).sum() < 300
+        assert counted.total == trips.mark_trips_within_bounds(unit).sum() < 300
 
 
 def test_under_user_year_as_many_users_are_in_each_period_of_the_year():
     """Four users with 3 trips a period and M = 6 have 3, 3, 0 and 0 left in four periods: one is in each of these."""
     trips = trips_of(np.repeat(range(4), 3), [0] * 12)
-    counted = trips.counted_by(YEAR, periods=4)
+    counted = trips.mark_trips_within_bounds(YEAR, periods=4)
     assert sorted(Counter(trips.user[counted].tolist()).values()) == [3, 3]
-    assert trips.counted_by(replace(YEAR, max_trips_year=16), periods=4).all()  # it never binds
+    assert trips.mark_trips_within_bounds(replace(YEAR, max_trips_year=16), periods=4).all()  # it never binds
 
 
 def test_made_up_users_travel_as_described():
-    users = [described_users("3: 2x9 4x1"), described_users("1: 1x2")]
+    users = [parse_users("3: 2x9 4x1"), parse_users("1: 1x2")]
     assert users == [(3, [(2, 9), (4, 1)]), (1, [(1, 2)])]
     table = synthetic_table(GEOGRAPHY)
-    trips = UserTrips.drawn(table, planned(), users)
+    trips = UserTrips.simulate(table, planned(), users)
     by_user = Counter(trips.user.tolist())
     assert Counter(by_user.values()) == {22: round(0.75 * len(by_user)), 2: round(0.25 * len(by_user))}
     assert abs(len(trips.rank) - table.trips.total) <= 22
-    flows = on_plan(table, planned())
+    flows = arrange_counts_for_plan(table, planned())
     drawn = np.array([np.count_nonzero(trips.rank == rank) for rank in flows.rank])
     assert drawn.sum() == len(trips.rank)
     # A user's 9 trips of a pair are one draw: some 300 draws, so 0.15 is 5 standard deviations or more.
@@ -108,17 +108,19 @@ def test_made_up_users_travel_as_described():
 def test_errors_are_those_of_the_simulated_releases_and_the_cut_alone_where_there_is_no_noise():
     trips = trips_of([0, 0, 0, 1, 1], [0, 0, 5, 5, 8])
     unit = replace(USER, max_trips_pair=1)
-    exact = bound_errors(planned(unit, rho="1e9"), trips, trips.counted_by(unit), runs=1)
+    exact = bound_errors(planned(unit, rho="1e9"), trips, trips.mark_trips_within_bounds(unit), runs=1)
     assert [exact[bound] for bound in "mcM"] == [4, 1, None]
     assert [exact["cut"], *exact["error"]] == pytest.approx([0.2] * 6)  # one trip is missing on every level
     assert (exact["error_of_counted"], exact["within_c"]) == ([0] * 5, 0.8)
     plan = planned(unit)
-    (release,) = simulated_releases(plan, on_plan(trips.flows(trips.counted_by(unit)), plan), 1, 0)
+    (release,) = simulate_releases(
+        plan, arrange_counts_for_plan(trips.flows(trips.mark_trips_within_bounds(unit)), plan), 1, 0
+    )
     true, got = np.zeros((2, 9))
     np.add.at(true, trips.rank, 1)
     leaves = release.leaves
     got[plan.tree.first_rank(leaves)] = leaves.trips
-    found = bound_errors(plan, trips, trips.counted_by(unit), runs=1)
+    found = bound_errors(plan, trips, trips.mark_trips_within_bounds(unit), runs=1)
     assert found["error"][-1] == pytest.approx(np.abs(got - true).sum() / 5)
     true[0] = 1  # of two trips of user 0
     assert found["error_of_counted"][-1] == pytest.approx(np.abs(got - true).sum() / 4)
@@ -128,12 +130,12 @@ def test_errors_are_those_of_the_simulated_releases_and_the_cut_alone_where_ther
 def test_the_noise_is_that_of_the_sensitivity_and_all_rows_cost_the_same(relation):
     """With m = 4 and c = 1, four leaf pairs have one trip each: a squared sensitivity of 4 in place of 16."""
     plan = planned(replace(USER, neighbours=relation))
-    units, tried = list(usual_bounds(plan.unit)), [(2, None), (2, 1), (4, None), (4, 1), (4, 2)]
+    units, tried = list(list_candidate_bounds(plan.unit)), [(2, None), (2, 1), (4, None), (4, 1), (4, 2)]
     assert [unit.bounds for unit in units] == [*tried, *((8, c) for c in (None, 1, 2, 5))]
     trips = trips_of([0], [0])
     for unit in units:
         bounded, (m, c) = with_bounds(plan, unit), unit.bounds
-        found = bound_errors(bounded, trips, trips.counted_by(unit), runs=1)
+        found = bound_errors(bounded, trips, trips.mark_trips_within_bounds(unit), runs=1)
         squares = m**2 if c is None else (m // c) * c**2 + (m % c) ** 2
         squares *= 2 if relation == "bounded" else 1
         assert bounded.spent.rho == plan.spent.rho
@@ -143,7 +145,7 @@ def test_the_noise_is_that_of_the_sensitivity_and_all_rows_cost_the_same(relatio
 def test_a_year_costs_a_user_the_same_with_every_bound():
     plan = planned(YEAR)
     of_year = plan.rho_of_year(plan.spent, 12)
-    units = list(usual_bounds(YEAR, 12))
+    units = list(list_candidate_bounds(YEAR, 12))
     assert {unit.max_trips_year for unit in units} == {6, 8, 24, 48, 96}
     for unit in units:
         bounded = with_bounds(plan, unit, 12)
@@ -163,4 +165,4 @@ def test_a_year_costs_a_user_the_same_with_every_bound():
 )
 def test_other_descriptions_of_users_are_refused(text):
     with pytest.raises(OdError, match="OD-BOUNDS-USERS"):
-        described_users(text)
+        parse_users(text)

@@ -85,7 +85,7 @@ def test_a_file_in_the_place_of_a_folder_is_refused(tmp_path):
 def test_a_folder_takes_the_place_of_another(tmp_path, monkeypatch, exchanges):
     """Also on file systems that cannot let two folders change places."""
     if not exchanges:
-        monkeypatch.setattr(files, "_could_exchange", lambda *_: False)
+        monkeypatch.setattr(files, "_try_exchange_folders", lambda *_: False)
     for name in ("old", "new"):
         (tmp_path / name).mkdir()
         (tmp_path / name / name).write_text(name)

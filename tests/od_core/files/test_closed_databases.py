@@ -13,7 +13,7 @@ from od_core import OdError, open_release
 from od_core.files.duckdb_session import memory_database, parquet_rows, scratch_database, spill_folder
 from od_core.flows.publishing.kind import FLOWS as FLOW_KIND
 from od_core.geography.flow_tree import FlowTree
-from od_core.publication.database import stored_releases
+from od_core.publication.database import list_stored_releases
 from od_core.records.counting import trip_counts_of
 from od_core.records.formats import TABLE
 from od_core.records.load import RecordColumns, load_records
@@ -160,12 +160,12 @@ def test_a_view_of_a_source_reaches_no_other_file_of_the_confidential_folder(tmp
                     connection.execute(f"CREATE VIEW view_{number} AS {fields}")
     before = {path.name for path in folder.iterdir()} - {"spill"}
     for number, what in enumerate(VIEWS):
-        options = {"record_format": TABLE.declared(table=f"view_{number}")}
+        options = {"record_format": TABLE.with_options(table=f"view_{number}")}
         with pytest.raises(OdError, match="OD-FILE-UNREADABLE") as refused:
             load_records(tmp_path / "trips.duckdb", RecordColumns(), "2001-06", folder / "raw.parquet", **options)
         assert "disabled by configuration" in refused.value.confidential_detail, what
         assert {path.name for path in folder.iterdir()} == before, what
-    options = {"record_format": TABLE.declared(table="sound")}
+    options = {"record_format": TABLE.with_options(table="sound")}
     load_records(tmp_path / "trips.duckdb", RecordColumns(), "2001-06", folder / "raw.parquet", **options)
     assert len(pd.read_parquet(folder / "raw.parquet")) == 1
 
@@ -176,7 +176,7 @@ def test_the_public_database_is_written_and_read_behind_closed_doors(tmp_path, p
     probes.clear()
     FLOW_KIND.store(database, release(), KEY, facts(release()))
     FLOW_KIND.store(database, release(), KEY, facts(release()))
-    assert KEY in stored_releases(database)
+    assert KEY in list_stored_releases(database)
     pd.testing.assert_frame_equal(open_release(database).flows, release().flows)
     assert probes == [[]] * 5
 
@@ -219,8 +219,8 @@ def test_the_name_of_a_folder_is_no_column(tmp_path, name):
     else:
         FLOWS.to_csv(source, index=False)
     table = "trips" if name.endswith("duckdb") else None
-    load_records(source, RecordColumns(trips="trips"), "2001-06", target, record_format=TABLE.declared(table=table))
+    load_records(source, RecordColumns(trips="trips"), "2001-06", target, record_format=TABLE.with_options(table=table))
     assert pd.read_parquet(target)["origin"].tolist() == FLOWS["origin"].tolist()
-    assert list(record_schema(source, TABLE.declared(table=table))) == list(FLOWS.columns)
+    assert list(record_schema(source, TABLE.with_options(table=table))) == list(FLOWS.columns)
     counts = trip_counts_of(target, FlowTree(GEOGRAPHY, GEOGRAPHY))
     assert counts.total == FLOWS["trips"].sum()

@@ -11,9 +11,9 @@ import pandas as pd
 import pytest
 
 from od_core import Budget, Geography, PrivacyUnit, Release, evaluate_area_totals, release_flows
-from od_core.flows.estimation.area_totals import with_area_totals
-from od_core.flows.estimation.least_squares import fit, measured_levels
-from od_core.flows.estimation.levels import combined_totals
+from od_core.flows.estimation.area_totals import include_area_totals
+from od_core.flows.estimation.least_squares import build_measured_levels, fit
+from od_core.flows.estimation.levels import combine_totals
 from od_core.flows.mechanisms import InfTDARefined
 from od_core.ledger.measurements import NoisyVector
 from tests.od_core.doubles import SeededNoise, no_noise
@@ -45,7 +45,7 @@ def changed(release: Release) -> Iterator[tuple[float, Release]]:
             raised = values.copy()
             raised[k] += 1000
             measured = [*release.measured]
-            measured[at] = replace(one, noisy=NoisyVector.in_memory([raised]))
+            measured[at] = replace(one, noisy=NoisyVector.from_arrays([raised]))
             yield float(one.step.variance), replace(release, measured=tuple(measured))
 
 
@@ -60,8 +60,8 @@ def variances(release: Release, estimate: Callable[[Release], np.ndarray]) -> np
 def fitted(release: Release) -> np.ndarray:
     """Return the estimates of the leaves from all measurements, in tree order."""
     plan = release.plan
-    levels = measured_levels(plan, int(release.leaves.trips.sum()), combined_totals(plan, release.measured))
-    return fit(with_area_totals(plan, levels, release.measured)[0])[-1].estimate
+    levels = build_measured_levels(plan, int(release.leaves.trips.sum()), combine_totals(plan, release.measured))
+    return fit(include_area_totals(plan, levels, release.measured)[0])[-1].estimate
 
 
 @pytest.mark.parametrize("order", ["destination", "origin"])
@@ -83,7 +83,7 @@ NAMES = ("within", "begun", "outflow", "inflow")
 
 def of_areas(release: Release, level: int) -> np.ndarray:
     """Return the estimates of each area of a level by their names, and last the inflow without the outflow."""
-    areas = release.intervals.by_area(level)
+    areas = release.intervals.estimate_areas(level)
     each = [getattr(areas, name).estimate for name in NAMES]
     return np.array([*each, areas.inflow.estimate - areas.outflow.estimate])
 
@@ -94,7 +94,7 @@ def test_outflow_inflow_and_trips_within_have_the_variances_of_linear_estimates(
     of_levels = variances(release, lambda one: np.hstack([of_areas(one, level) for level in levels]))
     sizes = [GEOGRAPHY.size(level) for level in levels]
     for level, found in zip(levels, np.split(of_levels, np.cumsum(sizes)[:-1], axis=1), strict=True):
-        areas = release.intervals.by_area(level)
+        areas = release.intervals.estimate_areas(level)
         for name, of in zip(NAMES, found[:-1], strict=True):
             np.testing.assert_allclose(getattr(areas, name).variance, of, rtol=1e-6)
         both = areas.inflow.variance + areas.outflow.variance - 2 * areas.exchange
@@ -131,9 +131,9 @@ def test_a_whole_margin_of_some_zones_uses_their_measurements():
     found = release.trips_between("zone", ["a1", "b2"], "all", ["all"])
     areas, leaf = release.fitted.best_cells(2, 0)[2], release.intervals
     some = np.isin(GEOGRAPHY.zones, ["a1", "b2"])
-    assert leaf.of_sum(some, np.ones(5, dtype=bool)) == (found.lower, found.upper)
-    one = leaf.of_sum(np.isin(GEOGRAPHY.zones, ["a1"]), np.ones(5, dtype=bool))
-    cells = leaf.of_cells(2, 0, np.array([0], dtype=np.int32), np.array([0], dtype=np.int32))
+    assert leaf.compute_sum_bounds(some, np.ones(5, dtype=bool)) == (found.lower, found.upper)
+    one = leaf.compute_sum_bounds(np.isin(GEOGRAPHY.zones, ["a1"]), np.ones(5, dtype=bool))
+    cells = leaf.compute_cell_bounds(2, 0, np.array([0], dtype=np.int32), np.array([0], dtype=np.int32))
     assert one == (cells[0][0], cells[1][0])
     assert tuple(release.trips_between("zone", [], "all", ["all"])) == (0, 0, 0)
     assert len(areas.estimate) == 5

@@ -183,7 +183,7 @@ def test_totals_of_zones_equal_a_group_by(world, order, size):
         patch.setattr(counted, "PAIRS", size)
         counts = count_trips(frame, tree)
         for side, name in enumerate(("origin", "destination")):
-            zones, found = (tree.origin, tree.destination)[side].zones, counts.of_zones(tree, side)
+            zones, found = (tree.origin, tree.destination)[side].zones, counts.sum_by_zone(tree, side)
             assert found.dtype == np.int64
             grouped = frame["trips"].groupby(frame[name]).sum()
             assert dict(zip(zones, found.tolist(), strict=True)) == Counter(dict.fromkeys(zones, 0)) | grouped.to_dict()

@@ -63,11 +63,13 @@ def test_the_estimates_are_a_table_of_whole_trips_with_the_intervals_of_the_rele
         assert (listed["trips"] <= listed["upper"]).all()
     assert found.flows["trips"].sum() == found.leaves.trips.sum()
     everything = [np.ones(len(side.zones), dtype=bool) for side in (tree.origin, tree.destination)]
-    assert found.intervals.of_sum(*everything) == last.intervals.of_sum(*everything)
+    assert found.intervals.compute_sum_bounds(*everything) == last.intervals.compute_sum_bounds(*everything)
     there = found.leaves.origin, found.leaves.destination
     depth = tree.origin.depth, tree.destination.depth
     for mine, direct in zip(
-        found.intervals.of_cells(*depth, *there), last.intervals.of_cells(*depth, *there), strict=True
+        found.intervals.compute_cell_bounds(*depth, *there),
+        last.intervals.compute_cell_bounds(*depth, *there),
+        strict=True,
     ):
         assert mine.tolist() == direct.tolist()
 

@@ -28,7 +28,7 @@ from od_core import (
     release_flows,
 )
 from od_core.flows.planning_page import planning_facts
-from od_core.flows.publishing.flow_tables import for_people
+from od_core.flows.publishing.flow_tables import adapt_count_columns
 from od_core.geography.geography import with_unknown_area
 from tests.od_core.doubles import NoiseNotWanted, SeededNoise, no_noise
 from tests.od_core.strategies import Area, geography_of, zone_lists
@@ -185,7 +185,7 @@ def test_a_breakdown_cannot_have_the_name_of_a_column_of_counts(name: str) -> No
 
 def test_only_whole_names_of_columns_are_those_of_counts() -> None:
     names = ["origin", "origin name", "destination", "trips_by_origin", "original", "trips", "lower"]
-    shown = for_people(FlowTree(HIERARCHY, Geography.whole()), pa.table({name: [1] for name in names}))
+    shown = adapt_count_columns(FlowTree(HIERARCHY, Geography.whole()), pa.table({name: [1] for name in names}))
     assert shown.column_names == ["area", "area name", "trips_by_origin", "original", "count", "lower"]
 
 

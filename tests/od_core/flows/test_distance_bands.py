@@ -103,7 +103,7 @@ def test_the_sum_of_distances_less_an_end_of_the_mean_is_as_far_from_0_as_its_in
     rows = indicators(released)
     rows = rows[rows["level"] == "zone"]
     ends, places = rows[f"mean_distance_{end}"].to_numpy(), rows["area"].str[1:].astype(int).to_numpy() * KILOMETRES
-    (sums,) = released.intervals.begun(2, lambda o, d: abs(places[o] - places[d]) - ends[o])
+    (sums,) = released.intervals.estimate_begun_trips(2, lambda o, d: abs(places[o] - places[d]) - ends[o])
     inside = (ends > 0) & (ends < 12 * KILOMETRES) & (ends != rows["mean_distance"])
     assert inside.sum() > 4
     deviations = abs(sums.estimate) / np.sqrt(sums.variance)

@@ -41,7 +41,9 @@ def ends(release, level):
     o_level, d_level = tree.level_pair(level)
     shape = tree.origin.size(o_level), tree.destination.size(d_level)
     origin, destination = (each.astype(np.int32) for each in np.divmod(np.arange(np.prod(shape)), shape[1]))
-    return tuple(each.reshape(shape) for each in release.intervals.of_cells(o_level, d_level, origin, destination))
+    return tuple(
+        each.reshape(shape) for each in release.intervals.compute_cell_bounds(o_level, d_level, origin, destination)
+    )
 
 
 @pytest.mark.parametrize(

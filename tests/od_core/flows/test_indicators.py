@@ -101,7 +101,7 @@ def test_estimates_and_variances_are_those_of_linear_algebra(random: Random):
     case = case_of(random, KEEPING, least_trips=100)
     dense = case.dense
     for level in range(1, case.tree.origin.depth + 1):
-        found = case.release.intervals.by_area(level)
+        found = case.release.intervals.estimate_areas(level)
         for k, area in enumerate(case.areas(0, level)):
             inside = np.array([[within((o, d), node) for o, d in dense.columns] for node in [(area, ()), ((), area)]])
             taken = {
@@ -205,7 +205,9 @@ def test_weighted_sums_are_those_of_linear_algebra(random: Random):
     numbers = np.random.default_rng(random.randrange(2**32))
     weights, groups = numbers.uniform(-5, 5, (size, size)), numbers.integers(0, 3, (size, size))
     for level in range(geography.depth + 1):
-        found = case.release.intervals.begun(level, lambda o, d: weights[o, d], lambda o, d: groups[o, d], 3)
+        found = case.release.intervals.estimate_begun_trips(
+            level, lambda o, d: weights[o, d], lambda o, d: groups[o, d], 3
+        )
         for (k, area), group in product(enumerate(case.areas(0, level)), range(3)):
             pairs = [(place[o[-1]], place[d[-1]], within((o, d), (area, ()))) for o, d in dense.columns]
             taken = np.array([weights[o, d] * (inside and groups[o, d] == group) for o, d, inside in pairs])
@@ -228,7 +230,7 @@ def test_the_interval_of_a_share_has_the_shares_that_the_definition_accepts(part
     whole = part + rest
     covariance = (together + v_part - v_rest) / 2
     given = [
-        Estimates.of_nodes(np.array([value]), np.array([variance]))
+        Estimates.from_nodes(np.array([value]), np.array([variance]))
         for value, variance in ((part, v_part), (whole, together))
     ]
     low, high = (float(end[0]) for end in ratio_bounds(*given, np.array([covariance]), 1.0))

@@ -13,7 +13,7 @@ import pytest
 
 from od_core import Budget, Geography, OdError, PrivacyUnit, Uncounted, plan_release
 from od_core.flows import planning_page as module
-from od_core.flows.planning_page import kept_levels, planning_facts, planning_page, with_levels
+from od_core.flows.planning_page import list_level_subsets, planning_facts, planning_page, select_levels
 from od_core.meaning.subject import Subject
 from od_core.privacy.accounting import float_above
 from od_core.privacy.neighbours import NO_FAULTS, largest_squares
@@ -42,17 +42,17 @@ def test_levels_that_may_be_kept(depth):
     every = {kept for number in levels for kept in combinations(levels, number)}
     if depth > 4:
         every = {kept for kept in every if all(after - before == 1 for before, after in pairwise(kept))}
-    found = kept_levels(depth)
+    found = list_level_subsets(depth)
     assert found[0] == tuple(levels)
     assert (len(found), set(found)) == (len(every), every)
 
 
 @pytest.mark.parametrize("unknown", [None, "z"])
-@pytest.mark.parametrize("kept", kept_levels(3))
+@pytest.mark.parametrize("kept", list_level_subsets(3))
 def test_the_geography_of_some_levels_is_that_of_a_list_with_these_columns(kept, unknown):
     names = [ZONES.columns[at - 1] for at in kept]
     listed = Geography.from_frame(ZONES[names].drop_duplicates(), names, unknown=unknown)
-    found = with_levels(Geography.from_frame(ZONES, list(ZONES), unknown=unknown), kept)
+    found = select_levels(Geography.from_frame(ZONES, list(ZONES), unknown=unknown), kept)
     assert found.digest == listed.digest
 
 
@@ -90,7 +90,7 @@ def test_a_year_of_a_user_has_its_periods_and_both_bounds(relation):
     declared = facts["units"][facts["declared"]["unit"]]
     assert [(each["kind"], each["trips"]) for each in facts["units"]] == [("trip", 1)] * 2 + [("user_year", None)] * 2
     assert (declared["relation"], declared["publishesTotal"]) == (relation, [False, False])
-    whole = clauses(Subject.of(planned(unit=unit)))["change"]
+    whole = clauses(Subject.from_plan(planned(unit=unit)))["change"]
     for change in declared["change"]:
         assert change.replace("{trips}", "10").replace("{yearly}", "40") == whole
     assert {rule["rho"] is None for rules in facts["rules"] for one in rules[2:] for rule in one} == {True}

@@ -16,7 +16,7 @@ from od_core import Budget, sum_releases
 from od_core.flows import interval_ends
 from od_core.flows.estimation.intervals import bounds_of
 from od_core.flows.indicators import indicators
-from od_core.flows.interval_ends import DEVIATIONS, LowerEnds, lower_bound, reliability, selected_deviations
+from od_core.flows.interval_ends import DEVIATIONS, LowerEnds, compute_selected_deviations, lower_bound, reliability
 from od_core.flows.publishing.changes import changes, changes_of_tables
 from od_core.publication import number_formats
 from tests.od_core.doubles import SeededNoise, usual_release
@@ -28,16 +28,16 @@ ZONES = [(f"r{region}", f"r{region}z{zone}") for region in range(3) for zone in 
 @given(st.integers(1, 10**9), st.integers(0, 10**9))
 def test_deviations_are_the_quantile_of_the_share_that_was_published(public, published):
     published = min(published, public)
-    found = selected_deviations(published, public)
+    found = compute_selected_deviations(published, public)
     assert found == pytest.approx(norm.isf(0.05 * max(published, 1) / public), rel=1e-9)
-    assert found >= DEVIATIONS == selected_deviations(public, public)
-    assert found >= selected_deviations(min(published + 1, public), public)
+    assert found >= DEVIATIONS == compute_selected_deviations(public, public)
+    assert found >= compute_selected_deviations(min(published + 1, public), public)
 
 
 def test_the_lower_end_is_that_of_the_definition():
     """An estimate of 30 with a standard deviation of 10, where 20 of 1,000 are published: 30 - 3.09 * 10 - 1/4."""
-    assert selected_deviations(20, 1000) == pytest.approx(3.0902, abs=1e-4)
-    ends, listed = LowerEnds(selected_deviations(20, 1000)), LowerEnds(3.0902, np.array([False, True]))
+    assert compute_selected_deviations(20, 1000) == pytest.approx(3.0902, abs=1e-4)
+    ends, listed = LowerEnds(compute_selected_deviations(20, 1000)), LowerEnds(3.0902, np.array([False, True]))
     assert lower_bound(np.array([30.0, 32.0, 50.0]), np.array([100.0] * 3), ends).tolist() == [0, 1, 34]
     assert lower_bound(np.array([30.0, 50.0]), np.array([100.0] * 2), listed).tolist() == [0, 19]
 
@@ -100,7 +100,7 @@ def test_flows_above_0_have_the_lower_ends_of_their_pair_of_levels_and_all_other
         above, largest = found["trips"] > 0, found["trips"] >= max(found["trips"].nlargest(listed).iloc[-1], 1)
         shape = (geography.size(o) * geography.size(d), -1)
         of_largest = largest.to_numpy().reshape(shape if segment else shape[:1])
-        expected = intervals.of_cells(o, d, *ends, LowerEnds(z, of_largest))[0].ravel()
+        expected = intervals.compute_cell_bounds(o, d, *ends, LowerEnds(z, of_largest))[0].ravel()
         assert (found["lower"] == np.where(above, np.minimum(expected, found["trips"]), before["lower"])).all()
         assert (found["upper"] == before["upper"]).all()
         moved += (found["lower"] < before["lower"]).sum()
@@ -120,7 +120,7 @@ def test_trips_within_an_area_have_the_interval_of_the_flow_from_it_to_itself():
             flows = release.flows_at(name, name, interval=True, selected=selected)
             within = flows[flows["origin"] == flows["destination"]].set_index("origin").loc[rows.index]
             assert (rows[["within", "within_lower", "within_upper"]].to_numpy() == within.iloc[:, 1:].to_numpy()).all()
-            areas = release.intervals.by_area(level)
+            areas = release.intervals.estimate_areas(level)
             for column in ("outflow", "inflow"):
                 lower, upper = bounds_of(getattr(areas, column))
                 assert (rows[f"{column}_lower"] == np.minimum(lower, rows[column])).all()

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from od_core import Geography, OdError
 from od_core.geography.codes import labels_of
-from od_core.geography.flow_tree import equally_deep
+from od_core.geography.flow_tree import equalise_depths
 from od_core.geography.geography import with_unknown_area
-from od_core.publication.tables import areas_table, published_geography
+from od_core.publication.tables import areas_table, build_published_geography
 from od_core.records.zone_lists import ZoneList, geography_from
 
 ZONES = pd.DataFrame(
@@ -49,13 +49,13 @@ def test_names_are_read_at_every_level(named):
 
 def test_names_are_kept_wherever_the_geography_goes(named):
     """Stored and read again, published and read back, with an added area, and with a repeated level."""
-    kept = ZoneList("zones.csv", tuple(LEVELS), names=COLUMNS).kept_as("kept.csv")
+    kept = ZoneList("zones.csv", tuple(LEVELS), names=COLUMNS).with_geography_file("kept.csv")
     assert geography_from(named.to_frame(), kept).names == NAMES
-    assert published_geography(areas_table(named).to_pandas(), named.digest, None).names == NAMES
+    assert build_published_geography(areas_table(named).to_pandas(), named.digest, None).names == NAMES
     elsewhere = with_unknown_area(named, "zz")
     assert elsewhere.names == ((("",)), (*NAMES[1], ""), (*NAMES[2], ""))
     deeper = Geography.from_frame(ZONES.assign(block=ZONES["county"] + "0"), [*LEVELS, "block"])
-    assert equally_deep(named, deeper)[0].names == (NAMES[0], NAMES[1], NAMES[1], NAMES[2])
+    assert equalise_depths(named, deeper)[0].names == (NAMES[0], NAMES[1], NAMES[1], NAMES[2])
 
 
 @pytest.mark.parametrize(

@@ -17,13 +17,20 @@ import pytest
 import shapely
 
 from od_core import Geography, OdError
-from od_core.geography.geography import dissolved, read_boundaries, rings, simplified, square_degrees, with_unknown_area
+from od_core.geography.geography import (
+    dissolve_boundaries,
+    read_boundaries,
+    rings,
+    simplify_shapes,
+    square_degrees,
+    with_unknown_area,
+)
 from od_core.publication.tables import (
     areas_table,
     boundaries_table,
-    bounded_areas,
-    published_geography,
-    with_boundaries,
+    build_published_geography,
+    count_bounded_areas,
+    join_boundaries,
 )
 from od_core.records.zone_lists import ZoneList
 
@@ -69,7 +76,7 @@ def test_boundaries_of_a_file_are_those_of_the_zones_and_are_kept(tmp_path, list
     assert geography.digest == Geography.from_frame(ZONES, LEVELS).digest
     assert shapely.contains_xy(shapes, geography.coordinates[:, 1], geography.coordinates[:, 0]).all()
     geography.to_frame().to_csv(tmp_path / "kept.csv", index=False)
-    kept = listed.kept_as("kept.csv").geography(tmp_path)
+    kept = listed.with_geography_file("kept.csv").geography(tmp_path)
     assert kept.boundaries == geography.boundaries
     assert kept.coordinates == pytest.approx(geography.coordinates)
 
@@ -88,7 +95,7 @@ def test_a_geopackage_is_read_and_zones_without_boundaries_stay_without(tmp_path
     known = dict(zip(geography.zones, geography.boundaries, strict=True))
     assert [zone for zone, shape in known.items() if shape is None] == ["?", "c", "d"]
     assert np.isnan(geography.coordinates).all(axis=1).tolist() == [known[zone] is None for zone in geography.zones]
-    region = dict(zip(geography.codes[1], dissolved(geography)[0], strict=True))
+    region = dict(zip(geography.codes[1], dissolve_boundaries(geography)[0], strict=True))
     assert region["n"].area == pytest.approx(3)
     assert (region["?"], region["s"]) == (None, None)
 
@@ -162,10 +169,10 @@ def test_a_zone_whose_shape_is_null_has_no_boundary(tmp_path):
 
 def test_areas_are_dissolved_and_their_borders_stay_common(tmp_path, listed):
     geography = listed.geography(tmp_path)
-    (north, south), zones = dissolved(geography)
+    (north, south), zones = dissolve_boundaries(geography)
     assert north.equals(shapely.box(0, 1, 2, 2))
     assert south.equals(shapely.box(0, 0, 2, 1))
-    fewer = simplified(zones, 0.05)
+    fewer = simplify_shapes(zones, 0.05)
     assert shapely.coverage_is_valid(fewer)
     assert shapely.get_num_coordinates(fewer).sum() < shapely.get_num_coordinates(zones).sum() / 2
     assert [len(ring) for shape in fewer for ring in rings(shape)] == [4] * 4
@@ -178,10 +185,10 @@ def test_polygons_that_overlap_or_cross_themselves_are_drawn_nevertheless(tmp_pa
     geojson(tmp_path, {"a": bow, "b": square(0.5, 0), "c": square(3, 3)})
     geography = zone_list(tmp_path).geography(tmp_path)
     assert shapely.from_wkb(geography.boundaries[0]).equals_exact(bow)
-    regions, shapes = dissolved(geography)
+    regions, shapes = dissolve_boundaries(geography)
     assert shapely.is_valid(shapes[:3]).all()
     assert regions[0].area == pytest.approx(1.25)
-    assert shapely.is_valid(simplified(shapes, 0.01)[:3]).all()
+    assert shapely.is_valid(simplify_shapes(shapes, 0.01)[:3]).all()
 
 
 AT_ONCE = """
@@ -302,26 +309,26 @@ def test_coarser_levels_are_the_union_of_the_finest_given_level_below(tmp_path):
     zones = {code: square(*corner).buffer(-0.1) for code, corner in SQUARES.items()}
     regions = {"n": shapely.box(0, 1, 2, 2), "s": square(0, 0)}
     geography = of_levels(tmp_path, zone=zones, region=regions)
-    parts, of_regions, of_zones = dissolved(geography)
+    parts, of_regions, of_zones = dissolve_boundaries(geography)
     assert [shape.equals(zones[code]) for code, shape in zip(geography.zones, of_zones, strict=True)] == [True] * 4
     assert of_regions[0].equals(regions["n"])
     assert of_regions[1].equals(regions["s"])
     assert of_regions[2].equals(zones["d"])  # is not in the file, so it follows from its zone
     assert parts[0].equals(regions["n"].union(regions["s"]))
     assert parts[1].equals(zones["d"])
-    assert bounded_areas(geography) == 4 + 3 + 2
+    assert count_bounded_areas(geography) == 4 + 3 + 2
 
 
 def test_boundaries_of_one_coarser_level_alone_are_kept_and_published(tmp_path):
     geography = of_levels(tmp_path, region={"n": square(0, 1), "s": square(0, 0)})
-    parts, regions, zones = dissolved(geography)
+    parts, regions, zones = dissolve_boundaries(geography)
     assert [*zones, regions[2], parts[1]] == [None] * 6
     assert parts[0].area == pytest.approx(2)
     assert (geography.boundaries, geography.coordinates) == (None, None)
     assert geography.digest == Geography.from_frame(PARTS, THREE).digest
     geography.to_frame().to_csv(tmp_path / "kept.csv", index=False)
     listed = ZoneList("zones.csv", THREE, boundaries={"region": ("region.geojson", "code")})
-    assert listed.kept_as("kept.csv").geography(tmp_path).level_boundaries == geography.level_boundaries
+    assert listed.with_geography_file("kept.csv").geography(tmp_path).level_boundaries == geography.level_boundaries
     wider = with_unknown_area(geography, "?")
     given = dict(zip(wider.codes[2], wider.level_boundaries["region"], strict=True))
     assert given == {**dict(zip(geography.codes[2], geography.level_boundaries["region"], strict=True)), "?": None}
@@ -331,8 +338,8 @@ def test_boundaries_of_one_coarser_level_alone_are_kept_and_published(tmp_path):
         {"area": "s", "given": True},
         {"area": "p", "given": False},
     ]
-    areas = with_boundaries(areas_table(geography).to_pandas(), table)
-    back = published_geography(areas, geography.digest, None)
+    areas = join_boundaries(areas_table(geography).to_pandas(), table)
+    back = build_published_geography(areas, geography.digest, None)
     assert (back.boundaries, back.level_boundaries) == (None, geography.level_boundaries)
     assert boundaries_table(back, names=True).equals(table)
 
@@ -341,8 +348,8 @@ def test_boundaries_of_zones_alone_are_published_as_before(tmp_path, listed):
     """Without the column that tells which were given: what was published by earlier software stays equal."""
     table = boundaries_table(listed.geography(tmp_path), names=True)
     assert table.column_names == ["geography", "level_name", "area", "geometry"]
-    areas = with_boundaries(areas_table(listed.geography(tmp_path)).to_pandas(), table)
-    assert published_geography(areas, listed.geography(tmp_path).digest, None).level_boundaries == {}
+    areas = join_boundaries(areas_table(listed.geography(tmp_path)).to_pandas(), table)
+    assert build_published_geography(areas, listed.geography(tmp_path).digest, None).level_boundaries == {}
 
 
 def test_wrong_boundaries_of_levels_are_refused(tmp_path):

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from od_core import Geography, OdError
 from od_core.geography.codes import COORDINATES
-from od_core.publication.tables import areas_table, published_geography
+from od_core.publication.tables import areas_table, build_published_geography
 from tests.od_core.oracles.inftda import below
 from tests.od_core.strategies import geography_of, level_names, zone_lists
 
@@ -300,10 +300,10 @@ def test_coordinates_stay_with_their_zones_and_out_of_the_digest():
         np.testing.assert_array_equal(geography.coordinates, expected)
         assert geography.digest == plain.digest
         again = Geography.from_frame(geography.to_frame(), LEVELS, coordinates=COORDINATES)
-        published = published_geography(areas_table(geography).to_pandas(), geography.digest, None)
+        published = build_published_geography(areas_table(geography).to_pandas(), geography.digest, None)
         for same in (again, published):
             np.testing.assert_array_equal(same.coordinates, expected)
-    assert published_geography(areas_table(plain).to_pandas(), plain.digest, None).coordinates is None
+    assert build_published_geography(areas_table(plain).to_pandas(), plain.digest, None).coordinates is None
     assert areas_table(plain).column_names == ["geography", "level", "level_name", "area", "parent", "position"]
 
 

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from od_core import Budget, Geography, OdError, PrivacyUnit, plan_release, release_flows
-from od_core.geography.flow_tree import FlowTree, equally_deep, repeated_levels
+from od_core.geography.flow_tree import FlowTree, equalise_depths, list_repeated_levels
 from od_core.geography.geography import with_unknown_area
-from od_core.records.zone_lists import ZoneList, with_further_levels
+from od_core.records.zone_lists import ZoneList, add_level_columns
 from tests.od_core.doubles import SeededNoise
 from tests.od_core.strategies import Area, geography_of, level_names, zone_lists
 
@@ -49,7 +49,7 @@ def coded(draw: st.DrawFn) -> tuple[list[str], list[int]]:
 
 
 def with_prefixes(zones: pd.DataFrame, levels: Sequence[str], prefixes: dict[str, int]) -> pd.DataFrame:
-    return with_further_levels(zones, ZoneList("zones.csv", tuple(levels), prefixes=prefixes))
+    return add_level_columns(zones, ZoneList("zones.csv", tuple(levels), prefixes=prefixes))
 
 
 def from_codes(codes: list[str], levels: list[str], beginnings: dict[str, int]) -> Geography:
@@ -106,7 +106,7 @@ def test_prefixes_that_make_no_level_are_refused(levels: list[str], prefixes: di
 def test_joined_codes_tell_areas_apart_as_their_columns_do(rows: list[tuple[str, str]]) -> None:
     table = pd.DataFrame(rows, columns=["borough", "kind"]).assign(zone=[f"z{n}" for n in range(len(rows))])
     listed = ZoneList("zones.csv", ("borough", "area", "zone"), joined={"area": ("borough", "kind")})
-    joined = with_further_levels(table, listed)
+    joined = add_level_columns(table, listed)
     found = areas(Geography.from_frame(joined, ["borough", "area", "zone"]))
     expected: dict[str, set[str]] = {}
     for number, (borough, kind) in enumerate(rows):
@@ -133,7 +133,7 @@ def test_joined_codes_tell_areas_apart_as_their_columns_do(rows: list[tuple[str,
 def test_columns_that_cannot_be_joined_are_refused(joined: dict[str, Any], named: str) -> None:
     table = pd.DataFrame({"borough": ["A"], "kind": ["x"], "bars": ["a / b"], "blank": [""], "zone": ["1"]})
     with pytest.raises(OdError) as refused:
-        with_further_levels(table, ZoneList("zones.csv", (*joined, "zone"), joined=joined))
+        add_level_columns(table, ZoneList("zones.csv", (*joined, "zone"), joined=joined))
     assert named in refused.value.message
 
 
@@ -168,14 +168,14 @@ def test_an_added_area_takes_what_is_nowhere_and_changes_no_other(zones: list[Ar
 def test_the_shallower_geography_repeats_its_first_level(one: list[Area], other: list[Area]) -> None:
     """Both are as deep as the deeper, which stays what it is; the shallower has its coarse areas again."""
     origin, destination = geography_of(one), geography_of(other)
-    pair = equally_deep(origin, destination)
+    pair = equalise_depths(origin, destination)
     depth = max(origin.depth, destination.depth)
     assert [side.depth for side in pair] == [depth, depth]
     for before, after in zip((origin, destination), pair, strict=True):
         times = depth - before.depth
         copies = [f"level_1_{copy}" for copy in range(2, times + 2)]
         assert after.levels == ("level_1", *copies, *before.levels[1:])
-        assert repeated_levels(after) == copies
+        assert list_repeated_levels(after) == copies
         found = areas(after)
         assert all(found[copy] == found["level_1"] for copy in copies)
         assert {name: found[name] for name in before.level_names} == areas(before)
@@ -183,7 +183,10 @@ def test_the_shallower_geography_repeats_its_first_level(one: list[Area], other:
             assert after is before
     tree = FlowTree(origin, destination)
     assert (tree.origin.digest, tree.destination.digest) == tuple(side.digest for side in pair)
-    assert tree.repeated_levels == {"origin": repeated_levels(pair[0]), "destination": repeated_levels(pair[1])}
+    assert tree.repeated_levels == {
+        "origin": list_repeated_levels(pair[0]),
+        "destination": list_repeated_levels(pair[1]),
+    }
     usual: dict[str, Any] = {"unit": PrivacyUnit("trip"), "budget": Budget(1, "1e-8")}
     planned, by_hand = (
         plan_release(origin, destination_geography=destination, **usual),

@@ -11,7 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from od_core import Geography
-from od_core.geography.places import extent, in_degrees, kilometres, least_squared_chord, mean_places
+from od_core.geography.places import compute_least_squared_chord, extent, kilometres, mean_places, to_degrees
 
 RADIUS = 6371.0088
 """In kilometres."""
@@ -56,10 +56,10 @@ def test_the_mean_place_of_an_area_is_in_the_middle_of_its_zones():
         columns=["region", "zone", "latitude", "longitude"],
     )
     geography = Geography.from_frame(zones, ["region", "zone"], coordinates=("latitude", "longitude"))
-    (latitude, longitude), unknown = in_degrees(mean_places(geography, 1))
+    (latitude, longitude), unknown = to_degrees(mean_places(geography, 1))
     assert (abs(longitude), np.isnan(unknown).all()) == (pytest.approx(180), True)
     assert latitude > 10  # the great circle between the two bends to the pole
-    places = in_degrees(mean_places(geography, 2))
+    places = to_degrees(mean_places(geography, 2))
     assert places == pytest.approx(np.array([[10, 170], [10, -170], [np.nan] * 2, [np.nan] * 2]), nan_ok=True)
     lost = kilometres(*[mean_places(geography, 1)] * 2, np.array([0, 0, 1]), np.array([0, 1, 1]))
     assert np.isnan(lost).tolist() == [False, True, True]
@@ -76,7 +76,7 @@ def test_the_least_square_divides_the_distances(places, edge):
     square = 0.0
     for step in vectors[0] - vectors[1]:
         square += step * step
-    least = least_squared_chord(edge)
+    least = compute_least_squared_chord(edge)
     assert (square >= least) == (distance >= edge)
     half_angle = (edge - 0.0005) / (2 * RADIUS)
     assert least == pytest.approx((2 * math.sin(half_angle)) ** 2, rel=1e-9)

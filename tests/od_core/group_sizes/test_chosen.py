@@ -73,7 +73,7 @@ def test_bounded_neighbours_count_as_twice_the_noise(frame, epsilon):
 def planned(data: KnownGroups, mechanism: GroupSizeMechanism | None, epsilon: str, unit: PrivacyUnit = UNBOUNDED):
     return plan_group_sizes(
         data.geography,
-        data.groups.per_area(data.geography),
+        data.groups.count_per_area(data.geography),
         unit=unit,
         budget=Budget(epsilon=epsilon),
         mechanism=mechanism,

@@ -109,7 +109,11 @@ def test_records_of_numbers_are_completed_by_groups_without_members(tmp_path):
     expected = GroupSizes.from_frame(changed(groups=[4, 1, 7, 30, 0]), GEOGRAPHY)
     for one, other in zip(next(groups.column_pieces()), next(expected.column_pieces()), strict=True):
         assert one.tolist() == other.tolist()
-    assert groups.per_area(GEOGRAPHY).tolist() == grouping.per_area(GEOGRAPHY, 28).tolist() == [8, 30, 4, 0]
+    assert (
+        groups.count_per_area(GEOGRAPHY).tolist()
+        == grouping.count_groups_per_area(GEOGRAPHY, 28).tolist()
+        == [8, 30, 4, 0]
+    )
 
 
 def test_faults_of_records_are_a_share_of_the_groups(tmp_path):
@@ -118,7 +122,7 @@ def test_faults_of_records_are_a_share_of_the_groups(tmp_path):
     with pytest.raises(OdError, match="OD-TRIPS-FAULTS"):
         listed(tmp_path).count(file, GEOGRAPHY, "2001-02", Fraction(1, 50))
     groups = listed(tmp_path).count(file, GEOGRAPHY, "2001-02", Fraction(1, 40))
-    assert (groups.total, groups.per_area(GEOGRAPHY).sum()) == (4 * 2 + 30, 42)
+    assert (groups.total, groups.count_per_area(GEOGRAPHY).sum()) == (4 * 2 + 30, 42)
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,11 @@ def test_sizes_are_those_of_a_group_by(tmp_path):
         expected = sorted(counts[zone]) if zone in counts else []
         expected = [0] * (28 - len(expected)) + expected
         assert groups.size[groups.area == number].tolist() == expected
-    assert groups.per_area(GEOGRAPHY).tolist() == AreasByDay().per_area(GEOGRAPHY, 28).tolist() == [28] * 3
+    assert (
+        groups.count_per_area(GEOGRAPHY).tolist()
+        == AreasByDay().count_groups_per_area(GEOGRAPHY, 28).tolist()
+        == [28] * 3
+    )
 
 
 def test_faults_are_dropped_or_go_to_the_unknown_area(tmp_path):

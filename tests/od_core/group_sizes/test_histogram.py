@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from od_core.group_sizes.mechanisms import CumulativeDP, GroupSizeMechanism, Histogram, fitted_histograms
+from od_core.group_sizes.mechanisms import CumulativeDP, GroupSizeMechanism, Histogram, fit_histograms
 from tests.od_core.group_sizes.trees import assert_consistent, cost, least_cost, random_case
 
 
@@ -23,7 +23,7 @@ def test_keeps_its_promise_and_is_optimal_on_60_trees(area_totals, kind):
         if kind is CumulativeDP:
             measured = [np.cumsum(values, axis=1)[:, :-1] for values in noisy]
             levels = zip(frame.levels, measured, strict=True)
-            noisy = [fitted_histograms(frame.totals(level), values, "least_squares") for level, values in levels]
+            noisy = [fit_histograms(frame.totals(level), values, "least_squares") for level, values in levels]
         else:
             measured = noisy
         histograms = mechanism.estimate(frame, measured, Fraction(scale))

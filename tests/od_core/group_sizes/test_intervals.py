@@ -16,7 +16,7 @@ from scipy import stats
 from od_core import Budget, OdError
 from od_core.flows.interval_ends import lower_bound, upper_bound
 from od_core.group_sizes import intervals
-from od_core.group_sizes.intervals import NoisyGroups, listed_sizes
+from od_core.group_sizes.intervals import NoisyGroups, list_interval_sizes
 from od_core.group_sizes.mechanisms import MECHANISMS
 from od_core.group_sizes.release import GroupSizeRelease
 from tests.od_core.group_sizes.test_release import BOUNDED, GEOGRAPHY, TOP_CODE, groups, released
@@ -208,7 +208,7 @@ def test_few_groups_of_one_size_are_covered_beside_it(number, scale):
     true = np.where(sizes >= 20, number, 0)
     held = {}
     for exact in (True, False):
-        lower, upper = bounds.at_most(sizes, exact=exact)
+        lower, upper = bounds.bound_cumulative_counts(sizes, exact=exact)
         held[exact] = (chance @ ((lower <= true) & (true <= upper))).min()
     assert held[True] >= 0.9 > 0.87 > held[False] > 0.83
 
@@ -224,4 +224,4 @@ def test_sizes_that_no_table_has_are_refused(sizes):
 @pytest.mark.parametrize("top_code", [1, 99, 101, 110, 1000, 123_456])
 def test_listed_sizes_have_at_most_two_significant_digits(top_code):
     every = [size for size in range(top_code) if len(str(size).rstrip("0")) <= 2]
-    assert listed_sizes(top_code).tolist() == every
+    assert list_interval_sizes(top_code).tolist() == every

@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from od_core.group_sizes.area_curves import least_absolute, least_squares
+from od_core.group_sizes.area_curves import fit_least_absolute, fit_least_squares
 from tests.od_core.oracles.group_sizes import best_extremes, min_max
 
 ROWS = st.lists(
@@ -42,7 +42,7 @@ def ascending_best(row: list[int], lower: int, upper: int, power: int) -> list[t
 @given(ROWS)
 def test_least_squares_is_the_min_max_formula_clipped_with_one_step_a_value(rows):
     noisy, bounds = [row for row, _ in rows], [upper for _, upper in rows]
-    steps = least_squares(*arguments(noisy, bounds))
+    steps = fit_least_squares(*arguments(noisy, bounds))
     for number, (row, upper) in enumerate(zip(noisy, bounds, strict=True)):
         values = values_of(steps, number)
         assert values == min_max(row, 0, upper)
@@ -59,14 +59,14 @@ def test_least_squares_is_exact_where_products_of_sums_and_lengths_leave_64_bits
         low, high = (np.sort(rng.integers(-9, 9, size))[::-1] + shift for size, shift in ((8, -1), (16, 1)))
         row = (2**56 + np.concatenate((low, high))).tolist()
         upper = 2**56 + int(rng.integers(5, 9))
-        assert values_of(least_squares(*arguments([row], [upper])), 0) == min_max(row, 0, upper)
+        assert values_of(fit_least_squares(*arguments([row], [upper])), 0) == min_max(row, 0, upper)
 
 
 @given(ROWS)
 def test_least_absolute_is_the_min_max_formula_of_medians_clipped(rows):
     noisy, bounds = [row for row, _ in rows], [upper for _, upper in rows]
     given_rows = arguments(noisy, bounds)
-    least, greatest = least_absolute(*given_rows)
+    least, greatest = fit_least_absolute(*given_rows)
     for (first, last), row, upper in zip(pairwise(given_rows[1]), noisy, bounds, strict=True):
         found = list(zip(least[first:last].tolist(), greatest[first:last].tolist(), strict=True))
         assert found == best_extremes(row, 0, upper)

@@ -158,8 +158,8 @@ def test_ties_are_shared_as_in_the_example_of_the_paper():
         pd.DataFrame({"top": ["t"] * 3, "leaf": ["c1", "c2", "c3"]}, dtype="str"), levels=["top", "leaf"]
     )
     frame = Frame(geography, np.array([200, 100, 100]), 9)
-    top = Runs.of_histograms(np.array([[0, 200, 0, 0, 0, 0, 0, 0, 0, 200]]))
-    leaves = Runs.of_histograms(np.array([[0, 200] + [0] * 8, [0, 100] + [0] * 8, [0, 100] + [0] * 8]))
+    top = Runs.from_histograms(np.array([[0, 200, 0, 0, 0, 0, 0, 0, 0, 200]]))
+    leaves = Runs.from_histograms(np.array([[0, 200] + [0] * 8, [0, 100] + [0] * 8, [0, 100] + [0] * 8]))
     merged = merge(frame, [top, leaves])
     assert merged.first.tolist() == [0, 2, 4, 6]
     assert merged.groups.tolist() == [100, 100, 50, 50, 50, 50]
@@ -175,9 +175,9 @@ def test_merges_as_the_oracle_does_to_the_last_fraction_where_sizes_have_several
         frame = random_world(rng).frame
         geography, first = frame.geography, np.repeat(np.arange(len(frame.totals(1))), frame.totals(1))
         sizes, weights = rng.integers(0, 4, len(first)), rng.integers(1, 4, len(first))
-        levels = [Runs.of_pieces(len(frame.totals(1)), first, np.ones_like(first), sizes * weights, weights)]
+        levels = [Runs.from_pieces(len(frame.totals(1)), first, np.ones_like(first), sizes * weights, weights)]
         for level in frame.levels[1:]:
-            runs = Runs.of_histograms(np.array([rng.multinomial(total, [0.25] * 4) for total in frame.totals(level)]))
+            runs = Runs.from_histograms(np.array([rng.multinomial(total, [0.25] * 4) for total in frame.totals(level)]))
             weights = rng.integers(1, 4, len(runs.groups))
             levels.append(Runs(runs.first, runs.groups, runs.totals // runs.groups * weights, weights))
         found = groups_by_area(geography, geography.depth, merge(frame, levels))
@@ -270,4 +270,4 @@ def test_groups_that_cannot_be_weighted_or_are_not_all_there_are_refused():
     with pytest.raises(OdError, match="OD-GROUPS-SIZE"):
         Cumulative().estimate(Frame(geography, np.array([2**31, 0]), 1), [np.array([[1], [1]])], Fraction(1))
     with pytest.raises(OdError, match="OD-GROUPS-TOTALS"):
-        merge(Frame(geography, np.array([2, 3]), 1), [Runs.of_histograms(np.array([[2, 1], [1, 1]]))])
+        merge(Frame(geography, np.array([2, 3]), 1), [Runs.from_histograms(np.array([[2, 1], [1, 1]]))])

@@ -12,7 +12,7 @@ import pytest
 from od_core.errors import OdError
 from od_core.group_sizes.groups import Counts, Frame
 from od_core.group_sizes.mechanisms import CumulativeNearest, CumulativeRelaxed
-from od_core.group_sizes.nearest_curves import exact_curves, relaxed_curves, whole_curves
+from od_core.group_sizes.nearest_curves import exact_curves, fit_real_curves, round_curves
 from tests.od_core.group_sizes.trees import assert_consistent, by_clarabel, cost, random_case
 
 
@@ -24,7 +24,7 @@ def cumulative_case(rng: np.random.Generator, **limits: int) -> tuple[Frame, lis
 def by_enumeration(frame: Frame, noisy: list[Counts]) -> int:
     """The least cost of all ascending whole curves."""
     curves = [list(combinations_with_replacement(range(total + 1), frame.top_code)) for total in frame.groups.tolist()]
-    return min(cost(noisy, frame.every_level(np.array(leaves))) for leaves in product(*curves))
+    return min(cost(noisy, frame.sum_every_level(np.array(leaves))) for leaves in product(*curves))
 
 
 def test_the_relaxation_is_what_a_solver_finds_on_20_trees():
@@ -35,7 +35,7 @@ def test_the_relaxation_is_what_a_solver_finds_on_20_trees():
         conditions = [x[-1] <= np.tile(frame.groups[:, None], frame.top_code)]
         if frame.top_code > 1:
             conditions += [one[:, :-1] <= one[:, 1:] for one in x]
-        for ours, theirs in zip(relaxed_curves(frame, noisy), by_clarabel(frame, noisy, x, conditions), strict=True):
+        for ours, theirs in zip(fit_real_curves(frame, noisy), by_clarabel(frame, noisy, x, conditions), strict=True):
             assert ours == pytest.approx(theirs, abs=0.1)
 
 
@@ -68,7 +68,7 @@ def test_any_curves_are_rounded_to_some_that_ascend_and_add_up(spread):
     rng = np.random.default_rng(68)
     for _ in range(100):
         frame, noisy, _ = cumulative_case(rng)
-        curves = whole_curves(frame, [values + rng.normal(0.0, spread, values.shape) for values in noisy])
+        curves = round_curves(frame, [values + rng.normal(0.0, spread, values.shape) for values in noisy])
         for values, level in zip(curves, frame.levels, strict=True):
             assert (np.diff(values, axis=1, prepend=0, append=frame.totals(level)[:, None]) >= 0).all()
             assert (values == frame.sums(curves[-1], level)).all()

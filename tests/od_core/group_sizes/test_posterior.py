@@ -227,8 +227,8 @@ def test_a_level_is_its_rounded_means_and_sums(leaf):
             widths = totals if leaf == "sizes" else np.full(len(totals), frame.top_code)
             ends = np.concatenate([[0], np.cumsum(widths)])
             areas = NoisyAreas(values.reshape(-1), ends, totals, frame.top_code, leaf == "sizes", Fraction(3, 2))
-            chain, every = areas.fitted_chain(), np.arange(len(totals))
-            means = np.concatenate([part.means for part in areas.smoothed(every, chain)])
+            chain, every = areas.fit_chain(), np.arange(len(totals))
+            means = np.concatenate([part.means for part in areas.smooth_in_pieces(every, chain)])
             for code, curve, total in zip(frame.geography.codes[level], means, totals.tolist(), strict=True):
                 row = np.diff([0, *(int(np.floor(value + 0.5)) for value in curve), total]).tolist()
                 groups[f"{level} {code}"] = [
@@ -259,7 +259,7 @@ def test_the_fit_raises_the_likelihood(leaf):
     def log_likelihood(chain):
         return sum(by_matrices(values, total, 1.0, leaf, classes, chain)[1] for values in noisy)
 
-    assert log_likelihood(areas.fitted_chain()) > log_likelihood(first_chain(classes)) + 5
+    assert log_likelihood(areas.fit_chain()) > log_likelihood(first_chain(classes)) + 5
 
 
 def test_classes_are_single_sizes_then_two_an_octave():

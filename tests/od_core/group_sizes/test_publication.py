@@ -11,7 +11,7 @@ import pytest
 from od_core import OdError, PrivacyUnit, TopCodeEstimate
 from od_core.group_sizes.publishing import GROUP_SIZES, open_group_sizes
 from od_core.ledger.release_key import ReleaseKey
-from od_core.publication.bundle import staged_folder, write_bundle
+from od_core.publication.bundle import publish_folder, write_bundle
 from od_core.publication.certificate import CheckResult
 from od_core.publication.certify import certificate
 from tests.od_core.group_sizes.test_release import GEOGRAPHY, released
@@ -39,7 +39,7 @@ def published(folder, mechanism="cumulative", **changes):
 
 def bundle(release, certificate, folder):
     report = GROUP_SIZES.report(release, certificate, AROUND)
-    with staged_folder(lambda place: write_bundle(GROUP_SIZES, release, certificate, report, place), folder):
+    with publish_folder(lambda place: write_bundle(GROUP_SIZES, release, certificate, report, place), folder):
         pass
     return {name: path.read_bytes() for name, path in files_of(folder).items()}
 

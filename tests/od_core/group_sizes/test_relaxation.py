@@ -2,12 +2,12 @@ import cvxpy as cp
 import numpy as np
 import pytest
 
-from od_core.group_sizes.area_totals import reals, relaxed_prices
+from od_core.group_sizes.area_totals import compute_relaxed_prices, reals
 from tests.od_core.group_sizes.trees import by_clarabel, random_case
 
 
 def relaxed(frame, noisy) -> list[np.ndarray]:
-    prices = relaxed_prices(frame, noisy)
+    prices = compute_relaxed_prices(frame, noisy)
     return [np.maximum(reals(frame, noisy, prices, k, slice(0, len(noisy[k]))), 0) for k in range(len(noisy))]
 
 

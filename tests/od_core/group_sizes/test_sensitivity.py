@@ -39,7 +39,7 @@ def queries(sizes: tuple[int, ...], query: Query) -> list[np.ndarray]:
 def plan_of(query: Query, unit: PrivacyUnit, groups: GroupSizes):
     return plan_group_sizes(
         GEOGRAPHY,
-        groups.per_area(GEOGRAPHY),
+        groups.count_per_area(GEOGRAPHY),
         unit=unit,
         budget=Budget(epsilon=1),
         mechanism=Measuring(query),

@@ -45,7 +45,7 @@ KEY = ReleaseKey.parse(R1)
 def planned(**changes):
     counted = GroupSizes.from_frame(groups(), GEOGRAPHY)
     arguments = {"unit": UNBOUNDED, "budget": Budget(epsilon=1), "mechanism": "cumulative", "top_code": HALF}
-    return plan_group_sizes(GEOGRAPHY, counted.per_area(GEOGRAPHY), **arguments | changes)
+    return plan_group_sizes(GEOGRAPHY, counted.count_per_area(GEOGRAPHY), **arguments | changes)
 
 
 class NoiseOnTheLargest:
@@ -68,7 +68,7 @@ def test_the_largest_size_changes_by_at_most_one():
     for sizes in product(range(LARGEST + 2), repeat=len(areas)):
         frame = pd.DataFrame({"group": range(len(areas)), "area": areas, "size": sizes})
         counted = GroupSizes.from_frame(frame, SMALL)
-        per_area = counted.per_area(SMALL)
+        per_area = counted.count_per_area(SMALL)
         for most in (CAPPED, ROOMY):
             [values] = true_values(Frame(SMALL, per_area, most), "sizes", TOP_CODE_LEVEL, counted)
             assert values.tolist() == [min(most, max(sizes))]
@@ -169,12 +169,12 @@ class StopsBefore:
     def __init__(self, measurements, level, *, drawing):
         self.measurements, self.level, self.drawing = measurements, level, drawing
 
-    def once(self, step, draw):
+    def draw_once(self, step, draw):
         if step.level == self.level:
             if self.drawing:
-                return self.measurements.once(step, dying)
+                return self.measurements.draw_once(step, dying)
             raise KeyboardInterrupt
-        return self.measurements.once(step, draw)
+        return self.measurements.draw_once(step, draw)
 
 
 def dying():

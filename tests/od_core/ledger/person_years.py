@@ -91,7 +91,7 @@ class PersonYear:
 
     def killed(self, key: ReleaseKey, trips: Iterable[Trip]) -> TripCounts:
         """Count, and end when the counters are durable and the counts are not."""
-        with self.ledger.exclusive(), self.ledger.kept_open():
+        with self.ledger.exclusive(), self.ledger.keep_open():
             return count_trips(
                 pd.DataFrame(list(trips), columns=COLUMNS, dtype="str"),
                 self.plan.tree,
@@ -110,7 +110,7 @@ class PersonYear:
 
     def draw(self, key: ReleaseKey, noise: NoiseSource | None = None) -> Release:
         """Draw a release from the counts that were saved."""
-        with self.ledger.exclusive(), self.ledger.kept_open():
+        with self.ledger.exclusive(), self.ledger.keep_open():
             counted, counters = self.saved[key], self.counters(key)
             begun = begin_release(
                 self.confidential, self.ledger, key, "commuters", self.plan, counted, "table", counters=counters

@@ -45,7 +45,7 @@ def assert_closed(folder):
 def test_the_ledger_is_read_by_all_and_written_by_its_owner_whatever_the_umask(tmp_path, umask):
     """With the files that SQLite makes beside it."""
     ledger = Ledger(tmp_path / "ledger.sqlite")
-    with ledger.kept_open():
+    with ledger.keep_open():
         ledger.declare(domain(1))
         assert {stat.S_IMODE(file.stat().st_mode) for file in tmp_path.glob("ledger.sqlite*")} == {0o644}
         assert len(list(tmp_path.glob("ledger.sqlite*"))) == 3
@@ -59,7 +59,7 @@ def test_all_that_a_release_keeps_is_closed_whatever_the_umask(tmp_path, key, um
     confidential, ledger, plan = ConfidentialFolder(folder), Ledger(tmp_path / "ledger.sqlite"), small_plan()
     ledger.declare(domain(1))
     trips = count_trips(FLOWS, plan.tree)
-    begin_release(confidential, ledger, key, "commuters", plan, trips).once(plan.step(1), lambda: [np.arange(3)])
+    begin_release(confidential, ledger, key, "commuters", plan, trips).draw_once(plan.step(1), lambda: [np.arange(3)])
     staged = StagedRelease(confidential.subfolder(key.folder))
     save_counts(staged, trips)
     staged.save_estimate(0, [Nodes(0, np.zeros(1, np.int32), np.zeros(1, np.int32), np.array([348]))])
@@ -82,8 +82,8 @@ def test_staged_counts_and_estimates_come_back(tmp_path):
         with pytest.raises(OdError, match="OD-STAGED-FILE-MISSING"):
             read()
     save_counts(staged, trips)
-    np.testing.assert_array_equal(staged.trip_counts().whole().rank, trips.rank)
-    np.testing.assert_array_equal(staged.trip_counts().whole().before, trips.before)
+    np.testing.assert_array_equal(staged.trip_counts().read_all().rank, trips.rank)
+    np.testing.assert_array_equal(staged.trip_counts().read_all().before, trips.before)
     nodes = Nodes(2, np.array([0, 1], np.int32), np.array([1, 0], np.int32), np.array([2**53, 1]))
     staged.save_estimate(2, [nodes])
     back = staged.estimate(2)

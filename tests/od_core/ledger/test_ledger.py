@@ -222,7 +222,7 @@ def test_another_plan_of_the_same_release_is_refused(ledger, key, name):
 def test_a_plan_without_what_was_reserved_is_refused(ledger, key):
     """Bands are stated only where there are some, and change no step: their absence is all that differs."""
     ledger.reserve(key, "commuters", small_plan(bands=Bands((2,))))
-    assert ledger.changed_settings(key, "commuters", small_plan()) == ["bands"]
+    assert ledger.list_changed_settings(key, "commuters", small_plan()) == ["bands"]
     with pytest.raises(OdError, match=r"OD-REPLAY-PLAN-CHANGED: .*; changed: bands \["):
         ledger.reserve(key, "commuters", small_plan())
 
@@ -331,7 +331,7 @@ def test_a_level_goes_from_reserved_to_published_and_no_other_way(ledger, key):
     refused(ledger.start_draw, key, 5)
     for level in (1, 2, 3, 4):
         refused(ledger.publish, key, DIGEST)
-        refused(ledger.measured_digest, key, level)
+        refused(ledger.read_measured_digest, key, level)
         assert ledger.start_draw(key, level) == 1
         assert states(ledger.path, str(key))[level] == "DRAWING" == ledger.level_state(key, level).kind
         refused(ledger.publish, key, DIGEST)
@@ -339,7 +339,9 @@ def test_a_level_goes_from_reserved_to_published_and_no_other_way(ledger, key):
         assert states(ledger.path, str(key))[level] == "MEASURED" == ledger.level_state(key, level).kind
         refused(finish, ledger, key, level, DIGEST)
         refused(ledger.start_draw, key, level)
-    assert [ledger.measured_digest(key, level) for level in (1, 2, 3, 4)] == [f"{level}" * 64 for level in (1, 2, 3, 4)]
+    assert [ledger.read_measured_digest(key, level) for level in (1, 2, 3, 4)] == [
+        f"{level}" * 64 for level in (1, 2, 3, 4)
+    ]
     assert not ledger.is_published(key)
     ledger.publish(key, DIGEST)
     published = rows(ledger.path)
@@ -361,7 +363,7 @@ def test_a_lost_draw_is_charged_once_more_until_the_cap_is_used_up(tmp_path, key
     assert ledger.spent(key, plan).levels == (Fraction(1, 40), Fraction(3, 40), Fraction(1, 40), Fraction(1, 40))
     assert ledger.balance("commuters", key.period).lost_draws == 2
     assert ledger.draws(key, 2) == 3
-    assert ledger.lost_draws(key) == [(2, Charge(rho=Fraction(1, 40)))] * 2
+    assert ledger.list_lost_draws(key) == [(2, Charge(rho=Fraction(1, 40)))] * 2
     before = rows(ledger.path)
     for attempt in (lambda: ledger.start_draw(key, 2), lambda: try_release(ledger, key, domain("0.15"), plan, [2])):
         with pytest.raises(OdError) as refused:

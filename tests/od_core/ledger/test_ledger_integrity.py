@@ -243,7 +243,7 @@ def test_a_file_damaged_under_an_open_ledger_is_named(ledger, key):
     """Also where the run keeps it open."""
     for kept in ledger.path.parent.glob("ledger.sqlite*"):
         kept.write_bytes(b"this is no database " * 400)
-    with ledger.kept_open(), pytest.raises(OdError) as refused:
+    with ledger.keep_open(), pytest.raises(OdError) as refused:
         ledger.reserve(key, "commuters", small_plan())
     assert code_of(refused) == "OD-LEDGER-BROKEN"
 
@@ -277,7 +277,7 @@ def test_an_open_ledger_sees_an_edit_when_a_release_begins(ledger, key, name, ke
     ledger.reserve(key, "commuters", small_plan())
     ledger.start_draw(key, 1)
     finish(ledger, key, 1, "1" * 64)
-    with ledger.kept_open() if kept else nullcontext():
+    with ledger.keep_open() if kept else nullcontext():
         ledger.start_draw(key, 2)
         edit(ledger.path, EDITS[name])
         edited = rows(ledger.path)
@@ -337,7 +337,7 @@ def test_what_is_read_for_a_release_does_not_grow_with_the_ledger(ledger, monkey
             counted(lambda: ledger.balance(data_set, key.period)),
             counted(lambda: ledger.newest_of(data_set)),
         ]
-        own = [counted(lambda: ledger.declared(data_set))]
+        own = [counted(lambda: ledger.read_declared_facts(data_set))]
         for level in levels:
             own += [
                 counted(lambda level=level: ledger.start_draw(key, level)),
@@ -346,22 +346,22 @@ def test_what_is_read_for_a_release_does_not_grow_with_the_ledger(ledger, monkey
         own += [
             counted(lambda: ledger.publish(key, "0" * 64)),
             counted(lambda: ledger.record(key)),
-            counted(lambda: ledger.changed_settings(key, data_set, plan)),
+            counted(lambda: ledger.list_changed_settings(key, data_set, plan)),
         ]
         return [entries for entries, _ in whole], own
 
     _, second, *others = [release(number) for number in range(5)]
     assert all(other == second for other in others)
-    periods = [key.period for key in ledger.published()]
+    periods = [key.period for key in ledger.list_published_releases()]
     assert len(periods) == 5
-    assert counted(lambda: ledger.remaining(data_set, periods))[0] == 3  # the data set, twice, and its cap
-    assert counted(lambda: ledger.published(series="commuters"))[0] == 0
+    assert counted(lambda: ledger.compute_remaining_rho(data_set, periods))[0] == 3  # the data set, twice, and its cap
+    assert counted(lambda: ledger.list_published_releases(series="commuters"))[0] == 0
     assert counted(ledger.states)[0] == 0
-    assert ledger.published(series="commuter") == {}
+    assert ledger.list_published_releases(series="commuter") == {}
     left = {period: ledger.balance(data_set, period).left for period in periods}
-    assert left == ledger.remaining(data_set, periods)
+    assert left == ledger.compute_remaining_rho(data_set, periods)
     assert {name: (state.kinds, state.rho, state.is_published) for name, state in ledger.states().items()} == {
-        str(key): (["MEASURED"] * len(levels), plan.charge.as_rho, True) for key in ledger.published()
+        str(key): (["MEASURED"] * len(levels), plan.charge.as_rho, True) for key in ledger.list_published_releases()
     }
 
 
@@ -418,12 +418,12 @@ def test_a_trial_within_a_trial_is_a_part_of_it(tmp_path):
     with ledger.trial():
         ledger.declare(domain)
         with ledger.trial():
-            assert ledger.remaining("a", ["2001-01"]) == {"2001-01": 1}
+            assert ledger.compute_remaining_rho("a", ["2001-01"]) == {"2001-01": 1}
             ledger.declare(replace(domain, name="b"))
-        assert ledger.remaining("b", ["2001-01"]) == {"2001-01": 1}
+        assert ledger.compute_remaining_rho("b", ["2001-01"]) == {"2001-01": 1}
     for name in ("a", "b"):
         with pytest.raises(OdError, match="OD-DOMAIN-UNDECLARED"):
-            ledger.remaining(name, ["2001-01"])
+            ledger.compute_remaining_rho(name, ["2001-01"])
 
 
 def test_no_release_is_made_within_a_trial_or_a_look(tmp_path):
@@ -437,7 +437,7 @@ def test_no_release_is_made_within_a_trial_or_a_look(tmp_path):
         other.submit(ledger.declare, domain).result()
         assert ledger.balances() == []
     with ledger.exclusive():
-        assert ledger.declared("a")["unit"] == "trip"
+        assert ledger.read_declared_facts("a")["unit"] == "trip"
 
 
 def test_a_cap_that_cannot_state_what_was_charged_is_refused(tmp_path):

@@ -88,7 +88,7 @@ def test_an_interrupt_waits_until_the_draw_is_kept(ledger, key, number):
             return values
 
         with pytest.raises(KeyboardInterrupt):
-            begun(ledger, key).once(PLAN.steps[level - 1], twice if again else draw)
+            begun(ledger, key).draw_once(PLAN.steps[level - 1], twice if again else draw)
 
     before = {each: signal.signal(each, stop) for each in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -142,7 +142,7 @@ def test_a_level_is_drawn_once_and_read_ever_after(ledger, key, level):
     drawer, step = Drawer(), PLAN.step(level)
     for _ in range(4):
         measurements = begun(ledger, key)
-        for noisy in (measurements.once(step, drawer.of(level)), measurements.read(step)):
+        for noisy in (measurements.draw_once(step, drawer.of(level)), measurements.read(step)):
             assert noisy.values().dtype == np.int64
             np.testing.assert_array_equal(noisy.values(), VALUES[level])
     assert drawer.asked == [level]
@@ -155,7 +155,7 @@ def test_measurements_of_one_call_are_drawn_once_each():
     for _ in range(3):
         for level in (1, 2):
             np.testing.assert_array_equal(
-                memory.once(PLAN.step(level), drawer.of(level)).values(), VALUES[level] + level - 1
+                memory.draw_once(PLAN.step(level), drawer.of(level)).values(), VALUES[level] + level - 1
             )
     assert drawer.asked == [1, 2]
 
@@ -171,7 +171,7 @@ def test_a_changed_or_missing_file_is_never_drawn_anew(ledger, key):
     """Any one byte, a byte more or less, another level's file, or none: refused until the file is back."""
     measurements, drawer = begun(ledger, key), Drawer()
     for level in (1, 2):
-        measurements.once(PLAN.step(level), drawer.of(level))
+        measurements.draw_once(PLAN.step(level), drawer.of(level))
     path, before = file_of(ledger, 2), rows(ledger.path)
     whole = path.read_bytes()
     places = {0, len(whole) // 2, len(whole) - 1, *np.random.default_rng(3).integers(len(whole), size=20).tolist()}
@@ -179,16 +179,16 @@ def test_a_changed_or_missing_file_is_never_drawn_anew(ledger, key):
     for content in (*changed, whole + b"\0", whole[:-1], b"", file_of(ledger, 1).read_bytes()):
         path.write_bytes(content)
         for call in (
-            lambda: begun(ledger, key).once(PLAN.step(2), not_wanted),
+            lambda: begun(ledger, key).draw_once(PLAN.step(2), not_wanted),
             lambda: measurements.read(PLAN.step(2)),
         ):
             assert "level 2 of commuters/2001-06/r1 is changed" in refused("OD-MEASUREMENT-CHANGED", call)
     path.unlink()
-    text = refused("OD-MEASUREMENT-CHANGED", lambda: begun(ledger, key).once(PLAN.step(2), not_wanted))
+    text = refused("OD-MEASUREMENT-CHANGED", lambda: begun(ledger, key).draw_once(PLAN.step(2), not_wanted))
     assert "is missing" in text
     assert path.name in text
     path.write_bytes(whole)
-    np.testing.assert_array_equal(measurements.once(PLAN.step(2), not_wanted).values(), VALUES[2] + 1)
+    np.testing.assert_array_equal(measurements.draw_once(PLAN.step(2), not_wanted).values(), VALUES[2] + 1)
     assert rows(ledger.path) == before
 
 
@@ -197,19 +197,19 @@ def test_a_draw_that_the_disk_did_not_keep_is_not_measured(ledger, key, monkeypa
     measurements, drawer = begun(ledger, key), Drawer()
     with monkeypatch.context() as lying:
         keep_other_bytes(lying)
-        refused("OD-DISK-DAMAGED", lambda: measurements.once(PLAN.step(3), drawer.of(3)))
+        refused("OD-DISK-DAMAGED", lambda: measurements.draw_once(PLAN.step(3), drawer.of(3)))
     assert states(ledger.path, str(key))[3] == "DRAWING"
     assert not file_of(ledger, 3).exists()
-    np.testing.assert_array_equal(begun(ledger, key).once(PLAN.step(3), drawer.of(3)).values(), VALUES[3] + 1)
+    np.testing.assert_array_equal(begun(ledger, key).draw_once(PLAN.step(3), drawer.of(3)).values(), VALUES[3] + 1)
 
 
 def test_a_draw_that_fails_is_charged_when_it_is_drawn_again(ledger, key):
     """The first bit may have been asked for; the new draw is kept under its own number."""
     with pytest.raises(AssertionError, match="was drawn"):
-        begun(ledger, key).once(PLAN.step(3), not_wanted)
+        begun(ledger, key).draw_once(PLAN.step(3), not_wanted)
     drawer = Drawer()
     for _ in range(2):
-        np.testing.assert_array_equal(begun(ledger, key).once(PLAN.step(3), drawer.of(3)).values(), VALUES[3])
+        np.testing.assert_array_equal(begun(ledger, key).draw_once(PLAN.step(3), drawer.of(3)).values(), VALUES[3])
     assert drawer.asked == [3]
     assert [row["draw"] for row in reservations(ledger.path, level=3)] == [1, 2]
     assert charged(ledger.path) == Fraction(3, 7) + Fraction(3, 7) * Fraction(3, 10)
@@ -229,7 +229,7 @@ def test_a_ledger_older_than_a_measurement_is_rolled_back(ledger, key, lost, bac
     for draw in range(1, lost + 1):
         assert ledger.start_draw(key, 1) == draw
         copies[draw] = saved(ledger.path)
-    measurements.once(PLAN.step(1), drawer.of(1))
+    measurements.draw_once(PLAN.step(1), drawer.of(1))
     files = {path: path.read_bytes() for path in file_of(ledger, 1).parent.glob("*.parquet")}
     assert list(files) == [file_of(ledger, 1, draw=lost + 1)]
 
@@ -239,7 +239,7 @@ def test_a_ledger_older_than_a_measurement_is_rolled_back(ledger, key, lost, bac
         older = ledger_at(ledger.path)
         if backup in ("none", "empty"):
             older.declare(domain(1))
-        begun(older, key).once(PLAN.step(1), not_wanted)
+        begun(older, key).draw_once(PLAN.step(1), not_wanted)
 
     refused("OD-LEDGER-ROLLED-BACK", reopened)
     head = ledger.path.parent / "confidential" / "ledger.head"
@@ -254,7 +254,7 @@ def test_a_ledger_older_than_a_measurement_is_rolled_back(ledger, key, lost, bac
 def test_a_release_is_held_to_its_input_and_key(ledger, key):
     """Other records, another key or a lost fingerprint stop a begun release; put back, it goes on."""
     drawer = Drawer()
-    begun(ledger, key).once(PLAN.step(1), drawer.of(1))
+    begun(ledger, key).draw_once(PLAN.step(1), drawer.of(1))
     before, folder = rows(ledger.path), ledger.path.parent / "confidential"
     one_more = count_trips(FLOWS.assign(trips=[41, 7, 1, 300]), PLAN.tree)
     moved = count_trips(FLOWS.assign(destination=["bb", "ab", "aa", "bb"]), PLAN.tree)
@@ -276,7 +276,7 @@ def test_a_release_is_held_to_its_input_and_key(ledger, key):
     kept_values = DurableMeasurements(identity.parent, ledger, key).read(PLAN.step(1))
     np.testing.assert_array_equal(kept_values.values(), VALUES[1])
     hmac_key.write_bytes(kept[1])
-    np.testing.assert_array_equal(begun(ledger, key).once(PLAN.step(1), not_wanted).values(), VALUES[1])
+    np.testing.assert_array_equal(begun(ledger, key).draw_once(PLAN.step(1), not_wanted).values(), VALUES[1])
     assert rows(ledger.path) == before
 
 
@@ -284,7 +284,7 @@ def test_a_release_is_held_to_its_input_and_key(ledger, key):
 @pytest.mark.parametrize("lost", ["key", "key and fingerprints"])
 def test_a_lost_key_is_not_replaced_and_nothing_is_charged(ledger, key, replaced, lost):
     """Not for another period either: with two keys, the releases of both could never be repaired together."""
-    begun(ledger, key).once(PLAN.step(1), Drawer().of(1))
+    begun(ledger, key).draw_once(PLAN.step(1), Drawer().of(1))
     before, folder = rows(ledger.path), ledger.path.parent / "confidential"
     path, other = folder / "hmac.key", ReleaseKey("commuters", "2001-07")
     kept = path.read_bytes()
@@ -300,7 +300,7 @@ def test_a_lost_key_is_not_replaced_and_nothing_is_charged(ledger, key, replaced
 
 def test_a_folder_without_releases_makes_its_own_key(ledger, key, tmp_path):
     """Also one that joins a ledger in which other folders have releases, and one whose first release was refused."""
-    begun(ledger, key).once(PLAN.step(1), Drawer().of(1))
+    begun(ledger, key).draw_once(PLAN.step(1), Drawer().of(1))
     if server_of(ledger.path):
         joined = tmp_path / "joined"
         (joined / "confidential").mkdir(parents=True)

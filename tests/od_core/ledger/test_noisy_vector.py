@@ -25,7 +25,7 @@ def test_values_come_back_whatever_the_pieces(values, written, read, group):
     values = np.array(values, dtype=np.int64)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(noisy_vector, "ROW_GROUP", group)
-        vector = NoisyVector.in_memory(cut(values, written))
+        vector = NoisyVector.from_arrays(cut(values, written))
     assert len(vector) == len(values)
     np.testing.assert_array_equal(vector.values(), values)
     expected = cut(values, read)

@@ -169,11 +169,11 @@ def test_a_session_that_the_server_ends_leaves_no_entry(history, key):
 
     refused("OD-LEDGER-UNAVAILABLE", cut_off)
     assert rows(history) == before
-    with ledger.kept_open():
+    with ledger.keep_open():
         assert ledger.is_published(key)
         refused("OD-LEDGER-UNAVAILABLE", cut_off)
         assert ledger.is_published(key)  # by a new connection
-    with ledger.kept_open():
+    with ledger.keep_open():
         ends_all()
         refused("OD-LEDGER-UNAVAILABLE", lambda: ledger.is_published(key))
         assert ledger.is_published(key)
@@ -182,7 +182,7 @@ def test_a_session_that_the_server_ends_leaves_no_entry(history, key):
 
 def test_threads_that_share_a_ledger_do_not_end_each_others_transactions(history, key):
     ledger = ledger_at(history)
-    with ledger.kept_open(), ThreadPoolExecutor(1) as other:
+    with ledger.keep_open(), ThreadPoolExecutor(1) as other:
         with ledger._transaction() as entries:
             entries.append("CAP", "commuters", content={"rho": "9", "reason": "another"})
             assert other.submit(ledger.is_published, key).result()

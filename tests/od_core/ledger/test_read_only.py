@@ -40,7 +40,7 @@ def assert_read_only(path: Path, entries: int, declared: PrivacyDomain) -> None:
     files = sorted(path.parent.iterdir())
     with without_rights_of_root():
         reader = Ledger(path, whole=False)
-        with reader.kept_open():
+        with reader.keep_open():
             assert reader.verify() == entries
         assert reader.level_kinds(KEY) == ["RESERVED"] * 4
         try_release(reader, KEY, declared, small_plan())
@@ -90,7 +90,7 @@ def test_a_ledger_that_is_written_to_meanwhile_is_not_taken_for_damaged(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As by another process. Here the reader may write, but is taken for one that may not."""
-    monkeypatch.setattr(chain, "may_write", lambda _: False)
+    monkeypatch.setattr(chain, "can_write", lambda _: False)
     reader = Ledger(folder / "ledger.sqlite", whole=False)
     with pytest.raises(OdError, match="written to while it was read"), reader.one_look():
         Ledger(folder / "ledger.sqlite").declare(domain(2, "more"))

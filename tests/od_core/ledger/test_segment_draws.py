@@ -135,7 +135,7 @@ def test_a_lost_draw_is_charged_again_alone(tmp_path, undisturbed, drawn, monkey
 
 def test_killed_after_each_draw_and_resumed_it_is_the_same_release(tmp_path, undisturbed, drawn, monkeypatch):
     """Killed as often as there are queries, each time after one more is kept: none is drawn or charged twice."""
-    once, ledger = DurableMeasurements.once, ledger_in(tmp_path)
+    once, ledger = DurableMeasurements.draw_once, ledger_in(tmp_path)
     for killed_after in NUMBERS:
         drawn.clear()
 
@@ -146,7 +146,7 @@ def test_killed_after_each_draw_and_resumed_it_is_the_same_release(tmp_path, und
             return values
 
         with monkeypatch.context() as patch:
-            patch.setattr(DurableMeasurements, "once", ends)
+            patch.setattr(DurableMeasurements, "draw_once", ends)
             with pytest.raises(Killed):
                 released(ledger_at(ledger.path))
         assert {number for number, _ in drawn} == {killed_after}

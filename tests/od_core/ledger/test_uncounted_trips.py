@@ -58,7 +58,7 @@ def test_the_number_is_that_of_all_trips_up_to_k_of_each_user_less_the_counted_o
         year.finish(key, trips)
         for most in (2, 5, 8, 100):
             considered = sum(min(number, most) for number in (9, 1, 4)) if trips else 0
-            assert year.counters(key).uncounted(most) == considered - counted
+            assert year.counters(key).count_uncounted_trips(most) == considered - counted
 
 
 def test_it_is_drawn_once_and_read_back(year):

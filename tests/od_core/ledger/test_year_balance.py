@@ -13,7 +13,7 @@ import pytest
 from od_core import Budget, OdError, PrivacyUnit, Uncounted, plan_release
 from od_core.errors import BudgetExceeded
 from od_core.ledger.release_key import ReleaseKey
-from od_core.periods import following
+from od_core.periods import iterate_periods
 from od_core.privacy.budget import Cap
 from od_core.privacy.domain import PrivacyDomain
 from tests.od_core.ledger.ledger_rows import GEOGRAPHY, ledger_at, reservations, rows, small_plan
@@ -58,7 +58,7 @@ def test_as_many_periods_are_payable_as_can_then_be_reserved(tmp_path, kind, cap
     plan = plan_release(GEOGRAPHY, unit=unit, budget=budget, mechanism="inftda", uncounted=uncounted)
     ledger = declared(tmp_path, cap, unit)
     reserve(ledger, "2001-02", series="walkers", unit=unit)
-    periods = list(itertools.islice(following(datetime.date(2001, 1, 1), "month"), 15))
+    periods = list(itertools.islice(iterate_periods(datetime.date(2001, 1, 1), "month"), 15))
     before = rows(ledger.path)
     found = ledger.payable("commuters", domain, plan, periods)
     assert rows(ledger.path) == before

@@ -23,8 +23,8 @@ from od_core import NoiseSource, OdError
 from od_core.noise import opendp
 from od_core.noise import opendp as opendp_noise
 from od_core.noise.backends import backend_name, noise_named
-from od_core.noise.opendp import MAX_VARIANCE, VARIANCE_SLACK, WRONG_VERSIONS, OpenDPNoise, drawn
-from od_core.noise.opendp_worker import GAUSSIAN, OpenDP, held_to_loss
+from od_core.noise.opendp import MAX_VARIANCE, VARIANCE_SLACK, WRONG_VERSIONS, OpenDPNoise, draw_noise
+from od_core.noise.opendp_worker import GAUSSIAN, OpenDP, find_smallest_scale
 from tests.od_core.doubles import SeededNoise
 
 dp.enable_features("contrib")  # OpenDP asks that users of unvetted parts say so
@@ -45,10 +45,10 @@ def asked(monkeypatch) -> Asked:
 
     def recorded(law, scale, largest_loss, size):
         record.losses.append(largest_loss)
-        record.scales.append(held_to_loss(library, law, scale, largest_loss)[0])
+        record.scales.append(find_smallest_scale(library, law, scale, largest_loss)[0])
         return record.scales[-1], np.zeros(size, dtype=np.int64)
 
-    monkeypatch.setattr(opendp_noise, "drawn", recorded)
+    monkeypatch.setattr(opendp_noise, "draw_noise", recorded)
     return record
 
 
@@ -118,7 +118,7 @@ def test_a_tiny_variance_is_refused_or_costs_what_was_planned(digits, asked):
 def test_a_scale_outside_the_interval_of_the_accounting_is_refused(factor, monkeypatch):
     """The processes report the scale that they have drawn with; whatever they say is held to the plan."""
     used = []
-    monkeypatch.setattr(opendp_noise, "drawn", lambda *_: (used[-1], np.zeros(5, dtype=np.int64)))
+    monkeypatch.setattr(opendp_noise, "draw_noise", lambda *_: (used[-1], np.zeros(5, dtype=np.int64)))
     source = OpenDPNoise()
     for draw in (lambda: source.draw(Fraction(9), 1, 0, 5), lambda: source.draw_laplace(Fraction(3), 5)):
         used.append(3.0)
@@ -130,11 +130,11 @@ def test_a_scale_outside_the_interval_of_the_accounting_is_refused(factor, monke
 
 def test_a_loss_below_every_scale_s_is_refused_and_nothing_is_drawn():
     """By a real process: the loss of scale 10 is 0.005, and a largest one of half of it is kept by no scale nearby."""
-    used, _ = drawn(GAUSSIAN, 10.0, 0.0025, 3)
+    used, _ = draw_noise(GAUSSIAN, 10.0, 0.0025, 3)
     assert math.isnan(used)
-    used, _ = drawn(GAUSSIAN, 10.0, 0.005, 3)
+    used, _ = draw_noise(GAUSSIAN, 10.0, 0.005, 3)
     assert used == 10.0
-    used, _ = drawn(GAUSSIAN, 0.0, 1e300, 3)
+    used, _ = draw_noise(GAUSSIAN, 0.0, 1e300, 3)
     assert math.isnan(used)
 
 
@@ -168,7 +168,7 @@ def test_a_double_and_a_changed_backend_are_no_backends():
     assert backend_name(Quieter()) is None
 
 
-REPEATABLE = {"simulated", "RepeatableNoise"}
+REPEATABLE = {"simulate_draws", "RepeatableNoise"}
 """Names of what makes noise from given numbers."""
 
 

@@ -97,13 +97,13 @@ def test_every_ball_holds_the_true_probability(law, precision):
 def test_floors_that_are_not_certain_are_computed_again(guard, monkeypatch):
     """With too few bits the balls hold whole numbers; nothing wrong comes out, it only takes longer."""
     law, precisions = DiscreteGaussian(Fraction(12345, 100)), []
-    certain = certified_law._surely_floors
+    certain = certified_law._prove_floors
 
     def recorded(balls):
         precisions.append(flint.ctx.prec)
         return certain(balls)
 
-    monkeypatch.setattr(certified_law, "_surely_floors", recorded)
+    monkeypatch.setattr(certified_law, "_prove_floors", recorded)
     monkeypatch.setattr(certified_law, "_GUARD_BITS", guard)
     before = flint.ctx.prec
     assert floors_of_tails(law, 80) == floors(gaussian_tails(law.variance), 80)
@@ -114,11 +114,11 @@ def test_floors_that_are_not_certain_are_computed_again(guard, monkeypatch):
 
 def test_a_ball_that_may_hold_a_whole_number_has_no_floor():
     ball = flint.arb
-    assert certified_law._surely_floors([ball(7.5), ball(0.5)]) == [7, 0]
-    assert certified_law._surely_floors([ball(7), ball(0.5)]) is None
-    assert certified_law._surely_floors([ball(7.5, 0.6), ball(0.5)]) is None
-    assert certified_law._surely_floors([ball(7.5), ball(0.5, 0.6)]) is None
-    assert certified_law._surely_floors([ball(7.5)]) is None
+    assert certified_law._prove_floors([ball(7.5), ball(0.5)]) == [7, 0]
+    assert certified_law._prove_floors([ball(7), ball(0.5)]) is None
+    assert certified_law._prove_floors([ball(7.5, 0.6), ball(0.5)]) is None
+    assert certified_law._prove_floors([ball(7.5), ball(0.5, 0.6)]) is None
+    assert certified_law._prove_floors([ball(7.5)]) is None
 
 
 def test_a_quantile_is_given_only_where_it_is_proven(monkeypatch):

@@ -7,7 +7,7 @@ import math
 from collections import Counter
 from fractions import Fraction
 
-from od_core.stops.mechanisms import proven_scale
+from od_core.stops.mechanisms import find_scale_and_decay
 
 Box = tuple[tuple[int, ...], tuple[int, ...]]
 """First and last cell in each dimension."""
@@ -91,7 +91,7 @@ def daf_entropy(
 
 def privtree(points, sizes, epsilon: Fraction, sensitivity: int, noise, theta: int = 0) -> list[tuple[Box, int]]:
     """Zhang et al. 2016, algorithm 2 with beta = 2, breadth first; 7/10 of the budget for the tree; proven lambda."""
-    scale = proven_scale(Fraction(7, 10) * epsilon, sensitivity)[0]
+    scale = find_scale_and_decay(Fraction(7, 10) * epsilon, sensitivity)[0]
     delta = math.ceil(float(scale) * math.log(2))
     nodes = [(tuple(0 for _ in sizes), tuple(size - 1 for size in sizes))]
     leaves, depth = [], 0

@@ -93,5 +93,5 @@ def test_a_cap_holds_at_twice_its_delta_where_results_decide_on_deltas():
     of_rho = norm.cdf((half - left) / np.sqrt(2 * half)) - np.exp(left) * norm.cdf((-half - left) / np.sqrt(2 * half))
     true = float((norm.pdf(normal) * step * np.maximum(of_rho, float(spent))).sum())
     of_threshold, of_noise = Guarantee(ONE, cap.delta), Guarantee(ONE, cap.delta, Fraction(half))
-    assert cap.delta < true <= Guarantee.of_cap(cap, of_threshold).delta < 2 * cap.delta
-    assert Guarantee.of_cap(cap, of_noise).delta == cap.delta
+    assert cap.delta < true <= Guarantee.from_cap(cap, of_threshold).delta < 2 * cap.delta
+    assert Guarantee.from_cap(cap, of_noise).delta == cap.delta

@@ -11,7 +11,7 @@ import pytest
 from od_core import OdError, PrivacyUnit
 from od_core.periods import Period
 from od_core.privacy.budget import Cap
-from od_core.privacy.domain import CALENDAR, PrivacyDomain, charged_periods, year_of, year_text
+from od_core.privacy.domain import CALENDAR, PrivacyDomain, list_charged_periods, year_of, year_text
 
 DAY = datetime.timedelta(days=1)
 CAP = Cap(rho=Fraction(1))
@@ -42,9 +42,9 @@ def test_a_release_charges_every_elementary_period_that_it_touches(unit, period,
     """Under ``user_period`` and ``user_year`` it may touch one alone."""
     if unit != "trip" and len(charged) > 1:
         with pytest.raises(OdError, match="OD-DOMAIN-PERIOD: a release of"):
-            charged_periods(Period(period), elementary, unit)
+            list_charged_periods(Period(period), elementary, unit)
         return
-    assert charged_periods(Period(period), elementary, unit) == charged
+    assert list_charged_periods(Period(period), elementary, unit) == charged
 
 
 @pytest.mark.parametrize("unit", ["trip", "user", "user_period", "user_year"])
@@ -61,13 +61,13 @@ def test_a_release_charges_every_elementary_period_that_it_touches(unit, period,
 def test_every_release_is_made_of_whole_elementary_periods(unit, period, elementary):
     """Else a trip of January may be replaced by one of February, and the exact n of January tells."""
     with pytest.raises(OdError, match=r"OD-DOMAIN-PERIOD: a release of .* does not consist of whole"):
-        charged_periods(Period(period), elementary, unit)
+        list_charged_periods(Period(period), elementary, unit)
 
 
 @pytest.mark.parametrize("period", ["2001", "2001-06"])
 def test_a_user_is_protected_for_ever(period):
     """Whatever the period, the losses of a user add up."""
-    assert charged_periods(Period(period), "month", "user") == ("all",)
+    assert list_charged_periods(Period(period), "month", "user") == ("all",)
 
 
 @pytest.mark.parametrize(
@@ -164,8 +164,8 @@ def test_the_years_of_a_span_are_consecutive(elementary, year):
     parts = year_of(Period(year.partition("--")[0]), elementary, year)
     years = [parts]
     for _ in range(5):
-        years.insert(0, year_of(Period.around(years[0][0].first - DAY, elementary), elementary, year))
-        years.append(year_of(Period.around(years[-1][-1].end, elementary), elementary, year))
+        years.insert(0, year_of(Period.from_day(years[0][0].first - DAY, elementary), elementary, year))
+        years.append(year_of(Period.from_day(years[-1][-1].end, elementary), elementary, year))
     for one, later in itertools.pairwise(years):
         assert one[-1].end == later[0].first
         assert len(one) == len(later) == len(parts)

@@ -99,7 +99,7 @@ def flow_plans(draw: st.DrawFn) -> ReleasePlan:
     except OdError:  # such as leaves: empirical_bayes with segments
         reject()
     evidence = {"release": "trips/2001-05/r1", "evidence": {"rule": ["a", 1, None]}}
-    return plan.with_earlier(lambda: draw(st.sampled_from([None, evidence])))
+    return plan.with_earlier_evidence(lambda: draw(st.sampled_from([None, evidence])))
 
 
 @st.composite
@@ -174,5 +174,5 @@ def test_a_plan_of_stops_follows_from_its_facts(plan: StopsPlan) -> None:
 
 @given(flow_plans())
 def test_with_its_own_unit_and_budget_a_plan_stays_as_it_is(plan: ReleasePlan) -> None:
-    again = plan.replanned(plan.unit, plan.budget)
+    again = plan.replan(plan.unit, plan.budget)
     assert again.counts_digest == plan.counts_digest

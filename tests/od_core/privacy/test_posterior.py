@@ -113,14 +113,14 @@ def test_an_attacker_who_does_not_know_another_record_learns_no_more() -> None:
 
 @pytest.mark.parametrize("units", [2, 3, 5])
 def test_several_units_are_protected_as_stated(units: int) -> None:
-    of_all = MECHANISMS["one cell"][0].of_units(units)
+    of_all = MECHANISMS["one cell"][0].scale_to_units(units)
     assert of_all is not None
     one, other = gaussian(4), gaussian(4, units)
     for prior in PRIORS:
         assert best_guess(one, other, prior) <= of_all.best_guess(prior)
     assert of_all.odds is not None
     assert beyond(one, other, of_all.odds[0]) <= of_all.odds[1]
-    pure = Guarantee(Fraction(1, 2)).of_units(units)
+    pure = Guarantee(Fraction(1, 2)).scale_to_units(units)
     assert pure == Guarantee(Fraction(units, 2))
     assert best_guess(laplace(2), laplace(2, units), Fraction(1, 2)) <= pure.best_guess()
 
@@ -152,7 +152,7 @@ def test_what_promises_nothing_says_so() -> None:
     assert Guarantee(Fraction(20_000)).odds is None
     assert Guarantee(Fraction(20_000)).posterior(Fraction(1, 3)) == (0, 1)
     assert Guarantee(Fraction(20_000)).best_guess() == 1
-    assert Guarantee(Fraction(1), Fraction(1, 1000)).of_units(40) is None
+    assert Guarantee(Fraction(1), Fraction(1, 1000)).scale_to_units(40) is None
     assert Guarantee(Fraction(1), Fraction(1, 2)).odds is None
     huge = Fraction(10) ** 12
     assert Guarantee(huge, DELTA, huge).best_guess() == 1

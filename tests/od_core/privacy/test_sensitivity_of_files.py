@@ -24,9 +24,9 @@ from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
 from od_core import FlowTree, PrivacyUnit
-from od_core.geography.flow_tree import Pairs, equally_deep
+from od_core.geography.flow_tree import Pairs, equalise_depths
 from od_core.periods import Period
-from od_core.privacy.domain import charged_periods
+from od_core.privacy.domain import list_charged_periods
 from od_core.privacy.neighbours import Acceptance, Neighbours
 from od_core.records.counting import trip_counts_of
 from od_core.records.formats import TABLE, RecordColumns
@@ -46,7 +46,7 @@ WORKS = geography_from(
     ),
     ZoneList("works.csv", ("region", "town", "zone"), joined={"town": ("region", "part")}),
 )
-TREE = FlowTree(*equally_deep(HOMES, WORKS))
+TREE = FlowTree(*equalise_depths(HOMES, WORKS))
 QUIET = [*settings.default.suppress_health_check, HealthCheck.filter_too_much]
 OSLO = ZoneInfo("Europe/Oslo")
 PERIODS = ("2001-01", "2000-12", "2000-12--2001-01", "2001-W01", "2001-01-01", "2001-01-01--2001-01-09", "2000-Q4")
@@ -120,7 +120,7 @@ def counts(folder: Path, rows: list[Record], declared: Declared) -> list[np.ndar
         columns,
         declared.period,
         target,
-        record_format=TABLE.declared(
+        record_format=TABLE.with_options(
             one_row_a_trip=True,
             categories=(("kind", ("1", "")),),
             nowhere=("abroad", "", "99x"),
@@ -223,7 +223,7 @@ def test_the_charged_periods_hold_every_record_that_a_release_can_hold(tmp_path,
     """A release counts what the releases of the periods that it charges count together, each record in one of them."""
     period = Period(declared.period)
     assume(0 < len(period.parts(elementary)) < 10)
-    parts = charged_periods(period, elementary, "trip")
+    parts = list_charged_periods(period, elementary, "trip")
     whole = counts(tmp_path, rows, declared)
     sums = [counts(tmp_path, rows, declared._replace(period=part)) for part in parts]
     for level, found in enumerate(whole):

@@ -16,7 +16,7 @@ from od_core import Budget, OdError, plan_release
 from od_core.noise import opendp
 from od_core.noise import opendp as opendp_noise
 from od_core.noise.opendp import SCALE_SLACK, OpenDPNoise
-from od_core.noise.opendp_worker import OpenDP, held_to_loss
+from od_core.noise.opendp_worker import OpenDP, find_smallest_scale
 from od_core.privacy.plan import check_charges
 from od_core.privacy.stability import laplace_reach, laplace_scale, stability_threshold
 from od_core.privacy.unit import TRIP, PrivacyUnit
@@ -104,11 +104,11 @@ def test_opendp_s_rounding_of_the_scale_stays_within_what_the_threshold_allows(u
     planned, handed = laplace_scale(unit, epsilon), []
 
     def hand_over(law, scale, largest_loss, size):
-        handed.append(held_to_loss(OPENDP, law, scale, largest_loss)[0])
+        handed.append(find_smallest_scale(OPENDP, law, scale, largest_loss)[0])
         return handed[0], np.zeros(size, dtype=np.int64)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(opendp_noise, "drawn", hand_over)
+        patch.setattr(opendp_noise, "draw_noise", hand_over)
         OpenDPNoise().draw_laplace(planned, 1)
     assert planned <= Fraction(handed[0]) <= planned * (1 + SCALE_SLACK)
 

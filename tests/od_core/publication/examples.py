@@ -25,7 +25,7 @@ from od_core.ledger.ledger import ReleaseRecord
 from od_core.ledger.release_key import ReleaseKey
 from od_core.meaning.subject import Subject
 from od_core.privacy.plan import Table
-from od_core.publication.bundle import CHECKSUMS, checksum_lines, staged_folder, write_bundle, write_zip, zip_beside
+from od_core.publication.bundle import CHECKSUMS, checksum_lines, publish_folder, write_bundle, write_zip, zip_beside
 from od_core.publication.certificate import CheckResult
 from od_core.publication.certify import certificate
 from od_core.publication.kind import ReleaseContext
@@ -167,7 +167,7 @@ def staged_bundle(
 ) -> AbstractContextManager[None]:
     """The bundle of a release of flows, prepared beside its place."""
     report = FLOWS.report(release, certificate, context)
-    return staged_folder(lambda folder: write_bundle(FLOWS, release, certificate, report, folder), target, published)
+    return publish_folder(lambda folder: write_bundle(FLOWS, release, certificate, report, folder), target, published)
 
 
 def publish_bundle(release: Release, certificate: dict[str, Any], target: Path, published: str | None = None) -> None:

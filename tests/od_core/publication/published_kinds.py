@@ -20,7 +20,7 @@ from od_core.ledger.release_key import ReleaseKey
 from od_core.noise.backends import NoiseSource
 from od_core.privacy.budget import Cap
 from od_core.privacy.domain import PrivacyDomain
-from od_core.publication.bundle import staged_folder, write_bundle
+from od_core.publication.bundle import publish_folder, write_bundle
 from od_core.publication.certificate import CheckResult, certificate_digest
 from od_core.publication.certify import certificate, context_of
 from od_core.publication.kind import Kind
@@ -56,7 +56,7 @@ def publish(
     facts = certificate(kind, release, key, data_set, checks, record=place.ledger.record(key), formats=ALL_FORMATS)
     report = kind.report(release, facts, context_of(kind, place.ledger, key, data_set, place.releases))
     published = place.ledger.publication(key).get("certificate")
-    with staged_folder(lambda folder: write_bundle(kind, release, facts, report, folder), place.bundle, published):
+    with publish_folder(lambda folder: write_bundle(kind, release, facts, report, folder), place.bundle, published):
         kind.store(place.database, release, key, facts)
     place.ledger.publish(key, certificate_digest(facts), facts["exact"])
     return place, facts

@@ -25,7 +25,7 @@ from od_core import OdError, open_release
 from od_core.files.durable import Written
 from od_core.flows.publishing.kind import FLOWS
 from od_core.publication import bundle as bundle_module
-from od_core.publication.bundle import as_published, bundle_faults, differing_files, restore_folder, staged_folder
+from od_core.publication.bundle import as_published, bundle_faults, list_differing_files, publish_folder, restore_folder
 from od_core.publication.certificate import certificate_digest
 from tests.od_core.files.disks import room_for, umask
 from tests.od_core.publication.examples import (
@@ -82,7 +82,7 @@ def staged_again(target, published=None, seed=4):
             (folder / name).parent.mkdir(exist_ok=True)
             (folder / name).write_bytes(there)
 
-    return staged_folder(write, target, published)
+    return publish_folder(write, target, published)
 
 
 def content(place):
@@ -226,7 +226,7 @@ def test_a_workbook_is_compared_by_its_parts(whole, copied):
                 archive.writestr(name, part, zipfile.ZIP_STORED)
         sealed_again(copied)
         assert path.read_bytes() != (whole / "spreadsheet/flows.xlsx").read_bytes()
-        assert [name for name in differing_files(whole, copied) if name != "datapackage.json"] == different
+        assert [name for name in list_differing_files(whole, copied) if name != "datapackage.json"] == different
 
 
 def test_a_bundle_of_format_1_keeps_its_files(tmp_path):

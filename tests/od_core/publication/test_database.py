@@ -170,7 +170,7 @@ def test_a_damaged_database_is_called_broken_where_its_rows_are_met(tmp_path):
     with pytest.raises(OdError, match="OD-DATABASE-BROKEN"):
         FLOWS.store(database, release(), KEY, facts(release()))
     with pytest.raises(OdError, match="OD-DATABASE-BROKEN"):
-        store_module.stored_releases(database)
+        store_module.list_stored_releases(database)
 
 
 def test_one_flipped_bit_anywhere_is_found(tmp_path):
@@ -199,7 +199,7 @@ def test_a_removed_release_leaves_no_trace_in_the_file(tmp_path):
     assert str(second).encode() not in database.read_bytes()
     assert after == {table: [row for row in rows if str(second) not in row] for table, rows in before.items()}
     FLOWS.store(database, release(), second, facts(release(), second))
-    assert store_module.stored_releases(database) == [KEY, second]
+    assert store_module.list_stored_releases(database) == [KEY, second]
 
 
 def test_a_release_without_intervals_has_none_in_the_database(tmp_path):

@@ -13,7 +13,7 @@ import pytest
 from od_core import Budget, Geography, OdError, PrivacyUnit, open_release, release_flows
 from od_core.flows.publishing.kind import FLOWS
 from od_core.ledger.release_key import ReleaseKey
-from od_core.publication.database import FORMAT, stored_releases
+from od_core.publication.database import FORMAT, list_stored_releases
 from tests.od_core.publication.examples import KEY, facts
 
 OLD = Path(__file__).with_name("database_0_1_0.sql").read_text(encoding="utf-8")
@@ -48,15 +48,15 @@ def test_a_database_of_version_0_1_0_is_read_verified_and_continued(old, july):
     before = open_release(old)
     [(certificate,)] = query(old, "SELECT certificate FROM releases")
     assert json.loads(certificate)["software"]["od-release"] == "0.1.0"
-    assert stored_releases(old) == [KEY]
+    assert list_stored_releases(old) == [KEY]
 
     FLOWS.store(old, july, LATER, facts(july, LATER))
     assert query(old, "FROM format") == [(FORMAT,)]
-    assert stored_releases(old) == [KEY, LATER]
-    assert list(FLOWS.differing(old, july, LATER, facts(july, LATER))) == []
+    assert list_stored_releases(old) == [KEY, LATER]
+    assert list(FLOWS.find_differences(old, july, LATER, facts(july, LATER))) == []
 
     after = open_release(old, period="2001-06")
-    assert list(FLOWS.differing(old, after, KEY, json.loads(certificate))) == []
+    assert list(FLOWS.find_differences(old, after, KEY, json.loads(certificate))) == []
     pd.testing.assert_frame_equal(after.flows, before.flows)
     pd.testing.assert_frame_equal(after.measurements, before.measurements)
     totals = query(
@@ -97,7 +97,7 @@ def test_the_lowest_allowed_duckdb_reads_the_storage(tmp_path, july, earlier):
         FLOWS.store(database, july, key, facts(july, key))
         assert struct.unpack("<Q", database.read_bytes()[12:20]) == (64,)
         assert query(database, "SELECT block_size FROM pragma_database_size()") == [(1 << 16,)]
-    assert stored_releases(database) == [*([KEY] if earlier else []), LATER, key]
+    assert list_stored_releases(database) == [*([KEY] if earlier else []), LATER, key]
     assert {path.name for path in tmp_path.iterdir()} == {"release.duckdb", ".release.duckdb.lock"}
     [(tables, described)] = query(database, "SELECT count(*), count(comment) FROM duckdb_tables()")
     assert tables == described > 5
@@ -140,8 +140,8 @@ def refuse_everywhere(database, july, message):
     content = database.read_bytes()
     uses = (
         lambda: open_release(database),
-        lambda: stored_releases(database),
-        lambda: list(FLOWS.differing(database, july, LATER, facts(july, LATER))),
+        lambda: list_stored_releases(database),
+        lambda: list(FLOWS.find_differences(database, july, LATER, facts(july, LATER))),
         lambda: FLOWS.store(database, july, LATER, facts(july, LATER)),
     )
     for use in uses:

@@ -196,8 +196,8 @@ def test_the_intervals_of_shares_hold_the_true_shares(cap):
     if cap == 0:  # nothing is known of how the trips of dropped nodes are correlated
         assert not made.intervals.nothing_dropped
         cells = 1, 0, np.arange(60, dtype=np.int32), np.zeros(60, dtype=np.int32)
-        least, most = made.segment_intervals("mode").of_cells(*cells)
-        fewest, all_most = made.intervals.of_cells(*cells)
+        least, most = made.segment_intervals("mode").compute_cell_bounds(*cells)
+        fewest, all_most = made.intervals.compute_cell_bounds(*cells)
         low, high = made.segment_fit("mode").shares(1)
         assert (low <= least.T / np.maximum(all_most, 1)).all()
         assert (high >= np.minimum(most.T / np.maximum(fewest, 1), 1)).all()
@@ -219,5 +219,5 @@ def test_a_period_without_trips_is_published_and_read_back(tmp_path):
     examples.publish_bundle(made, examples.facts(made), tmp_path / "r1")
     assert open_release(tmp_path / "r1").segments["mode"].shape == (0, 3)
     assert "% to " not in (tmp_path / "r1" / "report.html").read_text(encoding="utf-8")  # no share of no trips
-    tables = FlowTables.of(made, examples.facts(made))
+    tables = FlowTables.from_release(made, examples.facts(made))
     assert all(pair.flows["trips"].sum() == 0 and len(pair.flows) > 0 for pair in tables.segments["mode"])

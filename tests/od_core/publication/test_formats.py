@@ -155,7 +155,7 @@ def test_sdmx_writes_a_span_as_a_first_day_and_a_duration():
 def test_sdmx_is_what_pysdmx_would_write(example_of, kind):
     """Codes that look like numbers, with commas, quotes and accents; two geographies."""
     made = examples.release(kind)
-    tables = FlowTables.of(made, examples.facts(made))
+    tables = FlowTables.from_release(made, examples.facts(made))
     bundle = example_of(kind)
     text = (bundle / "sdmx/flows.sdmx.csv").read_bytes().decode("utf-8")
     frame = pd.read_csv(io.StringIO(text), dtype=str).drop(columns=["STRUCTURE", "STRUCTURE_ID", "ACTION"])

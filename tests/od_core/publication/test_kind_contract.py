@@ -27,7 +27,7 @@ from od_core.ledger.release_key import ReleaseKey
 from od_core.meaning.subject import Subject
 from od_core.publication import certify
 from od_core.publication import database as database_module
-from od_core.publication.bundle import as_published, bundle_faults, staged_folder, write_bundle
+from od_core.publication.bundle import as_published, bundle_faults, publish_folder, write_bundle
 from od_core.publication.certify import certificate, context_of
 from od_core.publication.kind import Kind
 from od_core.publication.read_back import REPAIR
@@ -84,7 +84,9 @@ def assert_same(made: Made, found: Any, release: Any) -> None:
     for name, table in figures(made, found).items():
         assert table.equals(expected.pop(name)), name
     assert not expected
-    for (step, noisy), (own_step, own) in zip(made.kind.measured(found), made.kind.measured(release), strict=True):
+    for (step, noisy), (own_step, own) in zip(
+        made.kind.list_measurements(found), made.kind.list_measurements(release), strict=True
+    ):
         assert step == own_step
         assert np.array_equal(noisy.values(), own.values())
 
@@ -113,9 +115,11 @@ def test_what_is_said_of_a_release_follows_from_its_bundle_alone(made):
     kind, opened = made.kind, made.kind.open(made.place.bundle)
     pd.testing.assert_frame_equal(kind.summary(opened), kind.summary(made.release))
     assert len(kind.summary(opened)) > 0
-    assert kind.facts(opened, Subject.of(opened.plan)) == kind.facts(made.release, Subject.of(made.release.plan))
+    assert kind.facts(opened, Subject.from_plan(opened.plan)) == kind.facts(
+        made.release, Subject.from_plan(made.release.plan)
+    )
     assert kind.row(opened) == kind.row(made.release)
-    assert kind.guarantee(opened.plan, opened.spent, Subject.of(opened.plan)) == made.facts["guarantee"]
+    assert kind.guarantee(opened.plan, opened.spent, Subject.from_plan(opened.plan)) == made.facts["guarantee"]
     assert kind.notes(opened, made.facts) == kind.notes(made.release, made.facts)
     assert kind.pictures(opened, made.facts) == kind.pictures(made.release, made.facts)
 
@@ -125,7 +129,7 @@ def test_a_bundle_written_again_has_the_same_bytes(made, tmp_path):
     kind, place = made.kind, made.place
     context = context_of(kind, place.ledger, place.key, made.example.series, place.releases)
     report = kind.report(made.release, made.facts, context)
-    with staged_folder(lambda folder: write_bundle(kind, made.release, made.facts, report, folder), tmp_path / "r1"):
+    with publish_folder(lambda folder: write_bundle(kind, made.release, made.facts, report, folder), tmp_path / "r1"):
         assert not (tmp_path / "r1").exists()
     assert content(tmp_path) == content(place.bundle.parent)
 
@@ -264,7 +268,7 @@ def test_a_certificate_of_another_plan_is_found(copied, monkeypatch):
     """Every fact of the plan: it is refused, or the ledger knows another plan, which alone is asked."""
     monkeypatch.setattr(verification, "bundle_faults", lambda folder: iter(()))
     monkeypatch.setattr(verification, "_bundle", lambda *of: iter(()))
-    monkeypatch.setattr(type(copied.kind), "differing", lambda *of: iter(()))
+    monkeypatch.setattr(type(copied.kind), "find_differences", lambda *of: iter(()))
     path = copied.place.bundle / "certificate.json"
     found = {place: {*faults(copied.place)} for place in with_another(path, "plan")}
     assert len(found) >= 10
@@ -326,7 +330,7 @@ def test_rows_of_a_certificate_that_was_not_published_are_replaced(copied):
     facts = copied.facts | {"about": {"title": "Another"}, "interval": None}
     stored_again(copied, facts)
     key, database = copied.place.key, copied.place.database
-    assert list(copied.kind.differing(database, copied.release, key, facts)) == []
+    assert list(copied.kind.find_differences(database, copied.release, key, facts)) == []
     copied.kind.store(database.with_name("new.duckdb"), copied.release, key, facts)
     of_key = {name: [row for row in rows if str(key) in row] for name, rows in everything(database).items()}
     new = everything(database.with_name("new.duckdb"))
@@ -336,7 +340,7 @@ def test_rows_of_a_certificate_that_was_not_published_are_replaced(copied):
 
 
 def differences(made: Made) -> list[str]:
-    return list(made.kind.differing(made.place.database, made.release, made.place.key, made.facts))
+    return list(made.kind.find_differences(made.place.database, made.release, made.place.key, made.facts))
 
 
 def one_other(column: str, kind: str) -> str:
@@ -354,7 +358,7 @@ def test_any_change_of_the_database_is_found_and_its_table_named(copied, monkeyp
     tables = figures(made, made.release)  # the same at every call
     monkeypatch.setattr(type(made.kind), "tables", lambda *of: tables)
     with duckdb.connect(str(database)) as connection:
-        monkeypatch.setattr(database_module, "opened", lambda *of, **options: nullcontext(connection))
+        monkeypatch.setattr(database_module, "open_database", lambda *of, **options: nullcontext(connection))
         each_change_is_found(made, connection)
 
 
@@ -628,7 +632,7 @@ def test_a_bundle_that_was_published_without_intervals_stays_as_it_is(tmp_path, 
     facts = as_published(certified(old, release), old.place.bundle, published)
     (old.place.bundle / "certificate.json").unlink()
     report = example.kind.report(release, facts, context_for(old))
-    with staged_folder(
+    with publish_folder(
         lambda folder: write_bundle(example.kind, release, facts, report, folder), old.place.bundle, published
     ):
         example.kind.store(old.place.database, release, example.key, facts)

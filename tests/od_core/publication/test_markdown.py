@@ -15,7 +15,7 @@ from markdown_it import MarkdownIt
 
 from od_core import Budget, Geography, PrivacyUnit, release_flows
 from od_core.flows.publishing import flow_files
-from od_core.publication.templates import in_markdown, plain
+from od_core.publication.templates import escape_markdown, plain
 from tests.od_core.publication.examples import facts, publish_bundle
 
 READERS = (MarkdownIt("commonmark"), MarkdownIt("gfm-like", {"linkify": False}))
@@ -23,7 +23,7 @@ READERS = (MarkdownIt("commonmark"), MarkdownIt("gfm-like", {"linkify": False}))
 
 def shown(text: str, reader: MarkdownIt) -> str:
     """What a reader shows of text that is a paragraph by itself; it must be one, without any markup in it."""
-    page = reader.render(in_markdown(text))
+    page = reader.render(escape_markdown(text))
     if page == "":
         return ""
     found = re.fullmatch(r"<p>([^<>]*)</p>\n", page)
@@ -39,18 +39,18 @@ LETTERS = st.characters(codec="utf-8", exclude_categories=("Cc", "Cs", "Zl", "Zp
 @example("__0__")
 @pytest.mark.parametrize("reader", READERS, ids=["commonmark", "gfm"])
 def test_a_reader_shows_the_text_itself_with_all_its_marks(reader, text):
-    assert shown(text, reader) == plain(in_markdown(text)) == " ".join(text.split())
+    assert shown(text, reader) == plain(escape_markdown(text)) == " ".join(text.split())
 
 
 @pytest.mark.parametrize("text", ["<script>alert(1)</script>", "&lt;b&gt;", "a | b", "[x](javascript:y)", "<!-- x -->"])
 def test_there_is_no_html_in_it_for_a_reader_that_knows_no_backslash(text):
-    assert not set("<>") & set(in_markdown(text))
-    assert "|" not in in_markdown(text).replace("\\|", "")
+    assert not set("<>") & set(escape_markdown(text))
+    assert "|" not in escape_markdown(text).replace("\\|", "")
 
 
 def test_sentences_without_marks_are_left_alone():
     for text in ("Flows from all to zone, as OpenMatrix.", "epsilon 1.0 (rounded up); at most 2 trips", "origin_level"):
-        assert in_markdown(text) == text
+        assert escape_markdown(text) == text
 
 
 LEVELS = ["<img src=x onerror=alert(1)>", "a|b **c** [d](e)", "<script>zone"]

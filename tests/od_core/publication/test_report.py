@@ -33,9 +33,9 @@ from od_core.privacy.domain import PrivacyDomain
 from od_core.publication.bundle import write_bundle
 from od_core.publication.certify import certificate, context_of
 from od_core.publication.number_formats import (
+    format_change,
+    format_rounded,
     interval_and_word,
-    rounded,
-    signed,
 )
 from tests.od_core.doubles import SeededNoise
 from tests.od_core.publication.examples import ALL_FORMATS, CHECKS, released_trips
@@ -157,8 +157,8 @@ def test_the_numbers_of_flows_are_those_of_the_release():
     changed = changes_of(built)
     for origin, destination, then, now, change in changed:
         of_may, of_june = (table.loc[(origin, destination), "trips"] for table in (before, flows_of))
-        assert [then, now] == [rounded(of_may / 31), rounded(of_june / 30)]
-        assert changed_by(change) == signed((31 * of_june - 30 * of_may) / 930)
+        assert [then, now] == [format_rounded(of_may / 31), format_rounded(of_june / 30)]
+        assert changed_by(change) == format_change((31 * of_june - 30 * of_may) / 930)
 
 
 def changed_by(cell: str) -> str:
@@ -177,7 +177,9 @@ def changes_of(built: Page) -> list[list[str]]:
     found = of_months(example)["change_per_day"]
     tables = [table[1:] for table in built.tables if table[0][2] == "2001-05 per day"]
     shown = [[changed_by(row[4]) for row in table] for table in tables]
-    assert shown == [[signed(change) for change in some.head(5)] for some in (found[found > 0], found[found < 0])]
+    assert shown == [
+        [format_change(change) for change in some.head(5)] for some in (found[found > 0], found[found < 0])
+    ]
     return [row for table in tables for row in table]
 
 

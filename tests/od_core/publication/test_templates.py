@@ -12,7 +12,7 @@ import yaml
 from jinja2 import DictLoader
 
 from od_core.publication import templates
-from od_core.publication.templates import filled, filled_data, sentence
+from od_core.publication.templates import render_data, render_template, sentence
 
 HOSTILE = "</script><b>&amp; {{ 7 * 7 }} {% if %} \"quoted\" 'too' | a: [b](c) `d` # e"
 FOLDER = Path(templates.__file__).with_name("templates")
@@ -39,11 +39,11 @@ def test_a_value_is_data_in_every_format(given: Any) -> None:
             "a.yaml": "x: '{{ x }}'\n'y': a {{ x }}\nz: !fact x",
         }
     )
-    assert filled("a.html", x="<b>&") == "<p>&lt;b&gt;&amp;</p>"
-    assert filled("a.md", x="<b>|*") == "| &lt;b&gt;\\|\\* |"
-    assert json.loads(filled("a.json", x=HOSTILE)) == {"x": HOSTILE, "of": [f"a {HOSTILE}"]}
-    assert filled_data("a.json", x=HOSTILE) == {"x": HOSTILE, "of": [f"a {HOSTILE}"]}
-    assert filled_data("a.yaml", x=HOSTILE) == {"x": HOSTILE, "y": f"a {HOSTILE}", "z": HOSTILE}
+    assert render_template("a.html", x="<b>&") == "<p>&lt;b&gt;&amp;</p>"
+    assert render_template("a.md", x="<b>|*") == "| &lt;b&gt;\\|\\* |"
+    assert json.loads(render_template("a.json", x=HOSTILE)) == {"x": HOSTILE, "of": [f"a {HOSTILE}"]}
+    assert render_data("a.json", x=HOSTILE) == {"x": HOSTILE, "of": [f"a {HOSTILE}"]}
+    assert render_data("a.yaml", x=HOSTILE) == {"x": HOSTILE, "y": f"a {HOSTILE}", "z": HOSTILE}
 
 
 def test_a_name_that_is_not_there_is_an_error_like_that_of_a_dictionary(given: Any) -> None:
@@ -58,9 +58,9 @@ def test_a_name_that_is_not_there_is_an_error_like_that_of_a_dictionary(given: A
     )
     for name in ("a.html", "a.json", "a.yaml", "b.yaml"):
         with pytest.raises(KeyError, match="y"):
-            (filled if name.endswith("html") else filled_data)(name, x={})
+            (render_template if name.endswith("html") else render_data)(name, x={})
     with pytest.raises(KeyError, match="z"):
-        filled("b.html")
+        render_template("b.html")
 
 
 def test_texts_of_data_use_those_before_them_and_facts_that_are_none_are_left_out(given: Any) -> None:
@@ -84,7 +84,7 @@ def test_texts_of_data_use_those_before_them_and_facts_that_are_none_are_left_ou
     """
     given({"a.yaml": text})
     again = "many, 2 again"
-    assert filled_data("a.yaml", n=2) == {
+    assert render_data("a.yaml", n=2) == {
         "first": "many, 2",
         "second": again,
         "number": 3,

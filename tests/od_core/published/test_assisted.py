@@ -14,7 +14,7 @@ from od_core import AssistedFlows, Geography, OdError, assist_release, data_cont
 from od_core.ledger.release_key import ReleaseKey
 from od_core.publication.bundle import zip_beside
 from od_core.publication.certificate import certificate_digest
-from od_core.published.derived import named_release, publish_assisted, publish_sum, releases_before
+from od_core.published.derived import find_release_key, publish_assisted, publish_sum, releases_before
 from od_core.published.verification import verify_release
 from tests.od_core.ledger import ledger_rows
 from tests.od_core.publication.examples import restated, sealed_again
@@ -114,14 +114,14 @@ def test_which_releases_come_before_one(root: Path) -> None:
     release(root, later)
     shutil.copytree(releases / KEYS[1].folder, releases / other.folder)  # who lists releases reads their areas alone
     assert releases_before(releases, later) == [KEYS[0], other, KEYS[2]]
-    assert named_release(releases, SERIES) == later
-    assert named_release(releases, SERIES, "2001-02") == other
+    assert find_release_key(releases, SERIES) == later
+    assert find_release_key(releases, SERIES, "2001-02") == other
     assert [str(one.key) for one in (publish_assisted(releases, KEYS[0]), publish_assisted(releases, later, 1))] == [
         "commuters_assisted/2001-01/r1",
         "commuters_assisted/2001-07/r1",
     ]
     with pytest.raises(OdError, match="OD-RELEASE-ABSENT: no release of commuters for 2001-09"):
-        named_release(releases, SERIES, "2001-09")
+        find_release_key(releases, SERIES, "2001-09")
     shutil.copytree(releases / KEYS[0].folder, releases / SERIES / "2001-Q1" / "r1")
     with pytest.raises(OdError, match="OD-ASSIST-OVERLAP: commuters/2001-01/r1 and commuters/2001-Q1/r1"):
         publish_assisted(releases, later)

@@ -26,7 +26,7 @@ from od_core.privacy.domain import PrivacyDomain
 from od_core.publication.bundle import CHECKSUMS, checksum_lines, contents, ledger_entries, write_zip, zip_beside
 from od_core.publication.certify import software_versions, state_of
 from od_core.published.derived import publish_sum
-from od_core.published.opening import published_bundles
+from od_core.published.opening import find_bundle_folders
 from od_core.published.verification import INCOMPLETE, repair_release, verify_release
 from tests.od_core.ledger.ledger_rows import ONE_LEVEL
 from tests.od_core.publication.examples import sealed_again
@@ -45,7 +45,7 @@ def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], Path]
         root = tmp_path_factory.mktemp("landed")
         with tarfile.open(archive) as packed:
             packed.extractall(root, filter="data")
-        for key, folder in published_bundles(root / "project/var/releases").items():
+        for key, folder in find_bundle_folders(root / "project/var/releases").items():
             write_zip(folder, str(key), zip_beside(folder))
         return root / "project/var"
 
@@ -60,7 +60,7 @@ def var(request: pytest.FixtureRequest, unpacked: Callable[[Path], Path], tmp_pa
 
 
 def keys(var: Path) -> list[ReleaseKey]:
-    return [*published_bundles(var / "releases")]
+    return [*find_bundle_folders(var / "releases")]
 
 
 def faults(var: Path, key: ReleaseKey) -> dict[str, str]:

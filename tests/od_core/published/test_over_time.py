@@ -19,14 +19,14 @@ from od_core.flows.publishing.changes import PER_DAY, changes
 from od_core.flows.publishing.kind import FLOWS
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
-from od_core.publication.templates import filled
+from od_core.publication.templates import render_template
 from od_core.published import site
 from od_core.published.site import (
     OverTime,
     SiteDescription,
     SiteRelease,
-    compared_releases,
-    over_time_page,
+    make_over_time_page,
+    select_comparable_releases,
     series_page,
 )
 from tests.od_core.ledger import ledger_rows
@@ -51,11 +51,11 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def newest(root: Path) -> list[SiteRelease]:
     keys = [ReleaseKey("commuters", period) for period in reversed(PERIODS)]
-    return [SiteRelease.of(key, root / "releases" / str(key)) for key in keys]
+    return [SiteRelease.from_bundle(key, root / "releases" / str(key)) for key in keys]
 
 
 def page_of(releases: list[SiteRelease]) -> str:
-    return over_time_page(SiteDescription("Trips"), releases[0], OverTime.of(releases))
+    return make_over_time_page(SiteDescription("Trips"), releases[0], OverTime.from_releases(releases))
 
 
 def listed(data: dict[str, Any], side: int) -> list[tuple[str, str]]:
@@ -64,7 +64,7 @@ def listed(data: dict[str, Any], side: int) -> list[tuple[str, str]]:
 
 def test_every_number_is_that_of_its_release(newest: list[SiteRelease]) -> None:
     """Of every pair of areas of every pair of levels in every period, as the release opens and sums it."""
-    data = OverTime.of(newest).data
+    data = OverTime.from_releases(newest).data
     assert data["periods"] == PERIODS
     origins, destinations = data["sizes"]
     assert (origins, destinations) == (len(listed(data, 0)), len(listed(data, 1)))
@@ -85,7 +85,7 @@ def test_every_number_is_that_of_its_release(newest: list[SiteRelease]) -> None:
 
 def test_the_tables_state_the_change_of_the_library(newest: list[SiteRelease]) -> None:
     """That of ``od-release compare`` between the last two periods, from each area and to it."""
-    page, (after, before) = OverTime.of(newest), [open_release(one.place) for one in newest[:2]]
+    page, (after, before) = OverTime.from_releases(newest), [open_release(one.place) for one in newest[:2]]
     for number, level in enumerate(page.sides[0].level_names):
         rows = page.rows(number)
         assert len(rows) == page.sides[0].size(number)
@@ -109,10 +109,10 @@ def altered(release: SiteRelease, folder: Path, change: Callable[[Any], Any], **
 
 def test_areas_that_a_period_lacks_have_no_number_and_no_change(newest: list[SiteRelease], tmp_path: Path) -> None:
     """And where the areas of two periods differ, no change between them is computed."""
-    gone = listed(OverTime.of(newest).data, 0)[-1][1]
+    gone = listed(OverTime.from_releases(newest).data, 0)[-1][1]
     other = {"geographies": dict.fromkeys(("origin", "destination"), "0" * 64)}
     before = altered(newest[1], tmp_path / "r1", lambda rows: rows.filter(pc.field("origin") != gone), **other)
-    page = OverTime.of([newest[0], before])
+    page = OverTime.from_releases([newest[0], before])
     assert page.data["comparable"] == [False]
     data, (origins, destinations) = page.data, page.values.shape[2:]
     row = [column[(origins - 1) * destinations : origins * destinations] for column in data["values"]]
@@ -126,12 +126,12 @@ def test_areas_that_a_period_lacks_have_no_number_and_no_change(newest: list[Sit
     }
     for number, (differing, facts) in enumerate(others.items(), start=3):
         other = altered(newest[1], tmp_path / f"r{number}", lambda rows: rows, **facts)
-        assert OverTime.of([newest[0], other]).data["comparable"] == [False]
+        assert OverTime.from_releases([newest[0], other]).data["comparable"] == [False]
         assert f"between periods with different {differing}." in page_of([newest[0], other])
-    assert OverTime.of(newest).data["comparable"] == [True]
+    assert OverTime.from_releases(newest).data["comparable"] == [True]
     assert "No change is told" not in page_of(newest)
     missing = altered(newest[1], tmp_path / "r2", lambda rows: rows.filter(pc.field("origin") != gone))
-    rows = {row["name"]: row["ways"] for row in OverTime.of([newest[0], missing]).rows(2)}
+    rows = {row["name"]: row["ways"] for row in OverTime.from_releases([newest[0], missing]).rows(2)}
     assert {name for name, ways in rows.items() if "change" not in ways[0]} == {gone}
     assert "not listed" in page_of([missing])
 
@@ -148,7 +148,9 @@ def test_a_series_without_the_exact_total_names_the_one_that_has_it(newest: list
         series = {one.key.release: [one], other.key.release: [other]}
         page = series_page(SiteDescription("Trips"), one.key.release, [one], series)
         both = series_page(SiteDescription("Trips"), one.key.release, [one, newest[1]], series)
-        home = filled("site/home.html", site=SiteDescription("Trips"), series=series, releases=[one], over_time={})
+        home = render_template(
+            "site/home.html", site=SiteDescription("Trips"), series=series, releases=[one], over_time={}
+        )
         return link.format("../") in page, link.format("") in home, both.count("; " + link.format("../"))
 
     assert said(noisy, exact) == (True, True, 1)
@@ -176,15 +178,15 @@ def test_the_page_has_a_bound(
 ) -> None:
     """Down to each level there are 1, 3 and 8 areas on each side: 1, 9 and 64 pairs, and 2, 6 and 16 totals."""
     monkeypatch.setattr(site, "MOST_NUMBERS", most)
-    page = OverTime.of(newest)
+    page = OverTime.from_releases(newest)
     assert (page.depths, page.listed) == ((depth, depth), (deepest, deepest))
 
 
 def test_a_page_without_intervals_or_with_shared_noise_is_not_made(root: Path, newest: list[SiteRelease]) -> None:
     without = replace(newest[0], certificate=newest[0].certificate | {"interval": None})
-    assert compared_releases([without, *newest[1:]]) == newest[1:]
+    assert select_comparable_releases([without, *newest[1:]]) == newest[1:]
     summed = replace(newest[0], certificate=newest[0].certificate | {"format": "od-release sum certificate 1"})
-    assert compared_releases([summed]) == []
+    assert select_comparable_releases([summed]) == []
 
 
 def test_one_period_and_titles_of_strangers(newest: list[SiteRelease]) -> None:

@@ -32,7 +32,7 @@ from od_core.group_sizes.publishing import GROUP_SIZES
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
 from od_core.noise.table_sampler import TableNoise
-from od_core.periods import following
+from od_core.periods import iterate_periods
 from od_core.privacy.accounting import text_above
 from od_core.privacy.budget import Cap
 from od_core.privacy.domain import CALENDAR, PrivacyDomain, year_of
@@ -438,7 +438,9 @@ def test_both_programs_cut_time_into_the_same_years(elementary, year):
     periods = [
         period
         for period, _ in zip(
-            following(datetime.date(1998, 1, 7), elementary), range(2600 if elementary == "day" else 400), strict=False
+            iterate_periods(datetime.date(1998, 1, 7), elementary),
+            range(2600 if elementary == "day" else 400),
+            strict=False,
         )
     ]
     for period in periods[:: 7 if elementary == "day" else 1]:

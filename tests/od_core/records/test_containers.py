@@ -84,7 +84,7 @@ def piped(
     table: pa.Table, container: str, folder: Path, columns: RecordColumns, *, one_row_a_trip: bool = False
 ) -> Any:
     """Trips of each pair of zones, counted by the steps of the pipeline."""
-    form = TABLE.declared(table="t" if container == "duckdb" else None, one_row_a_trip=one_row_a_trip)
+    form = TABLE.with_options(table="t" if container == "duckdb" else None, one_row_a_trip=one_row_a_trip)
     loaded = folder / "loaded.parquet"
     load_records(PIPELINE[container](table, folder), columns, "2026-01", loaded, record_format=form)
     return pairs_of(TREE, trip_counts_of(loaded, TREE))

@@ -85,7 +85,7 @@ def test_nodes_of_a_level_add_at_it_and_above_what_their_leaves_add(tmp_path, cu
     tree, rank, trips = given_
     files, leaves = kept(tmp_path, rank, trips), in_memory(rank, trips)
     for level in range(tree.depth + 1):
-        nodes = files.at_level(tree, level)
+        nodes = files.sum_at_level(tree, level)
         assert nodes.total == leaves.total
         firsts = tree.first_rank(tree.public_nodes(level))
         expected = np.searchsorted(firsts, rank, side="right") - 1
@@ -122,11 +122,11 @@ def test_what_is_not_asked_for_is_not_read(tmp_path, thirty):
     content[4:12] = b"\xff" * 8
     second.write_bytes(content)
     third.unlink()
-    assert thirty.between(15 * 7, 20 * 7).rank.tolist() == [k * 7 for k in range(15, 20)]
+    assert thirty.read_ranks(15 * 7, 20 * 7).rank.tolist() == [k * 7 for k in range(15, 20)]
     with pytest.raises(OdError, match="OD-STORE-MISSING"):
-        thirty.whole()
+        thirty.read_all()
     with pytest.raises(Exception):  # noqa: B017, PT011  # what a damaged page gives is Arrow's to say
-        thirty.between(10 * 7, 20 * 7)
+        thirty.read_ranks(10 * 7, 20 * 7)
 
 
 def test_what_is_counted_twice_is_refused(tmp_path, thirty):

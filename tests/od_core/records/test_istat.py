@@ -40,7 +40,7 @@ def test_the_whole_numbers_of_the_records_s(tmp_path, loaded, records, reason, e
     content = "".join(line(*record) + end for record in records).encode("ascii")
     source = tmp_path / ("matrix.txt.gz" if is_packed else "matrix.txt")
     source.write_bytes(gzip.compress(content) if is_packed else content)
-    form = ISTAT if reason is None else ISTAT.declared(categories=(("reason", (str(reason),)),))
+    form = ISTAT if reason is None else ISTAT.with_options(categories=(("reason", (str(reason),)),))
     read = loaded(source, ISTAT.columns, "2011", record_format=form)
     expected = [(home, work, n) for home, work, why, n, record in records if record == "S" and why in (reason or why,)]
     assert list(read[["origin", "destination", "trips"]].itertuples(index=False, name=None)) == expected
@@ -66,7 +66,7 @@ def test_the_fields_by_their_places(tmp_path, loaded):
     (tmp_path / "matrix.txt").write_text("\n".join(lines) + "\n")
     for name, values in fields.items():
         for k, value in enumerate(values):
-            form = ISTAT.declared(categories=((name, (value,)),))
+            form = ISTAT.with_options(categories=((name, (value,)),))
             assert loaded(tmp_path / "matrix.txt", ISTAT.columns, record_format=form)["trips"].tolist() == [k + 1]
 
 

@@ -39,7 +39,7 @@ def test_a_parquet_file_comes_through(tmp_path, loaded, target, kind):
         {"x": range(5000), "from": pa.array(frame["from"]).cast(kind), "to": pa.array(frame["to"]).cast(kind)}
     )
     pq.write_table(table, tmp_path / "trips.parquet", row_group_size=700)
-    columns, form = RecordColumns(origin="from", destination="to"), TABLE.declared(one_row_a_trip=True)
+    columns, form = RecordColumns(origin="from", destination="to"), TABLE.with_options(one_row_a_trip=True)
     read = loaded(tmp_path / "trips.parquet", columns, record_format=form)
     assert list(read.columns) == ["date", "origin", "destination", "in_period"]
     assert rows_of(read, "origin", "destination") == rows_of(frame, "from", "to")

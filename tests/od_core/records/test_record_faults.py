@@ -128,7 +128,7 @@ def test_a_type_is_named_without_the_values_and_names_that_it_holds(tmp_path, lo
         connection.execute(f"CREATE TABLE t AS {query}")
         if form == "parquet":
             connection.execute(f"COPY t TO '{source}'")
-    plain = TABLE.declared(table="t" if form == "duckdb" else None)
+    plain = TABLE.with_options(table="t" if form == "duckdb" else None)
     found = record_schema(source, plain)["n"]
     assert found == kind or form == "parquet"  # which has neither enumerations nor unions
     for code, columns in ROLES.items():
@@ -261,7 +261,7 @@ def test_a_view_that_quotes_a_record_and_a_generator_that_does(tmp_path, target,
     with duckdb.connect(source) as connection:
         quoted = f"CASE WHEN range = {rows} THEN error('{CANARY}') ELSE 'aa' END"
         connection.execute(f"CREATE VIEW t AS SELECT {quoted} AS origin, 'ba' AS destination FROM range({rows + 9000})")
-    for name, read in readers(source, TABLE.declared(table="t"), target):
+    for name, read in readers(source, TABLE.with_options(table="t"), target):
         if name == "load" or (name == "meaning" and rows < 100_000):
             with pytest.raises(OdError, match="OD-FILE-UNREADABLE") as refused:
                 read()

@@ -75,7 +75,7 @@ def test_no_records_are_a_valid_file(tmp_path, loaded, target, published):
 def test_codes_of_no_place_go_to_the_unknown_zone(tmp_path, loaded, target, published):
     """No faults there; faults where no zone takes them; and a zone of its own where it is listed."""
     nowhere = published.nowhere or "abroad"
-    form = published.form if published.nowhere else published.form.declared(nowhere=(nowhere,))
+    form = published.form if published.nowhere else published.form.with_options(nowhere=(nowhere,))
     published.write(tmp_path / published.file, [*rows(published), (published.zones[0], nowhere, 9)])
 
     def load(geography):
@@ -130,7 +130,7 @@ def test_indicators_of_nomis_that_are_chosen_are_those_of_the_csv_module(tmp_pat
     """The census of 2021: all categories where none is chosen."""
     text, form = nomis_2021(rows), FORMATS["nomis"]
     (tmp_path / "ODWP01EW_LTLA.csv").write_text(text, encoding="utf-8-sig", newline="")
-    form = form.declared(categories=((INDICATOR, tuple(sorted(chosen))),)) if chosen else form
+    form = form.with_options(categories=((INDICATOR, tuple(sorted(chosen))),)) if chosen else form
     read = loaded(tmp_path / "ODWP01EW_LTLA.csv", form.columns, "2021", record_format=form)
     assert rows_of(read) == [
         (row["Lower tier local authorities code"], row["LTLA of workplace code"], int(row["Count"]))
@@ -229,6 +229,6 @@ def test_a_file_of_another_kind_is_named(tmp_path, target, published):
 )
 def test_options_that_a_reader_does_not_take(name, options, said):
     with pytest.raises(OdError, match="OD-READER-OPTIONS") as error:
-        format_named(name).declared(**options)
+        format_named(name).with_options(**options)
     assert said in error.value.message
     assert "\n" not in str(error.value)

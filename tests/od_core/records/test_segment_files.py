@@ -80,7 +80,7 @@ def read(frame: pd.DataFrame, unit: PrivacyUnit, lists: tuple[Breakdown, ...], f
         user="person" if unit.kind != "trip" else None,
         segments=tuple(SOURCES[one.name] for one in lists),
     )
-    form = TABLE.declared(one_row_a_trip=columns_of_file.counts_rows)
+    form = TABLE.with_options(one_row_a_trip=columns_of_file.counts_rows)
     load_records(source, columns_of_file, PERIOD, target, record_format=form)
     return target
 
@@ -109,10 +109,10 @@ def test_files_give_the_counts_and_the_fingerprint_of_memory(tmp_path, unit, for
         expected = count_trips(in_memory(frame, unit), tree, one_row_a_trip=True, **given_)
         store = LocalStore(tmp_path / f"counts_{seed}")
         files = count_records(read(frame, unit, lists, form, tmp_path), tree, store, "counts", **given_)
-        assert_same(files.whole(), expected)
+        assert_same(files.read_all(), expected)
         assert files.breakdowns == lists
         assert files.total == expected.total > 0
-        prints = {confidential.fingerprint(counts.column_pieces()) for counts in (files, files.whole(), expected)}
+        prints = {confidential.fingerprint(counts.column_pieces()) for counts in (files, files.read_all(), expected)}
         assert len(prints) == 1
 
 
@@ -127,7 +127,7 @@ def test_counts_without_breakdowns_are_stored_as_before(tmp_path):
     """The list of files is a list, which earlier versions read, and files have the columns rank and trips."""
     store = LocalStore(tmp_path)
     files = write_count_files(store, "counts/", [(np.array([3, 8]), np.array([1, 2]))])
-    whole = finish_count_files(store, "counts", files).whole()
+    whole = finish_count_files(store, "counts", files).read_all()
     assert whole.by_segment == {}
     assert json.loads((tmp_path / "counts" / "counted.json").read_text()) == [
         {"name": "counts/000000.parquet", "first": 3, "last": 8, "pairs": 2, "trips": 3}
@@ -174,10 +174,10 @@ def test_counts_do_not_depend_on_how_they_are_cut_into_files(tmp_path, monkeypat
         return TripCounts(whole.rank, whole.before, by_segment)
 
     everything = expected(np.ones(len(keys), dtype=bool))
-    assert_same(files.whole(), everything)
+    assert_same(files.read_all(), everything)
     assert files.total == sum(trips.tolist())
     first, end = sorted(ends)
-    assert_same(files.between(first, end), expected((rank >= first) & (rank < end)))
+    assert_same(files.read_ranks(first, end), expected((rank >= first) & (rank < end)))
     assert not keys or columns_of(files) == columns_of(everything)
 
 

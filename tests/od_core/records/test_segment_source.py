@@ -36,7 +36,7 @@ def categories(tmp_path: Path) -> Callable[..., list[str | None]]:
         else:
             pd.DataFrame({"origin": codes, "destination": codes, "it's": values}).to_csv(source, index=False)
         columns = RecordColumns(segments=(SegmentSource("user", "it's", **rule),))
-        form = TABLE.declared(timestamps=int96 if int96 in ("utc", "local") else None)
+        form = TABLE.with_options(timestamps=int96 if int96 in ("utc", "local") else None)
         target = tmp_path / "raw_trips.parquet"
         load_records(source, columns, "2001-06", target, record_format=form, time_zone=time_zone)
         return pq.read_table(tmp_path / "raw_trips.parquet")["segment_user"].to_pylist()

@@ -70,7 +70,7 @@ def test_any_delimiter_and_encoding_that_are_stated(
         csv.writer(file, delimiter=delimiter, lineterminator=lines, quoting=quoting).writerows(
             [("destination", "x", "origin"), *((d, "é", o) for o, d in rows)]
         )
-    read = loaded(source, record_format=TABLE.declared(**declared, encoding=encoding))
+    read = loaded(source, record_format=TABLE.with_options(**declared, encoding=encoding))
     assert pairs_of(read, "origin", "destination") == [(o or None, d or None) for o, d in rows]
 
 
@@ -131,7 +131,7 @@ def test_a_file_that_is_not_what_is_stated(tmp_path, name):
     """It is refused; only the confidential detail quotes a first line."""
     file, content, options, code = WRONG[name]
     (tmp_path / file).write_bytes(content)
-    error = refused(tmp_path / file, TABLE.declared(**options))
+    error = refused(tmp_path / file, TABLE.with_options(**options))
     assert error.code == code
     assert file in str(error)
     assert name != "no header" or CANARY in error.confidential_detail
@@ -152,7 +152,7 @@ ABOVE = {
 def test_what_stands_above_the_header_is_named(tmp_path, name):
     above, options, cause, step = ABOVE[name]
     (tmp_path / "t.csv").write_bytes((above + GOOD).encode())
-    error = refused(tmp_path / "t.csv", TABLE.declared(**options))
+    error = refused(tmp_path / "t.csv", TABLE.with_options(**options))
     assert cause in error.message
     assert step in error.next_step
     assert "June" not in str(error)
@@ -173,19 +173,19 @@ def test_a_table_of_a_duckdb_file(tmp_path, loaded):
         connection.execute('CREATE VIEW all_of_them AS SELECT origin, destination FROM trips UNION ALL FROM s."a b"')
         connection.execute(f"CREATE VIEW outside AS SELECT * FROM read_csv('{other}')")
     before = source.read_bytes()
-    flows = loaded(source, RecordColumns(trips="n"), record_format=TABLE.declared(table="trips"))
+    flows = loaded(source, RecordColumns(trips="n"), record_format=TABLE.with_options(table="trips"))
     assert pairs_of(flows, "origin", "destination", "trips") == [("01", "02", 3)]
     for table, rows in (("s.a b", [("02", "02")]), ("all_of_them", [("01", "02"), ("02", "02")])):
-        read = loaded(source, record_format=TABLE.declared(table=table))
+        read = loaded(source, record_format=TABLE.with_options(table=table))
         assert sorted(pairs_of(read, "origin", "destination")) == rows
-    assert refused(source, TABLE.declared(table="outside")).code == "OD-FILE-UNREADABLE"
-    error = refused(source, TABLE.declared(table="trip"))
+    assert refused(source, TABLE.with_options(table="outside")).code == "OD-FILE-UNREADABLE"
+    error = refused(source, TABLE.with_options(table="trip"))
     assert error.code == "OD-TRIPS-TABLE"
     assert "'trip' (did you mean 'trips'?)" in error.message
     assert "write table:" in refused(source).next_step
     assert (
         "it has 'origin', 'destination', 'n'"
-        in refused(source, TABLE.declared(table="trips"), RecordColumns(origin="from")).message
+        in refused(source, TABLE.with_options(table="trips"), RecordColumns(origin="from")).message
     )
     assert source.read_bytes() == before
     assert {path.name for path in tmp_path.iterdir()} == {
@@ -221,14 +221,14 @@ def test_a_collation_of_a_duckdb_column_has_no_effect(tmp_path, loaded, target, 
         connection.execute(f"CREATE TABLE texts ({kinds})")
         connection.executemany("INSERT INTO texts VALUES (?, ?, ?)", [[text] * 3 for text in ALIKE])
         connection.execute("CREATE " + RELATIONS[relation].format(collation))
-    form = TABLE.declared(table="t", one_row_a_trip=True)
+    form = TABLE.with_options(table="t", one_row_a_trip=True)
     chosen = ALIKE[0 if collation == "DE" else 2]
     segment = SegmentSource("purpose", "kind", lookup=((chosen, "this"),))
     columns = RecordColumns(destination="origin", user="user", segments=(segment,))
-    selected = form.declared(categories=(("kind", (chosen,)),))
+    selected = form.with_options(categories=(("kind", (chosen,)),))
     read = loaded(tmp_path / "trips.duckdb", columns, record_format=selected)
     assert pairs_of(read, "user") == [(chosen,)]
-    there = form.declared(nowhere=(chosen,))
+    there = form.with_options(nowhere=(chosen,))
     read = loaded(tmp_path / "trips.duckdb", columns, record_format=there, geography=GEOGRAPHY)
     assert pairs_of(read, "origin", "segment_purpose", "user") == [
         ("unknown", "this", one) if one == chosen else (one, None, one) for one in ALIKE
@@ -252,12 +252,12 @@ def test_only_rows_of_the_categories_are_records(tmp_path, loaded, target, form)
     frame.loc[frame["origin"] == "zz", "paid"] = 3
     source = tmp_path / f"trips.{form}"
     frame.to_csv(source, index=False) if form == "csv" else frame.to_parquet(source)
-    declared = TABLE.declared(categories=(("mode", ("2", "")), ("paid", ("1", "2"))))
+    declared = TABLE.with_options(categories=(("mode", ("2", "")), ("paid", ("1", "2"))))
     read = loaded(source, record_format=declared)
     chosen = frame[(frame["mode"].isna() | (frame["mode"] == "2")) & frame["paid"].isin([1, 2])]
     assert pairs_of(read, "origin", "destination") == pairs_of(chosen, "origin", "destination")
     assert trip_counts_of(target, TREE, fault_threshold=0).total == len(chosen)
-    error = refused(source, TABLE.declared(categories=(("mod", ("2",)),)))
+    error = refused(source, TABLE.with_options(categories=(("mod", ("2",)),)))
     assert error.code == "OD-TRIPS-COLUMN"
     assert "'mod' (did you mean 'mode'?)" in error.message
 
@@ -266,7 +266,9 @@ def test_fractions_and_texts_of_another_type_are_no_categories(tmp_path):
     table = {"origin": ["01"], "destination": ["01"], "x": [1.0], "paid": [True]}
     pd.DataFrame(table).to_parquet(tmp_path / "t.parquet")
     for column, value, cause in (("x", "1", "DOUBLE, not"), ("paid", "True", "BOOLEAN, which never gives .* 'True'")):
-        error = refused(tmp_path / "t.parquet", TABLE.declared(categories=((column, (value,)),), one_row_a_trip=True))
+        error = refused(
+            tmp_path / "t.parquet", TABLE.with_options(categories=((column, (value,)),), one_row_a_trip=True)
+        )
         assert error.code == "OD-TRIPS-CATEGORY"
         assert re.search(f"'{column}' holds {cause}", error.message)
 
@@ -279,7 +281,7 @@ def test_records_of_other_periods_are_refused_or_dropped(tmp_path, loaded, targe
     source = written([("origin", "destination", "day"), *(("01", "02", day) for day in DAYS)])
     loaded(source, DATED)
     assert pd.read_parquet(target)["in_period"].tolist() == [False, True, True, False, False, False, False]
-    dropping = TABLE.declared(outside_period="drop")
+    dropping = TABLE.with_options(outside_period="drop")
     read = loaded(source, DATED, record_format=dropping)
     assert read["in_period"].tolist() == [True, True, False, False]
     assert trip_counts_of(target, TREE, fault_threshold=1).total == 2
@@ -348,9 +350,9 @@ def test_times_whose_zone_the_file_does_not_state_need_a_declaration(tmp_path, l
         assert (error.code, "'day'" in error.message) == ("OD-TRIPS-DATE", True)
         assert "timestamps: utc" in error.next_step
     for meant, inside in (("local", [False, True, False]), ("utc", [True, False, False])):
-        stated = TABLE.declared(timestamps=meant)
+        stated = TABLE.with_options(timestamps=meant)
         assert loaded(source, DATED, time_zone=ZONE, record_format=stated)["in_period"].tolist() == inside
-    assert "time_zone" in refused(source, TABLE.declared(timestamps="utc"), DATED).next_step
+    assert "time_zone" in refused(source, TABLE.with_options(timestamps="utc"), DATED).next_step
     unread = RecordColumns(date=None)  # whatever else the file holds
     assert len(loaded(source, unread)) == 3
     within = pa.StructArray.from_arrays([table["day"].combine_chunks()], ["day"])
@@ -395,7 +397,7 @@ def test_a_text_whose_end_is_missing_is_no_shorter_text(tmp_path, loaded, target
     source = tmp_path / ("trips.csv.gz" if packed else "trips.csv")
     source.write_bytes(gzip.compress(content, 1) if packed else content)
     with pytest.raises(OdError, match=r"OD-FILE-INCOMPLETE: trips\.csv") as refused:
-        loaded(source, record_format=TABLE.declared(encoding=encoding))
+        loaded(source, record_format=TABLE.with_options(encoding=encoding))
     assert "copy or download it again" in refused.value.next_step
     assert not list(target.parent.iterdir())
     if encoding == "utf-8":
@@ -408,12 +410,12 @@ def test_options_of_text_are_refused_for_parquet(tmp_path, loaded, option):
     source = tmp_path / "trips.parquet"
     pd.DataFrame({"origin": ["01"], "destination": ["03"]}).to_parquet(source)
     with pytest.raises(OdError, match=rf"{next(iter(option))} does not apply to Parquet files such as trips\.parquet"):
-        loaded(source, record_format=TABLE.declared(**option))
+        loaded(source, record_format=TABLE.with_options(**option))
 
 
 def test_a_whole_text_is_read_whether_its_last_line_ends_or_not(tmp_path, loaded):
     for content in (WHOLE, WHOLE[:-1], WHOLE.replace(b"\n", b"\r\n"), WHOLE.replace(b"\n", b"\r"), WHOLE[:-1] + b"\r"):
-        for form in (TABLE, TABLE.declared(encoding="utf-16")):
+        for form in (TABLE, TABLE.with_options(encoding="utf-16")):
             (tmp_path / "t.csv").write_bytes(content if form is TABLE else content.decode().encode("utf-16"))
             if content.endswith(b"\r") and not content.startswith(b"origin,destination\r"):
                 with pytest.raises(OdError, match=r"OD-FILE-UNREADABLE: .* lines end in different ways"):

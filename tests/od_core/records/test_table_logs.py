@@ -108,7 +108,7 @@ def test_what_is_no_log_of_the_table_refuses_nothing(tmp_path, name):
 @pytest.mark.usefixtures("own_scratch_databases")
 def test_a_duckdb_file_is_no_way_around_a_log(tmp_path):
     """A view of a database reads no other file, and a database in a table is refused."""
-    file, form = lake(tmp_path, "lake/_delta_log/"), TABLE.declared(table="trips")
+    file, form = lake(tmp_path, "lake/_delta_log/"), TABLE.with_options(table="trips")
     for place in (tmp_path / "trips.duckdb", tmp_path / "lake" / "trips.duckdb"):
         with duckdb.connect(str(place)) as database:
             database.execute(f"CREATE VIEW trips AS FROM read_parquet('{file}')")

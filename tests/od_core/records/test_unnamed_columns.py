@@ -13,7 +13,7 @@ import pytest
 
 from od_core import OdError
 from od_core.privacy.unit import TRIP
-from od_core.records.callers_table import loaded_trips, read_table
+from od_core.records.callers_table import load_trips, read_table
 from od_core.records.formats import TABLE, RecordColumns
 from od_core.records.load import columns_like_counts
 from od_core.records.open_file import has_header
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("one_scratch_database")
 
 
 CODES = {"origin": ["aa", "ab", "aa"], "destination": ["ba", "ba", "ab"]}
-SAID = TABLE.declared(one_row_a_trip=True)
+SAID = TABLE.with_options(one_row_a_trip=True)
 NUMBERS = [pa.int8(), pa.uint64(), pa.int64(), pa.float32(), pa.float64(), pa.decimal128(9, 2)]
 OTHERS = [pa.string(), pa.bool_(), pa.date32(), pa.timestamp("us"), pa.binary(), pa.time64("us")]
 
@@ -49,13 +49,13 @@ def test_by_the_type_of_a_column(tmp_path, loaded, kind):
     assert read_as(loaded, source, form=SAID) is None
     for table in (pd.read_parquet(source), pq.read_table(source)):
         with pytest.raises(OdError, match="OD-TRIPS-ROWS"):
-            loaded_trips(table, TRIP, None, (), one_row_a_trip=False)
-        assert len(loaded_trips(table, TRIP, None, (), one_row_a_trip=True)) == 3
+            load_trips(table, TRIP, None, (), one_row_a_trip=False)
+        assert len(load_trips(table, TRIP, None, (), one_row_a_trip=True)) == 3
 
 
 def test_columns_that_are_named_are_known(tmp_path, loaded):
     source = parquet(tmp_path, pa.int64())
-    of_users, by_category = RecordColumns(user="x"), TABLE.declared(categories=(("x", ("3",)),))
+    of_users, by_category = RecordColumns(user="x"), TABLE.with_options(categories=(("x", ("3",)),))
     for columns, form in ((RecordColumns(trips="x"), TABLE), (of_users, TABLE), (RecordColumns(), by_category)):
         assert read_as(loaded, source, columns, form) is None
     weighted = parquet(tmp_path, pa.int64(), "n").rename(tmp_path / "w.parquet")
@@ -72,7 +72,7 @@ def test_no_name_and_no_mark_hides_a_count(loaded, written, name, values):
     source = written([("origin", "destination", name, "sex"), *(("aa", "ba", value, "m") for value in values * 3)])
     assert read_as(loaded, source) == "OD-TRIPS-ROWS"
     with pytest.raises(OdError, match="OD-TRIPS-ROWS"):
-        loaded_trips(source, TRIP, None, (), one_row_a_trip=False)
+        load_trips(source, TRIP, None, (), one_row_a_trip=False)
     assert columns_like_counts(source, [name, "sex"], TABLE) == ([] if "*" in values else [name])
     marked = written([("origin", "destination", name), *(("aa", "ba", n) for n in ("7", "8", "<5"))], "m.csv")
     assert columns_like_counts(marked, [name], TABLE) == [name]

@@ -22,7 +22,7 @@ from od_core.privacy.domain import unit_facts
 from od_core.privacy.neighbours import NO_FAULTS, Acceptance, Neighbours
 from od_core.privacy.unit import LARGEST_WEIGHT
 from od_core.publication.certify import guarantee_sentences
-from od_core.records.callers_table import loaded_trips
+from od_core.records.callers_table import load_trips
 from od_core.records.counting import CountQuery, count_trips, trip_counts_of
 from od_core.records.counts import TripCounts
 from od_core.records.load import RecordColumns, load_records
@@ -52,7 +52,7 @@ def weighed(column: pd.Series, most: int) -> list[int | None]:
     """The trips of each record of a frame with these weights; None where its weight is no weight."""
     records = pd.DataFrame({"origin": "a1", "destination": "b1", "weight": column}, index=column.index)
     unit = PrivacyUnit("trip", max_weight=most)
-    loaded = loaded_trips(records, unit, None, (), one_row_a_trip=False)  # noqa: F841  # DuckDB reads it by its name
+    loaded = load_trips(records, unit, None, (), one_row_a_trip=False)  # noqa: F841  # DuckDB reads it by its name
     counted = CountQuery(TREE, unit).sql("counted_trips")
     query = f"SELECT {counted} FROM (SELECT TRY_CAST(weight AS DOUBLE) AS weight FROM loaded)"
     return [trips for (trips,) in duckdb.sql(query).fetchall()]
@@ -156,7 +156,7 @@ def test_a_bound_is_a_whole_number(bound: object) -> None:
 def test_the_unit_says_its_bound_everywhere() -> None:
     """n is noised, also where a record counts at most 1; the domain is that of the data set."""
     assert not Neighbours(PrivacyUnit("trip", max_weight=1), NO_FAULTS).have_equal_totals
-    assert Neighbours(PrivacyUnit("trip", max_weight=1), NO_FAULTS).shifted_cells(1) is None
+    assert Neighbours(PrivacyUnit("trip", max_weight=1), NO_FAULTS).count_shifted_cells(1) is None
     assert unit_facts(BOUNDED) == unit_facts(PrivacyUnit("trip"))
     plan = plan_release(GEOGRAPHY, unit=BOUNDED, budget=Budget(1, "1e-8"), acceptance=NO_FAULTS)
     assert [step.level for step in plan.steps] == [0, 1, 2, 3, 4]

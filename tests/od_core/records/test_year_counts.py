@@ -81,10 +81,10 @@ def counted(
         frame.to_parquet(source)
     sources = tuple(SegmentSource(one.name, one.name) for one in breakdowns)
     columns = RecordColumns(date="date", user="person", segments=sources)
-    form = TABLE.declared(one_row_a_trip=True)
+    form = TABLE.with_options(one_row_a_trip=True)
     load_records(source, columns, key.period, folder / "raw_trips.parquet", record_format=form)
     files = count_records(folder / "raw_trips.parquet", tree, LocalStore(folder), "counts", **given)
-    return files.whole()
+    return files.read_all()
 
 
 def pieces(counts: TripCounts) -> list[list[int]]:

@@ -206,7 +206,7 @@ def test_what_is_kept_of_a_list_is_read_again_by_its_levels_alone(tmp_path, text
     (tmp_path / "zones.csv").write_text(text, encoding="utf-8")
     first = declared.geography(tmp_path)
     first.to_frame().to_csv(tmp_path / "kept.csv", index=False)
-    kept = declared.kept_as("kept.csv")
+    kept = declared.with_geography_file("kept.csv")
     assert (kept.prefixes, kept.joined, kept.parents, kept.unknown_area) == ({}, {}, None, None)
     again = kept.geography(tmp_path)
     assert (again.digest, again.version, again.unknown) == (first.digest, first.version, first.unknown)
@@ -269,9 +269,9 @@ READ_AS: dict[str, Callable[[Path], object]] = {
     "areas of two parents": listed(parents=("origin", "number")),
     "areas of unlisted parents": listed(parents=("number", "user")),
     "areas of unequal depth": listed(parents=("number", "chain")),
-    "groups": lambda path: ListedGroups(path, "origin", "destination").listed(UNLIKE),
-    "groups that are listed once": lambda path: ListedGroups(path, "number", "user").listed(UNLIKE),
-    "groups without their columns": lambda path: ListedGroups(path).listed(UNLIKE),
+    "groups": lambda path: ListedGroups(path, "origin", "destination").list_codes(UNLIKE),
+    "groups that are listed once": lambda path: ListedGroups(path, "number", "user").list_codes(UNLIKE),
+    "groups without their columns": lambda path: ListedGroups(path).list_codes(UNLIKE),
     "places": lambda path: PlaceList.from_frame(
         read_zones(path), PlaceColumns("origin", "user", "user"), side=4, stages=("origin", "destination")
     ),

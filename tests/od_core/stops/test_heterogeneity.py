@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from od_core.stops.geometry import Grid, Nodes, filled_cells
+from od_core.stops.geometry import Grid, Nodes, count_trips_by_cell
 from od_core.stops.mechanisms import SCORE_SENSITIVITY, DAFHomogeneity, Path, heterogeneity, random_parts
 from tests.od_core.oracles.stops import part_of, unevenness
 from tests.od_core.stops.doubles import Recorded
@@ -21,7 +21,7 @@ from tests.od_core.stops.doubles import Recorded
 def score_of(points, sizes, cuts, dimension=0):
     """By the library, of the whole space, cut before these cells."""
     grid = Grid(sizes)
-    rows = filled_cells(np.array(points, dtype=np.int32).reshape(-1, len(sizes)), grid)
+    rows = count_trips_by_cell(np.array(points, dtype=np.int32).reshape(-1, len(sizes)), grid)
     candidates = np.array([[0, *cuts]], dtype=np.int32)
     return int(heterogeneity(rows, Nodes.root(rows, grid), dimension, np.array([len(cuts) + 1]), candidates)[0, 0])
 
@@ -104,8 +104,8 @@ def test_without_noise_the_most_even_parts_are_chosen_for_every_node(seed):
     generator = np.random.default_rng(seed)
     points = generator.integers(0, (3, 8, 2), (90, 3)) // generator.integers(1, 3, (90, 3))
     grid, trips = Grid((3, 8, 2)), [tuple(point) for point in points.tolist()]
-    rows = filled_cells(points.astype(np.int32), grid)
-    nodes = Nodes.root(rows, grid).divided(rows, np.array([0]), np.array([3]), np.arange(3, dtype=np.int32))
+    rows = count_trips_by_cell(points.astype(np.int32), grid)
+    nodes = Nodes.root(rows, grid).divide(rows, np.array([0]), np.array([3]), np.arange(3, dtype=np.int32))
     source = Recorded(width=0)
     parts = np.array([2, 1, 2])
     begins = DAFHomogeneity(candidates=200).cuts(rows, nodes, 1, parts, 8, Fraction(1), Path(source, 1, Fraction(1)))

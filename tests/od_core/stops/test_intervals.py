@@ -26,14 +26,14 @@ def clustered(dimensions: int, side: int, trips: int = 2_000) -> np.ndarray:
 def last_scales(monkeypatch) -> list[Fraction]:
     """The scales of draws that spend all that a path has left: those of the published counts."""
     scales: list[Fraction] = []
-    measured = Path.measured
+    measured = Path.measure
 
     def recorded(self, counts, epsilon):
         if epsilon == self.left and len(counts):
             scales.append(self.sensitivity / epsilon)
         return measured(self, counts, epsilon)
 
-    monkeypatch.setattr(Path, "measured", recorded)
+    monkeypatch.setattr(Path, "measure", recorded)
     return scales
 
 

@@ -104,7 +104,7 @@ def gps(folder, records: pd.DataFrame, name: str = "given.csv", threshold=Fracti
     records.to_csv(folder / name, index=False) if name.endswith("csv") else records.to_parquet(folder / name)
     columns = RecordColumns("x_1", "y_3", stops=("y_1", "x_2", "y_2", "x_3"), axes=AXES)
     load_records(folder / name, columns, "2001-02", folder / "records.parquet")
-    return place_records(folder / "records.parquet", PlaceList.of_cells(POINTS, PlaceColumns()), threshold)
+    return place_records(folder / "records.parquet", PlaceList.from_map_cells(POINTS, PlaceColumns()), threshold)
 
 
 def degrees(number: int, seed: int = 5) -> pd.DataFrame:
@@ -198,7 +198,7 @@ def test_coordinates_are_numbers_and_a_list_of_cells_has_a_limit(tmp_path):
     with pytest.raises(OdError, match=r"OD-TRIPS-COORDINATE.*column 'x_1' holds BOOLEAN"):
         gps(tmp_path, records, "given.parquet")
     with pytest.raises(OdError, match=r"OD-STOPS-PLACES.*at most 1,048,576 cells"):
-        PlaceList.of_cells(replace(POINTS, side=(1 << 20) + 1), PlaceColumns())
-    listed = PlaceList.of_cells(POINTS, PlaceColumns())
+        PlaceList.from_map_cells(replace(POINTS, side=(1 << 20) + 1), PlaceColumns())
+    listed = PlaceList.from_map_cells(POINTS, PlaceColumns())
     assert listed.codes == ["0", "1", "2", "3", "4", "5", "6"]
     assert listed.to_frame()["longitude"].between(-74.3, -73.7).all()

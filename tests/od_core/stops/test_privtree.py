@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from od_core import OdError
 from od_core.stops import mechanisms as privtree
 from od_core.stops.geometry import Grid
-from od_core.stops.mechanisms import Path, PrivTree, path_cost, proven_scale
+from od_core.stops.mechanisms import Path, PrivTree, find_scale_and_decay, path_cost
 from tests.od_core.oracles.privacy_loss import precision, rational
 from tests.od_core.stops.doubles import Recorded
 
@@ -72,7 +72,7 @@ def test_no_sequence_of_counts_tells_more_than_the_bound_and_some_nearly_as_much
 
 @given(st.fractions("1/10000", 1000), st.sampled_from([1, 2]))
 def test_the_scales_of_a_plan_cost_no_more_than_the_theorem_says(epsilon, sensitivity):
-    scale, decay = proven_scale(epsilon, sensitivity)
+    scale, decay = find_scale_and_decay(epsilon, sensitivity)
     paper = 3 * sensitivity / epsilon
     assert scale <= paper
     assert (scale / paper * 1000).denominator == 1
@@ -84,14 +84,14 @@ def test_the_scales_of_a_plan_cost_no_more_than_the_theorem_says(epsilon, sensit
 def test_lambda_is_the_least_that_is_proven(sensitivity, share):
     """A little more than what the paper's lambda costs of its epsilon; a little less is not proven."""
     paper = 3 * sensitivity / Fraction(7, 100)
-    scale, _ = proven_scale(Fraction(7, 100), sensitivity)
+    scale, _ = find_scale_and_decay(Fraction(7, 100), sensitivity)
     assert float(scale / paper) == pytest.approx(share, abs=2e-3)
     narrower = scale - paper / 1000
     assert path_cost(narrower, math.ceil(narrower * math.log(2)), sensitivity) > Fraction(7, 100)
 
 
 def test_the_cost_covers_scales_that_a_backend_rounds_up():
-    scale, decay = proven_scale(Fraction(1, 3), 1)
+    scale, decay = find_scale_and_decay(Fraction(1, 3), 1)
     assert path_cost(scale * (1 + Fraction(1, 1 << 31)), decay, 1) - path_cost(scale, decay, 1) < Fraction(1, 1 << 29)
     narrow = path_cost(Fraction(1), 1, 1)
     a = math.exp(-1)
@@ -112,7 +112,7 @@ def test_terms_that_are_not_summed_one_by_one_are_covered(scale, decay):
 @pytest.mark.parametrize("wrong", ["decay", "scale"])
 def test_a_tree_that_would_cost_more_is_refused(wrong, monkeypatch):
     """Delta of a tenth of what the theorem asks for, or noise of half the width."""
-    proven_scale.cache_clear()
+    find_scale_and_decay.cache_clear()
     if wrong == "decay":
         monkeypatch.setattr(privtree, "_LN_2", Fraction(7, 100))
     else:
@@ -132,7 +132,7 @@ def test_scales_in_use(sensitivity):
     source = Recorded(3)
     points = np.random.default_rng(1).integers(0, 8, (5000, 2)).astype(np.int32)
     drawn = PrivTree().draw(points, Grid((8, 8)), Path(source, sensitivity, epsilon))
-    assert set(source.scales[:-1]) == {proven_scale(Fraction(7, 10) * epsilon, sensitivity)[0]}
+    assert set(source.scales[:-1]) == {find_scale_and_decay(Fraction(7, 10) * epsilon, sensitivity)[0]}
     assert source.scales[-1] == sensitivity / (Fraction(3, 10) * epsilon)
     assert source.sizes[-1] == len(drawn.boxes)
     assert len(source.scales) > 4

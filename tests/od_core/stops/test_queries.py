@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from benchmarks.range_queries import random_ranges, sized_ranges
 from od_core import Budget, MapGrid, OdError, PrivacyUnit, plan_stops, release_stops
-from od_core.stops.geometry import Boxes, BoxIndex, Grid, checked_ranges, filled_cells
+from od_core.stops.geometry import Boxes, BoxIndex, Grid, count_trips_by_cell, validate_ranges
 from od_core.stops.release import (
     StopsRelease,
     evaluate_stops,
@@ -39,7 +39,7 @@ class Partition:
         return StopsRelease(plan, plan.spent, None, Boxes(self.lower, self.upper, self.noisy))
 
     def answers(self, ranges) -> np.ndarray:
-        return BoxIndex.of(self.lower, self.upper).answers(self.noisy, checked_ranges(ranges, self.sizes))
+        return BoxIndex.from_boxes(self.lower, self.upper).answers(self.noisy, validate_ranges(ranges, self.sizes))
 
     def spread(self) -> np.ndarray:
         """The count of every cell, exactly: that of its box over the box's cells."""
@@ -179,7 +179,7 @@ def test_true_answers_and_errors_are_those_of_brute_force(partition, count, seed
     ranges = random_ranges(grid, 10, seed)
     inside = (points >= ranges[:, None, :, 0]) & (points <= ranges[:, None, :, 1])
     true = inside.all(axis=2).sum(axis=1)
-    assert true_answers(filled_cells(points, grid), ranges).tolist() == true.tolist()
+    assert true_answers(count_trips_by_cell(points, grid), ranges).tolist() == true.tolist()
     release = partition.release
     table = evaluate_stops(release, points, ranges)
     assert table["floor"].tolist() == [max(count, 1) / 1000] * 3 + [1.0] * 3

@@ -12,7 +12,7 @@ import pytest
 from od_core import Budget, Grid, OdError, PrivacyUnit, Trajectories, release_stops
 from od_core.ledger.measurements import NoisyVector
 from od_core.stops.mechanisms import MECHANISMS, DAFEntropy
-from od_core.stops.release import estimated
+from od_core.stops.release import estimate_release
 from tests.od_core.doubles import ListedLaplace, NoiseNotWanted
 from tests.od_core.ledger.ledger_rows import declared, rows
 from tests.od_core.stops.worlds import check_partition
@@ -78,14 +78,14 @@ def test_a_release_is_a_function_of_its_measurement_alone():
     release = released(noise=ListedLaplace([5, -3, 0, 2, -8]))
     measured = release.measured
     flat = np.hstack([measured.lower, measured.upper, measured.noisy[:, np.newaxis]]).astype(np.int64).ravel()
-    again = estimated(
-        release.plan, [(release.plan.step, NoisyVector.in_memory([flat]))], spent=release.spent, noise=None
+    again = estimate_release(
+        release.plan, [(release.plan.step, NoisyVector.from_arrays([flat]))], spent=release.spent, noise=None
     )
     pd.testing.assert_frame_equal(again.boxes, release.boxes)
     for damaged in (flat[:-1], flat[:0], np.append(flat, [0] * 3 + [8] + [0] * 3), np.append(flat, [1] + [0] * 6)):
         with pytest.raises(OdError, match="OD-STOPS-BOXES"):
-            estimated(
-                release.plan, [(release.plan.step, NoisyVector.in_memory([damaged]))], spent=release.spent, noise=None
+            estimate_release(
+                release.plan, [(release.plan.step, NoisyVector.from_arrays([damaged]))], spent=release.spent, noise=None
             )
 
 
@@ -99,7 +99,7 @@ class Spendthrift(DAFEntropy):
         drawn = super().draw(points, grid, path)
         paths = [*drawn.paths]
         assert len(paths) > 1
-        paths[self.place] = path.charged(path.left / 2)
+        paths[self.place] = path.with_charge(path.left / 2)
         return type(drawn)(drawn.boxes, tuple(paths))
 
 

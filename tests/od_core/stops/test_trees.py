@@ -11,7 +11,7 @@ from hypothesis import given
 
 from od_core import Budget, OdError, PrivacyUnit, plan_stops
 from od_core.stops import mechanisms as trees_module
-from od_core.stops.geometry import Grid, filled_cells
+from od_core.stops.geometry import Grid, count_trips_by_cell
 from od_core.stops.mechanisms import EUG, MECHANISMS, DAFEntropy, DAFHomogeneity, Path, PrivTree, StopsMechanism
 from tests.od_core.oracles import stops as oracle
 from tests.od_core.stops.doubles import Recorded
@@ -155,7 +155,7 @@ def test_filled_cells_of_large_grids():
         beside[:, -1] = (beside[:, -1] + 1) % sizes[-1]  # cells that the last word alone tells apart
         last = np.array([sizes], dtype=np.int64) - 1
         points = np.concatenate([points, points[:50], beside, last]).astype(np.int32)
-        rows = filled_cells(points, Grid(sizes))
+        rows = count_trips_by_cell(points, Grid(sizes))
         cells, trips = np.unique(points, axis=0, return_counts=True)
         assert rows[:, :-1].tolist() == cells.tolist()
         assert rows[:, -1].tolist() == trips.tolist()
@@ -172,10 +172,10 @@ def test_a_tree_of_too_many_boxes_is_refused(name, monkeypatch):
 def test_a_path_cannot_be_charged_more_than_it_has_left():
     path = Path(Recorded(), 1, HALF)
     with pytest.raises(OdError, match="OD-STOPS-CHARGE"):
-        path.charged(Fraction(2, 3))
+        path.with_charge(Fraction(2, 3))
     with pytest.raises(OdError, match="OD-STOPS-CHARGE"):
-        path.charged(Fraction(0))
-    _, paid = path.measured(np.zeros(3, dtype=np.int64), Fraction(1, 8))
+        path.with_charge(Fraction(0))
+    _, paid = path.measure(np.zeros(3, dtype=np.int64), Fraction(1, 8))
     assert (paid.left, paid.spent) == (Fraction(3, 8), Fraction(1, 8))
     assert path.source.scales == [8]
 
@@ -190,7 +190,7 @@ def test_counts_of_a_caller_stay_as_they_are():
 
     source = Kept(width=0)
     counts = np.arange(5)
-    noisy, _ = Path(source, 1, HALF).measured(counts, HALF)
+    noisy, _ = Path(source, 1, HALF).measure(counts, HALF)
     noisy += 1
     assert counts.tolist() == [0, 1, 2, 3, 4]
     assert not source.kept.any()

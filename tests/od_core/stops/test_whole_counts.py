@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from od_core import OdError
-from od_core.stops.release import whole_counts
+from od_core.stops.release import make_counts_nonnegative
 
 
 def one_by_one(noisy):
@@ -23,7 +23,7 @@ def one_by_one(noisy):
 
 @given(st.lists(st.integers(-9, 20), max_size=30))
 def test_the_excess_is_taken_from_the_smallest_first(noisy):
-    found = whole_counts(np.array(noisy, dtype=np.int64))
+    found = make_counts_nonnegative(np.array(noisy, dtype=np.int64))
     assert found.dtype == np.int64
     assert found.tolist() == one_by_one(noisy)
 
@@ -31,14 +31,14 @@ def test_the_excess_is_taken_from_the_smallest_first(noisy):
 @given(st.lists(st.integers(-(10**12), 10**12), min_size=1, max_size=200))
 def test_whole_counts_keep_the_total_and_what_is_whole_already(noisy):
     values = np.array(noisy, dtype=np.int64)
-    found = whole_counts(values)
+    found = make_counts_nonnegative(values)
     assert (found >= 0).all()
     assert found.sum() == max(values.sum(), 0)
     assert (found <= np.maximum(values, 0)).all()
-    assert whole_counts(found).tolist() == found.tolist()
+    assert make_counts_nonnegative(found).tolist() == found.tolist()
     assert np.count_nonzero((found > 0) & (found < values)) <= 1  # the one that the excess ended at
 
 
 def test_sums_that_do_not_fit_are_refused():
     with pytest.raises(OdError, match="OD-STOPS-OVERFLOW"):
-        whole_counts(np.array([1 << 62, 1 << 62]))
+        make_counts_nonnegative(np.array([1 << 62, 1 << 62]))

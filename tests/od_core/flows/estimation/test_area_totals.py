@@ -14,8 +14,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from od_core import OdError, ReleasePlan
-from od_core.flows.estimation.area_totals import with_area_totals
-from od_core.flows.estimation.least_squares import fit, measured_levels
+from od_core.flows.estimation.area_totals import include_area_totals
+from od_core.flows.estimation.least_squares import build_measured_levels, fit
 from od_core.flows.mechanisms import KEEP_ALL_CAP, InfTDARefined
 from od_core.flows.release import run_plan
 from od_core.ledger.measurements import MemoryMeasurements
@@ -127,8 +127,8 @@ def test_the_fit_is_that_of_linear_algebra_with_a_row_for_each_zone(mechanism, t
         areas = [m for m in case.release.measured if m.step in plan.area_total_steps]
         areas = {"all": areas, "first": areas[:1], "last": areas[-1:]}[taken]
         trees = [m for m in case.release.measured if m.step in plan.steps]
-        before = measured_levels(plan, case.trips, trees)
-        levels, totals = with_area_totals(plan, before, areas)
+        before = build_measured_levels(plan, case.trips, trees)
+        levels, totals = include_area_totals(plan, before, areas)
         dropped = any(len(level.divided) < len(level.nodes) for level in before[:-1]) and len(levels[-1].nodes) > 0
         fixed = len(levels) - 3 if dropped and np.isfinite(before[-3].noise) else None
         for k, (one, other) in enumerate(zip(levels, before, strict=True)):
@@ -243,7 +243,7 @@ def test_totals_have_at_most_the_error_of_their_noise(estimator):
         counts, squares = counts_of(plan, world), []
         made = [run_plan(plan, counts, SeededNoise(seed), MemoryMeasurements()).leaves for seed in (1, 2)]
         for side, leaves in product((0, 1), made):
-            true = counts.of_zones(plan.tree, side)
+            true = counts.sum_by_zone(plan.tree, side)
             trips = np.bincount((leaves.origin, leaves.destination)[side], leaves.trips, len(true))
             squares.append(np.mean((trips - true) ** 2))
         found[share] = np.array([np.mean(squares[:2]), np.mean(squares[2:])]) ** 0.5

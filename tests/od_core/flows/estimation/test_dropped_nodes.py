@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from od_core.flows.estimation.fitted_tree import dropped_trips
+from od_core.flows.estimation.fitted_tree import estimate_dropped_trips
 from od_core.flows.estimation.least_squares import FittedLevel
 from od_core.geography.flow_tree import Pairs
 from tests.statistical.laws import probabilities
@@ -59,7 +59,7 @@ def test_a_node_counts_for_its_trips_where_it_is_dropped_and_for_nothing_where_i
     to speak of. Without the density the mean is off by a quarter or more of a deviation.
     """
     least = -math.ceil(6 * variance**0.5) - 2
-    found = expected(variance, least, dropped_trips)
+    found = expected(variance, least, estimate_dropped_trips)
     assert np.abs(found[:, 0]).max() <= (0.02 if variance < 2 else 0.01)
     assert found[found[:, 2] > 0.01, 1].max() <= 2
     assert np.abs(expected(variance, least, without_density)[:, 0]).max() > 0.25
@@ -72,7 +72,7 @@ def test_by_hand():
     ring for -1/6 of it.
     """
     noisy, kept = [3, 4, 5, 2, -40, 30, 7, 8, 20], [0, 1, 1, 0, 0, 1, 1, 1, 1]
-    trips, doubt = dropped_trips(level_of(noisy, np.array(kept, dtype=bool), [0, 6, 9], 4.0))
+    trips, doubt = estimate_dropped_trips(level_of(noisy, np.array(kept, dtype=bool), [0, 6, 9], 4.0))
     near, ring = 7 / 3, -1 / 3
     assert trips.tolist() == pytest.approx([3 + near, near, ring, 2 + ring, -40, 0, near, ring, 0])
     assert doubt.tolist() == pytest.approx([4 + near**2, near**2, ring**2, 4 + ring**2, 4, 0, near**2, ring**2, 0])
@@ -81,4 +81,4 @@ def test_by_hand():
 def test_a_dropped_root_counts_for_its_noisy_value():
     """No family, no threshold."""
     level = level_of([-3], np.array([False]), [0], 4.0)
-    assert [column.tolist() for column in dropped_trips(level)] == [[-3.0], [4.0]]
+    assert [column.tolist() for column in estimate_dropped_trips(level)] == [[-3.0], [4.0]]

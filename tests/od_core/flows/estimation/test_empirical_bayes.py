@@ -19,7 +19,7 @@ from od_core.flows.estimation import empirical_bayes
 from od_core.flows.estimation import families as of_levels
 from od_core.flows.estimation.empirical_bayes import GridNoise
 from od_core.flows.estimation.families import bins
-from od_core.flows.estimation.levels import published_root
+from od_core.flows.estimation.levels import make_published_root
 from od_core.flows.estimation.refinement import refine
 from od_core.flows.estimation.shrinkage import round_in_lumps
 from od_core.flows.mechanisms import KEEP_ALL_CAP, InfTDARefined
@@ -66,7 +66,7 @@ def table(nodes):
 
 def assert_whole_and_consistent(plan, counts, release):
     """Every level has whole trips of at least 1, which sum to the level above; the last one is released."""
-    levels, _ = refine(plan, published_root(plan, counts.total), release.measured)
+    levels, _ = refine(plan, make_published_root(plan, counts.total), release.measured)
     assert table(levels[-1]) == table(release.leaves)
     if plan.publishes_total:
         assert release.leaves.trips.sum() == counts.total
@@ -127,7 +127,7 @@ def moments(noise, prior):
 
 def leaves_of_the_rule(plan, measurement, totals):
     """Its five steps once more, in dictionaries."""
-    noise, u = GridNoise.of(measurement.step.variance), float(plan.mechanism.u)
+    noise, u = GridNoise.from_variance(measurement.step.variance), float(plan.mechanism.u)
     side = 0 if plan.tree.refines_origin(plan.tree.depth) else 1
     mine = (plan.tree.origin, plan.tree.destination)[side].parents[-1]
     rows, families = {}, {}
@@ -200,7 +200,7 @@ def test_leaves_are_those_of_the_rule(monkeypatch, tree, cap, epsilon, u):
     far = np.random.default_rng(1).normal(0, sigma, 997) * np.where(np.arange(997) % 40, 1, 4)
     noise = SeededNoise(1) if cap else ListedNoise(np.rint(far).astype(int).tolist())
     release = run_plan(plan, counts, noise, MemoryMeasurements())
-    root = published_root(plan, counts.total)
+    root = make_published_root(plan, counts.total)
     *_, above, leaves = levels = refine(plan, root, release.measured)[0]
     least_squares = refine(plan_of_world(GRID, tree, epsilon=epsilon, cap=cap), root, release.measured)[0]
     assert [*map(table, levels[:-1])] == [*map(table, least_squares[:-1])]
@@ -243,7 +243,7 @@ def test_a_dial_that_is_none_is_refused(u):
 
 @pytest.mark.parametrize("variance", [Fraction(1, 1000), Fraction(1, 2), Fraction(7), Fraction(1000), Fraction(10**12)])
 def test_the_likelihood_is_the_gaussian_and_the_grid_is_fine(variance):
-    noise = GridNoise.of(variance)
+    noise = GridNoise.from_variance(variance)
     sigma = float(variance) ** 0.5
     x = noise.step * (noise.low + np.arange(noise.points))
     n = noise.step * np.arange(len(noise.likelihood))

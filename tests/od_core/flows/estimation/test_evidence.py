@@ -17,10 +17,10 @@ from od_core.flows.estimation.held_out import (
     RULES,
     Evidence,
     choice_of,
-    chosen_rule,
+    choose_rule,
     earlier_of,
 )
-from od_core.flows.estimation.least_squares import measured_levels
+from od_core.flows.estimation.least_squares import build_measured_levels
 from od_core.flows.estimation.shrinkage import Rule
 from od_core.flows.release import run_plan
 from od_core.ledger.measurements import MemoryMeasurements
@@ -130,17 +130,17 @@ def test_a_release_keeps_the_rule_and_adds_its_evidence():
     """By public noise of its own: the same W in each release would be a bias that pooling does not lower."""
     first = auto_release(2)
     second = auto_release(3, ("s/2001-01/r1", first))
-    levels = measured_levels(second.plan, second.exact_trips, second.measured)
+    levels = build_measured_levels(second.plan, second.exact_trips, second.measured)
     assert second.choice.evidence.releases == 2
     assert_is_evidence(second.choice.evidence.sums - first.choice.evidence.sums, *shown(second.plan, levels, turn=1))
     w = [np.concatenate([own.noisy for own in halves(levels, turn)[0]]) for turn in range(4)]
     w -= np.concatenate([level.noisy for level in levels])
     assert np.abs(np.corrcoef(w) - np.eye(4)).max() < 0.2
-    assert second.choice.rule == first.choice.rule == chosen_rule(second.plan, levels)
+    assert second.choice.rule == first.choice.rule == choose_rule(second.plan, levels)
     assert second.choice.since == "s/2001-01/r1"
     third = auto_release(4, ("s/2001-02/r1", second))
     assert (third.choice.evidence.releases, third.choice.since) == (3, "s/2001-01/r1")
-    assert choice_of(third.plan, measured_levels(third.plan, third.exact_trips, third.measured)).facts() == (
+    assert choice_of(third.plan, build_measured_levels(third.plan, third.exact_trips, third.measured)).facts() == (
         third.choice.facts()
     )
 

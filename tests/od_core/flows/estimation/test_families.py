@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from od_core.flows.estimation.families import Families, blended_shares
+from od_core.flows.estimation.families import Families, blend_shares
 
 FAMILIES, CHILDREN = 60, 40
 
@@ -47,7 +47,7 @@ def test_a_level_learns_from_a_table_of_the_same_trips() -> None:
     random = np.random.default_rng(1)
     for _ in range(20):
         own, p, true = drawn(random)
-        shares = blended_shares(own, p, true, 1.0, least=2.0)
+        shares = blend_shares(own, p, true, 1.0, least=2.0)
         of_truth = true / np.repeat(own.parent_h, CHILDREN)
         assert np.abs(shares - of_truth).sum() < 0.5 * np.abs(p - of_truth).sum()
 
@@ -63,7 +63,7 @@ def test_a_level_learns_from_a_table_that_says_nothing_only_by_chance() -> None:
         own, p, _ = drawn(random)
         other = 1_000 * p * random.gamma(2, 1 / 2, p.shape)
         for place, least in enumerate((2.0, 1.0, -np.inf)):
-            learnt[place] += not np.array_equal(blended_shares(own, p, other, 1.0, least), p)
+            learnt[place] += not np.array_equal(blend_shares(own, p, other, 1.0, least), p)
     assert learnt[0] <= 26
     assert 20 < learnt[1] < 110
     assert learnt[2] == 400

@@ -33,7 +33,7 @@ def bounds_at(case: Case, o_level: int, d_level: int, release: Any = None) -> di
     """(lower, upper) of every public pair of two levels, by its areas, before the released value is taken in."""
     origins, destinations = case.areas(0, o_level), case.areas(1, d_level)
     pairs = np.array(list(product(range(len(origins)), range(len(destinations)))), dtype=np.int32)
-    bounds = (release or case.release).intervals.of_cells(o_level, d_level, pairs[:, 0], pairs[:, 1])
+    bounds = (release or case.release).intervals.compute_cell_bounds(o_level, d_level, pairs[:, 0], pairs[:, 1])
     areas = [(origins[o], destinations[d]) for o, d in pairs]
     return dict(zip(areas, zip(*(b.tolist() for b in bounds), strict=True), strict=True))
 
@@ -44,7 +44,7 @@ def summed(case: Case, origins, destinations) -> tuple[int, int]:
         np.array([zone in chosen for zone in case.areas(side, case.tree.origin.depth)])
         for side, chosen in enumerate((origins, destinations))
     ]
-    return case.release.intervals.of_sum(*sides)
+    return case.release.intervals.compute_sum_bounds(*sides)
 
 
 def assert_is_interval(found: tuple[int, int], estimate: float, variance: float) -> None:
@@ -254,7 +254,9 @@ def few(truth: np.ndarray, noise: Any, **changes: Any) -> Case:
 def test_a_large_public_total_stays_the_only_number():
     """Rounding of floats is not made up for by a thousand trips where n is 10^12: the total is known."""
     case = few(np.full((3, 3), 10**12), no_noise())
-    assert case.release.intervals.of_sum(np.ones(3, dtype=bool), np.ones(3, dtype=bool)) == (9 * 10**12,) * 2
+    assert (
+        case.release.intervals.compute_sum_bounds(np.ones(3, dtype=bool), np.ones(3, dtype=bool)) == (9 * 10**12,) * 2
+    )
     widths = case.release.flows_at("level_2", "level_2", interval=True)
     assert (widths["upper"] - widths["lower"]).max() <= 100
 

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from od_core.flows.estimation.least_squares import least_squares
+from od_core.flows.estimation.least_squares import fit_least_squares
 from tests.od_core.oracles.intervals import DROPPING, KEEPING, Case, case_of
 
 RANDOMS = st.randoms(use_true_random=True)
 
 
 def fitted(case: Case):
-    return least_squares(case.release.plan, case.trips, case.release.measured)
+    return fit_least_squares(case.release.plan, case.trips, case.release.measured)
 
 
 def nodes_of(case: Case, level) -> list:

@@ -22,7 +22,7 @@ def test_sums_of_dropped_children_take_no_memory():
     sums, unseen = NodeSums(np.array([0, areas]), np.ones((6, areas))), np.ones((3, children))
     first, count = np.zeros(children, np.int64), np.full(children, areas)
     tracemalloc.start()
-    above = sums.carried(level, first, count, unseen=unseen)
+    above = sums.sum_to_parents(level, first, count, unseen=unseen)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert above.values[3].tolist() == [children + 1] * areas

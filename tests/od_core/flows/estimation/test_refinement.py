@@ -15,7 +15,7 @@ from hypothesis import assume, event, given
 from hypothesis import strategies as st
 
 from od_core import Budget, Geography, OdError, PrivacyUnit, plan_release
-from od_core.flows.estimation.levels import Measurement, published_root
+from od_core.flows.estimation.levels import Measurement, make_published_root
 from od_core.flows.estimation.refinement import refine
 from od_core.flows.mechanisms import KEEP_ALL_CAP, InfTDARefined
 from od_core.flows.plan import ReleasePlan
@@ -60,7 +60,7 @@ class Case:
         trips = np.array(list(self.world.flows.values()), dtype=np.int64)
         counts = TripCounts.from_ranks(places, trips)
         release = run_plan(self.plan, counts, self.noise, MemoryMeasurements())
-        levels = refine(self.plan, published_root(self.plan, counts.total), release.measured)[0]
+        levels = refine(self.plan, make_published_root(self.plan, counts.total), release.measured)[0]
         assert rows(levels[-1]) == rows(release.leaves)
         return release, levels
 
@@ -220,7 +220,7 @@ def refined_by_hand(plan: ReleasePlan, root: Nodes | None, kept: list[list[int]]
     parents = [None if root is None else root, *(Pairs(1, np.zeros(len(k), np.int32), np.int32(k)) for k in kept)]
     if root is None:
         parents.insert(1, Pairs(0, np.zeros(1, np.int32), np.zeros(1, np.int32)))
-    vectors = [NoisyVector.in_memory([np.array(values, dtype=np.int64)]) for values in noisy]
+    vectors = [NoisyVector.from_arrays([np.array(values, dtype=np.int64)]) for values in noisy]
     measured = [Measurement(*parts) for parts in zip(plan.steps, parents, vectors, strict=True)]
     return [nodes.trips.tolist() for nodes in refine(plan, root, measured)[0]]
 

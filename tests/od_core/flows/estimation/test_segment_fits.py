@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from od_core.flows.estimation import intervals
-from od_core.flows.estimation.least_squares import least_squares
-from od_core.flows.estimation.levels import combined_totals, segment_counts
+from od_core.flows.estimation.least_squares import fit_least_squares
+from od_core.flows.estimation.levels import combine_totals, segment_counts
 from od_core.flows.interval_ends import lower_bound, upper_bound
 from tests.od_core.doubles import SeededNoise
 from tests.od_core.flows.estimation.test_intervals import assert_is_interval
@@ -46,13 +46,13 @@ def test_every_node_has_the_totals_and_segments_of_linear_algebra(mechanism, ran
     dense, plan, measured = case.dense, case.plan, case.release.measured
     n = case.trips if plan.publishes_total else None
     combined = case.combined()
-    for counts in combined_totals(plan, measured):
+    for counts in combine_totals(plan, measured):
         expected = combined[counts.step.level]
         assert_close(counts.reals(), [value for value, _ in expected.values()])
         rounded = [value - noisy for (value, _), noisy in zip(expected.values(), counts.noisy.values(), strict=True)]
         assert np.abs(rounded).max(initial=0) <= 0.5 + 1e-9
         assert_close([float(counts.step.variance)] * len(expected), [variance for _, variance in expected.values()])
-    totals = least_squares(plan, n, combined_totals(plan, measured))
+    totals = fit_least_squares(plan, n, combine_totals(plan, measured))
     if not dense.columns:
         assert case.trips == 0 or mechanism is DROPPING
         return
@@ -66,7 +66,7 @@ def test_every_node_has_the_totals_and_segments_of_linear_algebra(mechanism, ran
         fits |= dict(zip(nodes, zip(level.estimate, level.variance, strict=True), strict=True))
     assert set(fits) >= {node for _, _, _, _, nodes in case.measured() for node in nodes}
     for name, listed in case.segments.items():
-        own = [least_squares(plan, None, counts) for counts in segment_counts(plan, measured, name)]
+        own = [fit_least_squares(plan, None, counts) for counts in segment_counts(plan, measured, name)]
         assert len(own) == len(listed)
         for levels in zip(*own, strict=True):
             nodes, k = case.named(levels[0].nodes.level, levels[0].nodes), len(listed)
@@ -96,7 +96,7 @@ def test_every_cell_and_every_sum_has_the_segments_of_linear_algebra(random: Ran
             assert sorted(places) == [tuple(pair) for pair in numbers.tolist()]
             nodes = [(case.areas(0, levels[0])[o], case.areas(1, levels[1])[d]) for o, d in places]
             own = [category.cells(*levels)[2] for category in fit.categories]
-            bounds = [np.array(ends) for ends in found.of_cells(*levels, numbers[:, 0], numbers[:, 1])]
+            bounds = [np.array(ends) for ends in found.compute_cell_bounds(*levels, numbers[:, 0], numbers[:, 1])]
             for s, (category, estimates) in enumerate(zip(listed, intervals._segments(total, own), strict=True)):
                 expected = [dense.segment(dense.inside(node), name, category) for node in nodes]
                 assert_close(estimates.estimate, [h for h, _ in expected], largest)
@@ -111,7 +111,7 @@ def test_every_cell_and_every_sum_has_the_segments_of_linear_algebra(random: Ran
             ]
             taken = [o in chosen[0] and d in chosen[1] for o, d in dense.columns]
             own_estimates = fit.sum_between(*masks)
-            lower, upper = found.of_sum(*masks)
+            lower, upper = found.compute_sum_bounds(*masks)
             for s, (category, estimates) in enumerate(zip(listed, own_estimates, strict=True)):
                 expected = dense.segment(taken, name, category)
                 assert_close(estimates.estimate, [expected[0]], largest)
@@ -142,7 +142,7 @@ def test_where_nodes_were_dropped_contrasts_are_those_of_linear_algebra(random: 
                 for level, nodes in known.items()
                 if all(mine >= theirs for mine, theirs in zip(case.tree.level_pair(level), levels, strict=True))
             )
-            lower, upper = found.of_cells(*levels, numbers[:, 0], numbers[:, 1])
+            lower, upper = found.compute_cell_bounds(*levels, numbers[:, 0], numbers[:, 1])
             for cell, low, high in zip(areas, lower, upper, strict=True):
                 mine = [node for node in finest if within(node, cell)]
                 above = [node for node in dropped if within(cell, node) and node not in mine]
@@ -190,8 +190,8 @@ def test_one_tree_is_measured_selected_by_the_combined_totals(random: Random):
     flows = {}
     for (origin, destination, *_), trips in case.truth.items():
         flows[origin, destination] = flows.get((origin, destination), 0) + trips
-    steps = [counts.step.level for counts in combined_totals(case.plan, case.release.measured)]
-    noisy = dict(zip(steps, (c.noisy.values() for c in combined_totals(case.plan, case.release.measured)), strict=True))
+    steps = [counts.step.level for counts in combine_totals(case.plan, case.release.measured)]
+    noisy = dict(zip(steps, (c.noisy.values() for c in combine_totals(case.plan, case.release.measured)), strict=True))
     for _, same in groupby(case.release.measured, lambda m: m.step.level):
         assert len({tuple(case.cells(m.step)) for m in same}) == 1
     nodes = {step.level: case.cells(step) for step in case.plan.steps}

@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from od_core.flows.estimation import intervals
-from od_core.flows.estimation.least_squares import least_squares
-from od_core.flows.estimation.levels import combined_totals, published_root
+from od_core.flows.estimation.least_squares import fit_least_squares
+from od_core.flows.estimation.levels import combine_totals, make_published_root
 from od_core.flows.estimation.refinement import refine
 from od_core.flows.estimation.shrinkage import Rule, shrink
 from od_core.flows.release import run_plan
@@ -126,11 +126,11 @@ def test_totals_are_those_that_are_shrunk_from_the_combined_measurements(mechani
         segment_case(Random(seed), each, noise=noise)  # noqa: S311
         for each in (mechanism, replace(mechanism, estimate="least_squares", leaves="chebyshev", u="3/2"))
     )
-    release, root = case.release, published_root(case.plan, case.trips)
+    release, root = case.release, make_published_root(case.plan, case.trips)
     levels, segments = refine(case.plan, root, release.measured)
-    totals = combined_totals(case.plan, release.measured)
+    totals = combine_totals(case.plan, release.measured)
     if totals[-1].parents is not None:
-        fitted = least_squares(case.plan, case.trips if case.plan.publishes_total else None, totals)
+        fitted = fit_least_squares(case.plan, case.trips if case.plan.publishes_total else None, totals)
         trips = shrink(case.plan, fitted, Rule(u=mechanism.leaf_dial))
         without_root = levels[len(levels) - len(fitted) :]  # an unmeasured root above one node is given, too
         for nodes, level, own in zip(without_root, fitted, trips, strict=True):
@@ -142,7 +142,7 @@ def test_totals_are_those_that_are_shrunk_from_the_combined_measurements(mechani
         for pair in case.level_pairs():
             _, numbers = cells_of(case, pair)
             same = (
-                each.release.segment_intervals(name).of_cells(*pair, numbers[:, 0], numbers[:, 1])
+                each.release.segment_intervals(name).compute_cell_bounds(*pair, numbers[:, 0], numbers[:, 1])
                 for each in (case, plain)
             )
             assert all(map(np.array_equal, *same))
@@ -199,6 +199,6 @@ def test_neither_pieces_nor_threads_change_a_byte(mechanisms, random: Random):
                 arrays.append(release.segments[name])
                 for levels in case.level_pairs():
                     _, numbers = cells_of(case, levels)
-                    arrays += release.segment_intervals(name).of_cells(*levels, numbers[:, 0], numbers[:, 1])
+                    arrays += release.segment_intervals(name).compute_cell_bounds(*levels, numbers[:, 0], numbers[:, 1])
             found.add(b"|".join(np.ascontiguousarray(array).tobytes() for array in arrays))
     assert len(found) == 1

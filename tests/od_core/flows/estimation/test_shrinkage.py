@@ -16,7 +16,7 @@ from scipy.stats import norm
 from od_core import OdError
 from od_core.flows.estimation import families
 from od_core.flows.estimation.families import families_of, gravity_shares, trips_of_nodes
-from od_core.flows.estimation.least_squares import least_squares
+from od_core.flows.estimation.least_squares import fit_least_squares
 from od_core.flows.estimation.shrinkage import Division, Rule, descend, shrink
 from od_core.flows.mechanisms import InfTDARefined
 from od_core.flows.release import run_plan
@@ -64,7 +64,7 @@ def test_an_earlier_table_lowers_the_error_and_one_that_says_nothing_costs_littl
     truth, found, same = dense(plan, exact), np.zeros(3), 0
     for seed in range(12):
         release, before = (run_plan(plan, counts, SeededNoise(k), MemoryMeasurements()) for k in (seed, seed + 12))
-        fitted = least_squares(plan, counts.total, release.measured)
+        fitted = fit_least_squares(plan, counts.total, release.measured)
         zones = random.permutation(len(plan.tree.origin.zones))
         mixed = dense(plan, before)[zones][:, random.permutation(zones)]
         public = plan.tree.public_nodes(plan.tree.depth)
@@ -294,7 +294,7 @@ def test_the_table_is_that_of_the_rule(tree, epsilon, leaves, has_earlier):
     u = float(plan.mechanism.u) if leaves else None
     counts = counts_of(plan, GRAVITY)
     release, before = (run_plan(plan, counts, SeededNoise(seed), MemoryMeasurements()) for seed in (2, 3))
-    fitted = least_squares(plan, counts.total, release.measured)
+    fitted = fit_least_squares(plan, counts.total, release.measured)
     sheets = [Sheet(plan, level, above) for above, level in pairwise(fitted)]
 
     def moved(shares, table, least=-math.inf):
@@ -341,7 +341,7 @@ def test_trips_of_nodes_are_those_of_the_table():
     """At the nodes that were measured, from leaves that need not be."""
     plan = plan_of(GRID, "origin", cap=0, epsilon="0.5")
     release = run_plan(plan, counts_of(plan, GRID), SeededNoise(3), MemoryMeasurements())
-    fitted = least_squares(plan, None, release.measured)
+    fitted = fit_least_squares(plan, None, release.measured)
     public = plan.tree.public_nodes(plan.tree.depth)
     trips = np.random.default_rng(1).poisson(3.0, len(public))
     some = trips > 1

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from od_core import Budget, OdError, PrivacyUnit, plan_release
 from od_core.flows import optimal_shares as module
-from od_core.flows.optimal_shares import LEAST, SHARE_GRAIN, VarianceModel, minimised_error, optimal_shares
+from od_core.flows.optimal_shares import LEAST, SHARE_GRAIN, VarianceModel, minimise_expected_error, optimal_shares
 from od_core.privacy.shares import MinimiseRule
 from tests.od_core.strategies import geography_of
 
@@ -56,22 +56,22 @@ def test_a_level_that_adds_nothing_has_the_smallest_share():
 
 
 def test_shares_far_from_the_optimum_are_refused(monkeypatch):
-    monkeypatch.setattr(module, "_solved", lambda losses, start: np.array([0.9, 0.1]))
-    monkeypatch.setattr(module, "_polished", lambda parts, grain, losses: parts)
+    monkeypatch.setattr(module, "_solve_real_shares", lambda losses, start: np.array([0.9, 0.1]))
+    monkeypatch.setattr(module, "_improve_shares", lambda parts, grain, losses: parts)
     with pytest.raises(OdError, match="OD-SHARES-OPTIMUM"):
         optimal_shares(lambda x: np.array([(1 / x).sum()]), equal(2), 1)
 
 
 def test_the_result_does_not_depend_on_the_last_digits_of_the_solver(monkeypatch):
     a = np.array([3.0, 1.0, 7.0, 2.0])
-    exact = module._solved
+    exact = module._solve_real_shares
 
     def nearby(losses, start):
         found = exact(losses, start) * (1 + 2e-4 * np.array([1, -1, 0.5, -1]))
         return found / found.sum()
 
     expected = optimal_shares(lambda x: np.array([(a / x).sum()]), equal(4), 1, SHARE_GRAIN).shares
-    monkeypatch.setattr(module, "_solved", nearby)
+    monkeypatch.setattr(module, "_solve_real_shares", nearby)
     assert optimal_shares(lambda x: np.array([(a / x).sum()]), equal(4), 1, SHARE_GRAIN).shares == expected
 
 
@@ -95,7 +95,7 @@ def test_no_other_rule_has_a_smaller_expected_error(mechanism):
         )
 
     assert sum(rule) == 1
-    assert rule == minimised_error(model, MinimiseRule.of({"minimise": weights})).shares
+    assert rule == minimise_expected_error(model, MinimiseRule.from_mapping({"minimise": weights})).shares
     for other in ("uniform", "geography", ("geometric", 2), ("geometric", "1/2")):
         assert error(best) < error(planned(mechanism, shares=other))
     generator = np.random.default_rng(5)

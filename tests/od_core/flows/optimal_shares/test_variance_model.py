@@ -55,7 +55,7 @@ def every_quantity(plan: ReleasePlan) -> list[Quantity]:
     if plan.tree.origin.digest == plan.tree.destination.digest:
         names += [f"{o} {part}" for o in plan.tree.origin.levels for part in ("within", "outflow", "inflow")]
     names += [f"{name} by {one.name}" for name in names for one in plan.breakdowns]
-    return [Quantity.named(name, plan.tree, plan.breakdowns) for name in names]
+    return [Quantity.parse(name, plan.tree, plan.breakdowns) for name in names]
 
 
 FEW = geography_of([("A", "1"), ("A", "2"), ("B", "3")])
@@ -76,7 +76,7 @@ def test_least_squares_has_the_variances_of_dense_algebra(given, neighbours, ord
     near = {"rel": 1e-5, "abs": 1e-5} if plan.breakdowns else {"rel": 1e-6, "abs": 1e-6}
     for quantity in every_quantity(plan):
         expected = dense_variances(plan, quantity, covariance)
-        found = model.of_cells(quantity)(shares_of(plan, model)) / 2
+        found = model.make_cell_variance_function(quantity)(shares_of(plan, model)) / 2
         assert found == pytest.approx(expected, **near), quantity.name
         assert model.mean(quantity, shares_of(plan, model)) / 2 == pytest.approx(expected.mean(), **near)
 
@@ -89,7 +89,7 @@ def test_top_down_estimates_have_the_variances_of_their_coefficients(neighbours)
     leaves, below = estimates[-1], level_rows(plan.tree, plan.tree.depth)
     for quantity in every_quantity(plan):
         rows = wanted_rows(plan.tree, quantity) @ below.T @ leaves
-        found = model.of_cells(quantity)(shares_of(plan, model)) / 2
+        found = model.make_cell_variance_function(quantity)(shares_of(plan, model)) / 2
         assert found == pytest.approx(rows**2 @ spread, rel=1e-9, abs=1e-9), quantity.name
 
 
@@ -98,12 +98,14 @@ def test_chosen_cells_are_those_of_all():
     model = model_of(plan)
     shares = shares_of(plan, model)
     for quantity in every_quantity(plan):
-        every = model.of_cells(quantity)(shares)
+        every = model.make_cell_variance_function(quantity)(shares)
         width = plan.tree.destination.size(quantity.destination_level) if quantity.part == "all" else 1
         places = np.arange(len(every))[::-2]
         origin = (places // width).astype(np.int32)
         destination = (places % width).astype(np.int32) if quantity.part == "all" else origin
-        assert model.of_cells(quantity, (origin, destination))(shares) == pytest.approx(every[places], rel=1e-12)
+        assert model.make_cell_variance_function(quantity, (origin, destination))(shares) == pytest.approx(
+            every[places], rel=1e-12
+        )
 
 
 def test_levels_whose_nodes_have_one_child_need_no_share():
@@ -115,7 +117,7 @@ def test_levels_whose_nodes_have_one_child_need_no_share():
     covariance = least_squares(plan)
     for quantity in every_quantity(plan):
         expected = dense_variances(plan, quantity, covariance)
-        assert model.of_cells(quantity)(shares) / 2 == pytest.approx(expected, rel=1e-6, abs=1e-6)
+        assert model.make_cell_variance_function(quantity)(shares) / 2 == pytest.approx(expected, rel=1e-6, abs=1e-6)
 
 
 def test_few_shapes_change_the_mean_little(monkeypatch):
@@ -124,7 +126,7 @@ def test_few_shapes_change_the_mean_little(monkeypatch):
     zones = geography_of([(*town, f"{town[1]}z{z}") for town in towns for z in range(generator.integers(1, 7))])
     plan = planned((zones, zones))
     exact = model_of(plan)
-    quantities = [Quantity.named(name, plan.tree) for name in (" x ".join(pair) for pair in plan.tree.level_names)]
+    quantities = [Quantity.parse(name, plan.tree) for name in (" x ".join(pair) for pair in plan.tree.level_names)]
     shares = shares_of(plan, exact)
     expected = [exact.mean(quantity, shares) for quantity in quantities]
     monkeypatch.setattr(optimal_shares, "MOST_SHAPES", 4)
@@ -137,22 +139,22 @@ def test_a_sum_of_too_many_flows_is_refused(monkeypatch):
     plan = planned((UNEVEN, UNEVEN))
     monkeypatch.setattr(optimal_shares, "MOST_SUMMED", 35)
     with pytest.raises(OdError, match=r"OD-QUANTITY-TOO-LARGE.*36 flows"):
-        model_of(plan).of_cells(Quantity.named(f"{plan.tree.origin.levels[-1]} outflow", plan.tree))
+        model_of(plan).make_cell_variance_function(Quantity.parse(f"{plan.tree.origin.levels[-1]} outflow", plan.tree))
 
 
 def test_names_of_quantities():
     plan = planned((UNEVEN, UNEVEN), segments={"mode": ["car", "bus"]})
     levels: tuple[str, ...] = plan.tree.origin.levels
     first, second = levels[:2]
-    both = Quantity.named(f"  {first}  x {second} by mode", plan.tree, plan.breakdowns)
+    both = Quantity.parse(f"  {first}  x {second} by mode", plan.tree, plan.breakdowns)
     assert (both.origin_level, both.destination_level, both.part) == (1, 2, "all")
     assert both.breakdown is plan.breakdowns[0]
-    assert Quantity.named(f"{second} inflow", plan.tree).part == "inflow"
-    assert Quantity.named(f"{first} within", plan.tree).origin_level == 1
+    assert Quantity.parse(f"{second} inflow", plan.tree).part == "inflow"
+    assert Quantity.parse(f"{first} within", plan.tree).origin_level == 1
     with pytest.raises(OdError, match=rf"OD-QUANTITY-UNKNOWN.*did you mean '{first} x {second}'"):
-        Quantity.named(f"{first} X {second}", plan.tree)
+        Quantity.parse(f"{first} X {second}", plan.tree)
     with pytest.raises(OdError, match=r"OD-QUANTITY-UNKNOWN.*levels: "):
-        Quantity.named("everything", plan.tree)
+        Quantity.parse("everything", plan.tree)
     two = planned((ONLY, OTHER))
     with pytest.raises(OdError, match=r"OD-QUANTITY-UNKNOWN"):
-        Quantity.named(f"{first} within", two.tree)
+        Quantity.parse(f"{first} within", two.tree)

@@ -13,7 +13,7 @@ from benchmarks.parted_release import PartedRelease, run_in_parts
 from od_core import Budget, PrivacyUnit, ReleasePlan, plan_release
 from od_core.evaluation.known_flows import SyntheticFlows, italy
 from od_core.flows.arrays import Integers
-from od_core.flows.estimation.levels import published_root
+from od_core.flows.estimation.levels import make_published_root
 from od_core.flows.estimation.refinement import refine
 from od_core.flows.parts import Threads, Workers
 from od_core.flows.plan import Bands
@@ -113,7 +113,7 @@ def levels_of(release: Release, trips: TripCounts) -> tuple[list[Nodes], dict[st
     """The released nodes of every measured level and of a root that is known; and the trips of leaves by category."""
     plan = release.plan
     if plan.mechanism.refines:
-        return refine(plan, published_root(plan, trips.total), release.measured)
+        return refine(plan, make_published_root(plan, trips.total), release.measured)
     above = [m.parents for m in release.measured if isinstance(m.parents, Nodes)]
     return [*above, release.leaves], {}
 
@@ -128,10 +128,10 @@ def assert_released_alike(parted: PartedRelease, release: Release, trips: TripCo
     """Every released level, and every category of the leaves, number by number."""
     levels, segments = levels_of(release, trips)
     for expected in levels:
-        assert_same(Nodes.joined(expected.level, parted.pieces(expected.level)), expected)
+        assert_same(Nodes.concatenate(expected.level, parted.pieces(expected.level)), expected)
     pieces = list(parted.segment_pieces()) if segments else []
     for name, own in segments.items():
-        assert_same(Nodes.joined(levels[-1].level, [leaves for leaves, _ in pieces]), levels[-1])
+        assert_same(Nodes.concatenate(levels[-1].level, [leaves for leaves, _ in pieces]), levels[-1])
         found = [np.empty((0, own.shape[1]), dtype=np.int64), *(of_part[name] for _, of_part in pieces)]
         np.testing.assert_array_equal(np.concatenate(found), own)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from od_core.errors import OdError
-from od_core.flows.parts import PartMeasurements, claimed_rounds
+from od_core.flows.parts import PartMeasurements, read_claimed_rounds
 from od_core.ledger.object_store import LocalStore, part_file, part_files
 from tests.od_core.ledger.ledger_rows import small_plan
 
@@ -36,11 +36,11 @@ def of_part(store, *, rounds: int = 1, part: int = 3) -> PartMeasurements:
 
 def test_a_kept_level_is_read_back_and_never_drawn_again(store):
     draws = Draws()
-    first = of_part(store).once(STEP, draws).values()
-    again = of_part(store, rounds=7).once(STEP, draws).values()
+    first = of_part(store).draw_once(STEP, draws).values()
+    again = of_part(store, rounds=7).draw_once(STEP, draws).values()
     assert draws.drawn == 1
     np.testing.assert_array_equal(first, again)
-    assert claimed_rounds(store, LEVEL) == {3: 1}
+    assert read_claimed_rounds(store, LEVEL) == {3: 1}
 
 
 def test_a_claim_that_was_never_kept_is_lost_until_another_round_is_granted(store):
@@ -49,14 +49,14 @@ def test_a_claim_that_was_never_kept_is_lost_until_another_round_is_granted(stor
         yield
 
     with pytest.raises(KeyboardInterrupt):
-        of_part(store).once(STEP, dies)
+        of_part(store).draw_once(STEP, dies)
     draws = Draws()
     with pytest.raises(OdError, match=f"OD-LOST-DRAW: step {LEVEL}, level {LEVEL}, of part 3"):
-        of_part(store).once(STEP, draws)
+        of_part(store).draw_once(STEP, draws)
     assert draws.drawn == 0
-    of_part(store, rounds=2).once(STEP, draws)
+    of_part(store, rounds=2).draw_once(STEP, draws)
     assert draws.drawn == 1
-    assert claimed_rounds(store, LEVEL) == {3: 2}
+    assert read_claimed_rounds(store, LEVEL) == {3: 2}
 
 
 def test_each_round_is_drawn_once(store):
@@ -68,9 +68,9 @@ def test_each_round_is_drawn_once(store):
 
     for _ in range(3):
         with pytest.raises(KeyboardInterrupt):
-            of_part(store, rounds=3).once(STEP, dies)
+            of_part(store, rounds=3).draw_once(STEP, dies)
     with pytest.raises(OdError, match="OD-LOST-DRAW"):
-        of_part(store, rounds=3).once(STEP, dies)
+        of_part(store, rounds=3).draw_once(STEP, dies)
 
 
 def test_one_that_was_taken_for_dead_uses_what_the_other_has_kept(store):
@@ -78,11 +78,11 @@ def test_one_that_was_taken_for_dead_uses_what_the_other_has_kept(store):
     other = Draws()
 
     def slow():
-        kept = of_part(store, rounds=2).once(STEP, other).values()
+        kept = of_part(store, rounds=2).draw_once(STEP, other).values()
         assert kept.tolist() == [1] * 5
         yield np.full(5, 99, dtype=np.int64)
 
-    used = of_part(store).once(STEP, slow).values()
+    used = of_part(store).draw_once(STEP, slow).values()
     assert used.tolist() == [1] * 5
     assert len(part_files(store, LEVEL)) == 1
 
@@ -90,14 +90,14 @@ def test_one_that_was_taken_for_dead_uses_what_the_other_has_kept(store):
 def test_parts_do_not_meet(store):
     draws = Draws()
     for part in (0, 1, 12):
-        of_part(store, part=part).once(STEP, draws)
+        of_part(store, part=part).draw_once(STEP, draws)
     assert draws.drawn == 3
     assert part_files(store, LEVEL) == [part_file(LEVEL, part) for part in (0, 1, 12)]
-    assert claimed_rounds(store, LEVEL) == {0: 1, 1: 1, 12: 1}
+    assert read_claimed_rounds(store, LEVEL) == {0: 1, 1: 1, 12: 1}
 
 
 def test_level_1_is_not_level_11(store):
     PartMeasurements(store, 0, {11: 1, LEVEL: 1}).store.create_if_absent(part_file(11, 0), b"x")
     store.create_if_absent("claims/11.00000.1", b"x")
     assert part_files(store, 1) == []
-    assert claimed_rounds(store, 1) == {}
+    assert read_claimed_rounds(store, 1) == {}

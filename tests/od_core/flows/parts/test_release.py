@@ -16,7 +16,7 @@ from od_core import Budget, Geography, PrivacyUnit
 from od_core.errors import OdError
 from od_core.evaluation.known_flows import SyntheticFlows
 from od_core.flows.mechanisms import InfTDARefined
-from od_core.flows.parts import Threads, Work, descend_part, on_all
+from od_core.flows.parts import Threads, Work, descend_part, run_on_all_parts
 from od_core.flows.plan import Bands, ReleasePlan
 from od_core.noise.backends import noise_named
 from od_core.records.counts import CountFiles, TripCounts
@@ -199,18 +199,18 @@ def test_a_task_that_fails_is_told_by_a_code_alone(folder, plan, trips):
 def test_a_plan_that_was_put_in_its_place_is_refused(folder, plan, trips):
     parted = in_parts(folder, plan, trips)
     work = parted.work
-    other = Work.begun(plan_of(FLOWS, Bands((4,), 5_000)), work.store, work.counts, NOISE)
+    other = Work.begin_attempt(plan_of(FLOWS, Bands((4,), 5_000)), work.store, work.counts, NOISE)
     assert other.plan.bands == Bands((4,), 5_000)  # the process forgets the first
     path = folder / "store" / "plans" / f"{work.plan_digest}.pickle"
     path.write_bytes((folder / "store" / "plans" / f"{other.plan_digest}.pickle").read_bytes())
     with pytest.raises(OdError, match=r"OD-PARTS-FAILED.*OD-PART-PLAN"):
-        on_all(Threads(), descend_part, work, [{"band": 1, "part": 0}])
+        run_on_all_parts(Threads(), descend_part, work, [{"band": 1, "part": 0}])
 
 
 def test_counts_of_a_part_are_read_and_no_others(folder, plan, trips, monkeypatch):
     asked = []
-    between = CountFiles.between
-    monkeypatch.setattr(CountFiles, "between", lambda self, *ranks: asked.append(ranks) or between(self, *ranks))
+    between = CountFiles.read_ranks
+    monkeypatch.setattr(CountFiles, "read_ranks", lambda self, *ranks: asked.append(ranks) or between(self, *ranks))
     parted = in_parts(folder, plan, trips)
     expected = [ranks_of(parted, part) for part in range(len(parted.bands[0].parts))]
     assert sorted(asked) == sorted(expected)

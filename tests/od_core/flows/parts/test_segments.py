@@ -55,7 +55,7 @@ def counts_by_segment(folder: Path, plan: ReleasePlan, flows: SyntheticFlows) ->
 
 def in_parts_and_in_one_pass(folder: Path, cuts: tuple, **asked) -> PartedRelease:
     plan = plan_of(FLOWS, Bands(*cuts), **asked)
-    return assert_alike(folder, plan, plan_of(FLOWS, **asked), counts_by_segment(folder, plan, FLOWS).whole())
+    return assert_alike(folder, plan, plan_of(FLOWS, **asked), counts_by_segment(folder, plan, FLOWS).read_all())
 
 
 @pytest.mark.representatives("three bands", "a noisy total")
@@ -74,7 +74,7 @@ def test_what_learns_from_whole_levels_is_measured_in_parts(folder, option):
     parted = in_parts_and_in_one_pass(folder, ((2, 4), 12_000), segments=BOTH, mechanism=mechanism)
     assert len(list((folder / "store" / "parts").iterdir())) > len(parted.work.plan.steps)
     of_least_squares = plan_of(FLOWS, segments=BOTH, mechanism=DROPPING)
-    trips = CountFiles(parted.work.store, parted.work.counts).whole()
+    trips = CountFiles(parted.work.store, parted.work.counts).read_all()
     ((leaves, segments),) = parted.segment_pieces()
     other = whole(of_least_squares, trips)
     same = np.array_equal(leaves.trips, other.leaves.trips)

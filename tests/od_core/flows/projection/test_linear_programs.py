@@ -12,7 +12,7 @@ from scipy import sparse
 from scipy.optimize import Bounds
 
 from od_core import OdError
-from od_core.flows.projection.linear_programs import _solution, _verified, project_children_by_solver
+from od_core.flows.projection.linear_programs import _solution, _verify_solution, project_children_by_solver
 from od_core.flows.projection.onto_parents import intopt
 from tests.od_core.flows.projection.families import (
     Case,
@@ -96,7 +96,7 @@ X, TOTALS, STARTS = np.array([1, -1, 10, 4]), np.array([9, 6]), np.array([0, 3])
 )
 def test_an_answer_is_believed_only_in_whole_numbers(y, t):
     with pytest.raises(OdError, match="OD-SOLVER-INEXACT"):
-        _verified(np.array(y), X, TOTALS, STARTS, np.array(t))
+        _verify_solution(np.array(y), X, TOTALS, STARTS, np.array(t))
 
 
 def test_no_answer_is_an_error():

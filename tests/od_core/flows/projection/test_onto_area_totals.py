@@ -10,19 +10,19 @@ import numpy as np
 import pytest
 
 from od_core.flows.projection import onto_area_totals
-from od_core.flows.projection.onto_area_totals import EstimatedTotals, gathered, towards_totals
+from od_core.flows.projection.onto_area_totals import EstimatedTotals, round_to_totals, shift_towards_totals
 
 SOFTNESS = 0.2
 """Part of the variance of a total that counts where whole numbers are moved towards it, as the docstring states."""
 
 Problem = tuple[np.ndarray, float, np.ndarray, np.ndarray, np.ndarray, EstimatedTotals]
-"""Arguments of towards_totals."""
+"""Arguments of shift_towards_totals."""
 
 
 def moved(estimate: np.ndarray, *given: Any, even: bool = False) -> np.ndarray:
-    """What towards_totals makes of estimates."""
+    """What shift_towards_totals makes of estimates."""
     x = estimate.copy()
-    towards_totals(x, *given, even=even)
+    shift_towards_totals(x, *given, even=even)
     return x
 
 
@@ -96,7 +96,7 @@ def test_whole_numbers_keep_sums_and_are_0_where_nothing_is_expected(least):
     for seed in range(40):
         *_, runs, totals, area, of_areas = given = problem(seed, 3.0)
         x = moved(*given)
-        trips = gathered(x, runs, totals, area, 0.5 * of_areas.noise**0.5, least, lump, seed % 2 / 4)
+        trips = round_to_totals(x, runs, totals, area, 0.5 * of_areas.noise**0.5, least, lump, seed % 2 / 4)
         assert trips.dtype == np.int64
         assert np.all(trips >= 0)
         assert np.add.reduceat(trips, runs[:-1]).tolist() == totals.tolist()
@@ -111,11 +111,11 @@ def test_flows_below_the_lump_are_gathered_by_hand():
     """
     far = np.full(9, np.inf)
     x, runs, area = np.array([1.8] * 5 + [0.0] * 4), np.array([0, 9]), np.arange(9, dtype=np.int32)
-    assert gathered(x, runs, np.array([9]), area, far, 1.9, 1, 0.25).tolist() == [2, 2, 2, 2, 1, 0, 0, 0, 0]
+    assert round_to_totals(x, runs, np.array([9]), area, far, 1.9, 1, 0.25).tolist() == [2, 2, 2, 2, 1, 0, 0, 0, 0]
     x, runs, area = np.array([3.7, 0.7, 0.6, 2.0, 0.5, 0.5]), np.array([0, 3, 6]), np.array([0, 1, 2, 0, 1, 2])
-    assert gathered(x, runs, np.array([5, 3]), area, far, 1.0, 1, 0.25).tolist() == [4, 1, 0, 2, 0, 1]
+    assert round_to_totals(x, runs, np.array([5, 3]), area, far, 1.0, 1, 0.25).tolist() == [4, 1, 0, 2, 0, 1]
     x, runs, area = np.tile([2.6, 0.4], 5), np.arange(6) * 2, np.tile(np.arange(2, dtype=np.int32), 5)
-    trips = gathered(x, runs, np.full(5, 3), area, np.ones(2), 1.0, 1, 0.25)
+    trips = round_to_totals(x, runs, np.full(5, 3), area, np.ones(2), 1.0, 1, 0.25)
     assert trips.reshape(5, 2).tolist() == [[3, 0]] * 3 + [[2, 1], [3, 0]]
 
 
@@ -138,6 +138,6 @@ def test_what_rounding_takes_from_an_area_stays_small(monkeypatch, least):
         )
         return float(np.abs(np.cumsum(x - trips, axis=0)).max())
 
-    assert taken(gathered, 0.0) <= 10 * max(1.0, least)
+    assert taken(round_to_totals, 0.0) <= 10 * max(1.0, least)
     monkeypatch.setattr(onto_area_totals, "_CARRIED", 0.0)
-    assert taken(gathered._function, math.inf) > 100
+    assert taken(round_to_totals._function, math.inf) > 100

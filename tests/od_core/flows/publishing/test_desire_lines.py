@@ -17,7 +17,7 @@ from od_core import Budget, Geography, Release
 from od_core.flows.publishing.flow_tables import FlowTables
 from od_core.flows.publishing.kind import FLOWS
 from od_core.flows.publishing.maps import DesireLines
-from od_core.publication.bundle import differing_files
+from od_core.publication.bundle import list_differing_files
 from od_core.publication.file_formats import opens
 from tests.od_core.doubles import usual_release
 from tests.od_core.publication.examples import facts, sealed_again, staged_bundle
@@ -103,7 +103,7 @@ def test_the_geopackage_has_the_same_lines(bundle: Path, expected: pd.DataFrame)
 
 
 def test_only_the_largest_flows_are_drawn(release: Release, expected: pd.DataFrame) -> None:
-    lines, file = DesireLines(FlowTables.of(release, facts(release)), facts(release), 6), io.BytesIO()
+    lines, file = DesireLines(FlowTables.from_release(release, facts(release)), facts(release), 6), io.BytesIO()
     assert lines.flows.to_pandas()["trips"].tolist() == expected["trips"].head(6).tolist()
     lines.write_geojson(file)
     found = json.loads(file.getvalue())
@@ -133,13 +133,13 @@ def test_a_damaged_geopackage_is_found_and_another_sqlite_is_not_damage(bundle: 
     path.write_bytes(content)
     sealed_again(copy)
     assert opens(path)
-    assert [name for name in differing_files(bundle, copy) if name != "datapackage.json"] == []
+    assert [name for name in list_differing_files(bundle, copy) if name != "datapackage.json"] == []
     with closing(sqlite3.connect(path)) as connection:
         for trigger in ("update3", "update4"):  # they need functions of geometries
             connection.execute(f"DROP TRIGGER rtree_desire_lines_geom_{trigger}")
         connection.execute("UPDATE desire_lines SET trips = trips + 1 WHERE fid = 1")
         connection.commit()
     sealed_again(copy)
-    assert differing_files(bundle, copy) == ["gis/desire_lines.gpkg"]
+    assert list_differing_files(bundle, copy) == ["gis/desire_lines.gpkg"]
     path.write_bytes(content[: len(content) // 2])
     assert not opens(path)

@@ -15,7 +15,7 @@ from tests.od_core.publication.test_workbook import read_workbook
 
 def written(kind: str = "bounded", *, intervals: bool = True) -> dict[str, list[list[str | int]]]:
     certificate, file = facts(release(kind), intervals=intervals), io.BytesIO()
-    write_flow_workbook(FlowTables.of(release(kind), certificate), certificate, file)
+    write_flow_workbook(FlowTables.from_release(release(kind), certificate), certificate, file)
     return read_workbook(file)
 
 

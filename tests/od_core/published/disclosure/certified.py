@@ -12,7 +12,13 @@ from typing import Any
 import pandas as pd
 
 from od_core import Budget, MapGrid, PrivacyUnit, release_counts, release_flows, release_stops
-from od_core.flows.publishing.derived_kind import ASSISTED, SUMS, Source, by_name, derived_certificate
+from od_core.flows.publishing.derived_kind import (
+    ASSISTED,
+    SUMS,
+    Source,
+    index_releases_by_name,
+    make_derived_certificate,
+)
 from od_core.flows.publishing.kind import FLOWS
 from od_core.group_sizes.publishing import GROUP_SIZES
 from od_core.ledger.release_key import ReleaseKey
@@ -123,7 +129,7 @@ def derived_from(name: str, kind: Any = SUMS, **changed: Any) -> dict[str, Any]:
         release, key = MADE[name][1](), ReleaseKey("commuters", period)
         sources.append(Source(key, release, _facts(FLOWS, release, key) | changed))
     key = ReleaseKey(f"commuters_{kind.name}", "2001-06" if kind is ASSISTED else "2001-05--2001-06")
-    stated = derived_certificate(kind, key, kind.derived(by_name(sources)), sources)
+    stated = make_derived_certificate(kind, key, kind.derive_flows(index_releases_by_name(sources)), sources)
     facts: dict[str, Any] = json.loads(json.dumps(stated, sort_keys=True))
     return facts
 

@@ -14,7 +14,7 @@ import pytest
 from od_core import Budget, PrivacyUnit, plan_release
 from od_core.meaning.subject import Subject
 from od_core.periods import Period
-from od_core.privacy.domain import most_in_a_year
+from od_core.privacy.domain import max_periods_per_year
 from od_core.privacy.posterior import Guarantee
 from od_core.publication.certificate import right_of_100
 from od_core.publication.certify import year_sentence
@@ -36,7 +36,11 @@ def of_user_year(most: int = 36, periods: int | None = 12, of_pair: int | None =
     unit = PrivacyUnit("user_year", "unbounded", "who", 3, None, most, "[a-z0-9]+", of_pair)
     plan = plan_release(GEOGRAPHY, unit=unit, budget=Budget(rho=RHO, delta=DELTA))
     facts = copy.deepcopy(certified("users").facts)
-    facts |= {"unit": unit.kind, "subject": Subject.of(plan).facts(), "plan": json.loads(json.dumps(plan.facts()))}
+    facts |= {
+        "unit": unit.kind,
+        "subject": Subject.from_plan(plan).facts(),
+        "plan": json.loads(json.dumps(plan.facts())),
+    }
     facts["spent"] |= {
         "rho_exact": str(plan.spent.rho),
         "rho_planned_exact": str(plan.spent.rho),
@@ -77,7 +81,7 @@ def test_all_documents_state_the_same_losses_and_the_whole_first(name: str, tmp_
     folder = written(facts, tmp_path / "r1")
     _, texts = disclosure_documents(folder)
     losses = losses_of(facts)
-    explained = Explanation(Facts.of(folder), None, None, ()).to_facts()["attacker"]["losses"]
+    explained = Explanation(Facts.from_bundle(folder), None, None, ()).to_facts()["attacker"]["losses"]
     assert [row["epsilon"] for row in explained] == pytest.approx([float(one.guarantee.epsilon) for one in losses])
     for document in (made.REGISTRY, made.CHECKLIST, made.ASSESSMENT):
         text = " ".join(texts[document].replace("\\", "").split())
@@ -110,11 +114,11 @@ def test_a_year_of_months_of_epsilon_3_is_not_a_month() -> None:
 def test_the_periods_of_a_year_are_those_of_the_data_set() -> None:
     unit = PrivacyUnit("user_year", "unbounded", "who", 1, max_trips_year=60, id_pattern="[a-z]+")
     plan = plan_release(GEOGRAPHY, unit=unit, budget=Budget(rho=RHO, delta=DELTA))
-    said = year_sentence(plan, plan.spent, 52, Subject.of(plan))
+    said = year_sentence(plan, plan.spent, 52, Subject.from_plan(plan))
     assert "each of the 52 periods" in said
-    assert f"({float(Guarantee.of_rho(52 * RHO, DELTA).epsilon):.4g}"[:4] in said
+    assert f"({float(Guarantee.from_rho(52 * RHO, DELTA).epsilon):.4g}"[:4] in said
     lengths = ("2001-03-05", "2001-W05", "2001-03", "2001-Q2")
-    assert [most_in_a_year(Period(text)) for text in lengths] == [366, 53, 12, 4]
+    assert [max_periods_per_year(Period(text)) for text in lengths] == [366, 53, 12, 4]
 
 
 def test_charges_add_up_after_a_lost_draw(tmp_path: Path) -> None:

@@ -175,7 +175,7 @@ def test_every_number_is_of_the_plan(name: str, tmp_path: Path) -> None:
 def test_the_stated_noise_is_that_of_pairs_of_zones(tmp_path: Path) -> None:
     """Area totals, the last steps of a plan, have much wider noise."""
     release = certified("area totals")
-    found = made.Facts.of(written(release.facts, tmp_path / "r1")).reach
+    found = made.Facts.from_bundle(written(release.facts, tmp_path / "r1")).reach
     assert str(found) in {*reach(release.plan.step(release.plan.tree.depth).facts())}
     assert str(found) not in {*reach(release.plan.facts()["steps"][-1])}
 
