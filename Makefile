@@ -1,5 +1,8 @@
 # make install | test | test-some | test-all | mutants | lint | docs | comparison | performance | atlas, with tools for development; release | ui without; compatibility
-PYTHON ?= python3.11
+# The first of these that can make environments. The pins are one set for all three; CI tries the oldest.
+VERSIONS := 3.11 3.12 3.13
+PYTHON ?= $(shell for version in $(VERSIONS); do \
+	python$$version -c 'import ensurepip, venv' 2>/dev/null && echo python$$version && break; done)
 BIN := .venv/bin
 PIP := $(BIN)/pip --quiet --disable-pip-version-check
 export PIP_COMPILE := 0# what is imported is compiled then, which is a small part of what is installed
@@ -20,6 +23,8 @@ DOTS = if [ -t 1 ]; then while sleep 2; do printf .; done & trap "kill $$!; echo
 install: .venv/installed
 
 .venv/installed-release: pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" || { echo "Install Python 3.11, 3.12 or 3.13 with its module venv," \
+		"such as: apt install python3 python3-venv. None of them is on the PATH."; exit 1; }
 	@echo "Installing $$(grep -c == constraints.txt) packages into .venv: one to three minutes, once"
 	$(PYTHON) -m venv .venv
 	@$(DOTS) $(PIP) install $(PINNED) --only-binary :all: -r constraints.txt
