@@ -25,12 +25,18 @@ from benchmarks.measuring import machine, printed, steps
 from benchmarks.tables import write_csv
 from od_core import Release
 from od_core.evaluation.known_flows import KnownFlows
-from od_core.evaluation.metrics import area_total_errors, leaves_of, level_errors, sums_by_level, zone_totals
+from od_core.evaluation.metrics import (
+    compute_area_total_errors,
+    compute_level_errors,
+    make_leaf_nodes,
+    sum_trips_by_level,
+    sum_trips_by_zone,
+)
 from od_core.flows.indicators import indicators
 from od_core.flows.release import run_plan
 from od_core.geography.flow_tree import Nodes
 from od_core.ledger.measurements import MemoryMeasurements
-from od_core.noise.backends import noise_named
+from od_core.noise.backends import resolve_noise_source
 
 CASES = ("flights", "norway", "taxis", "uk", "us_counties", "nz_education")
 EPSILONS = ("0.1", "1", "10")
@@ -49,11 +55,11 @@ COVERED = 5
 def errors(data: KnownFlows, truth: Nodes, leaves: Nodes) -> dict[str, float]:
     """Return the errors of one released table."""
     tree, found = data.truth.tree, dict[str, float]()
-    rows = area_total_errors(zone_totals(tree, truth), zone_totals(tree, leaves))
+    rows = compute_area_total_errors(sum_trips_by_zone(tree, truth), sum_trips_by_zone(tree, leaves))
     for side, row in zip(("from", "to"), rows, strict=True):
         found[f"error_{side}"], found[f"bias_{side}_percent"] = row["root_mean_square_error"], 100 * row["largest_bias"]
-    pairs = zip(data.truth.levels, sums_by_level(tree, leaves), strict=True)
-    levels = [level_errors(*pair, tree.cells(level)) for level, pair in enumerate(pairs)]
+    pairs = zip(data.truth.levels, sum_trips_by_level(tree, leaves), strict=True)
+    levels = [compute_level_errors(*pair, tree.cells(level)) for level, pair in enumerate(pairs)]
     found["leaf_error_percent"] = 100 * levels[-1]["mean_abs_error"] * tree.cells(tree.depth) / data.trips.total
     found["largest_error"] = float(np.mean([level["max_abs_error"] for level in levels[1:]]))
     found["false_discoveries_percent"] = 100 * levels[-1]["false_discovery_rate"]
@@ -80,8 +86,11 @@ def coverage(release: Release, truth: Nodes) -> dict[str, float]:
 def measured(case: str, epsilon: str, estimate: str, share: str, data: KnownFlows, runs: int) -> dict[str, Any]:
     """Return the mean figures of several releases; biases also with two standard errors."""
     variant = VARIANTS[estimate]
-    plan, noise = planned(variant, data.geography, epsilon, None if share == "0" else share), noise_named(NOISE)
-    truth, rows, covered = leaves_of(data.truth.tree, data.trips), [], []
+    plan, noise = (
+        planned(variant, data.geography, epsilon, None if share == "0" else share),
+        resolve_noise_source(NOISE),
+    )
+    truth, rows, covered = make_leaf_nodes(data.truth.tree, data.trips), [], []
     for run in range(runs):
         release = run_plan(plan, data.trips, noise, MemoryMeasurements())
         rows.append(errors(data, truth, release.leaves))

@@ -28,11 +28,11 @@ from benchmarks.flights import FLIGHTS
 from benchmarks.measuring import case_parser, machine, printed, steps
 from od_core import FlowTree, Geography
 from od_core.evaluation.known_flows import KnownFlows
-from od_core.flows.derived_flows import MOST, estimate_last_leaves, rule_of
+from od_core.flows.derived_flows import MOST, choose_release_rule, estimate_last_leaves
 from od_core.flows.release import Release, run_plan
 from od_core.geography.flow_tree import Nodes
 from od_core.ledger.measurements import MemoryMeasurements
-from od_core.noise.backends import noise_named
+from od_core.noise.backends import resolve_noise_source
 from od_core.records.zone_lists import read_zones
 
 FIRST = {"flights": 3, "taxis": 6, "pandemic": 3}
@@ -84,7 +84,7 @@ CASES = {"flights": flights, "taxis": taxis, "pandemic": pandemic}
 
 def errors(month: KnownFlows, leaves: Nodes) -> NDArray[np.float64]:
     """Return the errors of a table at every level below the root; shape (levels, metrics)."""
-    _, *levels = month.truth.errors(leaves)
+    _, *levels = month.truth.compute_errors(leaves)
     return np.array([[level[metric] for metric in METRICS] for level in levels], dtype=np.float64)
 
 
@@ -123,26 +123,26 @@ def altered(tree: FlowTree, leaves: Nodes, way: str, seed: int) -> Nodes:
     table = np.zeros((zones, zones), dtype=np.int64)
     table[leaves.origin, leaves.destination] = leaves.trips
     table = WAYS[way](table, np.random.default_rng(seed))
-    nodes = tree.public_nodes(tree.depth)
+    nodes = tree.list_public_nodes(tree.depth)
     return Nodes(tree.depth, nodes.origin, nodes.destination, table[nodes.origin, nodes.destination])
 
 
 def estimates(own: Release, before: Sequence[Release], seed: int) -> dict[str, Nodes]:
     """Return the released table and the estimates: alone, with the releases before, and with these altered."""
-    found = {"refined": own.leaves, "alone": estimate_last_leaves([own], rule_of(own, None))}
+    found = {"refined": own.leaves, "alone": estimate_last_leaves([own], choose_release_rule(own, None))}
     for name in ("assisted", *WAYS):
 
         def seen(leaves: Nodes, name: str = name) -> Nodes:
             return leaves if name == "assisted" else altered(own.tree, leaves, name, seed)
 
-        rule = rule_of(own, seen(before[-1].leaves))
+        rule = choose_release_rule(own, seen(before[-1].leaves))
         found[name] = estimate_last_leaves([own], rule, seen(estimate_last_leaves(before, rule)))
     return found
 
 
 def run(months: Sequence[KnownFlows], first: int, epsilon: str) -> dict[str, NDArray[np.float64]]:
     """Return the mean errors over the months from ``first`` of one series of releases, by what was estimated."""
-    noise, random = noise_named(NOISE), np.random.default_rng()
+    noise, random = resolve_noise_source(NOISE), np.random.default_rng()
     paper, refined = (planned(variant, months[0].geography, epsilon) for variant in (PAPER, REFINED))
     releases = [run_plan(refined, month.trips, noise, MemoryMeasurements()) for month in months]
     found: dict[str, list[NDArray[np.float64]]] = {}

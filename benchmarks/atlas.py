@@ -32,7 +32,7 @@ from od_core.flows.release import run_plan
 from od_core.ledger.chain import BUNDLE_FORMAT
 from od_core.ledger.measurements import MemoryMeasurements
 from od_core.meaning.subject import Subject
-from od_core.noise.backends import noise_named
+from od_core.noise.backends import resolve_noise_source
 from od_core.privacy.neighbours import NO_FAULTS
 
 SELECTED = 200
@@ -47,7 +47,7 @@ _TIMED = """async ([name, ask]) => {
 def released(data: KnownFlows, budget: Budget) -> Release:
     """Return a release of a data set."""
     plan = plan_release(data.geography, unit=PrivacyUnit("trip"), budget=budget, acceptance=NO_FAULTS)
-    return run_plan(plan, data.trips, noise_named("table"), MemoryMeasurements())
+    return run_plan(plan, data.trips, resolve_noise_source("table"), MemoryMeasurements())
 
 
 def flights_by_day(budget: Budget) -> Release:

@@ -41,9 +41,9 @@ IDLE = "from benchmarks.idle_job import main; main()"
 
 
 def _italy(scale: float) -> Any:
-    from od_core.evaluation.known_flows import italy
+    from od_core.evaluation.known_flows import make_italy_flows
 
-    return italy(SEED, scale=scale)
+    return make_italy_flows(SEED, scale=scale)
 
 
 def _sections(scale: float) -> Any:
@@ -202,13 +202,13 @@ def noise(small: bool) -> Figures:
     """Measure a draw of each noise backend, on one thread and in one process."""
     from fractions import Fraction
 
-    from od_core.noise.backends import noise_named
+    from od_core.noise.backends import resolve_noise_source
     from od_core.parallel import use_one_thread
 
     found: Figures = {}
     for name, size in (("table", 20_000_000), ("opendp", 100_000)):
         for sigma in ("1", "18.8", "1000"):
-            source, seconds = noise_named(name), []
+            source, seconds = resolve_noise_source(name), []
             for draws in (1, *[size // 100 if small else size] * 3):  # the first builds the table of its variance
                 start = _own_seconds()
                 with use_one_thread():

@@ -25,7 +25,7 @@ from od_core.evaluation.known_flows import KnownFlows
 from od_core.flows.publishing.changes import changes
 from od_core.flows.release import run_plan
 from od_core.ledger.measurements import MemoryMeasurements
-from od_core.noise.backends import noise_named
+from od_core.noise.backends import resolve_noise_source
 from od_core.privacy.neighbours import NO_FAULTS
 
 MONTHS = ("2001-02", "2001-05")
@@ -56,7 +56,7 @@ def true_changes(months: list[KnownFlows], levels: tuple[str, str], pairs: pd.In
     """Return the true change of the given pairs of areas, and its class."""
     flows = []
     for month in months:
-        leaves, areas = month.tree.pairs_at(month.trips.rank), month.geography.to_frame()
+        leaves, areas = month.tree.find_leaf_pairs(month.trips.rank), month.geography.to_frame()
         sides = [
             areas[level].to_numpy()[zones]
             for level, zones in zip(levels, (leaves.origin, leaves.destination), strict=True)
@@ -72,7 +72,7 @@ def true_changes(months: list[KnownFlows], levels: tuple[str, str], pairs: pd.In
 
 def measured(months: list[KnownFlows], epsilons: tuple[str, str], runs: int) -> list[dict[str, Any]]:
     """Return the cells, coverage, mean width and significant share of each pair of levels and class."""
-    noise, rows = noise_named(NOISE), []
+    noise, rows = resolve_noise_source(NOISE), []
     plans = [
         plan_release(month.geography, unit=PrivacyUnit("trip"), budget=Budget(epsilon, DELTA), acceptance=NO_FAULTS)
         for month, epsilon in zip(months, epsilons, strict=True)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from benchmarks.synthetic_stops import KnownPoints
 from od_core.records.zone_lists import read_zones
-from od_core.stops.geometry import Grid, MapGrid, cells_of
+from od_core.stops.geometry import Grid, MapGrid, compute_cells
 
 CENTRES = {"Auckland": (-36.85, 174.76), "Christchurch": (-43.53, 172.64), "Dunedin": (-45.88, 170.50)}
 """Latitude and longitude of a city with a high, a moderate and a low density."""
@@ -69,7 +69,7 @@ def pupils(folder: Path, city: str, seed: int, *, to_school: bool) -> KnownPoint
             degrees[here] = _drawn_within(areas[code], len(here), generator)
         columns.append(degrees)
     there = np.logical_and.reduce([((degrees >= least) & (degrees <= most)).all(axis=1) for degrees in columns])
-    cells = [cells_of(degrees[there], least, most, (SIDE, SIDE)) for degrees in columns]
+    cells = [compute_cells(degrees[there], least, most, (SIDE, SIDE)) for degrees in columns]
     name = f"{city}, {'homes and schools' if to_school else 'homes'}"
     return KnownPoints(name, "synthetic", on_map.grid, np.ascontiguousarray(np.concatenate(cells, axis=1)))
 

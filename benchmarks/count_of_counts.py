@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from benchmarks.measuring import machine, peak_memory_gigabytes, printed, read_again, reset_peak_memory, steps
+from benchmarks.measuring import machine, printed, read_again, read_peak_memory_gigabytes, reset_peak_memory, steps
 from benchmarks.synthetic_groups import STATES, KnownGroups, full_number
 from benchmarks.tables import csv_figure, write_tables
 from od_core import Budget, MixedQueries, PrivacyUnit, release_group_sizes
@@ -35,10 +35,10 @@ from od_core.group_sizes.groups import Counts, Frame, GroupSizes
 from od_core.group_sizes.mechanisms import BottomUp, GroupSizeMechanism, Leaf, Naive
 from od_core.group_sizes.merging import Runs
 from od_core.group_sizes.plan import plan_group_sizes
-from od_core.group_sizes.release import GroupSizeRelease, evaluate_group_sizes, run_plan, true_values
+from od_core.group_sizes.release import GroupSizeRelease, evaluate_group_sizes, iterate_true_values, run_plan
 from od_core.ledger.measurements import MemoryMeasurements
-from od_core.noise.backends import noise_named
-from od_core.publication.number_formats import size_classes
+from od_core.noise.backends import resolve_noise_source
+from od_core.publication.number_formats import list_size_classes
 
 UNIT = PrivacyUnit("trip", "unbounded")
 PARTS = ("census", "merging", "by_size")
@@ -123,7 +123,7 @@ def released(data: KnownGroups, mechanism: GroupSizeMechanism, epsilon: str, dep
         mechanism=mechanism,
         top_code=data.top_code,
     )
-    return run_plan(plan, data.groups, noise_named(NOISE), MemoryMeasurements())
+    return run_plan(plan, data.groups, resolve_noise_source(NOISE), MemoryMeasurements())
 
 
 def omniscient(data: KnownGroups, epsilon: str) -> list[float]:
@@ -134,7 +134,7 @@ def omniscient(data: KnownGroups, epsilon: str) -> list[float]:
     frame = Frame(data.geography, data.groups.count_per_area(data.geography), data.top_code)
     line: list[float] = []
     for level in frame.levels:
-        histograms = np.concatenate([*true_values(frame, "histogram", level, data.groups)])
+        histograms = np.concatenate([*iterate_true_values(frame, "histogram", level, data.groups)])
         distinct = int(np.count_nonzero(histograms)) / data.geography.size(level)
         line.append(distinct * math.sqrt(2) / float(Fraction(epsilon)))
     return line
@@ -171,13 +171,13 @@ def by_size(case: str, epsilon: str, query: Leaf, runs: int) -> list[dict[str, A
     rows = data.to_frame().groupby("size", as_index=False)["groups"].sum().assign(area="nation")
     data = replace(data, geography=nation, groups=GroupSizes.from_frame(rows, nation))
     frame = Frame(data.geography, data.groups.count_per_area(data.geography), data.top_code)
-    true = np.cumsum(np.concatenate([*true_values(frame, "histogram", 1, data.groups)]))
+    true = np.cumsum(np.concatenate([*iterate_true_values(frame, "histogram", 1, data.groups)]))
     mechanism, errors = MixedQueries((query,)), []
     for _ in range(runs):
         found = np.cumsum(released(data, mechanism, epsilon, 1).histograms[0][0])
         errors.append(np.abs(found - true))
     error, classes = np.mean(errors, axis=0), []
-    for low, high in [(0, 0), *size_classes(data.top_code)]:
+    for low, high in [(0, 0), *list_size_classes(data.top_code)]:
         up_to, below = int(true[min(high, data.top_code)]), int(true[low - 1]) if low else 0
         part = float(error[low : high + 1].sum())
         classes.append(
@@ -223,7 +223,7 @@ def census(noise: str, mechanism: str | None, *, small: bool) -> dict[str, Any]:
         reset_peak_memory()
         start = time.perf_counter()
         release = from_file(path, data)
-        seconds, memory = time.perf_counter() - start, peak_memory_gigabytes()
+        seconds, memory = time.perf_counter() - start, read_peak_memory_gigabytes()
     errors = evaluate_group_sizes(release, data.groups).groupby("level", sort=False)
     return {
         "groups": int(data.groups.groups.sum()),

@@ -22,10 +22,10 @@ import numpy as np
 import pandas as pd
 
 from benchmarks.durable import check_invariants, durable_release, figures
-from benchmarks.measuring import machine, peak_memory_gigabytes, printed
+from benchmarks.measuring import machine, printed, read_peak_memory_gigabytes
 from od_core import Budget, FlowTree, Geography, PrivacyUnit, plan_release
 from od_core.flows.staging import StagedRelease
-from od_core.noise.backends import noise_named
+from od_core.noise.backends import resolve_noise_source
 from od_core.privacy.neighbours import NO_FAULTS
 from od_core.records.counting import count_records
 from od_core.records.formats import RecordColumns
@@ -96,7 +96,7 @@ def count(folder: Path) -> Callable[[], object]:
     tree.rank_terms(tree.depth)
 
     def work() -> object:
-        trips = count_records(staged.records, tree, staged.store, staged.new_trip_counts())
+        trips = count_records(staged.records, tree, staged.store, staged.begin_trip_counts())
         staged.save_trip_counts(trips)
         return {"pairs": sum(file.pairs for file in trips.files)}
 
@@ -106,7 +106,7 @@ def count(folder: Path) -> Callable[[], object]:
 def read(folder: Path) -> Callable[[], object]:
     """Return the step that reads the counts back from their files, as every measured level does."""
     staged = StagedRelease(folder)
-    return lambda: {"pairs": len(staged.trip_counts().read_all().rank)}
+    return lambda: {"pairs": len(staged.open_trip_counts().read_all().rank)}
 
 
 def release(folder: Path) -> Callable[[], object]:
@@ -121,8 +121,8 @@ def release(folder: Path) -> Callable[[], object]:
 
     def work() -> object:
         load(folder)()
-        trips = count_records(staged.records, plan.tree, staged.store, staged.new_trip_counts()).read_all()
-        with durable_release(plan, trips, noise_named("table")) as (released, seconds):
+        trips = count_records(staged.records, plan.tree, staged.store, staged.begin_trip_counts()).read_all()
+        with durable_release(plan, trips, resolve_noise_source("table")) as (released, seconds):
             check_invariants(released, trips.total)
             return figures(released) | {"release_seconds": seconds["total"]}
 
@@ -140,11 +140,11 @@ STEPS: dict[str, Callable[[Path], Callable[[], object]]] = {
 def measure_step(name: str, folder: Path) -> dict[str, Any]:
     """Measure one step in this process."""
     work = STEPS[name](folder)
-    at_start = peak_memory_gigabytes()
+    at_start = read_peak_memory_gigabytes()
     start, busy = time.perf_counter(), time.process_time()
     found = work()
     measured: dict[str, Any] = {"seconds": time.perf_counter() - start, "processor_seconds": time.process_time() - busy}
-    measured |= {"peak_memory_gigabytes": peak_memory_gigabytes(), "of_it_before_the_step": at_start}
+    measured |= {"peak_memory_gigabytes": read_peak_memory_gigabytes(), "of_it_before_the_step": at_start}
     return measured | (found if isinstance(found, dict) else {})
 
 

@@ -59,14 +59,14 @@ def _rows(release: Release, truth: Nodes) -> Iterable[dict[str, object]]:
     """Yield one row per pair of levels and size class: numbers of all and of covered cells, and sum of the widths."""
     tree = release.plan.tree
     for o_level, d_level in product(range(tree.origin.depth + 1), range(tree.destination.depth + 1)):
-        origin, destination, true = tree.sums_at(truth, o_level, d_level)
+        origin, destination, true = tree.sum_trips(truth, o_level, d_level)
         width, pairs = tree.destination.size(d_level), tree.origin.size(o_level) * tree.destination.size(d_level)
         if pairs <= MOST_ZEROS:
             every, counts = np.arange(pairs), np.zeros(pairs, dtype=np.int64)
             counts[origin.astype(np.int64) * width + destination] = true
             origin, destination, true = (every // width).astype(np.int32), (every % width).astype(np.int32), counts
         lower, upper = release.intervals.compute_cell_bounds(o_level, d_level, origin, destination)
-        released = _looked_up(tree.sums_at(release.leaves, o_level, d_level), origin, destination, width)
+        released = _looked_up(tree.sum_trips(release.leaves, o_level, d_level), origin, destination, width)
         lower, upper = np.minimum(lower, released), np.maximum(upper, released)
         size_class = np.searchsorted(SIZE_CLASSES, true, side="right") - 1
         for number, least in enumerate(SIZE_CLASSES):

@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from od_core import Release, ReleasePlan
-from od_core.flows.estimation.levels import root_of
+from od_core.flows.estimation.levels import make_root
 from od_core.flows.estimation.refinement import refine
 from od_core.flows.release import run_plan
 from od_core.geography.flow_tree import Nodes
@@ -36,10 +36,10 @@ class TimedLedger(Ledger):
     seconds = 0.0
 
     @contextmanager
-    def _transaction(self, *, whole: bool = False) -> Iterator[Entries]:
+    def _open_transaction(self, *, whole: bool = False) -> Iterator[Entries]:
         start = time.perf_counter()
         try:
-            with super()._transaction(whole=whole) as entries:
+            with super()._open_transaction(whole=whole) as entries:
                 yield entries
         finally:
             self.seconds += time.perf_counter() - start
@@ -118,13 +118,13 @@ def check_invariants(release: Release, total: int) -> None:
     """
     tree = release.plan.tree
     if release.plan.mechanism.refines:
-        levels = [*refine(release.plan, root_of(release.plan, total), release.measured)[0][:-1], release.leaves]
+        levels = [*refine(release.plan, make_root(release.plan, total), release.measured)[0][:-1], release.leaves]
     else:
         levels = [*(m.parents for m in release.measured if isinstance(m.parents, Nodes)), release.leaves]
     if int(levels[0].trips.sum()) != total:
         raise ValueError("the root is not n")
     for parents, children in pairwise(levels):
-        if not tree.sums_agree(parents, children):
+        if not tree.has_consistent_sums(parents, children):
             raise ValueError(f"level {children.level} does not sum to the level above")
         if int(children.trips.min(initial=1)) < 1:
             raise ValueError(f"a node of level {children.level} is below 1")

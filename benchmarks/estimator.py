@@ -28,12 +28,12 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from benchmarks.flights import FLIGHTS, us_flights
-from benchmarks.measuring import machine, peak_memory_gigabytes, printed, steps
+from benchmarks.measuring import machine, printed, read_peak_memory_gigabytes, steps
 from benchmarks.ratios import ABOVE, NOT_ABOVE, ratios_of_means
 from benchmarks.rivals import RIVALS
 from benchmarks.tables import csv_figure, markdown_table, write_csv
 from od_core import Budget, Geography, PrivacyUnit, ReleasePlan, plan_release
-from od_core.evaluation.known_flows import SEED, KnownFlows, binary, italy, random_tree
+from od_core.evaluation.known_flows import SEED, KnownFlows, make_binary_flows, make_italy_flows, make_random_tree_flows
 from od_core.flows.estimation.least_squares import build_measured_levels
 from od_core.flows.estimation.levels import Measurement, make_published_root
 from od_core.flows.estimation.refinement import refine, select_nodes_with_trips
@@ -41,8 +41,8 @@ from od_core.flows.mechanisms import MECHANISMS
 from od_core.flows.release import run_plan
 from od_core.geography.flow_tree import Nodes
 from od_core.ledger.measurements import MemoryMeasurements
-from od_core.noise.backends import noise_named
-from od_core.privacy.accounting import float_above
+from od_core.noise.backends import resolve_noise_source
+from od_core.privacy.accounting import round_up_to_float
 from od_core.privacy.neighbours import NO_FAULTS
 from od_core.records.zone_lists import read_zones
 
@@ -126,11 +126,13 @@ def education(folder: Path) -> KnownFlows:
 
 
 MADE: dict[str, Callable[[bool], KnownFlows]] = {
-    "binary": lambda small: KnownFlows.synthetic(binary(SEED, levels=4, trips=5_000) if small else binary(SEED)),
-    "random": lambda small: KnownFlows.synthetic(
-        random_tree(SEED, levels=2, zones=40, trips=20_000) if small else random_tree(SEED)
+    "binary": lambda small: KnownFlows.from_synthetic_flows(
+        make_binary_flows(SEED, levels=4, trips=5_000) if small else make_binary_flows(SEED)
     ),
-    "italy": lambda small: KnownFlows.synthetic(italy(SEED, scale=0.01 if small else 1.0)),
+    "random": lambda small: KnownFlows.from_synthetic_flows(
+        make_random_tree_flows(SEED, levels=2, zones=40, trips=20_000) if small else make_random_tree_flows(SEED)
+    ),
+    "italy": lambda small: KnownFlows.from_synthetic_flows(make_italy_flows(SEED, scale=0.01 if small else 1.0)),
     "flights": lambda _small: us_flights(FLIGHTS),
 }
 
@@ -174,7 +176,7 @@ def planned(variant: Variant, geography: Geography, epsilon: str, area_totals: s
 
 def errors_of_runs(plan: ReleasePlan, data: KnownFlows, runs: int) -> Errors:
     """Return the errors of several independent releases of a plan. Raises ValueError if n is not kept."""
-    noise = noise_named(NOISE)
+    noise = resolve_noise_source(NOISE)
     leaves = (run_plan(plan, data.trips, noise, MemoryMeasurements()).leaves for _ in range(runs))
     rows = [errors_by_level(data, table) for table in leaves]
     values = np.array(rows, dtype=np.float64)
@@ -183,7 +185,7 @@ def errors_of_runs(plan: ReleasePlan, data: KnownFlows, runs: int) -> Errors:
 
 def errors_by_level(data: KnownFlows, leaves: Nodes) -> list[list[float]]:
     """Return the metrics of a table at levels 1 to T. Raises ValueError if n is not kept."""
-    root, *levels = data.truth.errors(leaves)
+    root, *levels = data.truth.compute_errors(leaves)
     if root["max_abs_error"] != 0:
         raise ValueError("the leaves do not sum to n")
     return [[level[metric] for metric in METRICS] for level in levels]
@@ -213,7 +215,9 @@ def measured(
     reference: Errors = {}
     for variant in variants:
         plan = planned(variant, data.geography, epsilon)
-        run_plan(plan, data.trips, noise_named(NOISE), MemoryMeasurements())  # compiles kernels and builds noise tables
+        run_plan(
+            plan, data.trips, resolve_noise_source(NOISE), MemoryMeasurements()
+        )  # compiles kernels and builds noise tables
         start = time.perf_counter()
         errors = errors_of_runs(plan, data, runs)
         seconds = (time.perf_counter() - start) / runs
@@ -224,8 +228,8 @@ def measured(
             "variant": variant.name,
             "runs": runs,
             "conversion": plan.conversion,
-            "shares": plan.budget.shares_text(plan.mechanism.default_shares),
-            "rho": float_above(plan.spent.rho),
+            "shares": plan.budget.format_shares(plan.mechanism.default_shares),
+            "rho": round_up_to_float(plan.spent.rho),
             "seconds_a_run": seconds,
             "total_abs_error_of_leaves": float(leaf_error),
             "levels": means(errors),
@@ -246,7 +250,7 @@ def paired(case: str, epsilon: str, data: KnownFlows, runs: int, names: Sequence
     plans = [planned(by_name.get(name, by_name["refined"]), data.geography, epsilon) for name in every]
     rows, seconds = [], []
     for _ in range(runs + 1):
-        measured = run_plan(plans[0], data.trips, noise_named(NOISE), MemoryMeasurements()).measured
+        measured = run_plan(plans[0], data.trips, resolve_noise_source(NOISE), MemoryMeasurements()).measured
         tables, ends = [], [time.process_time()]
         for name, plan in zip(every, plans, strict=True):
             tables.append(estimated(name, plan, data.trips.total, measured))
@@ -430,7 +434,7 @@ def main() -> None:
         print(markdown(rows, skipped))
         return
     results: dict[str, Any] = {"machine": machine(), "delta": DELTA, "noise": NOISE, "skipped": skipped}
-    results["peak_memory_gigabytes"] = peak_memory_gigabytes()
+    results["peak_memory_gigabytes"] = read_peak_memory_gigabytes()
     printed(results | ({"cases": rows} if options.json else summaries(rows)), as_json=options.json)
 
 

@@ -30,13 +30,13 @@ from benchmarks.measuring import case_parser, machine, printed, steps
 from benchmarks.rivals import RIVALS
 from benchmarks.tables import write_csv
 from od_core.evaluation.known_flows import KnownFlows
-from od_core.evaluation.metrics import align_trips, sums_by_level
+from od_core.evaluation.metrics import align_trips, sum_trips_by_level
 from od_core.flows.arrays import Integers
 from od_core.flows.estimation.refinement import select_nodes_with_trips
 from od_core.flows.release import run_plan
 from od_core.geography.flow_tree import Nodes
 from od_core.ledger.measurements import MemoryMeasurements
-from od_core.noise.backends import noise_named
+from od_core.noise.backends import resolve_noise_source
 
 TABLES = ("refined", "auto", *RIVALS)
 SHARES = {"5 %": 0.05, "10 %": 0.10, "25 %": 0.25}
@@ -91,14 +91,14 @@ class Curve:
 
 def top_errors(data: KnownFlows, leaves: Nodes) -> list[float]:
     """Return the sum of all absolute errors of each of the top levels, in parts of all trips."""
-    pairs = zip(data.truth.levels, islice(sums_by_level(data.tree, leaves), TOP), strict=False)
+    pairs = zip(data.truth.levels, islice(sum_trips_by_level(data.tree, leaves), TOP), strict=False)
     return [float(np.abs(np.subtract(*align_trips(*pair))).sum() / data.trips.total) for pair in pairs]
 
 
 def rescaled_error(data: KnownFlows, leaves: Nodes, left: Integers) -> float:
     """Return the error of leaves of which a threshold left ``left`` trips, rescaled; see the module docstring."""
-    rank = data.tree.first_rank(leaves)
-    nodes = data.tree.first_rank(data.tree.ancestors_of(leaves, TOP - 1))
+    rank = data.tree.compute_first_ranks(leaves)
+    nodes = data.tree.compute_first_ranks(data.tree.find_ancestors(leaves, TOP - 1))
     node = np.searchsorted(nodes, rank, side="right") - 1
     before, after = np.bincount(node, leaves.trips), np.bincount(node, left)
     rescaled = left * (before / np.maximum(after, 1))[node]
@@ -126,9 +126,9 @@ def compared(case: str, epsilon: str, data: KnownFlows, runs: int) -> Iterator[d
     figures = np.zeros((runs, len(TABLES), len(places), 1 + len(FIGURES)))
     reached = np.zeros((len(TABLES), len(places)), dtype=np.int64)
     for run in range(runs):
-        measured = run_plan(plans["refined"], data.trips, noise_named(NOISE), MemoryMeasurements()).measured
+        measured = run_plan(plans["refined"], data.trips, resolve_noise_source(NOISE), MemoryMeasurements()).measured
         leaves = [estimated(name, plan, data.trips.total, measured) for name, plan in plans.items()]
-        levels = [(data.tree.first_rank(table), table.trips) for table in leaves]
+        levels = [(data.tree.compute_first_ranks(table), table.trips) for table in leaves]
         curves = [Curve.of(*align_trips(data.truth.levels[-1], level)) for level in levels]
         own = [float(curve.false_discoveries[0]) for curve in curves]
         for number, (table, curve) in enumerate(zip(leaves, curves, strict=True)):

@@ -29,9 +29,9 @@ from benchmarks.group_size_figures import draw_figures
 from benchmarks.measuring import (
     fresh_process,
     machine,
-    peak_memory_gigabytes,
     printed,
     read_again,
+    read_peak_memory_gigabytes,
     reset_peak_memory,
     steps,
 )
@@ -43,7 +43,7 @@ from od_core.group_sizes.mechanisms import MECHANISMS, GroupSizeMechanism
 from od_core.group_sizes.plan import GroupSizePlan, plan_group_sizes
 from od_core.group_sizes.release import evaluate_group_sizes, run_plan
 from od_core.ledger.measurements import MemoryMeasurements
-from od_core.noise.backends import noise_named
+from od_core.noise.backends import resolve_noise_source
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ def planned(data: KnownGroups, mechanism: GroupSizeMechanism | None, epsilon: st
 
 def speed(contender: Contender, *, small: bool) -> dict[str, Any]:
     """Measure the seconds and peak memory of a contender in this process, after a small release to warm up."""
-    noise = noise_named(NOISE)
+    noise = resolve_noise_source(NOISE)
     few = speed_case(small=True)
     run_plan(planned(few, contender.made, "1"), few.groups, noise, MemoryMeasurements())
     data = speed_case(small=small)
@@ -154,7 +154,7 @@ def speed(contender: Contender, *, small: bool) -> dict[str, Any]:
         "areas": sum(len(table) for table in release.histograms),
         "top_code": data.top_code,
         "seconds": time.perf_counter() - start,
-        "peak_memory_gigabytes": peak_memory_gigabytes(),
+        "peak_memory_gigabytes": read_peak_memory_gigabytes(),
     }
 
 
@@ -163,7 +163,7 @@ def errors(case: str, epsilon: str, contender: Contender, runs: int, *, small: b
 
     A level has no earth mover's distance if an area has another number of groups in any run.
     """
-    data, noise = data_set(case, small=small), noise_named(NOISE)
+    data, noise = data_set(case, small=small), resolve_noise_source(NOISE)
     plan = planned(data, contender.made, epsilon)
     if contender.most_runs is not None:
         runs = min(runs, contender.most_runs)

@@ -33,14 +33,14 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from benchmarks.durable import check_invariants, durable_release, figures
-from benchmarks.measuring import fresh_process, machine, peak_memory_gigabytes, printed, steps
+from benchmarks.measuring import fresh_process, machine, printed, read_peak_memory_gigabytes, steps
 from benchmarks.projects import write_project
 from benchmarks.sections import italy_sections
 from benchmarks.tables import write_csv
 from od_core import Budget, Geography, PrivacyUnit, ReleasePlan, plan_release
-from od_core.evaluation.known_flows import SyntheticFlows, binary, italy
-from od_core.noise.backends import noise_named
-from od_core.parallel import threads
+from od_core.evaluation.known_flows import SyntheticFlows, make_binary_flows, make_italy_flows
+from od_core.noise.backends import resolve_noise_source
+from od_core.parallel import choose_thread_count
 from od_core.privacy.neighbours import NO_FAULTS
 from od_core.records.counts import TripCounts
 from od_core.warmup import rehearse
@@ -64,13 +64,13 @@ Point = dict[str, Any]
 def by_trips(small: bool) -> Iterator[SyntheticFlows]:
     """Yield flows with more and more trips between the same towns, on as many pairs."""
     for trips in TRIPS[:2] if small else TRIPS:
-        yield italy(SEED, scale=0.01 if small else 1.0, trips=trips)
+        yield make_italy_flows(SEED, scale=0.01 if small else 1.0, trips=trips)
 
 
 def by_towns(small: bool) -> Iterator[SyntheticFlows]:
     """Yield flows over more and more towns, with pairs and trips in proportion: 6 levels, up to 6.5 million pairs."""
     for scale in (0.01, 0.03) if small else TOWN_SCALES:
-        yield italy(SEED, scale=scale)
+        yield make_italy_flows(SEED, scale=scale)
 
 
 def by_sections(small: bool) -> Iterator[SyntheticFlows]:
@@ -85,7 +85,7 @@ def by_sections(small: bool) -> Iterator[SyntheticFlows]:
 def by_levels(small: bool) -> Iterator[SyntheticFlows]:
     """Yield the same flows between 4,096 zones, with more and more levels between the whole space and the zones."""
     halvings = 8 if small else 12
-    flows = binary(SEED, levels=halvings, filled=Fraction(1, 20), trips=80_000 if small else 20_000_000)
+    flows = make_binary_flows(SEED, levels=halvings, filled=Fraction(1, 20), trips=80_000 if small else 20_000_000)
     zones = flows.geography.to_frame()
     for depth in (2, 3) if small else DEPTHS:
         levels = [f"level_{round(halvings * level / depth)}" for level in range(1, depth + 1)]
@@ -141,7 +141,7 @@ def measured(family: str, *, repeats: int, small: bool) -> list[Point]:
 
 def _release(plan: ReleasePlan, trips: TripCounts) -> tuple[float, int]:
     """Return the seconds and the number of measured cells of a durable release."""
-    with durable_release(plan, trips, noise_named(NOISE)) as (release, phases):
+    with durable_release(plan, trips, resolve_noise_source(NOISE)) as (release, phases):
         check_invariants(release, trips.total)
         return phases["total"], figures(release)["draws"]
 
@@ -249,7 +249,7 @@ def _bytes_by_place(var: Path) -> dict[str, int]:
 def family_figures(family: str, *, small: bool) -> dict[str, Any]:
     """Measure the points of a family, and the peak memory so far."""
     points = measured(family, repeats=1 if small else 3, small=small)
-    return {"points": points, "peak_memory_gigabytes": peak_memory_gigabytes()}
+    return {"points": points, "peak_memory_gigabytes": read_peak_memory_gigabytes()}
 
 
 def main() -> None:
@@ -268,7 +268,7 @@ def main() -> None:
             write_csv(options.csv / "growth-bytes.csv", rows)
         printed({"machine": machine(), "releases": options.releases, "bytes": rows}, as_json=options.json)
         return
-    results: dict[str, Any] = {"machine": machine(), "epsilon": 1, "noise": NOISE, "threads": threads()}
+    results: dict[str, Any] = {"machine": machine(), "epsilon": 1, "noise": NOISE, "threads": choose_thread_count()}
     if options.family:
         printed(results | family_figures(options.family, small=options.small), as_json=options.json)
         return

@@ -35,7 +35,7 @@ from od_core.geography.flow_tree import FlowTree
 from od_core.geography.geography import Geography
 from od_core.geography.places import ZoneDistances, has_distances
 from od_core.ledger.measurements import MemoryMeasurements
-from od_core.noise.backends import noise_named
+from od_core.noise.backends import resolve_noise_source
 from od_core.privacy.neighbours import NO_FAULTS
 from od_core.records.counts import TripCounts
 from od_core.records.zone_lists import read_zones
@@ -69,7 +69,7 @@ def true_indicators(tree: FlowTree, trips: TripCounts) -> pd.DataFrame:
 
     If zones have coordinates, ``far`` is the sum of the known distances, and ``known`` the number of trips with one.
     """
-    pairs, count = tree.pairs_at(trips.rank), np.diff(trips.before)
+    pairs, count = tree.find_leaf_pairs(trips.rank), np.diff(trips.before)
     distances = ZoneDistances.from_tree(tree) if has_distances(tree) else None
     levels = []
     for level in range(1, tree.origin.depth + 1):
@@ -91,7 +91,7 @@ def true_indicators(tree: FlowTree, trips: TripCounts) -> pd.DataFrame:
 
 def true_bands(tree: FlowTree, trips: TripCounts) -> tuple[Counts, Counts]:
     """Return the true trips of each area by distance, in the order of :func:`distance_bands`, twice."""
-    pairs, count, distances = tree.pairs_at(trips.rank), np.diff(trips.before), ZoneDistances.from_tree(tree)
+    pairs, count, distances = tree.find_leaf_pairs(trips.rank), np.diff(trips.before), ZoneDistances.from_tree(tree)
     apart = distances.compute_distances(pairs.origin, pairs.destination)
     band = np.where(np.isnan(apart), 0, np.searchsorted(distances.edges, apart, side="right") + 1)
     bands = len(distances.edges) + 2
@@ -167,7 +167,7 @@ def measure(data: KnownFlows, epsilon: str, runs: int, mechanism: str = "inftda_
     cells: dict[tuple[str, int], int] = defaultdict(int)
     tables = []
     for _ in steps(range(runs), "Releasing"):
-        release = run_plan(plan, data.trips, noise_named("table"), MemoryMeasurements())
+        release = run_plan(plan, data.trips, resolve_noise_source("table"), MemoryMeasurements())
         found = indicators(release)
         tables.append(found)
         ends = plain_ends(release)

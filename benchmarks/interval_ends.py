@@ -36,9 +36,9 @@ def of_release(release: Release, truth: Nodes) -> pd.DataFrame:
     tree, tables = release.plan.tree, []
     names = tree.origin.level_names
     for (o, origin_level), (d, destination_level) in product(enumerate(names), repeat=2):
-        origin, destination, trips = tree.sums_at(release.leaves, o, d)
+        origin, destination, trips = tree.sum_trips(release.leaves, o, d)
         lower, upper = release.intervals.compute_cell_bounds(o, d, origin, destination)
-        true_origin, true_destination, true_trips = tree.sums_at(truth, o, d)
+        true_origin, true_destination, true_trips = tree.sum_trips(truth, o, d)
         place = find_pairs(true_origin, true_destination, origin, destination, tree.destination.size(d))
         true = np.where(place >= 0, np.append(true_trips, 0)[place], 0)
         tables.append(

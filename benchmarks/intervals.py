@@ -21,7 +21,7 @@ import pandas as pd
 
 from benchmarks.coverage import coverage
 from benchmarks.estimator import DELTA, EPSILONS, NOISE, data_set
-from benchmarks.measuring import machine, peak_memory_gigabytes, printed, reset_peak_memory, steps
+from benchmarks.measuring import machine, printed, read_peak_memory_gigabytes, reset_peak_memory, steps
 from benchmarks.tables import csv_flag, markdown_table, write_csv
 from od_core import Budget, PrivacyUnit, Release, plan_release
 from od_core.evaluation.forecast import SIZE_CLASSES
@@ -30,7 +30,7 @@ from od_core.flows.mechanisms import MECHANISMS
 from od_core.flows.release import run_plan
 from od_core.geography.flow_tree import Nodes
 from od_core.ledger.measurements import MemoryMeasurements
-from od_core.noise.backends import noise_named
+from od_core.noise.backends import resolve_noise_source
 from od_core.privacy.neighbours import NO_FAULTS
 
 CASES = ("flights", "binary", "random", "italy")
@@ -62,12 +62,12 @@ def released(variant: Variant, epsilon: str, data: KnownFlows) -> Release:
     plan = plan_release(
         data.geography, unit=PrivacyUnit("trip"), budget=budget, mechanism=mechanism, acceptance=NO_FAULTS
     )
-    return run_plan(plan, data.trips, noise_named(NOISE), MemoryMeasurements())
+    return run_plan(plan, data.trips, resolve_noise_source(NOISE), MemoryMeasurements())
 
 
 def true_leaves(data: KnownFlows) -> Nodes:
     """Return the true trips of all pairs that have any, in tree order."""
-    pairs = data.tree.pairs_at(data.trips.rank)
+    pairs = data.tree.find_leaf_pairs(data.trips.rank)
     return Nodes(pairs.level, pairs.origin, pairs.destination, np.diff(data.trips.before))
 
 
@@ -87,7 +87,7 @@ def measured(variant: Variant, case: str, epsilon: str, data: KnownFlows, runs: 
         "epsilon": epsilon,
         "runs": runs,
         "seconds_of_all_intervals": seconds,
-        "peak_memory_gigabytes": peak_memory_gigabytes(),
+        "peak_memory_gigabytes": read_peak_memory_gigabytes(),
         "classes": table.to_dict("records"),
     }
 

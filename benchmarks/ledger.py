@@ -49,13 +49,13 @@ def _in_project(names: Sequence[str], days: Sequence[str]) -> dict[str, float]:
     import dagster as dg
 
     from od_assets.compatibility import suppress_beta_warnings
-    from od_assets.resources.arrivals import source_kept
+    from od_assets.resources.arrivals import store_source_state
     from od_assets.resources.folders import Folders
-    from od_assets.sensors.automation import arrival_sensor
-    from od_assets.series.reading import declaration
+    from od_assets.sensors.automation import make_arrival_sensor
+    from od_assets.series.reading import read_declared_series
     from od_core.ledger.ledger import Ledger
 
-    declared = [declaration(name) for name in names]
+    declared = [read_declared_series(name) for name in names]
     geography, folders = declared[0].read_geography(), Folders()
     plan = declared[0].plan(geography, days[0])
 
@@ -64,7 +64,7 @@ def _in_project(names: Sequence[str], days: Sequence[str]) -> dict[str, float]:
         key, domain = settings.key(day), settings.domain.name
         staged = folders.confidential.path / key.folder
         staged.mkdir(parents=True)
-        with source_kept(staged, settings.records_path(day)):
+        with store_source_state(staged, settings.locate_records_file(day)):
             pass
         ledger.declare(settings.domain)
         ledger.hold_to_plan(key, domain, plan)
@@ -72,11 +72,11 @@ def _in_project(names: Sequence[str], days: Sequence[str]) -> dict[str, float]:
         for step in plan.charged_steps:
             draw = ledger.start_draw(key, step.number, "opendp")
             ledger.finish_draw(key, step.number, draw, "0" * 64)
-        ledger.spent(key, plan)
+        ledger.compute_spent_budget(key, plan)
         ledger.balance(domain, day, ledger.record(key).entry.number)
         ledger.list_published_releases(series=settings.name)
         ledger.publish(key, "0" * 64)
-        folders.bundle(key).mkdir(parents=True)
+        folders.locate_bundle(key).mkdir(parents=True)
         ledger.balance(domain, day)
 
     place = folders.ledger_place
@@ -88,7 +88,7 @@ def _in_project(names: Sequence[str], days: Sequence[str]) -> dict[str, float]:
         calls = _seconds(lambda: release(ledger, *last))
     job = dg.define_asset_job("release")
     with suppress_beta_warnings():
-        sensors = [arrival_sensor(settings, job) for settings in declared]
+        sensors = [make_arrival_sensor(settings, job) for settings in declared]
 
     def tick() -> None:
         for sensor in sensors:

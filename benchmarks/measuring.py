@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from od_core.evaluation.comparison import peak_memory_gigabytes as peak_memory_gigabytes
+from od_core.evaluation.comparison import read_peak_memory_gigabytes as read_peak_memory_gigabytes
 from od_core.evaluation.comparison import reset_peak_memory as reset_peak_memory
 
 Item = TypeVar("Item")

@@ -16,12 +16,12 @@ from od_core.flows.parts import (
     Band,
     Work,
     Workers,
-    first_band_counts,
     measure_band,
+    read_first_band_counts,
     read_refined_pieces,
+    read_segment_pieces,
     read_unrefined_pieces,
     refine_bands,
-    segment_pieces,
 )
 from od_core.flows.plan import ReleasePlan
 from od_core.geography.flow_tree import Nodes
@@ -62,7 +62,7 @@ class PartedRelease:
         """Yield the released leaves in consecutive pieces, and their trips by breakdown; see :func:`segment_pieces`."""
         if not self.bands:
             return iter([(self.top[-1], dict(self.segments))])
-        return segment_pieces(self.bands[-1], self.work)
+        return read_segment_pieces(self.bands[-1], self.work)
 
 
 def run_in_parts(
@@ -84,7 +84,7 @@ def run_in_parts(
         OdError: As in :func:`measure_band` and :func:`refine_bands`.
     """
     steps = plan.step_bands[0]
-    coarse = first_band_counts(plan, counts)
+    coarse = read_first_band_counts(plan, counts)
     root = make_published_root(plan, counts.total)
     measured, frontier = measure_levels(plan, steps, root, coarse, noise, measurements)
     if frontier is None:

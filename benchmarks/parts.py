@@ -27,7 +27,7 @@ from typing import Any
 from benchmarks.counting import NATION, REGION, geography, load, make_records, make_zones
 from benchmarks.durable import durable_release
 from benchmarks.injected_noise import NodeNoise
-from benchmarks.measuring import fresh_process, machine, peak_memory_gigabytes, printed, reset_peak_memory
+from benchmarks.measuring import fresh_process, machine, printed, read_peak_memory_gigabytes, reset_peak_memory
 from benchmarks.parted_release import PartedRelease, run_in_parts
 from od_core import Budget, PrivacyUnit, ReleasePlan, plan_release
 from od_core.flows.parts import Threads, Workers
@@ -39,7 +39,7 @@ from od_core.ledger.ledger import Ledger
 from od_core.ledger.measurements import begin_release
 from od_core.ledger.object_store import LocalStore
 from od_core.ledger.release_key import ReleaseKey
-from od_core.noise.backends import NoiseSource, noise_named
+from od_core.noise.backends import NoiseSource, resolve_noise_source
 from od_core.privacy.budget import Cap
 from od_core.privacy.domain import PrivacyDomain
 from od_core.privacy.neighbours import NO_FAULTS
@@ -62,11 +62,11 @@ def plan_over(folder: Path, bands: Bands | None) -> ReleasePlan:
 
 def in_memory(folder: Path, _part_trips: int) -> dict[str, Any]:
     """Measure one pass, with all counts and all levels in memory."""
-    plan, trips = plan_over(folder, None), StagedRelease(folder).trip_counts().read_all()
+    plan, trips = plan_over(folder, None), StagedRelease(folder).open_trip_counts().read_all()
     rehearse()
     seconds = []
     for _ in range(REPEATS + 1):
-        with durable_release(plan, trips, noise_named("table")) as (_release, phases):
+        with durable_release(plan, trips, resolve_noise_source("table")) as (_release, phases):
             seconds.append(phases["total"])
     with durable_release(plan, trips, NodeNoise(1)) as (release, _):
         return measured(seconds, [release.leaves])
@@ -87,11 +87,11 @@ def on_spark(folder: Path, part_trips: int) -> dict[str, Any]:
 
 def in_parts(folder: Path, part_trips: int, workers: Workers) -> dict[str, Any]:
     """Measure several releases by the same workers, and one with injected noise."""
-    plan, counts = plan_over(folder, Bands(CUTS, part_trips)), StagedRelease(folder).trip_counts()
+    plan, counts = plan_over(folder, Bands(CUTS, part_trips)), StagedRelease(folder).open_trip_counts()
     rehearse()
     seconds = []
     for _ in range(REPEATS + 1):
-        with parted_release(plan, counts, noise_named("table"), workers) as (_release, taken):
+        with parted_release(plan, counts, resolve_noise_source("table"), workers) as (_release, taken):
             seconds.append(taken)
     with parted_release(plan, counts, NodeNoise(1), workers) as (release, _):
         parts = {"parts": [len(band.parts) for band in release.bands]}
@@ -123,7 +123,7 @@ def parted_release(
 
 def measured(seconds: list[float], leaves: Iterable[Nodes]) -> dict[str, Any]:
     """Return the seconds of the first release, the median of the others, the peak memory and a digest of the leaves."""
-    peak = peak_memory_gigabytes()
+    peak = read_peak_memory_gigabytes()
     digests, number = [hashlib.sha256() for _ in range(3)], 0
     for piece in leaves:
         number += len(piece)
@@ -151,18 +151,18 @@ def out_of_core(folder: Path, part_trips: int) -> dict[str, Any]:
     load(folder)()
     loaded = time.perf_counter()
     plan, staged = plan_over(folder, Bands(CUTS, part_trips)), StagedRelease(folder)
-    counts = count_records(staged.records, plan.tree, staged.store, staged.new_trip_counts())
+    counts = count_records(staged.records, plan.tree, staged.store, staged.begin_trip_counts())
     counted = time.perf_counter()
-    counting_peak = peak_memory_gigabytes()
+    counting_peak = read_peak_memory_gigabytes()
     reset_peak_memory()
-    with parted_release(plan, counts, noise_named("table"), Threads()) as (release, seconds):
+    with parted_release(plan, counts, resolve_noise_source("table"), Threads()) as (release, seconds):
         leaves = sum(map(len, release.pieces(plan.tree.depth)))
         return {
             "load_seconds": loaded - start,
             "count_seconds": counted - loaded,
             "seconds": seconds,
             "counting_peak_memory_gigabytes": counting_peak,
-            "peak_memory_gigabytes": peak_memory_gigabytes(),
+            "peak_memory_gigabytes": read_peak_memory_gigabytes(),
             "pairs": sum(file.pairs for file in counts.files),
             "trips": counts.total,
             "parts": [len(band.parts) for band in release.bands],
@@ -188,7 +188,7 @@ def count(folder: Path) -> None:
     """Count the raw records into files."""
     load(folder)()
     staged, plan = StagedRelease(folder), plan_over(folder, None)
-    staged.save_trip_counts(count_records(staged.records, plan.tree, staged.store, staged.new_trip_counts()))
+    staged.save_trip_counts(count_records(staged.records, plan.tree, staged.store, staged.begin_trip_counts()))
 
 
 def main() -> None:

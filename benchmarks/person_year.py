@@ -39,7 +39,7 @@ from numpy.typing import NDArray
 
 from benchmarks.counting import NATION, REGION, geography, make_zones
 from benchmarks.estimator import data_set
-from benchmarks.measuring import machine, peak_memory_gigabytes, printed, steps
+from benchmarks.measuring import machine, printed, read_peak_memory_gigabytes, steps
 from benchmarks.synthetic_users import MONTHS, Panel, mobility_panel, taxi_panel, write_loaded_records
 from benchmarks.tables import write_tables
 from od_core import Budget, FlowTree, PrivacyUnit, ReleasePlan, plan_release
@@ -54,7 +54,7 @@ from od_core.ledger.measurements import MemoryMeasurements
 from od_core.ledger.release_key import ReleaseKey
 from od_core.ledger.staged_files import hold_to_input
 from od_core.ledger.user_counters import SCHEMA, UserCounters
-from od_core.noise.backends import noise_named
+from od_core.noise.backends import resolve_noise_source
 from od_core.privacy.budget import Cap
 from od_core.privacy.domain import CALENDAR, PrivacyDomain
 from od_core.privacy.neighbours import NO_FAULTS
@@ -93,8 +93,8 @@ def make_earlier_months(folder: Path) -> int:
     unit, ledger = this.unit, this.ledger
     ledger.declare(PrivacyDomain(DATA_SET, unit, Cap(rho=Fraction(1)), "a benchmark"))
     plan = plan_release(public, unit=unit, budget=Budget(rho=Fraction(1, 100), delta=DELTA), acceptance=NO_FAULTS)
-    table = pq.read_table(this._path(this.key))  # the counters of this month, made without earlier ones
-    this._path(this.key).unlink()
+    table = pq.read_table(this._locate_counters(this.key))  # the counters of this month, made without earlier ones
+    this._locate_counters(this.key).unlink()
     now = table["counted"].to_numpy()
     left, generator, rows = np.full(len(now), unit.max_trips_year), np.random.default_rng(1), 0
     nothing = TripCounts.from_pairs(plan.tree, *np.empty((3, 0), dtype=np.int64))
@@ -119,9 +119,9 @@ def count_month(name: str, folder: Path) -> dict[str, Any]:
     unit, confidential = (UNITS | CAPPED)[name], ConfidentialFolder(folder / "confidential")
     counters = counters_of(folder, EARLIER + 1) if unit.kind == "user_year" else None
     key = ReleaseKey(DATA_SET, "2001-07")
-    at_start, start, busy = peak_memory_gigabytes(), time.perf_counter(), time.process_time()
+    at_start, start, busy = read_peak_memory_gigabytes(), time.perf_counter(), time.process_time()
     trips = count_records(
-        staged.records, tree, staged.store, staged.new_trip_counts(), unit=unit, key=KEY, period="2001-07",
+        staged.records, tree, staged.store, staged.begin_trip_counts(), unit=unit, key=KEY, period="2001-07",
         counters=counters,
     )  # fmt: skip
     counted = time.perf_counter()
@@ -136,7 +136,7 @@ def count_month(name: str, folder: Path) -> dict[str, Any]:
         "count_seconds": counted - start,
         "check_seconds": seconds - (counted - start),
         "processor_seconds": time.process_time() - busy,
-        "peak_memory_gigabytes": peak_memory_gigabytes(),
+        "peak_memory_gigabytes": read_peak_memory_gigabytes(),
         "of_it_before": at_start,
         "trips": trips.total,
     }
@@ -186,7 +186,7 @@ def in_months(panel: Panel) -> list[UserTrips]:
     """Return the trips of each month of a panel."""
     tree = FlowTree(panel.geography, panel.geography)
     zones = (zone.astype(np.int32) for zone in (panel.origin, panel.destination))
-    rank = tree.first_rank(Pairs(tree.depth, *zones))
+    rank = tree.compute_first_ranks(Pairs(tree.depth, *zones))
     is_now = (panel.month == month for month in range(MONTHS))
     return [UserTrips(tree, rank[now], panel.user[now]) for now in is_now]
 
@@ -263,7 +263,10 @@ def each_level(panel: Panel, runs: int, yearly: Fraction) -> Iterator[dict[str, 
                 {"error_of_counted": trips.mark_counted_trips(len(every), cap)} if is_leaf else {}
             )
             for figure, truth in truths.items():
-                pair = (trips.flows(chosen).truth.levels[level] for chosen in (truth, trips.mark_counted_trips(m, cap)))
+                pair = (
+                    trips.count_flows(chosen).truth.levels[level]
+                    for chosen in (truth, trips.mark_counted_trips(m, cap))
+                )
                 true, kept = (np.pad(values, (0, cells - len(values))) for values in align_trips(*pair))
                 noise = RepeatableNoise(level).draw(
                     squared * len(levels) / (2 * plan.spent.rho), level, 0, runs * cells
@@ -293,7 +296,7 @@ def in_csv(results: dict[str, Any], name: str) -> list[dict[str, Any]]:
 
 def noise_alone(runs: int, *, small: bool) -> Iterator[dict[str, Any]]:
     """Yield mean errors of the flights by m, epsilon and c, and their ratio to those without a cap; no trip is cut."""
-    flights, noise = data_set("flights", None, small=small), noise_named("table")
+    flights, noise = data_set("flights", None, small=small), resolve_noise_source("table")
     for m, epsilon in product((10, 40), ("1", "10")):
         without: NDArray[np.float64] | None = None
         for c in (None, 1, 5):
@@ -301,7 +304,7 @@ def noise_alone(runs: int, *, small: bool) -> Iterator[dict[str, Any]]:
             plan = plan_release(flights.geography, unit=unit, budget=Budget(epsilon, DELTA))
             errors = list[list[float]]()
             for _ in range(runs):
-                levels = flights.truth.errors(run_plan(plan, flights.trips, noise, MemoryMeasurements()).leaves)
+                levels = flights.truth.compute_errors(run_plan(plan, flights.trips, noise, MemoryMeasurements()).leaves)
                 errors.append(
                     [levels[-1]["mean_abs_error"], float(np.mean([row["max_abs_error"] for row in levels[1:]]))]
                 )

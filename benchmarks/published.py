@@ -16,11 +16,11 @@ import numpy as np
 from benchmarks.measuring import machine, printed
 from od_core import Budget, PrivacyUnit, plan_release
 from od_core.evaluation.comparison import read_published_results
-from od_core.evaluation.known_flows import KnownFlows, synthetic_data_sets
+from od_core.evaluation.known_flows import KnownFlows, list_synthetic_data_sets
 from od_core.flows.release import run_plan
 from od_core.ledger.measurements import MemoryMeasurements
-from od_core.noise.backends import noise_named
-from od_core.privacy.accounting import rho_for_epsilon
+from od_core.noise.backends import resolve_noise_source
+from od_core.privacy.accounting import find_rho_for_epsilon
 from od_core.privacy.neighbours import NO_FAULTS
 
 DELTA = Fraction(1, 10**8)
@@ -32,12 +32,14 @@ BINARY_COMPLETE = (0, 30, 39, 67, 77, 100, 118, 113, 126, 131, 140, 146, 152, 14
 
 def medians(data: KnownFlows, mechanism: str, epsilon: str, runs: int) -> list[dict[str, float]]:
     """Return the medians of several runs at half of the rho that the authors state, one row per level."""
-    budget = Budget(rho=rho_for_epsilon(Fraction(epsilon), DELTA, "bun_steinke") / 2, delta=DELTA)
+    budget = Budget(rho=find_rho_for_epsilon(Fraction(epsilon), DELTA, "bun_steinke") / 2, delta=DELTA)
     plan = plan_release(
         data.geography, unit=PrivacyUnit("trip"), budget=budget, mechanism=mechanism, acceptance=NO_FAULTS
     )
-    noise = noise_named("table")
-    errors = [data.truth.errors(run_plan(plan, data.trips, noise, MemoryMeasurements()).leaves) for _ in range(runs)]
+    noise = resolve_noise_source("table")
+    errors = [
+        data.truth.compute_errors(run_plan(plan, data.trips, noise, MemoryMeasurements()).leaves) for _ in range(runs)
+    ]
     return [
         {metric: float(np.median([run[metric] for run in level])) for metric in level[0]}
         for level in zip(*errors, strict=True)
@@ -46,7 +48,7 @@ def medians(data: KnownFlows, mechanism: str, epsilon: str, runs: int) -> list[d
 
 def binary_complete(runs: int) -> list[dict[str, Any]]:
     """Return the largest absolute errors at epsilon 1 by level, with their ratios to the published ones."""
-    data = synthetic_data_sets()["binary complete"]()
+    data = list_synthetic_data_sets()["binary complete"]()
     rows = []
     for mechanism in TOP_DOWN:
         ours = [level["max_abs_error"] for level in medians(data, mechanism, "1", runs)]
@@ -66,7 +68,7 @@ def binary_complete(runs: int) -> list[dict[str, Any]]:
 
 def italy(runs: int) -> list[dict[str, Any]]:
     """Return errors and rates of the top-down mechanisms on synthetic flows like Italy's, and the published ones."""
-    data = synthetic_data_sets()["italy"]()
+    data = list_synthetic_data_sets()["italy"]()
     rows = []
     for result in read_published_results():
         if result["contender"] not in TOP_DOWN:

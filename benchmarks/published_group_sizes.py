@@ -37,13 +37,13 @@ from benchmarks.synthetic_groups import KnownGroups, taxis
 from benchmarks.tables import csv_figure, write_tables
 from od_core.evaluation.known_flows import SEED
 from od_core.group_sizes.area_totals import compute_relaxed_prices, find_nearest_histograms, round_relaxed_solution
-from od_core.group_sizes.cost_tables import share_out, tree_below
+from od_core.group_sizes.cost_tables import choose_root_values, make_tree_below_top
 from od_core.group_sizes.groups import Counts, Frame, GroupSizes
 from od_core.group_sizes.mechanisms import CumulativeNearest, GroupSizeMechanism, Histogram
-from od_core.group_sizes.nearest_curves import exact_curves, fit_real_curves, round_curves
+from od_core.group_sizes.nearest_curves import find_optimal_curves, fit_real_curves, round_curves
 from od_core.group_sizes.release import evaluate_group_sizes, run_plan
 from od_core.ledger.measurements import MemoryMeasurements
-from od_core.noise.backends import noise_named
+from od_core.noise.backends import resolve_noise_source
 
 PAPER_NAMES = {
     "histogram_relaxed": "M_H^r",
@@ -116,7 +116,7 @@ def errors(case: str, epsilon: str, contender: Contender, runs: int, seconds: fl
     A violation is an area and a size whose children do not sum to it. A level has no earth mover's distance if an area
     has another number of groups in any run.
     """
-    data, noise = data_set(case, small=small), noise_named(NOISE)
+    data, noise = data_set(case, small=small), resolve_noise_source(NOISE)
     plan = planned(data, contender.made, epsilon)
     few = CASES[case](True)
     run_plan(planned(few, contender.made, epsilon), few.groups, noise, MemoryMeasurements())  # loads the kernels
@@ -166,7 +166,7 @@ class OptimisedTables(Histogram):
         """Return the histograms of all levels; see :meth:`GroupSizeMechanism.estimate`."""
         leaves = np.empty_like(noisy[-1])
         for top, total in enumerate(frame.totals(1).tolist()):
-            rows, first_child = tree_below(frame, top)
+            rows, first_child = make_tree_below_top(frame, top)
             columns = np.concatenate([values[of_rows] for values, of_rows in zip(noisy, rows, strict=True)]).T
             reach = int(np.ceil(self.REACH * (2**0.5) * float(scale)))
             roots = None
@@ -174,7 +174,7 @@ class OptimisedTables(Histogram):
                 solved = [self.tables(column, first_child, reach, total) for column in columns.tolist()]
                 lows = np.array([low[0] for low, _ in solved])
                 slopes = [np.diff(costs[0]).astype(np.int64) for _, costs in solved]
-                roots, _ = share_out(lows, slopes, np.arange(len(columns)), total)
+                roots, _ = choose_root_values(lows, slopes, np.arange(len(columns)), total)
                 reach *= 2  # if the values do not reach the number of groups
             for size, ((low, costs), root) in enumerate(zip(solved, roots.tolist(), strict=True)):
                 values = [root] * len(low)
@@ -240,9 +240,9 @@ class IntegerHistogram(Histogram):
 class IntegerCumulative(CumulativeNearest):
     """M_c: an integer program of any size."""
 
-    def curves(self, frame: Frame, noisy: Sequence[Counts]) -> list[Counts]:
+    def estimate_curves(self, frame: Frame, noisy: Sequence[Counts]) -> list[Counts]:
         """Return the nearest cumulative counts."""
-        return exact_curves(frame, noisy, round_curves(frame, fit_real_curves(frame, noisy))[-1])
+        return find_optimal_curves(frame, noisy, round_curves(frame, fit_real_curves(frame, noisy))[-1])
 
 
 def _made(label: str) -> Callable[[], GroupSizeMechanism]:
@@ -278,7 +278,7 @@ def race(racer: str, largest: int, zones: int = 263) -> dict[str, Any]:
 
     They are the mean of several runs if one takes little time, since the clock of the processor is coarse.
     """
-    noise = noise_named(NOISE)
+    noise = resolve_noise_source(NOISE)
     data = few_sizes(1, zones)
     run_plan(planned(data, RACERS[racer](), "1"), data.groups, noise, MemoryMeasurements())
     data = few_sizes(largest, zones)

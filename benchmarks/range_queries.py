@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from od_core.stops.geometry import BoxIndex, Grid, Points, Ranges, count_trips_by_cell
-from od_core.stops.release import headline_floors
+from od_core.stops.release import compute_default_floors
 
 LEAST_SIDE, MOST_SIDE = 0.1, 0.5
 """Shares of a side that a query covers. A query that covers 1 % of each side is nearly always empty in four or more
@@ -30,14 +30,16 @@ def filled_ranges(points: Points, grid: Grid, queries: int, seed: int) -> Ranges
     """Draw queries like :func:`random_ranges`, and draw those again that hold less than a thousandth of the points.
 
     Their relative error is divided by the true answer alone, as in [shaham2022stops, equation 3]: the floor of
-    :func:`od_core.stops.release.mean_relative_error` never applies. ``points`` are at least one.
+    :func:`od_core.stops.release.compute_mean_relative_error` never applies. ``points`` are at least one.
     """
     generator, rows = np.random.default_rng(seed), count_trips_by_cell(points, grid)
     cells, trips = np.ascontiguousarray(rows[:, :-1]), rows[:, -1].astype(np.int64)
     index, kept = BoxIndex.from_boxes(cells, cells), np.empty((0, grid.dimensions, 2), dtype=np.int64)
     while len(kept) < queries:
         drawn = _any_ranges(generator, grid, queries)
-        kept = np.concatenate([kept, drawn[index.answers(trips, drawn) >= headline_floors(len(points))[0]]])
+        kept = np.concatenate(
+            [kept, drawn[index.answer_queries(trips, drawn) >= compute_default_floors(len(points))[0]]]
+        )
     return kept[:queries]
 
 

@@ -34,16 +34,16 @@ from numpy.typing import NDArray
 from benchmarks.estimator import CASES, DELTA, EPSILONS, NOISE, VARIANTS, Variant, data_set, is_there, planned
 from benchmarks.indicators import known
 from benchmarks.intervals import true_leaves
-from benchmarks.measuring import case_parser, machine, peak_memory_gigabytes, printed, reset_peak_memory, steps
+from benchmarks.measuring import case_parser, machine, printed, read_peak_memory_gigabytes, reset_peak_memory, steps
 from od_core.evaluation.known_flows import KnownFlows
 from od_core.files.durable import PUBLIC_FILE_MODE, write_checked
 from od_core.flows.estimation.fitted_tree import FittedTree, find_pairs
 from od_core.flows.estimation.replicates import Replicates
 from od_core.flows.release import Release, run_plan
 from od_core.geography.flow_tree import FlowTree
-from od_core.geography.places import distances_at, has_distances
+from od_core.geography.places import compute_level_distances, has_distances
 from od_core.ledger.measurements import MemoryMeasurements
-from od_core.noise.backends import noise_named
+from od_core.noise.backends import resolve_noise_source
 from od_core.published.replicate_files import write_table
 
 REPLICATES, DEVIATIONS, BANDS, SMOOTH = 100, 1.6448536269514722, 10, 10
@@ -123,7 +123,9 @@ def statistics(release: Release, ends: tuple[Any, Any]) -> Callable[[_Reals], di
     same, distance = tree.origin.digest == tree.destination.digest, None
     if has_distances(tree):
         every = np.indices((len(tree.origin.zones), len(tree.destination.zones)), dtype=np.int32)
-        distance = distances_at(tree, (tree.origin.depth, tree.destination.depth), every[0].ravel(), every[1].ravel())
+        distance = compute_level_distances(
+            tree, (tree.origin.depth, tree.destination.depth), every[0].ravel(), every[1].ravel()
+        )
         distance = distance.reshape(every.shape[1:])
         slope = slope_of(ends, distance)
     area = tree.origin.ancestors(1)
@@ -201,14 +203,16 @@ def costs(data: KnownFlows, epsilon: str) -> dict[str, Any]:
         "trips_unseen": replicates.unseen,
         "seconds": time.perf_counter() - begun,
         "processor_seconds": time.process_time() - busy,
-        "peak_memory_gigabytes": peak_memory_gigabytes(),
+        "peak_memory_gigabytes": read_peak_memory_gigabytes(),
         "gigabytes_of_the_file": size / 1e9,
     }
 
 
 def released(variant: Variant, data: KnownFlows, epsilon: str) -> Release:
     """Return a release of a data set."""
-    return run_plan(planned(variant, data.geography, epsilon), data.trips, noise_named(NOISE), MemoryMeasurements())
+    return run_plan(
+        planned(variant, data.geography, epsilon), data.trips, resolve_noise_source(NOISE), MemoryMeasurements()
+    )
 
 
 def covered(data: KnownFlows, epsilon: str, runs: int, *, dropped: bool) -> Iterator[dict[str, Any]]:

@@ -20,13 +20,13 @@ from collections.abc import Callable
 from typing import Any
 
 from benchmarks.durable import check_invariants, durable_release, figures, unwritten_seconds
-from benchmarks.measuring import fresh_process, machine, peak_memory_gigabytes, printed, reset_peak_memory, steps
+from benchmarks.measuring import fresh_process, machine, printed, read_peak_memory_gigabytes, reset_peak_memory, steps
 from benchmarks.sections import italy_sections
 from od_core import Budget, PrivacyUnit, ReleasePlan, plan_release, release_flows
-from od_core.evaluation.known_flows import SyntheticFlows, binary, italy, random_tree
+from od_core.evaluation.known_flows import SyntheticFlows, make_binary_flows, make_italy_flows, make_random_tree_flows
 from od_core.flows.estimators import ESTIMATES
 from od_core.flows.mechanisms import MECHANISMS, InfTDARefined
-from od_core.noise.backends import noise_named
+from od_core.noise.backends import resolve_noise_source
 from od_core.privacy.neighbours import NO_FAULTS
 from od_core.records.counts import TripCounts
 from od_core.warmup import rehearse
@@ -34,9 +34,11 @@ from od_core.warmup import rehearse
 SEED = 20010101
 
 CASES: dict[str, Callable[[bool], SyntheticFlows]] = {
-    "binary": lambda small: binary(SEED, levels=4, trips=5_000) if small else binary(SEED),
-    "random": lambda small: random_tree(SEED, levels=2, zones=40, trips=20_000) if small else random_tree(SEED),
-    "italy": lambda small: italy(SEED, scale=0.01 if small else 1.0),
+    "binary": lambda small: make_binary_flows(SEED, levels=4, trips=5_000) if small else make_binary_flows(SEED),
+    "random": lambda small: (
+        make_random_tree_flows(SEED, levels=2, zones=40, trips=20_000) if small else make_random_tree_flows(SEED)
+    ),
+    "italy": lambda small: make_italy_flows(SEED, scale=0.01 if small else 1.0),
     "italy_sections": lambda small: italy_sections(SEED, scale=0.01 if small else 1.0),
 }
 
@@ -105,17 +107,17 @@ def measured(
     del flows
     phases: list[dict[str, float]] = []
     for _repeat in range(repeats + 1):
-        with durable_release(plan, trips, noise_named(noise)) as (release, seconds):
+        with durable_release(plan, trips, resolve_noise_source(noise)) as (release, seconds):
             phases.append(seconds)
             check_invariants(release, trips.total)
             result |= figures(release)
             del release
-    unwritten = [unwritten_seconds(plan, trips, noise_named(noise)) for _ in range(max(1, repeats))]
+    unwritten = [unwritten_seconds(plan, trips, resolve_noise_source(noise)) for _ in range(max(1, repeats))]
     result["seconds_without_ledger_and_files"] = statistics.median(unwritten)
     kept = phases[1:] or phases
     result["seconds"] = {phase: statistics.median(run[phase] for run in kept) for phase in kept[0]}
     result["least_and_most"] = [min(run["total"] for run in kept), max(run["total"] for run in kept)]
-    result["peak_memory_gigabytes"] = peak_memory_gigabytes()
+    result["peak_memory_gigabytes"] = read_peak_memory_gigabytes()
     if facade is not None:
         result["facade_seconds"] = statistics.median(facade() for _ in range(max(1, repeats)))
     return result

@@ -20,13 +20,13 @@ from typing import Any, NamedTuple
 
 from benchmarks.counting import NATION, PERIOD, REGION, geography, make_records, make_zones
 from benchmarks.durable import durable_release
-from benchmarks.measuring import fresh_process, machine, peak_memory_gigabytes, printed, reset_peak_memory
+from benchmarks.measuring import fresh_process, machine, printed, read_peak_memory_gigabytes, reset_peak_memory
 from benchmarks.parts import CUTS, parted_release
 from od_core import Budget, PrivacyUnit, plan_release
 from od_core.flows.parts import Threads
 from od_core.flows.plan import Bands
 from od_core.flows.staging import StagedRelease
-from od_core.noise.backends import noise_named
+from od_core.noise.backends import resolve_noise_source
 from od_core.privacy.neighbours import NO_FAULTS
 from od_core.records.counting import count_records
 from od_core.records.formats import RecordColumns
@@ -87,12 +87,12 @@ def measure(case: Case, folder: Path) -> dict[str, Any]:
     columns = RecordColumns(date="date", segments=(case.source,))
     load_records(folder / "trips.parquet", columns, PERIOD, staged.records)
     loaded = time.perf_counter()
-    folder_of_counts, listed = staged.new_trip_counts(), plan.breakdowns
+    folder_of_counts, listed = staged.begin_trip_counts(), plan.breakdowns
     counts = count_records(staged.records, plan.tree, staged.store, folder_of_counts, breakdowns=listed)
     counted = time.perf_counter()
-    reading_peak = peak_memory_gigabytes()
+    reading_peak = read_peak_memory_gigabytes()
     reset_peak_memory()
-    noise = noise_named("table")
+    noise = resolve_noise_source("table")
     if case.in_parts:
         with parted_release(plan, counts, noise, Threads()) as (parted, _):
             cells = sum(own[case.source.breakdown].size for _, own in parted.segment_pieces())
@@ -108,7 +108,7 @@ def measure(case: Case, folder: Path) -> dict[str, Any]:
         "release_seconds": end - counted,
         "seconds": end - start,
         "reading_peak_memory_gigabytes": reading_peak,
-        "peak_memory_gigabytes": peak_memory_gigabytes(),
+        "peak_memory_gigabytes": read_peak_memory_gigabytes(),
         "released_cells": cells,
     }
 

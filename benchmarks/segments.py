@@ -32,7 +32,7 @@ from od_core.flows.plan import ReleasePlan, plan_release
 from od_core.flows.release import Release, run_plan
 from od_core.geography.flow_tree import Nodes
 from od_core.ledger.measurements import MemoryMeasurements
-from od_core.noise.backends import noise_named
+from od_core.noise.backends import resolve_noise_source
 from od_core.privacy.neighbours import NO_FAULTS
 from od_core.privacy.plan import GaussianStep
 from od_core.records.counting import count_trips
@@ -125,9 +125,11 @@ class Errors:
 
     def add(self, design: str, leaves: Nodes, segments: NDArray[np.int64] | None) -> None:
         """Add a run of a design; ``segments`` has the trips of each leaf by category."""
-        self.runs.setdefault(f"{design}: totals", []).append(_table(self._totals.errors(leaves)))
+        self.runs.setdefault(f"{design}: totals", []).append(_table(self._totals.compute_errors(leaves)))
         if segments is not None:
-            self.runs.setdefault(f"{design}: segments", []).append(_table(self._segments.errors(leaves, segments)))
+            self.runs.setdefault(f"{design}: segments", []).append(
+                _table(self._segments.compute_errors(leaves, segments))
+            )
 
     def ratios(self, design: str, baseline: str) -> dict[str, float]:
         """Return how many times as large the errors of a design are as those of a baseline."""
@@ -152,12 +154,12 @@ def _table(rows: list[dict[str, float]]) -> NDArray[np.float64]:
 def per_segment(data: Data, counts: TripCounts, plan: ReleasePlan) -> tuple[Nodes, NDArray[np.int64]]:
     """Return the leaves and their trips by category from one release of each category with the whole budget."""
     released = [_run(plan, category).leaves for category in counts.by_segment[data.breakdown.name]]
-    rank = [plan.tree.first_rank(leaves) for leaves in released]
+    rank = [plan.tree.compute_first_ranks(leaves) for leaves in released]
     both = np.unique(np.concatenate(rank))
     segments = np.zeros((len(both), len(released)), dtype=np.int64)
     for k, (own, leaves) in enumerate(zip(rank, released, strict=True)):
         segments[np.searchsorted(both, own), k] = leaves.trips
-    pairs = plan.tree.pairs_at(both)
+    pairs = plan.tree.find_leaf_pairs(both)
     return Nodes(plan.tree.depth, pairs.origin, pairs.destination, segments.sum(axis=1)), segments
 
 
@@ -197,7 +199,7 @@ def _to_totals(steps: Sequence[GaussianStep], depth: int) -> tuple[GaussianStep,
 
 
 def _run(plan: ReleasePlan, counts: TripCounts) -> Release:
-    return run_plan(plan, counts, noise_named("table"), MemoryMeasurements())
+    return run_plan(plan, counts, resolve_noise_source("table"), MemoryMeasurements())
 
 
 def measure(data: Data, epsilon: Fraction, runs: int) -> dict[str, Any]:

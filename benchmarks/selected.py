@@ -32,18 +32,18 @@ from benchmarks.measuring import machine, printed, read_again, steps
 from benchmarks.tables import markdown_table, write_csv
 from od_core import Budget, Geography, PrivacyUnit, Release, ReleasePlan, plan_release
 from od_core.evaluation.known_flows import SEED, KnownFlows
-from od_core.evaluation.metrics import category_trips, leaves_of
+from od_core.evaluation.metrics import make_leaf_nodes, tabulate_trips_by_category
 from od_core.flows.arrays import Integers
 from od_core.flows.estimation.fitted_tree import Estimates, find_pairs
-from od_core.flows.estimation.intervals import bounds_of, fill_pairs_if_few
+from od_core.flows.estimation.intervals import compute_bounds, fill_pairs_if_few
 from od_core.flows.indicators import indicators
 from od_core.flows.mechanisms import InfTDARefined
-from od_core.flows.publishing.changes import changes, changes_of_tables
+from od_core.flows.publishing.changes import changes, compute_table_changes
 from od_core.flows.release import run_plan
 from od_core.geography.flow_tree import FlowTree
 from od_core.geography.geography import Numbers
 from od_core.ledger.measurements import MemoryMeasurements
-from od_core.noise.backends import noise_named
+from od_core.noise.backends import resolve_noise_source
 from od_core.privacy.neighbours import NO_FAULTS
 from od_core.records.counting import count_trips
 from od_core.records.counts import TripCounts
@@ -104,9 +104,9 @@ class Known:
     def cells(self, levels: tuple[int, int], counts: TripCounts | None = None) -> tuple[Numbers, Numbers, Integers]:
         """Return all public pairs of two levels with their true trips; shape (pairs,), or (pairs, categories)."""
         counts = self.trips if counts is None else counts
-        leaves = leaves_of(self.tree, counts)
-        values = leaves.trips if self.segment is None else category_trips(counts, self.segment)
-        origin, destination, trips = self.tree.values_at(leaves, values, *levels)
+        leaves = make_leaf_nodes(self.tree, counts)
+        values = leaves.trips if self.segment is None else tabulate_trips_by_category(counts, self.segment)
+        origin, destination, trips = self.tree.sum_values(leaves, values, *levels)
         return fill_pairs_if_few(self.tree, *levels, origin, destination, trips)
 
 
@@ -160,11 +160,11 @@ def planned(variant: str, epsilon: str, flows: Known) -> ReleasePlan:
 def estimated(release: Release, levels: tuple[int, int], segment: str | None, cells: Pair) -> list[Estimates]:
     """Return the unbiased estimates of cells, of each category in turn if there are any."""
     if segment is not None:
-        return release.segment_fit(segment).estimate_cells(*levels, *cells)
+        return release.fit_segment(segment).estimate_cells(*levels, *cells)
     fit = release.fitted
-    origins, destinations, estimates = fit.best_cells(*levels)
+    origins, destinations, estimates = fit.estimate_cells_with_totals(*levels)
     place = find_pairs(origins, destinations, *cells, release.tree.destination.size(levels[1]))
-    return [fit.estimates_at(levels, *cells, place, estimates)]
+    return [fit.take_estimates(levels, *cells, place, estimates)]
 
 
 def of_levels(release: Release, flows: Known) -> Iterator[pd.DataFrame]:
@@ -175,7 +175,7 @@ def of_levels(release: Release, flows: Known) -> Iterator[pd.DataFrame]:
         *cells, true = flows.cells(levels)
         table = release.flows_at(*pair, segment=flows.segment, interval=True).assign(true=true.ravel())
         estimates = estimated(release, levels, flows.segment, (cells[0], cells[1]))
-        chosen_before = np.stack([bounds_of(each)[0] for each in estimates], axis=1).ravel()
+        chosen_before = np.stack([compute_bounds(each)[0] for each in estimates], axis=1).ravel()
         deviation = np.sqrt(np.stack([each.variance for each in estimates], axis=1)).ravel()
         trips, is_known = table["trips"].to_numpy(), deviation == 0
         deviation[is_known] = np.inf
@@ -216,11 +216,13 @@ def of_lists(release: Release, other: Release | None, was: Release | None, flows
         ):
             if old is not None and old_true is not None:
                 before = old.flows_at(*pair, **asked, selected=False)
-                table = changes_of_tables(before, now, keys) if name else changes(old, release, *pair, flows.segment)
+                table = (
+                    compute_table_changes(before, now, keys) if name else changes(old, release, *pair, flows.segment)
+                )
                 known_change = now[keys].assign(true=true - old_true)
                 found[f"{title}{name}"] = held(table.head(LARGEST).merge(known_change, on=keys)).mean()
     if flows.segment is None:
-        zones, truth = [pair[0]], replace(release, leaves=leaves_of(flows.tree, flows.trips))
+        zones, truth = [pair[0]], replace(release, leaves=make_leaf_nodes(flows.tree, flows.trips))
         own, right = indicators(release, zones), indicators(truth, zones, interval=False)
         lists = [held(own.assign(true=right[name]).nlargest(AREAS, name), f"{name}_") for name in ("outflow", "inflow")]
         found["indicators"] = pd.concat(lists).mean()
@@ -229,7 +231,7 @@ def of_lists(release: Release, other: Release | None, was: Release | None, flows
 
 def measured(case: str, variant: str, epsilon: str, flows: Known, runs: int) -> list[dict[str, Any]]:
     """Return the figures of several releases of a case: of all pairs of levels, and of zones, with the lists."""
-    plan, noise = planned(variant, epsilon, flows), noise_named(NOISE)
+    plan, noise = planned(variant, epsilon, flows), resolve_noise_source(NOISE)
     tables: list[pd.DataFrame] = []
     lists: list[dict[str, float]] = []
     other = None

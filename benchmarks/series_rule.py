@@ -21,13 +21,13 @@ from benchmarks.estimator import CASES, NOISE, VARIANTS, data_set, planned
 from benchmarks.measuring import case_parser, machine, printed, steps
 from od_core import ReleasePlan
 from od_core.evaluation.known_flows import KnownFlows
-from od_core.flows.estimation.held_out import Choice, choice_of, earlier_of
+from od_core.flows.estimation.held_out import Choice, choose_rule_with_evidence, read_earlier_evidence
 from od_core.flows.estimation.least_squares import build_measured_levels
 from od_core.flows.estimation.refinement import select_nodes_with_trips
 from od_core.flows.estimation.shrinkage import LEAST_SQUARES, Rule, shrink
 from od_core.flows.release import run_plan
 from od_core.ledger.measurements import MemoryMeasurements
-from od_core.noise.backends import noise_named
+from od_core.noise.backends import resolve_noise_source
 
 LENGTH = 12
 """Number of releases of a series."""
@@ -39,7 +39,7 @@ REFINED = next(variant for variant in VARIANTS if variant.name == "refined")
 def after(plan: ReleasePlan, choice: Choice) -> ReleasePlan:
     """Return the plan of the release after one with a choice."""
     stated = {"release": None, "plan": plan.stored_facts, **choice.facts()}
-    return replace(plan, earlier=earlier_of(plan, stated))
+    return replace(plan, earlier=read_earlier_evidence(plan, stated))
 
 
 def series(months: list[KnownFlows], epsilon: str) -> tuple[dict[str, list[Rule]], dict[str, list[Any]]]:
@@ -49,10 +49,10 @@ def series(months: list[KnownFlows], epsilon: str) -> tuple[dict[str, list[Rule]
     found: dict[str, list[Any]] = {"refined": [], "alone": [], "pooled": []}
     pooled = alone
     for month in months:
-        release = run_plan(plain, month.trips, noise_named(NOISE), MemoryMeasurements())
+        release = run_plan(plain, month.trips, resolve_noise_source(NOISE), MemoryMeasurements())
         levels = build_measured_levels(plain, month.trips.total, release.measured)
-        choice = choice_of(pooled, levels)
-        rules["alone"].append(choice_of(alone, levels).rule)
+        choice = choose_rule_with_evidence(pooled, levels)
+        rules["alone"].append(choose_rule_with_evidence(alone, levels).rule)
         rules["pooled"].append(choice.rule)
         pooled = after(pooled, choice)
         tables = {LEAST_SQUARES: errors(month, release.leaves)}

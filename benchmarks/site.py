@@ -22,7 +22,7 @@ from od_core.ledger.ledger import ReleaseRecord
 from od_core.ledger.release_key import ReleaseKey
 from od_core.publication.bundle import publish_folder, write_bundle
 from od_core.publication.certificate import CheckResult
-from od_core.publication.certify import certificate
+from od_core.publication.certify import build_certificate
 from od_core.publication.kind import ReleaseContext
 from od_core.published.site import SiteDescription, write_site
 
@@ -53,7 +53,7 @@ def publish(trips: pd.DataFrame, zones: Geography, month: str, releases: Path) -
     """Release the flows of a month, and write their bundle."""
     key, budget = ReleaseKey(SERIES, month), Budget(epsilon=1, delta="1e-8")
     release = release_flows(trips, zones, unit=PrivacyUnit("trip"), budget=budget, noise="table", fault_threshold=0)
-    facts = certificate(
+    facts = build_certificate(
         FLOWS, release, key, SERIES, [CheckResult(subject="flows", check="sum to n", passed=True)], record=_RECORD
     )
     balance = Balance(SERIES, month, Fraction(9), Fraction(2), {str(key): Fraction(2)}, 0)

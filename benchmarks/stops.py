@@ -34,9 +34,9 @@ from benchmarks.flights import FLIGHTS, FLIGHTS_MONTH
 from benchmarks.measuring import (
     fresh_process,
     machine,
-    peak_memory_gigabytes,
     printed,
     read_again,
+    read_peak_memory_gigabytes,
     reset_peak_memory,
     steps,
 )
@@ -46,16 +46,16 @@ from benchmarks.synthetic_stops import KnownPoints, connections, flights, gaussi
 from benchmarks.tables import write_tables
 from od_core.errors import OdError
 from od_core.evaluation.known_flows import SEED
-from od_core.noise.backends import laplace_source, noise_named
+from od_core.noise.backends import require_laplace_source, resolve_noise_source
 from od_core.stops.geometry import Boxes, BoxIndex, Counts, Grid, Ranges, Reals, count_trips_by_cell
 from od_core.stops.mechanisms import MECHANISMS, StopsMechanism
 from od_core.stops.mechanisms import Path as ChargedPath
 from od_core.stops.release import (
-    entropy_of,
-    headline_floors,
+    compute_default_floors,
+    compute_entropy,
+    compute_mean_relative_error,
+    count_trips_in_ranges,
     make_counts_nonnegative,
-    mean_relative_error,
-    true_answers,
 )
 
 
@@ -154,7 +154,7 @@ class Questions:
         """Return the mean relative error of the answers to one kind of queries, by floor."""
         some = self.of(kind)
         return {
-            name: mean_relative_error(self.true[some], answered[some], floor)
+            name: compute_mean_relative_error(self.true[some], answered[some], floor)
             for name, floor in zip(FLOORS, self.floors, strict=True)
         }
 
@@ -168,7 +168,7 @@ class Questions:
             "below_thousandth_percent": some,
             "median_trips_percent": 100 * float(np.median(true)) / max(1, trips),
             "trips": trips,
-            "bits_of_cells": entropy_of(rows[:, -1].astype(np.int64)),
+            "bits_of_cells": compute_entropy(rows[:, -1].astype(np.int64)),
         }
 
 
@@ -186,8 +186,8 @@ def questions(case: str, *, small: bool, folder: Path | None = None) -> Question
     if grid.dimensions == 2:
         kinds |= {f"{share} % of each side": covering_ranges(grid, queries, SEED, share / 100) for share in COVERED}
     ranges = np.concatenate([*kinds.values()])
-    true = true_answers(count_trips_by_cell(points, grid), ranges)
-    return Questions(data, ranges, true, headline_floors(len(points)), tuple(kinds))
+    true = count_trips_in_ranges(count_trips_by_cell(points, grid), ranges)
+    return Questions(data, ranges, true, compute_default_floors(len(points)), tuple(kinds))
 
 
 MOST_PAIRS = 10**11
@@ -206,14 +206,14 @@ def _of_folder(case: str, folder: Path | None, *, small: bool) -> KnownPoints:
 
 def root(epsilon: str) -> ChargedPath:
     """Return the path of the root with the whole budget remaining; trips are added or removed."""
-    return ChargedPath(laplace_source(noise_named(NOISE)), 1, Fraction(epsilon))
+    return ChargedPath(require_laplace_source(resolve_noise_source(NOISE)), 1, Fraction(epsilon))
 
 
 def answered_by(asked: Questions, boxes: Boxes) -> dict[str, Reals]:
     """Return the answers from the noisy counts, and those from the integer counts."""
     index = BoxIndex.from_boxes(boxes.lower, boxes.upper)
     counts = {"noisy": boxes.noisy, "whole": make_counts_nonnegative(boxes.noisy)}
-    return {name: index.answers(values, asked.ranges) for name, values in counts.items()}
+    return {name: index.answer_queries(values, asked.ranges) for name, values in counts.items()}
 
 
 def never_materialised(asked: Questions, epsilon: str) -> dict[str, Reals]:
@@ -250,10 +250,10 @@ def errors(
             seconds.append(time.perf_counter() - start)
             boxes.append(len(drawn.boxes))
             if rows is not None and len(drawn.boxes) == grid.cells:
-                bits.append(entropy_of(rows[:, -1].astype(np.int64)))
+                bits.append(compute_entropy(rows[:, -1].astype(np.int64)))
             elif rows is not None and len(drawn.boxes) * len(rows) <= MOST_PAIRS:
                 of_boxes = np.stack([drawn.boxes.lower, drawn.boxes.upper], axis=2).astype(np.int64)
-                bits.append(entropy_of(true_answers(rows, of_boxes)))
+                bits.append(compute_entropy(count_trips_in_ranges(rows, of_boxes)))
             answered.append(answered_by(asked, drawn.boxes))
         row |= {"boxes": statistics.median(boxes), "seconds": statistics.median(seconds)}
         row |= {"bits_of_boxes": statistics.median(bits)} if bits else {}
@@ -311,7 +311,7 @@ def scale(name: str, contender: Contender, *, small: bool) -> dict[str, Any]:
     ranges = random_ranges(grid, queries, SEED)
     few = gaussian(SEED, 6, 0.05, trips=500, side=4)
     warm = contender.made.draw(few.points, few.grid, root("1")).boxes
-    BoxIndex.from_boxes(warm.lower, warm.upper).answers(warm.noisy, random_ranges(few.grid, 3, SEED))
+    BoxIndex.from_boxes(warm.lower, warm.upper).answer_queries(warm.noisy, random_ranges(few.grid, 3, SEED))
     points = gaussian(SEED, 6, 0.05, trips=trips, side=side).points
     reset_peak_memory()
     start = time.perf_counter()
@@ -320,9 +320,9 @@ def scale(name: str, contender: Contender, *, small: bool) -> dict[str, Any]:
     except OdError as error:
         return row | {"refused": error.message}
     row |= {"boxes": len(boxes), "seconds": time.perf_counter() - start}
-    row["peak_memory_gigabytes"] = peak_memory_gigabytes()
+    row["peak_memory_gigabytes"] = read_peak_memory_gigabytes()
     start = time.perf_counter()
-    BoxIndex.from_boxes(boxes.lower, boxes.upper).answers(boxes.noisy, ranges)
+    BoxIndex.from_boxes(boxes.lower, boxes.upper).answer_queries(boxes.noisy, ranges)
     return row | {"query_seconds": time.perf_counter() - start}
 
 

@@ -24,7 +24,7 @@ from od_core import Budget, Geography, PrivacyUnit, plan_release
 from od_core.evaluation.known_flows import KnownFlows
 from od_core.flows.release import run_plan
 from od_core.ledger.measurements import MemoryMeasurements
-from od_core.noise.backends import noise_named
+from od_core.noise.backends import resolve_noise_source
 from od_core.privacy.neighbours import NO_FAULTS
 
 EPSILON = "1"
@@ -84,7 +84,7 @@ def errors(name: str, cells: NDArray[Any], true: Matrix, geography: Geography) -
 def measured(case: str, trips: pd.DataFrame, geography: Geography, runs: int) -> list[dict[str, Any]]:
     """Return what is suppressed and found again, and the errors of each table; those of releases are means."""
     known = KnownFlows.from_frame(case, "public", trips, geography, one_row_a_trip=True)
-    pairs = known.tree.pairs_at(known.trips.rank)
+    pairs = known.tree.find_leaf_pairs(known.trips.rank)
     true = np.zeros((len(geography.zones),) * 2, dtype=np.int64)
     true[pairs.origin, pairs.destination] = np.diff(known.trips.before)
     hidden = (true > 0) & (true < LEAST)
@@ -105,7 +105,7 @@ def measured(case: str, trips: pd.DataFrame, geography: Geography, runs: int) ->
         plan = plan_release(geography, unit=unit, budget=budget, area_totals=share, acceptance=NO_FAULTS)
         releases = []
         for _ in range(runs):
-            leaves = run_plan(plan, known.trips, noise_named(NOISE), MemoryMeasurements()).leaves
+            leaves = run_plan(plan, known.trips, resolve_noise_source(NOISE), MemoryMeasurements()).leaves
             cells = np.zeros_like(true)
             cells[leaves.origin, leaves.destination] = leaves.trips
             releases.append(errors("", cells, true, geography))

@@ -151,7 +151,7 @@ def _airport_cells(folder: Path) -> Points:
     """Return the cell of each airport on the map, in the order of the public list; shape (airports, 2)."""
     airports = read_zones(folder / "airports.csv")
     degrees = airports["longitude"], airports["latitude"]
-    return MapGrid.around(*degrees, MAP_SIDE, ("origin", "destination")).cells(*degrees)
+    return MapGrid.around(*degrees, MAP_SIDE, ("origin", "destination")).find_cells(*degrees)
 
 
 def _legs(folder: Path, month: str) -> pd.DataFrame:

@@ -36,13 +36,13 @@ from od_core.group_sizes import release as group_sizes
 from od_core.group_sizes.groups import Counts, Frame
 from od_core.group_sizes.intervals import list_interval_sizes
 from od_core.group_sizes.mechanisms import MECHANISMS
-from od_core.group_sizes.release import GroupSizeRelease, true_values
+from od_core.group_sizes.release import GroupSizeRelease, iterate_true_values
 from od_core.ledger.measurements import MemoryMeasurements
-from od_core.noise.backends import noise_named
+from od_core.noise.backends import resolve_noise_source
 from od_core.stops import release as stops
 from od_core.stops.geometry import count_trips_by_cell
 from od_core.stops.plan import plan_stops
-from od_core.stops.release import StopsRelease, true_answers
+from od_core.stops.release import StopsRelease, count_trips_in_ranges
 from od_core.stops.trajectories import Trajectories
 
 GROUPS = ("flights 2001-06", "households")
@@ -73,8 +73,8 @@ NOISE = "table"
 
 def true_histograms(frame: Frame, data: KnownGroups, level: int) -> Counts:
     """Return the true histograms of a level; level 0 is the whole space. The result is confidential."""
-    of_leaves = np.concatenate(list(true_values(frame, "histogram", frame.geography.depth, data.groups)))
-    return frame.sums(of_leaves.reshape(len(frame.groups), -1), level)
+    of_leaves = np.concatenate(list(iterate_true_values(frame, "histogram", frame.geography.depth, data.groups)))
+    return frame.sum_at_level(of_leaves.reshape(len(frame.groups), -1), level)
 
 
 def covered_groups(release: GroupSizeRelease, histograms: list[Counts]) -> list[dict[str, Any]]:
@@ -85,10 +85,10 @@ def covered_groups(release: GroupSizeRelease, histograms: list[Counts]) -> list[
         at_most, members = np.cumsum(true, axis=1)[:, sizes], true @ np.arange(frame.top_code + 1)
         groups = true.sum(axis=1, keepdims=True)
         inner = (at_most > 0) & (at_most < groups)
-        _, lower, upper = release.bounds_at_most(level, sizes)
-        _, least, most = release.bounds_of_members(level)
+        _, lower, upper = release.bound_groups_at_most(level, sizes)
+        _, least, most = release.bound_members(level)
         held = (lower <= at_most) & (at_most <= upper)
-        not_widened = release.noisy_groups(level).bound_cumulative_counts(sizes)
+        not_widened = release.make_noisy_groups(level).bound_cumulative_counts(sizes)
         held_before = (not_widened[0] <= at_most) & (at_most <= not_widened[1])
         rows.append(
             {
@@ -114,7 +114,7 @@ def group_size_coverage(data: KnownGroups, measured: str, epsilon: str, runs: in
     true = [true_histograms(plan.frame, data, level) for level in range(data.geography.depth + 1)]
     rows = []
     for _ in steps(range(runs), f"{data.name}, {measured}"):
-        release = group_sizes.run_plan(plan, data.groups, noise_named(NOISE), MemoryMeasurements())
+        release = group_sizes.run_plan(plan, data.groups, resolve_noise_source(NOISE), MemoryMeasurements())
         rows += covered_groups(release, true)
     return pd.DataFrame(rows).groupby("level", sort=False).mean().reset_index()
 
@@ -129,7 +129,7 @@ def covered_boxes(release: StopsRelease, data: KnownPoints) -> pd.DataFrame:
         count_trips_by_cell(data.points, data.grid),
         np.stack([boxes.lower, boxes.upper], axis=2).astype(np.int64),
     )
-    true = true_answers(cells, ranges)
+    true = count_trips_in_ranges(cells, ranges)
     columns = {"true": true, "published": release.counts > 0}
     for name, of in (("_before", replace(release, selected=False)), ("", release)):
         lower, upper = of.intervals
@@ -148,7 +148,7 @@ def box_coverage(data: KnownPoints, mechanism: str, epsilon: str, runs: int) -> 
     trips = Trajectories(data.points, data.grid)
     tables = []
     for _ in steps(range(runs), f"{data.name}, {mechanism}"):
-        release = stops.run_plan(plan, trips, noise_named(NOISE), MemoryMeasurements())
+        release = stops.run_plan(plan, trips, resolve_noise_source(NOISE), MemoryMeasurements())
         tables.append(covered_boxes(release, data))
     table = pd.concat(tables)
     table["least_trips"] = np.array(CLASSES)[np.searchsorted(CLASSES, table["true"], side="right") - 1]

@@ -21,7 +21,7 @@ from benchmarks.measuring import machine, printed
 from od_core import Budget, PrivacyUnit, ReleasePlan, plan_release
 from od_core.evaluation.forecast import arrange_counts_for_plan, simulate_releases, with_budget
 from od_core.evaluation.known_flows import KnownFlows
-from od_core.evaluation.targets import Target, classes_of, ratios_of, target_budget
+from od_core.evaluation.targets import Target, compute_target_ratios, find_target_budget, select_target_classes
 from od_core.privacy.neighbours import NO_FAULTS
 
 DELTA = "1e-8"
@@ -63,12 +63,12 @@ def met(data: KnownFlows, texts: tuple[str, ...], runs: int, releases: int) -> d
     plan = planned(data, Budget(1, DELTA))
     targets = [Target.parse(text, plan.tree) for text in texts]
     start = time.perf_counter()
-    found = target_budget(plan, targets, data, runs)
+    found = find_target_budget(plan, targets, data, runs)
     seconds = time.perf_counter() - start
     chosen = with_budget(plan, Budget(rho=found.rho, delta=DELTA, shares=found.shares))
     trips = arrange_counts_for_plan(data, chosen)
-    classes = classes_of(chosen, targets, trips)
-    ratios = [max(ratios_of(classes, release)) for release in simulate_releases(chosen, trips, releases)]
+    classes = select_target_classes(chosen, targets, trips)
+    ratios = [max(compute_target_ratios(classes, release)) for release in simulate_releases(chosen, trips, releases)]
     return {
         "targets": list(texts),
         "flows": [cost.flows for cost in found.costs],

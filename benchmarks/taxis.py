@@ -18,12 +18,12 @@ import duckdb
 import pandas as pd
 
 from benchmarks.durable import check_invariants, durable_release
-from benchmarks.measuring import machine, peak_memory_gigabytes, printed, steps
+from benchmarks.measuring import machine, printed, read_peak_memory_gigabytes, steps
 from od_core import Budget, Geography, PrivacyUnit, ReleasePlan, plan_release
 from od_core.files.durable import CONFIDENTIAL_FOLDER_MODE
-from od_core.noise.backends import noise_named
+from od_core.noise.backends import resolve_noise_source
 from od_core.privacy.neighbours import NO_FAULTS
-from od_core.records.counting import trip_counts_of
+from od_core.records.counting import count_records_in_memory
 from od_core.records.formats import FORMATS
 from od_core.records.load import load_records
 
@@ -71,9 +71,9 @@ def release_month(plan: ReleasePlan, source: Path, month: str, target: Path) -> 
     tree = plan.tree
     load_records(source, TLC.columns, month, target, record_format=TLC, geography=tree.origin)
     loaded = time.perf_counter()
-    trips = trip_counts_of(target, tree)
+    trips = count_records_in_memory(target, tree)
     counted = time.perf_counter()
-    with durable_release(plan, trips, noise_named("table")) as (release, seconds):
+    with durable_release(plan, trips, resolve_noise_source("table")) as (release, seconds):
         check_invariants(release, trips.total)
     return {"load": loaded - start, "count": counted - loaded, "release": seconds["total"], "trips": trips.total}
 
@@ -95,12 +95,12 @@ def main() -> None:
         staged.mkdir(mode=CONFIDENTIAL_FOLDER_MODE)
         for month in steps(months, "files"):
             make_month(month, trips, folder / f"yellow_tripdata_{month}.parquet")
-        before = peak_memory_gigabytes()
+        before = read_peak_memory_gigabytes()
         for month in steps(months, "releases"):
             source = folder / f"yellow_tripdata_{month}.parquet"
             rows.append({"month": month} | release_month(plan, source, month, staged / "records.parquet"))
     total = {step: sum(row[step] for row in rows) for step in ("load", "count", "release", "trips")}
-    memory = {"peak_memory_gigabytes": peak_memory_gigabytes(), "of_it_before": before}
+    memory = {"peak_memory_gigabytes": read_peak_memory_gigabytes(), "of_it_before": before}
     printed({"machine": machine(), "total": total | memory, "months": rows}, as_json=options.json)
 
 

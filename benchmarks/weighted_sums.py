@@ -23,7 +23,7 @@ from od_core.evaluation.known_flows import KnownFlows
 from od_core.flows.estimation.fitted_tree import Estimates
 from od_core.flows.interval_ends import DEVIATIONS
 from od_core.flows.release import Release
-from od_core.flows.released_flows import Weights, zone_function
+from od_core.flows.released_flows import Weights, make_zone_function
 from od_core.geography.flow_tree import FlowTree
 from od_core.geography.places import has_distances
 
@@ -50,22 +50,25 @@ def asked_of(tree: FlowTree) -> dict[str, list[tuple[Weights, Weights | None]]]:
 
 def true_value(data: KnownFlows, tree: FlowTree, weights: Weights, per: Weights | None) -> float:
     """Return a weighted sum of the true trips, or the ratio of two."""
-    pairs, trips = tree.pairs_at(data.trips.rank), np.diff(data.trips.before)
+    pairs, trips = tree.find_leaf_pairs(data.trips.rank), np.diff(data.trips.before)
     whole = 1.0 if per is None else true_value(data, tree, per, None)
-    return float(zone_function(tree, weights)(pairs.origin, pairs.destination) @ trips) / whole
+    return float(make_zone_function(tree, weights)(pairs.origin, pairs.destination) @ trips) / whole
 
 
 def margins(release: Release) -> dict[str, Estimates]:
     """Return the estimates of all trips from each zone and to each zone."""
     (fit,), tree = release.intervals.fits, release.plan.tree
-    return {"rows": fit.cells(tree.origin.depth, 0)[2], "columns": fit.cells(0, tree.destination.depth)[2]}
+    return {
+        "rows": fit.estimate_cells(tree.origin.depth, 0)[2],
+        "columns": fit.estimate_cells(0, tree.destination.depth)[2],
+    }
 
 
 def measure(data: KnownFlows, epsilon: str, runs: int) -> dict[str, Any]:
     """Return, for each kind of sum, the percentage of intervals that hold the truth."""
     tree = FlowTree(data.geography, data.geography)
     asked = asked_of(tree)
-    pairs, trips = tree.pairs_at(data.trips.rank), np.diff(data.trips.before)
+    pairs, trips = tree.find_leaf_pairs(data.trips.rank), np.diff(data.trips.before)
     true_margins = {
         "rows": np.bincount(pairs.origin, trips, minlength=len(tree.origin.zones)),
         "columns": np.bincount(pairs.destination, trips, minlength=len(tree.destination.zones)),

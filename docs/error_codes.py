@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from od_core.meaning.features import support
+from od_core.meaning.features import read_support
 
 ROOT = Path(__file__).parents[1]
 CODE = re.compile(r"OD-[A-Z0-9-]+")
@@ -58,7 +58,7 @@ def raised() -> list[Raised]:
                     found |= {*_of(call, {**shared, **helpers}, {**everywhere, **_constants(nodes[:place])})}
         codes = (_text(node, {}) for node in ast.walk(tree) if isinstance(node, ast.Constant))
         found |= {Raised(code, "", "") for code in codes if CODE.fullmatch(code)}
-    found |= {Raised(row.code, row.reason, row.next_step) for row in support().refusals}
+    found |= {Raised(row.code, row.reason, row.next_step) for row in read_support().refusals}
     told = {one.code for one in found if one.cause}
     stepped = {one.code for one in found if one.remedy}
     return sorted(

@@ -176,7 +176,7 @@ def errors() -> Iterator[str]:
 
     by_class: dict[str, list[error_codes.Raised]] = {}
     for one in error_codes.raised():
-        by_class.setdefault(library.class_of(one.code).__name__, []).append(one)
+        by_class.setdefault(library.find_error_class(one.code).__name__, []).append(one)
     for name, each in by_class.items():
         yield f"\n## {name}\n\n{getattr(library, name).__doc__.strip()}\n"
         yield "| code | cause | remedy |\n|---|---|---|"
@@ -234,15 +234,15 @@ def _escaped(text: str) -> str:
 
 def combinations() -> Iterator[str]:
     """Yield the formats of each kind of release, and the combinations of options that it refuses."""
-    from od_core.meaning.features import list_possible_formats, list_usual_formats, support
+    from od_core.meaning.features import list_possible_formats, list_usual_formats, read_support
 
-    words = support().features
-    for kind, name in support().kinds.items():
+    words = read_support().features
+    for kind, name in read_support().kinds.items():
         possible = ", ".join(f"`{form}`" for form in list_possible_formats(kind, words.keys()))
         usual = ", ".join(f"`{form}`" for form in list_usual_formats(kind, words.keys()))
         yield f"\n## {name.capitalize()}\n\nFormats beside Parquet: {possible}; if none are chosen, {usual}.\n"
         yield "| refused | unless | code | reason |\n|---|---|---|---|"
-        for row in support().by_kind[kind]:
+        for row in read_support().by_kind[kind]:
             refused = ", ".join(words[each] for each in words if each in row.features)
             needed = " or ".join(words[each] for each in words if each in row.needs)
             yield f"| {_cell(refused)} | {_cell(needed)} | `{row.code}` | {_cell(row.reason)} |"

@@ -17,13 +17,18 @@ from dagster.components.core import load_defs
 from dagster.components.core.defs_module import EXPLICITLY_IGNORED_GLOB_PATTERNS
 
 from od_assets.components.project import find_broken_declarations
-from od_assets.metadata import source_of
-from od_assets.project import Project, current_project, project_above, project_at
+from od_assets.metadata import make_code_references
+from od_assets.project import Project, find_current_project, project_above, project_at
 from od_assets.resources.upstream import refuse_wrong_upstream
 from od_assets.resources.warehouse import Warehouse
-from od_assets.series.reading import RELEASES, declarations_of, read_series
-from od_assets.series.section import content, declaration_files, key_prefix, yaml_documents
-from od_core.errors import OdError, nearest_only
+from od_assets.series.reading import RELEASES, read_series, select_declaration_files
+from od_assets.series.section import (
+    list_declaration_files,
+    read_declaration_content,
+    read_key_prefix,
+    read_yaml_documents,
+)
+from od_core.errors import OdError, suggest_similar_name
 
 _LOG = logging.getLogger(__name__)
 
@@ -40,7 +45,7 @@ def load_from_defs_folder(*, path_within_project: Path) -> dg.Definitions:
     The log names each of them, and a sensor fails with their faults. In ``dg check defs``, nothing is left out, and a
     broken declaration raises OdError. So does, always, that of the warehouse, which every release needs.
     """
-    with _current(path_within_project.resolve()):
+    with _set_current_project(path_within_project.resolve()):
         if os.environ.get(VALIDATION) and (faults := find_broken_declarations()):
             raise _as_one(faults.values())
         return _load_unbroken_declarations(lambda: dg.load_from_defs_folder(path_within_project=path_within_project))
@@ -51,22 +56,22 @@ def load_definitions() -> dg.Definitions:
 
     Raises OdError if they cannot be loaded for another reason, or the declaration of the warehouse is broken.
     """
-    project = current_project()
+    project = find_current_project()
     try:
         with _skip_json_schemas():
             definitions = _load_unbroken_declarations(lambda: _load_module_definitions(project))
     except OdError:
         raise
     except Exception as error:  # noqa: BLE001  # any exception of the project's code or YAML; no record is involved
-        raise unloadable(error) from None
+        raise make_unloadable_error(error) from None
     warehouse = (definitions.resources or {}).get("od_warehouse")
     if isinstance(warehouse, Warehouse) and warehouse.var != project.var:
         other = f"another copy of the project, which writes to {warehouse.var} and not to {project.var}"
-        raise unloadable(f"Python imports {project.module} from {other}")
+        raise make_unloadable_error(f"Python imports {project.module} from {other}")
     return definitions
 
 
-def unloadable(why: str | Exception) -> OdError:
+def make_unloadable_error(why: str | Exception) -> OdError:
     """Return the error for a project whose definitions cannot be loaded.
 
     An exception is named by its kind and its last line of the project. Its text is left out, because it may hold a
@@ -80,7 +85,7 @@ def unloadable(why: str | Exception) -> OdError:
 
 def _place(error: Exception) -> str:
     """Return in words the last line of the project that an exception passed through; an empty text if there is none."""
-    root = current_project().root.resolve()
+    root = find_current_project().root.resolve()
     lines = [
         line
         for line in traceback.extract_tb(error.__traceback__)
@@ -94,13 +99,13 @@ def _load_module_definitions(project: Project) -> dg.Definitions:
     module = importlib.import_module(project.module)
     this, other = (project_above(Path(place).resolve().parent) for place in (project.defs, str(module.__file__)))
     if this is not None and other is not None and this.root != other.root:  # what was installed is in no project
-        raise unloadable(
+        raise make_unloadable_error(
             f"Python imports {project.module} from another copy of the project, {other.root}, not from {this.root}"
         )
     found = getattr(module, "defs", None)
     definitions = found() if callable(found) else found
     if not isinstance(definitions, dg.Definitions):
-        raise unloadable(f"{project.module} has no definitions named defs")
+        raise make_unloadable_error(f"{project.module} has no definitions named defs")
     return definitions
 
 
@@ -110,10 +115,10 @@ def _load_unbroken_declarations(load: Callable[[], dg.Definitions]) -> dg.Defini
     Raises what the function raises if no declaration is broken, and OdError if there is no warehouse without one.
     """
     try:
-        for path in declaration_files():
+        for path in list_declaration_files():
             is_left_out = glob.escape(path.parent.name) in EXPLICITLY_IGNORED_GLOB_PATTERNS
-            if not is_left_out and b"&" in content(path):
-                yaml_documents(path, path.parent.name)  # Dagster would write out all aliases, however many
+            if not is_left_out and b"&" in read_declaration_content(path):
+                read_yaml_documents(path, path.parent.name)  # Dagster would write out all aliases, however many
         definitions = load()
     except Exception:
         faults = find_broken_declarations()
@@ -121,7 +126,7 @@ def _load_unbroken_declarations(load: Callable[[], dg.Definitions]) -> dg.Defini
             raise
     else:
         faults = _find_upstream_faults(definitions)
-        if os.environ.get(VALIDATION) and (all_faults := [*faults.values(), *_misspelt(definitions)]):
+        if os.environ.get(VALIDATION) and (all_faults := [*faults.values(), *_find_misspelt_keys(definitions)]):
             raise _as_one(all_faults) from None
         if not faults:
             return definitions
@@ -137,15 +142,15 @@ def _load_unbroken_declarations(load: Callable[[], dg.Definitions]) -> dg.Defini
         raise _as_one(faults.values())
     for path, fault in faults.items():
         _LOG.error("the folder %s is left out, because its declaration is broken: %s", path.parent, fault)
-    return dg.Definitions.merge(definitions, dg.Definitions(sensors=[_faults_sensor(faults)]))
+    return dg.Definitions.merge(definitions, dg.Definitions(sensors=[_make_faults_sensor(faults)]))
 
 
 def _find_upstream_faults(definitions: dg.Definitions) -> dict[Path, OdError]:
     """Return the fault of every declaration with an upstream asset that is absent or does not fit, by file."""
-    faults, prefix = {}, key_prefix(current_project())
-    for path in declarations_of(*RELEASES):
+    faults, prefix = {}, read_key_prefix(find_current_project())
+    for path in select_declaration_files(*RELEASES):
         bundle = dg.AssetKey([*prefix, path.parent.name, "bundle"])
-        graph = definitions.resolve_asset_graph() if b"asset:" in content(path) else None
+        graph = definitions.resolve_asset_graph() if b"asset:" in read_declaration_content(path) else None
         if graph is not None and graph.has(bundle):  # unless it is left out already
             try:
                 refuse_wrong_upstream(read_series(path), graph)
@@ -154,13 +159,13 @@ def _find_upstream_faults(definitions: dg.Definitions) -> dict[Path, OdError]:
     return faults
 
 
-def _misspelt(definitions: dg.Definitions) -> Iterator[OdError]:
+def _find_misspelt_keys(definitions: dg.Definitions) -> Iterator[OdError]:
     """Yield a fault for each asset that only ``deps`` name, and whose key is close to that of an asset of a release."""
     nodes = [*definitions.resolve_asset_graph().asset_nodes]
     own = tuple(node.key.to_user_string() for node in nodes if "od/unit" in node.tags)
     for node in nodes:
         key = node.key.to_user_string()
-        if node.assets_def.is_auto_created_stub and (near := nearest_only(key, own)):
+        if node.assets_def.is_auto_created_stub and (near := suggest_similar_name(key, own)):
             below = " and ".join(sorted(child.to_user_string() for child in node.child_keys))
             step = "correct the key in deps; declare an asset of another code location as dg.AssetSpec"
             message = f"{below} depends on {key}, which this code location does not have{near}"
@@ -168,7 +173,7 @@ def _misspelt(definitions: dg.Definitions) -> Iterator[OdError]:
 
 
 @contextmanager
-def _current(path: Path) -> Iterator[None]:
+def _set_current_project(path: Path) -> Iterator[None]:
     """Make the project of a path the current one: Dagster may load several, from a folder that is in none of them."""
     stated_folder, root = os.environ.get("OD_PROJECT"), next(filter(project_at, (path, *path.parents)), None)
     if root is None or (stated_folder and project_at(Path(stated_folder).resolve()) is None):  # a folder of data
@@ -195,7 +200,7 @@ def _skip_json_schemas() -> Iterator[None]:
         load_defs.get_library_json_enriched_defs = original
 
 
-def _faults_sensor(faults: dict[Path, OdError]) -> dg.SensorDefinition:
+def _make_faults_sensor(faults: dict[Path, OdError]) -> dg.SensorDefinition:
     left_out = ", ".join(path.parent.name for path in faults)
 
     @dg.sensor(
@@ -203,7 +208,7 @@ def _faults_sensor(faults: dict[Path, OdError]) -> dg.SensorDefinition:
         description=f"Fails while declarations are broken. Left out, with their schedules: {left_out}.",
         minimum_interval_seconds=600,
         default_status=dg.DefaultSensorStatus.RUNNING,
-        metadata=source_of(__file__),
+        metadata=make_code_references(__file__),
     )
     def raise_faults(_context: dg.SensorEvaluationContext) -> None:
         raise _as_one(faults.values())

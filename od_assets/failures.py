@@ -18,8 +18,8 @@ import dagster as dg
 
 from od_assets.interrupts import refuse_if_received
 from od_core.errors import STAYS_CHARGED, OdError, raise_alone
-from od_core.files.durable import can_write, rights, step_to_write
-from od_core.ledger.confidential import ConfidentialFolder, exclusive
+from od_core.files.durable import can_write, choose_writing_advice, describe_rights
+from od_core.ledger.confidential import ConfidentialFolder, lock_folder
 
 if TYPE_CHECKING:  # the definitions of a project do not need it
     from sqlalchemy.exc import DBAPIError
@@ -29,18 +29,18 @@ _STEP = re.compile(r"(.+?)(__levels)?__([a-z0-9]+(?:_[a-z0-9]+)*)(__checks)?")
 
 
 @contextmanager
-def failures_without_values(confidential: ConfidentialFolder) -> Iterator[None]:
+def convert_errors_without_values(confidential: ConfidentialFolder) -> Iterator[None]:
     """Replace any error in this context by a Dagster Failure with one public line.
 
     Dagster stores the text of every exception and of its cause, so neither may quote a confidential value. The details
     are written to the confidential folder. No step begins after an interrupt that a library has swallowed.
     """
-    with public_failures(), confidential.errors_stay_inside():
+    with convert_errors_to_failures(), confidential.keep_errors_confidential():
         yield
 
 
 @contextmanager
-def public_failures() -> Iterator[None]:
+def convert_errors_to_failures() -> Iterator[None]:
     """Replace an OdError by a Dagster Failure with its text. Use this only for steps without confidential data."""
     refuse_if_received()
     failed: OdError | None = None
@@ -64,11 +64,11 @@ _NEXT = {
 """What a failed check means for what is public, and the next step, by the name of the check."""
 
 
-def failure_lines(events: Sequence[dg.DagsterEvent], name: str = "") -> list[str]:
+def describe_failures(events: Sequence[dg.DagsterEvent], name: str = "") -> list[str]:
     """Return one line per failed check and per reason of failed steps; without either, one line per failed step.
 
     A reason that several steps state has the asset of the first one. All of this text is already in Dagster's storage.
-    ``name`` is that of the series or comparison, as in :func:`asset_of`.
+    ``name`` is that of the series or comparison, as in :func:`name_asset_of_step`.
     """
     evaluations = [event.asset_check_evaluation_data for event in events if _is(event, "ASSET_CHECK_EVALUATION")]
     lines = [
@@ -78,7 +78,9 @@ def failure_lines(events: Sequence[dg.DagsterEvent], name: str = "") -> list[str
         if not check.passed
     ]
     failed = [event for event in events if _is(event, "STEP_FAILURE")]
-    failures = [(asset_of(event.step_key, name), event.step_failure_data.user_failure_data) for event in failed]
+    failures = [
+        (name_asset_of_step(event.step_key, name), event.step_failure_data.user_failure_data) for event in failed
+    ]
     reasons = dict[str, str]()
     for asset, failure in failures:
         if failure and failure.description:
@@ -87,14 +89,14 @@ def failure_lines(events: Sequence[dg.DagsterEvent], name: str = "") -> list[str
     return [*lines, *sentences] or [f"{asset}: failed; see the run in the UI" for asset, _ in failures]
 
 
-def asset_of(step: str | None, name: str = "") -> str:
+def name_asset_of_step(step: str | None, name: str = "") -> str:
     """Return the key of the asset that a step makes or checks, as Dagster writes keys.
 
     ``name`` is that of the series or comparison; its first word may be the prefix of the project.
     """
     prefix, _, stated = name.partition("_")
     if stated and step is not None and step.startswith(f"{prefix}__{stated}__"):
-        return f"{prefix}/{asset_of(step.removeprefix(f'{prefix}__'))}"
+        return f"{prefix}/{name_asset_of_step(step.removeprefix(f'{prefix}__'))}"
     match = _STEP.fullmatch(step or "")
     if match is None:
         return str(step)
@@ -111,7 +113,7 @@ NEEDED = 16 << 20
 
 
 @contextmanager
-def dagster_instance() -> Iterator[dg.DagsterInstance]:
+def open_dagster_instance() -> Iterator[dg.DagsterInstance]:
     """Open the instance of ``DAGSTER_HOME``. Raises OdError if its storage cannot be used, now or in the context."""
     from sqlalchemy.exc import DBAPIError
 
@@ -120,17 +122,17 @@ def dagster_instance() -> Iterator[dg.DagsterInstance]:
         print(f"Files that root makes in {home.parent} cannot be changed by its owner, user {owner}.", file=sys.stderr)
     before = os.umask(0o022)  # by which Dagster's files get the modes of public files; the others set theirs
     try:
-        with exclusive(home):  # otherwise two processes may create Dagster's tables at once
+        with lock_folder(home):  # otherwise two processes may create Dagster's tables at once
             instance = dg.DagsterInstance.get()
         with redirect_stderr(cast("TextIO", _WithoutStorageFaults(sys.stderr))), instance:
             yield instance
     except DBAPIError as error:
-        raise_alone(storage_fault(error, home))
+        raise_alone(make_storage_error(error, home))
     finally:
         os.umask(before)
 
 
-def storage_fault(error: DBAPIError, home: Path) -> OdError:
+def make_storage_error(error: DBAPIError, home: Path) -> OdError:
     """Return the OdError for a fault of the database of Dagster's runs and events, without its text.
 
     Dagster's home has the database unless it is on a server.
@@ -140,7 +142,7 @@ def storage_fault(error: DBAPIError, home: Path) -> OdError:
     closed = next((place for place in [*sorted(home.rglob("*.db")), home] if not can_write(place)), None)
     free = shutil.disk_usage(home).free
     if closed is not None:
-        code, cause, step = "OD-SYSTEM", f"cannot be used: {rights(closed)}", step_to_write(closed)
+        code, cause, step = "OD-SYSTEM", f"cannot be used: {describe_rights(closed)}", choose_writing_advice(closed)
     elif name is not None and (name == "SQLITE_FULL" or free < NEEDED):  # some calls report a full disk otherwise
         code, step = "OD-DISK-WRITE", "free space on its disk, then run again, which draws nothing twice"
         cause = f"is full: {free / (1 << 20):.1f} MiB are free for {home}, and a run needs about {NEEDED >> 20} MiB"

@@ -15,7 +15,7 @@ from od_core.parallel import INTERRUPTS
 T = TypeVar("T")
 
 _RECEIVED: list[int] = []
-"""Numbers of the signals that this process received in :func:`interruptible`."""
+"""Numbers of the signals that this process received in :func:`handle_interrupts`."""
 
 _PIPE: list[int] = []
 """Both ends of the pipe to which Python writes the number of each signal, even if Dagster handles the signal."""
@@ -44,7 +44,7 @@ class Interrupted(BaseException):  # as KeyboardInterrupt, it is no error
 
 
 @contextmanager
-def interruptible() -> Iterator[None]:
+def handle_interrupts() -> Iterator[None]:
     """Turn the signals of :data:`INTERRUPTS` into :class:`Interrupted`, also if the process began with them ignored.
 
     Dagster would otherwise copy an ignored SIGINT, which a shell sets for programs in the background, to SIGTERM.
@@ -99,7 +99,7 @@ def refuse_if_received() -> None:
 
 
 @contextmanager
-def stoppable(items: Sequence[T], left: str) -> Iterator[Iterator[T]]:
+def iterate_until_interrupt(items: Sequence[T], left: str) -> Iterator[Iterator[T]]:
     """Yield an iterator over items that ends at an interrupt, and say how many were not finished.
 
     ``left`` says what the items are and what was not done with them, such as ``periods were not released``.

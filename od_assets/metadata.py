@@ -14,15 +14,15 @@ import yaml
 
 from od_assets.compatibility import suppress_beta_warnings
 from od_core import Balance, ReleasePlan
-from od_core.errors import public_address
-from od_core.privacy.accounting import float_above, text_above, text_below
+from od_core.errors import remove_address_secrets
+from od_core.privacy.accounting import format_rounded_down, format_rounded_up, round_up_to_float
 from od_core.privacy.plan import GaussianStep
 from od_core.publication.bundle import ATLAS, REPORT
 from od_core.publication.certificate import Certificate
-from od_core.publication.certify import promise
+from od_core.publication.certify import describe_promise
 from od_core.publication.columns import Column
 from od_core.publication.kind import Kind, R
-from od_core.publication.templates import data_address, escape_markdown
+from od_core.publication.templates import escape_markdown, make_data_url
 from od_core.records.formats import RecordColumns
 
 
@@ -32,7 +32,7 @@ def with_code_references(assets: Sequence[dg.AssetsDefinition]) -> Sequence[Any]
         return dg.with_source_code_references(assets)
 
 
-def source_of(file: str) -> dict[str, dg.CodeReferencesMetadataValue]:
+def make_code_references(file: str) -> dict[str, dg.CodeReferencesMetadataValue]:
     """Return Dagster metadata that names the source file of a definition."""
     with suppress_beta_warnings():
         references = dg.CodeReferencesMetadataValue(code_references=[dg.LocalFileCodeReference(file_path=file)])
@@ -51,14 +51,14 @@ Sources = Mapping[str, list[dg.TableColumnDep]]
 """Columns of upstream assets that the columns of a table are computed from, by name of the column."""
 
 
-def columns_of(asset: dg.AssetKey | list[str], names: Iterable[str]) -> list[dg.TableColumnDep]:
+def make_column_dependencies(asset: dg.AssetKey | list[str], names: Iterable[str]) -> list[dg.TableColumnDep]:
     """Return columns of an upstream asset, for the lineage of a column."""
     return [dg.TableColumnDep(asset, name) for name in names]
 
 
 def map_to_same_columns(asset: dg.AssetKey | list[str], columns: Iterable[Column]) -> Sources:
     """Return the sources of columns that are those of an upstream asset."""
-    return {column.name: columns_of(asset, [column.name]) for column in columns}
+    return {column.name: make_column_dependencies(asset, [column.name]) for column in columns}
 
 
 def make_table_metadata(*columns: Column, sources: Sources | None = None) -> dict[str, Any]:
@@ -78,18 +78,18 @@ def make_schema_metadata(schema: dg.TableSchema, sources: Sources | None) -> dic
     return {"dagster/column_schema": schema, "dagster/column_lineage": dg.TableColumnLineage(lineage)}
 
 
-def records_schema(columns: RecordColumns) -> dg.TableSchema:
+def make_records_schema(columns: RecordColumns) -> dg.TableSchema:
     """Return the schema of the copied records, which are in the confidential folder."""
     described = dict.fromkeys(columns.codes, "cell" if columns.axes else "code")
     described |= {segment.loaded: "category" for segment in columns.segments}
     schema = []
-    for name, source in sources_of_records(columns).items():
+    for name, source in map_record_sources(columns).items():
         kind, text = _COLUMNS["raw_trips"][described.get(name, name)]
         schema.append(dg.TableColumn(name, kind, description=text.format(source=source)))
     return dg.TableSchema(schema)
 
 
-def sources_of_records(columns: RecordColumns) -> dict[str, Any]:
+def map_record_sources(columns: RecordColumns) -> dict[str, Any]:
     """Return what each column of the copied records is read from, in the order of the columns.
 
     It is the name of a column, several published names, or None.
@@ -129,9 +129,9 @@ SOURCES = "od/sources"
 """Metadata of an asset's definition: the declared files or addresses that it reads, without passwords."""
 
 
-def source_metadata(addresses: Iterable[str]) -> dict[str, Any]:
+def make_source_metadata(addresses: Iterable[str]) -> dict[str, Any]:
     """Return metadata that names the files or addresses that an asset reads, without user, password and query."""
-    return {SOURCES: [public_address(address) for address in addresses]}
+    return {SOURCES: [remove_address_secrets(address) for address in addresses]}
 
 
 def make_metadata(**metadata: Any) -> dict[str, Any]:
@@ -152,7 +152,7 @@ def make_result(version: str, asset: list[str] | None = None, **metadata: Any) -
     )
 
 
-def step_metadata(plan: ReleasePlan, steps: Sequence[GaussianStep]) -> dict[str, Any]:
+def make_step_metadata(plan: ReleasePlan, steps: Sequence[GaussianStep]) -> dict[str, Any]:
     """Return metadata on a measured level, or on area totals: the areas, the noise and the charge.
 
     The noise is that of the first of its steps, and the charge is that of all of them together.
@@ -165,9 +165,9 @@ def step_metadata(plan: ReleasePlan, steps: Sequence[GaussianStep]) -> dict[str,
         destination_level=destination_level,
         public_cells=plan.tree.origin.size(origins) * plan.tree.destination.size(destinations),
         sensitivity_squared=step.sensitivity_squared,
-        variance=float_above(step.variance),
-        standard_deviation=float_above(step.variance) ** 0.5,
-        rho=float_above(sum((one.rho for one in steps), start=Fraction(0))),
+        variance=round_up_to_float(step.variance),
+        standard_deviation=round_up_to_float(step.variance) ** 0.5,
+        rho=round_up_to_float(sum((one.rho for one in steps), start=Fraction(0))),
     )
 
 
@@ -181,28 +181,30 @@ def release_metadata(kind: Kind[R], release: R, balance: Balance) -> dict[str, A
         rho=_round_up(spent.rho),
         cap_rho=_round_up(balance.cap),
         spent_rho=_round_up(balance.spent),
-        left_rho=float(text_below(balance.left)),
-        levels=table(_narrow(kind.summary(release))),
-        **content_metadata(kind.list_metadata(release)),
+        left_rho=float(format_rounded_down(balance.left)),
+        levels=make_table_value(_narrow(kind.make_summary(release))),
+        **make_content_metadata(kind.list_metadata(release)),
     )
 
 
-def content_metadata(shown: Mapping[str, Any]) -> dict[str, Any]:
+def make_content_metadata(shown: Mapping[str, Any]) -> dict[str, Any]:
     """Return metadata on what a release contains: numbers, texts and tables, as its kind gives them by name."""
-    return make_metadata(**{name: table(one) if isinstance(one, pd.DataFrame) else one for name, one in shown.items()})
+    return make_metadata(
+        **{name: make_table_value(one) if isinstance(one, pd.DataFrame) else one for name, one in shown.items()}
+    )
 
 
 def report_metadata(kind: Kind[R], release: R, certificate: Certificate, folder: Path) -> dict[str, Any]:
     """Return metadata on a published release: its guarantee, its report, the pictures of the report, and its bundle."""
-    drawn = kind.pictures(release, certificate)
-    pictures = [f"![{escape_markdown(title)}]({data_address(picture)})" for title, picture in drawn.items()]
+    drawn = kind.render_pictures(release, certificate)
+    pictures = [f"![{escape_markdown(title)}]({make_data_url(picture)})" for title, picture in drawn.items()]
     metadata = make_metadata(pictures=dg.MetadataValue.md("\n\n".join(pictures))) if pictures else {}
-    return bundle_metadata(certificate, folder) | metadata
+    return make_bundle_metadata(certificate, folder) | metadata
 
 
-def bundle_metadata(certificate: Certificate, folder: Path) -> dict[str, Any]:
+def make_bundle_metadata(certificate: Certificate, folder: Path) -> dict[str, Any]:
     """Return metadata on a published bundle: its guarantee, its report, its release, and its folder."""
-    guarantee, key = escape_markdown(promise(certificate["guarantee"])), certificate["release"]
+    guarantee, key = escape_markdown(describe_promise(certificate["guarantee"])), certificate["release"]
     atlas = f"[Choose areas in the atlas]({REPORTS}/{key}/{ATLAS}). It is `{ATLAS}` in the bundle."
     return make_metadata(
         guarantee=dg.MetadataValue.md(guarantee) if len(guarantee) < _SHOWN_AT_ONCE else guarantee,
@@ -215,7 +217,7 @@ def bundle_metadata(certificate: Certificate, folder: Path) -> dict[str, Any]:
     )
 
 
-def table(frame: pd.DataFrame) -> dg.TableMetadataValue:
+def make_table_value(frame: pd.DataFrame) -> dg.TableMetadataValue:
     """Return a data frame as table metadata with an explicit schema, so that the frame may be empty."""
     schema = dg.TableSchema(columns=[dg.TableColumn(str(name), str(kind)) for name, kind in frame.dtypes.items()])
     rows = frame.astype(object).to_dict("records")
@@ -225,7 +227,7 @@ def table(frame: pd.DataFrame) -> dg.TableMetadataValue:
 
 def _round_up(value: Fraction) -> float:
     """Return a number rounded up, as it is printed; exact values are in the certificate."""
-    return float(text_above(value))
+    return float(format_rounded_up(value))
 
 
 def _narrow(summary: pd.DataFrame) -> pd.DataFrame:

@@ -48,25 +48,25 @@ class Project:
         Its root is the folder in ``OD_PROJECT``, if that folder is not another Dagster project.
         """
         if context is None:
-            return current_project()
+            return find_current_project()
         module = f"{context.defs_module_name.rpartition('.')[0]}.definitions"
         return cls(context.project_root, context.defs_module_path, module)._with_root(os.environ.get("OD_PROJECT"))
 
     def _with_root(self, stated_root: str | None) -> Project:
         """Return the project with another root: that in its ``.env``, or ``stated_root``. Neither may be a project."""
-        stated_root = variables_of(self.folder).get("OD_PROJECT", stated_root)
+        stated_root = read_variables(self.folder).get("OD_PROJECT", stated_root)
         root = self.folder / stated_root if stated_root else self.root
         return self if project_at(root.resolve()) else replace(self, root=root.resolve())
 
     @property
     def folder(self) -> Path:
         """Folder with the settings of ``dg``, and with ``.env``."""
-        return next((place for place in self.defs.parents if "project" in _dg_settings(place)), self.root)
+        return next((place for place in self.defs.parents if "project" in _read_dg_settings(place)), self.root)
 
     @property
     def location(self) -> str:
         """Name of the code location in Dagster: what ``dg`` reads as ``code_location_name``, or that of the folder."""
-        return str(_dg_settings(self.folder).get("project", {}).get("code_location_name") or self.folder.name)
+        return str(_read_dg_settings(self.folder).get("project", {}).get("code_location_name") or self.folder.name)
 
     @property
     def domains(self) -> Path:
@@ -77,18 +77,18 @@ class Project:
     def var(self) -> Path:
         """Folder of everything that releases write: ``OD_VAR``, or ``var`` in the project.
 
-        Raises OdError as :func:`variable` does, or if ``OD_VAR`` of the environment is not the path of one folder.
+        Raises OdError as :func:`read_variable` does, or if ``OD_VAR`` of the environment is not the path of one folder.
         """
-        stated = variable("OD_VAR", self.folder)
+        stated = read_variable("OD_VAR", self.folder)
         if not stated:
             return self.root / "var"
-        if "OD_VAR" not in variables_of(self.folder) and not Path(stated).is_absolute():
+        if "OD_VAR" not in read_variables(self.folder) and not Path(stated).is_absolute():
             message = "OD_VAR in the environment is a relative path, so that it is another folder in every folder"
             raise OdError("OD-PROJECT-ENV", message, next_step=f"write it as {Path(stated).resolve()}")
         return (self.folder / stated).resolve()
 
 
-def current_project() -> Project:
+def find_current_project() -> Project:
     """Return the project that the command line works on.
 
     It is the folder in ``OD_PROJECT``; otherwise the nearest Dagster project, from the working directory upwards;
@@ -121,15 +121,15 @@ def project_at(root: Path) -> Project | None:
 
     Raises OdError if its package cannot be found.
     """
-    settings = _dg_settings(root).get("project")
+    settings = _read_dg_settings(root).get("project")
     if not isinstance(settings, dict) or "root_module" not in settings:
         return None
     package = str(settings["root_module"])
-    defs = _module_folder(root, str(settings.get("defs_module", f"{package}.defs")))
+    defs = _find_module_folder(root, str(settings.get("defs_module", f"{package}.defs")))
     return Project(root, defs, str(settings.get("code_location_target_module", f"{package}.definitions")))
 
 
-def _dg_settings(root: Path) -> dict[str, Any]:
+def _read_dg_settings(root: Path) -> dict[str, Any]:
     """Return the settings of ``dg`` from ``dg.toml`` or ``pyproject.toml``; empty if there are none."""
     for name, path in (("dg.toml", ()), ("pyproject.toml", ("tool", "dg"))):
         try:
@@ -149,13 +149,16 @@ def _parse_toml(file: Path, _changed_at: int) -> dict[str, Any]:
 
 
 PLACES = ("OD_PROJECT", "OD_VAR", "OD_LEDGER")
-"""Variables that say where a project writes and charges. The file ``.env`` may state them; see :func:`variable`."""
+"""Variables that say where a project writes and charges. The file ``.env`` may state them.
+
+See :func:`read_variable`.
+"""
 
 INSTEAD: dict[str, str] = {}
-"""Values that :func:`variable` returns in this process, whatever the environment and ``.env`` state: of a test."""
+"""Values that :func:`read_variable` returns in this process, whatever the environment and ``.env`` state: of a test."""
 
 
-def variable(name: str, folder: Path) -> str | None:
+def read_variable(name: str, folder: Path) -> str | None:
     """Return a variable of the ``.env`` of a project's folder or, if that does not state it, of the environment.
 
     Dagster's commands let the ``.env`` of their working directory replace the environment; other processes do not read
@@ -164,9 +167,9 @@ def variable(name: str, folder: Path) -> str | None:
     """
     if name in INSTEAD:
         return INSTEAD[name]
-    given, here, folders = os.environ.get(name), Path.cwd(), _folders_of_variables(folder)
-    values = [stated[name] for place in folders if name in (stated := _variables_in(place))]
-    other = None if here in folders else _variables_in(here).get(name)
+    given, here, folders = os.environ.get(name), Path.cwd(), _list_variable_folders(folder)
+    values = [stated[name] for place in folders if name in (stated := _read_variable_file(place))]
+    other = None if here in folders else _read_variable_file(here).get(name)
     meant = {None, *(_resolve_value(name, value, folder) for value in values)}
     if other is not None and _resolve_value(name, other, folder) not in meant:
         source, step = str(here / ".env"), f"state it in {folder / '.env'} instead"
@@ -183,24 +186,26 @@ def _resolve_value(name: str, value: str | None, folder: Path) -> str | Path | N
     return (folder / value).resolve() if name == "OD_VAR" and value else value
 
 
-def variables_of(folder: Path) -> dict[str, str]:
+def read_variables(folder: Path) -> dict[str, str]:
     """Return all variables of the ``.env`` of a project's folder, and of the ``dg`` workspace above it, as Dagster."""
-    return {name: value for place in _folders_of_variables(folder) for name, value in _variables_in(place).items()}
+    return {
+        name: value for place in _list_variable_folders(folder) for name, value in _read_variable_file(place).items()
+    }
 
 
 def load_variables() -> None:
     """Set the variables of ``.env`` of the current project, if there is one, in the environment, as ``dg`` does."""
     with suppress(OdError):  # a command that needs a project says that there is none
-        stated = variables_of(current_project().folder)
+        stated = read_variables(find_current_project().folder)
         os.environ.update({name: value for name, value in stated.items() if name not in PLACES})
 
 
 @cache
-def _folders_of_variables(folder: Path) -> list[Path]:
-    return [*[place for place in folder.parents if "workspace" in _dg_settings(place)][:1], folder]
+def _list_variable_folders(folder: Path) -> list[Path]:
+    return [*[place for place in folder.parents if "workspace" in _read_dg_settings(place)][:1], folder]
 
 
-def _variables_in(folder: Path) -> dict[str, str]:
+def _read_variable_file(folder: Path) -> dict[str, str]:
     """Return the variables of the file ``.env`` in a folder; none if there is no such file."""
     file = folder / ".env"
     try:
@@ -223,7 +228,7 @@ def _parse_variables(file: Path, _changed_at: int) -> dict[str, str]:
     return {name: value for name, value in dotenv_values(file).items() if value is not None}
 
 
-def _module_folder(root: Path, module: str) -> Path:
+def _find_module_folder(root: Path, module: str) -> Path:
     """Return the folder of a package in a project, which may be below ``src``, or where it is installed."""
     parts = module.split(".")
     for folder in (root / "src", root):
@@ -244,7 +249,7 @@ DAGSTER_SETTINGS = Path(__file__).parent / "dagster.yaml"
 """Settings of Dagster for a project that has no Dagster home of its own."""
 
 
-def dagster_home(var: Path) -> Path:
+def locate_dagster_home(var: Path) -> Path:
     """Return Dagster's home below the ``var`` folder."""
     return var / "dagster"
 
@@ -260,7 +265,7 @@ def prepare_dagster_home() -> Path:
 
     The folder below ``var`` is created with this package's settings, and ``DAGSTER_HOME`` is set to it.
     """
-    own_home, stated_folder = dagster_home(current_project().var), find_environment_home()
+    own_home, stated_folder = locate_dagster_home(find_current_project().var), find_environment_home()
     if stated_folder is not None and stated_folder != own_home:
         return stated_folder
     make_folder(own_home)

@@ -7,11 +7,11 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from od_assets.project import current_project
+from od_assets.project import find_current_project
 from od_core.errors import OdError
 
 
-def printable(text: str) -> str:
+def escape_unprintable(text: str) -> str:
     r"""Return the text with every unprintable character, except line feeds, written as an escape such as ``\x1b``."""
     if text.isprintable():
         return text
@@ -30,7 +30,7 @@ class PlainConsole(Console):
 
     def render_str(self, text: str, **options: Any) -> Text:
         """Return a string as unstyled text. The library rich also calls this method in tables and titles."""
-        return super().render_str(printable(text), **options)
+        return super().render_str(escape_unprintable(text), **options)
 
 
 console = PlainConsole(width=None if sys.stdout.isatty() else 120)
@@ -50,4 +50,4 @@ def keep_detail_of(error: OdError) -> None:
     if error.confidential_detail is not None:
         from od_core.ledger.confidential import ConfidentialFolder
 
-        ConfidentialFolder(current_project().var / "confidential").keep_detail_of(error)
+        ConfidentialFolder(find_current_project().var / "confidential").keep_detail_of(error)

@@ -20,15 +20,15 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from od_assets.code_location import VALIDATION, load_definitions, unloadable
+from od_assets.code_location import VALIDATION, load_definitions, make_unloadable_error
 from od_assets.components.project import OdWarehouse, refuse_broken_declarations
-from od_assets.components.series import series_definitions
-from od_assets.failures import failure_lines
+from od_assets.components.series import build_series_definitions
+from od_assets.failures import describe_failures
 from od_assets.project import INSTEAD, load_variables
 from od_assets.resources.warehouse import Warehouse
 from od_assets.runs.jobs import execute
 from od_assets.series.partitions import SINGLE
-from od_assets.series.reading import declaration, list_series_names
+from od_assets.series.reading import list_series_names, read_declared_series
 from od_assets.series.series import About, Periods
 from od_core import OdError, Plan
 from od_core.evaluation.forecast import RepeatableNoise
@@ -51,14 +51,14 @@ def check_project(root: Path | None = None) -> dict[str, Plan]:
         OdError: a declaration, its upstream asset or a definition of the project is wrong; a public list is missing or
             wrong; or a plan is refused, for example because it exceeds the cap.
     """
-    with _environment(root, **{VALIDATION: "1"}):
+    with _change_environment(root, **{VALIDATION: "1"}):
         refuse_broken_declarations()
         definitions = load_definitions()
         try:
             dg.Definitions.validate_loadable(definitions)
         except dg.DagsterError as error:
-            raise unloadable(error) from None
-        declared = map(declaration, list_series_names())
+            raise make_unloadable_error(error) from None
+        declared = map(read_declared_series, list_series_names())
         return {series.name: series.plan(series.read_geography(), series.periods.first.text) for series in declared}
 
 
@@ -88,16 +88,18 @@ def dry_run(
             is one of the declared ones. A copy of one cannot be told.
     """
     var = folder.resolve() / "dry_run"
-    with _environment(root):
-        declared = declaration(name)
+    with _change_environment(root):
+        declared = read_declared_series(name)
         if var == declared.project.var.resolve():
-            raise _fault(f"{var} is where the project releases", "name another folder, such as tmp_path of pytest")
-        if isinstance(records, Path) and _files([records]) & _find_declared_files():
-            raise _fault("the records are those of a declared series", "invent records, or give none")
+            raise _make_testing_error(
+                f"{var} is where the project releases", "name another folder, such as tmp_path of pytest"
+            )
+        if isinstance(records, Path) and _identify_files([records]) & _find_declared_files():
+            raise _make_testing_error("the records are those of a declared series", "invent records, or give none")
     make_folder(folder)
     with (
         TemporaryDirectory(prefix=".dry_run-", dir=folder) as work,
-        _environment(root),
+        _change_environment(root),
         patch.dict(INSTEAD, OD_VAR=str(Path(work).resolve()), OD_LEDGER=""),  # whatever the project's .env states
         patch.dict(BACKENDS, {DRY_RUN: RepeatableNoise}),
         warnings.catch_warnings(),
@@ -110,9 +112,11 @@ def dry_run(
         else:
             ending = {"csv": "csv", "lines": None}.get(declared.record_format.container, "parquet")
             if ending is None:
-                raise _fault(f"no file of reader {declared.trips.reader!r} is made up", "give the path of a file")
+                raise _make_testing_error(
+                    f"no file of reader {declared.trips.reader!r} is made up", "give the path of a file"
+                )
             table = _make_up_records(declared, asked) if records is None else records
-            file = Warehouse().confidential.subfolder("given") / f"{declared.name}-{asked}.{ending}"
+            file = Warehouse().confidential.make_subfolder("given") / f"{declared.name}-{asked}.{ending}"
             write_durably(file, partial(table.to_csv if ending == "csv" else table.to_parquet, index=False))
             trips |= dict.fromkeys(("delimiter", "encoding", "table")) | {"files": str(file)}
         once = Periods(first=asked.text, every=SINGLE)  # Dagster would refuse a partition that has not ended
@@ -120,12 +124,14 @@ def dry_run(
         changes: dict[str, Any] = {"trips": declared.trips.model_copy(update=trips), "stated_periods": once}
         changes |= dict.fromkeys(("schedule", "arrivals", "freshness", "spark")) | {"stated_engine": "threads"}
         series = declared.model_copy(update=changes | {"noise": DRY_RUN, "about": about}).with_project(declared.project)
-        definitions = dg.Definitions.merge(series_definitions(series), OdWarehouse().build_defs(None))
+        definitions = dg.Definitions.merge(build_series_definitions(series), OdWarehouse().build_defs(None))
         with dg.DagsterInstance.ephemeral() as instance:
             job = definitions.resolve_job_def(f"{series.name}_release")
             result = execute(job, instance, str(uuid.uuid4()), asked.text)
         if not result.success:
-            raise _fault("; ".join(failure_lines(result.all_events)), "correct the declaration or the records")
+            raise _make_testing_error(
+                "; ".join(describe_failures(result.all_events)), "correct the declaration or the records"
+            )
         key = series.key(asked.text)
         shutil.rmtree(var / "releases" / key.folder, ignore_errors=True)  # of an earlier dry run
         shutil.copytree(Warehouse().releases, var / "releases", dirs_exist_ok=True)
@@ -133,16 +139,18 @@ def dry_run(
 
 
 def _find_declared_files() -> set[tuple[int, int]]:
-    """Return the files of records of all declared series, whatever their period, as :func:`_files` does."""
+    """Return the files of records of all declared series, whatever their period, as :func:`_identify_files` does."""
     found = set[tuple[int, int]]()
     for name in list_series_names():
         with suppress(OdError):  # check_project reports a broken declaration
-            stated = glob.escape(str(declaration(name).records_path("\0"))).replace("\0", "[0-9][0-9][0-9][0-9]*")
-            found |= _files(map(Path, glob.glob(stated)))  # noqa: PTH207  # it follows links
+            stated = glob.escape(str(read_declared_series(name).locate_records_file("\0"))).replace(
+                "\0", "[0-9][0-9][0-9][0-9]*"
+            )
+            found |= _identify_files(map(Path, glob.glob(stated)))  # noqa: PTH207  # it follows links
     return found
 
 
-def _files(places: Iterable[Path]) -> set[tuple[int, int]]:
+def _identify_files(places: Iterable[Path]) -> set[tuple[int, int]]:
     """Return the device and the number of each file at some places or below them, which its links have, too."""
     parts = [place / part for place in places for part in ("", *glob.glob("**/*", root_dir=place, recursive=True))]  # noqa: PTH207
     return {(state.st_dev, state.st_ino) for part in parts if part.is_file() for state in [part.stat()]}
@@ -163,7 +171,7 @@ def _make_up_records(series: Any, period: Period) -> pd.DataFrame:
         values = {name: generator.uniform(axes[k % 2][0], axes[k % 2][1], _ROWS) for k, name in enumerate(names)}
     numbers = generator.integers(1, 4, _ROWS)
     values |= {columns.date: times, columns.trips: numbers, columns.weight: numbers}
-    values[columns.user] = _ids(series.unit.id_pattern or ".*", seconds % (_ROWS // 4))
+    values[columns.user] = _make_user_ids(series.unit.id_pattern or ".*", seconds % (_ROWS // 4))
     for source, breakdown in zip(columns.segments, series.breakdowns, strict=True):
         texts = [text for text, _ in source.lookup] or breakdown.categories
         if source.derive == "number":
@@ -178,22 +186,22 @@ def _make_up_records(series: Any, period: Period) -> pd.DataFrame:
     return pd.DataFrame({name if isinstance(name, str) else name[0]: column for name, column in values.items()})
 
 
-def _ids(pattern: str, numbers: Any) -> list[str]:
+def _make_user_ids(pattern: str, numbers: Any) -> list[str]:
     """Return numbers as user ids, padded with zeros so that all match a pattern. Raises OdError if no width does."""
     for width in range(64):
         ids = [f"{number:0{width}}" for number in numbers]
         if pc.all(pc.match_substring_regex(pa.array(ids), f"^(?:{pattern})$")).as_py():
             return ids
-    raise _fault(f"no digits match id_pattern {pattern!r}, so no user ids are made up", "give records")
+    raise _make_testing_error(f"no digits match id_pattern {pattern!r}, so no user ids are made up", "give records")
 
 
 @contextmanager
-def _environment(root: Path | None, **changed: str) -> Iterator[None]:
+def _change_environment(root: Path | None, **changed: str) -> Iterator[None]:
     """Change variables of the environment in this context, as ``.env`` of the project says, too."""
     with patch.dict(os.environ, changed if root is None else changed | {"OD_PROJECT": str(root.resolve())}):
         load_variables()
         yield
 
 
-def _fault(message: str, step: str) -> OdError:
+def _make_testing_error(message: str, step: str) -> OdError:
     return OdError("OD-TESTING", message, next_step=step)

@@ -35,33 +35,33 @@ def hide(value: str, shown: str) -> None:
             _HIDDEN[" ".join(form.split())] = shown
 
 
-def one_line(text: str) -> str:
+def format_one_line(text: str) -> str:
     """Return a text on one line, without the values that :func:`hide` was given.
 
     >>> hide("hunter-22", "{{ env.WORD }}")
-    >>> one_line("there is no file /lake/hunter-22.csv")
+    >>> format_one_line("there is no file /lake/hunter-22.csv")
     'there is no file /lake/{{ env.WORD }}.csv'
     """
     text = " ".join(text.split())
-    hidden = "|".join(map(_pattern, sorted(_HIDDEN, key=len, reverse=True)))
+    hidden = "|".join(map(_make_hidden_pattern, sorted(_HIDDEN, key=len, reverse=True)))
     return re.sub(hidden, lambda match: _HIDDEN[match[0]], text) if hidden else text
 
 
-def public_address(address: str) -> str:
+def remove_address_secrets(address: str) -> str:
     """Return an address without user, password, parameters and query. A path without a scheme is returned as it is.
 
     A password that holds a ``/`` or an ``@`` is left out, too, although no library would accept it.
 
-    >>> public_address("postgresql://role:a/b@host/data?c=d"), public_address("sc://host:15002/;token=x")
+    >>> remove_address_secrets("postgresql://role:a/b@host/data?c=d"), remove_address_secrets("sc://host:15002/;token=x")
     ('postgresql://host/data', 'sc://host:15002/')
-    >>> public_address("s3://bucket/a@b.csv"), public_address("local[4]")
+    >>> remove_address_secrets("s3://bucket/a@b.csv"), remove_address_secrets("local[4]")
     ('s3://bucket/a@b.csv', 'local[4]')
     """
     scheme, sign, rest = address.partition("://")
     return f"{scheme}{sign}{re.split('[?;]', re.sub(_USER, '', rest))[0]}" if sign else address
 
 
-def _pattern(value: str) -> str:
+def _make_hidden_pattern(value: str) -> str:
     """Return the regular expression that finds a hidden value in a text; a short one in its own word or in quotes."""
     if len(value) < 4 or re.fullmatch("[a-z]+", value):
         return f"(?<=['\"]){re.escape(value)}(?=['\"])"
@@ -91,7 +91,7 @@ class OdError(Shown, Exception):
 
     def __new__(cls, code: str, *_arguments: object, **_named: object) -> Self:
         """Create an instance of the subclass that the code belongs to. A subclass creates an instance of itself."""
-        return cast("Self", super().__new__(class_of(code) if cls is OdError else cls))
+        return cast("Self", super().__new__(find_error_class(code) if cls is OdError else cls))
 
     def __init__(
         self,
@@ -104,8 +104,8 @@ class OdError(Shown, Exception):
         file: str | None = None,
     ) -> None:
         self.code = code
-        self.message = one_line(message)
-        self.next_step = one_line(next_step)
+        self.message = format_one_line(message)
+        self.next_step = format_one_line(next_step)
         self.spent = spent
         self.confidential_detail = confidential_detail
         self.file = file
@@ -263,47 +263,49 @@ _CODES: dict[type[OdError], str] = {
 _CLASSES = {beginning: error for error, beginnings in _CODES.items() for beginning in beginnings.split()}
 
 
-def class_of(code: str) -> type[OdError]:
+def find_error_class(code: str) -> type[OdError]:
     """Return the subclass of OdError that an error code belongs to, or OdError if no class matches."""
     words = code.split("-")[1:]
     beginnings = ("-".join(words[:length]) for length in range(len(words), 0, -1))
     return next((_CLASSES[beginning] for beginning in beginnings if beginning in _CLASSES), OdError)
 
 
-def nearest_only(name: object, known: tuple[str, ...]) -> str:
+def suggest_similar_name(name: object, known: tuple[str, ...]) -> str:
     """Return a hint with the most similar known name, or an empty text if none is similar.
 
-    Unlike :func:`nearest_known`, it never lists all known names, which may be too many or confidential.
+    Unlike :func:`suggest_known_names`, it never lists all known names, which may be too many or confidential.
     """
-    close = _closest(name, known, 0.75)
+    close = _find_closest_name(name, known, 0.75)
     return "" if close is None else f" (did you mean {close!r}?)"
 
 
-def nearest_known(name: object, known: tuple[str, ...]) -> str:
+def suggest_known_names(name: object, known: tuple[str, ...]) -> str:
     """Return a hint with the most similar known name, or with all known names if none is similar.
 
-    >>> nearest_known("us_flight", ("us_flights", "taxis")), nearest_known("x", ("a", "b")), nearest_known("x", ())
-    ("did you mean 'us_flights'?", 'known: a, b', 'there are none')
+    >>> suggest_known_names("us_flight", ("us_flights", "taxis"))
+    "did you mean 'us_flights'?"
+    >>> suggest_known_names("x", ("a", "b")), suggest_known_names("x", ())
+    ('known: a, b', 'there are none')
     """
     if not known:
         return "there are none"
-    close = _closest(name, known, 0.6)
+    close = _find_closest_name(name, known, 0.6)
     return f"known: {', '.join(known)}" if close is None else f"did you mean {close!r}?"
 
 
-def _closest(name: object, known: tuple[str, ...], cutoff: float) -> str | None:
+def _find_closest_name(name: object, known: tuple[str, ...], cutoff: float) -> str | None:
     """Return the most similar known name, ignoring case, or None if no difflib ratio is at least ``cutoff``."""
     in_any_case = {known_name.casefold(): known_name for known_name in known}
     close = difflib.get_close_matches(str(name).casefold(), in_any_case, n=1, cutoff=cutoff)
     return in_any_case[close[0]] if close else None
 
 
-def base_name(kind: object) -> str:
+def strip_type_parameters(kind: object) -> str:
     """Return the name of a data frame's type without its fields, values, fill values and units.
 
     Messages use this name, because a full type may contain values of records. For example, an enumeration lists them.
 
-    >>> base_name("struct<home: string>"), base_name("Sparse[float64, 3.5]"), base_name("decimal(9,2)")
-    ('struct', 'Sparse', 'decimal')
+    >>> [strip_type_parameters(kind) for kind in ("struct<home: string>", "Sparse[float64, 3.5]", "decimal(9,2)")]
+    ['struct', 'Sparse', 'decimal']
     """
     return re.split(r"[<(\[]", str(kind), maxsplit=1)[0]

@@ -36,17 +36,17 @@ class Kernel:
 
     def __call__(self, *arguments: Any) -> Any:
         """Call the compiled function."""
-        return (self._compiled or self._dispatcher())(*arguments)
+        return (self._compiled or self._make_dispatcher_once())(*arguments)
 
     @property
     def _numba_type_(self) -> Any:
         """The type by which another kernel that calls this one is compiled; Numba looks it up by this name."""
-        return self._dispatcher()._numba_type_
+        return self._make_dispatcher_once()._numba_type_
 
-    def _dispatcher(self) -> Any:
+    def _make_dispatcher_once(self) -> Any:
         with _CREATION:
             if self._compiled is None:
-                self._compiled = _njit(self._function)
+                self._compiled = _make_dispatcher(self._function)
             return self._compiled
 
 
@@ -54,7 +54,7 @@ kernel = Kernel
 """Decorator of the functions that become kernels."""
 
 
-def _njit(function: Callable[..., Any]) -> Any:
+def _make_dispatcher(function: Callable[..., Any]) -> Any:
     import numba
     from numba.core import config
 
@@ -76,7 +76,7 @@ def cache_folder() -> Path | None:
     The folder is in ``NUMBA_CACHE_DIR`` if that is set. Otherwise it is in the Python environment, or, if that is not
     writable, in the user's cache. A folder that other users may write to is not used, because its content is executed.
     """
-    for place in _places():
+    for place in _list_cache_roots():
         folder = place / f"{_PREFIX}{_digest_of_sources()}"
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -87,12 +87,12 @@ def cache_folder() -> Path | None:
     return None
 
 
-def _places() -> list[Path]:
+def _list_cache_roots() -> list[Path]:
     """Return the folders in which compiled functions are looked for, the preferred one first."""
     if given := os.environ.get("NUMBA_CACHE_DIR"):
         return [Path(given)]
     home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111  # Path fails without a home
-    return [_environment_cache(), Path(home)] if Path(home).is_absolute() else [_environment_cache()]
+    return [_locate_environment_cache(), Path(home)] if Path(home).is_absolute() else [_locate_environment_cache()]
 
 
 def _is_ours(folder: Path) -> bool:
@@ -101,7 +101,7 @@ def _is_ours(folder: Path) -> bool:
     return stat.S_ISDIR(state.st_mode) and state.st_uid == os.getuid() and not state.st_mode & 0o022
 
 
-def _environment_cache() -> Path:
+def _locate_environment_cache() -> Path:
     return Path(sys.prefix) / "cache"
 
 
@@ -119,6 +119,6 @@ def _digest_of_sources() -> str:
 def remove_older() -> None:
     """Remove the cache folders of older sources, but only from this Python environment."""
     folder = cache_folder()
-    if folder is not None and folder.parent == _environment_cache():
+    if folder is not None and folder.parent == _locate_environment_cache():
         for older in set(folder.parent.glob(f"{_PREFIX}*")) - {folder}:
             shutil.rmtree(older, ignore_errors=True)  # a process of older sources may still write into it

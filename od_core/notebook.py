@@ -25,13 +25,13 @@ class Shown:
         """Return the texts to show, by name. All of them are public."""
         return {name.replace("_", " "): value for name, value in vars(self).items() if value is not None}
 
-    def _picture(self) -> str:
+    def _render_picture(self) -> str:
         """Return markup to show below the table; empty without a picture."""
         return ""
 
     def _repr_html_(self) -> str:
         rows = {name: _as_text(value) for name, value in self._list_notebook_facts().items()}
-        return _template().render(what=type(self).__name__, rows=rows, picture=self._picture())
+        return _load_template().render(what=type(self).__name__, rows=rows, picture=self._render_picture())
 
 
 def _as_text(value: Any) -> str:
@@ -41,7 +41,7 @@ def _as_text(value: Any) -> str:
 
 
 @cache
-def _template() -> Template:
+def _load_template() -> Template:
     from jinja2 import Environment, PackageLoader  # a notebook alone needs it
 
     return Environment(autoescape=True, loader=PackageLoader("od_core.publication")).get_template("notebook.html")

@@ -35,12 +35,12 @@ def map_in_order(work: Callable[[Piece], Result], pieces: Iterable[Piece]) -> It
     """
     waiting = iter(pieces)
     first = list(islice(waiting, 2))
-    if len(first) < 2 or threads() == 1 or getattr(_THIS_THREAD, "has_a_piece", False):
+    if len(first) < 2 or choose_thread_count() == 1 or getattr(_THIS_THREAD, "has_a_piece", False):
         for piece in (*first, *waiting):
             yield work(piece)
         return
     mark = (_THIS_THREAD, "has_a_piece", True)
-    with ThreadPoolExecutor(threads() - 1, "od", initializer=setattr, initargs=mark) as others:
+    with ThreadPoolExecutor(choose_thread_count() - 1, "od", initializer=setattr, initargs=mark) as others:
         running: deque[tuple[Piece, Future[Result]]] = deque()
 
         def submit(next_pieces: Iterable[Piece]) -> None:
@@ -48,9 +48,9 @@ def map_in_order(work: Callable[[Piece], Result], pieces: Iterable[Piece]) -> It
 
         submit(first)
         try:
-            submit(islice(waiting, _WINDOW * threads() - 2))
+            submit(islice(waiting, _WINDOW * choose_thread_count() - 2))
             while running:
-                while not running[0][1].done() and _work_here(work, running):
+                while not running[0][1].done() and _process_next_piece(work, running):
                     pass
                 yield running.popleft()[1].result()
                 with suppress(StopIteration):
@@ -60,7 +60,7 @@ def map_in_order(work: Callable[[Piece], Result], pieces: Iterable[Piece]) -> It
                 future.cancel()
 
 
-def _work_here(work: Callable[[Piece], Result], running: deque[tuple[Piece, Future[Result]]]) -> bool:
+def _process_next_piece(work: Callable[[Piece], Result], running: deque[tuple[Piece, Future[Result]]]) -> bool:
     """Process the first piece that no thread has begun, and return True. Return False if all pieces have begun."""
     for place, (piece, future) in enumerate(running):
         if future.cancel():
@@ -93,7 +93,7 @@ def run_in_background(work: Callable[[], object]) -> Iterator[None]:
     Raises:
         Exception: the function raises it, or the context; the exception of the context comes first.
     """
-    if threads() == 1:
+    if choose_thread_count() == 1:
         yield
         work()
         return
@@ -104,11 +104,14 @@ def run_in_background(work: Callable[[], object]) -> Iterator[None]:
 
 
 def use_one_thread() -> AbstractContextManager[None]:
-    """Make :func:`threads` return 1 in this thread during a context. Use it if other work keeps processors busy."""
+    """Make :func:`choose_thread_count` return 1 in this thread during a context.
+
+    Use it if other work keeps processors busy.
+    """
     return _mark_thread("alone")
 
 
-def memory() -> int:
+def read_memory_limit() -> int:
     """Return the memory in bytes that this process may use: that of the machine or, if lower, of its control group."""
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     with suppress(OSError, ValueError):  # no control group, or no limit ("max")
@@ -116,7 +119,7 @@ def memory() -> int:
     return memory
 
 
-def threads() -> int:
+def choose_thread_count() -> int:
     """Return the number of threads to use: ``OD_THREADS`` if it is set, else the number of available processors."""
     if getattr(_THIS_THREAD, "alone", False):
         return 1

@@ -11,7 +11,7 @@ from itertools import count
 from typing import Literal
 from zoneinfo import ZoneInfo, available_timezones
 
-from od_core.errors import OdError, nearest_only
+from od_core.errors import OdError, suggest_similar_name
 
 Length = Literal["day", "week", "month", "quarter", "year"]
 LENGTHS: tuple[Length, ...] = ("day", "week", "month", "quarter", "year")
@@ -106,9 +106,9 @@ class Period:
         }
         return cls(text[length])
 
-    def parts(self, length: Length) -> tuple[Period, ...]:
+    def split_into(self, length: Length) -> tuple[Period, ...]:
         """Split this period into consecutive periods of a length, or return () if they do not fill it exactly."""
-        first, last = number_of(self.first, length), number_of(self.end - _DAY, length)
+        first, last = compute_period_number(self.first, length), compute_period_number(self.end - _DAY, length)
         parts = make_periods(range(first, last + 1), length)
         return parts if parts[0].first == self.first and parts[-1].end == self.end else ()
 
@@ -118,7 +118,9 @@ def check_time_zone(name: str) -> None:
     try:
         ZoneInfo("" if name == "localtime" else name)
     except (ValueError, OSError, KeyError):  # ZoneInfoNotFoundError is a KeyError
-        message = f"there is no time zone {name!r}{nearest_only(name, tuple(available_timezones() - {'localtime'}))}"
+        message = (
+            f"there is no time zone {name!r}{suggest_similar_name(name, tuple(available_timezones() - {'localtime'}))}"
+        )
         raise OdError("OD-TIME-ZONE", message, next_step="use a name such as Europe/Rome or America/New_York") from None
 
 
@@ -136,22 +138,22 @@ def _parse_text(text: str) -> tuple[Length, datetime.date, datetime.date]:
             first = datetime.date(int(text[:4]), 3 * int(text[6:]) - 2, 1)
         case "year":
             first = datetime.date(int(text), 1, 1)
-    return length, first, _first_day(number_of(first, length) + 1, length)
+    return length, first, _compute_first_day(compute_period_number(first, length) + 1, length)
 
 
 _IN_DAYS = {"day": 1, "week": 7}
 _IN_MONTHS = {"month": 1, "quarter": 3, "year": 12}
 
 
-def number_of(day: datetime.date, length: Length) -> int:
+def compute_period_number(day: datetime.date, length: Length) -> int:
     """Return the number of the period of a length that contains a day. The next period has the next number."""
     if length in _IN_DAYS:
         return (day.toordinal() - 1) // _IN_DAYS[length]  # the first day of all is a Monday
     return (12 * day.year + day.month - 1) // _IN_MONTHS[length]
 
 
-def _first_day(number: int, length: Length) -> datetime.date:
-    """Return the first day of the period with a number of :func:`number_of`."""
+def _compute_first_day(number: int, length: Length) -> datetime.date:
+    """Return the first day of the period with a number of :func:`compute_period_number`."""
     if length in _IN_DAYS:
         return datetime.date.fromordinal(number * _IN_DAYS[length] + 1)
     year, month = divmod(number * _IN_MONTHS[length], 12)
@@ -160,11 +162,11 @@ def _first_day(number: int, length: Length) -> datetime.date:
 
 @lru_cache(maxsize=256)
 def make_periods(numbers: range, length: Length) -> tuple[Period, ...]:
-    """Return the periods of a length with consecutive numbers of :func:`number_of`."""
-    return tuple(Period.from_day(_first_day(number, length), length) for number in numbers)
+    """Return the periods of a length with consecutive numbers of :func:`compute_period_number`."""
+    return tuple(Period.from_day(_compute_first_day(number, length), length) for number in numbers)
 
 
 def iterate_periods(day: datetime.date, length: Length) -> Iterator[Period]:
     """Yield the period of a length that contains a day, and then all later ones, without end."""
-    for number in count(number_of(day, length)):
-        yield Period.from_day(_first_day(number, length), length)
+    for number in count(compute_period_number(day, length)):
+        yield Period.from_day(_compute_first_day(number, length), length)

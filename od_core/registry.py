@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from inspect import signature
 from typing import Any, TypeVar
 
-from od_core.errors import OdError, nearest_known
+from od_core.errors import OdError, suggest_known_names
 
 T = TypeVar("T")
 
@@ -23,7 +23,7 @@ def choose(what: str, name: object, known: Mapping[str, T], *, code: str, next_s
 def refuse_unknown(what: str, name: object, known: Collection[str], *, code: str, next_step: str) -> None:
     """Raise OdError if a name is not among the known ones. The arguments are those of :func:`choose`."""
     if not isinstance(name, str) or name not in known:
-        hint = nearest_known(name, tuple(known))
+        hint = suggest_known_names(name, tuple(known))
         raise OdError(code, f"there is no {what} {name!r} ({hint})", next_step=next_step)
 
 
@@ -56,6 +56,6 @@ class Registry(dict[str, Callable[..., T]]):
         try:
             return maker(**options)
         except TypeError:
-            suggestion = nearest_known(", ".join(options), tuple(signature(maker).parameters))
+            suggestion = suggest_known_names(", ".join(options), tuple(signature(maker).parameters))
             message = f"mechanism {mechanism!r} does not have the options: {', '.join(options)} ({suggestion})"
             raise OdError("OD-MECHANISM-OPTIONS", message, next_step="correct the mechanism's options") from None

@@ -154,7 +154,7 @@ def equal_bundles_read_once() -> Iterator[None]:
     """
     from od_core.publication import bundle, file_formats
 
-    opens, faulty_files = file_formats.opens, file_formats.faulty_files
+    opens, faulty_files = file_formats.opens, file_formats.check_file_rows
     readable, faults = dict[tuple[str, bytes], bool](), dict[tuple[object, ...], list[tuple[str, str]]]()
 
     def opens_once(path: Path) -> bool:
@@ -175,7 +175,7 @@ def equal_bundles_read_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for module in (bundle, file_formats):
             patch.setattr(module, "opens", opens_once)
-        patch.setattr(file_formats, "faulty_files", faulty_files_once)
+        patch.setattr(file_formats, "check_file_rows", faulty_files_once)
         patch.setattr(file_formats, "open_folder_database", in_shared_database)
         yield
     if shared_database.cache_info().currsize:
@@ -256,7 +256,7 @@ def _set_scratch_database(patch: pytest.MonkeyPatch, opened: object) -> None:
     from od_core.records import counting, open_file
 
     for module in (counting, open_file, user_counters):
-        patch.setattr(module, "scratch_database", opened)
+        patch.setattr(module, "open_scratch_database", opened)
 
 
 @pytest.fixture(scope="module")
@@ -269,9 +269,9 @@ def one_scratch_database(in_one_database: Callable[[], AbstractContextManager[No
 @pytest.fixture
 def own_scratch_databases(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each database is opened anew, with its limits, in a test of a file whose others share one."""
-    from od_core.files.duckdb_session import scratch_database
+    from od_core.files.duckdb_session import open_scratch_database
 
-    _set_scratch_database(monkeypatch, scratch_database)
+    _set_scratch_database(monkeypatch, open_scratch_database)
 
 
 @pytest.fixture(scope="session")

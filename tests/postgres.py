@@ -18,7 +18,7 @@ import psycopg
 import pytest
 from psycopg.rows import dict_row
 
-from od_core.ledger.chain import schema
+from od_core.ledger.chain import make_schema_sql
 
 OWNER, WRITER, USER = "owner", "releases", "postgres"
 """Role that owns ledgers, role that releases use, and the system's user (and superuser) that runs the server."""
@@ -86,7 +86,7 @@ class Server:
         self._execute("CREATE DATABASE empty OWNER owner")
         self._execute("CREATE DATABASE ledger OWNER owner")
         with psycopg.connect(self.address("ledger", OWNER), autocommit=True) as connection:
-            connection.execute(schema(WRITER).encode())
+            connection.execute(make_schema_sql(WRITER).encode())
 
     def address(self, database: str, role: str = WRITER) -> str:
         return f"postgresql://{role}@/{database}?host={self.folder}"

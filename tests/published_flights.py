@@ -9,7 +9,7 @@ import pandas as pd
 from od_core import Budget, Geography, PrivacyUnit, Release, release_flows
 from od_core.flows.publishing.kind import FLOWS
 from od_core.ledger.release_key import ReleaseKey
-from od_core.publication.certify import certificate
+from od_core.publication.certify import build_certificate
 from tests.od_core.ledger import ledger_rows
 from tests.od_core.publication.examples import CHECKS, RECORD, staged_bundle
 
@@ -31,7 +31,7 @@ def publish_flights(var: Path, months: dict[str, pd.DataFrame], geography: Geogr
             fault_threshold=0,
             one_row_a_trip=True,
         )
-        facts = certificate(FLOWS, release, key, "us_flights", CHECKS, record=RECORD)
+        facts = build_certificate(FLOWS, release, key, "us_flights", CHECKS, record=RECORD)
         with staged_bundle(release, facts, var / "releases" / key.folder):
             FLOWS.store(var / "release.duckdb", release, key, facts)
         made.append(release)

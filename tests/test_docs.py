@@ -13,7 +13,7 @@ import pytest
 
 import od_core
 from od_core import OdError
-from od_core.meaning.features import support
+from od_core.meaning.features import read_support
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -97,7 +97,7 @@ def test_every_error_code_of_the_source_is_listed_below_its_class() -> None:
         listed |= dict.fromkeys(re.findall(r"^\| `(OD-[A-Z0-9-]+)`", rows, re.MULTILINE), name)
     files = [path for package in ("od_core", "od_assets") for path in (ROOT / package).rglob("*.py")]
     codes = {code for path in files for code in re.findall(r'"(OD-[A-Z0-9-]+)"', path.read_text("utf-8"))}
-    codes |= {row.code for row in support().refusals}
+    codes |= {row.code for row in read_support().refusals}
     assert codes == set(listed)
     assert {code: type(OdError(code, "", next_step="")).__name__ for code in codes} == listed
     assert "OdError" not in listed.values()

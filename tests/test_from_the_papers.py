@@ -11,7 +11,7 @@ from typing import Any
 
 import od_core
 from od_assets.cli.app import COMMANDS
-from od_core.evaluation.known_flows import synthetic_data_sets
+from od_core.evaluation.known_flows import list_synthetic_data_sets
 from od_core.flows.mechanisms import MECHANISMS
 from od_core.group_sizes.mechanisms import MECHANISMS as OF_GROUP_SIZES
 from od_core.privacy.accounting import CONVERSIONS
@@ -23,7 +23,7 @@ SECTIONS = PAGE.read_text(encoding="utf-8").split("\n## ")[1:]
 
 KNOWN = {
     *(name for mechanisms in (MECHANISMS, OF_GROUP_SIZES, OF_STOPS) for name in mechanisms),
-    *(*synthetic_data_sets(), *CONVERSIONS, "exact"),
+    *(*list_synthetic_data_sets(), *CONVERSIONS, "exact"),
 }
 """Names that are neither of functions nor of files: mechanisms, data sets and accounting methods."""
 

@@ -108,7 +108,7 @@ export function shareBounds(
   return outwards([low, high], 6);
 }
 
-/** The interval of the mean of a quantity of trips; see `_distance_bounds` in `od_core/flows/indicators.py`.
+/** The interval of the mean of a quantity of trips; see `_compute_distance_bounds` in `od_core/flows/indicators.py`.
  *
  * The quantity of a trip is at most `most`, which trips of dropped nodes may have. `mixed` is the estimate of the sum of
  * the quantity and `scale`, over all trips.

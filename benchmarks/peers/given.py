@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 from benchmarks.peers.measures import summed
 from od_core import Budget, Geography, PrivacyUnit, plan_release
 from od_core.evaluation.known_flows import KnownFlows
-from od_core.evaluation.metrics import leaves_of
-from od_core.privacy.accounting import float_above
+from od_core.evaluation.metrics import make_leaf_nodes
+from od_core.privacy.accounting import round_up_to_float
 from od_core.privacy.neighbours import NO_FAULTS
 
 DELTA = "1e-6"
@@ -52,7 +52,7 @@ class Levels:
 
 def levels_of(data: KnownFlows) -> Levels:
     """Return the levels of the geography of a data set, with its true trips."""
-    geography, leaves = data.geography, leaves_of(data.tree, data.trips)
+    geography, leaves = data.geography, make_leaf_nodes(data.tree, data.trips)
     zones = len(geography.codes[-1])
     true = [np.zeros((zones, zones))]
     true[0][leaves.origin, leaves.destination] = leaves.trips
@@ -67,7 +67,7 @@ TRIP = PrivacyUnit("trip", neighbours="unbounded")
 def permitted_rho(geography: Geography, epsilon: str, unit: PrivacyUnit = TRIP) -> float:
     """Return the rho of Gaussian noise that exact accounting permits, for one unit that is added or removed."""
     plan = plan_release(geography, unit=unit, budget=Budget(epsilon, DELTA), acceptance=NO_FAULTS)
-    return float_above(plan.spent.rho)
+    return round_up_to_float(plan.spent.rho)
 
 
 def write_given(folder: Path, data: KnownFlows, epsilon: str) -> None:

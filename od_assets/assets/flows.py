@@ -8,32 +8,32 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from od_assets.assets.release import make_asset_options, make_publication_assets, source_assets
-from od_assets.assets.steps import attempt, run_step
-from od_assets.failures import failures_without_values
+from od_assets.assets.release import make_asset_options, make_publication_assets, make_source_assets
+from od_assets.assets.steps import read_attempt, run_step
+from od_assets.failures import convert_errors_without_values
 from od_assets.metadata import (
     TRIP_COUNTS,
-    bundle_metadata,
-    columns_of,
+    make_bundle_metadata,
+    make_column_dependencies,
     make_result,
+    make_step_metadata,
     make_table_metadata,
+    map_record_sources,
     map_to_same_columns,
     release_metadata,
-    sources_of_records,
-    step_metadata,
 )
 from od_assets.resources.release_work import FlowWork
 from od_assets.resources.warehouse import Warehouse
 from od_assets.series.flows import FlowSeries
-from od_core.files.durable import file_digest, write_durably
+from od_core.files.durable import compute_file_digest, write_durably
 from od_core.flows.derived_flows import MOST
 from od_core.flows.estimation.levels import combine_totals, estimate_pieces, make_published_root, refuse_beyond_memory
 from od_core.flows.estimation.refinement import refine
 from od_core.flows.measuring import measure_level
 from od_core.flows.parts import ATTEMPTS, Band, read_unrefined_pieces
 from od_core.flows.plan import ReleasePlan
-from od_core.flows.publishing.flow_tables import flows_table
-from od_core.noise.backends import noise_named
+from od_core.flows.publishing.flow_tables import make_flows_table
+from od_core.noise.backends import resolve_noise_source
 from od_core.privacy.plan import GaussianStep
 from od_core.publication.bundle import CERTIFICATE
 from od_core.publication.columns import (
@@ -51,28 +51,33 @@ from od_core.published.derived import publish_assisted
 from od_core.records.counts import CountFiles
 
 
-def flow_assets(series: FlowSeries) -> list[dg.AssetsDefinition]:
+def make_flow_assets(series: FlowSeries) -> list[dg.AssetsDefinition]:
     """Return all assets of a series of flows."""
-    inputs, released = _input_assets(series), _make_publication_assets(series)
-    return [*inputs, *_level_assets(series), *released, *([_make_assisted_asset(series)] if series.assisted else [])]
+    inputs, released = _make_input_assets(series), _make_publication_assets(series)
+    return [
+        *inputs,
+        *_make_level_assets(series),
+        *released,
+        *([_make_assisted_asset(series)] if series.assisted else []),
+    ]
 
 
-def _input_assets(series: FlowSeries) -> list[dg.AssetsDefinition]:
-    geography, raw_trips = source_assets(series)
-    zones = columns_of(geography.key, series.placing_columns)
+def _make_input_assets(series: FlowSeries) -> list[dg.AssetsDefinition]:
+    geography, raw_trips = make_source_assets(series)
+    zones = make_column_dependencies(geography.key, series.placing_columns)
     sources = {
-        "rank": [*columns_of(raw_trips.key, series.columns.codes), *zones],
-        "trips": columns_of(raw_trips.key, sources_of_records(series.columns)),
+        "rank": [*make_column_dependencies(raw_trips.key, series.columns.codes), *zones],
+        "trips": make_column_dependencies(raw_trips.key, map_record_sources(series.columns)),
     }
     columns = make_table_metadata(*TRIP_COUNTS, sources=sources)
 
     @dg.asset(**make_asset_options(series, "trip_counts", columns), deps=[geography, raw_trips])
     def trip_counts(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
-        with FlowWork.step(context, od_warehouse, series) as work:
+        with FlowWork.enter_step(context, od_warehouse, series) as work:
             staged = work.staged
 
             def count() -> CountFiles:
-                folder = staged.new_trip_counts()
+                folder = staged.begin_trip_counts()
                 run_step(context, work, "count", folder)
                 return CountFiles(staged.store, folder)
 
@@ -84,14 +89,14 @@ def _input_assets(series: FlowSeries) -> list[dg.AssetsDefinition]:
     return [geography, raw_trips, trip_counts]
 
 
-def _level_assets(series: FlowSeries) -> list[dg.AssetsDefinition]:
+def _make_level_assets(series: FlowSeries) -> list[dg.AssetsDefinition]:
     """Return the assets that measure and estimate the levels: two a level in the first band, then one for each band."""
     first, *lower = series.level_bands
     above = [level for level in series.measurement_levels if level < first[0]]  # an exact root, by segment alone
-    levels = [_measurement_asset(series, level) for level in above]
-    levels += [make(series, level) for level in first for make in (_measurement_asset, _estimate_asset)]
-    bands = [_band_asset(series, number) for number, _ in enumerate(lower, start=1)]
-    areas = [_area_totals_asset(series, side) for side in series.area_total_keys]
+    levels = [_make_measurement_asset(series, level) for level in above]
+    levels += [make(series, level) for level in first for make in (_make_measurement_asset, _estimate_asset)]
+    bands = [_make_band_asset(series, number) for number, _ in enumerate(lower, start=1)]
+    areas = [_make_area_totals_asset(series, side) for side in series.area_total_keys]
     return [*levels, *bands, *areas, *([_make_refined_asset(series)] if series.mechanism.refines else [])]
 
 
@@ -100,21 +105,28 @@ def _list_measurement_keys(series: FlowSeries) -> list[list[str]]:
     return [*map(series.measurement_key, series.measurement_levels), *series.area_total_keys.values()]
 
 
-def _noisy_columns(series: FlowSeries) -> list[dg.TableColumnDep]:
+def _list_noisy_columns(series: FlowSeries) -> list[dg.TableColumnDep]:
     return [dg.TableColumnDep(key, NOISY.name) for key in _list_measurement_keys(series)]
 
 
-def _measurement(series: FlowSeries, level: int, shown_as: str = "noisy_measurement") -> dict[str, Any]:
+def _make_level_measurement_options(
+    series: FlowSeries, level: int, shown_as: str = "noisy_measurement"
+) -> dict[str, Any]:
     """Return the definition of a level's measurement, whose pairs are the children of pairs with estimated trips."""
     key, above = series.measurement_key(level), _estimate_above(series, level)
-    return _noisy(series, shown_as, key, above, level=series.format_level(level))
+    return _make_measurement_options(series, shown_as, key, above, level=series.format_level(level))
 
 
-def _noisy(series: FlowSeries, shown_as: str, key: list[str], above: list[list[str]], **words: Any) -> dict[str, Any]:
+def _make_measurement_options(
+    series: FlowSeries, shown_as: str, key: list[str], above: list[list[str]], **words: Any
+) -> dict[str, Any]:
     """Return the definition of an asset of noisy measurements. ``above`` has the key of the level above, if any."""
-    zones, counted = columns_of([*series.path, "geography"], series.placing_columns), [*series.path, "trip_counts"]
+    zones, counted = (
+        make_column_dependencies([*series.path, "geography"], series.placing_columns),
+        [*series.path, "trip_counts"],
+    )
     pairs = {end.name: [*zones, *(dg.TableColumnDep(key, end.name) for key in above)] for end in (ORIGIN, DESTINATION)}
-    counts = columns_of(counted, [column.name for column in TRIP_COUNTS])
+    counts = make_column_dependencies(counted, [column.name for column in TRIP_COUNTS])
     columns = make_table_metadata(*NOISY_MEASUREMENTS.columns, sources={**pairs, NOISY.name: counts})
     return {"deps": [counted, *above], **make_asset_options(series, shown_as, columns, key=key, **words)}
 
@@ -134,10 +146,10 @@ def _estimate_above(series: FlowSeries, level: int) -> list[list[str]]:
     return [series.estimate_key(level - 1)] if level > series.measured_levels[0] else []
 
 
-def _measurement_asset(series: FlowSeries, level: int) -> dg.AssetsDefinition:
-    @dg.asset(**_measurement(series, level))
+def _make_measurement_asset(series: FlowSeries, level: int) -> dg.AssetsDefinition:
+    @dg.asset(**_make_level_measurement_options(series, level))
     def noisy_measurement(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
-        with FlowWork.step(context, od_warehouse, series) as work:
+        with FlowWork.enter_step(context, od_warehouse, series) as work:
             plan = work.plan
             steps = plan.steps_at(level)
             if not steps:
@@ -150,12 +162,12 @@ def _measurement_asset(series: FlowSeries, level: int) -> dg.AssetsDefinition:
     return noisy_measurement
 
 
-def _area_totals_asset(series: FlowSeries, side: int) -> dg.AssetsDefinition:
+def _make_area_totals_asset(series: FlowSeries, side: int) -> dg.AssetsDefinition:
     end, key = ("begin", "end")[side], series.area_total_keys[side]
 
-    @dg.asset(**_noisy(series, "area_totals", key, [], end=end))
+    @dg.asset(**_make_measurement_options(series, "area_totals", key, [], end=end))
     def area_totals(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
-        with FlowWork.step(context, od_warehouse, series) as work:
+        with FlowWork.enter_step(context, od_warehouse, series) as work:
             plan = work.plan
             steps = [step for step in plan.area_total_steps if step.side == side]
             # Without a step, a level above has one area, so that the flow tree measures them.
@@ -166,25 +178,25 @@ def _area_totals_asset(series: FlowSeries, side: int) -> dg.AssetsDefinition:
 
 def _measure(work: FlowWork, steps: Sequence[GaussianStep]) -> dg.MaterializeResult:
     """Measure steps once, from the counts of the first band, and return the result of their asset."""
-    plan, noise = work.plan, noise_named(work.series.noise)
-    parents = work.staged.nodes_above(plan, steps[0])
+    plan, noise = work.plan, resolve_noise_source(work.series.noise)
+    parents = work.staged.read_nodes_above(plan, steps[0])
     measured = measure_level(plan, steps, parents, work.first_band_counts, noise, work.begun)
     cells = sum(len(measurement.noisy) for measurement in measured)
-    return make_result(work.digest_measurements(steps), **step_metadata(plan, steps), measured_cells=cells)
+    return make_result(work.digest_measurements(steps), **make_step_metadata(plan, steps), measured_cells=cells)
 
 
 def _estimate_asset(series: FlowSeries, level: int) -> dg.AssetsDefinition:
     @dg.asset(**_estimate(series, level))
     def level_estimate(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
-        with FlowWork.step(context, od_warehouse, series) as work:
+        with FlowWork.enter_step(context, od_warehouse, series) as work:
             plan, staged = work.plan, work.staged
             if level in plan.unmeasured_levels:
                 return _make_unmeasured_result(plan, level)
             (totals,) = combine_totals(plan, work.read_measurements(plan.steps_at(level)))
-            parents = staged.nodes_above(plan, plan.step(level))
+            parents = staged.read_nodes_above(plan, plan.step(level))
             path = staged.save_estimate(level, estimate_pieces(plan, totals.step, parents, totals.noisy))
             trips = staged.estimate_table(level)["trips"]
-        return _make_estimate_result(plan, level, file_digest(path), trips)
+        return _make_estimate_result(plan, level, compute_file_digest(path), trips)
 
     return level_estimate
 
@@ -204,7 +216,7 @@ def _make_unmeasured_result(plan: ReleasePlan, level: int, asset: list[str] | No
 def _make_refined_asset(series: FlowSeries) -> dg.AssetsDefinition:
     leaves = series.measurement_key(series.depth)
     estimated = [series.estimate_key(level) for level in series.estimated_levels]
-    sources = {**map_to_same_columns(leaves, [ORIGIN, DESTINATION]), TRIPS.name: _noisy_columns(series)}
+    sources = {**map_to_same_columns(leaves, [ORIGIN, DESTINATION]), TRIPS.name: _list_noisy_columns(series)}
     columns, rule = (
         make_table_metadata(ORIGIN, DESTINATION, TRIPS, sources=sources),
         series.mechanism.estimator.texts["words"],
@@ -215,14 +227,14 @@ def _make_refined_asset(series: FlowSeries) -> dg.AssetsDefinition:
         deps=[*_list_measurement_keys(series), *estimated],
     )
     def refined_flows(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
-        with FlowWork.step(context, od_warehouse, series) as work:
+        with FlowWork.enter_step(context, od_warehouse, series) as work:
             plan, staged = work.plan, work.staged
             if plan.bands is None or plan.mechanism.learns_from_levels:
                 _refine(work)
             else:
                 run_step(context, work, "refine")
             depth = plan.tree.depth
-            digest = file_digest(staged.estimate_path(depth, refined=True))
+            digest = compute_file_digest(staged.estimate_path(depth, refined=True))
             trips = staged.estimate_table(depth, refined=True)["trips"]
         return _make_estimate_result(plan, depth, digest, trips)
 
@@ -244,16 +256,16 @@ def _refine(work: FlowWork) -> None:
         work.store.remove(ATTEMPTS)
 
 
-def _band_asset(series: FlowSeries, number: int) -> dg.AssetsDefinition:
+def _make_band_asset(series: FlowSeries, number: int) -> dg.AssetsDefinition:
     """Return one asset of all levels of a band below the first: one step measures and estimates them by parts."""
     levels = series.level_bands[number]
     estimated = [level for level in levels if level in series.estimated_levels]
-    specs = [_measurement(series, level, "noisy_measurement_in_parts") for level in levels]
+    specs = [_make_level_measurement_options(series, level, "noisy_measurement_in_parts") for level in levels]
     specs += [_estimate(series, level, "estimate_in_parts") for level in estimated]
 
     @dg.multi_asset(name=f"{series.name}__band_{number}", specs=[dg.AssetSpec(**spec) for spec in specs])
     def band(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> Iterator[dg.MaterializeResult]:
-        with FlowWork.step(context, od_warehouse, series) as work:
+        with FlowWork.enter_step(context, od_warehouse, series) as work:
             run_step(context, work, "measure", str(number))
             results = list(_make_band_results(work, number))
         yield from results
@@ -264,7 +276,7 @@ def _band_asset(series: FlowSeries, number: int) -> dg.AssetsDefinition:
 def _make_band_results(work: FlowWork, number: int) -> Iterator[dg.MaterializeResult]:
     """Yield one result per asset of a measured band, after staging the estimates of its levels."""
     series, plan, staged, measurements = work.series, work.plan, work.staged, work.measurements
-    parts, frontier = attempt(work), staged.estimate(plan.step_bands[number - 1][-1].level)
+    parts, frontier = read_attempt(work), staged.estimate(plan.step_bands[number - 1][-1].level)
     band = Band.from_frontier(plan, number, frontier)
     for level in series.level_bands[number]:
         if level in plan.unmeasured_levels:
@@ -273,13 +285,15 @@ def _make_band_results(work: FlowWork, number: int) -> Iterator[dg.MaterializeRe
             continue
         steps = plan.steps_at(level)
         cells = sum(len(measurements.read(step)) for step in steps)
-        version, metadata = work.digest_measurements(steps), step_metadata(plan, steps)
+        version, metadata = work.digest_measurements(steps), make_step_metadata(plan, steps)
         yield make_result(version, series.measurement_key(level), **metadata, measured_cells=cells)
         if level in series.estimated_levels:
             path = staged.save_estimate(level, read_unrefined_pieces(band, parts, level))
             rows = pq.ParquetFile(path).metadata.num_rows
             made_of, cells = series.estimate_key(level), plan.tree.cells(level)
-            yield make_result(file_digest(path), made_of, level=level, public_cells=cells, dagster__row_count=rows)
+            yield make_result(
+                compute_file_digest(path), made_of, level=level, public_cells=cells, dagster__row_count=rows
+            )
 
 
 def _make_publication_assets(series: FlowSeries) -> list[dg.AssetsDefinition]:
@@ -288,15 +302,15 @@ def _make_publication_assets(series: FlowSeries) -> list[dg.AssetsDefinition]:
 
     @dg.asset(**make_asset_options(series, "flows", make_table_metadata(*columns, sources=sources)), deps=[leaves])
     def flows(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
-        with FlowWork.step(context, od_warehouse, series) as work:
+        with FlowWork.enter_step(context, od_warehouse, series) as work:
             release, path = work.release, work.staged.flows
-            write_durably(path, lambda file: pq.write_table(flows_table(release), file))
+            write_durably(path, lambda file: pq.write_table(make_flows_table(release), file))
             balance = od_warehouse.ledger.balance(series.domain.name, work.key.period)
         metadata = release_metadata(series.kind, release, balance)
-        return make_result(file_digest(path), **metadata, dagster__row_count=len(release.leaves))
+        return make_result(compute_file_digest(path), **metadata, dagster__row_count=len(release.leaves))
 
-    zones = columns_of([*series.path, "geography"], series.placing_columns)
-    of_flows, intervals = map_to_same_columns(flows.key, columns), _noisy_columns(series)
+    zones = make_column_dependencies([*series.path, "geography"], series.placing_columns)
+    of_flows, intervals = map_to_same_columns(flows.key, columns), _list_noisy_columns(series)
     ends = {end.name: [*of_flows[end.name], *zones] for end in (ORIGIN, DESTINATION)}
     sources = {**of_flows, **ends, LOWER.name: intervals, UPPER.name: intervals}
     published = (FLOWS_WITH_INTERVALS if series.intervals else FLOWS).columns
@@ -318,13 +332,15 @@ def _make_assisted_asset(series: FlowSeries) -> dg.AssetsDefinition:
 
     @dg.asset(**definition, deps=[dg.AssetDep(bundle, partition_mapping=before)])
     def assisted_flows(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
-        with failures_without_values(od_warehouse.confidential):
+        with convert_errors_without_values(od_warehouse.confidential):
             published = publish_assisted(od_warehouse.releases, series.release_of(context.partition_key))
         sources = [source["release"] for source in published.certificate["sources"]]
         key, folder = published.key, published.folder
         context.log.info(f"Published {key} in {folder}, from {', '.join(sources)}. Nothing was charged.")
-        metadata = bundle_metadata(published.certificate, published.folder)
+        metadata = make_bundle_metadata(published.certificate, published.folder)
         trips = int(published.flows.leaves.trips.sum())
-        return make_result(file_digest(published.folder / CERTIFICATE), **metadata, trips=trips, releases=len(sources))
+        return make_result(
+            compute_file_digest(published.folder / CERTIFICATE), **metadata, trips=trips, releases=len(sources)
+        )
 
     return assisted_flows

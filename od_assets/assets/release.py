@@ -12,44 +12,50 @@ import pyarrow.parquet as pq
 from od_assets.assets.steps import limit_message_rate
 from od_assets.checks.release_checks import run_all_checks
 from od_assets.compatibility import group_name
-from od_assets.failures import failures_without_values, public_failures
+from od_assets.failures import convert_errors_to_failures, convert_errors_without_values
 from od_assets.metadata import (
     CONFIDENTIAL_TAG,
     Sources,
-    columns_of,
-    content_metadata,
+    make_column_dependencies,
+    make_content_metadata,
+    make_records_schema,
     make_result,
     make_schema_metadata,
+    make_source_metadata,
     make_table_metadata,
+    map_record_sources,
     map_to_same_columns,
-    records_schema,
     release_metadata,
     report_metadata,
-    source_metadata,
-    sources_of_records,
 )
 from od_assets.resources.arrivals import hold_to_marker, make_changed_file_error
 from od_assets.resources.published_tables import TABLES_KEY
-from od_assets.resources.release_work import ReleaseWork, work_on
-from od_assets.resources.upstream import automation, files_of, newest_of, refuse_unchecked, trips_of
+from od_assets.resources.release_work import ReleaseWork, choose_work_class
+from od_assets.resources.upstream import (
+    find_newest_materialization,
+    find_trips_asset,
+    list_period_files,
+    make_automation_condition,
+    refuse_unchecked,
+)
 from od_assets.resources.warehouse import Warehouse
 from od_assets.series.section import read_sibling_yaml
 from od_assets.series.series import MAIN_TABLES, G, P, Series
 from od_core.errors import STAYS_CHARGED, OdError
-from od_core.files.duckdb_session import file_name, scratch_database, spill_folder
-from od_core.files.durable import PUBLIC_FILE_MODE, file_digest, make_folder, write_durably
+from od_core.files.duckdb_session import escape_path_wildcards, open_scratch_database, spill_folder
+from od_core.files.durable import PUBLIC_FILE_MODE, compute_file_digest, make_folder, write_durably
 from od_core.periods import Period
-from od_core.privacy.accounting import text_above, text_below
+from od_core.privacy.accounting import format_rounded_down, format_rounded_up
 from od_core.publication.bundle import (
     CERTIFICATE,
     as_published,
+    locate_table,
     publish_folder,
     read_checksums,
-    table_path,
     write_bundle,
 )
-from od_core.publication.certificate import certificate_digest
-from od_core.publication.certify import certificate, context_of
+from od_core.publication.certificate import compute_certificate_digest
+from od_core.publication.certify import build_certificate, read_release_context
 from od_core.publication.columns import PERIOD, Column
 from od_core.publication.kind import Kind
 from od_core.published.verification import repair_release
@@ -63,7 +69,7 @@ def load_period(
 
     Args:
         geography: geography whose ``unknown`` zones replace codes of no place; None if the series has no such zones.
-        files: files of records, each with its table; see :func:`od_assets.resources.upstream.files_of`.
+        files: files of records, each with its table; see :func:`od_assets.resources.upstream.list_period_files`.
 
     Raises:
         OdError: a marker or the records are missing or wrong.
@@ -75,7 +81,7 @@ def load_period(
     try:
         for source, _ in files:
             refuse_absent(source)  # before its marker, as doctor does
-            hold_to_marker(source, series.marker_path(period))
+            hold_to_marker(source, series.locate_marker_file(period))
         refuse_repeated(files, series.record_format)
         for (source, table), part in zip(files, parts, strict=True):
             load_records(
@@ -89,9 +95,11 @@ def load_period(
                 time_zone=series.periods.time_zone,
             )
         if parts != [target]:
-            with scratch_database(target.parent, *parts) as database:
+            with open_scratch_database(target.parent, *parts) as database:
                 joined = spill_folder(target.parent) / target.name
-                database.read_parquet([*map(file_name, parts)], union_by_name=True).write_parquet(str(joined))
+                database.read_parquet([*map(escape_path_wildcards, parts)], union_by_name=True).write_parquet(
+                    str(joined)
+                )
                 write_durably(target, joined.replace)
     finally:
         for part in {*parts} - {target}:
@@ -126,8 +134,8 @@ def make_asset_options(
         "code_version": "1",
         "tags": tags | ({CONFIDENTIAL_TAG: "true"} if is_confidential else {}),
         "group_name": group_name(*series.path, facts["group"]),
-        "partitions_def": None if asset == "geography" else series.periods.definition(),
-        "automation_condition": automation(series, asset),
+        "partitions_def": None if asset == "geography" else series.periods.make_partitions_definition(),
+        "automation_condition": make_automation_condition(series, asset),
         "kinds": {*facts["kinds"]} - (set() if series.noise == "opendp" else {"opendp"}),
         "description": facts["is"].format(**words),
     }
@@ -185,21 +193,21 @@ def _make_tracer(steps: list[dg.AssetsDefinition]) -> Callable[[dg.AssetSpec], d
     return trace_columns
 
 
-def source_assets(series: Series[Any, Any]) -> list[dg.AssetsDefinition]:
+def make_source_assets(series: Series[Any, Any]) -> list[dg.AssetsDefinition]:
     """Return the assets geography and raw trips of a series."""
-    geography = _geography_asset(series)
-    return [geography, _records_asset(series, geography.key)]
+    geography = _make_geography_asset(series)
+    return [geography, _make_records_asset(series, geography.key)]
 
 
-def _geography_asset(series: Series[Any, Any]) -> dg.AssetsDefinition:
-    columns = make_table_metadata(*series.listed_columns) | source_metadata(series.listed_sources)
+def _make_geography_asset(series: Series[Any, Any]) -> dg.AssetsDefinition:
+    columns = make_table_metadata(*series.listed_columns) | make_source_metadata(series.listed_sources)
     lists = [dg.AssetKey.from_user_string(asset) for asset in series.upstream if asset != series.trips.asset]
 
     @dg.asset(**make_asset_options(series, "geography", columns), deps=lists)
     def geography(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
-        with failures_without_values(od_warehouse.confidential):
+        with convert_errors_without_values(od_warehouse.confidential):
             for key in lists:
-                refuse_unchecked(context, series, key, [newest_of(context.instance, key)])
+                refuse_unchecked(context, series, key, [find_newest_materialization(context.instance, key)])
             listed = series.read_geography()
             _write_lists(series, listed, od_warehouse.geographies)
         return make_result(listed.digest, areas=listed.area_counts)
@@ -219,47 +227,49 @@ def _write_lists(series: Series[Any, G], geography: G, folder: Path) -> None:
         write_durably(folder / file, write, mode=PUBLIC_FILE_MODE)
 
 
-def _records_asset(series: Series[Any, Any], geography: dg.AssetKey) -> dg.AssetsDefinition:
-    trips = trips_of(series)
+def _make_records_asset(series: Series[Any, Any], geography: dg.AssetKey) -> dg.AssetsDefinition:
+    trips = find_trips_asset(series)
     are_here = series.records_are_here
-    declared = source_metadata([series.records_address("{period}")])
+    declared = make_source_metadata([series.locate_records_source("{period}")])
     records = declared | make_schema_metadata(
-        records_schema(series.columns), _sources_of_copy(series, geography, trips)
+        make_records_schema(series.columns), _map_copied_columns(series, geography, trips)
     )
     above = [*([geography] if series.replaces_codes or not are_here else []), *([] if trips is None else [trips])]
 
     @dg.asset(**make_asset_options(series, "raw_trips", records), deps=above, output_required=False)
     def raw_trips(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> Iterator[dg.MaterializeResult]:
-        with ReleaseWork[Any, Any].step(context, od_warehouse, series) as work:
+        with ReleaseWork[Any, Any].enter_step(context, od_warehouse, series) as work:
             if work.is_kept():
                 context.log.info(f"{work.key} was published with other settings than those declared now, and stays.")
                 return  # without a result, so that the steps below are skipped
             listed = work.geography if series.replaces_codes and are_here else None
-            files = files_of(context, series, Period(work.key.period)) if are_here else []
+            files = list_period_files(context, series, Period(work.key.period)) if are_here else []
             with work.stage_records(
                 [file for file, _ in files]
             ) as records:  # stores the settings, or refuses other ones
                 if are_here:
                     load_period(series, work.key.period, records, listed, files)
-                    if files_of(context, series, Period(work.key.period)) != files:
-                        raise make_changed_file_error(series.records_path(work.key.period))
+                    if list_period_files(context, series, Period(work.key.period)) != files:
+                        raise make_changed_file_error(series.locate_records_file(work.key.period))
         yield make_result(str(work.key))
 
     return raw_trips
 
 
-def _sources_of_copy(series: Series[Any, Any], geography: dg.AssetKey, trips: dg.AssetKey | None) -> Sources | None:
+def _map_copied_columns(series: Series[Any, Any], geography: dg.AssetKey, trips: dg.AssetKey | None) -> Sources | None:
     """Return the upstream columns of the copied records, by column; None if no column has any."""
-    zones = columns_of(geography, series.placing_columns)
+    zones = make_column_dependencies(geography, series.placing_columns)
     of_codes = dict.fromkeys(series.columns.codes, zones) if series.replaces_codes else {}
     if trips is None:
         return of_codes or None
-    sources = sources_of_records(series.columns).items()
-    own = {name: columns_of(trips, [source] if isinstance(source, str) else []) for name, source in sources}
+    sources = map_record_sources(series.columns).items()
+    own = {
+        name: make_column_dependencies(trips, [source] if isinstance(source, str) else []) for name, source in sources
+    }
     return own | {code: [*own[code], *placed] for code, placed in of_codes.items()}
 
 
-def _table_asset(series: Series[Any, Any], bundle: dg.AssetKey, columns: Sequence[Column]) -> dg.AssetsDefinition:
+def _make_table_asset(series: Series[Any, Any], bundle: dg.AssetKey, columns: Sequence[Column]) -> dg.AssetsDefinition:
     """Return the asset of the main table of a published bundle, which assets downstream load by its key."""
     name, stored = MAIN_TABLES[series.kind.contents]
     described = make_table_metadata(PERIOD, *columns, sources=map_to_same_columns(bundle, columns))
@@ -269,10 +279,10 @@ def _table_asset(series: Series[Any, Any], bundle: dg.AssetKey, columns: Sequenc
 
     @dg.asset(**definition, deps=[bundle], io_manager_key=TABLES_KEY)
     def published_table(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
-        with public_failures():
+        with convert_errors_to_failures():
             release = series.release_of(context.partition_key)
-            folder = od_warehouse.bundle_named(str(release))
-            path = table_path(folder, f"{name}.parquet")
+            folder = od_warehouse.find_bundle(str(release))
+            path = locate_table(folder, f"{name}.parquet")
             version = read_checksums(folder)[path.relative_to(folder).as_posix()]
             rows = pq.ParquetFile(path).metadata.num_rows
         return make_result(version, dagster__uri=path.as_uri(), dagster__row_count=rows, release=str(release))
@@ -291,7 +301,7 @@ def make_publication_assets(
 
     @dg.asset(**make_asset_options(series, "bundle", make_table_metadata(*columns, sources=sources)), deps=[table])
     def bundle(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
-        with work_on(series).step(context, od_warehouse, series) as current:
+        with choose_work_class(series).enter_step(context, od_warehouse, series) as current:
             key = current.key
             results = run_all_checks(series, od_warehouse, key.period)
             failed = [f"{check['subject']}: {check['check']}" for check in results if not check["passed"]]
@@ -299,12 +309,12 @@ def make_publication_assets(
                 message = f"{len(failed)} of {len(results)} checks fail, so {key} is not published: {', '.join(failed)}"
                 step = "run the whole release again; it reads its measurements back and draws nothing twice"
                 raise OdError("OD-PUBLICATION-REFUSED", message, next_step=step, spent=STAYS_CHARGED)
-            release, ledger, folder = current.release, od_warehouse.ledger, od_warehouse.bundle(key)
+            release, ledger, folder = current.release, od_warehouse.ledger, od_warehouse.locate_bundle(key)
             current.hold_to_reading()
-            release_context = context_of(kind, ledger, key, series.domain.name, od_warehouse.releases)
+            release_context = read_release_context(kind, ledger, key, series.domain.name, od_warehouse.releases)
             facts = repair_release(od_warehouse.locate_release(key))
             if facts is None:  # it is not published, or its certificate and tables are lost
-                facts = certificate(
+                facts = build_certificate(
                     kind,
                     release,
                     key,
@@ -321,15 +331,19 @@ def make_publication_assets(
                 write = partial(write_bundle, kind, release, facts, report, tell=tell)
                 with publish_folder(write, folder, current.published) as public:
                     kind.store(od_warehouse.database, release, key, public)
-                ledger.publish(key, certificate_digest(public), public["exact"])
+                ledger.publish(key, compute_certificate_digest(public), public["exact"])
             balance = ledger.balance(series.domain.name, key.period)
-        spent, cap, left = text_above(release.spent.rho), text_above(balance.cap), text_below(balance.left)
+        spent, cap, left = (
+            format_rounded_up(release.spent.rho),
+            format_rounded_up(balance.cap),
+            format_rounded_down(balance.left),
+        )
         context.log.info(f"Published {key} in {folder}. It spent rho {spent}. Of the cap, rho {cap}, {left} remains.")
         metadata = report_metadata(kind, release, facts, folder) | release_metadata(kind, release, balance)
-        metadata |= content_metadata(kind.list_published_metadata(release, facts, release_context))
-        return make_result(file_digest(folder / CERTIFICATE), **metadata)
+        metadata |= make_content_metadata(kind.list_published_metadata(release, facts, release_context))
+        return make_result(compute_file_digest(folder / CERTIFICATE), **metadata)
 
-    return [_apply_freshness_policy(series, bundle), _table_asset(series, bundle.key, columns)]
+    return [_apply_freshness_policy(series, bundle), _make_table_asset(series, bundle.key, columns)]
 
 
 def _apply_freshness_policy(series: Series[Any, Any], bundle: dg.AssetsDefinition) -> dg.AssetsDefinition:

@@ -30,11 +30,11 @@ from od_core.flows.parts import (
     Workers,
     measure_band,
     read_refined_pieces,
+    read_segment_pieces,
     refine_bands,
-    segment_pieces,
 )
 from od_core.ledger.confidential import ConfidentialFolder
-from od_core.noise.backends import noise_named
+from od_core.noise.backends import resolve_noise_source
 from od_core.records.counting import count_records
 
 Step = Callable[[FlowWork, str], None]
@@ -51,7 +51,7 @@ def count(work: FlowWork, folder: str) -> None:
 
     count_in_spark(
         series.engine.session(confidential),
-        series.records_address(work.key.period),
+        series.locate_records_source(work.key.period),
         series.columns,
         work.key.period,
         plan.tree,
@@ -70,38 +70,38 @@ def measure(work: FlowWork, number: str) -> None:
     counts = work.counts
     measurements = work.begin(counts, work.store)
     if band == 1:
-        noise = noise_named(work.series.noise)
+        noise = resolve_noise_source(work.series.noise)
         staged.save_attempt(Work.begin_attempt(plan, work.store, counts.folder, noise).facts())
     frontier = staged.estimate(plan.step_bands[band - 1][-1].level)
-    measure_band(plan, band, frontier, attempt(work), _workers(work), measurements)
+    measure_band(plan, band, frontier, read_attempt(work), _make_workers(work), measurements)
     measurements.keep_parts_here([step.number for step in plan.step_bands[band]])
 
 
 def refine(work: FlowWork, _: str) -> None:
     """Refine all levels of a release with bands, stage the refined estimates, and remove the files of the parts."""
-    plan, staged, parts = work.plan, work.staged, attempt(work)
+    plan, staged, parts = work.plan, work.staged, read_attempt(work)
     steps = plan.step_bands
     frontiers = [staged.estimate(band[-1].level) for band in steps[:-1]]
     bands = [Band.from_frontier(plan, number, above) for number, above in enumerate(frontiers, start=1)]
     root = staged.estimate(0) if plan.publishes_total else None
     measured = work.read_measurements(steps[0])
-    for nodes in refine_bands(plan, root, measured, frontiers[0], bands, parts, _workers(work)):
+    for nodes in refine_bands(plan, root, measured, frontiers[0], bands, parts, _make_workers(work)):
         staged.save_estimate(nodes.level, [nodes], refined=True)
     for band in bands:
         for level in dict.fromkeys(step.level for step in steps[band.number]):
             staged.save_estimate(level, read_refined_pieces(band, parts, level), refined=True)
     for breakdown in plan.breakdowns:
-        pieces = ((leaves, segments[breakdown.name]) for leaves, segments in segment_pieces(bands[-1], parts))
+        pieces = ((leaves, segments[breakdown.name]) for leaves, segments in read_segment_pieces(bands[-1], parts))
         staged.save_segments(breakdown, pieces)
     parts.store.remove(ATTEMPTS)
 
 
-def attempt(work: FlowWork) -> Work:
+def read_attempt(work: FlowWork) -> Work:
     """Return the current attempt to measure the parts of a release. Raises OdError if there is none."""
-    return Work(work.store, noise=noise_named(work.series.noise), **work.staged.attempt())
+    return Work(work.store, noise=resolve_noise_source(work.series.noise), **work.staged.read_attempt())
 
 
-def _workers(work: FlowWork) -> Workers:
+def _make_workers(work: FlowWork) -> Workers:
     if work.series.engine is None:
         return Threads()
     from od_core.spark.session import SparkWorkers
@@ -124,7 +124,7 @@ def run_step(context: dg.AssetExecutionContext, work: FlowWork, step: str, argum
         return
     from pyspark import cloudpickle  # pickles read-only mappings too
 
-    folder = work.warehouse.confidential.subfolder("spark")
+    folder = work.warehouse.confidential.make_subfolder("spark")
     name = secrets.token_hex(6)
     task, log = folder / f"{name}.task", folder / f"{name}.log"
     write_durably(task, lambda file: file.write_bytes(cloudpickle.dumps((series, work.key, step, argument))))  # type: ignore[no-untyped-call]
@@ -161,7 +161,7 @@ def main() -> None:
     with open_dagster_pipes() as pipes:
         outcome = {"done": ""}
         try:
-            with confidential.errors_stay_inside():
+            with confidential.keep_errors_confidential():
                 series, key, step, argument = pickle.loads(task.read_bytes())  # noqa: S301  # written by the run, mode 0600
                 session = SparkSession.builder.getOrCreate()
                 session.sparkContext.setLogLevel("OFF")
@@ -180,7 +180,7 @@ _SECONDS_BETWEEN = 2
 _ONE_OF_ALL = re.compile(r"(\d+) of (\d+): (.*)")
 
 
-def one_of_all(entry: dg.EventLogEntry) -> tuple[int, int, str] | None:
+def parse_progress_message(entry: dg.EventLogEntry) -> tuple[int, int, str] | None:
     """Return the number, the total and the name in a message such as ``3 of 40: flows.csv``, or None."""
     match = _ONE_OF_ALL.match(entry.user_message)
     return None if match is None else (int(match[1]), int(match[2]), match[3])

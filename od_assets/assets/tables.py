@@ -7,27 +7,35 @@ from typing import Any
 import dagster as dg
 import pyarrow.parquet as pq
 
-from od_assets.assets.release import make_asset_options, make_publication_assets, source_assets
+from od_assets.assets.release import make_asset_options, make_publication_assets, make_source_assets
 from od_assets.metadata import (
     GROUP_SIZE_COLUMNS,
     Sources,
-    columns_of,
+    make_column_dependencies,
     make_result,
     make_table_metadata,
+    make_table_value,
+    map_record_sources,
     map_to_same_columns,
     release_metadata,
-    sources_of_records,
-    table,
 )
 from od_assets.resources.release_work import TableWork
 from od_assets.resources.warehouse import Warehouse
 from od_assets.series.series import TableSeries
 from od_assets.series.tables import GroupSizeSeries, StopsSeries
-from od_core.files.durable import file_digest
-from od_core.publication.columns import AREA, AREA_LEVEL, COUNT_ENDS, GROUP_MEASUREMENTS, HISTOGRAM, Column, boxes_table
+from od_core.files.durable import compute_file_digest
+from od_core.publication.columns import (
+    AREA,
+    AREA_LEVEL,
+    COUNT_ENDS,
+    GROUP_MEASUREMENTS,
+    HISTOGRAM,
+    Column,
+    make_boxes_table,
+)
 
 
-def _table_assets(
+def _make_table_assets(
     series: TableSeries[Any, Any],
     tables: Mapping[str, tuple[Sequence[Column], Sources]],
     *,
@@ -44,30 +52,30 @@ def _table_assets(
         make_asset_options(series, name, make_table_metadata(*columns, sources=sources))
         for name, (columns, sources) in tables.items()
     )
-    inputs = source_assets(series)
+    inputs = make_source_assets(series)
 
     @dg.asset(**counted_input, deps=inputs)
     def counts_asset(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
-        with TableWork[Any, Any].step(context, od_warehouse, series) as work:
+        with TableWork[Any, Any].enter_step(context, od_warehouse, series) as work:
             count = partial(series.count, work.staged.records, work.geography, work.key.period)
             work.count(count, work.staged.save_counted)
         return make_result(str(work.key))
 
     @dg.asset(**measurements, deps=[counts_asset.key])
     def measurements_asset(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
-        with TableWork[Any, Any].step(context, od_warehouse, series) as work:
+        with TableWork[Any, Any].enter_step(context, od_warehouse, series) as work:
             values = sum(len(noisy) for _, noisy in work.measure())
             plan, version = work.plan, work.digest_measurements(work.plan.steps)
-        return make_result(version, measured_cells=cells(plan, values), plan=table(plan.to_frame()))
+        return make_result(version, measured_cells=cells(plan, values), plan=make_table_value(plan.to_frame()))
 
     @dg.asset(**table_of_release, deps=[measurements_asset.key])
     def published_table(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
-        with TableWork[Any, Any].step(context, od_warehouse, series) as work:
+        with TableWork[Any, Any].enter_step(context, od_warehouse, series) as work:
             release = work.estimate_release()
             path = work.staged.save_table(release)
             balance = od_warehouse.ledger.balance(series.domain.name, work.key.period)
         metadata, rows = release_metadata(series.kind, release, balance), pq.ParquetFile(path).metadata.num_rows
-        return make_result(file_digest(path), **metadata, dagster__row_count=rows)
+        return make_result(compute_file_digest(path), **metadata, dagster__row_count=rows)
 
     *_, (columns, _) = tables.values()
     published = make_publication_assets(
@@ -78,16 +86,16 @@ def _table_assets(
 
 def group_size_assets(series: GroupSizeSeries) -> list[dg.AssetsDefinition]:
     """Return all assets of a series of group sizes."""
-    zones = columns_of([*series.path, "geography"], series.placing_columns)
-    records = columns_of([*series.path, "raw_trips"], sources_of_records(series.columns))
+    zones = make_column_dependencies([*series.path, "geography"], series.placing_columns)
+    records = make_column_dependencies([*series.path, "raw_trips"], map_record_sources(series.columns))
     measured = dg.AssetKey([*series.path, "noisy_measurements"])
-    noisy = columns_of([*series.path, "group_sizes"], ["area", "size", "groups"])
+    noisy = make_column_dependencies([*series.path, "group_sizes"], ["area", "size", "groups"])
     histogram = {
         **map_to_same_columns(measured, [AREA, AREA_LEVEL]),
-        "size": columns_of(measured, ["position"]),
-        "groups": columns_of(measured, ["noisy"]),
+        "size": make_column_dependencies(measured, ["position"]),
+        "groups": make_column_dependencies(measured, ["noisy"]),
     }
-    return _table_assets(
+    return _make_table_assets(
         series,
         {
             "group_sizes": (GROUP_SIZE_COLUMNS, {"area": [*records, *zones], "size": records, "groups": records}),
@@ -98,20 +106,23 @@ def group_size_assets(series: GroupSizeSeries) -> list[dg.AssetsDefinition]:
     )
 
 
-def stops_assets(series: StopsSeries) -> list[dg.AssetsDefinition]:
+def make_stops_assets(series: StopsSeries) -> list[dg.AssetsDefinition]:
     """Return all assets of a series of trips with stops. Their columns depend on the places of a trip."""
-    columns = boxes_table(series.dimensions, series.stages).columns
+    columns = make_boxes_table(series.dimensions, series.stages).columns
     counted_only = {"count", *(end.name for end in COUNT_ENDS)}
     drawn_columns = [column for column in columns if column.name not in counted_only]
     numbers, words = range(1, series.dimensions + 1), "Confidential: the trip's cell along dimension"
     cells = [Column(f"cell_{number}", "integer", "Cell", f"{words} {number}.") for number in numbers]
-    every_cell = columns_of([*series.path, "trip_cells"], [cell.name for cell in cells])
+    every_cell = make_column_dependencies([*series.path, "trip_cells"], [cell.name for cell in cells])
     measured = dg.AssetKey([*series.path, "noisy_boxes"])
-    counts = dict.fromkeys(counted_only, columns_of(measured, ["noisy"]))
-    return _table_assets(
+    counts = dict.fromkeys(counted_only, make_column_dependencies(measured, ["noisy"]))
+    return _make_table_assets(
         series,
         {
-            "trip_cells": (cells, {cell.name: _places(series, number) for number, cell in enumerate(cells)}),
+            "trip_cells": (
+                cells,
+                {cell.name: _list_place_columns(series, number) for number, cell in enumerate(cells)},
+            ),
             "noisy_boxes": (drawn_columns, {column.name: every_cell for column in drawn_columns}),
             "boxes": (columns, {**map_to_same_columns(measured, columns), **counts}),
         },
@@ -119,7 +130,7 @@ def stops_assets(series: StopsSeries) -> list[dg.AssetsDefinition]:
     )
 
 
-def _places(series: StopsSeries, dimension: int) -> list[dg.TableColumnDep]:
+def _list_place_columns(series: StopsSeries, dimension: int) -> list[dg.TableColumnDep]:
     """Return the columns from which a trip's cell along a dimension of the grid follows.
 
     Each place of a trip has two dimensions: its longitude, and then its latitude.
@@ -128,6 +139,6 @@ def _places(series: StopsSeries, dimension: int) -> list[dg.TableColumnDep]:
     place_code = [origin, *stops, destination][dimension if series.columns.axes else dimension // 2]
     zone_code, *degrees = series.placing_columns
     return [
-        *columns_of([*series.path, "raw_trips"], [place_code, "in_period"]),
-        *columns_of([*series.path, "geography"], [zone_code, degrees[dimension % 2]]),
+        *make_column_dependencies([*series.path, "raw_trips"], [place_code, "in_period"]),
+        *make_column_dependencies([*series.path, "geography"], [zone_code, degrees[dimension % 2]]),
     ]

@@ -15,11 +15,11 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 _LINE: list[Connection] = []
-"""The connection to the process of :func:`expectation_process`, while it runs."""
+"""The connection to the process of :func:`run_expectation_process`, while it runs."""
 
 
 @contextmanager
-def expectation_process() -> Iterator[None]:
+def run_expectation_process() -> Iterator[None]:
     """Run the process during the ``with`` statement. It also ends if this process is killed."""
     if "great_expectations" in sys.modules:  # a second import in another process would gain nothing
         yield
@@ -46,7 +46,7 @@ def expectation_process() -> Iterator[None]:
 
 
 def run_check(check: Callable[..., dict[str, bool]], *arguments: Any, **options: Any) -> dict[str, bool]:
-    """Return the result of a check, such as ``records_meet_expectations``, with the given arguments.
+    """Return the result of a check, such as ``check_record_expectations``, with the given arguments.
 
     If the process fails, the check runs again in this process, which raises its errors with all their details.
     """

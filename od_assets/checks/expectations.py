@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from od_core.extras import require
 from od_core.files import durable
-from od_core.files.duckdb_session import parquet_rows, scratch_database
+from od_core.files.duckdb_session import make_parquet_sql, open_scratch_database
 from od_core.publication.templates import render_template
 from od_core.records.faults import IS_USER_ID, IS_WEIGHT, WEIGHT
 from od_core.records.segments import Breakdown, name_segment_column
@@ -48,17 +48,17 @@ def record_faults(columns: Sequence[str], breakdowns: Sequence[Breakdown] = ()) 
         "weight_missing": RecordFault(WEIGHT, f"NOT {IS_WEIGHT}", "*"),
         "user_missing": RecordFault("user", f"regexp_matches(\"user\", '{IS_USER_ID}') IS NOT TRUE", "*"),
     }
-    for code in _codes(columns):
+    for code in _list_code_columns(columns):
         faults[f"{code}_missing"] = RecordFault(code, f"{code} IS NULL", "*")
         faults[f"{code}_unlisted"] = RecordFault(code, f"{code} NOT IN (FROM {choose_code_table(code)})", code)
     for breakdown in (declared for declared in breakdowns if declared.unknown is None):
         column = name_segment_column(breakdown.name)
-        listed = f'"{column}" IN (FROM {_categories_of(breakdown)})'
+        listed = f'"{column}" IN (FROM {_name_category_table(breakdown)})'
         faults[f"{column}_not_a_category"] = RecordFault(column, f"({listed}) IS NOT TRUE", "*")
     return {name: fault for name, fault in faults.items() if fault.column in columns}
 
 
-def _categories_of(breakdown: Breakdown) -> str:
+def _name_category_table(breakdown: Breakdown) -> str:
     return f"categories_of_{breakdown.name}"
 
 
@@ -66,11 +66,11 @@ def make_code_tables(
     zones: Sequence[str], destinations: Sequence[str], breakdowns: Sequence[Breakdown]
 ) -> dict[str, Sequence[str]]:
     """Return the SQL tables, with the column ``code``, to which the conditions of :func:`record_faults` refer."""
-    categories = {_categories_of(breakdown): breakdown.categories for breakdown in breakdowns}
+    categories = {_name_category_table(breakdown): breakdown.categories for breakdown in breakdowns}
     return {ZONES: zones, DESTINATIONS: destinations, **categories}
 
 
-def _codes(columns: Sequence[str]) -> list[str]:
+def _list_code_columns(columns: Sequence[str]) -> list[str]:
     """Return the columns of zone codes: origin, destination and the stops between them."""
     return ["origin", "destination", *(name for name in columns if re.fullmatch(r"stop_[0-9]+", name))]
 
@@ -80,7 +80,7 @@ def choose_code_table(code: str) -> str:
     return DESTINATIONS if code == "destination" else ZONES
 
 
-def records_meet_expectations(
+def check_record_expectations(
     records: Path,
     zones: Sequence[str],
     fault_threshold: Fraction,
@@ -106,9 +106,9 @@ def records_meet_expectations(
     """
     gxe = import_expectations()
     lists = make_code_tables(zones, zones if destinations is None else destinations, breakdowns)
-    summary = _summary(records, lists, fault_threshold, breakdowns)
+    summary = _summarize_records(records, lists, fault_threshold, breakdowns)
     is_flows = "trips" in summary.columns
-    columns = ["date", *_codes(list(summary.columns)), "in_period"]
+    columns = ["date", *_list_code_columns(list(summary.columns)), "in_period"]
     columns += [name for name in ("trips", "size", WEIGHT, "user") if name in summary.columns]
     columns += [name_segment_column(breakdown.name) for breakdown in breakdowns]
     faults = list(record_faults(columns, breakdowns))
@@ -119,7 +119,7 @@ def records_meet_expectations(
     return _run("raw_records", summary, expected, docs, confidential=True)
 
 
-def flows_meet_expectations(
+def check_flow_expectations(
     flows: pd.DataFrame, origins: Sequence[str], destinations: Sequence[str], docs: Path
 ) -> dict[str, bool]:
     """Check that a table of flows has listed codes, unique pairs and whole numbers of trips of at least 1.
@@ -143,7 +143,7 @@ def flows_meet_expectations(
     return _run("published_flows", flows.assign(**listed), expected, docs, confidential=False)
 
 
-def _summary(
+def _summarize_records(
     records: Path, lists: Mapping[str, Sequence[str]], fault_threshold: Fraction, breakdowns: Sequence[Breakdown]
 ) -> pd.DataFrame:
     """Return a table with one row: the columns of the records, all empty, and one column for each kind of fault.
@@ -151,8 +151,8 @@ def _summary(
     The value of a fault's column is the number of faulty records above the allowed number. If a column of the records
     is missing, the columns of its faults are missing too, so the expectations fail. Flows have no columns of faults.
     """
-    with scratch_database(records.parent, records) as connection:
-        source = connection.sql(f"FROM {parquet_rows(records)}")
+    with open_scratch_database(records.parent, records) as connection:
+        source = connection.sql(f"FROM {make_parquet_sql(records)}")
         summary: dict[str, Any] = dict.fromkeys(source.columns)
         kinds = record_faults(list(summary), breakdowns)
         if kinds and "trips" not in summary:

@@ -17,26 +17,26 @@ import pandas as pd
 import pyarrow as pa
 
 from od_assets.checks.expectation_process import run_check
-from od_assets.checks.expectations import flows_meet_expectations, records_meet_expectations
+from od_assets.checks.expectations import check_flow_expectations, check_record_expectations
 from od_assets.compatibility import define_owned_job, make_owners_argument
-from od_assets.failures import failures_without_values
+from od_assets.failures import convert_errors_without_values
 from od_assets.metadata import make_metadata
 from od_assets.resources.dead_runs import PARTITION_TAG, RELEASE_TAG
-from od_assets.resources.release_work import FlowWork, ReleaseWork, TableWork, work_on
+from od_assets.resources.release_work import FlowWork, ReleaseWork, TableWork, choose_work_class
 from od_assets.resources.warehouse import Verification, Warehouse, verify_published_releases
 from od_assets.series.section import read_sibling_yaml
 from od_assets.series.series import Series
 from od_core import FlowTree, Grid, Plan, ReleaseKey, ReleasePlan
 from od_core.errors import OdError
-from od_core.files.duckdb_session import memory_database
-from od_core.files.durable import file_digest, file_state
+from od_core.files.duckdb_session import connect_to_memory_database
+from od_core.files.durable import compute_file_digest, read_file_state
 from od_core.geography.codes import WHOLE_SPACE
 from od_core.geography.geography import Geography
 from od_core.group_sizes.groups import Frame
-from od_core.group_sizes.release import frame_of
-from od_core.publication.bundle import bundle_faults
-from od_core.publication.certificate import CheckResult, certificate_digest
-from od_core.publication.read_back import certificate_of
+from od_core.group_sizes.release import resolve_frame
+from od_core.publication.bundle import check_bundle
+from od_core.publication.certificate import CheckResult, compute_certificate_digest
+from od_core.publication.read_back import read_bundle_certificate
 from od_core.records.zone_lists import read_zones
 
 _PRIME = (1 << 61) - 1
@@ -53,7 +53,7 @@ RECORDS_CHECK = "meets_expectations"
 RECORDS_REQUIREMENT = _REQUIRES["records"][RECORDS_CHECK]
 
 
-def level_violations(
+def count_level_violations(
     tree: FlowTree, level: int, parents: tuple[int, pa.Table] | None, nodes: pa.Table
 ) -> dict[str, int]:
     """Return the number of violations in the estimate of a level, by name of the check.
@@ -80,18 +80,18 @@ def count_inconsistent_nodes(tree: FlowTree, above: int, parents: pa.Table, leve
         "children_sum_to_parents",
         parents=parents,
         nodes=nodes,
-        origin_parents=_ancestors(tree.origin, *origin),
-        destination_parents=_ancestors(tree.destination, *destination),
+        origin_parents=_make_ancestor_table(tree.origin, *origin),
+        destination_parents=_make_ancestor_table(tree.destination, *destination),
     )
 
 
-def _ancestors(geography: Geography, level: int, above: int) -> pa.Table:
+def _make_ancestor_table(geography: Geography, level: int, above: int) -> pa.Table:
     """Return a table of each area of a level and its ancestor at the level ``above``, which may be the same level."""
     areas = np.arange(geography.size(level), dtype=np.int32)
     return pa.table({"area": areas, "parent": geography.ancestors_at(level, above)})
 
 
-def geography_violations(zones: pd.DataFrame, levels: Sequence[str]) -> int:
+def count_geography_violations(zones: pd.DataFrame, levels: Sequence[str]) -> int:
     """Return the number of areas of a zone list that occur twice in a level, or lack a parent or children."""
     above = [WHOLE_SPACE] * len(zones)
     tables = [pd.DataFrame({"level": [0], "area": [WHOLE_SPACE], "parent": [None]})]
@@ -120,7 +120,7 @@ def group_size_violations(frame: Frame, histograms: pa.Table) -> dict[str, int]:
     return {check: _count(f"histograms_{check}", **tables) for check in ("are_counts", "sum_to_totals", "add_up")}
 
 
-def box_violations(grid: Grid, boxes: pa.Table) -> dict[str, int]:
+def count_box_violations(grid: Grid, boxes: pa.Table) -> dict[str, int]:
     """Return the number of violations in the boxes of a release, by name of the check.
 
     ``boxes`` has the columns lower_1, lower_2, ..., upper_1, upper_2, ..., count and noisy, as read from their file.
@@ -141,15 +141,15 @@ def box_violations(grid: Grid, boxes: pa.Table) -> dict[str, int]:
 
 def _count(query: str, **tables: pa.Table | pd.DataFrame) -> int:
     """Return the number of violations that a query in ``checks/sql`` finds. The tables end with the connection."""
-    with memory_database() as connection:
+    with connect_to_memory_database() as connection:
         for name, table in tables.items():
             is_frame = isinstance(table, pd.DataFrame)
             connection.register(name, pa.Table.from_pandas(table, preserve_index=False) if is_frame else table)
-        return int(connection.execute(_sql(query)).fetchall()[0][0])
+        return int(connection.execute(_read_query(query)).fetchall()[0][0])
 
 
 @cache
-def _sql(query: str) -> str:
+def _read_query(query: str) -> str:
     return files("od_assets.checks").joinpath("sql", f"{query}.sql").read_text(encoding="utf-8")
 
 
@@ -170,12 +170,14 @@ class AssetChecks:
 
     def count_violations(self, warehouse: Warehouse, period: str) -> dict[str, int]:
         """Return the number of violations of each check in the files of a period, by name of the check."""
-        return self.count(work_on(self.series).find_or_make(warehouse, self.series, self.series.key(period)))
+        return self.count(choose_work_class(self.series).find_or_make(warehouse, self.series, self.series.key(period)))
 
-    def definition(self) -> dg.AssetChecksDefinition:
+    def make_definition(self) -> dg.AssetChecksDefinition:
         """Return the checks as blocking Dagster checks of one step."""
         periods, path = self.series.periods, [*self.series.path, *self.asset]
-        partitions = None if self.asset == GEOGRAPHY else periods.definition()  # all periods use the same areas
+        partitions = (
+            None if self.asset == GEOGRAPHY else periods.make_partitions_definition()
+        )  # all periods use the same areas
         asset, within = dg.AssetKey(path), ""
         if self.series.detail == "publication" and self.asset not in (GEOGRAPHY, RECORDS):
             asset = dg.AssetKey([*self.series.path, *release_checks(self.series)[-1].asset])  # the one that is measured
@@ -189,8 +191,8 @@ class AssetChecks:
         def run_checks(
             context: dg.AssetCheckExecutionContext, od_warehouse: Warehouse
         ) -> Iterator[dg.AssetCheckResult]:
-            with failures_without_values(od_warehouse.confidential):
-                period = periods.first if partitions is None else periods.period(context.partition_key)
+            with convert_errors_without_values(od_warehouse.confidential):
+                period = periods.first if partitions is None else periods.parse_partition(context.partition_key)
                 counts = self.count_violations(od_warehouse, period.text)
             for name, count in counts.items():
                 yield dg.AssetCheckResult(
@@ -229,9 +231,9 @@ def _count_areas(work: ReleaseWork[Any, Any]) -> dict[str, int]:
     files = [(warehouse.geographies / file, zones.levels) for file, zones in work.series.zone_lists.items()]
 
     def violations() -> int:
-        return sum(geography_violations(read_zones(path), levels) for path, levels in files)
+        return sum(count_geography_violations(read_zones(path), levels) for path, levels in files)
 
-    read = (f"{path} {file_digest(path)} {levels}" for path, levels in files)
+    read = (f"{path} {compute_file_digest(path)} {levels}" for path, levels in files)
     return {"is_a_partition": warehouse.count_once(tuple(read), violations)}
 
 
@@ -250,18 +252,20 @@ def _count_records(work: ReleaseWork[Any, Any]) -> dict[str, int]:
     """Count the unmet expectations of the records. They are examined again only after a change of records or areas."""
     series, warehouse, records = work.series, work.warehouse, work.staged.records
     # Single records may decide what the page says, so it stays in the confidential folder.
-    docs = warehouse.confidential.subfolder(work.staged.data_docs.relative_to(warehouse.confidential.path))
+    docs = warehouse.confidential.make_subfolder(work.staged.data_docs.relative_to(warehouse.confidential.path))
     zones, destinations = series.list_allowed_codes(work.geography)
 
     def unmet() -> int:
         further = {"destinations": destinations, "breakdowns": series.breakdowns}
-        return _unmet(records_meet_expectations, records, zones, series.fault_threshold, docs, **further)
+        return _has_unmet_expectations(
+            check_record_expectations, records, zones, series.fault_threshold, docs, **further
+        )
 
-    state = file_state(records) if records.exists() else None
+    state = read_file_state(records) if records.exists() else None
     return {RECORDS_CHECK: warehouse.count_once((str(docs), work.geography.digest, str(state)), unmet)}
 
 
-def _unmet(check: Callable[..., dict[str, bool]], *arguments: Any, **options: Any) -> int:
+def _has_unmet_expectations(check: Callable[..., dict[str, bool]], *arguments: Any, **options: Any) -> int:
     """Return 1 if any expectation is not met, otherwise 0, because the number of unmet expectations is confidential."""
     return int(not all(run_check(check, *arguments, **options).values()))
 
@@ -270,8 +274,8 @@ def spend_violations(warehouse: Warehouse, plan: Plan, key: ReleaseKey) -> int:
     """Return 0 if the ledger charged each level its planned cost once per draw, otherwise 1."""
     ledger = warehouse.ledger
     with ledger.one_look():
-        planned = {(step.number, step.charge): ledger.draws(key, step.number) for step in plan.charged_steps}
-        return int(Counter(ledger.charges(key)) != Counter(planned))
+        planned = {(step.number, step.charge): ledger.count_draws(key, step.number) for step in plan.charged_steps}
+        return int(Counter(ledger.list_charges(key)) != Counter(planned))
 
 
 def _estimate_checks(series: Series[Any, Any]) -> Iterator[AssetChecks]:
@@ -298,7 +302,7 @@ def _count_estimates(work: FlowWork, *, checks: Sequence[str], levels: Sequence[
     for above, level in zip([None, *estimated[:-1]], estimated, strict=True):
         if level in levels:
             parents = None if above is None else (above, estimate_of(above))
-            for check, count in level_violations(plan.tree, level, parents, estimate_of(level)).items():
+            for check, count in count_level_violations(plan.tree, level, parents, estimate_of(level)).items():
                 violations[check] += count
     return violations
 
@@ -307,24 +311,26 @@ def _count_flows(work: FlowWork) -> dict[str, int]:
     plan, staged, warehouse = work.plan, work.staged, work.warehouse
     tree, table, refined = plan.tree, pd.read_parquet(staged.flows), plan.mechanism.refines
     sides = {"origin": tree.origin, "destination": tree.destination}
-    zones = {side: areas.zone_numbers(table[side]) for side, areas in sides.items()}
+    zones = {side: areas.find_zone_numbers(table[side]) for side, areas in sides.items()}
     flows = pa.table({**zones, "trips": table["trips"]})
     levels = {level: staged.estimate_table(level, refined=refined) for level in _list_estimated_levels(plan)}
     root = staged.estimate(next(iter(levels)), refined=refined)
     total = work.counts.total if plan.publishes_total else int(root.trips.sum())
-    docs = warehouse.data_docs(work.key)
-    unmet = partial(_unmet, flows_meet_expectations, table, tree.origin.zones, tree.destination.zones, docs)
+    docs = warehouse.locate_data_docs(work.key)
+    unmet = partial(
+        _has_unmet_expectations, check_flow_expectations, table, tree.origin.zones, tree.destination.zones, docs
+    )
 
     def sum_inconsistent_nodes(leaves: pa.Table) -> int:
         return sum(count_inconsistent_nodes(tree, level, nodes, tree.depth, leaves) for level, nodes in levels.items())
 
     segments: Counter[str] = Counter()
     for breakdown in plan.breakdowns:
-        trips = staged.segments_by_category(breakdown)
+        trips = staged.read_segments_by_category(breakdown)
         segments["segments_are_counts"] += _count("segments_are_counts", segments=trips)
         segments["segments_sum_to_totals"] += sum_inconsistent_nodes(trips)
     return {
-        "meets_expectations": warehouse.count_once((str(docs), plan.digest, file_digest(staged.flows)), unmet),
+        "meets_expectations": warehouse.count_once((str(docs), plan.digest, compute_file_digest(staged.flows)), unmet),
         "same_at_every_level": sum_inconsistent_nodes(flows),
         **segments,
         "total_is_n": abs(int(table["trips"].sum()) - total),
@@ -335,14 +341,14 @@ def _count_flows(work: FlowWork) -> dict[str, int]:
 def _count_histograms(work: TableWork[Any, Any]) -> dict[str, int]:
     """Count violations in released group sizes; a mechanism may not promise two of the properties."""
     plan, mechanism = work.plan, work.plan.mechanism
-    violations = group_size_violations(frame_of(plan, work.read_measurements()), work.staged.table())
+    violations = group_size_violations(resolve_frame(plan, work.read_measurements()), work.staged.read_table())
     promised = {"sum_to_totals": mechanism.keeps_totals, "add_up": mechanism.adds_up}
     counts = {check: count if promised.get(check, True) else 0 for check, count in violations.items()}
     return {**counts, "spend_is_plan": spend_violations(work.warehouse, plan, work.key)}
 
 
 def _count_boxes(work: TableWork[Any, Any]) -> dict[str, int]:
-    violations = box_violations(work.plan.grid, work.staged.table())
+    violations = count_box_violations(work.plan.grid, work.staged.read_table())
     return {**violations, "spend_is_plan": spend_violations(work.warehouse, work.plan, work.key)}
 
 
@@ -358,9 +364,11 @@ _COUNTS: dict[str, Callable[[Any], dict[str, int]]] = {
 
 def _list_bundle_changes(warehouse: Warehouse, key: ReleaseKey) -> Iterator[str]:
     """Yield one line for each file of a bundle that its certificate does not state, and for one of another release."""
-    folder = warehouse.bundle(key)
-    yield from bundle_faults(folder)
-    if certificate_digest(certificate_of(folder)) != warehouse.ledger.publication(key).get("certificate"):
+    folder = warehouse.locate_bundle(key)
+    yield from check_bundle(folder)
+    if compute_certificate_digest(read_bundle_certificate(folder)) != warehouse.ledger.read_publication(key).get(
+        "certificate"
+    ):
         yield "its certificate differs from the one that was published"
 
 
@@ -373,7 +381,7 @@ def _verify_series(series: Series[Any, Any], warehouse: Warehouse) -> list[Verif
         return []
 
 
-def daily_verification(series: Series[Any, Any]) -> tuple[dg.AssetChecksDefinition, Any, dg.ScheduleDefinition]:
+def make_daily_verification(series: Series[Any, Any]) -> tuple[dg.AssetChecksDefinition, Any, dg.ScheduleDefinition]:
     """Return the check of all bundles of a series, its job and its schedule.
 
     In a release, the check takes a moment and reads the published files alone, since to recompute all releases of the
@@ -388,7 +396,7 @@ def daily_verification(series: Series[Any, Any]) -> tuple[dg.AssetChecksDefiniti
     )
     def stays_as_published(context: dg.AssetCheckExecutionContext, od_warehouse: Warehouse) -> dg.AssetCheckResult:
         partition = context.run.tags.get(PARTITION_TAG)
-        with failures_without_values(od_warehouse.confidential):
+        with convert_errors_without_values(od_warehouse.confidential):
             if partition is not None:
                 faulty, number = [*_list_bundle_changes(od_warehouse, series.release_of(partition))], 1
             else:

@@ -15,9 +15,9 @@ import typer
 
 from od_assets.cli import operations, published, releases
 from od_assets.cli.declare import QUESTIONS
-from od_assets.interrupts import Interrupted, get_received_signal, interruptible
+from od_assets.interrupts import Interrupted, get_received_signal, handle_interrupts
 from od_assets.project import load_variables
-from od_assets.terminal import keep_detail_of, printable
+from od_assets.terminal import escape_unprintable, keep_detail_of
 from od_core.errors import OdError
 from od_core.files.durable import make_system_error
 
@@ -122,7 +122,7 @@ def main() -> None:
     The error is an OdError, or that of a file or folder which the system refuses. If SIGINT or SIGTERM ended the
     command, exit with code 130 or 143 instead.
     """
-    with interruptible():
+    with handle_interrupts():
         try:
             load_variables()
             app(standalone_mode=True)
@@ -133,7 +133,7 @@ def main() -> None:
             if failure is None:
                 raise
             keep_detail_of(failure)
-            typer.echo(printable(str(failure)), err=True)
+            typer.echo(escape_unprintable(str(failure)), err=True)
             sys.exit(stopped.exit_code if isinstance(stopped, Interrupted) else 2)
 
 

@@ -121,13 +121,13 @@ def parse_field_values(given: list[str]) -> Fields:
 
 def release_attributes(answers: Answers, fields: Fields) -> dict[str, Any]:
     """Return the attributes of the release that answers and additional fields declare."""
-    declared = attributes_in(answers, "")
+    declared = make_file_attributes(answers, "")
     for place, value in fields.items():
         _set_field(declared, place, as_yaml(value))
     return declared
 
 
-def attributes_in(answers: Answers, of_file: str) -> dict[str, Any]:
+def make_file_attributes(answers: Answers, of_file: str) -> dict[str, Any]:
     """Return what answers declare in the file of the release (``of_file`` is empty) or of its data set (``domain``).
 
     The bounds of a unit of a year are declared in the file of the data set.
@@ -156,14 +156,14 @@ _WIDTH = 110
 """Maximum number of characters in a line of YAML."""
 
 
-def yaml_block(declared: Mapping[str, Any], indent: int = 0) -> str:
+def format_yaml_block(declared: Mapping[str, Any], indent: int = 0) -> str:
     """Return YAML with one line per field. A section that does not fit on a line has one line per field of its own."""
     lines = ""
     for name, value in declared.items():
         text = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=math.inf, allow_unicode=True)
         line = " " * indent + f"{name}: " + text.removesuffix("\n").removesuffix("\n...") + "\n"
         if len(line) > _WIDTH and isinstance(value, dict):
-            line = f"{' ' * indent}{name}:\n{yaml_block(value, indent + 2)}"
+            line = f"{' ' * indent}{name}:\n{format_yaml_block(value, indent + 2)}"
         lines += line
     return lines
 

@@ -38,38 +38,38 @@ from sqlalchemy.exc import DBAPIError
 from od_assets.assets.release import load_period
 from od_assets.checks.expectations import choose_code_table, make_code_tables, record_faults
 from od_assets.checks.release_checks import RECORDS_CHECK, RECORDS_REQUIREMENT
-from od_assets.code_location import BROKEN, load_definitions, unloadable
+from od_assets.code_location import BROKEN, load_definitions, make_unloadable_error
 from od_assets.components.project import refuse_broken_declarations, refuse_unloadable
-from od_assets.failures import storage_fault
+from od_assets.failures import make_storage_error
 from od_assets.project import (
     CHECKOUT,
     DAGSTER_SETTINGS,
     IS_CHECKOUT,
-    current_project,
-    dagster_home,
+    find_current_project,
     find_environment_home,
-    variable,
-    variables_of,
+    locate_dagster_home,
+    read_variable,
+    read_variables,
 )
-from od_assets.resources.arrivals import arrival, hold_to_marker, parts_of
+from od_assets.resources.arrivals import check_arrival, hold_to_marker, list_record_files
 from od_assets.resources.dead_runs import PATIENCE, find_dead_runs
 from od_assets.resources.release_work import ReleaseWork
 from od_assets.resources.warehouse import Warehouse
 from od_assets.runs.period_status import choose_period_to_plan, choose_periods
-from od_assets.series.reading import comparison, declaration, list_comparison_names, list_series_names
+from od_assets.series.reading import list_comparison_names, list_series_names, read_comparison, read_declared_series
 from od_assets.series.series import Series
 from od_assets.terminal import WRONG, console, keep_detail_of
 from od_core import Breakdown, OdError, intopt
 from od_core.files import durable
-from od_core.files.duckdb_session import parquet_rows, scratch_database
+from od_core.files.duckdb_session import make_parquet_sql, open_scratch_database
 from od_core.kernels import cache_folder
 from od_core.ledger.confidential import IDENTITY, LOCK_NAME, ConfidentialFolder
 from od_core.ledger.staged_files import Counted, hold_to_input
 from od_core.ledger.user_counters import Allowances, UserCounters
-from od_core.noise.backends import BACKENDS, noise_named
+from od_core.noise.backends import BACKENDS, resolve_noise_source
 from od_core.periods import Period
-from od_core.privacy.accounting import text_above
-from od_core.publication.bundle import ledger_entries
+from od_core.privacy.accounting import format_rounded_up
+from od_core.publication.bundle import read_certified_entries
 from od_core.publication.database import read_whole
 from od_core.records.faults import make_zero_padding_sql
 from od_core.records.load import refuse_absent
@@ -148,7 +148,7 @@ def inspect_budget(series: Series[Any, Any], period: str) -> Finding:
                 warehouse.ledger.start_draw(work.key, level)
         if lost:
             return f"lost draws are charged again, which the cap allows: {len(lost)}"
-        return "it is charged already" if warehouse.ledger.level_kinds(work.key) else "the cap allows it"
+        return "it is charged already" if warehouse.ledger.list_level_kinds(work.key) else "the cap allows it"
 
     return run_inspection(f"budget of {work.key}", look)
 
@@ -156,10 +156,10 @@ def inspect_budget(series: Series[Any, Any], period: str) -> Finding:
 class InspectedFolder(ConfidentialFolder):
     """The confidential folder, in which an inspection makes no key."""
 
-    def key(self) -> bytes:
+    def read_or_make_key(self) -> bytes:
         """Return the key; if there is none, one with which nothing was made. Raises OdError if the key is lost."""
         self.refuse_lost_key()
-        return super().key() if (self.path / "hmac.key").exists() else bytes(32)
+        return super().read_or_make_key() if (self.path / "hmac.key").exists() else bytes(32)
 
 
 class InspectedCounters(UserCounters):
@@ -167,10 +167,10 @@ class InspectedCounters(UserCounters):
 
     @cached_property
     def _allowed(self) -> Allowances:
-        return super().allowances()
+        return super().compute_allowances()
 
-    def allowances(self) -> Allowances:
-        """See :meth:`UserCounters.allowances`."""
+    def compute_allowances(self) -> Allowances:
+        """See :meth:`UserCounters.compute_allowances`."""
         return self._allowed
 
     def keep(self, batches: Iterable[pa.RecordBatch]) -> None:
@@ -189,7 +189,7 @@ _EXTRAS = ("bundle", "checks", "dagster")
 """Extras that declared releases need."""
 
 
-def python_version() -> Finding:
+def inspect_python_version() -> Finding:
     """Check that the project supports this version of Python."""
     this, (required, _) = platform.python_version(), _read_requirements()
     if required.contains(this, prereleases=True):
@@ -197,16 +197,16 @@ def python_version() -> Finding:
     return Finding(f"Python {this}", f"the project needs {required}", "install again with a supported Python version")
 
 
-def packages() -> list[Finding]:
+def inspect_packages() -> list[Finding]:
     """Check that the installed packages are those that this one requires and, in a checkout, pins."""
     _, required = _read_requirements()
-    findings = [_versions(f"{len(required)} packages that od-release requires", required)]
+    findings = [_inspect_versions(f"{len(required)} packages that od-release requires", required)]
     pins = CHECKOUT / "constraints.txt"
     if pins.is_file():
         pinned = [Requirement(pin) for pin in _PIN.findall(pins.read_text(encoding="utf-8"))]
         # Packages for development need not be installed.
         installed = [requirement for requirement in pinned if _find_installed_version(requirement) is not None]
-        findings.append(_versions(f"{len(installed)} packages that constraints.txt pins", installed))
+        findings.append(_inspect_versions(f"{len(installed)} packages that constraints.txt pins", installed))
     return findings
 
 
@@ -229,7 +229,7 @@ def _read_requirements() -> tuple[SpecifierSet, list[Requirement]]:
     return SpecifierSet(python), list(filter(is_needed, map(Requirement, lines)))
 
 
-def _versions(what: str, required: list[Requirement]) -> Finding:
+def _inspect_versions(what: str, required: list[Requirement]) -> Finding:
     others = [
         f"{requirement.name} {_find_installed_version(requirement) or 'is missing'} (needed: {requirement.specifier})"
         for requirement in required
@@ -265,14 +265,14 @@ def inspect_kernels(folder: Path | None) -> Finding:
     return Finding(subject)
 
 
-def noise_backends() -> list[Finding]:
+def inspect_noise_backends() -> list[Finding]:
     """Check that every noise backend can draw. The noise is discarded, and nothing is charged."""
     return [run_inspection(f"noise backend {name}", partial(_refuse_broken_backend, name)) for name in BACKENDS]
 
 
 def _refuse_broken_backend(name: str) -> None:
     try:
-        noise = noise_named(name).draw(Fraction(1), 0, 0, 8)
+        noise = resolve_noise_source(name).draw(Fraction(1), 0, 0, 8)
     except Exception as error:  # noqa: BLE001  # any exception of a library; no record is involved
         fault = f"it cannot draw ({type(error).__name__})"
     else:
@@ -282,9 +282,9 @@ def _refuse_broken_backend(name: str) -> None:
     raise OdError("OD-NOISE-BROKEN", fault, next_step="remove .venv, then make install")
 
 
-def home_of_dagster(var: Path) -> Finding:
+def inspect_dagster_home(var: Path) -> Finding:
     """Check that ``DAGSTER_HOME`` is the project's Dagster home, and that this folder has the project's settings."""
-    subject, home, stated_folder = "DAGSTER_HOME", dagster_home(var), os.environ.get("DAGSTER_HOME")
+    subject, home, stated_folder = "DAGSTER_HOME", locate_dagster_home(var), os.environ.get("DAGSTER_HOME")
     if find_environment_home() not in (None, home.resolve()):
         return Finding(f"{subject}: {stated_folder}, the home of another Dagster project, whose settings apply")
     if stated_folder and Path(stated_folder).resolve() != home.resolve():
@@ -299,7 +299,7 @@ def home_of_dagster(var: Path) -> Finding:
     return Finding(subject)
 
 
-def modes(var: Path) -> Finding:
+def inspect_modes(var: Path) -> Finding:
     """Check that only the owner can access the confidential folder."""
     subject, confidential = "modes of the confidential folder", var / "confidential"
     if not confidential.exists():
@@ -325,14 +325,14 @@ def _is_open(path: Path) -> bool:
 
 def place_of_releases() -> Finding:
     """Say where releases are written, and whether the environment or ``.env`` states this and the ledger."""
-    project = current_project()
-    files, names = variables_of(project.folder), ("OD_VAR", "OD_LEDGER")
-    stated = [name for name in names if variable(name, project.folder)]
+    project = find_current_project()
+    files, names = read_variables(project.folder), ("OD_VAR", "OD_LEDGER")
+    stated = [name for name in names if read_variable(name, project.folder)]
     said = [f"{name} is stated in {'.env' if name in files else 'the environment'}" for name in stated]
     return Finding(f"releases are written to {project.var}: {' and '.join(said) or 'no variable is stated'}")
 
 
-def free_disk(var: Path) -> Finding:
+def inspect_free_disk(var: Path) -> Finding:
     """Check that the disk of the ``var`` folder has at least :data:`LEAST_FREE` bytes of free space."""
     existing = next(folder for folder in (var, *var.parents) if folder.exists())
     free = shutil.disk_usage(existing).free
@@ -347,20 +347,20 @@ def ledger(warehouse: Warehouse) -> Finding:
     """Check that the ledger is unchanged, and has all entries that its head file and the public certificates name."""
     if warehouse.ledger_chain.exists():
         return run_inspection("ledger", lambda: f"{warehouse.verify_ledger()} entries")
-    if warehouse.is_new and not ledger_entries(warehouse.releases):
+    if warehouse.is_new and not read_certified_entries(warehouse.releases):
         return Finding("ledger: it does not exist yet, because nothing was released here")
     fault = "it is missing, although something was released here"
     return Finding("ledger", fault, "restore ledger.sqlite from its newest backup")
 
 
-def fingerprint_key(warehouse: Warehouse) -> Finding:
+def inspect_fingerprint_key(warehouse: Warehouse) -> Finding:
     """Check that the key of all fingerprints is not lost. Count the releases that began with another one."""
 
     def look() -> str:
         if warehouse.is_new:
             return "nothing was released yet"
         confidential = InspectedFolder(warehouse.confidential.path, warehouse.has_drawn)
-        name, stored = confidential.key_name(), confidential.path.glob(f"*/*/*/{IDENTITY}")
+        name, stored = confidential.compute_key_name(), confidential.path.glob(f"*/*/*/{IDENTITY}")
         others = sum(json.loads(path.read_bytes()).get("key") != name for path in stored)
         return f"releases that began with another one: {others}"
 
@@ -375,22 +375,22 @@ def release_lock(var: Path) -> Finding:
     return Finding(f"{subject}: a release is running now" if durable.is_locked(lock) else subject)
 
 
-def runs(var: Path) -> Finding:
+def inspect_runs(var: Path) -> Finding:
     """Check that every run that Dagster lists as starting or started has a process.
 
     A run without a process blocks all others, because the queue allows one run at a time.
     """
-    subject, home = "runs of dead processes", find_environment_home() or dagster_home(var)
+    subject, home = "runs of dead processes", find_environment_home() or locate_dagster_home(var)
     if not (home / DAGSTER_SETTINGS.name).is_file() or not (home / "history" / "runs.db").is_file():
         return Finding(f"{subject}: nothing has run yet")
     if not durable.can_write(home / "history"):  # Dagster writes to its storage whenever it opens it
-        return Finding(f"{subject}: not looked for; {durable.rights(home / 'history')}")
+        return Finding(f"{subject}: not looked for; {durable.describe_rights(home / 'history')}")
     try:
         with dg.DagsterInstance.from_config(str(home)) as instance:
             dead = [run.run_id for run in find_dead_runs(instance)]
             starting = instance.get_runs_count(dg.RunsFilter(statuses=[dg.DagsterRunStatus.STARTING]))
     except DBAPIError as error:
-        return Finding.from_error(subject, storage_fault(error, home))
+        return Finding.from_error(subject, make_storage_error(error, home))
     if dead:
         step = "start od-release ui, which clears them within a minute, or run any release"
         return Finding(subject, f"{len(dead)} are listed as started: {_format_first_five(dead)}", step)
@@ -400,7 +400,7 @@ def runs(var: Path) -> Finding:
     return Finding(subject)
 
 
-def code_location() -> Finding:
+def inspect_code_location() -> Finding:
     """Check that Dagster loads all declarations, as its UI and its daemon do."""
 
     def load() -> None:
@@ -414,7 +414,7 @@ def code_location() -> Finding:
             except OdError:
                 raise
             except Exception as error:  # noqa: BLE001  # any exception of the project's code; no record is involved
-                raise unloadable(error) from None
+                raise make_unloadable_error(error) from None
 
     return run_inspection("code location", load)
 
@@ -433,19 +433,19 @@ def inspect_input(series: Series[Any, Any], period: str) -> list[Finding]:
     For a unit of a year, the first finding is on the counters of users with which the records would be counted.
     """
     key, warehouse = series.key(period), Warehouse.from_project(series.project)
-    subject, file_state = f"input of {key}", arrival(series, Period(period))
+    subject, file_state = f"input of {key}", check_arrival(series, Period(period))
     work: ReleaseWork[Any, Any] = ReleaseWork(warehouse, series, key)
     findings, counters = [], None
     if warehouse.ledger_chain.exists() and work.counters is not None:
         folder = InspectedFolder(warehouse.confidential.path)
         counters = InspectedCounters(**{**vars(work.counters), "confidential": folder})
-        findings = [run_inspection(f"counters of users for {key}", counters.allowances)]
+        findings = [run_inspection(f"counters of users for {key}", counters.compute_allowances)]
     if file_state.waits is not None:
         return [*findings, run_inspection(subject, partial(_refuse_waiting, series, period, file_state.waits))]
     if not series.records_are_here:
         return [*findings, Finding(f"{subject}: only Spark reads it, so it is not checked here")]
     try:
-        copy = warehouse.confidential.subfolder(f"doctor-{secrets.token_hex(6)}")
+        copy = warehouse.confidential.make_subfolder(f"doctor-{secrets.token_hex(6)}")
     except OSError as error:
         return [
             *findings,
@@ -453,8 +453,8 @@ def inspect_input(series: Series[Any, Any], period: str) -> list[Finding]:
         ]
     numbers: list[str] = []
     usable = counters if all(finding.ok for finding in findings) else None
-    refused = list(_refusals(work, usable, copy, numbers))
-    title = f"{key}, {series.records_path(period)}: would {'' if refused else 'not '}be refused"
+    refused = list(_find_refusals(work, usable, copy, numbers))
+    title = f"{key}, {series.locate_records_file(period)}: would {'' if refused else 'not '}be refused"
     faults = [text for error in refused for text in (str(error), error.confidential_detail) if text]
     look = warehouse.confidential.keep_detail("\n".join([title, *dict.fromkeys(faults), "", *numbers, ""]))
     if not refused:
@@ -466,14 +466,14 @@ def inspect_input(series: Series[Any, Any], period: str) -> list[Finding]:
 
 def _refuse_waiting(series: Series[Any, Any], period: str, waits: str) -> None:
     """Raise OdError for a file that has not arrived: with the error of a run, if a run would refuse the file, too."""
-    source = series.records_path(period)
-    for part in parts_of(source):
+    source = series.locate_records_file(period)
+    for part in list_record_files(source):
         refuse_absent(part)
-        hold_to_marker(part, series.marker_path(period))
+        hold_to_marker(part, series.locate_marker_file(period))
     raise OdError("OD-FILE-INCOMPLETE", waits, next_step="wait until the file is complete")
 
 
-def _refusals(
+def _find_refusals(
     work: ReleaseWork[Any, Any], counters: InspectedCounters | None, folder: Path, numbers: list[str]
 ) -> Iterator[OdError]:
     """Confidential: yield the errors with which a release would refuse an input, in the order in which it meets them.
@@ -481,7 +481,7 @@ def _refusals(
     Lines on faulty records are added to ``numbers``. The folder of the copy of the records is removed.
     """
     try:
-        yield from _faults(work, counters, folder / "records.parquet", numbers)
+        yield from _check_input(work, counters, folder / "records.parquet", numbers)
     except OdError as error:
         yield error
     except Exception:  # noqa: BLE001  # any text may hold a confidential value, so none may leave
@@ -491,7 +491,7 @@ def _refusals(
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _faults(
+def _check_input(
     work: ReleaseWork[Any, Any], counters: InspectedCounters | None, records: Path, numbers: list[str]
 ) -> Iterator[OdError]:
     """Yield the error of each kind of faulty record that is too frequent. Raise those of reading and counting."""
@@ -502,12 +502,18 @@ def _faults(
     if drawn:
         work.hold_to_reading()
     geography = series.read_geography()
-    load_period(series, period, records, geography, [(file, None) for file in parts_of(series.records_path(period))])
+    load_period(
+        series,
+        period,
+        records,
+        geography,
+        [(file, None) for file in list_record_files(series.locate_records_file(period))],
+    )
     yield from _judge_records(series, geography, records, numbers)
     try:
         counted = _count_records(work, geography, counters, records)
     except OdError as error:
-        raise add_file_to_error(error, series.records_path(period).name, series.columns) from None
+        raise add_file_to_error(error, series.locate_records_file(period).name, series.columns) from None
     if drawn and counters is not None:
         counters.hold_to_input(counted)
     elif drawn and work.counters is None:
@@ -519,12 +525,12 @@ def _faults(
 def _judge_records(series: Series[Any, Any], geography: Any, records: Path, numbers: list[str]) -> Iterator[OdError]:
     """Confidential: yield the error of each kind of faulty record that is too frequent. Adds lines to ``numbers``."""
     listed = make_code_tables(*series.list_allowed_codes(geography), series.breakdowns)
-    with scratch_database(records.parent, records) as connection:
+    with open_scratch_database(records.parent, records) as connection:
         for name, codes in listed.items():
             connection.register(name, pa.table({"code": pa.array(codes, pa.string())}))
-        file = parquet_rows(records, numbered=True)
+        file = make_parquet_sql(records, numbered=True)
         rows = connection.sql(f"SELECT file_row_number + 1 AS row, * EXCLUDE (file_row_number) FROM {file}")  # noqa: S608  # checked name
-        for name, condition, faulty, among in _kinds(rows, listed, series.breakdowns):
+        for name, condition, faulty, among in _count_faults(rows, listed, series.breakdowns):
             numbers.append(f"{name}: {faulty} of {among} records ({faulty / among if among else 0:.4%})")
             if faulty:
                 first = rows.filter(condition).order("row").limit(5).df()
@@ -540,7 +546,7 @@ def _judge_records(series: Series[Any, Any], geography: Any, records: Path, numb
                 yield OdError("OD-CHECK-FAILED", message, next_step=step, confidential_detail=above)  # as a run does
 
 
-def _kinds(
+def _count_faults(
     rows: duckdb.DuckDBPyRelation, listed: Mapping[str, Sequence[str]], breakdowns: Sequence[Breakdown]
 ) -> Iterator[tuple[str, str, int, int]]:
     """Confidential: yield the kinds of fault that records may have, including codes that lost their leading zeros.
@@ -569,7 +575,7 @@ def _count_records(
     return counted
 
 
-def diagnosis(name: str | None = None, period: str | None = None) -> list[Finding]:
+def inspect_project(name: str | None = None, period: str | None = None) -> list[Finding]:
     """Return the findings on the installation, on one or all declarations, and on what a run of a period would meet.
 
     Raises OdError if there is no such declaration, or it has no such period.
@@ -579,35 +585,35 @@ def diagnosis(name: str | None = None, period: str | None = None) -> list[Findin
         releases, comparisons = (), (name,)
     elif name is not None:
         if name not in releases:
-            declaration(name)  # raises an error that lists the known names
+            read_declared_series(name)  # raises an error that lists the known names
         releases, comparisons = (name,), ()
 
     return [
         *inspect_installation(),
         *(finding for series_name in releases for finding in inspect_declaration(series_name)),
-        *(run_inspection(f"comparison {other}", partial(comparison, other)) for other in comparisons),
-        code_location(),
+        *(run_inspection(f"comparison {other}", partial(read_comparison, other)) for other in comparisons),
+        inspect_code_location(),
         *([] if period is None else _inspect_inputs(releases, period)),
     ]
 
 
 def inspect_installation() -> list[Finding]:
     """Return the findings that do not depend on a declaration."""
-    place, var = place_of_releases(), current_project().var
+    place, var = place_of_releases(), find_current_project().var
     return [
         place,
-        python_version(),
-        *packages(),
+        inspect_python_version(),
+        *inspect_packages(),
         inspect_kernels(cache_folder()),
-        *noise_backends(),
-        home_of_dagster(var),
-        modes(var),
-        free_disk(var),
+        *inspect_noise_backends(),
+        inspect_dagster_home(var),
+        inspect_modes(var),
+        inspect_free_disk(var),
         ledger(Warehouse()),
-        fingerprint_key(Warehouse()),
+        inspect_fingerprint_key(Warehouse()),
         release_lock(var),
         run_inspection("release database", partial(read_whole, Warehouse().database)),
-        runs(var),
+        inspect_runs(var),
     ]
 
 
@@ -617,7 +623,7 @@ def inspect_declaration(name: str) -> list[Finding]:
     If the YAML or the geography has a fault, the parts that depend on it are not inspected.
     """
     try:
-        series = declaration(name)
+        series = read_declared_series(name)
     except OdError as error:
         return [Finding.from_error(f"declaration {name}", error)]
     findings = [Finding(f"declaration {name}, data set {series.domain.name}: {series.columns.row}")]
@@ -635,7 +641,9 @@ def inspect_declaration(name: str) -> list[Finding]:
 def _describe_plan_charge(series: Series[Any, Any], geography: Any) -> str:
     plan = series.plan(geography, choose_period_to_plan(series, None))
     Warehouse.from_project(series.project).hold_to_declared(series.domain)
-    return f"rho {text_above(plan.charge.as_rho)} of a cap of {text_above(series.domain.cap.allowed_rho())}"
+    return (
+        f"rho {format_rounded_up(plan.charge.as_rho)} of a cap of {format_rounded_up(series.domain.cap.allowed_rho())}"
+    )
 
 
 def _inspect_inputs(names: tuple[str, ...], period: str) -> list[Finding]:
@@ -644,7 +652,7 @@ def _inspect_inputs(names: tuple[str, ...], period: str) -> list[Finding]:
     absent: OdError | None = None
     for name in names:
         try:
-            series = declaration(name)
+            series = read_declared_series(name)
         except OdError:
             continue  # another finding reports the fault of its declaration
         try:

@@ -15,13 +15,13 @@ from od_assets.cli.new_declaration import (
     CHECKS_OF_FILES,
     CHECKS_OF_VALUES,
     can_levels_be_prefixes,
+    choose_number_flag,
     describe_records,
     describe_zones,
+    evaluate_expression,
+    find_newest_file,
     find_row_ambiguity,
-    newest_file,
-    number_flag,
     refuse_wrong_fields,
-    value_of,
 )
 from od_assets.cli.printing import say
 from od_assets.series.partitions import SINGLE
@@ -78,7 +78,7 @@ class _Interview:
         """Take back the answers to a question and to those after it; the question is asked, also if it was given."""
         first = QUESTIONS[place].flag
         if first == "one_row_a_trip":
-            self.answers[number_flag(self.answers)] = ""  # which its answer may have been
+            self.answers[choose_number_flag(self.answers)] = ""  # which its answer may have been
         for later in QUESTIONS[place:]:
             self.answers.pop(later.flag, None)
         self.given[first] = None
@@ -130,7 +130,7 @@ class _Interview:
             if reply.lower() in ("yes", "y", "true"):
                 return True
             say("init.answer")
-        self.answers |= {number_flag(self.answers): reply, question.flag: ""}
+        self.answers |= {choose_number_flag(self.answers): reply, question.flag: ""}
         return True
 
     def _can_ask(self, question: Question) -> bool:
@@ -140,12 +140,12 @@ class _Interview:
         """Return whether the files show that a question need not be asked at the terminal."""
         if not (self._can_ask(question) and question.asked_if):
             return False
-        return not value_of(question.asked_if, self.known, self.fields)
+        return not evaluate_expression(question.asked_if, self.known, self.fields)
 
     def _offer(self, question: Question) -> str:
         """Return the answer that the files suggest at the terminal; "" if there is none."""
         may_offer = self._can_ask(question) and question.offers
-        return (value_of(question.offers, self.known, self.fields) or "") if may_offer else ""
+        return (evaluate_expression(question.offers, self.known, self.fields) or "") if may_offer else ""
 
     def _accept(self, question: Question) -> bool:
         """Add an answer that fits, and return whether it was asked; at the terminal, ask until one fits."""
@@ -249,7 +249,7 @@ def _tell(line: str) -> None:
 
 
 _CONFIRMED: dict[str, Callable[[Answers, Fields], bool]] = {
-    "records": lambda answers, _fields: newest_file(answers["records"]) is None,
+    "records": lambda answers, _fields: find_newest_file(answers["records"]) is None,
     "levels": can_levels_be_prefixes,
 }
 """Functions that say whether an answer that was refused is accepted if it is given again, by flag of the question."""

@@ -34,32 +34,32 @@ from od_assets.cli.declare import (
     Fields,
     as_list,
     as_number,
-    attributes_in,
+    format_yaml_block,
+    make_file_attributes,
     refuse_unwritable_file,
     release_attributes,
     write_text,
-    yaml_block,
 )
 from od_assets.components.project import refuse_unloadable
-from od_assets.project import current_project
-from od_assets.resources.arrivals import parts_of
+from od_assets.project import find_current_project
+from od_assets.resources.arrivals import list_record_files
 from od_assets.resources.folders import Folders
 from od_assets.runs.period_status import choose_period_to_plan
 from od_assets.series.flows import CountedRecords, SegmentSection, Trips
 from od_assets.series.partitions import SINGLE, SeriesPeriods
-from od_assets.series.reading import MODELS, RELEASES, declaration, draft_missing_warehouse, parse_declaration
-from od_assets.series.section import Section, first_fault
+from od_assets.series.reading import MODELS, RELEASES, draft_missing_warehouse, parse_declaration, read_declared_series
+from od_assets.series.section import Section, describe_first_fault
 from od_assets.series.series import About, Arrivals, DomainSection, Series, Zones
 from od_core import BudgetExceeded, Plan, ReleaseKey
-from od_core.errors import OdError, nearest_only
+from od_core.errors import OdError, suggest_similar_name
 from od_core.files.data_frame import format_column_names
-from od_core.files.durable import absence
+from od_core.files.durable import find_file_fault
 from od_core.periods import LENGTHS, Period, check_time_zone
-from od_core.privacy.accounting import text_above
+from od_core.privacy.accounting import format_rounded_up
 from od_core.privacy.budget import Budget, Cap
 from od_core.privacy.unit import NEIGHBOUR_RELATIONS, UNIT_KINDS, PrivacyUnit
-from od_core.records.formats import RecordColumns, RecordFormat, column_in, quote_column_name
-from od_core.records.load import columns_like_counts, has_dates, has_single_pairs, list_unused_columns
+from od_core.records.formats import RecordColumns, RecordFormat, find_column, quote_column_name
+from od_core.records.load import find_likely_count_columns, has_dates, has_single_pairs, list_unused_columns
 from od_core.records.open_file import has_header, is_header, record_schema
 from od_core.records.zone_lists import read_zones
 from od_core.registry import refuse_unknown
@@ -91,8 +91,8 @@ class _Records:
     @property
     def may_show(self) -> bool:
         """Whether the names of the columns are certainly no record, which the first line of a CSV file may be."""
-        is_csv = self.form.container_of(self.source) == "csv"
-        is_named = any(column_in(name, list(self.schema)) for name in self.columns.names)
+        is_csv = self.form.resolve_container(self.source) == "csv"
+        is_named = any(find_column(name, list(self.schema)) for name in self.columns.names)
         return not is_csv or is_named or has_header(self.source, self.form)
 
 
@@ -102,11 +102,11 @@ def refuse_absent_records(answers: Answers, _fields: Fields) -> None:
     The path seems misspelt if no file has it, but a similar name exists. Otherwise, the first file may come later.
     """
     records, message = answers["records"], ""
-    source = newest_file(records)
-    fault = absence(source or current_project().root / records)
+    source = find_newest_file(records)
+    fault = find_file_fault(source or find_current_project().root / records)
     if fault is not None and (source is not None or not fault.startswith("there is no file")):
         message = fault
-    elif source is None and (similar := _similar(records)):
+    elif source is None and (similar := _find_similar_names(records)):
         message = f"there is no file {records}; similar names that exist: {', '.join(map(repr, similar))}"
     if message:
         step = "give --records and the path of files that can be read; if they come later, run init once the first is"
@@ -116,7 +116,7 @@ def refuse_absent_records(answers: Answers, _fields: Fields) -> None:
 def refuse_unreadable_records(answers: Answers, fields: Fields) -> None:
     """Raise OdError if the reader does not exist, or if the newest file cannot be opened with it."""
     try:
-        _newest_records(answers, fields)
+        _find_newest_records(answers, fields)
     except OdError as error:
         raise _add_field_hint(error) if error.code == "OD-FILE-UNREADABLE" else error from None
 
@@ -132,11 +132,11 @@ def refuse_absent_column(flag: str, answers: Answers, fields: Fields) -> None:
 
     The column of dates must have one among the first records, as a release would read it.
     """
-    records = _newest_records(answers, fields)
+    records = _find_newest_records(answers, fields)
     name = records and getattr(records.columns, "user" if flag == "column" else ROLES[flag])
     if records is None or not name:
         return
-    there = column_in(name, list(records.schema))
+    there = find_column(name, list(records.schema))
     if there is None:
         message = f"{records.source.name} has no column {quote_column_name(name)}"
         if records.may_show:
@@ -173,14 +173,14 @@ def find_row_ambiguity(answers: Answers, fields: Fields) -> tuple[OdError | None
     The error is None if rows are counted, and there are neither unused columns nor rows that look like a table of
     flows. The result is None if the answers or the reader state what a row is, or if a file or a column is missing.
     """
-    records = _newest_records(answers, fields)
+    records = _find_newest_records(answers, fields)
     if records is None or records.form.one_row_a_trip or not records.columns.counts_rows:
         return None
-    if any(column_in(name, list(records.schema)) is None for name in records.columns.names):
+    if any(find_column(name, list(records.schema)) is None for name in records.columns.names):
         return None
     unused = list_unused_columns(records.schema, records.columns, records.form)
     if unused:
-        counts = columns_like_counts(records.source, unused, records.form)
+        counts = find_likely_count_columns(records.source, unused, records.form)
         like_counts = format_column_names(counts) or "none"
         reason = f"unused columns: {format_column_names(unused)}; those that look like counts: {like_counts}"
     elif has_single_pairs(records.source, records.columns, records.form):
@@ -190,7 +190,7 @@ def find_row_ambiguity(answers: Answers, fields: Fields) -> tuple[OdError | None
     else:
         return None, []
     message = f"{records.source.name}: nothing says whether a row is one trip; {reason}"
-    number = f"--{number_flag(answers)} and the column that holds the number of trips of a row"
+    number = f"--{choose_number_flag(answers)} and the column that holds the number of trips of a row"
     step = f"give {number}, or --one-row-a-trip true"
     return OdError("OD-TRIPS-ROWS", message, next_step=step), unused
 
@@ -201,7 +201,7 @@ def describe_records(answers: Answers, fields: Fields) -> list[str]:
     The first line of a CSV file may be a record, so the columns are shown only if the line is certainly a header, or if
     the answers or the reader name one of them.
     """
-    records = _newest_records(answers, fields)
+    records = _find_newest_records(answers, fields)
     if records is None:
         return [f"There is no file {answers['records']} yet."]
     name, schema = records.source.name, records.schema
@@ -215,17 +215,17 @@ def describe_records(answers: Answers, fields: Fields) -> list[str]:
     ]
 
 
-def _newest_records(answers: Answers, fields: Fields) -> _Records | None:
+def _find_newest_records(answers: Answers, fields: Fields) -> _Records | None:
     """Return the newest file of records; None if there is none or the fields, refused later, do not fit."""
-    source = newest_file(answers["records"])
+    source = find_newest_file(answers["records"])
     if source is None:
         return None
     try:
-        section = CountedRecords if number_flag(answers) == "count" else Trips
+        section = CountedRecords if choose_number_flag(answers) == "count" else Trips
         declared = release_attributes(answers, fields)
         trips = section.model_validate(declared["trips"])
         breakdowns = {name: SegmentSection.model_validate(part) for name, part in declared.get("segments", {}).items()}
-        segments = tuple(part.source(name) for name, part in breakdowns.items())
+        segments = tuple(part.to_segment_source(name) for name, part in breakdowns.items())
     except (ValidationError, OdError):
         return None
     form = trips.record_format()
@@ -233,24 +233,24 @@ def _newest_records(answers: Answers, fields: Fields) -> _Records | None:
     return _Records(source, form, columns, record_schema(source, form))
 
 
-def number_flag(answers: Answers) -> str:
+def choose_number_flag(answers: Answers) -> str:
     """Return the flag of the column of numbers, which depends on what is counted."""
     return "count" if answers.get("kind") == "counts" else "trips"
 
 
-def newest_file(records: str) -> Path | None:
+def find_newest_file(records: str) -> Path | None:
     """Return the file of the latest period that has one, or the one file for all periods; None if there is none.
 
     In a folder of a period, it is the first one. Raises OdError if that folder is not read.
     """
-    files = _files(records)
+    files = _find_period_files(records)
     newest = files[max(files)][1] if files else None
-    return parts_of(newest)[0] if newest and "{period}" in records else newest
+    return list_record_files(newest)[0] if newest and "{period}" in records else newest
 
 
-def _files(records: str) -> dict[datetime.date, tuple[str, Path]]:
+def _find_period_files(records: str) -> dict[datetime.date, tuple[str, Path]]:
     """Return the period in the name and the path of each file, by the first day of its period."""
-    parts = str(current_project().root / records).split("{period}")
+    parts = str(find_current_project().root / records).split("{period}")
     period = "([^/]+)".join(map(re.escape, parts))
     files: dict[datetime.date, tuple[str, Path]] = {}
     for name in glob.glob("*".join(map(glob.escape, parts))):  # noqa: PTH207  # it may be outside the project
@@ -263,12 +263,12 @@ def _files(records: str) -> dict[datetime.date, tuple[str, Path]]:
     return files
 
 
-def _similar(records: str) -> list[str]:
+def _find_similar_names(records: str) -> list[str]:
     """Return up to three existing names that are similar to the first part of a path that does not exist.
 
     A period in an existing name is written as ``{period}`` if the part of the path has braces.
     """
-    folder = current_project().root
+    folder = find_current_project().root
     *folders, last = Path(records).parts
     for part in (*folders, last):
         try:
@@ -296,24 +296,24 @@ def _are_similar(*names: str) -> bool:
 S = TypeVar("S", bound=Section)
 
 
-def _section(section: type[S], field: str, answers: Answers, fields: Fields) -> S:
+def _make_section(section: type[S], field: str, answers: Answers, fields: Fields) -> S:
     """Return a section as the answers so far declare it. Raises OdError, which names the field, if they do not fit."""
     try:
         return section.model_validate(release_attributes(answers, fields)[field])
     except ValidationError as error:
-        fault = first_fault(error.errors(), section)
+        fault = describe_first_fault(error.errors(), section)
         raise OdError("OD-CONFIG", f"{field}.{fault}", next_step="correct the answer") from None
 
 
-def _zone_table(answers: Answers) -> pd.DataFrame:
-    return read_zones(current_project().root / answers["zones"])
+def _read_zone_table(answers: Answers) -> pd.DataFrame:
+    return read_zones(find_current_project().root / answers["zones"])
 
 
 def describe_zones(answers: Answers, _settings: Fields) -> list[str]:
     """Return lines to show: the columns of the list of zones, or the fault of its file."""
-    name = (current_project().root / answers["zones"]).name
+    name = (find_current_project().root / answers["zones"]).name
     try:
-        table = _zone_table(answers)
+        table = _read_zone_table(answers)
     except OdError as error:
         return [f"{error.message}."]
     columns = [str(column) for column in table.columns]
@@ -325,7 +325,7 @@ def describe_zones(answers: Answers, _settings: Fields) -> list[str]:
 def list_unused_zone_columns(answers: Answers, fields: Fields) -> list[str]:
     """Return the columns of the list of zones that no answer names; none if the list cannot be read."""
     try:
-        zones, columns = _make_zones_section(answers, fields), map(str, _zone_table(answers).columns)
+        zones, columns = _make_zones_section(answers, fields), map(str, _read_zone_table(answers).columns)
     except OdError:
         return []
     used = {*zones.levels, *zones.names.values(), *(zones.coordinates or ()), *chain(*zones.joined.values())}
@@ -336,7 +336,7 @@ def list_unused_zone_columns(answers: Answers, fields: Fields) -> list[str]:
 
 def _find_column_by_word(answers: Answers, fields: Fields, *words: str) -> str:
     """Return the first column of the records that no answer names and that has one of some words in its name, or ""."""
-    records = _newest_records(answers, fields)
+    records = _find_newest_records(answers, fields)
     if records is None or not records.may_show:
         return ""
     left = {*records.schema} - {answers.get(flag) for flag in (*ROLES, "column")}
@@ -346,7 +346,7 @@ def _find_column_by_word(answers: Answers, fields: Fields, *words: str) -> str:
 
 def _suggest_levels(answers: Answers, fields: Fields) -> str:
     """Return a column of codes of zones, after columns that each have at most half as many values as the next."""
-    table = _zone_table(answers)
+    table = _read_zone_table(answers)
     table = table[[name for name in table.columns if "name" not in name.casefold()]]
     sizes = table.nunique().sort_values(ascending=False, kind="stable")
     levels = [name for name in table.columns if sizes[name] == len(table)][:1]
@@ -359,7 +359,7 @@ def _suggest_levels(answers: Answers, fields: Fields) -> str:
 
 def _suggest_level_names(answers: Answers, fields: Fields) -> str:
     """Return for each level the first further column that is called a name and has one value an area."""
-    table, names = _zone_table(answers), dict[str, str]()
+    table, names = _read_zone_table(answers), dict[str, str]()
     further = [name for name in list_unused_zone_columns(answers, fields) if "name" in name.casefold()]
     for level in (one for one in as_list(answers["levels"]) if one in table):
         fitting = [name for name in further if table.groupby(level)[name].nunique().max() == 1]
@@ -370,31 +370,31 @@ def _suggest_level_names(answers: Answers, fields: Fields) -> str:
 
 def _suggest_period_length(answers: Answers, _fields: Fields) -> str:
     """Return the length of the periods in the names of files; that of a single release for one file without dates."""
-    periods = [text for text, _ in _files(answers["records"]).values() if text]
+    periods = [text for text, _ in _find_period_files(answers["records"]).values() if text]
     if periods:
         return str(Period(periods[-1]).length)
     return "month" if answers.get("date") or answers.get("reader") or "{" in answers["records"] else SINGLE
 
 
-def absent_levels(answers: Answers, fields: Fields) -> list[str]:
+def list_absent_levels(answers: Answers, fields: Fields) -> list[str]:
     """Return the levels that have no column, and that no other answer or field says how to make."""
     zones = _make_zones_section(answers, fields)
     if zones.parents is not None:
         return []
-    columns = {*map(str, _zone_table(answers).columns), *zones.prefixes, *zones.joined}
+    columns = {*map(str, _read_zone_table(answers).columns), *zones.prefixes, *zones.joined}
     return [level for level in zones.levels if level not in columns]
 
 
 def refuse_unfit_levels(answers: Answers, fields: Fields) -> None:
     """Raise OdError if a level has no column, or if the areas of the levels are not a hierarchy."""
-    absent, table = absent_levels(answers, fields), _zone_table(answers)
+    absent, table = list_absent_levels(answers, fields), _read_zone_table(answers)
     if not absent:
         refuse_unfit_zones(answers, fields)
         return
     message = f"{answers['zones']} has no column {absent[0]!r}"
     if _can_show_columns(answers["zones"], table, as_list(answers["levels"])):
         columns = tuple(map(str, table.columns))
-        message += f"{nearest_only(absent[0], columns)}; it has {', '.join(columns)}"
+        message += f"{suggest_similar_name(absent[0], columns)}; it has {', '.join(columns)}"
     step = "name columns of the list"
     if "prefixes" in answers:
         step = f"give the number of the first characters of a zone's code, as in {absent[0]}=3"
@@ -405,16 +405,16 @@ def refuse_unfit_levels(answers: Answers, fields: Fields) -> None:
 
 def can_levels_be_prefixes(answers: Answers, fields: Fields) -> bool:
     """Return whether all levels without a column may be prefixes of a zone's code. The last level has the codes."""
-    return _make_zones_section(answers, fields).levels[-1] not in absent_levels(answers, fields)
+    return _make_zones_section(answers, fields).levels[-1] not in list_absent_levels(answers, fields)
 
 
 def refuse_unfit_zones(answers: Answers, fields: Fields) -> None:
     """Raise OdError if the list of zones has no geography as the answers so far declare it."""
-    _make_zones_section(answers, fields).zone_list.geography(current_project().root)
+    _make_zones_section(answers, fields).zone_list.read_geography(find_current_project().root)
 
 
 def _make_zones_section(answers: Answers, fields: Fields) -> Zones:
-    return _section(Zones, "geography", answers, fields)
+    return _make_section(Zones, "geography", answers, fields)
 
 
 def _can_show_columns(name: str, table: pd.DataFrame, levels: list[str]) -> bool:
@@ -425,7 +425,7 @@ def _can_show_columns(name: str, table: pd.DataFrame, levels: list[str]) -> bool
     return is_header(columns, table.head(1000).astype(str).to_numpy().tolist())
 
 
-def _one_of(flag: str, what: str, known: Iterable[str], code: str) -> _Check:
+def _make_choice_check(flag: str, what: str, known: Iterable[str], code: str) -> _Check:
     """Return a check that the answer to ``flag`` is one of the known names."""
     step = "choose one of them"
     return lambda answers, _fields: refuse_unknown(what, answers[flag], tuple(known), code=code, next_step=step)
@@ -456,7 +456,7 @@ def _refuse_owner(answers: Answers, _fields: Fields) -> None:
 
 
 def _refuse_absent_zones(answers: Answers, _fields: Fields) -> None:
-    if (fault := absence(current_project().root / answers["zones"])) is not None:
+    if (fault := find_file_fault(find_current_project().root / answers["zones"])) is not None:
         step = "give --zones and the path of a public list of zones that can be read"
         raise OdError("OD-FILE-MISSING", fault, next_step=step)
 
@@ -469,22 +469,23 @@ def _refuse_periods(answers: Answers, _fields: Fields) -> None:
 FOUND: dict[str, Callable[..., Any]] = {
     "named": _find_column_by_word,
     "unused": lambda answers, fields: (
-        (found := _newest_records(answers, fields)) and list_unused_columns(found.schema, found.columns, found.form)
+        (found := _find_newest_records(answers, fields))
+        and list_unused_columns(found.schema, found.columns, found.form)
     ),
     "levels_found": _suggest_levels,
-    "absent": absent_levels,
+    "absent": list_absent_levels,
     "further": list_unused_zone_columns,
     "names_found": _suggest_level_names,
     "begins": lambda answers, fields, *starts: next(
         (name for name in list_unused_zone_columns(answers, fields) if name.casefold().startswith(starts)), ""
     ),
     "length_found": _suggest_period_length,
-    "first_found": lambda answers, _fields: min(_files(answers["records"]).items())[1][0],
+    "first_found": lambda answers, _fields: min(_find_period_files(answers["records"]).items())[1][0],
 }
 """Functions of the answers so far that look into the files, by the names that ``questions.toml`` calls them."""
 
 
-def value_of(expression: str, answers: Answers, fields: Fields) -> Any:
+def evaluate_expression(expression: str, answers: Answers, fields: Fields) -> Any:
     """Return the value of an expression of a question; None if a file does not have what it looks for."""
     with suppress(OdError, ValueError):  # a file cannot be read, or there is none
         found = {name: partial(look, answers, fields) for name, look in FOUND.items()}
@@ -493,7 +494,7 @@ def value_of(expression: str, answers: Answers, fields: Fields) -> Any:
 
 
 CHECKS_OF_FILES: dict[str, _Check] = {
-    "kind": _one_of("kind", "kind of release", _KINDS, "OD-INIT-FLAG"),
+    "kind": _make_choice_check("kind", "kind of release", _KINDS, "OD-INIT-FLAG"),
     "records": refuse_absent_records,
     "reader": refuse_unreadable_records,
     **{flag: partial(refuse_absent_column, flag) for flag in (*ROLES, "column")},
@@ -502,28 +503,30 @@ CHECKS_OF_FILES: dict[str, _Check] = {
 """Functions that raise OdError for an answer that does not fit the files or the other questions, by flag."""
 
 CHECKS_OF_VALUES: dict[str, _Check] = {
-    "every": _one_of("every", "length of periods", (*LENGTHS, SINGLE), "OD-PERIOD-TEXT"),
+    "every": _make_choice_check("every", "length of periods", (*LENGTHS, SINGLE), "OD-PERIOD-TEXT"),
     "first": _refuse_periods,
     "last": _refuse_periods,
     "time_zone": lambda answers, _fields: check_time_zone(answers["time_zone"]),
-    "unit": _one_of("unit", "privacy unit", UNIT_KINDS, "OD-UNIT-UNKNOWN"),
+    "unit": _make_choice_check("unit", "privacy unit", UNIT_KINDS, "OD-UNIT-UNKNOWN"),
     "max_trips": _refuse_bounds,
     "max_trips_pair": _refuse_bounds,
     "max_trips_year": _refuse_bounds,
     "id_pattern": _refuse_bounds,
-    "neighbours": _one_of("neighbours", "neighbour relation", NEIGHBOUR_RELATIONS, "OD-UNIT-UNKNOWN"),
+    "neighbours": _make_choice_check("neighbours", "neighbour relation", NEIGHBOUR_RELATIONS, "OD-UNIT-UNKNOWN"),
     "epsilon": lambda answers, _fields: Budget(epsilon=answers["epsilon"], delta="1e-8"),
     "delta": lambda answers, _fields: Budget(epsilon=1, delta=answers["delta"]),
     "cap": lambda answers, _fields: Cap(rho=answers["cap"]),
     "reason": _refuse_no_reason,
-    "settled_seconds": lambda answers, fields: _section(Arrivals, "arrivals", answers, fields).check(one_file=True),
-    "automation": _one_of("automation", "automation", ("running", "stopped"), "OD-CONFIG"),
+    "settled_seconds": lambda answers, fields: _make_section(Arrivals, "arrivals", answers, fields).check(
+        one_file=True
+    ),
+    "automation": _make_choice_check("automation", "automation", ("running", "stopped"), "OD-CONFIG"),
     "owner": _refuse_owner,
     **dict.fromkeys(
         ("title", "description", "source", "licence", "counted"),
-        lambda answers, fields: _section(About, "about", answers, fields).to_texts(),
+        lambda answers, fields: _make_section(About, "about", answers, fields).to_texts(),
     ),
-    "zones": lambda answers, _fields: _zone_table(answers),
+    "zones": lambda answers, _fields: _read_zone_table(answers),
     "levels": refuse_unfit_levels,
     "prefixes": refuse_unfit_levels,
     "names": refuse_unfit_zones,
@@ -541,7 +544,7 @@ def refuse_wrong_fields(kind: str, fields: Fields) -> None:
         wrong = [fault for fault in error.errors(include_url=False) if fault["type"] != "missing"]  # not yet answered
         if wrong:
             step = "correct the field, or leave it out"
-            raise OdError("OD-CONFIG", f"--set {first_fault(wrong, model)}", next_step=step) from None
+            raise OdError("OD-CONFIG", f"--set {describe_first_fault(wrong, model)}", next_step=step) from None
 
 
 ROOM = 5
@@ -557,10 +560,10 @@ _NOTHING_YET = {"rho": "1e-30", "reason": "no budget may be spent before the cap
 """Temporary cap in the file of a data set, until the plan of the release is known."""
 
 
-def places_of(name: str) -> tuple[Path, Path]:
+def locate_new_files(name: str) -> tuple[Path, Path]:
     """Return the paths of the new files of a release and its data set. Raises OdError for a bad or taken name."""
     ReleaseKey(name, "2001")  # it becomes the name of files
-    project = current_project()
+    project = find_current_project()
     paths = project.defs / name / "defs.yaml", project.domains / f"{name}.yaml"
     for path in (paths[0].parent, paths[1]):
         if path.exists():
@@ -610,7 +613,7 @@ def initialize(name: str, answers: Answers, fields: Fields) -> tuple[list[Path],
     Raises:
         OdError: one of the files exists already, or the declaration or its plan is refused.
     """
-    release_file, data_set_file = places_of(name)
+    release_file, data_set_file = locate_new_files(name)
     with _remove_files_on_error() as undo:
         release = {"domain": name} | release_attributes(answers, fields) | {"name": name}
         component = _KINDS[answers["kind"]]
@@ -621,7 +624,7 @@ def initialize(name: str, answers: Answers, fields: Fields) -> tuple[list[Path],
         if least >= _MANY_ZONES and {"area_totals", "mechanism", "mechanism_options", "bands"}.isdisjoint(release):
             release |= {"area_totals": {"share": "1/10"}}
             validated = parse_declaration(release, model, f"{name}/defs.yaml")
-        periods, data_set = validated.stated_periods, {"name": name} | attributes_in(answers, "domain")
+        periods, data_set = validated.stated_periods, {"name": name} | make_file_attributes(answers, "domain")
         cap = data_set.pop("cap", {})
         length, start = periods.every, periods.first.partition("--")[0]  # of a span
         data_set["elementary_period"] = length if length in LENGTHS else str(Period(start).length)
@@ -631,19 +634,19 @@ def initialize(name: str, answers: Answers, fields: Fields) -> tuple[list[Path],
         )  # refused here, without a line of a file that is not kept
         given = validated.model_dump(by_alias=True, exclude_unset=True, exclude_defaults=True)
         attributes = {field: given[field] for field in (*_FIRST, *given)}
-        text = f"type: {component}\n\nattributes:\n{yaml_block(attributes, indent=2)}"
-        _make_file(data_set_file, yaml_block(data_set), undo)
+        text = f"type: {component}\n\nattributes:\n{format_yaml_block(attributes, indent=2)}"
+        _make_file(data_set_file, format_yaml_block(data_set), undo)
         _make_file(release_file, text, undo)
-        warehouse = draft_missing_warehouse(current_project())
+        warehouse = draft_missing_warehouse(find_current_project())
         for path, missing in warehouse.items():
             _make_file(path, missing, undo)
-        series = declaration(name)
+        series = read_declared_series(name)
         period = choose_period_to_plan(series, None)
         usual_cap = _suggest_cap(series, series.plan_without_cap(geography, period), answers["epsilon"])
         if data_set["cap"] == _NOTHING_YET:
             data_set["cap"] = usual_cap | ({"reason": answers["reason"]} if answers["reason"] else {})
-            write_text(data_set_file, yaml_block(data_set))
-        series = declaration(name)
+            write_text(data_set_file, format_yaml_block(data_set))
+        series = read_declared_series(name)
         try:
             series.plan(geography, period)
         except BudgetExceeded as error:
@@ -665,4 +668,4 @@ def _suggest_cap(series: Series[Any, Any], plan: Plan, epsilon: str) -> dict[str
     elif series.stated_periods.every == SINGLE:
         span = ""
     reason = f"room for five releases{span} at epsilon {epsilon}, including lost draws"
-    return {"rho": f"{Decimal(text_above(ROOM * rho, 3)):f}", "reason": reason}
+    return {"rho": f"{Decimal(format_rounded_up(ROOM * rho, 3)):f}", "reason": reason}

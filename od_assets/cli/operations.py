@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from od_assets.cli import project_folders
-from od_assets.cli.printing import print_table, say, text
-from od_assets.project import current_project, dagster_home, find_environment_home, prepare_dagster_home
+from od_assets.cli.printing import format_sentence, print_table, say
+from od_assets.project import find_current_project, find_environment_home, locate_dagster_home, prepare_dagster_home
 from od_assets.terminal import console, print_json
 from od_core.errors import OdError
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 def doctor(name: str | None = None, period: str | None = None, as_json: bool = False) -> None:
     """Check the installation, the declarations and an input, and print all faults. Changes and spends nothing."""
-    from od_assets.cli.diagnosis import diagnosis, print_findings
+    from od_assets.cli.diagnosis import inspect_project, print_findings
 
     with console.status("Checking"):
-        findings = diagnosis(name, period)
+        findings = inspect_project(name, period)
     if as_json:
         print_json([finding.facts() for finding in findings])
     else:
@@ -46,7 +46,7 @@ def ledger(context: typer.Context, as_json: bool = False) -> None:
 
     balances = project_folders().open_existing_ledger().balances()
     if as_json:
-        print_json([_balance_facts(balance) for balance in balances])
+        print_json([_make_balance_facts(balance) for balance in balances])
         return
     rows: list[Any] = []
     for balance in balances:
@@ -54,7 +54,7 @@ def ledger(context: typer.Context, as_json: bool = False) -> None:
         rows += [{"domain": balance.domain, "period": part, "spent": rho} for part, rho in balance.parts.items()]
     print_table("ledger", rows)
     if any(balance.parts for balance in balances):
-        console.print(text("ledger.year"), soft_wrap=True)
+        console.print(format_sentence("ledger.year"), soft_wrap=True)
 
 
 def verify_ledger(as_json: bool = False) -> None:
@@ -68,14 +68,14 @@ def verify_ledger(as_json: bool = False) -> None:
 
 def print_schema(writer: str) -> None:
     """Print the SQL statements with which the owner of a PostgreSQL database creates a ledger in it."""
-    from od_core.ledger.chain import schema
+    from od_core.ledger.chain import make_schema_sql
 
-    typer.echo(schema(writer), nl=False)
+    typer.echo(make_schema_sql(writer), nl=False)
 
 
 def copy_ledger(target: str) -> None:
     """Copy all entries to a ledger that has none: for a backup, or to move the ledger to or from PostgreSQL."""
-    from od_core.ledger.chain import SCHEMES, chain_of
+    from od_core.ledger.chain import SCHEMES, make_chain
 
     folders = project_folders()
     folders.open_existing_ledger()  # verifies it
@@ -83,12 +83,12 @@ def copy_ledger(target: str) -> None:
     in_server = target.startswith(SCHEMES)
     if not in_server and Path(target).exists():
         raise OdError("OD-LEDGER-STATE", f"{target} exists already", next_step="name a new file")
-    new = chain_of(file, target) if in_server else chain_of(Path(target).absolute())
+    new = make_chain(file, target) if in_server else make_chain(Path(target).absolute())
     entries = folders.ledger_chain.copy_to(new)
     say("ledger.copied", entries=entries)
 
 
-def _balance_facts(balance: Balance) -> dict[str, Any]:
+def _make_balance_facts(balance: Balance) -> dict[str, Any]:
     def amount(rho: Fraction) -> dict[str, Any]:
         return {"rho": float(rho), "rho_exact": str(rho)}
 
@@ -117,10 +117,10 @@ def purge(older_than: int = 0, dry_run: bool = False, yes: bool = False, as_json
     if not as_json:
         for key, file in records.items():
             console.print(f"{key}: {file}", soft_wrap=True)
-        console.print(text("purge.needed"), soft_wrap=True)
+        console.print(format_sentence("purge.needed"), soft_wrap=True)
     removed = not dry_run and bool(records) and (yes or (not as_json and typer.confirm("Remove these copies?")))
     if removed:
-        with folders.ledger_chain.exclusive():
+        with folders.ledger_chain.lock_for_release():
             folders.purge(older_than)
     if as_json:
         files = [{"release": str(key), "file": str(file)} for key, file in records.items()]
@@ -138,16 +138,16 @@ def prune(older_than: int = 30, remove: bool = False, as_json: bool = False) -> 
     certificates, bundles, keys and counters stay, and `od-release verify` needs no more. For copies of records, see
     `od-release purge`.
     """
-    from od_assets.failures import dagster_instance
+    from od_assets.failures import open_dagster_instance
     from od_assets.resources import pruning
 
     folders = project_folders()
-    lock = folders.ledger_chain.exclusive() if remove and folders.var.is_dir() else nullcontext()
+    lock = folders.ledger_chain.lock_for_release() if remove and folders.var.is_dir() else nullcontext()
     with lock, ExitStack() as opened:
-        has_runs = (dagster_home(folders.var) / "history").is_dir() and prepare_dagster_home()
-        instance = opened.enter_context(dagster_instance()) if has_runs else None
-        found = pruning.prunable(folders, instance, older_than)
-        sizes = pruning.sizes_by_folder(found, folders.var)
+        has_runs = (locate_dagster_home(folders.var) / "history").is_dir() and prepare_dagster_home()
+        instance = opened.enter_context(open_dagster_instance()) if has_runs else None
+        found = pruning.find_removable_paths(folders, instance, older_than)
+        sizes = pruning.sum_sizes_by_folder(found, folders.var)
         for path in (path for paths in found.values() for path in paths if remove):
             pruning.remove(path)
     total = sum(row["bytes"] for row in sizes)
@@ -163,12 +163,15 @@ def ui(
     port: int = 3000, listen: str = "127.0.0.1", allow_host: list[str] | None = None, workspace: Path | None = None
 ) -> None:
     """Start the Dagster UI and its daemon with the project's run history. Access requires the printed address."""
-    if workspace is None and find_environment_home() not in (None, dagster_home(current_project().var).resolve()):
+    if workspace is None and find_environment_home() not in (
+        None,
+        locate_dagster_home(find_current_project().var).resolve(),
+    ):
         message = "DAGSTER_HOME is that of another Dagster deployment, whose own daemon must not run twice"
         step = "name its workspace file with --workspace, or start dg dev, or unset DAGSTER_HOME"
         raise OdError("OD-UI-HOME", message, next_step=step)
     prepare_dagster_home()
     served = "" if workspace is None else str(workspace.resolve())
-    os.chdir(current_project().root)
+    os.chdir(find_current_project().root)
     modules = ["-m", "od_assets.cli.whole_session", sys.executable, "-m", "od_assets.cli.ui_server"]
     os.execv(sys.executable, [sys.executable, *modules, str(port), listen, served, *(allow_host or [])])  # noqa: S606  # our own command

@@ -18,8 +18,8 @@ from rich.text import Text
 from od_assets.terminal import WRONG, console, print_json
 from od_core.flows.estimators import ESTIMATORS
 from od_core.periods import Period
-from od_core.privacy.accounting import epsilon_tight, promise_text, text_above, text_below
-from od_core.publication.number_formats import format_rounded, trips_above
+from od_core.privacy.accounting import compute_tight_epsilon, format_promise, format_rounded_down, format_rounded_up
+from od_core.publication.number_formats import format_rounded, format_trips_rounded_up
 
 if TYPE_CHECKING:  # importing Dagster or pandas takes half a second
     import pandas as pd
@@ -68,7 +68,7 @@ def _print_changed(rows: Sequence[ReleaseStatus]) -> None:
     """Print which settings of releases were changed since they were published or begun."""
     for row in rows:
         names = [name.replace("_", " ") for name in row["settings_changed"] or ()]
-        console.print(text("status.changed", names=names, **row), soft_wrap=True)
+        console.print(format_sentence("status.changed", names=names, **row), soft_wrap=True)
     if rows:
         say("status.stays")
 
@@ -96,17 +96,21 @@ def _merge_consecutive_releases(rows: Iterable[ReleaseStatus]) -> list[ReleaseSt
 
 
 @cache
-def sentences() -> Environment:
+def make_sentence_templates() -> Environment:
     """Return the sentences of ``texts.toml`` as templates by their names, such as ``plan.spends``."""
     groups = _TEXTS["sentences"].items()
     texts = {f"{group}.{name}": text for group, in_group in groups for name, text in in_group.items()}
     environment = Environment(loader=DictLoader(texts), undefined=StrictUndefined, trim_blocks=True)  # noqa: S701  # text for a terminal
     roundings = {"at_most": ROUND_CEILING, "at_least": ROUND_FLOOR, "about": ROUND_HALF_EVEN}
-    filters: dict[str, Callable[..., str]] = {"above": text_above, "below": text_below, "rounded": format_rounded}
-    filters["trips"] = trips_above
-    filters |= {f"percent_{name}": partial(_percent, rounding=rounding) for name, rounding in roundings.items()}
+    filters: dict[str, Callable[..., str]] = {
+        "above": format_rounded_up,
+        "below": format_rounded_down,
+        "rounded": format_rounded,
+    }
+    filters["trips"] = format_trips_rounded_up
+    filters |= {f"percent_{name}": partial(_format_percent, rounding=rounding) for name, rounding in roundings.items()}
     environment.filters |= {name: partial(_format_if_known, form) for name, form in filters.items()}
-    environment.filters |= {"quoted": repr, "promise": lambda spent: promise_text(spent.epsilon, spent.delta)}
+    environment.filters |= {"quoted": repr, "promise": lambda spent: format_promise(spent.epsilon, spent.delta)}
     return environment
 
 
@@ -114,21 +118,21 @@ def _format_if_known(form: Callable[..., str], value: Any, *more: Any) -> str | 
     return None if value is None or is_undefined(value) or math.isnan(value) else form(value, *more)
 
 
-def _percent(value: float, rounding: str) -> str:
+def _format_percent(value: float, rounding: str) -> str:
     """Return a probability in percent with four significant digits, so rounded that a bound stays one."""
     return f"{Context(prec=4, rounding=rounding).create_decimal(100 * Decimal(repr(value))).normalize():f} %"
 
 
-def text(name: str, /, **values: object) -> str:
+def format_sentence(name: str, /, **values: object) -> str:
     """Return a sentence of ``texts.toml``, filled in with values, and with the nouns of a ``subject`` among them."""
     if "subject" in values:
         values["nouns"] = cast("Subject", values["subject"]).nouns
-    return " ".join(sentences().get_template(name).render(values).split())
+    return " ".join(make_sentence_templates().get_template(name).render(values).split())
 
 
 def say(name: str, ending: str = "", /, **values: object) -> None:
     """Print a sentence of ``texts.toml``, filled in with values, and an ending such as an empty line."""
-    console.print(text(name, **values) + ending)
+    console.print(format_sentence(name, **values) + ending)
 
 
 def print_frame(title: str, frame: pd.DataFrame) -> None:
@@ -139,7 +143,7 @@ def print_frame(title: str, frame: pd.DataFrame) -> None:
 def print_rows(title: str, rows: Sequence[Mapping[Any, Any]]) -> None:
     """Print rows with the same columns, but for columns without any value. No word and no number is broken."""
     table = Table(title=title, title_justify="left")
-    cells = {column: [_text(row[column]) for row in rows] for column in (rows[0] if rows else ())}
+    cells = {column: [_format_cell(row[column]) for row in rows] for column in (rows[0] if rows else ())}
     shown = {column: texts for column, texts in cells.items() if {*texts} != {"-"}}
     for column, texts in shown.items():
         numeric = all(_NUMBER.fullmatch(text) for text in texts if text != "-")
@@ -163,11 +167,13 @@ def print_table(name: str, rows: Iterable[Any]) -> None:
     """Print a table of ``texts.toml``: an expression on a row gives each column. A missing value stays missing."""
     table = dict(_TEXTS["tables"][name])
     title = table.pop("title")
-    columns = {heading: sentences().compile_expression(expression) for heading, expression in table.items()}
+    columns = {
+        heading: make_sentence_templates().compile_expression(expression) for heading, expression in table.items()
+    }
     print_rows(title, [{heading: expression(row=row) for heading, expression in columns.items()} for row in rows])
 
 
-def _text(value: object) -> str:
+def _format_cell(value: object) -> str:
     """Return the text of a cell, with thousands separators in numbers; a dash for a missing value."""
     if value is None:
         return "-"
@@ -191,7 +197,7 @@ def print_plan(series: Series[Any, Any], plan: Plan, *, verbose: bool) -> None:
     subject = Subject.from_plan(plan, series.about_facts)
     say("plan.spends", "\n", name=series.name, domain=series.domain, plan=plan)
     if subject.is_of_year:
-        console.print(f"{year_text(series, plan, subject)}\n", soft_wrap=True)
+        console.print(f"{describe_year(series, plan, subject)}\n", soft_wrap=True)
     if plan.known_to_within:
         _print_accuracy(plan, subject, verbose=verbose)
     else:
@@ -203,12 +209,12 @@ def print_plan(series: Series[Any, Any], plan: Plan, *, verbose: bool) -> None:
             exact = exact.drop(columns="destination_level", errors="ignore").rename(
                 columns={"origin_level": "area_level"}
             )
-        bounds = {name: exact[name].map(text_above) for name in ("rho", "epsilon") if name in exact}
+        bounds = {name: exact[name].map(format_rounded_up) for name in ("rho", "epsilon") if name in exact}
         print_frame(f"{series.name}: what one period measures", exact.assign(**bounds))
         say("plan.budget", "\n", spent=plan.spent, plan=plan)
 
 
-def year_text(series: Series[Any, Any], plan: Plan, subject: Subject) -> str:
+def describe_year(series: Series[Any, Any], plan: Plan, subject: Subject) -> str:
     """Return sentences on what a year of releases like this one costs, and what it would cost without its bound.
 
     If the number of uncounted trips is measured, they say how well it is known.
@@ -217,14 +223,16 @@ def year_text(series: Series[Any, Any], plan: Plan, subject: Subject) -> str:
 
     periods, step = len(series.domain.periods_of_year(series.periods.first)), plan.uncounted_step
     bounded, unbounded = plan.rho_of_year(plan.spent, periods), periods * plan.spent.rho
-    epsilon, without_bound = (epsilon_tight(rho, plan.spent.delta) for rho in (bounded, unbounded))
+    epsilon, without_bound = (compute_tight_epsilon(rho, plan.spent.delta) for rho in (bounded, unbounded))
     width = None if step is None else f"{math.ceil(DEVIATIONS * math.sqrt(step.variance)):,}"
     rhos = {"bounded": bounded, "unbounded": unbounded, "times": f"{math.sqrt(unbounded / bounded):.3g}"}
     rhos |= {"subject": subject}
-    return text("plan.year", periods=periods, plan=plan, epsilon=epsilon, other=without_bound, width=width, **rhos)
+    return format_sentence(
+        "plan.year", periods=periods, plan=plan, epsilon=epsilon, other=without_bound, width=width, **rhos
+    )
 
 
-def level_names(steps: pd.DataFrame) -> pd.Series:
+def name_levels(steps: pd.DataFrame) -> pd.Series:
     """Return the names of the levels of the steps of a plan, with the breakdowns that they measure."""
     by = steps["breakdown"].map(lambda name: f" by {name}" if name else "") if "breakdown" in steps else ""
     destinations = " x " + steps["destination_level"]
@@ -234,9 +242,9 @@ def level_names(steps: pd.DataFrame) -> pd.Series:
 def _print_accuracy(plan: Any, subject: Subject, *, verbose: bool) -> None:
     """Print how exactly a number of each level is known; if ``verbose``, also noise and expected errors."""
     nouns, exact, widths = subject.nouns, plan.to_frame(), plan.known_to_within
-    levels = level_names(exact)
+    levels = name_levels(exact)
     columns = {"level": levels, "cells" if plan.segments else nouns.pairs: exact["public_cells"]}
-    columns["90 % interval, about ±"] = levels.map(widths, "ignore").map(trips_above, "ignore")
+    columns["90 % interval, about ±"] = levels.map(widths, "ignore").map(format_trips_rounded_up, "ignore")
     if verbose:
         columns["noise of one measurement"] = exact["standard_deviation"].map(format_rounded)
         columns["expected error"] = exact["expected_error"].map(format_rounded)
@@ -266,7 +274,7 @@ def print_outcome(outcome: Outcome, *, explain: bool = False) -> None:
         for line in facts["failures"]:
             console.print(line, soft_wrap=True)
         return
-    levels, plan, spent = kind.summary(release), release.plan, release.spent
+    levels, plan, spent = kind.make_summary(release), release.plan, release.spent
     subject = Subject.from_plan(plan, facts.get("about", {}))
     facts = {**facts, "subject": subject}  # that of the certificate is text
     if explain:
@@ -283,13 +291,13 @@ def print_outcome(outcome: Outcome, *, explain: bool = False) -> None:
         say("run.stays", **facts)
     of_levels = levels.to_dict("records")
     last = of_levels[max(plan.compared_levels, default=-1)]  # area totals follow the levels of flows
-    say("run.contents", subject=subject, release=release, plan=plan, row=kind.row(release), last=last)
+    say("run.contents", subject=subject, release=release, plan=plan, row=kind.make_row(release), last=last)
     say("run.spent", **facts | {"spent": spent})
     print_promise(subject, spent)
     if facts["lost_draws"]:
         say("run.lost", lost=facts["lost_draws"], spent=spent, planned=plan.spent)
     for other in facts["unpublished"]:
-        console.print(text("run.unpublished", **other), soft_wrap=True)
+        console.print(format_sentence("run.unpublished", **other), soft_wrap=True)
     console.print(f"Report: {facts['bundle']}/{REPORT}", soft_wrap=True)
     if explain:
         console.print(f"Database: {facts['database']}", soft_wrap=True)
@@ -299,7 +307,7 @@ def print_promise(subject: Subject, spent: Spent) -> None:
     """Print the promise of a spent budget in one sentence: how well anybody can guess what one unit did."""
     from od_core.privacy.posterior import Guarantee
 
-    say("promise.short", subject=subject, best_guess=Guarantee.from_spent(spent).best_guess())
+    say("promise.short", subject=subject, best_guess=Guarantee.from_spent(spent).bound_guess_probability())
 
 
 def print_guarantee(guarantee: dict[str, str]) -> None:
@@ -315,13 +323,13 @@ def print_derived(found: PublishedFlows, table: str, *, as_json: bool) -> None:
         facts = {"release": str(found.key), "bundle": str(found.folder), "published_now": found.is_new}
         print_json(facts | {"certificate": found.certificate})
         return
-    from od_core.publication.certificate import subject_of  # imports NumPy
+    from od_core.publication.certificate import read_subject  # imports NumPy
 
     sources = zip(found.certificate["sources"], found.flows.releases, strict=True)
     print_table(table, [source | {"trips": int(release.leaves.trips.sum())} for source, release in sources])
     leaves = found.flows.leaves
     numbers = {"trips": f"{int(leaves.trips.sum()):,}", "pairs": f"{len(leaves):,}"}
-    say("derived.published", key=found.key, is_new=found.is_new, subject=subject_of(found.certificate), **numbers)
+    say("derived.published", key=found.key, is_new=found.is_new, subject=read_subject(found.certificate), **numbers)
     console.print(f"Bundle: {found.folder}\n", soft_wrap=True)
     print_guarantee(found.certificate["guarantee"])
 

@@ -16,9 +16,9 @@ import yaml
 from rich.text import Text
 
 from od_assets.cli import project_folders
-from od_assets.cli.printing import print_derived, print_explanation, print_frame, say, text
-from od_assets.project import current_project
-from od_assets.terminal import WRONG, console, print_json, printable
+from od_assets.cli.printing import format_sentence, print_derived, print_explanation, print_frame, say
+from od_assets.project import find_current_project
+from od_assets.terminal import WRONG, console, escape_unprintable, print_json
 from od_core.errors import OdError
 from od_core.periods import Period
 
@@ -52,32 +52,32 @@ def verify(release: str | None = None, as_json: bool = False) -> None:
 def report(release: str | None = None, period: str | None = None) -> None:
     """Open the report of a published release in the browser, and print its path. Without a display, print only that."""
     folders = project_folders()
-    page = newest_report(folders.releases, release, period, folders.database)
-    typer.echo(printable(str(page)))
+    page = find_newest_report(folders.releases, release, period, folders.database)
+    typer.echo(escape_unprintable(str(page)))
     # Elsewhere, a browser that runs in the terminal might start.
     if sys.platform != "linux" or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"):
         webbrowser.open(page.as_uri())
 
 
-def newest_report(releases: Path, release: str | None, period: str | None, database: Path | None = None) -> Path:
+def find_newest_report(releases: Path, release: str | None, period: str | None, database: Path | None = None) -> Path:
     """Return the report of the newest published release, or without a series, of the one that was measured last.
 
     A series has its declared name, or that of its bundles, with the prefix of the project. The release database knows
     published releases whose bundles are missing. Raises OdError if no such release is published, or its bundle or its
     report is missing.
     """
-    from od_assets.series.section import key_prefix
+    from od_assets.series.section import read_key_prefix
     from od_core.publication.bundle import REPORT
     from od_core.publication.read_back import (
-        certificate_of,
         make_damaged_bundle_error,
         make_missing_bundles_error,
+        read_bundle_certificate,
+        read_withdrawals,
         refuse_withdrawn,
-        withdrawals,
     )
     from od_core.published.opening import find_bundle_folders, find_bundle_zips, find_missing_bundles
 
-    names = (release, "_".join([*key_prefix(current_project()), str(release)]))
+    names = (release, "_".join([*read_key_prefix(find_current_project()), str(release)]))
 
     def select_matching(keys: Iterable[ReleaseKey]) -> list[ReleaseKey]:
         return [key for key in keys if (release is None or key.release in names) and period in (None, key.period)]
@@ -87,10 +87,14 @@ def newest_report(releases: Path, release: str | None, period: str | None, datab
         key = max(select_matching({*bundles, *find_bundle_zips(releases)}), default=None)
     else:
         key = max(
-            select_matching(bundles), key=lambda key: str(certificate_of(bundles[key])["measured_at"]), default=None
+            select_matching(bundles),
+            key=lambda key: str(read_bundle_certificate(bundles[key])["measured_at"]),
+            default=None,
         )
     if key is None:
-        refuse_withdrawn(releases, *(select_matching(withdrawals(releases)) if None not in (release, period) else ()))
+        refuse_withdrawn(
+            releases, *(select_matching(read_withdrawals(releases)) if None not in (release, period) else ())
+        )
         if missing := select_matching(find_missing_bundles(releases, database)):
             raise make_missing_bundles_error(missing)
         raise _make_absent_release_error(release, period)
@@ -104,13 +108,13 @@ def newest_report(releases: Path, release: str | None, period: str | None, datab
 
 def _make_absent_release_error(release: str | None, period: str | None) -> OdError:
     """Return the error that no such release is published here. Raises OdError if no series has the name."""
-    from od_assets.series.reading import declaration
+    from od_assets.series.reading import read_declared_series
 
     when = "" if period is None else f" for {period}"
     if release is None:
         step = "od-release status lists the releases"
         return OdError("OD-RELEASE-ABSENT", f"no release{when} is published here", next_step=step)
-    declaration(release)
+    read_declared_series(release)
     step = f"od-release run {release}" + ("" if period is None else f" --period {period}")
     return OdError("OD-RELEASE-ABSENT", f"no release of {release}{when} is published here", next_step=step)
 
@@ -126,25 +130,25 @@ def compare(
     as_json: bool = False,
 ) -> None:
     """Print the largest changes of flows between two releases, and mark those larger than their uncertainty."""
-    from od_core.flows.publishing.changes import as_told, cautions, changes
+    from od_core.flows.publishing.changes import as_told, changes, describe_cautions
     from od_core.flows.publishing.flow_tables import label_areas
     from od_core.geography.codes import WHOLE_SPACE
-    from od_core.publication.certificate import subject_of
+    from od_core.publication.certificate import read_subject
     from od_core.publication.columns import CONFIDENCE
-    from od_core.publication.comparability import categories_differ, comparable
+    from od_core.publication.comparability import check_comparability, name_breakdown_categories
 
-    (first, old, certificate), (second, new, certificate_after) = map(_flows_named, (before, after))
+    (first, old, certificate), (second, new, certificate_after) = map(_open_flows, (before, after))
     if first == second:
         message = f"both releases are {first}, so there is nothing to compare"
         raise OdError("OD-COMPARE-SAME", message, next_step="name two releases with different periods or revisions")
-    tree, note = new.plan.tree, cautions(subject_of(certificate_after), certificate, certificate_after)
+    tree, note = new.plan.tree, describe_cautions(read_subject(certificate_after), certificate, certificate_after)
     origin = origin_level or level or old.plan.tree.origin.levels[0]
-    nouns = subject_of(certificate).nouns
+    nouns = read_subject(certificate).nouns
     other_side = level if nouns.has_pairs else WHOLE_SPACE
     destination = destination_level or other_side or old.plan.tree.destination.levels[0]
-    found = comparable(certificate, certificate_after, [segment] if segment else [])
+    found = check_comparability(certificate, certificate_after, [segment] if segment else [])
     changed = changes(old, new, origin, destination, segment, found.days)
-    if segment and categories_differ(segment) in found.differing:
+    if segment and name_breakdown_categories(segment) in found.differing:
         message = (
             f"the two releases derive the categories of {segment!r} in different ways, as their certificates state"
         )
@@ -158,7 +162,9 @@ def compare(
         print_json({**facts, **levels, **numbers, **caution, "changes": largest})
         return
     rows = label_areas(
-        tree, as_told(changed).head(top), (tree.origin.level_number(origin), tree.destination.level_number(destination))
+        tree,
+        as_told(changed).head(top),
+        (tree.origin.find_level_number(origin), tree.destination.find_level_number(destination)),
     )
     marks = rows["significant"].map({True: "*", False: ""})
     rows = rows.assign(significant=marks).rename(columns={"lower": "at least", "upper": "at most"})
@@ -166,17 +172,17 @@ def compare(
         rows = rows.drop(columns="destination").rename(columns={"origin": "area"})
     per_day = ", per day" if found.per_day else ""
     print_frame(f"{second} against {first}: {nouns.cells} {nouns.format_levels(origin, destination)}{per_day}", rows)
-    console.print(text("compare.significant", note=note.strip(), **numbers), soft_wrap=True)
+    console.print(format_sentence("compare.significant", note=note.strip(), **numbers), soft_wrap=True)
 
 
-def _flows_named(name: str) -> tuple[ReleaseKey, Release, Certificate]:
-    from od_core.publication.read_back import certificate_of
-    from od_core.published.opening import bundle_folder, bundle_kind_of, open_bundle
+def _open_flows(name: str) -> tuple[ReleaseKey, Release, Certificate]:
+    from od_core.publication.read_back import read_bundle_certificate
+    from od_core.published.opening import find_bundle_kind, open_bundle, open_bundle_folder
 
-    with bundle_folder(project_folders().bundle_named(name)) as folder:
+    with open_bundle_folder(project_folders().find_bundle(name)) as folder:
         key, release = open_bundle(folder)
-        certificate = certificate_of(folder)
-        bundle_kind_of(certificate).refuse_comparison(key)
+        certificate = read_bundle_certificate(folder)
+        find_bundle_kind(certificate).refuse_comparison(key)
     return key, cast("Release", release), certificate
 
 
@@ -187,12 +193,12 @@ def sum_command(releases: list[str], periods: str | None = None, as_json: bool =
     same releases give the same bundle; after a new revision of one of them, the sum has a new revision, too.
     """
     from od_core.ledger.release_key import ReleaseKey
-    from od_core.published.derived import newest_releases, newest_revisions, publish_sum
+    from od_core.published.derived import find_newest_in_period, find_newest_revisions, publish_sum
 
     folders = project_folders()
     bundles, is_series = folders.releases, len(releases) == 1 and "/" not in releases[0]
     if periods is None and is_series:
-        newest_revisions(bundles, releases[0])  # refuses a name of no series first
+        find_newest_revisions(bundles, releases[0])  # refuses a name of no series first
         message = f"{releases[0]} is the name of a series, and --periods does not say which of its releases to sum"
         step = f"od-release sum {releases[0]} --periods FIRST..LAST, or name releases"
         raise OdError("OD-SUM-NAMES", message, next_step=step)
@@ -200,7 +206,7 @@ def sum_command(releases: list[str], periods: str | None = None, as_json: bool =
         period, keys = None, [ReleaseKey.parse(name) for name in releases]
     elif is_series:
         period = periods.replace("..", "--")
-        keys = newest_releases(bundles, releases[0], Period(period))
+        keys = find_newest_in_period(bundles, releases[0], Period(period))
     else:
         message = "--periods needs the name of one series"
         raise OdError("OD-SUM-NAMES", message, next_step="name a series with --periods, or name releases without it")
@@ -298,7 +304,7 @@ def withdraw(release: str, reason: str, as_json: bool = False) -> None:
 
     folders, declared, key = project_folders(), read_site_declaration(), ReleaseKey.parse(release)
     folders.open_existing_ledger()
-    with console.status("Withdrawing the release"), folders.ledger_chain.exclusive():
+    with console.status("Withdrawing the release"), folders.ledger_chain.lock_for_release():
         gone = withdraw_release(folders, key, reason)
         has_site = (declared.place / HOME).is_file()
         if has_site:
@@ -309,7 +315,7 @@ def withdraw(release: str, reason: str, as_json: bool = False) -> None:
         return
     for each, withdrawal in gone.items():
         console.print(f"Withdrawn: {each} ({withdrawal.why})", soft_wrap=True)
-    console.print(text("withdraw.next", site=declared.place if has_site else None), soft_wrap=True)
+    console.print(format_sentence("withdraw.next", site=declared.place if has_site else None), soft_wrap=True)
 
 
 def disclose(release: str, folder: Path | None = None, as_json: bool = False) -> None:
@@ -321,8 +327,8 @@ def disclose(release: str, folder: Path | None = None, as_json: bool = False) ->
     """
     from od_core.published.documents import DESCRIPTIONS, TO_COMPLETE, write_disclosure
 
-    bundle = project_folders().bundle_named(release)
-    target = current_project().var / "disclosure" if folder is None else folder
+    bundle = project_folders().find_bundle(release)
+    target = find_current_project().var / "disclosure" if folder is None else folder
     result = write_disclosure(bundle, target, within=folder is None)
     if as_json:
         print_json(result.facts())
@@ -339,7 +345,7 @@ def contract(release: str, as_json: bool = False) -> None:
     """Print the data contract of a published release for a data catalogue, in the Open Data Contract Standard."""
     from od_core.published.documents import data_contract
 
-    contract = data_contract(project_folders().bundle_named(release))
+    contract = data_contract(project_folders().find_bundle(release))
     if as_json:
         print_json(contract)
     else:
@@ -356,7 +362,7 @@ def explain(release: str, as_json: bool = False) -> None:
     from od_core.published.explanation import explain_release
 
     folders = project_folders()
-    explanation = explain_release(folders.bundle_named(release), folders.ledger_at_hand())
+    explanation = explain_release(folders.find_bundle(release), folders.find_usable_ledger())
     if as_json:
         print_json(explanation.to_facts())
     else:

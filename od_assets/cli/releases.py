@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from od_assets.checks.expectation_process import expectation_process
+from od_assets.checks.expectation_process import run_expectation_process
 from od_assets.cli import project_folders
 from od_assets.cli.declare import parse_field_values, refuse_unwritable_file, write_text
 from od_assets.cli.printing import (
+    format_sentence,
     print_frame,
     print_guarantee,
     print_outcome,
@@ -23,11 +24,10 @@ from od_assets.cli.printing import (
     print_promise,
     print_status,
     say,
-    text,
 )
-from od_assets.interrupts import Interrupted, stoppable
-from od_assets.project import current_project, prepare_dagster_home
-from od_assets.terminal import console, print_json, printable
+from od_assets.interrupts import Interrupted, iterate_until_interrupt
+from od_assets.project import find_current_project, prepare_dagster_home
+from od_assets.terminal import console, escape_unprintable, print_json
 from od_core.errors import OdError
 from od_core.files.durable import is_locked
 
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 def init(name: str, further: list[str] | None = None, **given: str | None) -> None:
     """Declare a new release: ask for the missing options, write its files, and print its plan. Releases nothing."""
     from od_assets.cli.interview import collect_answers
-    from od_assets.cli.new_declaration import initialize, places_of
+    from od_assets.cli.new_declaration import initialize, locate_new_files
 
-    places_of(name)  # refuses a taken name before any question
+    locate_new_files(name)  # refuses a taken name before any question
     fields, at_terminal = parse_field_values(further or []), sys.stdin.isatty()
     try:
         if at_terminal:
@@ -50,7 +50,7 @@ def init(name: str, further: list[str] | None = None, **given: str | None) -> No
         if at_terminal:
             options = [f"--{flag.replace('_', '-')}={answer}" for flag, answer in answers.items() if answer]
             command = shlex.join(["od-release", "init", name, *options, *(f"--set={one}" for one in further or [])])
-            console.print(text("init.again", command=command), "\n", soft_wrap=True)
+            console.print(format_sentence("init.again", command=command), "\n", soft_wrap=True)
         files, area_counts = initialize(name, answers, fields)
     except (Interrupted, typer.Abort) as stopped:
         say("init.stopped")
@@ -86,13 +86,13 @@ def plan(
     series, planned = _plan_series(release, period)
     project_folders().hold_to_declared(series.domain)
     if bounds:
-        from od_assets.cli.target_plan import bounds_of, print_bounds
+        from od_assets.cli.target_plan import compare_bounds, print_bounds
 
-        print_bounds(bounds_of(series, planned, users or [], table, bound or [], runs), as_json=as_json)
+        print_bounds(compare_bounds(series, planned, users or [], table, bound or [], runs), as_json=as_json)
     elif target:
-        from od_assets.cli.target_plan import SIMULATED, print_target_plan, target_plan, write_declaration
+        from od_assets.cli.target_plan import SIMULATED, plan_for_targets, print_target_plan, write_declaration
 
-        for_targets = target_plan(series, planned, target, table, SIMULATED if runs is None else runs)
+        for_targets = plan_for_targets(series, planned, target, table, SIMULATED if runs is None else runs)
         print_target_plan(for_targets, as_json=as_json)
         if to is not None:
             write_declaration(for_targets, to)
@@ -130,12 +130,12 @@ def _print_declared(
         write_planning_page(series, plan, page)
     if as_json:
         levels = plan.to_frame().to_dict("records")
-        facts = {"levels": levels, "guarantee": _guarantee(series, plan), "row": series.columns.row}
+        facts = {"levels": levels, "guarantee": _describe_guarantee(series, plan), "row": series.columns.row}
         print_json({**plan.facts(), **facts})
         return
     print_plan(series, plan, verbose=verbose)
     if explain:
-        print_guarantee(_guarantee(series, plan))
+        print_guarantee(_describe_guarantee(series, plan))
     else:
         from od_core.meaning.subject import Subject
 
@@ -146,25 +146,25 @@ def _print_declared(
 
 def _plan_series(release: str, period: str | None) -> tuple[Series[Any, Any], PrivacyPlan]:
     from od_assets.runs.period_status import choose_period_to_plan
-    from od_assets.series.reading import declaration
+    from od_assets.series.reading import read_declared_series
 
-    series = declaration(release)
+    series = read_declared_series(release)
     period = choose_period_to_plan(series, period)
     with console.status("Planning"):
         return series, series.plan(series.read_geography(), period)
 
 
-def _guarantee(series: Series[Any, Any], plan: PrivacyPlan) -> dict[str, str]:
+def _describe_guarantee(series: Series[Any, Any], plan: PrivacyPlan) -> dict[str, str]:
     """Return the sentences on the guarantee of a plan, with that on the year if a bound of a year is declared."""
     from od_core.meaning.subject import Subject
 
     subject = Subject.from_plan(plan, series.about_facts)
-    guarantee = series.kind.guarantee(plan, plan.spent, subject)
+    guarantee = series.kind.describe_guarantee(plan, plan.spent, subject)
     if plan.unit.max_trips_year is not None:
-        from od_core.publication.certify import year_sentence
+        from od_core.publication.certify import describe_year_cost
 
         periods = len(series.domain.periods_of_year(series.periods.first))
-        guarantee["year"] = year_sentence(plan, plan.spent, periods, subject)
+        guarantee["year"] = describe_year_cost(plan, plan.spent, periods, subject)
     return guarantee
 
 
@@ -172,13 +172,14 @@ def write_planning_page(series: Series[Any, Any], plan: PrivacyPlan, path: Path)
     """Write the planning page of a plan. An existing file is replaced.
 
     Raises:
-        OdError: :func:`od_core.flows.planning_page.planning_page` refuses the plan, or the file cannot be written.
+        OdError: :func:`od_core.flows.planning_page.render_planning_page` refuses the plan, or the file cannot be
+            written.
     """
-    from od_core.flows.planning_page import planning_page
+    from od_core.flows.planning_page import render_planning_page
 
     domain = series.domain
     year = domain.periods_of_year(series.periods.first) if domain.unit.is_of_year else ()
-    page = planning_page(plan, series.name, domain.cap.allowed_rho(), len(year), series.about_facts)
+    page = render_planning_page(plan, series.name, domain.cap.allowed_rho(), len(year), series.about_facts)
     step = "name a file in a folder that exists and may be written"
     with refuse_unwritable_file(f"the planning page {str(path)!r}", step, code="OD-FORECAST-PAGE"):
         write_text(path, page)
@@ -203,7 +204,7 @@ def forecast(
     if as_json:
         print_json(errors.facts())
         return
-    for title, frame in errors.tables().items():
+    for title, frame in errors.make_tables().items():
         print_frame(title, frame)
     console.print(errors.source, soft_wrap=True)
     if to is not None:
@@ -224,32 +225,38 @@ def decide(
     It is one HTML file to print, made from the plan, a public table and the ledger. No record is read, and no budget is
     spent.
     """
-    from od_assets.cli.target_plan import SIMULATED, payable_periods, plan_of_flows, public_table, target_plan
-    from od_core.evaluation.decision import Option, decision_page, options, select_example_flows
+    from od_assets.cli.target_plan import (
+        SIMULATED,
+        check_payable_periods,
+        choose_public_table,
+        plan_for_targets,
+        plan_of_flows,
+    )
+    from od_core.evaluation.decision import Option, iterate_options, render_decision_page, select_example_flows
     from od_core.meaning.subject import Subject
 
     folders = project_folders()
     series, plan = _plan_series(release, period)
     folders.hold_to_declared(series.domain)
     subject = Subject.from_plan(plan, series.about_facts)
-    compared, facts = [*options(plan, epsilon or (), subject)], dict[str, Any](runs=runs, flows=[], source="")
+    compared, facts = [*iterate_options(plan, epsilon or (), subject)], dict[str, Any](runs=runs, flows=[], source="")
     if target or table is not None or plan.compared_levels:
         of_flows = plan_of_flows(series, plan, "targets and tables of flows", "leave out --target and --table")
         if target:
-            least = target_plan(series, plan, target, table, SIMULATED).plan
+            least = plan_for_targets(series, plan, target, table, SIMULATED).plan
             compared.insert(1, Option(f"the least budget for {'; '.join(target)}", least))
-        known, facts["source"] = public_table(series, of_flows, table)
+        known, facts["source"] = choose_public_table(series, of_flows, table)
         facts["flows"] = [*select_example_flows(of_flows, known)]
         with console.status("Releases are simulated on a public table."):
             compared = [option.with_simulated_errors(known, runs) for option in compared]
     facts["published"] = folders.find_published_periods(series)
-    periods, facts["paid"], facts["left"] = payable_periods(series, plan, facts["published"])
-    path = to or current_project().var / "decisions" / f"{series.name}.html"
+    periods, facts["paid"], facts["left"] = check_payable_periods(series, plan, facts["published"])
+    path = to or find_current_project().var / "decisions" / f"{series.name}.html"
     with refuse_unwritable_file(
         f"the page {str(path)!r}", "name a file in a folder that may be written", code="OD-FORECAST-PAGE"
     ):
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_text(path, decision_page(series, plan, compared, periods, **facts))
+        write_text(path, render_decision_page(series, plan, compared, periods, **facts))
     console.print(f"Decision page: {path}\nNo record was read, and no budget was spent.", soft_wrap=True)
 
 
@@ -259,21 +266,21 @@ def run(
     """Release one period with the Dagster job, in this process, or read it back if it is already released."""
     if every and period is not None:
         raise OdError("OD-PERIOD", "--all and --period cannot be used together", next_step="give one of them")
-    from od_assets.series.section import declaration_files
+    from od_assets.series.section import list_declaration_files
 
-    if release not in {path.parent.name for path in declaration_files()}:
-        from od_assets.series.reading import declaration
+    if release not in {path.parent.name for path in list_declaration_files()}:
+        from od_assets.series.reading import read_declared_series
 
-        declaration(release)  # refused before anything else is imported
-    with expectation_process():  # it imports Great Expectations while this process imports Dagster
+        read_declared_series(release)  # refused before anything else is imported
+    with run_expectation_process():  # it imports Great Expectations while this process imports Dagster
         gc.disable()  # what is imported and defined stays: to search it for garbage took 0.4 of 9.4 s of a small run
         try:
             with console.status("Loading the project"):
                 from od_assets.runs.jobs import release_job, run_period
                 from od_assets.runs.period_status import choose_periods, refuse_without_file
-                from od_assets.series.reading import declaration
+                from od_assets.series.reading import read_declared_series
 
-                component = declaration(release)
+                component = read_declared_series(release)
                 periods = choose_periods(component, period, every=every)
                 if period is None and not every:
                     refuse_without_file(component, periods[0])
@@ -284,7 +291,9 @@ def run(
             gc.enable()
         outcomes = []
         try:
-            with stoppable(periods, f"{'period was' if len(periods) == 1 else 'periods were'} not run") as rest:
+            with iterate_until_interrupt(
+                periods, f"{'period was' if len(periods) == 1 else 'periods were'} not run"
+            ) as rest:
                 for later in rest:
                     outcomes.append(run_period(component, job, later, quiet=as_json))
                     if not as_json:
@@ -303,16 +312,16 @@ def status(every: bool = False, as_json: bool = False) -> None:
     longer declared are listed, too, as are published flows that were derived from releases, which spend nothing. If a
     declaration has a fault, the others are printed all the same, and the exit code is 2.
     """
-    from od_assets.runs.period_status import period_status, release_status
+    from od_assets.runs.period_status import list_release_statuses, release_status
     from od_core.ledger.confidential import LOCK_NAME
     from od_core.ledger.release_key import ReleaseKey
     from od_core.published.opening import list_derived_releases
 
     folders = project_folders()
     series, faults = _read_series()
-    with folders.ledger_or_empty() as ledger, ledger.one_look():
+    with folders.open_ledger_or_empty() as ledger, ledger.one_look():
         states = ledger.states()
-        rows = period_status(series, ledger, states)
+        rows = list_release_statuses(series, ledger, states)
     listed = {row["release"] for row in rows}
     public = (name for name, state in states.items() if state.is_published or state.is_withdrawn)
     rows += [release_status(ReleaseKey.parse(name), states[name]) for name in public if name not in listed]
@@ -326,17 +335,17 @@ def status(every: bool = False, as_json: bool = False) -> None:
     else:
         print_status(rows, may_run=is_locked(folders.var / LOCK_NAME), every=every)
     for fault in faults:
-        typer.echo(printable(fault), err=True)
+        typer.echo(escape_unprintable(fault), err=True)
     if faults:
         raise typer.Exit(2)
 
 
 def _read_series() -> tuple[list[Series[Any, Any]], list[str]]:
     """Return the declared series, and the different faults of other declarations, each in one text."""
-    from od_assets.series.reading import COMPARISON, RELEASES, declaration, read_series, refuse_wrong_type
-    from od_assets.series.section import component_type, declaration_files
+    from od_assets.series.reading import COMPARISON, RELEASES, read_declared_series, read_series, refuse_wrong_type
+    from od_assets.series.section import list_declaration_files, read_component_type
 
-    types = {path: component_type(path) for path in declaration_files()}
+    types = {path: read_component_type(path) for path in list_declaration_files()}
     declared = Counter(path.parent.name for path, kind in types.items() if kind in (*RELEASES, COMPARISON))
     series: list[Series[Any, Any]] = []
     faults = dict[str, None]()
@@ -344,7 +353,7 @@ def _read_series() -> tuple[list[Series[Any, Any]], list[str]]:
         name = path.parent.name
         try:
             if kind in RELEASES:
-                series.append(read_series(path) if declared[name] == 1 else declaration(name))
+                series.append(read_series(path) if declared[name] == 1 else read_declared_series(name))
             else:
                 refuse_wrong_type(path)
         except OdError as error:
@@ -372,7 +381,7 @@ def compare_mechanisms(
     from od_core.evaluation.comparison import EPSILONS
 
     if flows is None and zones is None:
-        component = reading.comparison(comparison or "comparison")
+        component = reading.read_comparison(comparison or "comparison")
     elif flows is None or zones is None or not levels or comparison:
         message = "your own table needs --flows, --zones and --levels, without the name of a declared comparison"
         raise OdError("OD-EVALUATION-TABLE", message, next_step="give all three options, or none of them")
@@ -387,7 +396,7 @@ def compare_mechanisms(
             columns=TableColumns(trips=trips),
             one_row_a_trip=one_row_a_trip,
         )
-        section.reader(current_project())
+        section.make_reader(find_current_project())
         component = Comparison(
             name=f"table_{name}", owners=["team:statistics"], tables=[section], mechanisms=None, epsilons=[*EPSILONS]
         )
@@ -398,6 +407,6 @@ def compare_mechanisms(
     prepare_dagster_home()
     if failures := run_comparison(component, to):
         for line in failures:
-            typer.echo(printable(line), err=True)
+            typer.echo(escape_unprintable(line), err=True)
         raise typer.Exit(1)
     console.print(f"Tables and figures: {to or component.folder}", soft_wrap=True)

@@ -15,26 +15,26 @@ from typing import Any
 import pandas as pd
 import yaml
 
-from od_assets.cli.declare import as_mapping, as_number, refuse_unwritable_file, write_text, yaml_block
-from od_assets.cli.printing import level_names, print_frame, print_table, say, text
-from od_assets.project import current_project
+from od_assets.cli.declare import as_mapping, as_number, format_yaml_block, refuse_unwritable_file, write_text
+from od_assets.cli.printing import format_sentence, name_levels, print_frame, print_table, say
+from od_assets.project import find_current_project
 from od_assets.resources.folders import Folders
-from od_assets.series.reading import RELEASES, declaration_file, declarations_of
-from od_assets.series.section import substitute_environment_variables, yaml_documents
+from od_assets.series.reading import RELEASES, find_declaration_file, select_declaration_files
+from od_assets.series.section import read_yaml_documents, substitute_environment_variables
 from od_assets.series.series import Series
 from od_assets.terminal import WRONG, console, print_json
 from od_core import OdError, Plan, PrivacyUnit, ReleaseKey, ReleasePlan
 from od_core.evaluation import forecast
 from od_core.evaluation.known_flows import KnownFlows
-from od_core.evaluation.targets import CHANCE, Target, TargetBudget, target_budget
+from od_core.evaluation.targets import CHANCE, Target, TargetBudget, find_target_budget
 from od_core.flows.optimal_shares import LEAST
 from od_core.flows.publishing.kind import FLOWS
 from od_core.periods import Period
-from od_core.privacy.accounting import exact_fraction, text_above
+from od_core.privacy.accounting import format_rounded_up, parse_exact_fraction
 from od_core.privacy.budget import Budget
 from od_core.publication.certificate import Certificate
 from od_core.publication.number_formats import format_rounded
-from od_core.publication.read_back import certificate_of
+from od_core.publication.read_back import read_bundle_certificate
 from od_core.published.opening import find_bundle_folders
 
 SIMULATED = 200
@@ -44,7 +44,9 @@ SYNTHETIC = "synthetic"
 """Name with which the synthetic table is asked for."""
 
 
-def public_table(series: Series[Any, Any], plan: ReleasePlan, stated: str | None = None) -> tuple[KnownFlows, str]:
+def choose_public_table(
+    series: Series[Any, Any], plan: ReleasePlan, stated: str | None = None
+) -> tuple[KnownFlows, str]:
     """Return a public table that stands for the true flows, and sentences on it.
 
     Args:
@@ -63,18 +65,18 @@ def public_table(series: Series[Any, Any], plan: ReleasePlan, stated: str | None
         flows = release.counts if plan.tree.has_one_side else release.flows
         flows = flows[flows[flows.columns[-1]] > 0]
         table = KnownFlows.from_frame(str(key), "public", flows, plan.tree.origin, plan.tree.destination)
-        return table, text("table.published", key=key)
+        return table, format_sentence("table.published", key=key)
     if stated is None or stated == SYNTHETIC:
-        table = forecast.synthetic_table(plan.tree.origin, plan.tree.destination)
+        table = forecast.make_synthetic_table(plan.tree.origin, plan.tree.destination)
         numbers = {"trips": f"{table.trips.total:,}", "pairs": f"{len(table.trips.rank):,}"}
         is_one = plan.tree.origin.digest == plan.tree.destination.digest
-        return table, text("table.synthetic", data_set=series.domain.name, is_one=is_one, **numbers)
+        return table, format_sentence("table.synthetic", data_set=series.domain.name, is_one=is_one, **numbers)
     table = _read_table(series, plan, stated)
-    return table, text("table.file", name=table.name)
+    return table, format_sentence("table.file", name=table.name)
 
 
 def _choose_release(series: Series[Any, Any], plan: ReleasePlan, stated: str | None) -> tuple[ReleaseKey, Path] | None:
-    """Return the published release that :func:`public_table` takes, with its folder; None if it takes none."""
+    """Return the published release that :func:`choose_public_table` takes, with its folder; None if it takes none."""
     if stated == SYNTHETIC:
         return None
     published = list(_list_published_flows(plan))
@@ -108,20 +110,20 @@ def _read_table(series: Series[Any, Any], plan: ReleasePlan, stated: str) -> Kno
 
 def refuse_records(path: Path) -> None:
     """Raise OdError if a path is a file of records of any declared release, or is in the confidential folder."""
-    project = current_project()
+    project = find_current_project()
     real = path.resolve()
     folder = (project.var / "confidential").resolve()
     if folder in real.parents or _is_another_name(real, folder.rglob("*")):
-        raise _confidential(path, "it is in the confidential folder")
-    for declaration in declarations_of(*RELEASES):
-        for pattern in _files_of(declaration):
+        raise _make_confidential_error(path, "it is in the confidential folder")
+    for declaration in select_declaration_files(*RELEASES):
+        for pattern in _read_record_paths(declaration):
             # Both a field in braces and * stand for any part of a name. A folder is read with its subfolders.
             parts = re.split(r"\{.*?\}|\*", os.path.realpath(project.root / Path(pattern)))
             declared, place = "[^/]*".join(map(re.escape, parts)), "*".join(map(glob.escape, parts))
             files = [*glob.glob(place), *glob.glob(f"{place}/**", recursive=True)]  # noqa: PTH207  # absolute; follows links
             is_below = any(re.fullmatch(declared, str(each)) for each in (real, *real.parents))
             if is_below or _is_another_name(real, map(Path, files)):
-                raise _confidential(path, f"{declaration.parent.name} declares it as records")
+                raise _make_confidential_error(path, f"{declaration.parent.name} declares it as records")
 
 
 def _list_published_flows(plan: ReleasePlan) -> Iterator[tuple[ReleaseKey, Path, Certificate]]:
@@ -129,17 +131,17 @@ def _list_published_flows(plan: ReleasePlan) -> Iterator[tuple[ReleaseKey, Path,
     areas = {"origin": plan.tree.origin.digest, "destination": plan.tree.destination.digest}
     for key, folder in find_bundle_folders(Folders().releases).items():
         try:
-            certificate = certificate_of(folder)
+            certificate = read_bundle_certificate(folder)
         except OdError:
             continue  # verification reports faults of bundles
         if certificate.get("format") == FLOWS.format and certificate["geographies"] == areas:
             yield key, folder, certificate
 
 
-def _files_of(declaration: Path) -> Iterator[str]:
+def _read_record_paths(declaration: Path) -> Iterator[str]:
     """Yield the paths of the files of records in a declaration, also if the declaration has faults."""
     try:
-        documents = yaml_documents(declaration, declaration.parent.name)
+        documents = read_yaml_documents(declaration, declaration.parent.name)
     except OdError:
         return  # od-release doctor states the fault
     pending = list(documents)
@@ -161,7 +163,7 @@ def _is_another_name(path: Path, files: Iterable[Path]) -> bool:
     return path.is_file() and any(file.is_file() and file.samefile(path) for file in files)
 
 
-def _confidential(path: Path, why: str) -> OdError:
+def _make_confidential_error(path: Path, why: str) -> OdError:
     message = f"{path.name} is confidential: {why}, and a choice that follows from records would reveal them"
     step = "give a table that is public, such as a published release, or synthetic"
     return OdError("OD-TABLE-CONFIDENTIAL", message, next_step=step)
@@ -195,13 +197,13 @@ class Forecast:
         facts_of_fields = {name: fact for name, fact in vars(self).items() if name != "errors"}
         return facts_of_fields | {"forecast": json.loads(self.errors.to_json(orient="records", double_precision=15))}
 
-    def tables(self) -> dict[str, pd.DataFrame]:
+    def make_tables(self) -> dict[str, pd.DataFrame]:
         """Return tables to print, by title: errors by level, by number of trips of a flow, and by epsilon."""
         declared, is_total = self.errors["declared"], self.errors["size_class"] == forecast.ALL_SIZES
         row_names = [name for name in _PLACE if name in self.errors]
         by_level = self.errors[declared & is_total][[*row_names, *forecast.COLUMNS[4:]]]
-        by_size = _columns_by(self.errors[declared & ~is_total], "size_class")
-        against = _columns_by(self.errors[is_total], "epsilon")
+        by_size = _pivot_errors(self.errors[declared & ~is_total], "size_class")
+        against = _pivot_errors(self.errors[is_total], "epsilon")
         against.columns = [name if name in _PLACE else f"epsilon {name:g}" for name in against]
         return {
             f"{self.release}: expected errors over all cells of a level": by_level,
@@ -231,7 +233,7 @@ def forecast_of(
     """
     step = "see docs/explanation/group-sizes.md or docs/explanation/stops.md for measured errors"
     plan = plan_of_flows(series, plan, "forecasts", step)
-    table, source = public_table(series, plan)
+    table, source = choose_public_table(series, plan)
     runs = forecast.RUNS if runs is None else runs
     declared, left_out = plan.spent.epsilon if plan.budget.epsilon is None else plan.budget.epsilon, []
 
@@ -242,7 +244,7 @@ def forecast_of(
 
     frames = [forecast_at_epsilon(plan, declared, is_declared=True)]
     for epsilon in epsilons or forecast.EPSILONS:
-        exact = exact_fraction("epsilon", epsilon)
+        exact = parse_exact_fraction("epsilon", epsilon)
         if exact == plan.budget.epsilon:
             continue
         try:
@@ -253,9 +255,9 @@ def forecast_of(
             left_out.append(epsilon)
     errors = pd.concat(frames).sort_values("epsilon", kind="stable", ignore_index=True)
     if plan.segments is not None:
-        source += f" {text('table.segments')}"
+        source += f" {format_sentence('table.segments')}"
     if left_out:
-        source += f" {text('table.left_out', left_out=left_out)}"
+        source += f" {format_sentence('table.left_out', left_out=left_out)}"
     return Forecast(series.name, table.name, table.marking == SYNTHETIC, source, runs, errors)
 
 
@@ -266,28 +268,28 @@ def plan_of_flows(series: Series[Any, Any], plan: Plan, what: str, step: str) ->
     return of_flows
 
 
-def _columns_by(errors: pd.DataFrame, column: str) -> pd.DataFrame:
+def _pivot_errors(errors: pd.DataFrame, column: str) -> pd.DataFrame:
     """Return a table of mean errors with a row for each place and a column for each value of ``column``."""
     row_names = [name for name in _PLACE if name in errors]
     wide = errors.pivot_table(index=row_names, columns=column, values="mean_abs_error", sort=False)
     return wide.reset_index().rename_axis(columns=None)
 
 
-def payable_periods(
+def check_payable_periods(
     series: Series[Any, Any], plan: Plan, but: Container[str] = ()
 ) -> tuple[tuple[Period, ...], int, Fraction]:
     """Return the periods of a series, for how many of them what remains of the cap pays, and the least rho it leaves.
 
     They are the declared periods; of a series without an end, those that have ended, or else the first one. Nothing
     is to be paid for those that ``but`` names, and the budget of a plan for each other one. Nothing is charged or
-    stored. Raises OdError as :meth:`od_core.ledger.ledger.Ledger.payable` does.
+    stored. Raises OdError as :meth:`od_core.ledger.ledger.Ledger.count_payable_periods` does.
     """
     periods, folders = tuple(series.periods.list_declared_periods()) or (series.periods.first,), Folders()
     due = [period for period in periods if period.text not in but]
-    with folders.ledger_or_empty() as ledger, ledger.trial():
+    with folders.open_ledger_or_empty() as ledger, ledger.trial():
         ledger.declare(series.domain)
         left = ledger.compute_remaining_rho(series.domain.name, [period.text for period in due or periods])
-        return periods, ledger.payable(series.name, series.domain, plan, due), min(left.values())
+        return periods, ledger.count_payable_periods(series.name, series.domain, plan, due), min(left.values())
 
 
 _REMEDY = "plan with wider tolerances, or raise the cap and state a reason, and plan again"
@@ -307,7 +309,7 @@ class TargetPlan:
         cap: largest rho that the cap of the data set allows.
         nearest: targets with wider tolerances that the cap allows; None if the cap allows the targets themselves, or
             if no tolerance of at most 100 % is wide enough.
-        periods, paid: the periods, and for how many the cap pays; see :func:`payable_periods`.
+        periods, paid: the periods, and for how many the cap pays; see :func:`check_payable_periods`.
     """
 
     release: str
@@ -334,9 +336,9 @@ class TargetPlan:
             return {}
         budget, share = self.plan.budget, self.found.segment_share
         numbers = {"epsilon": budget.epsilon, "rho": budget.rho, "delta": budget.delta}
-        promise = {name: _text(number) for name, number in numbers.items() if number is not None}
+        promise = {name: _format_number(number) for name, number in numbers.items() if number is not None}
         conversion = {} if budget.conversion is None else {"conversion": budget.conversion}
-        privacy = {**promise, **conversion, "shares": list(map(_text, self.found.shares))}
+        privacy = {**promise, **conversion, "shares": list(map(_format_number, self.found.shares))}
         return {"privacy": privacy} | ({} if share is None else {"segment_share": str(share)})
 
     def facts(self) -> dict[str, Any]:
@@ -369,7 +371,7 @@ class TargetPlan:
         }
 
 
-def target_plan(
+def plan_for_targets(
     series: Series[Any, Any], plan: Plan, targets: Sequence[str], table: str | None, runs: int
 ) -> TargetPlan:
     """Return the smallest budget that meets targets, from public facts and a public table. Reads no record.
@@ -386,14 +388,16 @@ def target_plan(
     if runs < 0:
         raise OdError("OD-FORECAST-RUNS", "the number of runs is below 0", next_step="request 0 runs or more")
     parsed = [Target.parse(text, plan.tree, plan.breakdowns) for text in targets]
-    flows, source = public_table(series, plan, table)
-    budget = target_budget(plan, parsed, flows, runs)
+    flows, source = choose_public_table(series, plan, table)
+    budget = find_target_budget(plan, parsed, flows, runs)
     chosen = _plan_with(budget, plan)
     cap = series.domain.cap.allowed_rho()
     nearest = None
     if chosen.charge.as_rho > cap > 0:
-        nearest = _nearest(plan, parsed, flows, runs, cap)
-    return TargetPlan(series.stated_name, source, budget, chosen, cap, nearest, *payable_periods(series, chosen)[:2])
+        nearest = _find_nearest_targets(plan, parsed, flows, runs, cap)
+    return TargetPlan(
+        series.stated_name, source, budget, chosen, cap, nearest, *check_payable_periods(series, chosen)[:2]
+    )
 
 
 def print_target_plan(planned: TargetPlan, *, as_json: bool) -> None:
@@ -405,7 +409,7 @@ def print_target_plan(planned: TargetPlan, *, as_json: bool) -> None:
     charge, periods, paid = planned.plan.charge.as_rho, planned.periods, planned.paid
     say("target.budget", spent=spent, charge=charge, cap=planned.cap)
     if planned.fits:
-        sentence = text("target.payable", periods=periods, paid=paid)
+        sentence = format_sentence("target.payable", periods=periods, paid=paid)
         console.print(sentence, style="" if paid else WRONG, soft_wrap=True)
         if paid < len(periods):
             say("target.revisions", remedy=_REMEDY)
@@ -425,14 +429,14 @@ def print_target_plan(planned: TargetPlan, *, as_json: bool) -> None:
         (levels["rho"] / levels["rho"].sum()).map("{:.3g}".format),
         levels["expected_error"].map(format_rounded),
     )
-    columns = {"level": level_names(levels), "share of rho": shares, "expected error": errors}
+    columns = {"level": name_levels(levels), "share of rho": shares, "expected error": errors}
     print_frame("Levels", pd.DataFrame(columns))
     if any(0 < share <= 1.001 * LEAST for share in budget.shares):
         say("target.least")
     console.print(planned.source, soft_wrap=True)
     say("target.simulated", runs=budget.runs, chance=f"{100 * CHANCE:g}")
     if planned.fits:
-        console.print(f"\nDeclare it so:\n{yaml_block(planned.fields)}", soft_wrap=True)
+        console.print(f"\nDeclare it so:\n{format_yaml_block(planned.fields)}", soft_wrap=True)
     else:
         console.print(f"\nNo declaration is printed, because a run would refuse it: {_REMEDY}.", soft_wrap=True)
 
@@ -443,10 +447,10 @@ def write_declaration(planned: TargetPlan, path: Path) -> None:
     Raises OdError if the cap does not allow the budget, or the declaration has no section ``privacy``.
     """
     if not planned.fits:
-        needed, cap = text_above(planned.plan.charge.as_rho), text_above(planned.cap)
+        needed, cap = format_rounded_up(planned.plan.charge.as_rho), format_rounded_up(planned.cap)
         message = f"one release of {planned.release} with these targets needs rho {needed}, which exceeds the cap {cap}"
         raise OdError("OD-LEDGER-CAP", message, next_step=_REMEDY)
-    text = declaration_file(planned.release).read_text(encoding="utf-8")
+    text = find_declaration_file(planned.release).read_text(encoding="utf-8")
     changed_text = replace_yaml_fields(text, planned.fields)
     if changed_text is None:
         message = "the declaration has no section privacy of its own"
@@ -469,9 +473,9 @@ def replace_yaml_fields(text: str, fields: Mapping[str, Any]) -> str | None:
             return None
         key, node = node_of.get(name, node_of[next(iter(fields))])
         indent, start = key.start_mark.column, key.start_mark.index
-        replacement = yaml_block({name: value}, indent).strip()
+        replacement = format_yaml_block({name: value}, indent).strip()
         if isinstance(value, dict):
-            replacement = f"{name}:\n{yaml_block(value, indent + 2)}".rstrip("\n")
+            replacement = f"{name}:\n{format_yaml_block(value, indent + 2)}".rstrip("\n")
         if name in node_of:
             while isinstance(node, yaml.CollectionNode) and not node.flow_style and node.value:
                 node = node.value[-1][1] if isinstance(node, yaml.MappingNode) else node.value[-1]
@@ -508,23 +512,23 @@ def _plan_with(found: TargetBudget, plan: ReleasePlan) -> ReleasePlan:
     with_budget = partial(forecast.with_budget, plan, segments=segments)
     delta, shares, rho = plan.budget.delta, found.shares, Fraction(found.rho)
     if plan.budget.epsilon is None:
-        return with_budget(Budget(rho=text_above(rho, _DIGITS), delta=delta, shares=shares))
+        return with_budget(Budget(rho=format_rounded_up(rho, _DIGITS), delta=delta, shares=shares))
     epsilon = with_budget(Budget(rho=rho, delta=delta, shares=shares)).spent.epsilon
     while True:  # a conversion rounds rho down, and the exact one stops at the first rho with a larger epsilon
-        epsilon = Fraction(text_above(epsilon, _DIGITS))
+        epsilon = Fraction(format_rounded_up(epsilon, _DIGITS))
         chosen = with_budget(replace(plan.budget, epsilon=epsilon, shares=shares))
         if chosen.spent.rho >= rho:
             return chosen
         epsilon *= Fraction(1001, 1000)
 
 
-def _text(number: Fraction) -> str:
+def _format_number(number: Fraction) -> str:
     """Return a number as a decimal of at most 12 digits if it is equal to one, and otherwise as a fraction."""
     decimal = f"{float(number):.12g}".replace("e-0", "e-")
     return decimal if Fraction(decimal) == number else str(number)
 
 
-def _nearest(
+def _find_nearest_targets(
     plan: ReleasePlan, wanted: Sequence[Target], known: KnownFlows, runs: int, cap: Fraction
 ) -> tuple[Target, ...] | None:
     """Return targets that the cap allows: all tolerances are wider by about the smallest common factor.
@@ -535,7 +539,7 @@ def _nearest(
 
     def rho_for(targets: Sequence[Target], runs: int = 0) -> float:
         distinct = {str(target): target for target in targets}  # wide tolerances may be equal after rounding
-        return target_budget(plan, list(distinct.values()), known, runs).rho
+        return find_target_budget(plan, list(distinct.values()), known, runs).rho
 
     unchanged = rho_for(wanted)
     allowed = float(cap)
@@ -582,7 +586,7 @@ def _widen(
     return nearest
 
 
-def bounds_of(
+def compare_bounds(
     series: Series[Any, Any], plan: Plan, users: list[str], table: str | None, bounds: list[str], runs: int | None
 ) -> dict[str, Any]:
     """Return the errors of a series with some bounds, and the best ones. Reads no record, and spends nothing.
@@ -600,7 +604,7 @@ def bounds_of(
     if not users or (runs is not None and runs < 1):
         step = "give --users, as in --users '60: 2x9 4x1', and at least one run"
         raise OdError("OD-BOUNDS-USERS", "it is not stated how users travel, or there are no runs", next_step=step)
-    known, source = public_table(series, plan, table)
+    known, source = choose_public_table(series, plan, table)
     trips = forecast.UserTrips.simulate(known, plan, list(map(forecast.parse_users, users)))
     periods = len(series.domain.periods_of_year(series.periods.first)) if plan.unit.max_trips_year else 1
     rows = [
@@ -615,25 +619,25 @@ def bounds_of(
         )
     ]
     return {
-        **{"release": series.name, "source": f"{source} {text('bounds.drawn')}", "periods": periods},
+        **{"release": series.name, "source": f"{source} {format_sentence('bounds.drawn')}", "periods": periods},
         **{"users": int(trips.user.max()) + 1, "trips": len(trips.rank), "levels": plan.tree.level_names},
-        **{"bounds": rows, "best": _best(rows, "error")},
-        "best_of_people": _best([row for row in rows if row["c"] == 1], "error_of_counted"),
+        **{"bounds": rows, "best": _find_best_bounds(rows, "error")},
+        "best_of_people": _find_best_bounds([row for row in rows if row["c"] == 1], "error_of_counted"),
     }
 
 
-def _best(rows: list[dict[str, Any]], figure: str) -> dict[str, Any] | None:
+def _find_best_bounds(rows: list[dict[str, Any]], figure: str) -> dict[str, Any] | None:
     return min(rows, key=lambda row: (round(row[figure][-1], 2), row["cut"]), default=None)
 
 
 def print_bounds(found: dict[str, Any], *, as_json: bool) -> None:
-    """Print the result of :func:`bounds_of`."""
-    advice = text("bounds.advice", **found)
+    """Print the result of :func:`compare_bounds`."""
+    advice = format_sentence("bounds.advice", **found)
     if as_json:
         print_json(found | {"advice": advice})
         return
     print_table("bounds", found["bounds"])
-    for sentence in (text("bounds.columns", **found), found["source"], f"\n{advice}"):
+    for sentence in (format_sentence("bounds.columns", **found), found["source"], f"\n{advice}"):
         console.print(sentence, soft_wrap=True)
 
 

@@ -39,9 +39,9 @@ from starlette.requests import HTTPConnection
 from starlette.responses import FileResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from od_assets.failures import dagster_instance
+from od_assets.failures import open_dagster_instance
 from od_assets.metadata import REPORTS
-from od_assets.project import current_project
+from od_assets.project import find_current_project
 from od_assets.resources.folders import Folders
 from od_core.errors import OdError
 from od_core.files.durable import lock_file
@@ -75,12 +75,12 @@ def guard_application(app: ASGIApp, token: str, cookie: str, hosts: Sequence[str
                 MutableHeaders(scope=message).update(_KEPT_APART)
             await send(message)
 
-        await (_refusal(HTTPConnection(scope), token, cookie) or app)(scope, receive, send_apart)
+        await (_check_request(HTTPConnection(scope), token, cookie) or app)(scope, receive, send_apart)
 
     return TrustedHostMiddleware(guard, [*LOCAL_HOSTS, *hosts], www_redirect=False)
 
 
-def _refusal(request: HTTPConnection, token: str, cookie: str) -> Response | None:
+def _check_request(request: HTTPConnection, token: str, cookie: str) -> Response | None:
     """Return the response to a request that is not passed on, an error or a redirect; None if it is passed on."""
 
     def is_the_token(text: str) -> bool:
@@ -196,13 +196,13 @@ def serve(port: int, hosts: Sequence[str], address: str = "127.0.0.1", workspace
     with ExitStack() as stack:
         listening = stack.enter_context(_open_listening_socket(address, port))
         port = listening.getsockname()[1]
-        instance = stack.enter_context(dagster_instance())
+        instance = stack.enter_context(open_dagster_instance())
         instance.optimize_for_webserver(15_000, 3600, 20)  # as dagster-webserver does
         daemon = None
         if workspace is None:
             stack.enter_context(_lock_ui(Path(os.environ["DAGSTER_HOME"])))
-            workspace = stack.enter_context(_code_server(instance))
-            daemon = stack.enter_context(_daemon(workspace))
+            workspace = stack.enter_context(_run_code_server(instance))
+            daemon = stack.enter_context(_run_daemon(workspace))
         target = WorkspaceFileTarget([str(workspace)])
         context = stack.enter_context(WorkspaceProcessContext(instance, target, version=dg.__version__))
         dagster = create_app_from_workspace_process_context(context)
@@ -210,7 +210,7 @@ def serve(port: int, hosts: Sequence[str], address: str = "127.0.0.1", workspace
         app = guard_application(pages, token, f"od_release_ui_{port}", hosts)
         server = uvicorn.Server(uvicorn.Config(app, log_level=_LOG_LEVEL, timeout_graceful_shutdown=1))
         if daemon is not None:
-            threading.Thread(target=_end_without, args=(daemon, server), daemon=True).start()
+            threading.Thread(target=_end_with_daemon, args=(daemon, server), daemon=True).start()
         query = "" if stated_token else f"?token={token}"
         print(f"The Dagster UI runs until this command ends: http://localhost:{port}/{query}", flush=True)
         server.run(sockets=[listening])
@@ -247,9 +247,9 @@ def _open_listening_socket(address: str, port: int) -> socket.socket:
 
 
 @contextmanager
-def _code_server(instance: dg.DagsterInstance) -> Iterator[Path]:
+def _run_code_server(instance: dg.DagsterInstance) -> Iterator[Path]:
     """Start a code server for the UI and the daemon, as ``dg dev`` does, and yield a workspace file that names it."""
-    project = current_project()
+    project = find_current_project()
     workspace_file = project.root / "workspace.yaml"
     target: WorkspaceLoadTarget = ModuleTarget(project.module, None, str(project.root), project.location)
     if workspace_file.is_file():
@@ -261,7 +261,7 @@ def _code_server(instance: dg.DagsterInstance) -> Iterator[Path]:
 
 
 @contextmanager
-def _daemon(workspace: Path) -> Iterator[subprocess.Popen[bytes]]:
+def _run_daemon(workspace: Path) -> Iterator[subprocess.Popen[bytes]]:
     """Run the daemon of Dagster, which starts runs and sensors, during this context."""
     command = [sys.executable, "-m", "dagster._daemon", "run", "--workspace", str(workspace), "--log-level", _LOG_LEVEL]
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL)  # noqa: S603  # this Python itself
@@ -272,7 +272,7 @@ def _daemon(workspace: Path) -> Iterator[subprocess.Popen[bytes]]:
         process.wait()
 
 
-def _end_without(daemon: subprocess.Popen[bytes], server: uvicorn.Server) -> None:
+def _end_with_daemon(daemon: subprocess.Popen[bytes], server: uvicorn.Server) -> None:
     daemon.wait()
     server.should_exit = True
 

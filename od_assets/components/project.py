@@ -10,39 +10,47 @@ import pandas as pd
 from pydantic import Field
 
 from od_assets.compatibility import define_owned_job
-from od_assets.components.series import Declared, series_definitions
-from od_assets.metadata import make_metadata, make_result, source_of, with_code_references
+from od_assets.components.series import Declared, build_series_definitions
+from od_assets.metadata import make_code_references, make_metadata, make_result, with_code_references
 from od_assets.project import Project
-from od_assets.resources.dead_runs import COMPARISON_TAG, SITE_TAG, public_step, sweep_dead_runs
+from od_assets.resources.dead_runs import COMPARISON_TAG, SITE_TAG, run_public_step, sweep_dead_runs
 from od_assets.resources.published_tables import TABLES_KEY, PublishedTables
 from od_assets.resources.warehouse import Warehouse, fix_resource_settings
-from od_assets.sensors.notices import Notices, lineage_events, lineage_is_configured, release_failed, release_published
+from od_assets.sensors.notices import Notices, is_lineage_configured, lineage_events, release_failed, release_published
 from od_assets.series.comparison import Comparison
 from od_assets.series.reading import (
     COMPARISON,
     RELEASES,
     SITE,
     DeclaredSite,
-    comparison,
-    declaration,
-    declarations_of,
+    read_comparison,
     read_declaration,
+    read_declared_series,
     refuse_wrong_type,
+    select_declaration_files,
 )
 from od_assets.series.section import (
     DECLARATION,
     WAREHOUSE,
     Prefix,
-    component_type,
-    declaration_files,
-    key_prefix,
+    list_declaration_files,
+    read_component_type,
+    read_key_prefix,
     read_sibling_yaml,
-    yaml_documents,
+    read_yaml_documents,
 )
 from od_assets.series.series import Series
 from od_core.errors import OdError
-from od_core.evaluation.comparison import TABLE_COLUMNS, Run, compare, draw_figures, refusals, table, tables_markdown
-from od_core.files.durable import PUBLIC_FILE_MODE, file_digest, write_durably
+from od_core.evaluation.comparison import (
+    TABLE_COLUMNS,
+    Run,
+    compare,
+    draw_figures,
+    read_comparison_results,
+    read_refusals,
+    render_comparison_tables,
+)
+from od_core.files.durable import PUBLIC_FILE_MODE, compute_file_digest, write_durably
 from od_core.ledger.confidential import LOCK_SECONDS
 
 _IS = dg.AutomationCondition
@@ -62,7 +70,7 @@ bundle was read back, which repairs it.
 """
 
 
-def site_asset(declared: DeclaredSite) -> dg.AssetsDefinition:
+def make_site_asset(declared: DeclaredSite) -> dg.AssetsDefinition:
     """Return the asset of the site. Raises OdError if a text or an address cannot be written on it.
 
     It is part of no release job and does not lock the warehouse, so that no publication waits for it or fails with it.
@@ -86,12 +94,12 @@ def site_asset(declared: DeclaredSite) -> dg.AssetsDefinition:
     def write(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
         from od_core.published.site import CATALOGUE, HOME, write_site  # all kinds take half a second to import
 
-        with public_step(context):
+        with run_public_step(context):
             result = write_site(warehouse.releases, folder, site, warehouse.database)
             result.refuse_left_out()
         address: dict[str, Any] = {} if site.base is None else {"address": dg.MetadataValue.url(site.base)}
         return make_result(
-            file_digest(folder / CATALOGUE),
+            compute_file_digest(folder / CATALOGUE),
             series=result.series,
             releases=result.releases,
             files_written=len(result.changed),
@@ -109,7 +117,7 @@ class OdSite(Declared, DeclaredSite):
 
     def build_defs(self, context: dg.ComponentLoadContext | None = None) -> dg.Definitions:
         """Build the asset, and the sensor that requests it after each publication, in runs after queued releases."""
-        asset = site_asset(self.with_project(Project.from_context(context)))
+        asset = make_site_asset(self.with_project(Project.from_context(context)))
         after_publication = dg.AutomationConditionSensorDefinition(
             "od_site_after_publication",
             target=dg.AssetSelection.assets(asset.key),
@@ -117,7 +125,7 @@ class OdSite(Declared, DeclaredSite):
             default_status=dg.DefaultSensorStatus(self.automation.upper()),
             minimum_interval_seconds=30,
             description="Requests the site after a bundle was published.",
-            metadata=source_of(__file__),
+            metadata=make_code_references(__file__),
         )
         return dg.Definitions(assets=with_code_references([asset]), sensors=[after_publication])
 
@@ -127,16 +135,16 @@ def list_publishing_asset_keys(project: Project) -> list[list[str]]:
 
     Of a declaration that cannot be read, only the bundle is known. Another check reports its fault.
     """
-    declared = {path.parent.name: path for path in declarations_of(*RELEASES, project=project)}
+    declared = {path.parent.name: path for path in select_declaration_files(*RELEASES, project=project)}
     keys = [[name, "bundle"] for name in declared]
     keys += [[name, "assisted"] for name, path in declared.items() if _is_assisted(path)]
-    return [[*key_prefix(project), *key] for key in keys]
+    return [[*read_key_prefix(project), *key] for key in keys]
 
 
 def _is_assisted(path: Path) -> bool:
     """Return whether a declaration asks for assisted flows. One with a fault does not."""
     try:
-        [document] = yaml_documents(path, path.name)
+        [document] = read_yaml_documents(path, path.name)
         return document["attributes"].get("assisted") is True
     except (OdError, AttributeError, KeyError, TypeError, ValueError):
         return False
@@ -145,7 +153,7 @@ def _is_assisted(path: Path) -> bool:
 _COMPARISON: dict[str, Any] = read_sibling_yaml(__file__, "comparison.yaml")
 
 
-def _comparison_assets(comparison: Comparison) -> list[dg.AssetsDefinition]:
+def _make_comparison_assets(comparison: Comparison) -> list[dg.AssetsDefinition]:
     def make_options(asset: str) -> dict[str, Any]:
         common = {"owners": comparison.owners, "code_version": "1", "group_name": "evaluation"}
         return {"key": [*comparison.path, asset], **_COMPARISON["assets"][asset], **common}
@@ -163,24 +171,24 @@ def _comparison_assets(comparison: Comparison) -> list[dg.AssetsDefinition]:
             case = f"{run.data_set}, {run.contender.label}, epsilon {run.epsilon}, run {run.number}"
             context.log.info(f"{next(number)} of {len(planned)}: {case} ({how})")
 
-        with public_step(context):
+        with run_public_step(context):
             compare(planned, comparison.folder / "runs", comparison.data_sets, progress=tell)
         return dg.MaterializeResult(metadata=make_metadata(dagster__row_count=len(planned)))
 
     @dg.asset(**make_options("tables"), deps=[runs], metadata={"dagster/column_schema": dg.TableSchema(columns)})
     def tables(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
         path = comparison.folder / "comparison.parquet"
-        with public_step(context):
-            results = table(comparison.folder / "runs")
+        with run_public_step(context):
+            results = read_comparison_results(comparison.folder / "runs")
             write_durably(path, lambda file: results.to_parquet(file), mode=PUBLIC_FILE_MODE)
             data_sets = (make() for make in comparison.data_sets.values())
-            text = tables_markdown(data_sets, results, refusals(comparison.folder / "runs"))
+            text = render_comparison_tables(data_sets, results, read_refusals(comparison.folder / "runs"))
             write_durably(path.with_name("tables.md"), lambda file: file.write_text(text, encoding="utf-8"))
-        return make_result(file_digest(path), dagster__row_count=len(results))
+        return make_result(compute_file_digest(path), dagster__row_count=len(results))
 
     @dg.asset(**make_options("figures"), deps=[tables])
     def figures(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
-        with public_step(context):
+        with run_public_step(context):
             figure_files = draw_figures(pd.read_parquet(comparison.folder / "comparison.parquet"), comparison.folder)
         return dg.MaterializeResult(metadata=make_metadata(dagster__row_count=len(figure_files)))
 
@@ -194,12 +202,12 @@ class OdComparison(Declared, Comparison):
 
     def build_defs(self, context: dg.ComponentLoadContext | None = None) -> dg.Definitions:
         """Build the assets and their jobs."""
-        return comparison_definitions(self.with_project(Project.from_context(context)))
+        return build_comparison_definitions(self.with_project(Project.from_context(context)))
 
 
-def comparison_definitions(comparison: Comparison) -> dg.Definitions:
+def build_comparison_definitions(comparison: Comparison) -> dg.Definitions:
     """Return the assets of a comparison and their jobs. Raises OdError if a value is wrong."""
-    assets = _comparison_assets(comparison.require_valid())
+    assets = _make_comparison_assets(comparison.require_valid())
     jobs = [
         define_owned_job(
             f"{comparison.name}_{job}",
@@ -218,7 +226,7 @@ def comparison_definitions(comparison: Comparison) -> dg.Definitions:
     description="Reports runs of releases without a process as failed, because they would block a queue of one run.",
     minimum_interval_seconds=60,
     default_status=dg.DefaultSensorStatus.RUNNING,
-    metadata=source_of(__file__),
+    metadata=make_code_references(__file__),
 )
 def dead_runs(context: dg.SensorEvaluationContext) -> dg.SkipReason:
     """Report runs of releases whose process is gone as failed."""
@@ -245,7 +253,7 @@ class OdWarehouse(Declared, Prefix):
         if self.notices:
             resources["od_notices"] = Notices()
         sensors = [dead_runs, release_failed, release_published]
-        if lineage_is_configured():
+        if is_lineage_configured():
             sensors.append(lineage_events)
         return dg.Definitions(resources=resources, sensors=sensors)
 
@@ -256,14 +264,14 @@ def find_broken_declarations() -> dict[Path, OdError]:
     It cannot be parsed, does not fit its component, or is refused by Dagster.
     """
     faults = {}
-    for path in declaration_files():
+    for path in list_declaration_files():
         try:
             refuse_wrong_type(path)
-            declared_type, name = component_type(path), path.parent.name
+            declared_type, name = read_component_type(path), path.parent.name
             if declared_type in RELEASES:
-                refuse_unloadable(declaration(name))
+                refuse_unloadable(read_declared_series(name))
             elif declared_type == COMPARISON:
-                comparison(name)
+                read_comparison(name)
             elif declared_type in (SITE, WAREHOUSE):
                 read_declaration(path, DeclaredSite if declared_type == SITE else OdWarehouse)
         except OdError as error:
@@ -282,7 +290,7 @@ def refuse_unloadable(series: Series[Any, Any]) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about beta and preview parts of Dagster
         try:
-            series_definitions(series)
+            build_series_definitions(series)
         except (dg.DagsterError, ValueError) as error:
             message = f"{series.stated_name}/{DECLARATION}: {error}"
             raise OdError("OD-CONFIG", message, next_step="correct the declaration") from None

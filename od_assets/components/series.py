@@ -8,15 +8,15 @@ import dagster as dg
 import yaml
 from pydantic import BaseModel
 
-from od_assets.assets.flows import flow_assets
+from od_assets.assets.flows import make_flow_assets
 from od_assets.assets.release import merge_measurement_assets
-from od_assets.assets.tables import group_size_assets, stops_assets
-from od_assets.checks.release_checks import daily_verification, release_checks
+from od_assets.assets.tables import group_size_assets, make_stops_assets
+from od_assets.checks.release_checks import make_daily_verification, release_checks
 from od_assets.compatibility import define_owned_job
 from od_assets.metadata import with_code_references
 from od_assets.project import DOMAINS, Project, project_at
-from od_assets.resources.dead_runs import tags_of
-from od_assets.sensors.automation import arrival_sensor, release_schedule
+from od_assets.resources.dead_runs import make_run_tags
+from od_assets.sensors.automation import make_arrival_sensor, release_schedule
 from od_assets.series.flows import CountSeries, TripSeries
 from od_assets.series.reading import draft_missing_warehouse, refuse_other_folder
 from od_assets.series.section import Declaration
@@ -24,7 +24,7 @@ from od_assets.series.series import Series
 from od_assets.series.tables import GroupSizeSeries, StopsSeries
 
 
-def _example(file: str, name: str) -> str:
+def _read_example(file: str, name: str) -> str:
     """Return the text of an example beside this module, with the name of a folder of a declaration."""
     return Path(__file__).with_name(file).read_text(encoding="utf-8").replace("NAME", name)
 
@@ -38,13 +38,13 @@ class ExampleScaffolder(dg.Scaffolder):  # type: ignore[misc]  # Dagster's base 
         Files that are there already stay as they are.
         """
         name, component = Path(request.target_path).name, request.type_name.rpartition(".")[2]
-        attributes = yaml.safe_load(_example("examples.yaml", name))[component]
+        attributes = yaml.safe_load(_read_example("examples.yaml", name))[component]
         project = None if request.project_root is None else project_at(request.project_root)
         domains = Path(request.target_path).parent / DOMAINS if project is None else project.domains
         domain = domains / f"{name}.yaml"
         if "domain" in attributes and not domain.exists():
             domains.mkdir(exist_ok=True)
-            domain.write_text(_example("example_domain.yaml", name), encoding="utf-8")
+            domain.write_text(_read_example("example_domain.yaml", name), encoding="utf-8")
         dg.scaffold_component(request, attributes)
         missing = draft_missing_warehouse(project) if project and "domain" in attributes else {}
         for path, text in missing.items():
@@ -76,25 +76,25 @@ class Declared(dg.Component, Declaration):  # type: ignore[misc]  # Dagster's ba
         return cls() if attributes is None else attributes  # type: ignore[return-value]  # get_model_cls is the class
 
 
-def series_definitions(series: Series[Any, Any]) -> dg.Definitions:
+def build_series_definitions(series: Series[Any, Any]) -> dg.Definitions:
     """Return the assets, checks, jobs, schedules and sensors of a series. Raises OdError if a value is wrong."""
     assets = _ASSETS[series.require_valid().checked_table](series)
     if series.detail == "publication":
         assets = merge_measurement_assets(assets)
-    verification, verify_job, verify_daily = daily_verification(series)
+    verification, verify_job, verify_daily = make_daily_verification(series)
     keys = [key for asset in assets for key in asset.keys]
     job = define_owned_job(
         f"{series.name}_release",
         series.owners,
         selection=dg.AssetSelection.assets(*keys),
         description=f"Release one period of {series.name}, or read it back if it is already released.",
-        tags=tags_of(series),
+        tags=make_run_tags(series),
     )
     schedules = [] if series.schedule is None else [release_schedule(series, job)]
-    sensors = [] if series.arrivals is None else [arrival_sensor(series, job)]
+    sensors = [] if series.arrivals is None else [make_arrival_sensor(series, job)]
     return dg.Definitions(
         assets=with_code_references(assets),
-        asset_checks=[*(checks.definition() for checks in release_checks(series)), verification],
+        asset_checks=[*(checks.make_definition() for checks in release_checks(series)), verification],
         jobs=[job, verify_job],
         schedules=[*schedules, verify_daily],
         sensors=sensors,
@@ -102,9 +102,9 @@ def series_definitions(series: Series[Any, Any]) -> dg.Definitions:
 
 
 _ASSETS: dict[str, Callable[[Any], list[dg.AssetsDefinition]]] = {
-    "flows": flow_assets,
+    "flows": make_flow_assets,
     "histograms": group_size_assets,
-    "boxes": stops_assets,
+    "boxes": make_stops_assets,
 }
 """Functions that return all assets of a series, by :attr:`Series.checked_table`."""
 
@@ -115,7 +115,7 @@ class DeclaredSeries(Declared):
     def build_defs(self: Any, context: dg.ComponentLoadContext | None) -> dg.Definitions:
         """Build the assets, checks, jobs and schedules, whose names begin with the name of the series."""
         refuse_other_folder(self, None if context is None else context.path)
-        return series_definitions(self.with_project(Project.from_context(context)))
+        return build_series_definitions(self.with_project(Project.from_context(context)))
 
 
 class OdRelease(DeclaredSeries, TripSeries):

@@ -15,7 +15,7 @@ from typing import Any
 from od_assets.resources.folders import Folders
 from od_assets.series.series import Series
 from od_core import OdError, ReleaseKey
-from od_core.files.durable import absence, file_digest, file_state, write_durably
+from od_core.files.durable import compute_file_digest, find_file_fault, read_file_state, write_durably
 from od_core.periods import Period
 from od_core.publication.bundle import CERTIFICATE
 from od_core.records.open_file import refuse_table_log
@@ -35,7 +35,7 @@ class Arrival:
     """Time at which the file was last written, renamed or replaced; None if there is no file on this machine."""
 
 
-def parts_of(path: Path) -> list[Path]:
+def list_record_files(path: Path) -> list[Path]:
     """Return the files in a folder of records, each once; of what is no folder, itself. Hidden files are left out.
 
     Raises OdError if they are of a table whose log is not read (:func:`od_core.records.open_file.refuse_table_log`), or
@@ -59,7 +59,7 @@ def parts_of(path: Path) -> list[Path]:
     return [*parts.values()] or [path]
 
 
-def arrival(series: Series[Any, Any], period: Period, moment: datetime.datetime | None = None) -> Arrival:
+def check_arrival(series: Series[Any, Any], period: Period, moment: datetime.datetime | None = None) -> Arrival:
     """Return the state of the file of a period: whether it exists, is complete, and no longer changes.
 
     If the series declares a ``complete`` marker, the marker must exist. The file must not have changed for the declared
@@ -68,31 +68,33 @@ def arrival(series: Series[Any, Any], period: Period, moment: datetime.datetime 
     elsewhere have always arrived. ``period`` has ended; ``moment`` is now if it is None.
     """
     moment = moment or datetime.datetime.now(datetime.UTC)
-    key, file = series.key(period.text), series.records_path(period.text)
+    key, file = series.key(period.text), series.locate_records_file(period.text)
     if not series.records_are_here:
         return Arrival(key, None, None)
     try:
-        parts = parts_of(file)
+        parts = list_record_files(file)
     except OdError as error:
         return Arrival(key, error.message, None)
-    if (absent := next(filter(None, map(absence, parts)), None)) is not None:
+    if (absent := next(filter(None, map(find_file_fault, parts)), None)) is not None:
         return Arrival(key, absent, None)
     states = [part.stat() for part in parts]
     modified = datetime.datetime.fromtimestamp(max(state.st_mtime for state in states), datetime.UTC)
     changed_last = max(max(state.st_mtime, state.st_ctime) for state in states)
     changed = datetime.datetime.fromtimestamp(changed_last, datetime.UTC)
-    marker = series.marker_path(period.text)
+    marker = series.locate_marker_file(period.text)
     if marker is not None and not marker.is_file():
         return Arrival(key, f"{file.name} exists, but {marker.name} does not", changed)
     settled = 0 if series.arrivals is None else series.arrivals.settled_seconds
     if moment - changed < datetime.timedelta(seconds=settled):
         return Arrival(key, f"{file.name} changed less than {settled} seconds ago", changed)
-    if not series.has_file_of_each and series.periods.day(modified) < period.end:
+    if not series.has_file_of_each and series.periods.convert_to_day(modified) < period.end:
         return Arrival(key, f"{file.name} was last written before {period} ended", changed)
     return Arrival(key, None, changed)
 
 
-def correction(series: Series[Any, Any], found: Arrival, published: ReleaseKey, folders: Folders) -> str | None:
+def describe_correction(
+    series: Series[Any, Any], found: Arrival, published: ReleaseKey, folders: Folders
+) -> str | None:
     """Return a sentence on how to release a published period again, or None if there is no reason to release it again.
 
     A new release of a period is charged again, so it is always run by hand. A file with several periods changes
@@ -101,14 +103,14 @@ def correction(series: Series[Any, Any], found: Arrival, published: ReleaseKey, 
     if found.key.revision > published.revision:
         run = f"od-release run {series.stated_name} --period {published.period}"
         return f"{published} was published; {found.key} is charged again, so run it by hand: {run}"
-    file = series.records_path(found.key.period)
+    file = series.locate_records_file(found.key.period)
     if found.changed is None or not series.has_file_of_each or file.is_dir():
         return None
     source_file = folders.var / "confidential" / published.folder / _SOURCE
     if source_file.is_file():
         differs = _differs(file, json.loads(source_file.read_text(encoding="utf-8")))
     else:  # an earlier version of this software released the period
-        certificate = folders.bundle(published) / CERTIFICATE
+        certificate = folders.locate_bundle(published) / CERTIFICATE
         differs = certificate.is_file() and certificate.stat().st_mtime < file.stat().st_mtime
     if not differs:
         return None
@@ -117,15 +119,15 @@ def correction(series: Series[Any, Any], found: Arrival, published: ReleaseKey, 
 
 
 @contextmanager
-def source_kept(folder: Path, file: Path) -> Iterator[None]:
-    """Store the state and the digest of a file that the body reads, so that :func:`correction` can compare them.
+def store_source_state(folder: Path, file: Path) -> Iterator[None]:
+    """Store the state and the digest of a file that the body reads, for :func:`describe_correction` to compare.
 
     Raises OdError if the file was changed while it was read. If there is no file, the body reports it.
     """
-    state = file_state(file) if file.is_file() else None
+    state = read_file_state(file) if file.is_file() else None
     yield
-    facts = {"state": state, "digest": file_digest(file)}
-    if file_state(file) != state:
+    facts = {"state": state, "digest": compute_file_digest(file)}
+    if read_file_state(file) != state:
         raise make_changed_file_error(file)
     write_durably(folder / _SOURCE, lambda path: path.write_text(json.dumps(facts), encoding="utf-8"))
 
@@ -138,14 +140,14 @@ def make_changed_file_error(file: Path) -> OdError:
 
 def _differs(file: Path, stated: dict[str, Any]) -> bool:
     """Return whether a file has another content than stated. The content is read only if its state has changed."""
-    state, stated_state = file_state(file), stated["state"]
+    state, stated_state = read_file_state(file), stated["state"]
     return state != stated_state and (state[0] != stated_state[0] or _digest(file, *state) != stated["digest"])
 
 
 @lru_cache(maxsize=1024)
 def _digest(file: Path, *_state: int) -> str:
     """Return the digest of a file. It is computed once in a process for each state of the file."""
-    return file_digest(file)
+    return compute_file_digest(file)
 
 
 def hold_to_marker(records: Path, marker: Path | None) -> None:
@@ -165,6 +167,6 @@ def hold_to_marker(records: Path, marker: Path | None) -> None:
     lines = [line.partition(" ") for line in stated.splitlines()]  # the name may have a path, which is not compared
     named = [digest for digest, _, name in lines if Path(name.strip().removeprefix("*")).name == records.name]
     digests = {digest.lower() for digest in named if len(digest) == 64}  # hexadecimal digits of a SHA-256
-    if digests and records.is_file() and file_digest(records) not in digests:
+    if digests and records.is_file() and compute_file_digest(records) not in digests:
         message = f"{records.name} does not have the SHA-256 that {marker.name} states"
         raise OdError("OD-FILE-INCOMPLETE", message, next_step="copy the complete file again, then run the release")

@@ -14,14 +14,14 @@ from typing import Any
 
 import dagster as dg
 
-from od_assets.failures import public_failures
-from od_assets.project import current_project
-from od_assets.series.partitions import period_of
+from od_assets.failures import convert_errors_to_failures
+from od_assets.project import find_current_project
+from od_assets.series.partitions import parse_partition_key
 from od_assets.series.reading import list_comparison_names, list_series_names
-from od_assets.series.section import key_prefix
+from od_assets.series.section import read_key_prefix
 from od_assets.series.series import MAIN_TABLES, Series
 from od_core.errors import OdError
-from od_core.privacy.accounting import text_above
+from od_core.privacy.accounting import format_rounded_up
 
 PROCESS_TAG, HOST_TAG, RUN_TAG = "od/process", "od/host", "od/run"
 RELEASE_TAG, COMPARISON_TAG, SITE_TAG = "od/release", "od/comparison", "od/site"
@@ -59,10 +59,10 @@ def mark_process(instance: dg.DagsterInstance, run_id: str) -> None:
 
 
 @contextmanager
-def public_step(context: dg.AssetExecutionContext) -> Iterator[None]:
+def run_public_step(context: dg.AssetExecutionContext) -> Iterator[None]:
     """Mark the process of a step that does not use the warehouse, which would do it, and reads no confidential data."""
     mark_process(context.instance, context.run.run_id)
-    with public_failures():
+    with convert_errors_to_failures():
         yield
 
 
@@ -80,7 +80,7 @@ def find_dead_runs(instance: dg.DagsterInstance) -> list[dg.DagsterRun]:
     silent = dg.RunsFilter(statuses=[status.STARTING, status.STARTED, status.CANCELING], updated_before=heard_before)
     are_started_here = type(instance.run_launcher).__module__.startswith("dagster.")  # others are of other packages
     unmarked = [run for run in instance.get_runs(silent) if not _is_marked(run)] if are_started_here else []
-    return [run for run in begun if _is_gone(run)] + [run for run in unmarked if _marks_itself(run)]
+    return [run for run in begun if _is_gone(run)] + [run for run in unmarked if _is_self_marking(run)]
 
 
 def sweep_dead_runs(instance: dg.DagsterInstance) -> list[str]:
@@ -105,7 +105,7 @@ def _is_gone(run: dg.DagsterRun) -> bool:
     return process != _ELSEWHERE and process != _process_name(int(process.split("-")[0]))
 
 
-def _marks_itself(run: dg.DagsterRun) -> bool:
+def _is_self_marking(run: dg.DagsterRun) -> bool:
     """Return whether a run is of a release, a comparison or the site, which all write their process into their tags.
 
     Assets of the team may run before, and take long: a run that began with some of them may write its process later.
@@ -113,7 +113,7 @@ def _marks_itself(run: dg.DagsterRun) -> bool:
     if {RELEASE_TAG, COMPARISON_TAG, SITE_TAG} & run.tags.keys():
         return True
     try:
-        prefix = "".join(key_prefix(current_project()))
+        prefix = "".join(read_key_prefix(find_current_project()))
         chosen = {name.removeprefix(f"{prefix}_") for name in list_selected_series(run, prefix)}
         declared = {*list_series_names(), *list_comparison_names()}
         has_begun = run.status == dg.DagsterRunStatus.STARTED
@@ -140,21 +140,21 @@ def mark_release(instance: dg.DagsterInstance, run: dg.DagsterRun, prefix: str =
     series = list_selected_series(run, prefix)
     if RELEASE_TAG not in run.tags and len(series) == 1:
         marks[RELEASE_TAG] = series.pop()
-    if EVERY_TAG in run.tags and (period := period_in(run.tags)) is not None:
+    if EVERY_TAG in run.tags and (period := find_run_period(run.tags)) is not None:
         marks[PERIOD_TAG] = period
     if marks:
         instance.add_run_tags(run.run_id, marks)
 
 
-def tags_of(series: Series[Any, Any]) -> dict[str, str]:
+def make_run_tags(series: Series[Any, Any]) -> dict[str, str]:
     """Return the tags of all runs of a release of a series."""
     return {RELEASE_TAG: series.name, REVISION_TAG: str(series.revision), EVERY_TAG: series.periods.every}
 
 
-def period_in(tags: Mapping[str, str]) -> str | None:
+def find_run_period(tags: Mapping[str, str]) -> str | None:
     """Return the period of a run with these tags; its partition if they do not state the length of its periods."""
     partition, length = tags.get(PARTITION_TAG), tags.get(EVERY_TAG)
-    return partition if partition is None or length is None else period_of(partition, length).text
+    return partition if partition is None or length is None else parse_partition_key(partition, length).text
 
 
 def mark_charge(instance: dg.DagsterInstance, run_id: str, charged: Sequence[Fraction]) -> None:
@@ -162,7 +162,7 @@ def mark_charge(instance: dg.DagsterInstance, run_id: str, charged: Sequence[Fra
     run = instance.get_run_by_id(run_id) if charged else None
     if run is not None:
         total = sum(charged, start=Fraction(run.tags.get(RHO_TAG, "0")))
-        instance.add_run_tags(run_id, {RHO_TAG: text_above(total)})
+        instance.add_run_tags(run_id, {RHO_TAG: format_rounded_up(total)})
 
 
 def list_selected_series(run: dg.DagsterRun, prefix: str = "") -> set[str]:

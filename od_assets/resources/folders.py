@@ -11,13 +11,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from od_assets.project import current_project, variable
+from od_assets.project import find_current_project, read_variable
 from od_core import Ledger, OdError, PrivacyDomain, ReleaseKey
 from od_core.errors import STAYS_CHARGED
 from od_core.files.durable import sync
-from od_core.ledger.chain import Chain, chain_of
+from od_core.ledger.chain import Chain, make_chain
 from od_core.ledger.confidential import ConfidentialFolder
-from od_core.ledger.staged_files import Counted, StagedFiles, identity_of, read_stored_identity
+from od_core.ledger.staged_files import Counted, StagedFiles, compute_input_identity, read_stored_identity
 from od_core.periods import Period
 
 if TYPE_CHECKING:
@@ -30,12 +30,12 @@ class Folders:
     @property
     def var(self) -> Path:
         """Folder of everything that releases write: ``var`` of the current project."""
-        return current_project().var
+        return find_current_project().var
 
     @property
     def home(self) -> Path:
         """Folder of the project, whose ``.env`` may name the ledger."""
-        return current_project().folder
+        return find_current_project().folder
 
     @property
     def ledger_place(self) -> tuple[Path, str | None]:
@@ -43,12 +43,12 @@ class Folders:
 
         The address is not a setting of the warehouse, because Dagster's UI shows settings, and it may have a password.
         """
-        return self.var / "ledger.sqlite", variable("OD_LEDGER", self.home) or None
+        return self.var / "ledger.sqlite", read_variable("OD_LEDGER", self.home) or None
 
     @property
     def ledger_chain(self) -> Chain:
         """The entries of the ledger, which are neither created nor verified yet."""
-        return chain_of(*self.ledger_place)
+        return make_chain(*self.ledger_place)
 
     @cached_property
     def ledger(self) -> Ledger:
@@ -61,7 +61,7 @@ class Folders:
         return not self.ledger_chain.exists() and not (self.var / "confidential" / "ledger.head").exists()
 
     @contextmanager
-    def ledger_or_empty(self) -> Iterator[Ledger]:
+    def open_ledger_or_empty(self) -> Iterator[Ledger]:
         """Give the ledger or, if nothing was released yet, an empty one in a temporary folder."""
         if not self.is_new:
             yield self.ledger
@@ -76,7 +76,7 @@ class Folders:
             raise OdError("OD-LEDGER-ABSENT", message, next_step="run a release")
         return self.ledger
 
-    def ledger_at_hand(self) -> Ledger | None:
+    def find_usable_ledger(self) -> Ledger | None:
         """Return the ledger, or None if there is none, or if this process cannot use it, for example read its head."""
         try:
             return self.ledger if self.ledger_chain.exists() else None
@@ -127,8 +127,11 @@ class Folders:
         """
         drawn = self.ledger.list_drawn_periods(series.domain.name)
         own = [other for other in drawn if other.release == series.name]
-        is_known = (self.bundle(other).is_dir() or read_stored_identity(self.confidential, other) for other in own)
-        if own and not any(is_known):
+        bundles, identities = (
+            map(self.locate_bundle, own),
+            (read_stored_identity(self.confidential, one) for one in own),
+        )
+        if own and not any(bundle.is_dir() for bundle in bundles) and not any(identities):
             raise OdError(
                 "OD-IDENTITY-MISSING",
                 f"the ledger has {own[-1]}, but the confidential folder has no release of {series.name}",
@@ -138,9 +141,12 @@ class Folders:
             )
         if key is None or key in drawn:
             return
-        from od_assets.series.reading import RELEASES, declarations_of  # with pandas, which most commands do not need
+        from od_assets.series.reading import (  # with pandas, which most commands do not need
+            RELEASES,
+            select_declaration_files,
+        )
 
-        declared = {path.parent.name for path in declarations_of(*RELEASES, project=series.project)}
+        declared = {path.parent.name for path in select_declaration_files(*RELEASES, project=series.project)}
         others = declared - {series.stated_name} | {series.name}  # a revision under the same name is another charge
         former = re.compile(rf"([a-z][a-z0-9]*_)?{series.stated_name}")
         for other in drawn:
@@ -161,10 +167,13 @@ class Folders:
         others = [other for other in others if read_stored_identity(self.confidential, other)]
         if key in drawn or {other.release for other in others} <= {key.release}:
             return
-        from od_assets.series.reading import RELEASES, declarations_of  # with pandas, which most commands do not need
+        from od_assets.series.reading import (  # with pandas, which most commands do not need
+            RELEASES,
+            select_declaration_files,
+        )
 
-        declared = {own + path.parent.name for path in declarations_of(*RELEASES, project=series.project)}
-        now = identity_of(self.confidential, counted, None)
+        declared = {own + path.parent.name for path in select_declaration_files(*RELEASES, project=series.project)}
+        now = compute_input_identity(self.confidential, counted, None)
         for other in sorted(others, reverse=True):  # the newest revision first
             is_same = now.items() <= read_stored_identity(self.confidential, other).items()
             if is_same and other.release not in declared and other.revision >= key.revision:
@@ -179,10 +188,10 @@ class Folders:
         Raises OdError if it is edited, damaged or missing, lacks an entry that its head file or a public certificate
         names, or a charge is not the cost of its noise.
         """
-        from od_core.publication.bundle import ledger_entries  # it imports every format of a bundle
+        from od_core.publication.bundle import read_certified_entries  # it imports every format of a bundle
 
         ledger = self.open_existing_ledger()
-        ledger.hold_to(ledger_entries(self.releases))
+        ledger.hold_to(read_certified_entries(self.releases))
         return ledger.verify()
 
     @property
@@ -196,7 +205,9 @@ class Folders:
 
     def find_kept_records(self, days: int = 0) -> dict[ReleaseKey, Path]:
         """Return the copies of records of releases that were published at least some days ago, by release."""
-        files = {key: StagedFiles(self.staging_folder(key)).records for key in self.list_releases_older_than(days)}
+        files = {
+            key: StagedFiles(self.locate_staging_folder(key)).records for key in self.list_releases_older_than(days)
+        }
         return {key: file for key, file in files.items() if file.exists()}
 
     def list_releases_older_than(self, days: int) -> list[ReleaseKey]:
@@ -206,7 +217,7 @@ class Folders:
         latest = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=days)
         return [key for key, at in self.ledger.list_published_releases(withdrawn_until=0).items() if at <= latest]
 
-    def staging_folder(self, key: ReleaseKey) -> Path:
+    def locate_staging_folder(self, key: ReleaseKey) -> Path:
         """Return the folder of a release in the confidential folder."""
         return self.var / "confidential" / key.folder
 
@@ -227,15 +238,15 @@ class Folders:
         """Folder of all public bundles."""
         return self.var / "releases"
 
-    def bundle(self, key: ReleaseKey) -> Path:
+    def locate_bundle(self, key: ReleaseKey) -> Path:
         """Return the folder of the public bundle of a release."""
         return self.releases / key.folder
 
-    def data_docs(self, key: ReleaseKey) -> Path:
+    def locate_data_docs(self, key: ReleaseKey) -> Path:
         """Return the folder of the page about a release's flows: which expectations they meet. It has no values."""
         return self.var / "data_docs" / key.folder
 
-    def bundle_named(self, name: str) -> Path:
+    def find_bundle(self, name: str) -> Path:
         """Return the place of a bundle, given the key of a release or a path. Raises OdError if it is not here."""
         from od_core.published.opening import find_bundle_folders
 
@@ -243,11 +254,11 @@ class Folders:
             return Path(name)
         key = ReleaseKey.parse(name)
         self.refuse_lost(key)
-        if not self.bundle(key).is_dir():
+        if not self.locate_bundle(key).is_dir():
             published = ", ".join(map(str, find_bundle_folders(self.releases))) or "none"
             message = f"{key} is not published here; published releases: {published}"
             raise OdError("OD-RELEASE-ABSENT", message, next_step="name a published release, or the folder of a bundle")
-        return self.bundle(key)
+        return self.locate_bundle(key)
 
     def refuse_lost(self, *keys: ReleaseKey) -> None:
         """Raise OdError if a release was withdrawn, or is published, as its zip file or the database shows, and lost.
@@ -259,7 +270,7 @@ class Folders:
 
         refuse_withdrawn(self.releases, *keys)
         for key in keys:
-            if not self.bundle(key).is_dir() and key in find_missing_bundles(self.releases, self.database):
+            if not self.locate_bundle(key).is_dir() and key in find_missing_bundles(self.releases, self.database):
                 raise make_missing_bundles_error([key])
 
     @property

@@ -14,7 +14,7 @@ from typing import Any
 
 import dagster as dg
 
-from od_assets.project import dagster_home
+from od_assets.project import locate_dagster_home
 from od_assets.resources.dead_runs import COMPARISON_TAG, RELEASE_TAG, SITE_TAG
 from od_assets.resources.folders import Folders
 from od_core.files.durable import PUBLIC_FILE_MODE, sync, write_durably
@@ -47,22 +47,26 @@ def compress_logs(instance: dg.DagsterInstance, var: Path) -> None:
     Dagster keeps the events of each run in a database of half a megabyte. Runs with their tags, materializations and
     results of checks are elsewhere, and stay. ``gunzip -f`` brings a log back.
     """
-    logs = sorted(_logs_with_events(var), key=lambda log: log.stat().st_mtime)[:-_WHOLE]
+    logs = sorted(_find_logs_with_events(var), key=lambda log: log.stat().st_mtime)[:-_WHOLE]
     for log in _select_release_logs(instance, var, logs, [dg.DagsterRunStatus.SUCCESS]):
         with suppress(OSError, sqlite3.Error):  # the disk is full, or the UI reads the log: a later run compresses it
             _remove_events(log, kept=True)
 
 
-def prunable(folders: Folders, instance: dg.DagsterInstance | None, days: int) -> dict[str, list[Path]]:
+def find_removable_paths(folders: Folders, instance: dg.DagsterInstance | None, days: int) -> dict[str, list[Path]]:
     """Return the files and folders that may be removed and are at least some days old, by what they are.
 
     While runs are active, some of them may be in use. Without an instance, there are no logs.
     """
     var = folders.var
     before = time.time() - days * 86400
-    of_releases = _select_release_logs(instance, var, [*_logs_with_events(var), *_runs(var).glob("*.db.gz")], _FINISHED)
+    of_releases = _select_release_logs(
+        instance, var, [*_find_logs_with_events(var), *_locate_run_logs(var).glob("*.db.gz")], _FINISHED
+    )
     staged = [
-        folders.staging_folder(key) for key in folders.list_releases_older_than(days) if folders.bundle(key).is_dir()
+        folders.locate_staging_folder(key)
+        for key in folders.list_releases_older_than(days)
+        if folders.locate_bundle(key).is_dir()
     ]
     places = [path for name in _LEFT_BEHIND for path in var.glob(name)]
     return {
@@ -73,7 +77,7 @@ def prunable(folders: Folders, instance: dg.DagsterInstance | None, days: int) -
     }
 
 
-def sizes_by_folder(found: Mapping[str, list[Path]], var: Path) -> list[dict[str, Any]]:
+def sum_sizes_by_folder(found: Mapping[str, list[Path]], var: Path) -> list[dict[str, Any]]:
     """Return one JSON-ready row for each kind of files and folder below ``var``: their number, and their bytes."""
     rows = dict[tuple[str, str], dict[str, Any]]()
     for what, paths in found.items():
@@ -86,7 +90,7 @@ def sizes_by_folder(found: Mapping[str, list[Path]], var: Path) -> list[dict[str
 
 
 def remove(path: Path) -> None:
-    """Remove a file or folder of :func:`prunable` durably; of a log, remove the events, so that the UI can open it."""
+    """Remove a file or folder of :func:`find_removable_paths` durably; of a log, only the events, for the UI."""
     if path.suffix == ".db":
         _remove_events(path)
     elif path.is_dir():
@@ -99,13 +103,13 @@ def remove(path: Path) -> None:
 _FINISHED = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED]
 
 
-def _runs(var: Path) -> Path:
+def _locate_run_logs(var: Path) -> Path:
     """Return the folder of the logs of runs in Dagster's home below ``var``. That of another home is the team's own."""
-    return dagster_home(var) / "history" / "runs"
+    return locate_dagster_home(var) / "history" / "runs"
 
 
-def _logs_with_events(var: Path) -> Iterator[Path]:
-    logs = (log for log in _runs(var).glob("*.db") if log.stem != "index")
+def _find_logs_with_events(var: Path) -> Iterator[Path]:
+    logs = (log for log in _locate_run_logs(var).glob("*.db") if log.stem != "index")
     return (log for log in logs if log.stat().st_size > _WITHOUT_EVENTS)
 
 
@@ -113,7 +117,7 @@ def _select_release_logs(
     instance: dg.DagsterInstance | None, var: Path, logs: list[Path], statuses: list[dg.DagsterRunStatus]
 ) -> list[Path]:
     """Return those of some logs that are of a release, a comparison or the site, and of a run with such a status."""
-    if instance is None or not logs or Path(instance.root_directory).resolve() != dagster_home(var).resolve():
+    if instance is None or not logs or Path(instance.root_directory).resolve() != locate_dagster_home(var).resolve():
         return []
     by_run = {log.name.partition(".")[0]: log for log in logs}
     runs = instance.get_runs(dg.RunsFilter(run_ids=[*by_run], statuses=statuses))

@@ -7,12 +7,12 @@ from typing import Any
 import dagster as dg
 import duckdb
 
-from od_assets.failures import public_failures
-from od_assets.series.partitions import SINGLE, partitions_of
+from od_assets.failures import convert_errors_to_failures
+from od_assets.series.partitions import SINGLE, list_partition_keys
 from od_core.errors import OdError
-from od_core.files.duckdb_session import parquet_rows, quote_literal
+from od_core.files.duckdb_session import make_parquet_sql, quote_literal
 from od_core.periods import LENGTHS, Period
-from od_core.publication.bundle import table_path
+from od_core.publication.bundle import locate_table
 from od_core.publication.columns import PERIOD
 from od_core.published.opening import find_bundle_folders
 from od_core.registry import refuse_unknown
@@ -42,15 +42,15 @@ class PublishedTables(dg.ConfigurableIOManager):  # type: ignore[misc]  # Dagste
 
     def handle_output(self, context: dg.OutputContext, _value: Any) -> None:
         """Refuse to store the value of an asset, because only a release publishes tables."""
-        with public_failures():
+        with convert_errors_to_failures():
             step = f"give {context.asset_key.to_user_string()} another IO manager"
             raise OdError("OD-TABLE-PUBLISHED", f"{TABLES_KEY} loads tables and stores none", next_step=step)
 
     def load_input(self, context: dg.InputContext) -> Any:
         """Return the published rows of partitions as the type of the consumer's argument; see :meth:`load`."""
         partitions = context.asset_partition_keys if context.has_asset_partitions else None
-        every = _length(context.asset_partitions_def, partitions[0]) if partitions else None
-        with public_failures():
+        every = _find_period_length(context.asset_partitions_def, partitions[0]) if partitions else None
+        with convert_errors_to_failures():
             return self.load(context.asset_key, partitions, context.dagster_type.typing_type, every)
 
     def load(
@@ -73,9 +73,9 @@ class PublishedTables(dg.ConfigurableIOManager):  # type: ignore[misc]  # Dagste
         # The newest revision of a period is last.
         for release, folder in find_bundle_folders(Path(self.folder)).items():
             table = f"{name.removeprefix(f'{release.release}_')}.parquet"
-            file = table_path(folder, table)
+            file = locate_table(folder, table)
             is_named = name.startswith(f"{release.release}_") and "/" not in table and file.is_file()
-            if is_named and (partitions is None or asked & partitions_of(release.period, every)):
+            if is_named and (partitions is None or asked & list_partition_keys(release.period, every)):
                 files[release.period] = file
         if not files:
             which = f" of {', '.join(sorted(asked)[:3])}" if asked else ""
@@ -86,13 +86,13 @@ class PublishedTables(dg.ConfigurableIOManager):  # type: ignore[misc]  # Dagste
             step = "declare the asset with the partitions of its series, or pass the length of the periods as every"
             raise OdError("OD-TABLE-LENGTHS", message, next_step=step)
         each = (
-            f"SELECT {quote_literal(period)} AS {PERIOD.name}, * FROM {parquet_rows(file)}"  # noqa: S608  # quoted
+            f"SELECT {quote_literal(period)} AS {PERIOD.name}, * FROM {make_parquet_sql(file)}"  # noqa: S608  # quoted
             for period, file in files.items()
         )
         return _AS[wanted](duckdb.connect().sql(" UNION ALL BY NAME ".join(each)))
 
 
-def _length(definition: dg.PartitionsDefinition, partition: str) -> str | None:
+def _find_period_length(definition: dg.PartitionsDefinition, partition: str) -> str | None:
     """Return the length of the periods of a table's partitions, as in a declaration; None if no series has it."""
     if not isinstance(definition, dg.TimeWindowPartitionsDefinition):
         return SINGLE

@@ -6,31 +6,31 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Generic, Self, TypeVar
 
-from od_assets.failures import failures_without_values
-from od_assets.resources.arrivals import source_kept
-from od_assets.resources.dead_runs import PERIOD_TAG, UNATTENDED, mark_charge, tags_of
+from od_assets.failures import convert_errors_without_values
+from od_assets.resources.arrivals import store_source_state
+from od_assets.resources.dead_runs import PERIOD_TAG, UNATTENDED, make_run_tags, mark_charge
 from od_assets.resources.warehouse import Warehouse
 from od_assets.series.flows import FlowSeries
 from od_assets.series.series import G, P, Series, TableSeries
 from od_core import OdError, Release, ReleaseKey, ReleasePlan
 from od_core.extras import require
-from od_core.flows.estimation.held_out import earlier_of
+from od_core.flows.estimation.held_out import read_earlier_evidence
 from od_core.flows.estimation.levels import Measurement
-from od_core.flows.parts import first_band_counts
+from od_core.flows.parts import read_first_band_counts
 from od_core.flows.staging import StagedRelease
 from od_core.ledger.measurements import DurableMeasurements, NoisyVector, begin_release
 from od_core.ledger.object_store import LocalStore, Store, store_at
 from od_core.ledger.release_key import select_earlier_releases
 from od_core.ledger.staged_files import Counted, StagedFiles, StagedTable, hold_to_input
 from od_core.ledger.user_counters import UserCounters
-from od_core.noise.backends import noise_named
+from od_core.noise.backends import resolve_noise_source
 from od_core.periods import Period
 from od_core.privacy.domain import CALENDAR
 from od_core.privacy.plan import EARLIER, GaussianStep, Step
-from od_core.publication.bundle import ledger_entries, restore_folder
-from od_core.publication.certificate import certificate_digest
+from od_core.publication.bundle import read_certified_entries, restore_folder
+from od_core.publication.certificate import compute_certificate_digest
 from od_core.publication.database import list_stored_releases
-from od_core.publication.read_back import as_described, certificate_of, make_damaged_bundle_error
+from od_core.publication.read_back import as_described, make_damaged_bundle_error, read_bundle_certificate
 from od_core.published.verification import repair_release
 from od_core.records.counts import CountFiles, TripCounts
 from od_core.records.open_file import add_file_to_error
@@ -60,37 +60,37 @@ class ReleaseWork(Generic[P, G]):
 
     @classmethod
     @contextmanager
-    def step(cls, context: Any, warehouse: Warehouse, series: Series[Any, Any]) -> Iterator[Self]:
+    def enter_step(cls, context: Any, warehouse: Warehouse, series: Series[Any, Any]) -> Iterator[Self]:
         """Yield the work on the release of a step's partition. Errors in this context show no confidential value.
 
         A run of chosen assets gets the tags of the job of the series. What the step charged is added to a tag of its
         run, also if the step fails. A lost folder of a published bundle is first unpacked from its zip file. A run that
         nobody started is refused while the ledger has no release of the data set.
         """
-        with failures_without_values(warehouse.confidential):
+        with convert_errors_without_values(warehouse.confidential):
             work = cls.find_or_make(warehouse, series, series.release_of(context.partition_key))
             with warehouse.ledger.one_look():
-                if (withdrawn := warehouse.ledger.withdrawn(work.key)) is not None:
-                    raise withdrawn.refusal(work.key)
+                if (withdrawn := warehouse.ledger.find_withdrawal(work.key)) is not None:
+                    raise withdrawn.make_withdrawn_error(work.key)
                 waits = warehouse.waits_for_first(series, Period(work.key.period))
-                published, before = work.published, len(warehouse.ledger.charges(work.key))
+                published, before = work.published, len(warehouse.ledger.list_charges(work.key))
             if waits is not None and UNATTENDED & context.run.tags.keys():
                 raise OdError("OD-LEDGER-UNATTENDED", f"{work.key}: {waits}", next_step="run it by hand")
-            if not (tags := tags_of(series)).items() <= context.run.tags.items():
+            if not (tags := make_run_tags(series)).items() <= context.run.tags.items():
                 context.instance.add_run_tags(context.run.run_id, tags | {PERIOD_TAG: work.key.period})
             if published is not None:
-                restore_folder(warehouse.bundle(work.key), str(work.key), published)
+                restore_folder(warehouse.locate_bundle(work.key), str(work.key), published)
             try:
                 yield work
             finally:
                 with suppress(OdError):  # the fault of a ledger is reported where it is used
-                    charged = warehouse.ledger.charges(work.key)[before:]
+                    charged = warehouse.ledger.list_charges(work.key)[before:]
                     mark_charge(context.instance, context.run.run_id, [charge.as_rho for _, charge in charged])
 
     @property
     def folder(self) -> Path:
         """Folder of the release in the confidential folder."""
-        return self.warehouse.confidential.subfolder(self.key.folder)
+        return self.warehouse.confidential.make_subfolder(self.key.folder)
 
     @property
     def staged(self) -> StagedFiles:
@@ -104,7 +104,7 @@ class ReleaseWork(Generic[P, G]):
         Raises OdError if the asset has not run.
         """
         kept = self.series.read_stored_geography(self.warehouse.geographies)
-        bundle = self.warehouse.bundle(self.key)
+        bundle = self.warehouse.locate_bundle(self.key)
         return self.series.describe_geography(kept, partial(as_described, bundle=bundle, published=self.published))
 
     @property
@@ -115,12 +115,12 @@ class ReleaseWork(Generic[P, G]):
         measurements.
         """
         ledger = self.warehouse.ledger
-        published: str | None = ledger.publication(self.key).get("certificate")
-        if published is None and (bundle := self.warehouse.bundle(self.key)).exists():
+        published: str | None = ledger.read_publication(self.key).get("certificate")
+        if published is None and (bundle := self.warehouse.locate_bundle(self.key)).exists():
             with suppress(OdError):  # it is damaged, or nothing is measured
-                certificate, entry = certificate_of(bundle), ledger.record(self.key).entry
+                certificate, entry = read_bundle_certificate(bundle), ledger.record(self.key).entry
                 if certificate.get("ledger") == {"entry": entry.number, "hash": entry.hash}:
-                    return certificate_digest(certificate)
+                    return compute_certificate_digest(certificate)
         return published
 
     @cached_property
@@ -143,19 +143,21 @@ class ReleaseWork(Generic[P, G]):
         """
         reserved = self.warehouse.ledger.read_reserved_plan(self.key)
         plan = self.series.plan(geography, self.key.period, is_reserved=reserved is not None)
-        return plan.with_earlier_evidence(lambda: self._earlier(plan) if reserved is None else reserved.get(EARLIER))
+        return plan.with_earlier_evidence(
+            lambda: self._find_earlier_evidence(plan) if reserved is None else reserved.get(EARLIER)
+        )
 
-    def _earlier(self, plan: Any) -> Mapping[str, Any] | None:
+    def _find_earlier_evidence(self, plan: Any) -> Mapping[str, Any] | None:
         """Return the evidence of the newest release of an earlier period, which has the same plan.
 
         Another revision of the period is about the same records, and would spend its budget, too.
         """
         ledger = self.warehouse.ledger
         for key in select_earlier_releases(self.key, ledger.list_published_releases(series=self.key.release)):
-            certificate = certificate_of(self.warehouse.bundle(key))
-            if certificate_digest(certificate) != ledger.publication(key).get("certificate"):
+            certificate = read_bundle_certificate(self.warehouse.locate_bundle(key))
+            if compute_certificate_digest(certificate) != ledger.read_publication(key).get("certificate"):
                 raise make_damaged_bundle_error(key, "its certificate differs from the one that was published")
-            if (earlier := earlier_of(plan, certificate)) is not None:
+            if (earlier := read_earlier_evidence(plan, certificate)) is not None:
                 return earlier
         return None
 
@@ -195,7 +197,7 @@ class ReleaseWork(Generic[P, G]):
             self.hold_to_reading()
         with nullcontext() if drawn else self.staged.read_with(self.series.reading), ExitStack() as kept:
             for file in () if drawn else files:
-                kept.enter_context(source_kept(self.folder, file))
+                kept.enter_context(store_source_state(self.folder, file))
             yield self.staged.records
 
     def hold_to_reading(self) -> None:
@@ -217,7 +219,7 @@ class ReleaseWork(Generic[P, G]):
             plan.acceptance.refuse_empty(counted.total, plan.unit)
         except OdError as error:
             raise add_file_to_error(
-                error, self.series.records_path(self.key.period).name, self.series.columns
+                error, self.series.locate_records_file(self.key.period).name, self.series.columns
             ) from None
         if self.counters is None:
             hold_to_input(self.warehouse.confidential, self.key, counted, drawn=self.is_drawn)
@@ -260,11 +262,13 @@ class ReleaseWork(Generic[P, G]):
     def _refuse_older_ledger(self) -> None:
         """Raise OdError if this release is public without a draw in the ledger, or an entry of a public one is lost."""
         warehouse, key = self.warehouse, self.key
-        if not self.is_drawn and (warehouse.bundle(key).exists() or key in list_stored_releases(warehouse.database)):
+        if not self.is_drawn and (
+            warehouse.locate_bundle(key).exists() or key in list_stored_releases(warehouse.database)
+        ):
             message = f"{key} is public, but the ledger does not record it"
             step = "restore the ledger and the confidential folder; without them, nothing is drawn"
             raise OdError("OD-LEDGER-ROLLED-BACK", message, next_step=step, spent="the budget spent earlier is unknown")
-        warehouse.ledger.hold_to(ledger_entries(warehouse.releases))
+        warehouse.ledger.hold_to(read_certified_entries(warehouse.releases))
 
     @cached_property
     def measurements(self) -> DurableMeasurements:
@@ -280,7 +284,10 @@ class ReleaseWork(Generic[P, G]):
     def facts_of_draws(self) -> dict[str, Any]:
         """Spent budget and names of the noise backends of the release, as the ledger records them."""
         ledger = self.warehouse.ledger
-        return {"spent": ledger.spent(self.key, self.plan), "noise": ledger.noise(self.key)}
+        return {
+            "spent": ledger.compute_spent_budget(self.key, self.plan),
+            "noise": ledger.read_noise_backends(self.key),
+        }
 
 
 class FlowWork(ReleaseWork[ReleasePlan, Any]):
@@ -304,13 +311,13 @@ class FlowWork(ReleaseWork[ReleasePlan, Any]):
     @property
     def counts(self) -> CountFiles:
         """Confidential: counts of the release. Raises OdError if they are absent."""
-        return self.staged.trip_counts()
+        return self.staged.open_trip_counts()
 
     @cached_property
     def first_band_counts(self) -> TripCounts:
         """Confidential: counts from which the first band is measured. Raises OdError if they are of another plan."""
         self.staged.refuse_other_plan(self.plan)
-        return first_band_counts(self.plan, self.counts)
+        return read_first_band_counts(self.plan, self.counts)
 
     @cached_property
     def begun(self) -> DurableMeasurements:
@@ -324,7 +331,9 @@ class FlowWork(ReleaseWork[ReleasePlan, Any]):
         """
         staged, measurements = self.staged, self.measurements
         selected = (*self.plan.steps, *self.plan.area_total_steps) if steps is None else steps
-        return [Measurement(step, staged.nodes_above(self.plan, step), measurements.read(step)) for step in selected]
+        return [
+            Measurement(step, staged.read_nodes_above(self.plan, step), measurements.read(step)) for step in selected
+        ]
 
     @cached_property
     def release(self) -> Release:
@@ -332,7 +341,7 @@ class FlowWork(ReleaseWork[ReleasePlan, Any]):
         return Release(
             self.plan,
             leaves=self.staged.estimate(self.plan.tree.depth, refined=self.plan.mechanism.refines),
-            segments=self.staged.segments(self.plan),
+            segments=self.staged.read_segments(self.plan),
             uncounted=self.measurements.read_uncounted_trips(self.plan),
             measured=tuple(self.read_measurements()),
             **self.facts_of_draws,
@@ -353,7 +362,9 @@ class TableWork(ReleaseWork[P, G]):
         """Charge and measure every step that is not measured yet, and return all steps with their noisy values."""
         self.staged.refuse_other_plan(self.plan)
         counted = self.staged.read_counted_input(self.plan)
-        return self.series.kind.measure(self.plan, counted, noise_named(self.series.noise), self.begin(counted))
+        return self.series.kind.measure(
+            self.plan, counted, resolve_noise_source(self.series.noise), self.begin(counted)
+        )
 
     def read_measurements(self) -> list[tuple[Step, NoisyVector]]:
         """Return each step with its stored noisy values, in the order of the steps."""
@@ -372,6 +383,6 @@ class TableWork(ReleaseWork[P, G]):
         return release
 
 
-def work_on(series: Series[Any, Any]) -> type[FlowWork] | type[TableWork[Any, Any]]:
+def choose_work_class(series: Series[Any, Any]) -> type[FlowWork] | type[TableWork[Any, Any]]:
     """Return the class of the work on the releases of a series."""
     return TableWork if series.in_one_table else FlowWork

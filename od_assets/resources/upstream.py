@@ -11,10 +11,10 @@ import dagster as dg
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus as Status
 
 from od_assets.compatibility import find_recorded_checks
-from od_assets.resources.arrivals import parts_of
+from od_assets.resources.arrivals import list_record_files
 from od_assets.series.partitions import CRON
 from od_assets.series.series import Series
-from od_core.errors import OdError, nearest_known
+from od_core.errors import OdError, suggest_known_names
 from od_core.periods import Length, Period
 
 _WITHIN: dict[str, tuple[Length, ...]] = {
@@ -29,12 +29,12 @@ _WITHIN: dict[str, tuple[Length, ...]] = {
 _NOT_RUN = "has not run since"
 
 
-def trips_of(series: Series[Any, Any]) -> dg.AssetKey | None:
+def find_trips_asset(series: Series[Any, Any]) -> dg.AssetKey | None:
     """Return the key of the team's asset that writes the records of a series; None if it declares none."""
     return None if series.trips.asset is None else dg.AssetKey.from_user_string(series.trips.asset)
 
 
-def automation(series: Series[Any, Any], asset: str) -> dg.AutomationCondition | None:
+def make_automation_condition(series: Series[Any, Any], asset: str) -> dg.AutomationCondition | None:
     """Return the condition under which an asset of a series is requested; None unless it declares an asset of trips.
 
     All are requested together for each unpublished period of which all upstream partitions are there and have passed
@@ -61,17 +61,19 @@ def refuse_wrong_upstream(series: Series[Any, Any], graph: Any) -> None:
     known = {node.key.to_user_string(): node for node in graph.asset_nodes if not node.assets_def.is_auto_created_stub}
     for asset in series.upstream:
         if asset not in known:
-            message = f"this code location has no asset {asset!r} ({nearest_known(asset, tuple(known))})"
+            message = f"this code location has no asset {asset!r} ({suggest_known_names(asset, tuple(known))})"
             step = "correct the key; declare an asset of another code location as dg.AssetSpec, with its partitions"
-            raise _fault(series, message, step)
+            raise _make_upstream_error(series, message, step)
         if asset == series.trips.asset:
-            for why, step in _misfits(series, known[asset].partitions_def):
-                raise _fault(series, f"the partitions of {asset} do not fit: {why}", step)
+            for why, step in _check_partitions(series, known[asset].partitions_def):
+                raise _make_upstream_error(series, f"the partitions of {asset} do not fit: {why}", step)
 
 
-def _misfits(series: Series[Any, Any], partitions: dg.PartitionsDefinition | None) -> Iterator[tuple[str, str]]:
+def _check_partitions(
+    series: Series[Any, Any], partitions: dg.PartitionsDefinition | None
+) -> Iterator[tuple[str, str]]:
     """Yield why the periods of a series do not consist of whole partitions of an upstream asset, and the next step."""
-    every, own = series.periods.every, series.periods.definition()
+    every, own = series.periods.every, series.periods.make_partitions_definition()
     if partitions is None:
         if series.columns.date is None and isinstance(own, dg.TimeWindowPartitionsDefinition):
             yield "there are none, and the records have no dates", "name the date column, or partition the asset"
@@ -90,7 +92,7 @@ def _misfits(series: Series[Any, Any], partitions: dg.PartitionsDefinition | Non
         yield "they do not cover all periods of the series", "change the first or the last period of either"
 
 
-def files_of(
+def list_period_files(
     context: dg.AssetExecutionContext, series: Series[Any, Any], period: Period
 ) -> list[tuple[Path, str | None]]:
     """Return the files with the records of a period, each with the name of a table in place of the declared one.
@@ -101,10 +103,10 @@ def files_of(
     Raises OdError if the asset is wrong, has not completely materialized all of the period, has not passed its blocking
     checks (:func:`refuse_unchecked`), or states no file, and the declared one does not exist.
     """
-    key = trips_of(series)
-    declared = series.records_path(period.text)
+    key = find_trips_asset(series)
+    declared = series.locate_records_file(period.text)
     if key is None:
-        return [(file, None) for file in parts_of(declared)]
+        return [(file, None) for file in list_record_files(declared)]
     refuse_wrong_upstream(series, context.job_def.asset_layer.asset_graph)
     made = list[Any]()
     stated = dict[tuple[Path | None, str | None], None]()
@@ -115,11 +117,15 @@ def files_of(
     unstated = {file is None for file, _ in stated}
     if len(unstated) > 1:
         step = "materialize the others again, with the metadata path"
-        raise _fault(series, f"only some partitions of {key.to_user_string()} state the file that they wrote", step)
+        raise _make_upstream_error(
+            series, f"only some partitions of {key.to_user_string()} state the file that they wrote", step
+        )
     if unstated == {True} and not declared.exists():
         message = f"{key.to_user_string()} states no file of this machine, and there is no {declared.name}"
-        raise _fault(series, message, "state the file in its metadata as path: its IO manager is not asked for records")
-    return [*dict.fromkeys((part, table) for file, table in stated for part in parts_of(file or declared))]
+        raise _make_upstream_error(
+            series, message, "state the file in its metadata as path: its IO manager is not asked for records"
+        )
+    return [*dict.fromkeys((part, table) for file, table in stated for part in list_record_files(file or declared))]
 
 
 def _find_partitions(context: dg.AssetExecutionContext, key: dg.AssetKey) -> list[Any]:
@@ -137,7 +143,7 @@ def _find_finished(
 
     Raises OdError if a newer one was planned, only other partitions were made, or it was made before the period ended.
     """
-    newest = newest_of(instance, key, partition)
+    newest = find_newest_materialization(instance, key, partition)
     planned = instance.get_latest_planned_materialization_info(key, partition)
     written = None if newest is None else datetime.fromtimestamp(newest.timestamp, UTC)
     which = _describe(key, partition)
@@ -145,18 +151,18 @@ def _find_finished(
         message = f"the newest run that was to materialize {which} failed, or has not done it yet"
     elif newest is None and instance.get_latest_materialization_event(key) is not None:
         message = f"{which} was never materialized"
-    elif written is not None and partition is None and series.periods.day(written) < period.end:
+    elif written is not None and partition is None and series.periods.convert_to_day(written) < period.end:
         message = f"{which} was last materialized before {period} ended"
     else:
         return newest
-    raise _fault(series, message, "materialize it, then run the release")
+    raise _make_upstream_error(series, message, "materialize it, then run the release")
 
 
 def _describe(key: dg.AssetKey, partition: str | None) -> str:
     return key.to_user_string() if partition is None else f"partition {partition} of {key.to_user_string()}"
 
 
-def newest_of(instance: dg.DagsterInstance, key: dg.AssetKey, partition: str | None = None) -> Any:
+def find_newest_materialization(instance: dg.DagsterInstance, key: dg.AssetKey, partition: str | None = None) -> Any:
     """Return the record of the newest materialization of an asset, or of one partition of it; None if there is none."""
     asked = dg.AssetRecordsFilter(key, asset_partitions=None if partition is None else [partition])
     return next(iter(instance.fetch_materializations(asked, limit=1).records), None)
@@ -180,14 +186,14 @@ def refuse_unchecked(
         history = storage.get_asset_check_execution_history(check, limit=2**31 - 1)  # all of it
         blocks = next((one.evaluation.blocking for one in history if one.status != Status.PLANNED), None)
         for made in newest:
-            fault = _fault_of_check(history, made)
+            fault = _find_check_fault(history, made)
             if fault is not None and (check in here or (blocks is not False and fault != _NOT_RUN)):
                 which = _describe(key, None if made is None else made.partition_key)
                 step = "correct the data and materialize them again with this check, then run the release"
-                raise _fault(series, f"the blocking check {check.name!r} of {which} {fault}", step)
+                raise _make_upstream_error(series, f"the blocking check {check.name!r} of {which} {fault}", step)
 
 
-def _fault_of_check(history: Sequence[Any], made: Any) -> str | None:
+def _find_check_fault(history: Sequence[Any], made: Any) -> str | None:
     """Return why a materialization has not passed a check, from all records of the check, newest first; None if it has.
 
     The newest result of its run or of itself counts, or else the newest since: a check without partitions may have run
@@ -198,7 +204,7 @@ def _fault_of_check(history: Sequence[Any], made: Any) -> str | None:
     else:
         records = [one for one in history if one.partition in (None, made.partition_key)]
         since = [one for one in records if one.event.timestamp > made.timestamp]
-        own = [one for one in records if one.run_id == made.run_id != "" or _target(one) == made.storage_id]
+        own = [one for one in records if one.run_id == made.run_id != "" or _read_target_id(one) == made.storage_id]
     unfinished = [one for one in since[:1] if one.status == Status.PLANNED]
     result = next(iter([*unfinished, *own, *since]), None)
     if result is None:
@@ -209,7 +215,7 @@ def _fault_of_check(history: Sequence[Any], made: Any) -> str | None:
     return "failed" if is_error else None
 
 
-def _target(record: Any) -> int | None:
+def _read_target_id(record: Any) -> int | None:
     """Return the number of the materialization that was checked; None if the record of a check names none."""
     return getattr(getattr(record.evaluation, "target_materialization_data", None), "storage_id", None)
 
@@ -240,11 +246,13 @@ def _read_file_and_table(made: Any, series: Series[Any, Any]) -> tuple[Path | No
         scheme = _SCHEME.match(text)
         if scheme and (scheme[1].lower() != "file" or scheme[2]):
             message = f"{series.trips.asset} states as {name} an address of {scheme[1]}://, not a file of this machine"
-            raise _fault(series, message, "let the asset write the records to a file, too, and state its path")
+            raise _make_upstream_error(
+                series, message, "let the asset write the records to a file, too, and state its path"
+            )
         if text:
             return series.project.root / (unquote(urlsplit(text).path) if scheme else text), table
     return None, table
 
 
-def _fault(series: Series[Any, Any], message: str, step: str) -> OdError:
+def _make_upstream_error(series: Series[Any, Any], message: str, step: str) -> OdError:
     return OdError("OD-UPSTREAM", f"{series.name}: {message}", next_step=step)

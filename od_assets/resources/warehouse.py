@@ -9,20 +9,20 @@ from typing import Any, NotRequired, Self, TypedDict
 import dagster as dg
 from pydantic import PrivateAttr
 
-from od_assets.interrupts import stoppable
-from od_assets.project import Project, current_project
+from od_assets.interrupts import iterate_until_interrupt
+from od_assets.project import Project, find_current_project
 from od_assets.resources.dead_runs import mark_process, mark_release, sweep_dead_runs
 from od_assets.resources.folders import Folders
 from od_assets.resources.pruning import compress_logs
 from od_assets.series.flows import close_sessions_on_exit
-from od_assets.series.section import key_prefix
+from od_assets.series.section import read_key_prefix
 from od_core import Ledger, OdError, Published, ReleaseKey, verify_release
-from od_core.errors import nearest_only
+from od_core.errors import suggest_similar_name
 from od_core.flows.publishing.derived_kind import ASSISTED
 from od_core.ledger.chain import EntryName
 from od_core.ledger.confidential import LOCK_SECONDS
 from od_core.publication.database import list_stored_releases
-from od_core.publication.read_back import refuse_withdrawn, withdrawals
+from od_core.publication.read_back import read_withdrawals, refuse_withdrawn
 from od_core.published.opening import find_bundle_folders
 
 
@@ -59,7 +59,7 @@ class Warehouse(dg.ConfigurableResource, Folders):  # type: ignore[misc]  # Dags
     @property
     def var(self) -> Path:
         """Folder of everything that releases write."""
-        return Path(self.folder) if self.folder else current_project().var
+        return Path(self.folder) if self.folder else find_current_project().var
 
     @property
     def home(self) -> Path:
@@ -113,16 +113,16 @@ class Warehouse(dg.ConfigurableResource, Folders):  # type: ignore[misc]  # Dags
                     next_step="release it in the project that has that ledger, or restore that ledger; a different data"
                     " set needs a different name",
                 )
-        newest = self.ledger.newest_of(data_set)
+        newest = self.ledger.read_newest_entry(data_set)
         cursors.set_cursor_values({name: f"{newest.number} {newest.hash}"})
 
-    def public_releases(self) -> list[ReleaseKey]:
+    def list_public_releases(self) -> list[ReleaseKey]:
         """Return every release that has a public bundle or is in the database, even if the ledger lacks it."""
         return sorted({*find_bundle_folders(self.releases), *list_stored_releases(self.database)})
 
     def locate_release(self, key: ReleaseKey) -> Published:
         """Return the locations of a published release, and the ledger that was charged."""
-        return Published(key, self.bundle(key), self.database, self.ledger, self.confidential.path / key.folder)
+        return Published(key, self.locate_bundle(key), self.database, self.ledger, self.confidential.path / key.folder)
 
     def get_resource_definition(self) -> Any:
         """Return the resource for Dagster, with these settings in every run; see :func:`fix_resource_settings`."""
@@ -134,7 +134,7 @@ class Warehouse(dg.ConfigurableResource, Folders):  # type: ignore[misc]  # Dags
         if context.instance is not None and context.run is not None:
             mark_process(context.instance, context.run.run_id)
             mark_release(context.instance, context.run, self.key_prefix)
-        with self.ledger_chain.exclusive(self.lock_seconds), close_sessions_on_exit(), ExitStack() as self._run:
+        with self.ledger_chain.lock_for_release(self.lock_seconds), close_sessions_on_exit(), ExitStack() as self._run:
             if context.instance is not None:
                 sweep_dead_runs(context.instance)
             self._instance = context.instance
@@ -171,13 +171,13 @@ def verify_published_releases(release: str | None = None, warehouse: Warehouse |
     Raises:
         OdError: no release with that name was published; or the ledger is missing or cannot be used.
     """
-    warehouse = warehouse or Warehouse(key_prefix="".join(key_prefix(current_project())))
+    warehouse = warehouse or Warehouse(key_prefix="".join(read_key_prefix(find_current_project())))
     published = (
         warehouse.open_existing_ledger().list_published_releases()
     )  # opened once, since each opening checks the whole chain
     keys = _find_keys(release, warehouse, published)
-    with stoppable(keys, "releases were not verified") as rest:
-        return [_row(warehouse.locate_release(key)) for key in rest]
+    with iterate_until_interrupt(keys, "releases were not verified") as rest:
+        return [_make_verification(warehouse.locate_release(key)) for key in rest]
 
 
 def _find_keys(release: str | None, warehouse: Warehouse, published: Collection[ReleaseKey]) -> list[ReleaseKey]:
@@ -185,7 +185,7 @@ def _find_keys(release: str | None, warehouse: Warehouse, published: Collection[
 
     Raises OdError if there are none.
     """
-    here = warehouse.public_releases()
+    here = warehouse.list_public_releases()
     known = [*published, *sorted({*here} - {*published})]
     if release is None:
         own = f"{warehouse.key_prefix}_" if warehouse.key_prefix else ""
@@ -193,15 +193,17 @@ def _find_keys(release: str | None, warehouse: Warehouse, published: Collection[
     assisted = f"_{ASSISTED.name}"
     keys = [key for key in known if release in (key.release, key.release.removesuffix(assisted), str(key))]
     if not keys:
-        refuse_withdrawn(warehouse.releases, *(key for key in withdrawals(warehouse.releases) if str(key) == release))
+        refuse_withdrawn(
+            warehouse.releases, *(key for key in read_withdrawals(warehouse.releases) if str(key) == release)
+        )
         names = tuple(sorted({name for key in known for name in (key.release, str(key))}))
-        message = f"{release} was never published here{nearest_only(release, names)}"
+        message = f"{release} was never published here{suggest_similar_name(release, names)}"
         raise OdError("OD-RELEASE-ABSENT", message, next_step="od-release status lists the published releases")
     return keys
 
 
-def _row(published: Published) -> Verification:
-    if published.ledger.withdrawn(published.key) is not None:
+def _make_verification(published: Published) -> Verification:
+    if published.ledger.find_withdrawal(published.key) is not None:
         fault = f"it was withdrawn, but is still public in part; od-release withdraw {published.key} ends it"
         return {"release": str(published.key), "verified": False, "faults": {"bundle": fault}}
     findings = verify_release(published)

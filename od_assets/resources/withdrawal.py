@@ -8,9 +8,9 @@ from od_core.errors import STAYS_CHARGED, OdError
 from od_core.files.durable import sync, write_if_other
 from od_core.ledger.ledger import Withdrawal
 from od_core.ledger.release_key import ReleaseKey
-from od_core.publication.bundle import KEPT, NOTICE, json_text, restore_folder, zip_beside
+from od_core.publication.bundle import KEPT, NOTICE, encode_json, restore_folder, zip_beside
 from od_core.publication.database import remove
-from od_core.publication.read_back import absent, certificate_of, withdrawals
+from od_core.publication.read_back import make_absent_release_error, read_bundle_certificate, read_withdrawals
 from od_core.published.opening import find_bundle_folders, list_derived_releases
 
 
@@ -28,18 +28,18 @@ def withdraw(folders: Folders, key: ReleaseKey, reason: str) -> dict[ReleaseKey,
         message, step = "the reason is blank, or not one printable line", "say why, in words that everybody may read"
         raise OdError("OD-RELEASE-REASON", message, next_step=step)
     ledger, data_set = folders.open_existing_ledger(), ""
-    if ledger.withdrawn(key) is None:
-        restore_folder(folders.bundle(key), str(key))
+    if ledger.find_withdrawal(key) is None:
+        restore_folder(folders.locate_bundle(key), str(key))
         _refuse_unfit(folders, key)
     with suppress(OdError):  # of a damaged bundle
-        data_set = certificate_of(folders.bundle(key))["data_set"]
+        data_set = read_bundle_certificate(folders.locate_bundle(key))["data_set"]
     gone = {key: ledger.withdraw(key, reason, data_set)}
     for other in list_derived_releases(folders.releases):
-        certificate = certificate_of(folders.bundle(other))
+        certificate = read_bundle_certificate(folders.locate_bundle(other))
         if any(source["release"] == str(key) for source in certificate["sources"]):
             why = f"it is derived from {key}, which was withdrawn: {gone[key].why}"
             gone[other] = ledger.withdraw(other, why, certificate["data_set"])
-    for each, withdrawal in (gone | withdrawals(folders.releases)).items():
+    for each, withdrawal in (gone | read_withdrawals(folders.releases)).items():
         _remove(folders, each, withdrawal)
     return gone
 
@@ -48,9 +48,9 @@ def _refuse_unfit(folders: Folders, key: ReleaseKey) -> None:
     """Raise OdError for a release that is not public, or of a series whose last publication was not entered."""
     ledger, public = folders.ledger, find_bundle_folders(folders.releases).keys()
     if key not in public and not ledger.is_published(key):
-        raise absent(f"{key} is not published here")
+        raise make_absent_release_error(f"{key} is not published here")
     for other in public - {key}:
-        if other.release == key.release and ledger.charges(other) and not ledger.publication(other):
+        if other.release == key.release and ledger.list_charges(other) and not ledger.read_publication(other):
             message, step = f"{other} is public, but not in the ledger yet", f"run {other} again, then withdraw {key}"
             raise OdError("OD-RELEASE-UNFINISHED", message, next_step=step, spent=STAYS_CHARGED)
 
@@ -60,15 +60,19 @@ def _remove(folders: Folders, key: ReleaseKey, withdrawal: Withdrawal) -> None:
 
     A copy that only the owner can read stays, with which the report of the period after it is verified.
     """
-    folder, kept, notice = folders.bundle(key), folders.var / KEPT / key.folder, folders.releases / f"{key}{NOTICE}"
+    folder, kept, notice = (
+        folders.locate_bundle(key),
+        folders.var / KEPT / key.folder,
+        folders.releases / f"{key}{NOTICE}",
+    )
     if folder.is_dir() and not notice.exists() and not kept.exists():
-        staged = folders.confidential.subfolder(kept.parent) / f".{kept.name}.staged"
+        staged = folders.confidential.make_subfolder(kept.parent) / f".{kept.name}.staged"
         shutil.rmtree(staged, ignore_errors=True)
         shutil.copytree(folder, staged)
         folders.confidential.close(staged)
         staged.rename(kept)
         sync(kept.parent)
-    write_if_other(notice, json_text({"release": str(key), "withdrawn_at": withdrawal.at, "reason": withdrawal.why}))
+    write_if_other(notice, encode_json({"release": str(key), "withdrawn_at": withdrawal.at, "reason": withdrawal.why}))
     remove(folders.database, key)
     zip_beside(folder).unlink(missing_ok=True)
     for place in (folder, folders.var / "replicates" / key.folder):

@@ -19,21 +19,21 @@ from dagster._utils.interrupts import capture_interrupts
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Column
 
-from od_assets.assets.steps import one_of_all
-from od_assets.code_location import load_definitions, unloadable
+from od_assets.assets.steps import parse_progress_message
+from od_assets.code_location import load_definitions, make_unloadable_error
 from od_assets.compatibility import suppress_beta_warnings
-from od_assets.components.project import comparison_definitions, refuse_unloadable
-from od_assets.failures import asset_of, dagster_instance, failure_lines
+from od_assets.components.project import build_comparison_definitions, refuse_unloadable
+from od_assets.failures import describe_failures, name_asset_of_step, open_dagster_instance
 from od_assets.interrupts import refuse_if_received
-from od_assets.project import current_project
+from od_assets.project import find_current_project
 from od_assets.resources.warehouse import Warehouse
 from od_assets.series.comparison import Comparison
 from od_assets.series.series import Series
-from od_assets.terminal import PlainConsole, printable
+from od_assets.terminal import PlainConsole, escape_unprintable
 from od_core import OdError
 from od_core.ledger.chain import MEASURED
 from od_core.periods import Period
-from od_core.privacy.accounting import float_above
+from od_core.privacy.accounting import round_up_to_float
 from od_core.privacy.domain import is_of_uncounted
 from od_core.privacy.plan import Step
 from od_core.publication.bundle import CERTIFICATE
@@ -60,7 +60,7 @@ def show_progress(
         yield
         return
     with Progress(*columns, console=console, transient=transient) as progress:
-        task = progress.add_task(printable(title), total=total)
+        task = progress.add_task(escape_unprintable(title), total=total)
 
         def advance(entry: EventLogEntry, _cursor: str) -> None:
             tell(progress, task, entry)
@@ -70,26 +70,30 @@ def show_progress(
             yield
         finally:
             instance.end_watch_event_logs(run_id, advance)
-            progress.update(task, description=printable(title))
+            progress.update(task, description=escape_unprintable(title))
 
 
 def make_step_updater(title: str, series: str) -> Tell:
     """Return a function that updates the bar with the current step and the completed steps and parts of steps.
 
-    ``series`` is the name of the series or comparison, as in :func:`od_assets.failures.asset_of`.
+    ``series`` is the name of the series or comparison, as in :func:`od_assets.failures.name_asset_of_step`.
     """
     completed = 0
 
     def tell(progress: Progress, task: TaskID, entry: EventLogEntry) -> None:
         nonlocal completed
-        event, step_progress = entry.dagster_event, one_of_all(entry)
+        event, step_progress = entry.dagster_event, parse_progress_message(entry)
         if step_progress is not None:
             number, parts, name = step_progress
-            progress.update(task, completed=completed + number / parts, description=printable(f"{title}: {name}"))
+            progress.update(
+                task, completed=completed + number / parts, description=escape_unprintable(f"{title}: {name}")
+            )
         if event is None:
             return
         if event.event_type == DagsterEventType.STEP_START:
-            progress.update(task, description=printable(f"{title}: {asset_of(event.step_key, series)}"))
+            progress.update(
+                task, description=escape_unprintable(f"{title}: {name_asset_of_step(event.step_key, series)}")
+            )
         elif event.event_type == DagsterEventType.STEP_SUCCESS:
             completed += 1
             progress.update(task, completed=completed)
@@ -97,7 +101,7 @@ def make_step_updater(title: str, series: str) -> Tell:
     return tell
 
 
-def silent(job: dg.JobDefinition) -> dict[str, Any]:
+def make_silent_run_config(job: dg.JobDefinition) -> dict[str, Any]:
     """Return the run configuration with which a job logs nothing to the console; a project may have other loggers."""
     return {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}} if "console" in job.loggers else {}
 
@@ -130,7 +134,7 @@ def release_job(series: Series[Any, Any]) -> dg.JobDefinition:
         return definitions.resolve_job_def(f"{series.name}_release")
     except Exception as error:  # noqa: BLE001  # any exception of the project's code; no record is involved
         refuse_unloadable(series)
-        raise unloadable(error) from None
+        raise make_unloadable_error(error) from None
 
 
 def execute(job: dg.JobDefinition, instance: dg.DagsterInstance, run_id: str, partition: str | None) -> Any:
@@ -140,7 +144,9 @@ def execute(job: dg.JobDefinition, instance: dg.DagsterInstance, run_id: str, pa
     reported as failed. The run states the code location of the project as its origin, by which the UI finds it on the
     page of the job and on the timeline. Raises Interrupted if the run was interrupted before it succeeded.
     """
-    place = RemoteRepositoryOrigin(RegisteredCodeLocationOrigin(current_project().location), SINGLETON_REPOSITORY_NAME)
+    place = RemoteRepositoryOrigin(
+        RegisteredCodeLocationOrigin(find_current_project().location), SINGLETON_REPOSITORY_NAME
+    )
     # execute_in_process takes no origin; only this process has this object of the instance.
     created = partial(type(instance).create_run_for_job, instance, remote_job_origin=place.get_job_origin(job.name))
     instance.create_run_for_job = created  # type: ignore[method-assign]
@@ -152,7 +158,7 @@ def execute(job: dg.JobDefinition, instance: dg.DagsterInstance, run_id: str, pa
             instance=instance,
             raise_on_error=False,
             run_id=run_id,
-            run_config=silent(job),
+            run_config=make_silent_run_config(job),
             tags={"od/launched_by": "od-release", MAX_RETRIES_TAG: "0"},  # only its caller repeats it
         )
     if not result.success:
@@ -165,8 +171,8 @@ def run_period(series: Series[Any, Any], job: dg.JobDefinition, period: str, *, 
     key = series.key(period)
     warehouse = Warehouse()
     ledger = warehouse.ledger
-    before = ledger.level_kinds(key).count(MEASURED)
-    with dagster_instance() as instance:
+    before = ledger.list_level_kinds(key).count(MEASURED)
+    with open_dagster_instance() as instance:
         run_id = str(uuid.uuid4())
         name = str(key)
         bar = show_progress(
@@ -174,11 +180,13 @@ def run_period(series: Series[Any, Any], job: dg.JobDefinition, period: str, *, 
         )
         with nullcontext() if quiet else bar:
             result = execute(job, instance, run_id, series.periods.partition(Period(period)))
-        failures = [] if result.success else failure_lines(result.all_events, series.name) or ["the run did not start"]
+        failures = (
+            [] if result.success else describe_failures(result.all_events, series.name) or ["the run did not start"]
+        )
     if not result.success:
         is_public = ledger.is_published(key)
         return Outcome({"release": str(key), "published": False, "was_public": is_public, "failures": failures})
-    bundle = warehouse.bundle(key)
+    bundle = warehouse.locate_bundle(key)
     facts: dict[str, Any] = dict(read_certificate(bundle / CERTIFICATE))
     kind = series.kind
     release = kind.open(bundle)
@@ -188,22 +196,22 @@ def run_period(series: Series[Any, Any], job: dg.JobDefinition, period: str, *, 
         facts |= {
             "published": True,
             "settings_changed": any(event.is_step_skipped for event in result.all_events),
-            "drawn": ledger.level_kinds(key).count(MEASURED) - before,
+            "drawn": ledger.list_level_kinds(key).count(MEASURED) - before,
             "measurements": len(release.plan.charged_steps),
-            "cap_rho": float_above(balance.cap),
+            "cap_rho": round_up_to_float(balance.cap),
             "left_rho": float(balance.left),
             "lost_draws": [
-                {"measured": _describe_step(steps[number]), "rho": float_above(charge.as_rho)}
+                {"measured": _describe_step(steps[number]), "rho": round_up_to_float(charge.as_rho)}
                 for number, charge in ledger.list_lost_draws(key)
             ],
             "unpublished": [
-                {"release": name, "rho": float_above(rho)}
+                {"release": name, "rho": round_up_to_float(rho)}
                 for name, rho in sorted(balance.charged.items())
                 if name not in published
             ],
         }
     facts |= {
-        f"{kind.contents.replace(' ', '_')}_by_level": kind.summary(release).to_dict("records"),
+        f"{kind.contents.replace(' ', '_')}_by_level": kind.make_summary(release).to_dict("records"),
         "bundle": str(bundle),
         "database": str(warehouse.database),
     }
@@ -224,9 +232,9 @@ def run_comparison(comparison: Comparison, to: Path | None = None) -> list[str]:
 
     If all steps succeed, copy tables and figures to a folder. Return one line for each failed step.
     """
-    definitions = comparison_definitions(comparison)
+    definitions = build_comparison_definitions(comparison)
     failures: list[str] = []
-    with dagster_instance() as instance:
+    with open_dagster_instance() as instance:
         jobs = [(f"{comparison.name}_runs", data_set) for data_set in comparison.data_sets]
         for name, data_set in [*jobs, (f"{comparison.name}_report", None)]:
             run_id, job = str(uuid.uuid4()), definitions.resolve_job_def(name)
@@ -235,7 +243,7 @@ def run_comparison(comparison: Comparison, to: Path | None = None) -> list[str]:
             total = len(comparison.list_runs(data_set)) if data_set else len(job.nodes)
             with show_progress(instance, run_id, title, tell, total, transient=False):
                 result = execute(job, instance, run_id, data_set)
-            failures += failure_lines(result.all_events, comparison.name)
+            failures += describe_failures(result.all_events, comparison.name)
     if to is not None and not failures:
         to.mkdir(parents=True, exist_ok=True)
         kinds = ("tables.md", "comparison.parquet", "*.png", "*.svg")
@@ -246,7 +254,7 @@ def run_comparison(comparison: Comparison, to: Path | None = None) -> list[str]:
 
 def _update_run_progress(progress: Progress, task: TaskID, entry: EventLogEntry) -> None:
     """Update the bar with the last run and the number of completed runs, from a message in the run's log."""
-    run_progress = one_of_all(entry)
+    run_progress = parse_progress_message(entry)
     if run_progress is not None:
         done, _, release = run_progress
-        progress.update(task, completed=done, description=printable(release))
+        progress.update(task, completed=done, description=escape_unprintable(release))

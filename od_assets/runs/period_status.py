@@ -5,7 +5,7 @@ from fractions import Fraction
 from functools import cache
 from typing import Any, TypedDict
 
-from od_assets.resources.arrivals import arrival
+from od_assets.resources.arrivals import check_arrival
 from od_assets.resources.folders import Folders
 from od_assets.series.series import Series
 from od_core import OdError, Plan, ReleaseKey
@@ -50,7 +50,7 @@ def refuse_without_file(series: Series[Any, Any], period: str) -> None:
     folders = Folders()
     if (folders.confidential.path / series.key(period).folder).exists():
         return
-    arrivals = [arrival(series, ended) for ended in reversed(series.periods.list_ended_periods())]
+    arrivals = [check_arrival(series, ended) for ended in reversed(series.periods.list_ended_periods())]
     if arrivals[0].waits is None or arrivals[0].changed is not None:
         return
     newest = next((ended.key.period for ended in arrivals if ended.changed is not None), None)
@@ -72,7 +72,7 @@ def choose_period_to_plan(series: Series[Any, Any], period: str | None) -> str:
     return choose_periods(series, period, every=False)[0]
 
 
-def period_status(
+def list_release_statuses(
     declared: Sequence[Series[Any, Any]], ledger: Ledger, states: Mapping[str, ReleaseState]
 ) -> list[ReleaseStatus]:
     """Return the :func:`release_status` of every ended period of some series.
@@ -91,7 +91,7 @@ def period_status(
             rho_left[name] = dict.fromkeys(periods, domain.cap.allowed_rho())
     rows = []
     for series in declared:
-        planned = _plans(series)
+        planned = _make_planner(series)
         domain_name = series.domain.name
         for period in ended[series.name]:
             key = series.key(period.text)
@@ -99,7 +99,7 @@ def period_status(
             if row["state"] != "not begun":
                 plan = planned(period)
                 row["settings_changed"] = None if plan is None else ledger.list_changed_settings(key, domain_name, plan)
-            elif (waits := arrival(series, period).waits) is not None:
+            elif (waits := check_arrival(series, period).waits) is not None:
                 row |= {"state": "waits", "waits_for": waits}
             rows.append(row)
     return rows
@@ -128,7 +128,7 @@ def release_status(key: ReleaseKey, state: ReleaseState | None, left: Fraction |
     }
 
 
-def _plans(series: Series[Any, Any]) -> Callable[[Period], Plan | None]:
+def _make_planner(series: Series[Any, Any]) -> Callable[[Period], Plan | None]:
     """Return a function that plans periods, once for as many days; it returns None if they cannot be planned."""
     geography, plans = cache(series.read_geography), dict[int, Plan | None]()
 

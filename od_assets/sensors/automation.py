@@ -7,8 +7,8 @@ from typing import Any
 import dagster as dg
 
 from od_assets.compatibility import make_owners_argument
-from od_assets.metadata import source_of
-from od_assets.resources.arrivals import Arrival, arrival, correction
+from od_assets.metadata import make_code_references
+from od_assets.resources.arrivals import Arrival, check_arrival, describe_correction
 from od_assets.resources.warehouse import Warehouse
 from od_assets.series.series import Series
 from od_core.periods import Period
@@ -32,7 +32,7 @@ def release_schedule(series: Series[Any, Any], job: Any) -> dg.ScheduleDefinitio
         default_status=dg.DefaultScheduleStatus(series.automation.upper()),
         description="Releases the period that ended before each tick, if its file has arrived.",
         **make_owners_argument(series.owners),
-        metadata=source_of(__file__),
+        metadata=make_code_references(__file__),
     )
     def schedule(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
         tick = context.scheduled_execution_time
@@ -43,7 +43,7 @@ def release_schedule(series: Series[Any, Any], job: Any) -> dg.ScheduleDefinitio
         done = warehouse.find_published_periods(series).get(period.text)
         if done is not None:
             return dg.SkipReason(f"{done} was published.")
-        newest = arrival(series, period)
+        newest = check_arrival(series, period)
         if (waits := _find_obstacle(series, period, newest, warehouse)) is not None:
             return dg.SkipReason(f"{newest.key} is waiting: {waits}.")
         return _request(series, period, newest, tick)
@@ -51,7 +51,7 @@ def release_schedule(series: Series[Any, Any], job: Any) -> dg.ScheduleDefinitio
     return schedule
 
 
-def arrival_sensor(series: Series[Any, Any], job: Any) -> dg.SensorDefinition:
+def make_arrival_sensor(series: Series[Any, Any], job: Any) -> dg.SensorDefinition:
     """Return a sensor that releases ended periods whose files have arrived, oldest first.
 
     The sensor also reports why other periods cannot be released yet. It never releases a published period again, even
@@ -67,7 +67,7 @@ def arrival_sensor(series: Series[Any, Any], job: Any) -> dg.SensorDefinition:
         default_status=dg.DefaultSensorStatus(series.automation.upper()),
         description="Releases each ended period once its file has arrived, is complete and no longer changes.",
         **make_owners_argument(series.owners),
-        metadata=source_of(__file__),
+        metadata=make_code_references(__file__),
     )
     def arrivals(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         warehouse = Warehouse.from_project(series.project)
@@ -77,9 +77,9 @@ def arrival_sensor(series: Series[Any, Any], job: Any) -> dg.SensorDefinition:
         ready: dict[str, dg.RunRequest] = {}
         messages: list[str] = []
         for period in series.periods.list_ended_periods(now):
-            newest = arrival(series, period, now)
+            newest = check_arrival(series, period, now)
             if period.text in published:
-                late = correction(series, newest, published[period.text], warehouse)
+                late = describe_correction(series, newest, published[period.text], warehouse)
                 messages += [] if late is None else [late]
             elif (waits := _find_obstacle(series, period, newest, warehouse)) is not None:
                 messages.append(f"{newest.key} is waiting: {waits}")

@@ -12,9 +12,9 @@ from typing import Any
 
 import dagster as dg
 
-from od_assets.failures import failure_lines
-from od_assets.metadata import source_of
-from od_assets.resources.dead_runs import RELEASE_TAG, period_in
+from od_assets.failures import describe_failures
+from od_assets.metadata import make_code_references
+from od_assets.resources.dead_runs import RELEASE_TAG, find_run_period
 from od_core.errors import OdError
 from od_core.extras import require
 
@@ -75,7 +75,7 @@ _DATA_VERSION = "dagster/data_version"
     description="Sends notices of failed releases, with the messages of failed checks and steps.",
     monitor_all_code_locations=True,  # runs of the command line have no code location
     default_status=dg.DefaultSensorStatus.RUNNING,
-    metadata=source_of(__file__),
+    metadata=make_code_references(__file__),
 )
 def release_failed(context: dg.RunFailureSensorContext, od_notices: dg.ResourceParam[Notices]) -> None:
     """Give one notice per failed run of a release; ignore other runs in the same Dagster instance."""
@@ -85,9 +85,9 @@ def release_failed(context: dg.RunFailureSensorContext, od_notices: dg.ResourceP
     kinds = {dg.DagsterEventType.ASSET_CHECK_EVALUATION, dg.DagsterEventType.STEP_FAILURE}
     entries = context.instance.all_logs(run.run_id, of_type=kinds)
     events = [entry.dagster_event for entry in entries if entry.dagster_event is not None]
-    causes = failure_lines(events, run.tags[RELEASE_TAG])
+    causes = describe_failures(events, run.tags[RELEASE_TAG])
     causes = causes or [context.failure_event.message or "the run did not start"]
-    notice = Failed(run.tags[RELEASE_TAG], period_in(run.tags), run.run_id, tuple(causes))
+    notice = Failed(run.tags[RELEASE_TAG], find_run_period(run.tags), run.run_id, tuple(causes))
     with _wrap_channel_errors():
         od_notices.failed(notice, context.log)
 
@@ -97,7 +97,7 @@ def release_failed(context: dg.RunFailureSensorContext, od_notices: dg.ResourceP
     description="Sends notices of published releases, with the key and the public facts of each bundle.",
     minimum_interval_seconds=30,
     default_status=dg.DefaultSensorStatus.RUNNING,
-    metadata=source_of(__file__),
+    metadata=make_code_references(__file__),
 )
 def release_published(context: dg.SensorEvaluationContext, od_notices: dg.ResourceParam[Notices]) -> dg.SkipReason:
     """Give one notice per release that was published after the first evaluation.
@@ -181,7 +181,7 @@ _SECONDS = 20.0
 _FINISHED = (dg.DagsterEventType.RUN_SUCCESS, dg.DagsterEventType.RUN_FAILURE, dg.DagsterEventType.RUN_CANCELED)
 
 
-def lineage_is_configured() -> bool:
+def is_lineage_configured() -> bool:
     """Return whether the environment or a file configures the OpenLineage client, and does not disable it."""
     if os.environ.get("OPENLINEAGE_DISABLED", "").strip().lower() == "true":
         return False
@@ -196,7 +196,7 @@ def lineage_is_configured() -> bool:
     description="Sends OpenLineage events of finished runs of releases, as the OpenLineage client is configured.",
     minimum_interval_seconds=60,
     default_status=dg.DefaultSensorStatus.RUNNING,
-    metadata=source_of(__file__),
+    metadata=make_code_references(__file__),
 )
 def lineage_events(context: dg.SensorEvaluationContext) -> dg.SkipReason:
     """Send the events of each run that finished after the first evaluation.
@@ -240,7 +240,7 @@ def _send(context: dg.SensorEvaluationContext, sender: Any, kind: Any, cursor: l
     for record in context.instance.fetch_run_status_changes(after, limit=100, ascending=True).records:
         run = context.instance.get_run_by_id(record.run_id)
         if run is not None and RELEASE_TAG in run.tags and is_declared_here(repository, run.tags[RELEASE_TAG]):
-            for event in sender.events(context.instance, run, repository.asset_graph)[cursor[1] :]:
+            for event in sender.make_events(context.instance, run, repository.asset_graph)[cursor[1] :]:
                 if time.monotonic() > until:
                     return "the evaluation took too long"
                 if fault := sender.send(event):

@@ -56,9 +56,9 @@ class Sender:
             raise OdError("OD-LINEAGE-CONFIG", message, next_step=step) from None
         self.sent = 0
 
-    def events(self, instance: dg.DagsterInstance, run: dg.DagsterRun, graph: Any) -> list[RunEvent]:
+    def make_events(self, instance: dg.DagsterInstance, run: dg.DagsterRun, graph: Any) -> list[RunEvent]:
         """Return the events of a finished run of a release, in order. They are the same at every call."""
-        return _Translation(run, instance.all_logs(run.run_id, of_type=_TOLD), graph).events()
+        return _Translation(run, instance.all_logs(run.run_id, of_type=_TOLD), graph).make_events()
 
     def send(self, event: RunEvent) -> str:
         """Send an event, and return why it was not taken; empty if it was. Texts of errors may contain passwords."""
@@ -103,7 +103,7 @@ class _Translation:
                 by_step[event.step_key or ""].append(content if field is None else getattr(content, field))
         return by_step
 
-    def events(self) -> list[RunEvent]:
+    def make_events(self) -> list[RunEvent]:
         """Return one event per start and per end of the run and, if it was completed, of each of its steps.
 
         All have the day on which the run ended as their time, and steps stand in the order of their names, because how
@@ -114,18 +114,18 @@ class _Translation:
         if state is RunState.COMPLETE:
             started = {event.step_key or "" for event in self.logged if event.event_type == _TYPES.STEP_START}
             steps = sorted(started.intersection((*self.written, *self.checked)))
-        of_steps = [self._event(event, step) for step in steps for event in (RunState.START, RunState.COMPLETE)]
-        return [self._event(RunState.START), *of_steps, self._event(state)]
+        of_steps = [self._make_event(event, step) for step in steps for event in (RunState.START, RunState.COMPLETE)]
+        return [self._make_event(RunState.START), *of_steps, self._make_event(state)]
 
-    def _event(self, state: RunState, step: str = "") -> RunEvent:
+    def _make_event(self, state: RunState, step: str = "") -> RunEvent:
         keys = self.written[step] if step else []
         return RunEvent(
             eventTime=f"{self.ended}T00:00:00+00:00",
             eventType=state,
             run=self._run(step),
-            job=self._job(step),
-            inputs=self._inputs(step, keys, done=state is RunState.COMPLETE) if step else [],
-            outputs=[self._output(key) for key in keys if key in self.made] if state is RunState.COMPLETE else [],
+            job=self._make_job(step),
+            inputs=self._make_inputs(step, keys, done=state is RunState.COMPLETE) if step else [],
+            outputs=[self._make_output(key) for key in keys if key in self.made] if state is RunState.COMPLETE else [],
             producer=f"urn:od-release:{version('od-release')}",
         )
 
@@ -136,7 +136,7 @@ class _Translation:
         run_facets: dict[str, Any] = {"tags": facets.tags_run.TagsRunFacet(fields)}
         if not step:
             return Run(self.run.run_id, run_facets)
-        job, parent = self._job(), facets.parent_run
+        job, parent = self._make_job(), facets.parent_run
         run_facets["parent"] = parent.ParentRunFacet(
             parent.Run(self.run.run_id),
             parent.Job(job.namespace, job.name),
@@ -144,39 +144,39 @@ class _Translation:
         )
         return Run(str(uuid5(NAMESPACE_URL, f"{self.run.run_id}/{step}")), run_facets)
 
-    def _job(self, step: str = "") -> Job:
+    def _make_job(self, step: str = "") -> Job:
         release, verification = (f"{self.run.tags[RELEASE_TAG]}_{job}" for job in ("release", "verify"))
         name = verification if self.run.job_name == verification else release
         facet = facets.job_type_job.JobTypeJobFacet("BATCH", "DAGSTER", jobType="STEP" if step else "JOB")
         return Job(self.namespace, f"{name}.{step}" if step else name, {"jobType": facet})
 
-    def _inputs(self, step: str, written: Iterable[dg.AssetKey], *, done: bool) -> list[InputDataset]:
+    def _make_inputs(self, step: str, written: Iterable[dg.AssetKey], *, done: bool) -> list[InputDataset]:
         """Return the datasets that a step reads: upstream assets, declared files, and the assets that it checks."""
         inputs = set(self.checked[step])
         for key in written:
-            sources = chain.from_iterable(self._sources(key).values())
+            sources = chain.from_iterable(self._read_column_sources(key).values())
             parents = self.graph.get(key).parent_keys if self.graph.has(key) else ()
             inputs |= {*parents, *(source.asset_key for source in sources)}
         assets = [
             InputDataset(
                 self.namespace,
                 key.to_user_string(),
-                facets=self._facets(key),
-                inputFacets=self._assertions(step, key) if done and not self._is_confidential(key) else {},
+                facets=self._make_facets(key),
+                inputFacets=self._make_assertions(step, key) if done and not self._is_confidential(key) else {},
             )
             for key in sorted(inputs.difference(written))
         ]
-        declared = [source for key in written for source in self._metadata(key).get(SOURCES, [])]
-        return [*assets, *(self._file(source) for source in declared)]
+        declared = [source for key in written for source in self._read_metadata(key).get(SOURCES, [])]
+        return [*assets, *(self._make_file_dataset(source) for source in declared)]
 
-    def _assertions(self, step: str, key: dg.AssetKey) -> dict[str, Any]:
+    def _make_assertions(self, step: str, key: dg.AssetKey) -> dict[str, Any]:
         """Return the results of the checks of a public asset in a step, without their metadata."""
         results = [result for result in self.evaluations[step] if result.asset_key == key]
         assertions = facets.data_quality_assertions_dataset
         outcomes = [assertions.Assertion(result.check_name, result.passed) for result in results]
         return {"dataQualityAssertions": assertions.DataQualityAssertionsDatasetFacet(outcomes)} if results else {}
 
-    def _file(self, source: str) -> InputDataset:
+    def _make_file_dataset(self, source: str) -> InputDataset:
         """Return a declared file or address of records or zones; of the run's period if there is a file of each."""
         address = source.replace("{period}", self.run.tags.get(PERIOD_TAG, "{period}"))
         parts = urlsplit(address)
@@ -184,14 +184,16 @@ class _Translation:
             return InputDataset(f"{parts.scheme}://{parts.netloc}", parts.path.lstrip("/"))
         return InputDataset("file" if address.startswith("/") else self.namespace, address)
 
-    def _output(self, key: dg.AssetKey) -> OutputDataset:
+    def _make_output(self, key: dg.AssetKey) -> OutputDataset:
         """Return an asset that the run made, with its version, the sources of its columns and its number of rows."""
         materialization, lineage = self.made[key], facets.column_lineage_dataset
-        asset_facets, output_facets = self._facets(key), dict[str, Any]()
+        asset_facets, output_facets = self._make_facets(key), dict[str, Any]()
         if (digest := (materialization.tags or {}).get("dagster/data_version")) is not None:
             asset_facets["version"] = facets.dataset_version_dataset.DatasetVersionDatasetFacet(digest)
-        known = {column: sources for column, sources in self._sources(key).items() if sources}
-        columns = {column: lineage.Fields([self._field(key, one) for one in known[column]]) for column in known}
+        known = {column: sources for column, sources in self._read_column_sources(key).items() if sources}
+        columns = {
+            column: lineage.Fields([self._make_input_field(key, one) for one in known[column]]) for column in known
+        }
         if columns:
             asset_facets["columnLineage"] = lineage.ColumnLineageDatasetFacet(columns)
         if (rows := materialization.metadata.get("dagster/row_count")) is not None:
@@ -199,12 +201,12 @@ class _Translation:
             output_facets["outputStatistics"] = statistics
         return OutputDataset(self.namespace, key.to_user_string(), facets=asset_facets, outputFacets=output_facets)
 
-    def _facets(self, key: dg.AssetKey) -> dict[str, Any]:
+    def _make_facets(self, key: dg.AssetKey) -> dict[str, Any]:
         """Return the facets of an asset's definition; none if the present declaration has no such asset."""
         if not self.graph.has(key):
             return {}
         node, schema, tags = self.graph.get(key), facets.schema_dataset, facets.tags_dataset
-        described = self._metadata(key).get("dagster/column_schema")  # an asset of the team may have none
+        described = self._read_metadata(key).get("dagster/column_schema")  # an asset of the team may have none
         columns = () if described is None else described.columns
         fields = [schema.SchemaDatasetFacetFields(column.name, column.type, column.description) for column in columns]
         own = ((tag, value) for tag, value in sorted(node.tags.items()) if tag.startswith("od/"))
@@ -217,11 +219,11 @@ class _Translation:
             "tags": tags.TagsDatasetFacet(own_tags),
         }
 
-    def _sources(self, key: dg.AssetKey) -> Mapping[str, Sequence[dg.TableColumnDep]]:
-        lineage = self._metadata(key).get("dagster/column_lineage")
+    def _read_column_sources(self, key: dg.AssetKey) -> Mapping[str, Sequence[dg.TableColumnDep]]:
+        lineage = self._read_metadata(key).get("dagster/column_lineage")
         return {} if lineage is None else lineage.deps_by_column
 
-    def _field(self, key: dg.AssetKey, source: dg.TableColumnDep) -> Any:
+    def _make_input_field(self, key: dg.AssetKey, source: dg.TableColumnDep) -> Any:
         """Return an upstream column; its values are masked if they are confidential and those of the asset are not."""
         masked = self._is_confidential(source.asset_key) and not self._is_confidential(key)
         upstream, noise = source.asset_key.to_user_string(), [_NOISE] if masked else []
@@ -231,5 +233,5 @@ class _Translation:
         """Return whether an asset is confidential, or is not declared any more."""
         return not self.graph.has(key) or CONFIDENTIAL_TAG in self.graph.get(key).tags
 
-    def _metadata(self, key: dg.AssetKey) -> Mapping[str, Any]:
+    def _read_metadata(self, key: dg.AssetKey) -> Mapping[str, Any]:
         return self.graph.get(key).metadata if self.graph.has(key) else {}

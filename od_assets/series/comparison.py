@@ -11,7 +11,7 @@ from od_assets.project import Project
 from od_assets.series.section import Named, Number, Section
 from od_core import Budget, OdError
 from od_core.evaluation.comparison import CONTENDERS, DELTA, EPSILONS, NUMBER_OF_RUNS, Run, list_runs
-from od_core.evaluation.known_flows import KnownFlows, read_known_flows, refuse_unmarked, synthetic_data_sets
+from od_core.evaluation.known_flows import KnownFlows, list_synthetic_data_sets, read_known_flows, refuse_unmarked
 from od_core.flows.mechanisms import MECHANISMS
 from od_core.records.formats import RecordColumns
 from od_core.registry import choose
@@ -36,7 +36,7 @@ class KnownTableSection(Section):
     zones: str
     levels: list[str]
 
-    def reader(self, project: Project) -> Callable[[], KnownFlows]:
+    def make_reader(self, project: Project) -> Callable[[], KnownFlows]:
         """Return the function that reads the table. Raises OdError if it is not marked as public or synthetic."""
         refuse_unmarked(self.name, self.marked)
         return partial(
@@ -79,10 +79,10 @@ class Comparison(Named):
 
         Raises OdError if a synthetic data set is unknown, or a table is not marked as public or synthetic.
         """
-        data_sets, step = synthetic_data_sets(), "correct the declaration of the comparison"
+        data_sets, step = list_synthetic_data_sets(), "correct the declaration of the comparison"
         chosen = partial(choose, "synthetic data set", code="OD-EVALUATION-UNKNOWN", next_step=step)
         synthetic = {name: chosen(name, data_sets) for name in self.synthetic}
-        return synthetic | {table.name: table.reader(self.project) for table in self.tables}
+        return synthetic | {table.name: table.make_reader(self.project) for table in self.tables}
 
     @property
     def folder(self) -> Path:

@@ -20,16 +20,23 @@ from od_core import Budget, Geography, Neighbours, OdError, PrivacyDomain, Relea
 from od_core.flows.mechanisms import MECHANISMS, Mechanism
 from od_core.flows.plan import PART_TRIPS, Bands
 from od_core.flows.publishing.kind import FLOWS
-from od_core.flows.step import Segments, list_measured_levels, share_of_area_totals
+from od_core.flows.step import Segments, list_measured_levels, parse_area_total_share
 from od_core.geography.codes import WHOLE_SPACE
-from od_core.geography.flow_tree import TreeOrder, equalise_depths, level_pair, repeat_level_names
+from od_core.geography.flow_tree import TreeOrder, compute_level_pair, equalise_depths, repeat_level_names
 from od_core.ledger.confidential import ConfidentialFolder
 from od_core.ledger.user_counters import UserCounters
 from od_core.meaning.features import list_given_options
-from od_core.records.counting import CountOptions, trip_counts_of
+from od_core.records.counting import CountOptions, count_records_in_memory
 from od_core.records.counts import TripCounts
 from od_core.records.formats import RecordColumns, RecordFormat
-from od_core.records.segments import Breakdown, Derivation, SegmentSource, breakdowns, check_sources, counts_unlisted
+from od_core.records.segments import (
+    Breakdown,
+    Derivation,
+    SegmentSource,
+    can_count_unlisted,
+    check_sources,
+    make_breakdowns,
+)
 from od_core.records.zone_lists import ZoneList
 from od_core.registry import refuse_unknown
 
@@ -50,7 +57,7 @@ class Spark(Section):
         from od_core.spark.session import open_session
 
         if repr(self) not in _SESSIONS:
-            place = confidential.subfolder("spark")
+            place = confidential.make_subfolder("spark")
             session = _CLOSING.enter_context(open_session(self.address or "", place, self.settings))
             use_session(self, session)
         return _SESSIONS[repr(self)]
@@ -86,7 +93,7 @@ class SegmentSection(Section):
     categories: list[str] | None = None
     unknown: str | None = None
 
-    def source(self, name: str) -> SegmentSource:
+    def to_segment_source(self, name: str) -> SegmentSource:
         """Return where the categories are read from. Raises OdError if the options do not fit."""
         column, derive = name if self.column is None else self.column, cast(Derivation, self.derive)  # it is checked
         return SegmentSource(name, column, derive, tuple(self.lookup.items()), tuple(self.breaks), tuple(self.bands))
@@ -95,7 +102,7 @@ class SegmentSection(Section):
         """Return the declared categories; by default, those of the source and that of unlisted records."""
         if self.categories is not None:
             return tuple(self.categories)
-        categories = self.source(name).given or ()
+        categories = self.to_segment_source(name).given or ()
         return categories if self.unknown is None or self.unknown in categories else (*categories, self.unknown)
 
 
@@ -110,7 +117,7 @@ class Columns(Section):
 
     def to_record_columns(self, form: RecordFormat) -> RecordColumns:
         """Return the columns of records of a format, with the names of this section."""
-        return form.columns_with(**self.model_dump())
+        return form.rename_columns(**self.model_dump())
 
 
 class Trips(Records):
@@ -130,7 +137,7 @@ class CountColumns(Section):
     def to_record_columns(self, form: RecordFormat) -> RecordColumns:
         """Return the columns of records of a format, with the names of this section and without destinations."""
         area = self.area or ("area" if form.container == "named" else None)
-        columns = form.columns_with(origin=area, date=self.date, trips=self.count, weight=self.weight)
+        columns = form.rename_columns(origin=area, date=self.date, trips=self.count, weight=self.weight)
         return replace(columns, destination=None)
 
 
@@ -245,7 +252,7 @@ class FlowSeries(TreeSeries[ReleasePlan, Sides]):
     @cached_property
     def domain(self) -> PrivacyDomain:
         """See :attr:`Series.domain`."""
-        return self._data_set.domain(self.max_trips, self.max_weight, self.max_trips_pair)
+        return self._data_set.to_privacy_domain(self.max_trips, self.max_weight, self.max_trips_pair)
 
     @cached_property
     def columns(self) -> RecordColumns:
@@ -262,14 +269,14 @@ class FlowSeries(TreeSeries[ReleasePlan, Sides]):
 
     @property
     def _sources(self) -> tuple[SegmentSource, ...]:
-        return tuple(section.source(name) for name, section in self.stated_segments.items())
+        return tuple(section.to_segment_source(name) for name, section in self.stated_segments.items())
 
     @cached_property
     def segments(self) -> Segments | None:
         """Breakdowns by which trips are also counted, with their share of the budget; None if there are none."""
         listed = {name: section.list_categories(name) for name, section in self.stated_segments.items()}
         unknown = {name: part.unknown for name, part in self.stated_segments.items() if part.unknown is not None}
-        segments = Segments.of(breakdowns(listed, unknown), self.segment_share)
+        segments = Segments.of(make_breakdowns(listed, unknown), self.segment_share)
         check_sources(self._sources, () if segments is None else segments.breakdowns)
         return segments
 
@@ -319,7 +326,7 @@ class FlowSeries(TreeSeries[ReleasePlan, Sides]):
     def measured_levels(self) -> list[int]:
         """Levels of the flow tree whose totals are measured, coarse to fine."""
         has_unknown_areas = all(zones.has_unknown for zones in self.zone_lists.values())
-        neighbours = Neighbours(self.unit, self.acceptance, has_unknown_areas, counts_unlisted(self.breakdowns))
+        neighbours = Neighbours(self.unit, self.acceptance, has_unknown_areas, can_count_unlisted(self.breakdowns))
         return list_measured_levels(neighbours, self.mechanism, self.depth)
 
     def measurement_key(self, level: int) -> list[str]:
@@ -384,11 +391,11 @@ class FlowSeries(TreeSeries[ReleasePlan, Sides]):
         """See :attr:`Series.records_are_here`."""
         return self.engine is None
 
-    def records_address(self, period: str) -> str:
-        """See :meth:`Series.records_address`."""
+    def locate_records_source(self, period: str) -> str:
+        """See :meth:`Series.locate_records_source`."""
         address = self.trips.files.format(period=period)
         is_path = self.engine is None or ("://" not in address and "/" in address)
-        return super().records_address(period) if is_path else address
+        return super().locate_records_source(period) if is_path else address
 
     @property
     @abstractmethod
@@ -414,13 +421,13 @@ class FlowSeries(TreeSeries[ReleasePlan, Sides]):
     def count(self, records: Path, geography: Sides, period: str, *of_users: Any) -> TripCounts:
         """See :meth:`Series.count`. A run counts into files in place of this, with the same options."""
         tree = self.plan_without_cap(geography, period).tree
-        return trip_counts_of(records, tree, period=period, **self.make_count_options(*of_users))
+        return count_records_in_memory(records, tree, period=period, **self.make_count_options(*of_users))
 
     def make_count_options(self, confidential: ConfidentialFolder, counters: UserCounters | None) -> CountOptions:
         """Return the options with which records are counted, also by Spark; see :meth:`Series.count`."""
         return {
             "unit": self.unit,
-            "key": confidential.key(),
+            "key": confidential.read_or_make_key(),
             "fault_threshold": self.fault_threshold,
             "breakdowns": self.breakdowns,
             "counters": counters,
@@ -463,7 +470,7 @@ class TripSeries(FlowSeries):
         """Share of the budget for the trips from and to each zone; None if they are not measured beside the tree."""
         if self.stated_area_totals is None:
             return None
-        return share_of_area_totals(self.stated_area_totals.share)
+        return parse_area_total_share(self.stated_area_totals.share)
 
     @property
     def features(self) -> frozenset[str]:
@@ -492,7 +499,7 @@ class TripSeries(FlowSeries):
         declared = [zones.levels for zones in self.zone_lists.values()]
         deepest = max(map(len, declared))
         names = [(WHOLE_SPACE, *repeat_level_names(levels, deepest - len(levels))) for levels in declared]
-        origin, destination = level_pair(level, self.tree)
+        origin, destination = compute_level_pair(level, self.tree)
         return f"{level} ({names[0][origin]} x {names[-1][destination]})"
 
     @property
@@ -502,8 +509,8 @@ class TripSeries(FlowSeries):
         lists = {} if others is None else {f"{self.name}.destinations.csv": others.zone_list}
         return super().zone_lists | lists
 
-    def _geography(self, lists: Sequence[ZoneList], folder: Path) -> Sides:
-        return Sides(*(zones.geography(folder) for zones in lists))
+    def _read_geography_lists(self, lists: Sequence[ZoneList], folder: Path) -> Sides:
+        return Sides(*(zones.read_geography(folder) for zones in lists))
 
     @property
     def _of_two_sides(self) -> dict[str, Any]:
@@ -521,5 +528,5 @@ class CountSeries(FlowSeries):
         """Number of levels of the hierarchy."""
         return len(self.geography.levels)
 
-    def _geography(self, lists: Sequence[ZoneList], folder: Path) -> Sides:
-        return Sides(lists[0].geography(folder), Geography.whole())
+    def _read_geography_lists(self, lists: Sequence[ZoneList], folder: Path) -> Sides:
+        return Sides(lists[0].read_geography(folder), Geography.whole())

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
-from od_core.errors import OdError, nearest_known
-from od_core.periods import LENGTHS, Length, Period, check_time_zone, make_periods, number_of
+from od_core.errors import OdError, suggest_known_names
+from od_core.periods import LENGTHS, Length, Period, check_time_zone, compute_period_number, make_periods
 
 if TYPE_CHECKING:
     import dagster as dg
@@ -55,25 +55,27 @@ class SeriesPeriods:
     def __post_init__(self) -> None:
         lengths = (*LENGTHS, SINGLE)
         if self.every not in lengths:
-            raise _fault(f"every cannot be {self.every!r} ({nearest_known(self.every, lengths)})")
+            raise _make_period_error(f"every cannot be {self.every!r} ({suggest_known_names(self.every, lengths)})")
         if self.time_zone is not None:
             check_time_zone(self.time_zone)
         for period in filter(None, (self.first, self.last)):
             if period.first.year not in _YEARS:
-                raise _fault(f"{period} is outside the years 1900 to 2199")
+                raise _make_period_error(f"{period} is outside the years 1900 to 2199")
             if self.every not in (SINGLE, period.length):
-                raise _fault(f"{period} is not a {self.every}")
+                raise _make_period_error(f"{period} is not a {self.every}")
         if self.last is not None and self.last.first < self.first.first:
-            raise _fault(f"the last period {self.last} is before the first period {self.first}")
+            raise _make_period_error(f"the last period {self.last} is before the first period {self.first}")
         if self.every == SINGLE and self.last is not None:
-            raise _fault("a single release has only one period, first, such as 2024-01--2024-03: leave out last")
+            raise _make_period_error(
+                "a single release has only one period, first, such as 2024-01--2024-03: leave out last"
+            )
 
     @property
     def clock(self) -> str:
         """Time zone in which Dagster's days begin: the stated one, otherwise UTC."""
         return self.time_zone or "UTC"
 
-    def definition(self) -> dg.PartitionsDefinition:
+    def make_partitions_definition(self) -> dg.PartitionsDefinition:
         """Return the Dagster partitions. For a series without an end, they grow with every period that ends."""
         import dagster as dg  # takes a second, and most commands need the periods alone
 
@@ -92,16 +94,16 @@ class SeriesPeriods:
         """Return Dagster's partition key of a period."""
         return period.text if self._length is None else period.first.strftime(_KEYS[self._length])
 
-    def period(self, partition: str) -> Period:
+    def parse_partition(self, partition: str) -> Period:
         """Return the period of Dagster's partition key."""
-        return period_of(partition, self.every)
+        return parse_partition_key(partition, self.every)
 
     def list_ended_periods(self, moment: datetime.datetime | None = None) -> list[Period]:
         """Return the periods that have ended by a moment (now by default), oldest first.
 
         They are the periods of Dagster's partition keys, which Dagster takes ten times as long to list.
         """
-        day = self.day(moment or datetime.datetime.now(datetime.UTC))
+        day = self.convert_to_day(moment or datetime.datetime.now(datetime.UTC))
         return self._list_periods_until(day if self.last is None else min(day, self.last.end))
 
     def list_declared_periods(self) -> list[Period]:
@@ -115,7 +117,10 @@ class SeriesPeriods:
         if self._length is None:
             return [self.first] if self.first.end <= day else []
         return [
-            *make_periods(range(number_of(self.first.first, self._length), number_of(day, self._length)), self._length)
+            *make_periods(
+                range(compute_period_number(self.first.first, self._length), compute_period_number(day, self._length)),
+                self._length,
+            )
         ]
 
     def find_last_ended_period(self, moment: datetime.datetime) -> Period | None:
@@ -126,27 +131,27 @@ class SeriesPeriods:
         newest = next(reversed(self.list_ended_periods(moment)), None)
         if newest is None or self._length is None:
             return newest
-        return None if Period.from_day(newest.end, self._length).end <= self.day(moment) else newest
+        return None if Period.from_day(newest.end, self._length).end <= self.convert_to_day(moment) else newest
 
-    def day(self, moment: datetime.datetime) -> datetime.date:
+    def convert_to_day(self, moment: datetime.datetime) -> datetime.date:
         """Return the day of a moment in the time zone of the series."""
         return moment.astimezone(ZoneInfo(self.clock)).date()
 
     @property
     def _length(self) -> Length | None:
-        return _length_of(self.every)
+        return _find_length(self.every)
 
 
-def period_of(partition: str, every: str) -> Period:
+def parse_partition_key(partition: str, every: str) -> Period:
     """Return the period of Dagster's partition key; ``every`` is the length of the series' periods, or ``single``."""
-    length = _length_of(every)
+    length = _find_length(every)
     if length is None:
         return Period(partition)
     day = datetime.datetime.strptime(partition, _KEYS[length])  # dates only, without a time zone
     return Period.from_day(day.date(), length)
 
 
-def partitions_of(period: str, every: str | None = None) -> set[str]:
+def list_partition_keys(period: str, every: str | None = None) -> set[str]:
     """Return all keys that Dagster partitions of a period may have: of a series of its length, and a single release.
 
     With the length ``every`` of a series, as in its declaration, they are one key or none.
@@ -156,9 +161,9 @@ def partitions_of(period: str, every: str | None = None) -> set[str]:
     return {key for kind, key in keys.items() if every in (None, kind)}
 
 
-def _length_of(every: str) -> Length | None:
+def _find_length(every: str) -> Length | None:
     return next((length for length in LENGTHS if length == every), None)
 
 
-def _fault(message: str) -> OdError:
+def _make_period_error(message: str) -> OdError:
     return OdError("OD-PERIOD", message, next_step="correct the periods of the release")

@@ -9,22 +9,22 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from pydantic import ValidationError
 
-from od_assets.project import Project, current_project
+from od_assets.project import Project, find_current_project
 from od_assets.series.flows import CountSeries, TripSeries
 from od_assets.series.section import (
     DECLARATION,
     WAREHOUSE,
     Declaration,
     Section,
-    component_type,
-    declaration_files,
-    first_fault,
-    line_of,
-    yaml_documents,
+    describe_first_fault,
+    find_field_line,
+    list_declaration_files,
+    read_component_type,
+    read_yaml_documents,
 )
 from od_assets.series.series import Series
 from od_assets.series.tables import GroupSizeSeries, StopsSeries
-from od_core.errors import OdError, nearest_known
+from od_core.errors import OdError, suggest_known_names
 
 if TYPE_CHECKING:
     from od_assets.series.comparison import Comparison
@@ -41,36 +41,36 @@ COMPONENTS = (*RELEASES, COMPARISON, SITE, WAREHOUSE)
 
 def list_series_names() -> tuple[str, ...]:
     """Return the names of the declared release series."""
-    return tuple(sorted({path.parent.name for path in declarations_of(*RELEASES)}))
+    return tuple(sorted({path.parent.name for path in select_declaration_files(*RELEASES)}))
 
 
 def list_comparison_names() -> tuple[str, ...]:
     """Return the names of the declared comparisons of mechanisms."""
-    return tuple(sorted({path.parent.name for path in declarations_of(COMPARISON)}))
+    return tuple(sorted({path.parent.name for path in select_declaration_files(COMPARISON)}))
 
 
-def declaration_file(name: str) -> Path:
+def find_declaration_file(name: str) -> Path:
     """Return the ``defs.yaml`` of a declared series or comparison. Raises OdError if several folders have its name."""
-    files = declarations_of(*RELEASES, COMPARISON, named=name)
+    files = select_declaration_files(*RELEASES, COMPARISON, named=name)
     if len(files) > 1:
-        defs = current_project().defs
+        defs = find_current_project().defs
         folders = " and ".join(str(path.parent.relative_to(defs)) for path in files)
         raise OdError("OD-CONFIG", f"{name} is declared twice: in {folders}", next_step="rename or remove one of them")
     return files[0]
 
 
-def declarations_of(*components: str, project: Project | None = None, named: str | None = None) -> list[Path]:
+def select_declaration_files(*components: str, project: Project | None = None, named: str | None = None) -> list[Path]:
     """Return the declarations of some types of a project, by default the current one, in the order of their paths.
 
     If a name is given, only declarations in folders of that name are read.
     """
-    files = (path for path in declaration_files(project) if named in (None, path.parent.name))
-    return [path for path in files if component_type(path) in components]
+    files = (path for path in list_declaration_files(project) if named in (None, path.parent.name))
+    return [path for path in files if read_component_type(path) in components]
 
 
 def draft_missing_warehouse(project: Project) -> dict[Path, str]:
     """Return the file of the warehouse that a project lacks, and its text; nothing if the project declares one."""
-    if declarations_of(WAREHOUSE, project=project):
+    if select_declaration_files(WAREHOUSE, project=project):
         return {}
     return {project.defs / "warehouse" / DECLARATION: f"type: {WAREHOUSE}\n\nattributes: {{}}\n"}
 
@@ -84,25 +84,25 @@ MODELS: dict[str, type[Series[Any, Any]]] = dict(
 """Models of release series, by the component type that a declaration names."""
 
 
-def declaration(name: str) -> Series[Any, Any]:
+def read_declared_series(name: str) -> Series[Any, Any]:
     """Return a declared release series, whose values are valid.
 
     Raises:
         OdError: there is no such series, or a value of its declaration or of its data set is wrong. The error names the
             file, and a wrong field.
     """
-    if not declarations_of(*RELEASES, named=name):
-        for path in declaration_files():
+    if not select_declaration_files(*RELEASES, named=name):
+        for path in list_declaration_files():
             if path.parent.name == name:
                 refuse_wrong_type(path)
-        message = f"there is no release {name!r} ({nearest_known(name, list_series_names())})"
+        message = f"there is no release {name!r} ({suggest_known_names(name, list_series_names())})"
         raise OdError("OD-RELEASE-UNKNOWN", message, next_step="name a declared release; od-release init declares one")
-    return read_series(declaration_file(name))
+    return read_series(find_declaration_file(name))
 
 
 def read_series(path: Path) -> Series[Any, Any]:
-    """Return the release series that a file declares, which no other file does; see :func:`declaration`."""
-    series = read_declaration(path, MODELS[component_type(path)])
+    """Return the release series that a file declares, which no other file does; see :func:`read_declared_series`."""
+    series = read_declaration(path, MODELS[read_component_type(path)])
     refuse_other_folder(series, path.parent)
     return series
 
@@ -114,17 +114,19 @@ def refuse_other_folder(series: Series[Any, Any], folder: Path | None) -> None:
     """
     name = series.stated_name
     if folder is not None and folder.name != name and (folder / DECLARATION).is_file():
-        raise _fault(f"{folder.name}/{DECLARATION}: name: {name!r} differs from the name of its folder")
+        raise _make_declaration_error(
+            f"{folder.name}/{DECLARATION}: name: {name!r} differs from the name of its folder"
+        )
 
 
-def comparison(name: str) -> Comparison:
+def read_comparison(name: str) -> Comparison:
     """Return the declaration of a comparison, whose values are valid. Raises OdError if it is absent or wrong."""
     from od_assets.series.comparison import Comparison  # with the evaluation, which most commands do not need
 
     if name not in list_comparison_names():
-        message = f"there is no comparison {name!r} ({nearest_known(name, list_comparison_names())})"
+        message = f"there is no comparison {name!r} ({suggest_known_names(name, list_comparison_names())})"
         raise OdError("OD-EVALUATION-UNKNOWN", message, next_step="name a declared comparison")
-    return read_declaration(declaration_file(name), Comparison)
+    return read_declaration(find_declaration_file(name), Comparison)
 
 
 class DeclaredSite(Declaration):
@@ -158,9 +160,11 @@ class DeclaredSite(Declaration):
 
 def read_site_declaration() -> DeclaredSite:
     """Return the declaration of the web site; one with default values if there is none. Raises OdError for several."""
-    files = declarations_of(SITE)
+    files = select_declaration_files(SITE)
     if len(files) > 1:
-        raise _fault(f"the site is declared twice: in {' and '.join(path.parent.name for path in files)}")
+        raise _make_declaration_error(
+            f"the site is declared twice: in {' and '.join(path.parent.name for path in files)}"
+        )
     return read_declaration(files[0], DeclaredSite) if files else DeclaredSite.model_validate({"owners": []})
 
 
@@ -172,15 +176,19 @@ def read_declaration(path: Path, model: type[D]) -> D:
     where = f"{path.parent.name}/{path.name}"
     for folder in path.parent.parents:
         above = folder / DECLARATION
-        if folder.is_relative_to(current_project().defs) and above.is_file() and component_type(above) in COMPONENTS:
+        if (
+            folder.is_relative_to(find_current_project().defs)
+            and above.is_file()
+            and read_component_type(above) in COMPONENTS
+        ):
             message = f"{where} is in the folder of {folder.name}/{DECLARATION}, below which Dagster loads nothing"
             raise OdError("OD-CONFIG", message, next_step="move its folder out of that one", file=where)
     try:
-        [document] = yaml_documents(path, where)
+        [document] = read_yaml_documents(path, where)
         attributes = {} if document == {"type": WAREHOUSE} else document["attributes"]  # none is required
     except (KeyError, TypeError, ValueError):
         attributes = None
-    declared = parse_declaration(attributes, model, where, lambda field: line_of(path, ["attributes", *field]))
+    declared = parse_declaration(attributes, model, where, lambda field: find_field_line(path, ["attributes", *field]))
     try:
         return declared.require_valid()
     except OdError as error:
@@ -200,11 +208,11 @@ def parse_declaration(
         OdError: the attributes do not fit the model; the message names the file (``where``) and the field.
     """
     if not isinstance(attributes, dict) or not all(isinstance(name, str) for name in attributes):
-        raise _fault(f"{where} is not a YAML file with a component's attributes")
+        raise _make_declaration_error(f"{where} is not a YAML file with a component's attributes")
     try:
         return model.model_validate(attributes)
     except ValidationError as error:
-        raise _fault(f"{where}: {first_fault(error.errors(), model, line)}", where) from None
+        raise _make_declaration_error(f"{where}: {describe_first_fault(error.errors(), model, line)}", where) from None
 
 
 def refuse_wrong_type(path: Path) -> None:
@@ -215,18 +223,20 @@ def refuse_wrong_type(path: Path) -> None:
             package that is not installed.
     """
     where = f"{path.parent.name}/{path.name}"
-    for document in yaml_documents(path, where):
+    for document in read_yaml_documents(path, where):
         component = document.get("type") if isinstance(document, dict) else None
         package, _, name = str(component).rpartition(".")
         if not isinstance(component, str) or not name:
-            raise _fault(f"{where}: type: must name a component, such as {RELEASES[0]}")
+            raise _make_declaration_error(f"{where}: type: must name a component, such as {RELEASES[0]}")
         installed, this_package = package.partition(".")[0], RELEASES[0].partition(".")[0]
         if installed == this_package and component not in COMPONENTS:
-            suggestion = nearest_known(name, tuple(known.rpartition(".")[2] for known in COMPONENTS))
-            raise _fault(f"{where}: type: there is no component {component} ({suggestion})")
+            suggestion = suggest_known_names(name, tuple(known.rpartition(".")[2] for known in COMPONENTS))
+            raise _make_declaration_error(f"{where}: type: there is no component {component} ({suggestion})")
         if installed and find_spec(installed) is None:
-            raise _fault(f"{where}: type: there is no package {installed!r}, of which {component} would be a component")
+            raise _make_declaration_error(
+                f"{where}: type: there is no package {installed!r}, of which {component} would be a component"
+            )
 
 
-def _fault(message: str, file: str | None = None) -> OdError:
+def _make_declaration_error(message: str, file: str | None = None) -> OdError:
     return OdError("OD-CONFIG", message, next_step="correct the declaration", file=file)

@@ -14,9 +14,9 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, ValidationInfo, field_validator
 from pydantic_core import ErrorDetails
 
-from od_assets.project import Project, current_project
-from od_core.errors import OdError, hide, nearest_known
-from od_core.files.durable import file_state
+from od_assets.project import Project, find_current_project
+from od_core.errors import OdError, hide, suggest_known_names
+from od_core.files.durable import read_file_state
 
 _MOST_NODES = 100_000
 """Largest number of values, names included, in a document. A large declaration has some hundred."""
@@ -29,7 +29,7 @@ class _Loader(yaml.SafeLoader):
     """
 
     def construct_document(self, node: yaml.Node) -> Any:
-        if _nodes(node, {}) > _MOST_NODES:
+        if _count_nodes(node, {}) > _MOST_NODES:
             raise yaml.constructor.ConstructorError(
                 None, None, f"its aliases (*) stand for more than {_MOST_NODES:,} values", node.start_mark
             )
@@ -44,53 +44,55 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep=deep)
 
 
-def _nodes(node: yaml.Node, known: dict[int, int]) -> int:
+def _count_nodes(node: yaml.Node, known: dict[int, int]) -> int:
     """Return the number of nodes that a node stands for. ``known`` has those of nodes that were counted before."""
     if id(node) not in known:
         known[id(node)] = _MOST_NODES + 1  # while it is counted: a node that contains itself has no end
         parts = node.value if isinstance(node, yaml.CollectionNode) else []
         inner = [part for path in parts for part in (path if isinstance(path, tuple) else (path,))]
-        known[id(node)] = 1 + sum(_nodes(part, known) for part in inner)
+        known[id(node)] = 1 + sum(_count_nodes(part, known) for part in inner)
     return known[id(node)]
 
 
-def yaml_documents(path: Path, where: str) -> list[Any]:
+def read_yaml_documents(path: Path, where: str) -> list[Any]:
     """Return the YAML documents of a file, which messages name ``where``.
 
     Raises OdError if the file cannot be opened, is not UTF-8 text or is not valid YAML; the message names the line.
     """
     try:
-        return deepcopy(_documents(content(path).decode()))
+        return deepcopy(_parse_documents(read_declaration_content(path).decode()))
     except yaml.MarkedYAMLError as error:
         line = "" if error.problem_mark is None else f" (line {error.problem_mark.line + 1})"
-        raise _fault(where, f"is not valid YAML{line}: {error.problem}") from None
+        raise _make_file_error(where, f"is not valid YAML{line}: {error.problem}") from None
     except OSError as error:
-        raise _fault(where, f"cannot be opened: {error.strerror}") from None
+        raise _make_file_error(where, f"cannot be opened: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise _fault(where, "is not UTF-8 text") from None
+        raise _make_file_error(where, "is not UTF-8 text") from None
     except RecursionError:
-        raise _fault(where, "is not valid YAML: it is nested too deeply") from None
+        raise _make_file_error(where, "is not valid YAML: it is nested too deeply") from None
     except (yaml.YAMLError, ValueError):  # a character, a number or a date
-        raise _fault(where, "is not valid YAML: it has a character, a number or a date that cannot be read") from None
+        raise _make_file_error(
+            where, "is not valid YAML: it has a character, a number or a date that cannot be read"
+        ) from None
 
 
-def content(path: Path) -> bytes:
+def read_declaration_content(path: Path) -> bytes:
     """Return the content of a declaration, which is read again once the file has changed. Raises OSError."""
-    return _content(path, *file_state(path))
+    return _read_content(path, *read_file_state(path))
 
 
 @lru_cache(maxsize=64)
-def _content(path: Path, *_state: int) -> bytes:
+def _read_content(path: Path, *_state: int) -> bytes:
     return path.read_bytes()
 
 
 @lru_cache(maxsize=64)
-def _documents(text: str) -> list[Any]:
+def _parse_documents(text: str) -> list[Any]:
     """Return the documents of a text. All series of a data set read its file, so the same texts are parsed often."""
     return list(yaml.load_all(text, Loader=_Loader))  # a safe loader
 
 
-def line_of(path: Path, field: Sequence[str]) -> int | None:
+def find_field_line(path: Path, field: Sequence[str]) -> int | None:
     """Return the number of the line of a field in a YAML file; of its section if the field is not written.
 
     Return None if the section is the whole file.
@@ -112,7 +114,7 @@ def line_of(path: Path, field: Sequence[str]) -> int | None:
     return line
 
 
-def _fault(where: str, message: str) -> OdError:
+def _make_file_error(where: str, message: str) -> OdError:
     return OdError("OD-CONFIG", f"{where} {message}", next_step="correct the file", file=where)
 
 
@@ -183,19 +185,19 @@ WAREHOUSE = "od_assets.components.OdWarehouse"
 """Type of the component that declares what all releases of a project share."""
 
 
-def declaration_files(project: Project | None = None) -> list[Path]:
+def list_declaration_files(project: Project | None = None) -> list[Path]:
     """Return all files ``defs.yaml`` of a project, also those of other components, in the order of their paths.
 
     By default, the project is the current one.
     """
-    defs = (project or current_project()).defs
+    defs = (project or find_current_project()).defs
     names = glob.glob(f"**/{DECLARATION}", root_dir=defs, recursive=True)  # noqa: PTH207  # it follows links, as Dagster does
     return [defs / name for name in sorted(names)]
 
 
-def component_type(path: Path) -> str:
+def read_component_type(path: Path) -> str:
     """Return the component type that a declaration names; that of flows if it names none."""
-    lines = content(path).decode(errors="replace").splitlines()
+    lines = read_declaration_content(path).decode(errors="replace").splitlines()
     type_line = next((line for line in lines if line.startswith("type:")), "type: od_assets.components.OdRelease")
     return type_line.removeprefix("type:").partition(" #")[0].strip().strip("'\"")
 
@@ -206,20 +208,22 @@ class Prefix(Section):
     key_prefix: str | None = Field(None, pattern="^[a-z][a-z0-9]{0,30}$")
 
 
-def key_prefix(project: Project) -> list[str]:
+def read_key_prefix(project: Project) -> list[str]:
     """Return the prefix of the asset keys of a project, as its warehouse declares it: one part, or none.
 
     Raises OdError if the declaration is not valid YAML, or the prefix is wrong.
     """
-    path = next((path for path in declaration_files(project) if component_type(path) == WAREHOUSE), None)
+    path = next((path for path in list_declaration_files(project) if read_component_type(path) == WAREHOUSE), None)
     if path is None:
         return []
     where = f"{path.parent.name}/{path.name}"
-    documents = yaml_documents(path, where)
+    documents = read_yaml_documents(path, where)
     try:
         prefix = Prefix(key_prefix=documents[0]["attributes"].get("key_prefix")).key_prefix
     except ValidationError as error:
-        fault = first_fault(error.errors(), Prefix, lambda field: line_of(path, ["attributes", *field]))
+        fault = describe_first_fault(
+            error.errors(), Prefix, lambda field: find_field_line(path, ["attributes", *field])
+        )
         raise OdError("OD-CONFIG", f"{where}: {fault}", next_step="correct the declaration", file=where) from None
     except (AttributeError, IndexError, KeyError, TypeError):
         return []  # the warehouse has a fault of its own
@@ -246,12 +250,12 @@ class Declaration(Section):
     @cached_property
     def project(self) -> Project:
         """Project that declares it."""
-        return self._project or current_project()
+        return self._project or find_current_project()
 
     @cached_property
     def prefix(self) -> list[str]:
         """Prefix of the asset keys of the project: one part, or none. Raises OdError if the warehouse is broken."""
-        return key_prefix(self.project)
+        return read_key_prefix(self.project)
 
 
 class Named(Declaration):
@@ -287,10 +291,10 @@ def substitute_environment_variables(value: Any) -> Any:
         return {name: substitute_environment_variables(part) for name, part in value.items()}
     if isinstance(value, list):
         return [substitute_environment_variables(part) for part in value]
-    return _TEMPLATE.sub(_variable, value) if isinstance(value, str) else value
+    return _TEMPLATE.sub(_resolve_variable, value) if isinstance(value, str) else value
 
 
-def _variable(template: re.Match[str]) -> str:
+def _resolve_variable(template: re.Match[str]) -> str:
     """Return the value of the environment variable that a template names, and hide it in messages."""
     match = _VARIABLE.fullmatch(template[0])
     if match is None:
@@ -307,14 +311,14 @@ def _has_sections(annotation: Any) -> bool:
     return hasattr(annotation, "model_fields") or any(map(_has_sections, get_args(annotation)))
 
 
-def _section_of(annotation: Any) -> Any:
+def _find_section(annotation: Any) -> Any:
     """Return the section class in a field's annotation, also if the field is optional; otherwise, the annotation."""
     if get_origin(annotation) is dict:
         return annotation
     return next((part for part in get_args(annotation) if hasattr(part, "model_fields")), annotation)
 
 
-def first_fault(
+def describe_first_fault(
     faults: Sequence[ErrorDetails], section: Any, line: Callable[[list[str]], int | None] | None = None
 ) -> str:
     """Return the field and one fault of a validation error, with the most similar known name for an unknown field.
@@ -332,7 +336,7 @@ def first_fault(
     path, known = _locate(section, fault)
     message = fault["msg"].removeprefix("Value error, ")
     if fault["type"] == "extra_forbidden":
-        message += f" ({nearest_known(path[-1], known)})"
+        message += f" ({suggest_known_names(path[-1], known)})"
     elif len(path) > 1 and _ALTERNATIVE.fullmatch(path[-1]):
         *path, alternative = path
         message = "Input should be a number" if alternative in ("int", "float") else message
@@ -360,5 +364,5 @@ def _locate(section: Any, fault: ErrorDetails) -> tuple[list[str], tuple[str, ..
         path.append(name)
         declared = getattr(section, "model_fields", {}).items()
         known = {field.alias or field_name: field.annotation for field_name, field in declared}
-        section = _section_of(get_args(section)[1] if get_origin(section) is dict else known.get(name))
+        section = _find_section(get_args(section)[1] if get_origin(section) is dict else known.get(name))
     return path, tuple(known)

@@ -14,19 +14,27 @@ from pydantic import Field, StrictBool, ValidationError, ValidationInfo, field_v
 
 from od_assets.project import Project
 from od_assets.series.partitions import SINGLE, SeriesPeriods
-from od_assets.series.section import DECLARATION, Named, Number, Section, first_fault, line_of, yaml_documents
+from od_assets.series.section import (
+    DECLARATION,
+    Named,
+    Number,
+    Section,
+    describe_first_fault,
+    find_field_line,
+    read_yaml_documents,
+)
 from od_core import Breakdown, Budget, Plan, PrivacyUnit, ReleaseKey
-from od_core.errors import OdError, nearest_known
+from od_core.errors import OdError, suggest_known_names
 from od_core.geography.codes import COORDINATES, name_column
-from od_core.geography.geography import Geography, boundary_column
+from od_core.geography.geography import Geography, name_boundary_column
 from od_core.ledger.staged_files import Counted
-from od_core.meaning.features import list_given_options, list_usual_formats, refuse_unsupported, support
-from od_core.noise.backends import noise_named, refuse_too_wide
+from od_core.meaning.features import list_given_options, list_usual_formats, read_support, refuse_unsupported
+from od_core.noise.backends import refuse_too_wide, resolve_noise_source
 from od_core.periods import Period
-from od_core.privacy.accounting import text_above
+from od_core.privacy.accounting import format_rounded_up
 from od_core.privacy.budget import Cap
 from od_core.privacy.domain import PrivacyDomain, list_charged_periods
-from od_core.privacy.neighbours import FAULT_THRESHOLD, Acceptance, fault_share
+from od_core.privacy.neighbours import FAULT_THRESHOLD, Acceptance, parse_fault_threshold
 from od_core.privacy.plan import Table
 from od_core.privacy.unit import RECORDS_OF
 from od_core.publication.columns import Column
@@ -217,7 +225,7 @@ class DomainSection(Section):
     time_zone: str | None = None
     cap: CapSection
 
-    def domain(
+    def to_privacy_domain(
         self, max_trips: int | None = None, max_weight: int | None = None, max_trips_pair: int | None = None
     ) -> PrivacyDomain:
         """Convert this section to a privacy domain of od_core, with the bounds that a release declares.
@@ -287,21 +295,21 @@ def read_domain(project: Project, name: str) -> DomainSection:
     path = project.domains / f"{name}.yaml"
     domains = tuple(sorted(file.stem for file in project.domains.glob("*.yaml")))
     if name not in domains:
-        raise _fault(f"there is no privacy domain {name!r} ({nearest_known(name, domains)})")
+        raise _make_domain_error(f"there is no privacy domain {name!r} ({suggest_known_names(name, domains)})")
     try:
-        [document] = yaml_documents(path, path.name) or [None]
+        [document] = read_yaml_documents(path, path.name) or [None]
         declared = DomainSection.model_validate(document)
     except ValidationError as error:
-        fault = first_fault(error.errors(), DomainSection, partial(line_of, path))
-        raise _fault(f"{path.name}: {fault}", path.name) from None
+        fault = describe_first_fault(error.errors(), DomainSection, partial(find_field_line, path))
+        raise _make_domain_error(f"{path.name}: {fault}", path.name) from None
     except ValueError:
-        raise _fault(f"{path.name} has more than one YAML document", path.name) from None
+        raise _make_domain_error(f"{path.name} has more than one YAML document", path.name) from None
     if declared.name != name:
-        raise _fault(f"{path.name}: name: {declared.name!r} differs from the name of its file", path.name)
+        raise _make_domain_error(f"{path.name}: name: {declared.name!r} differs from the name of its file", path.name)
     return declared
 
 
-def _fault(message: str, file: str | None = None) -> OdError:
+def _make_domain_error(message: str, file: str | None = None) -> OdError:
     step = "correct the files in the folder domains of the declarations"
     return OdError("OD-CONFIG", message, next_step=step, file=file)
 
@@ -319,11 +327,11 @@ class Periods(Section):
 
     def to_series_periods(self, time_zone: str | None) -> SeriesPeriods:
         """Return the checked periods, whose days begin in the given time zone. Raises OdError if they are invalid."""
-        last = None if self.last is None else _period("last", self.last)
-        return SeriesPeriods(self.every, _period("first", self.first), last, time_zone)
+        last = None if self.last is None else _parse_period("last", self.last)
+        return SeriesPeriods(self.every, _parse_period("first", self.first), last, time_zone)
 
 
-def _period(field: str, text: str) -> Period:
+def _parse_period(field: str, text: str) -> Period:
     try:
         return Period(text)
     except OdError as error:
@@ -396,7 +404,7 @@ class About(Section):
 if TYPE_CHECKING:
     Format = str
 else:
-    Format = Literal[tuple(support().groups["formats"])]
+    Format = Literal[tuple(read_support().groups["formats"])]
 """Format of the tables of a bundle, beside Parquet."""
 
 P = TypeVar("P", bound=Plan)
@@ -458,7 +466,7 @@ class Series(Named, Generic[P, G]):
         if self.freshness is not None:
             self.freshness.check()
         list_charged_periods(self.periods.first, self.domain.elementary_period, self.unit.kind)
-        noise_named(self.noise)
+        resolve_noise_source(self.noise)
         _ = self.acceptance, self.privacy.budget, self.listed_sources, self.about_facts
         for name in self._checked_properties:
             getattr(self, name)
@@ -498,7 +506,7 @@ class Series(Named, Generic[P, G]):
     def domain(self) -> PrivacyDomain:
         """Privacy domain of the data set, which is charged."""
         refuse_unsupported(self.table, {self._data_set.unit})  # before bounds that only flows can declare
-        return self._data_set.domain()
+        return self._data_set.to_privacy_domain()
 
     @cached_property
     def periods(self) -> SeriesPeriods:
@@ -523,7 +531,7 @@ class Series(Named, Generic[P, G]):
     @property
     def fault_threshold(self) -> Fraction:
         """Largest share of the trips that may be faulty."""
-        return fault_share(self.trips.fault_threshold)
+        return parse_fault_threshold(self.trips.fault_threshold)
 
     @property
     def unit(self) -> PrivacyUnit:
@@ -541,7 +549,7 @@ class Series(Named, Generic[P, G]):
 
     def release_of(self, partition: str) -> ReleaseKey:
         """Return the key of the release of a Dagster partition."""
-        return self.key(self.periods.period(partition).text)
+        return self.key(self.periods.parse_partition(partition).text)
 
     @property
     def reading(self) -> dict[str, Any]:
@@ -589,15 +597,15 @@ class Series(Named, Generic[P, G]):
         """True if this machine reads the files of records. Otherwise Spark reads them where they are stored."""
         return True
 
-    def records_path(self, period: str) -> Path:
+    def locate_records_file(self, period: str) -> Path:
         """Return the path of the file with the records of a period."""
         return self.project.root / self.trips.files.format(period=period)
 
-    def records_address(self, period: str) -> str:
+    def locate_records_source(self, period: str) -> str:
         """Return the location of a period's records: a path; for an engine, also an address or the name of a table."""
-        return str(self.records_path(period))
+        return str(self.locate_records_file(period))
 
-    def marker_path(self, period: str) -> Path | None:
+    def locate_marker_file(self, period: str) -> Path | None:
         """Return the path of the marker that a period's records are complete; None if the series declares none."""
         marker = None if self.arrivals is None else self.arrivals.complete
         return None if marker is None else self.project.root / marker.format(period=period)
@@ -642,16 +650,18 @@ class Series(Named, Generic[P, G]):
         return geography
 
     @abstractmethod
-    def _geography(self, lists: Sequence[ZoneList], folder: Path) -> G:
+    def _read_geography_lists(self, lists: Sequence[ZoneList], folder: Path) -> G:
         """Read the geography from one or two lists below a folder. Raises OdError if a list is missing or faulty."""
 
     def read_geography(self) -> G:
         """Read the public geography from the declared lists. Raises OdError if a list is missing or faulty."""
-        return self._geography([*self.zone_lists.values()], self.project.root)
+        return self._read_geography_lists([*self.zone_lists.values()], self.project.root)
 
     def read_stored_geography(self, folder: Path) -> G:
         """Read the geography from the lists that are stored in a folder. Raises OdError if one is missing or faulty."""
-        return self._geography([zones.with_geography_file(file) for file, zones in self.zone_lists.items()], folder)
+        return self._read_geography_lists(
+            [zones.with_geography_file(file) for file, zones in self.zone_lists.items()], folder
+        )
 
     @property
     @abstractmethod
@@ -678,11 +688,11 @@ class Series(Named, Generic[P, G]):
             raise error if error.file else error.with_file(f"{self.stated_name}/{DECLARATION}") from None
         allowed, rho = self.domain.cap.allowed_rho(), plan.charge.as_rho
         if rho > allowed and not is_reserved:
-            cap = f"the cap {text_above(allowed)} of data set {self.domain.name!r}"
-            message = f"one release of {self.name} needs rho {text_above(rho)}, which exceeds {cap}"
+            cap = f"the cap {format_rounded_up(allowed)} of data set {self.domain.name!r}"
+            message = f"one release of {self.name} needs rho {format_rounded_up(rho)}, which exceeds {cap}"
             step = "request a smaller budget, or raise the cap and state a reason"
             raise OdError("OD-LEDGER-CAP", message, next_step=step)
-        refuse_too_wide(noise_named(self.noise), (step.largest_variance for step in plan.charged_steps))
+        refuse_too_wide(resolve_noise_source(self.noise), (step.largest_variance for step in plan.charged_steps))
         return plan
 
     @abstractmethod
@@ -714,7 +724,7 @@ class TreeSeries(Series[P, G]):
         texts = {level: f"Code of the area of level {level}." for level in self.placing_columns}
         named = (level for zones in lists if zones.names for level in zones.levels)
         texts |= {name_column(level): f"Name of the area of level {level}." for level in named}
-        bounded = (boundary_column(zones.levels, level) for zones in lists for level in zones.boundaries)
+        bounded = (name_boundary_column(zones.levels, level) for zones in lists for level in zones.boundaries)
         texts |= dict.fromkeys(bounded, "Boundary of the area, as WKB in hexadecimal digits.")
         columns = [Column(name, "string", name, text) for name, text in texts.items()]
         if any(zones.has_coordinates for zones in lists):

@@ -26,7 +26,7 @@ from od_core.group_sizes.mechanisms import GroupSizeMechanism
 from od_core.group_sizes.publishing import GROUP_SIZES
 from od_core.meaning.features import list_given_options
 from od_core.periods import Period
-from od_core.privacy.accounting import exact_fraction
+from od_core.privacy.accounting import parse_exact_fraction
 from od_core.publication.columns import Column
 from od_core.records.formats import ColumnName, RecordColumns
 from od_core.records.zone_lists import ZoneList, read_zones
@@ -105,7 +105,7 @@ class GroupSizeSeries(TreeSeries[GroupSizePlan, Geography], TableSeries[GroupSiz
         section = self.stated_top_code
         if isinstance(section, int):
             return section
-        return TopCodeEstimate(exact_fraction("the share of the top code", section.share), section.most)
+        return TopCodeEstimate(parse_exact_fraction("the share of the top code", section.share), section.most)
 
     @cached_property
     def columns(self) -> RecordColumns:
@@ -116,15 +116,19 @@ class GroupSizeSeries(TreeSeries[GroupSizePlan, Geography], TableSeries[GroupSiz
         if self.groups is not None and self.groups.groups is not None:
             return self._columns_of_counts
         if declared.size is not None or declared.groups is not None:
-            raise _fault("records with the columns size and groups need a list of groups with its own column groups")
+            raise _make_columns_error(
+                "records with the columns size and groups need a list of groups with its own column groups"
+            )
         if self.groups is None:
             # In a format without fixed columns, there is no default for the column of areas.
             code = declared.area or (None if form.container == "named" else form.columns.origin)
             if code is None or date is None or declared.group is not None:
                 needed = "the records need the columns area and date"
-                raise _fault(f"without a list of groups, the groups are the days of areas, and {needed}")
+                raise _make_columns_error(f"without a list of groups, the groups are the days of areas, and {needed}")
         elif code is None or declared.area is not None:
-            raise _fault("with a list of groups, the records need the column group, and cannot have the column area")
+            raise _make_columns_error(
+                "with a list of groups, the records need the column group, and cannot have the column area"
+            )
         return RecordColumns(code, code, date=date)
 
     @property
@@ -132,7 +136,9 @@ class GroupSizeSeries(TreeSeries[GroupSizePlan, Geography], TableSeries[GroupSiz
         """Columns of records that are numbers of groups by area and size. Raises OdError if a column is missing."""
         area, size, groups = self.trips.columns.area, self.trips.columns.size, self.trips.columns.groups
         if area is None or size is None or groups is None or self.trips.columns.group is not None:
-            raise _fault("with numbers of groups, the records need the columns area, size and groups, but not group")
+            raise _make_columns_error(
+                "with numbers of groups, the records need the columns area, size and groups, but not group"
+            )
         return RecordColumns(area, area, date=self.trips.columns.date, trips=groups, size=size)
 
     @cached_property
@@ -148,8 +154,8 @@ class GroupSizeSeries(TreeSeries[GroupSizePlan, Geography], TableSeries[GroupSiz
         """Return the geography, described by a function; see the base class."""
         return describe(geography)
 
-    def _geography(self, lists: Sequence[ZoneList], folder: Path) -> Geography:
-        return lists[0].geography(folder)
+    def _read_geography_lists(self, lists: Sequence[ZoneList], folder: Path) -> Geography:
+        return lists[0].read_geography(folder)
 
     def list_allowed_codes(self, geography: Geography) -> tuple[Sequence[str], Sequence[str]]:
         """Return the codes of areas or groups, as origins and as destinations; see the base class."""
@@ -178,7 +184,7 @@ class GroupSizeSeries(TreeSeries[GroupSizePlan, Geography], TableSeries[GroupSiz
         )
 
 
-def _fault(message: str) -> OdError:
+def _make_columns_error(message: str) -> OdError:
     return OdError("OD-CONFIG", message, next_step="correct the columns of the declaration")
 
 
@@ -229,22 +235,22 @@ class StopsSeries(TableSeries[StopsPlan, PlaceList]):
     @cached_property
     def columns(self) -> RecordColumns:
         """Columns of the files of records. Raises OdError if they do not fit the map, or a trip has no place."""
-        columns, named = self.record_format.columns_with(date=self.trips.columns.date), self.trips.columns
+        columns, named = self.record_format.rename_columns(date=self.trips.columns.date), self.trips.columns
         names, points = named.places, named.points
         axes: tuple[tuple[float, float, int], ...] = ()
         if points is not None:
             if names is not None or self.map.file is not None or self.edges is None or {*map(len, points)} - {2}:
                 pairs = "pairs of columns, the longitude before the latitude, without places"
-                raise _fault(f"points are {pairs}; their map has edges and no file")
+                raise _make_columns_error(f"points are {pairs}; their map has edges and no file")
             west, east, south, north = self.edges
             names = [column for point in points for column in point]
             axes = ((west, east, self.map.side), (south, north, self.map.side))
         elif self.map.file is None:
-            raise _fault("without points, the map needs the file of the list of places")
+            raise _make_columns_error("without points, the map needs the file of the list of places")
         if names is None:
             return columns
         if not names:
-            raise _fault("a trip needs at least one place")
+            raise _make_columns_error("a trip needs at least one place")
         return replace(columns, origin=names[0], destination=names[-1], stops=tuple(names[1:-1]), axes=axes)
 
     @property
@@ -293,7 +299,7 @@ class StopsSeries(TableSeries[StopsPlan, PlaceList]):
         """See :attr:`Series.listed_sources`. The cells of points follow from the declaration."""
         return [] if self.map.file is None else super().listed_sources
 
-    def _geography(self, lists: Sequence[ZoneList], folder: Path) -> PlaceList:
+    def _read_geography_lists(self, lists: Sequence[ZoneList], folder: Path) -> PlaceList:
         if self.map.file is None and self.edges is not None:
             return PlaceList.from_map_cells(MapGrid(*self.edges, self.map.side, self.stages), self.places)
         path = folder / lists[0].file

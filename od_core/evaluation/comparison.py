@@ -22,8 +22,8 @@ import numpy as np
 import pandas as pd
 
 from od_core.errors import OdError
-from od_core.evaluation.known_flows import KnownFlows, synthetic_data_sets
-from od_core.evaluation.metrics import area_total_errors, bound_of, leaves_of, zone_totals
+from od_core.evaluation.known_flows import KnownFlows, list_synthetic_data_sets
+from od_core.evaluation.metrics import bound_of, compute_area_total_errors, make_leaf_nodes, sum_trips_by_zone
 from od_core.extras import require
 from od_core.files.durable import PUBLIC_FILE_MODE, make_folder, write_durably
 from od_core.flows.mechanisms import InfTDA, Mechanism, StabilityHistogram
@@ -31,8 +31,8 @@ from od_core.flows.plan import ReleasePlan, plan_release
 from od_core.flows.release import run_plan
 from od_core.geography.geography import Geography
 from od_core.ledger.measurements import MemoryMeasurements
-from od_core.noise.backends import noise_named
-from od_core.parallel import threads
+from od_core.noise.backends import resolve_noise_source
+from od_core.parallel import choose_thread_count
 from od_core.privacy.budget import Budget
 from od_core.privacy.neighbours import NO_FAULTS
 from od_core.privacy.unit import PrivacyUnit
@@ -104,7 +104,7 @@ class Run:
     epsilon: str
     number: int
 
-    def path(self, folder: Path) -> Path:
+    def locate_result_file(self, folder: Path) -> Path:
         """Return the path of the file with the result of this run in the folder of a comparison."""
         parts = (self.data_set, self.contender.label, f"epsilon {self.epsilon}", f"run {self.number}")
         return folder / (".".join(re.sub(r"[^\w.]+", "_", part) for part in parts) + ".json")
@@ -200,7 +200,7 @@ def _make(run: Run, folder: Path, make: Callable[[], KnownFlows]) -> bool:
     if run.data_set not in _loaded:
         _loaded.clear()  # free memory before the next one is made
         _loaded[run.data_set] = make()
-    data, path, plan = _loaded[run.data_set], run.path(folder), None
+    data, path, plan = _loaded[run.data_set], run.locate_result_file(folder), None
     record: dict[str, Any] = {
         "data_set": run.data_set,
         "data_digest": data.digest,
@@ -232,7 +232,7 @@ def measure_release(plan: ReleasePlan, data: KnownFlows) -> dict[str, Any]:
     Before the first run of a plan, a single trip is released, so that the measured time includes neither compilation
     nor the computation of noise tables.
     """
-    noise = noise_named(NOISE)
+    noise = resolve_noise_source(NOISE)
     if plan.digest not in _compiled:
         one_trip = TripCounts(data.trips.rank[:1], np.arange(2, dtype=np.int64))
         run_plan(plan, one_trip, noise, MemoryMeasurements())
@@ -241,23 +241,25 @@ def measure_release(plan: ReleasePlan, data: KnownFlows) -> dict[str, Any]:
     start = time.perf_counter()
     release = run_plan(plan, data.trips, noise, MemoryMeasurements())
     seconds = time.perf_counter() - start
-    true, own = (zone_totals(plan.tree, leaves) for leaves in (leaves_of(plan.tree, data.trips), release.leaves))
+    true, own = (
+        sum_trips_by_zone(plan.tree, leaves) for leaves in (make_leaf_nodes(plan.tree, data.trips), release.leaves)
+    )
     return {
         "mechanism": plan.mechanism.name,
         "rho": None if plan.has_threshold else str(plan.spent.rho),
         "bound": bound_of(plan, data.trips.total),
-        "threads": threads(),
+        "threads": choose_thread_count(),
         "seconds": seconds,
-        "peak_memory_gigabytes": peak_memory_gigabytes() if resets else None,
-        **{f"largest_bias_{row['side']}": row["largest_bias"] for row in area_total_errors(true, own)},
-        "levels": data.truth.errors(release.leaves),
+        "peak_memory_gigabytes": read_peak_memory_gigabytes() if resets else None,
+        **{f"largest_bias_{row['side']}": row["largest_bias"] for row in compute_area_total_errors(true, own)},
+        "levels": data.truth.compute_errors(release.leaves),
     }
 
 
 _STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
-def peak_memory_gigabytes() -> float | None:
+def read_peak_memory_gigabytes() -> float | None:
     """Return the peak memory of this process since the last reset, in 10^9 bytes; None if the system cannot tell."""
     try:
         lines = _STATUS.read_text(encoding="utf-8").splitlines()
@@ -285,16 +287,16 @@ TABLE_COLUMNS = [
     *(*CASE, "level", "runs", "rho", "bound"),
     *(f"{figure}_{name}" for figure in (*METRICS, *MEASURED) for name in ("median", "min", "max")),
 ]
-"""Columns of the result of :func:`table`, in order."""
+"""Columns of the result of :func:`read_comparison_results`, in order."""
 
 _KNOWN = {
-    "data_set": (*synthetic_data_sets(), "us_flights"),
+    "data_set": (*list_synthetic_data_sets(), "us_flights"),
     "contender": tuple(contender.label for contender in CONTENDERS),
 }
 """Known data sets and contenders, in the order in which they are listed."""
 
 
-def table(folder: Path) -> pd.DataFrame:
+def read_comparison_results(folder: Path) -> pd.DataFrame:
     """Return errors, times and memory of the runs that :func:`compare` wrote to a folder.
 
     Returns:
@@ -316,7 +318,7 @@ def table(folder: Path) -> pd.DataFrame:
     common = [*CASE, "plan_digest", "data_digest", "rho", *MEASURED]
     rows = [
         {name: record.get(name, np.nan) for name in common} | {"bound": bound} | level
-        for record in _records(folder)
+        for record in _read_run_files(folder)
         if "levels" in record
         for level, bound in zip(record["levels"], record["bound"] or [None] * len(record["levels"]), strict=True)
     ]
@@ -339,16 +341,18 @@ def table(folder: Path) -> pd.DataFrame:
     return result.join(figures).reset_index()
 
 
-def refusals(folder: Path) -> pd.DataFrame:
+def read_refusals(folder: Path) -> pd.DataFrame:
     """Return the data sets that a mechanism refused because of their size: one row per data set, contender and epsilon.
 
     The columns are data_set, contender (label of the mechanism), epsilon (text) and refused (the reason).
     """
-    rows = [{name: record[name] for name in (*CASE, "refused")} for record in _records(folder) if "refused" in record]
+    rows = [
+        {name: record[name] for name in (*CASE, "refused")} for record in _read_run_files(folder) if "refused" in record
+    ]
     return pd.DataFrame(rows, columns=[*CASE, "refused"]).drop_duplicates(CASE, ignore_index=True)
 
 
-def _records(folder: Path) -> list[dict[str, Any]]:
+def _read_run_files(folder: Path) -> list[dict[str, Any]]:
     """Return all run files, sorted: known data sets and contenders are in the order of their lists, before others."""
 
     def place(record: dict[str, Any]) -> tuple[Any, ...]:
@@ -370,22 +374,22 @@ ITALY = "italy"
 """Name of our synthetic data set with the numbers of zones and trips of the published data. Compare magnitudes only."""
 
 
-def tables_markdown(data_sets: Iterable[KnownFlows], results: pd.DataFrame, refused: pd.DataFrame) -> str:
+def render_comparison_tables(data_sets: Iterable[KnownFlows], results: pd.DataFrame, refused: pd.DataFrame) -> str:
     """Return all tables of a comparison of mechanisms as a Markdown page, whose template is ``comparison.txt``.
 
     The first table is as [boninsegna2025inftda, Table 1]. The cells of the others are "median (min-max)" of the runs.
-    ``results`` and ``refused`` are those of :func:`table` and :func:`refusals`.
+    ``results`` and ``refused`` are those of :func:`read_comparison_results` and :func:`read_refusals`.
     """
     described = []
     for data in data_sets:
         tree, trips = data.tree, data.trips
         sizes = (trips.total, len(trips.rank), tree.cells(tree.depth))
-        described.append([data.name, data.marking, *map(_number, sizes), tree.depth])
+        described.append([data.name, data.marking, *map(_format_number, sizes), tree.depth])
     by_case = results.groupby(["data_set", "epsilon"], sort=False)
     return render_template(
         "comparison.txt",
         data_sets=described,
-        cases=[{"data_set": name, "epsilon": epsilon, **_case(rows)} for (name, epsilon), rows in by_case],
+        cases=[{"data_set": name, "epsilon": epsilon, **_make_case_tables(rows)} for (name, epsilon), rows in by_case],
         refused=list(refused.itertuples()),
         published=read_published_results() if ITALY in set(results["data_set"]) else [],
     )
@@ -397,7 +401,7 @@ def read_published_results() -> list[dict[str, Any]]:
     return results
 
 
-def _case(rows: pd.DataFrame) -> dict[str, Any]:
+def _make_case_tables(rows: pd.DataFrame) -> dict[str, Any]:
     """Return the contenders, and the lines of the two tables, of one data set and epsilon."""
     contenders, errors = list(dict.fromkeys(rows["contender"])), []
     for level, some in rows.groupby("level"):
@@ -415,11 +419,11 @@ def _format_spread(row: Any, figure: str) -> str:
     values = [row[f"{figure}_{name}"] for name in ("median", "min", "max")]
     if pd.isna(values[0]):
         return NOTHING
-    median, least, most = (f"{100 * value:.1f}" if figure in PERCENT else _number(value) for value in values)
+    median, least, most = (f"{100 * value:.1f}" if figure in PERCENT else _format_number(value) for value in values)
     return median if median == least == most else f"{median} ({least}-{most})"
 
 
-def _number(value: float) -> str:
+def _format_number(value: float) -> str:
     """Return a number as text: rounded to an integer if whole or at least 100, else with three significant digits."""
     return f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:.3g}"
 
@@ -467,7 +471,7 @@ Panel = Callable[["Axes", pd.DataFrame, Styles], None]
 
 
 def draw_figures(table: pd.DataFrame, folder: Path) -> list[Path]:
-    """Draw every figure for which a table of :func:`table` has data, and return the paths of the files.
+    """Draw every figure for which :func:`read_comparison_results` returned data, and return the paths of the files.
 
     They are ``figure-3-<data set>`` for each data set, ``figure-4-errors``, ``figure-5-false-discoveries`` and
     ``figure-6-times``, each as .svg and .png. Marks are medians of the runs, and bars extend from the smallest to the
@@ -480,15 +484,15 @@ def draw_figures(table: pd.DataFrame, folder: Path) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     there = list(dict.fromkeys(table["data_set"]))
     figures: dict[str, Callable[[], Figure]] = {
-        f"figure-3-{name.replace(' ', '-')}": partial(figure_3, table, name) for name in there
+        f"figure-3-{name.replace(' ', '-')}": partial(make_figure_3, table, name) for name in there
     }
     if set(there) & set(SYNTHETIC):
         figures |= {
-            "figure-4-errors": partial(figure_by_level, table, SYNTHETIC, ERROR),
-            "figure-6-times": partial(figure_6, table),
+            "figure-4-errors": partial(make_figure_by_level, table, SYNTHETIC, ERROR),
+            "figure-6-times": partial(make_figure_6, table),
         }
     if set(there) & set(SPARSE):
-        figures["figure-5-false-discoveries"] = partial(figure_by_level, table, SPARSE, DISCOVERIES)
+        figures["figure-5-false-discoveries"] = partial(make_figure_by_level, table, SPARSE, DISCOVERIES)
     paths = []
     with style.context(STYLE_SHEET):
         for name, draw in figures.items():
@@ -499,7 +503,7 @@ def draw_figures(table: pd.DataFrame, folder: Path) -> list[Path]:
     return paths
 
 
-def figure_3(table: pd.DataFrame, data_set: str) -> Figure:
+def make_figure_3(table: pd.DataFrame, data_set: str) -> Figure:
     """Return the figure of one data set in the table of :func:`draw_figures`, with one column of panels per epsilon.
 
     The rows of panels have the largest error by level, the false discovery rate by level, and the time of a release.
@@ -510,11 +514,11 @@ def figure_3(table: pd.DataFrame, data_set: str) -> Figure:
     panels: list[tuple[str, Panel]] = [
         (TITLES[metric], partial(_draw_metric_by_level, metric)) for metric in (ERROR, DISCOVERIES)
     ]
-    panels.append(("", partial(_times_by_contender, reach)))
+    panels.append(("", partial(_draw_times_by_contender, reach)))
     return _draw_panels_by_epsilon([(title, rows, panel) for title, panel in panels])
 
 
-def figure_by_level(table: pd.DataFrame, wanted: Sequence[str], metric: str) -> Figure:
+def make_figure_by_level(table: pd.DataFrame, wanted: Sequence[str], metric: str) -> Figure:
     """Return a figure of one metric by level: figure 4 of the largest errors, or figure 5 of the false discoveries.
 
     It has one row per wanted data set in the table of :func:`draw_figures`, and one column per epsilon.
@@ -525,12 +529,12 @@ def figure_by_level(table: pd.DataFrame, wanted: Sequence[str], metric: str) -> 
     )
 
 
-def figure_6(table: pd.DataFrame) -> Figure:
+def make_figure_6(table: pd.DataFrame) -> Figure:
     """Return a figure of release times by epsilon for synthetic data sets in the table of :func:`draw_figures`."""
     from matplotlib.figure import Figure
 
     names = [name for name in SYNTHETIC if name in set(table["data_set"])]
-    styles, columns = _styles(table[table["data_set"].isin(names)]), min(3, len(names))
+    styles, columns = _choose_styles(table[table["data_set"].isin(names)]), min(3, len(names))
     lines = -(-len(names) // columns)
     figure = Figure(figsize=(max(2.8 * columns + 0.5, LEAST_WIDTH), 2.2 * lines + 0.8), layout="constrained")
     grid = figure.subplots(lines, columns, sharey=True, squeeze=False)
@@ -540,7 +544,7 @@ def figure_6(table: pd.DataFrame) -> Figure:
         axes.set_title(name)
         rows = table[table["data_set"] == name]
         epsilons = sorted(set(rows["epsilon"]), key=Fraction)
-        for label, shift in _shifts(styles):
+        for label, shift in _iterate_shifts(styles):
             some = rows[rows["contender"] == label].drop_duplicates("epsilon")
             if len(some):
                 place = some["epsilon"].map(epsilons.index) + 1.5 * shift
@@ -550,7 +554,7 @@ def figure_6(table: pd.DataFrame) -> Figure:
         axes.grid(visible=False, axis="x")
     for line in grid:
         line[0].set_ylabel(TITLES[SECONDS])
-    _legend(figure, styles)
+    _draw_legend(figure, styles)
     return figure
 
 
@@ -558,7 +562,7 @@ def _draw_panels_by_epsilon(lines: Sequence[tuple[str, pd.DataFrame, Panel]]) ->
     """Return a figure with one row of panels per (title, table, panel function), and one column per epsilon."""
     from matplotlib.figure import Figure
 
-    styles = _styles(pd.concat([rows for _, rows, _ in lines]))
+    styles = _choose_styles(pd.concat([rows for _, rows, _ in lines]))
     epsilons = sorted({epsilon for _, rows, _ in lines for epsilon in rows["epsilon"]}, key=Fraction)
     figure = Figure(figsize=(max(2.7 * len(epsilons) + 0.9, LEAST_WIDTH), 1.9 * len(lines) + 0.9), layout="constrained")
     grid = figure.subplots(len(lines), len(epsilons), sharey="row", squeeze=False)
@@ -571,13 +575,13 @@ def _draw_panels_by_epsilon(lines: Sequence[tuple[str, pd.DataFrame, Panel]]) ->
     for above, below in zip(grid[:-1].flat, grid[1:].flat, strict=True):
         if above.get_xlabel() == below.get_xlabel():
             above.set_xlabel("")
-    _legend(figure, styles)
+    _draw_legend(figure, styles)
     return figure
 
 
 def _draw_metric_by_level(metric: str, axes: Axes, rows: pd.DataFrame, styles: Styles) -> None:
     """Draw a metric by level on ``axes``. The scale of the largest error is linear up to 1 trip, then logarithmic."""
-    for label, shift in _shifts(styles):
+    for label, shift in _iterate_shifts(styles):
         some = rows[rows["contender"] == label].sort_values("level")
         if len(some):
             _mark(axes, styles[label], some, metric, some["level"] + shift)
@@ -593,7 +597,7 @@ def _draw_metric_by_level(metric: str, axes: Axes, rows: pd.DataFrame, styles: S
     axes.set_xlabel("level of the flow tree")
 
 
-def _times_by_contender(reach: tuple[float, float], axes: Axes, rows: pd.DataFrame, styles: Styles) -> None:
+def _draw_times_by_contender(reach: tuple[float, float], axes: Axes, rows: pd.DataFrame, styles: Styles) -> None:
     """Draw the times of releases at one epsilon, one row per mechanism; ``reach`` is the range of the time axis."""
     for place, (label, style) in enumerate(styles.items()):
         some = rows[rows["contender"] == label].head(1)
@@ -626,14 +630,14 @@ def _mark(
     axes.errorbar(x, y, color=style[0], marker=style[1], **line, **MARKS)
 
 
-def _shifts(styles: Styles) -> Iterator[tuple[str, float]]:
+def _iterate_shifts(styles: Styles) -> Iterator[tuple[str, float]]:
     """Yield the label and the horizontal offset of each mechanism, so that bars do not cover each other."""
     middle = (len(styles) - 1) / 2
     for place, label in enumerate(styles):
         yield label, (place - middle) * 0.08
 
 
-def _legend(figure: Figure, styles: Styles) -> None:
+def _draw_legend(figure: Figure, styles: Styles) -> None:
     """Draw one legend below all panels, with an entry for bounds if a bound is drawn."""
     from matplotlib.lines import Line2D
 
@@ -646,7 +650,7 @@ def _legend(figure: Figure, styles: Styles) -> None:
     figure.legend(handles=handles, loc="outside lower center", ncols=min(3, int(figure.get_figwidth() // LEGEND_ENTRY)))
 
 
-def _styles(rows: pd.DataFrame) -> Styles:
+def _choose_styles(rows: pd.DataFrame) -> Styles:
     """Return colour and mark of every mechanism in the rows, by label: those in ``STYLES`` first, then all others."""
     labels = list(dict.fromkeys(rows["contender"]))
     known = {label: style for label, style in STYLES.items() if label in labels}

@@ -16,19 +16,19 @@ import numpy as np
 from od_core.errors import OdError
 from od_core.evaluation.forecast import ALL_SIZES, CLASS_NAMES, TOO_WIDE, TOTALS, arrange_counts_for_plan, forecast
 from od_core.evaluation.known_flows import KnownFlows
-from od_core.evaluation.metrics import leaves_of, sums_by_level
+from od_core.evaluation.metrics import make_leaf_nodes, sum_trips_by_level
 from od_core.flows.plan import ReleasePlan
 from od_core.geography.flow_tree import Nodes
 from od_core.meaning.subject import Subject
 from od_core.periods import Period
-from od_core.privacy.accounting import exact_fraction, text_above
+from od_core.privacy.accounting import format_rounded_up, parse_exact_fraction
 from od_core.privacy.domain import PrivacyDomain
 from od_core.privacy.plan import Plan
 from od_core.privacy.posterior import Guarantee
-from od_core.publication.certificate import right_of_100
-from od_core.publication.certify import PERIODS_OF_A_YEAR, TRIPS_OF_A_PERSON, clauses
+from od_core.publication.certificate import bound_right_of_100
+from od_core.publication.certify import PERIODS_OF_A_YEAR, TRIPS_OF_A_PERSON, render_clauses
 from od_core.publication.templates import render_template
-from od_core.published.explanation import choices
+from od_core.published.explanation import iterate_choices
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +56,7 @@ class Option:
     @cached_property
     def guess(self) -> int:
         """In how many of 100 cases the best guess about one privacy unit is right at most, from one release."""
-        return 100 if self.plan is None else right_of_100(Guarantee.from_spent(self.plan.spent))
+        return 100 if self.plan is None else bound_right_of_100(Guarantee.from_spent(self.plan.spent))
 
     def with_simulated_errors(self, table: KnownFlows, runs: int) -> Option:
         """Return the option of flows with the errors of simulated ones, unless the noise is too wide to be drawn.
@@ -81,7 +81,7 @@ class Option:
         return replace(self, errors=tuple(map(float, means)))
 
 
-def options(plan: Plan, epsilons: Sequence[str] = (), subject: Subject | None = None) -> Iterator[Option]:
+def iterate_options(plan: Plan, epsilons: Sequence[str] = (), subject: Subject | None = None) -> Iterator[Option]:
     """Yield a plan as the decision, and then other choices with the same public facts. Nothing is simulated.
 
     By default, half and twice the epsilon of the plan are compared. ``subject`` has the publisher's words.
@@ -91,15 +91,15 @@ def options(plan: Plan, epsilons: Sequence[str] = (), subject: Subject | None = 
     """
     yield Option("the decision", plan)
     promised = plan.budget.epsilon or plan.spent.epsilon
-    compared = [exact_fraction("epsilon", each) for each in epsilons] or [promised / 2, 2 * promised]
+    compared = [parse_exact_fraction("epsilon", each) for each in epsilons] or [promised / 2, 2 * promised]
     cases: list[tuple[str, Callable[[], Plan], str]] = []
     for each in compared:
         budget = replace(plan.budget, rho=None, epsilon=each)
-        cases.append((f"a budget of epsilon {text_above(each)}", partial(plan.replan, plan.unit, budget), ""))
-    for decision, choice, unit, budget, note in choices(plan, subject or Subject.from_plan(plan)):
+        cases.append((f"a budget of epsilon {format_rounded_up(each)}", partial(plan.replan, plan.unit, budget), ""))
+    for decision, choice, unit, budget, note in iterate_choices(plan, subject or Subject.from_plan(plan)):
         if decision in ("unit", "m") and not plan.protects_trips_alone:
             cases.append((choice, partial(plan.replan, unit, budget), note))
-    for choice, make, note in (*cases, *plan.variants()):
+    for choice, make, note in (*cases, *plan.iterate_variants()):
         try:
             made = make()
             yield Option(choice, made, "; ".join(filter(None, (note, made.detail_noise().note))))
@@ -115,10 +115,10 @@ def select_example_flows(plan: ReleasePlan, table: KnownFlows) -> Iterator[dict[
     Raises OdError if the table has other areas.
     """
     tree = plan.tree
-    sums = [*sums_by_level(tree, leaves_of(tree, arrange_counts_for_plan(table, plan)))]
+    sums = [*sum_trips_by_level(tree, make_leaf_nodes(tree, arrange_counts_for_plan(table, plan)))]
     for level in plan.compared_levels:
-        first, trips = tree.pairs_at(sums[level][0]), sums[level][1]
-        nodes = tree.ancestors_of(Nodes(tree.depth, first.origin, first.destination, trips), level)
+        first, trips = tree.find_leaf_pairs(sums[level][0]), sums[level][1]
+        nodes = tree.find_ancestors(Nodes(tree.depth, first.origin, first.destination, trips), level)
         order = np.argsort(-trips, kind="stable")
         is_between = tree.same_geography & (nodes.origin != nodes.destination)
         order = order[is_between[order]] if is_between.any() else order
@@ -130,7 +130,7 @@ def select_example_flows(plan: ReleasePlan, table: KnownFlows) -> Iterator[dict[
             yield {"levels": levels, "areas": areas, "trips": int(trips[place]), "within": width}
 
 
-def risks(plan: Plan, domain: PrivacyDomain, period: Period) -> dict[str, int]:
+def compute_risks(plan: Plan, domain: PrivacyDomain, period: Period) -> dict[str, int]:
     """Return in how many of 100 cases the best guess between two equally likely cases is right at most.
 
     By name: ``release``, about one privacy unit, from one release; ``cap``, from everything that the cap allows; and
@@ -146,10 +146,12 @@ def risks(plan: Plan, domain: PrivacyDomain, period: Period) -> dict[str, int]:
     elif unit.is_of_year:
         found["year"] = Guarantee.from_rho(plan.rho_of_year(spent, len(domain.periods_of_year(period))), spent.delta)
     found["cap"] = Guarantee.from_cap(domain.cap, release)
-    return {name: right_of_100(each) for name, each in found.items()}
+    return {name: bound_right_of_100(each) for name, each in found.items()}
 
 
-def decision_page(series: Any, plan: Plan, compared: Sequence[Option], periods: Sequence[Period], **facts: Any) -> str:
+def render_decision_page(
+    series: Any, plan: Plan, compared: Sequence[Option], periods: Sequence[Period], **facts: Any
+) -> str:
     """Return the decision page as one HTML file that needs no network. The same arguments give the same bytes.
 
     Args:
@@ -161,10 +163,10 @@ def decision_page(series: Any, plan: Plan, compared: Sequence[Option], periods: 
     subject = Subject.from_plan(plan, series.about_facts)
     values = {
         "levels": [*plan.compared_levels.values()],
-        "risks": risks(plan, series.domain, periods[0]),
+        "risks": compute_risks(plan, series.domain, periods[0]),
         "subject": subject,
-        "clauses": clauses(subject),
-        "guarantee": series.kind.guarantee(plan, plan.spent, subject),
+        "clauses": render_clauses(subject),
+        "guarantee": series.kind.describe_guarantee(plan, plan.spent, subject),
         "many": {"trips": TRIPS_OF_A_PERSON, "periods": PERIODS_OF_A_YEAR},
     }
     return render_template(

@@ -21,15 +21,15 @@ from numpy.typing import NDArray
 
 from od_core.errors import OdError
 from od_core.evaluation.comparison import NOISE, STYLE_SHEET
-from od_core.evaluation.known_flows import SEED, KnownFlows, gravity, make_generator, pareto
+from od_core.evaluation.known_flows import SEED, KnownFlows, draw_pareto_numbers, make_generator, make_gravity_flows
 from od_core.evaluation.metrics import (
     Level,
     Truth,
     align_trips,
-    area_total_errors,
-    leaves_of,
-    sums_by_level,
-    zone_totals,
+    compute_area_total_errors,
+    make_leaf_nodes,
+    sum_trips_by_level,
+    sum_trips_by_zone,
 )
 from od_core.flows.arrays import Integers
 from od_core.flows.plan import ReleasePlan
@@ -39,7 +39,7 @@ from od_core.geography.codes import WHOLE_SPACE
 from od_core.geography.flow_tree import FlowTree
 from od_core.geography.geography import Geography
 from od_core.ledger.measurements import MemoryMeasurements
-from od_core.noise.backends import BACKENDS, noise_named
+from od_core.noise.backends import BACKENDS, resolve_noise_source
 from od_core.noise.table_sampler import MAX_TABLE_VARIANCE, DiscreteGaussian, DiscreteLaplace, simulate_draws
 from od_core.privacy.accounting import Number
 from od_core.privacy.budget import Budget
@@ -99,22 +99,26 @@ def forecast(plan: ReleasePlan, table: KnownFlows, runs: int = RUNS) -> pd.DataF
     truths = {
         name: Truth.from_counts(tree, trips, name or None) for name in (TOTALS, *(b.name for b in plan.breakdowns))
     }
-    true_totals, origin, destination = zone_totals(tree, leaves_of(tree, trips)), tree.origin, tree.destination
+    true_totals, origin, destination = (
+        sum_trips_by_zone(tree, make_leaf_nodes(tree, trips)),
+        tree.origin,
+        tree.destination,
+    )
     totals = [(origin.level_names[-1], WHOLE_SPACE), (WHOLE_SPACE, destination.level_names[-1])]
     names, biases = [*tree.level_names, *totals[: len(true_totals)]], []
     sums = {name: np.zeros((len(names), 5, len(SIZE_CLASSES))) for name in truths}
     for release in simulate_releases(plan, trips, runs, 0):
         for name, true in truths.items():
-            released = sums_by_level(tree, release.leaves, release.segments.get(name))
+            released = sum_trips_by_level(tree, release.leaves, release.segments.get(name))
             for level, pair in enumerate(zip(true.levels, released, strict=True)):
-                sums[name][level] += _sums(*pair, tree.cells(level) * true.categories)
-        own_totals = zone_totals(tree, release.leaves)
+                sums[name][level] += _sum_by_size_class(*pair, tree.cells(level) * true.categories)
+        own_totals = sum_trips_by_zone(tree, release.leaves)
         for level, side in enumerate(true_totals, tree.depth + 1):
             zones = np.arange(len(true_totals[side]))
-            sums[TOTALS][level] += _sums((zones, true_totals[side]), (zones, own_totals[side]), len(zones))
-        biases.append([row["largest_bias"] for row in area_total_errors(true_totals, own_totals)])
+            sums[TOTALS][level] += _sum_by_size_class((zones, true_totals[side]), (zones, own_totals[side]), len(zones))
+        biases.append([row["largest_bias"] for row in compute_area_total_errors(true_totals, own_totals)])
     errors = [
-        _errors(own[level] / runs).assign(
+        _compute_class_errors(own[level] / runs).assign(
             level=level, origin_level=origin_level, destination_level=destination_level, breakdown=name
         )
         for name, own in sums.items()
@@ -155,7 +159,7 @@ def draw_forecast(errors: pd.DataFrame, path: Path) -> None:
         figure.savefig(path, metadata={"Date": None})
 
 
-def synthetic_table(geography: Geography, destination_geography: Geography | None = None) -> KnownFlows:
+def make_synthetic_table(geography: Geography, destination_geography: Geography | None = None) -> KnownFlows:
     """Return synthetic flows over public geographies, on which to forecast if there is no public table.
 
     The same geographies always give the same flows. Within one geography, the flows follow a gravity model. Between two
@@ -165,12 +169,14 @@ def synthetic_table(geography: Geography, destination_geography: Geography | Non
     zones = len(geography.zones)
     if destination_geography is None or destination_geography.digest == geography.digest:
         pairs = min(PAIRS_OF_A_ZONE * zones, zones**2 // 2)
-        return KnownFlows.synthetic(gravity(SEED, geography, pairs=pairs, trips=TRIPS_OF_A_ZONE * zones))
+        return KnownFlows.from_synthetic_flows(
+            make_gravity_flows(SEED, geography, pairs=pairs, trips=TRIPS_OF_A_ZONE * zones)
+        )
     tree, width = FlowTree(geography, destination_geography), len(destination_geography.zones)
     most = max(zones, width)
     pairs = min(PAIRS_OF_A_ZONE * most, (tree.cells(tree.depth) + 1) // 2)
     generator = make_generator(SEED)
-    sizes = [pareto(generator, count, 1.2) for count in (zones, width)]
+    sizes = [draw_pareto_numbers(generator, count, 1.2) for count in (zones, width)]
     ends = [generator.choice(len(size), 4 * pairs, p=size / size.sum()) for size in sizes]
     cells = np.unique(ends[0].astype(np.int64) * width + ends[1])
     chosen = np.sort(generator.choice(cells, min(pairs, len(cells)), replace=False))
@@ -180,7 +186,7 @@ def synthetic_table(geography: Geography, destination_geography: Geography | Non
     return KnownFlows("sizes", "synthetic", tree, TripCounts.from_pairs(tree, origin, destination, counts))
 
 
-def _sums(true: Level, released: Level, cells: int) -> NDArray[np.float64]:
+def _sum_by_size_class(true: Level, released: Level, cells: int) -> NDArray[np.float64]:
     """Return five sums for each size class of one level; shape (5, classes).
 
     They are the number of cells, the absolute errors, the squared errors, the trips, and the number of cells with a
@@ -195,7 +201,7 @@ def _sums(true: Level, released: Level, cells: int) -> NDArray[np.float64]:
     return sums
 
 
-def _errors(sums: NDArray[np.float64]) -> pd.DataFrame:
+def _compute_class_errors(sums: NDArray[np.float64]) -> pd.DataFrame:
     """Return the errors of one level from its sums, first for all cells and then for each size class that has cells."""
     cells, absolute, squared, trips, positive = np.hstack([sums.sum(axis=1, keepdims=True), sums])
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -229,7 +235,7 @@ def arrange_counts_for_plan(table: KnownFlows, plan: ReleasePlan) -> TripCounts:
         raise OdError("OD-FORECAST-GEOGRAPHY", message, next_step=step)
     trips = table.trips
     if tree.order != over.order:
-        leaves = leaves_of(over, trips)
+        leaves = make_leaf_nodes(over, trips)
         trips = TripCounts.from_pairs(tree, leaves.origin, leaves.destination, leaves.trips)
     generator = make_generator(SEED)
     counts, by_segment = np.diff(trips.before), {}
@@ -266,7 +272,7 @@ class _Words:
     def __init__(self, *numbers: int) -> None:
         self._generator = np.random.Generator(np.random.PCG64(numbers))
 
-    def words(self, bits: int, size: int) -> NDArray[Any]:
+    def draw_words(self, bits: int, size: int) -> NDArray[Any]:
         return self._generator.integers(0, 1 << bits, size, dtype=f"u{bits // 8}")
 
 
@@ -277,7 +283,7 @@ def simulate_releases(plan: ReleasePlan, trips: TripCounts, runs: int, number: i
     noise. If it is None, the noise is new at every call. Raises OdError if the variance of the noise is too large for
     the backend ``table``.
     """
-    noise = noise_named(NOISE)
+    noise = resolve_noise_source(NOISE)
     if max(step.largest_variance for step in plan.charged_steps) > BACKENDS[NOISE].largest_variance:
         raise OdError(
             TOO_WIDE,
@@ -361,9 +367,9 @@ class UserTrips:
         """
         counted = np.ones(len(self.rank), dtype=np.bool_)
         if max_trips_pair is not None:
-            counted = self._places(counted, "pair") < max_trips_pair
+            counted = self._count_trips_before(counted, "pair") < max_trips_pair
         allowed = max_trips if left is None else np.minimum(left, max_trips)[self.user]
-        return counted & (self._places(counted, "user") < allowed)
+        return counted & (self._count_trips_before(counted, "user") < allowed)
 
     def mark_trips_within_bounds(self, unit: PrivacyUnit, periods: int = 1) -> Mask:
         """Return which trips the bounds of a unit leave; shape (trips,).
@@ -378,20 +384,22 @@ class UserTrips:
         before = make_generator(SEED).permutation(len(of_user)) % periods
         return self.mark_counted_trips(*unit.bounds, np.maximum(unit.max_trips_year - of_user * before, 0))
 
-    def flows(self, chosen: Mask) -> KnownFlows:
+    def count_flows(self, chosen: Mask) -> KnownFlows:
         """Return the flows of chosen trips; shape (trips,)."""
         trips = TripCounts.from_ranks(self.rank[chosen], np.ones(int(chosen.sum()), dtype=np.int64))
         return KnownFlows("trips of users", "synthetic", self.tree, trips)
 
-    def flows_within(self, max_trips_pair: int | None) -> KnownFlows:
+    def count_flows_within(self, max_trips_pair: int | None) -> KnownFlows:
         """Return the flows of the trips that a pair cap alone leaves; of all trips without one."""
         if max_trips_pair not in self._flows_within:
-            self._flows_within[max_trips_pair] = self.flows(self.mark_counted_trips(len(self.rank), max_trips_pair))
+            self._flows_within[max_trips_pair] = self.count_flows(
+                self.mark_counted_trips(len(self.rank), max_trips_pair)
+            )
         return self._flows_within[max_trips_pair]
 
     @cached_property
     def _flows_within(self) -> dict[int | None, KnownFlows]:
-        """Flows that :meth:`flows_within` returned, since many bounds have the same pair cap."""
+        """Flows that :meth:`count_flows_within` returned, since many bounds have the same pair cap."""
         return {}
 
     @cached_property
@@ -405,7 +413,7 @@ class UserTrips:
             found[name] = order, np.maximum.accumulate(np.where(is_first, np.arange(len(order)), 0))
         return found
 
-    def _places(self, among: Mask, group: str) -> Integers:
+    def _count_trips_before(self, among: Mask, group: str) -> Integers:
         """Return how many of the trips ``among`` some come before each trip in its group; shape (trips,)."""
         order, first = self._sorted[group]
         place, before = np.empty(len(order), dtype=np.int64), np.cumsum(among[order], dtype=np.int64) - among[order]
@@ -440,10 +448,12 @@ def bound_errors(plan: ReleasePlan, trips: UserTrips, counted: Mask, runs: int =
         next), error (total absolute error against all trips, by their number) and error_of_counted (the same of the
         trips within c, which the table says that it counts).
     """
-    tree, true = trips.tree, [trips.flows_within(cap) for cap in (None, plan.unit.max_trips_pair)]
+    tree, true = trips.tree, [trips.count_flows_within(cap) for cap in (None, plan.unit.max_trips_pair)]
     cells, sums = np.array([tree.cells(level) for level in range(tree.depth + 1)]), np.zeros((2, tree.depth + 1))
-    for release in simulate_releases(plan, arrange_counts_for_plan(trips.flows(counted), plan), runs, 0):
-        sums += [[row["mean_abs_error"] for row in flows.truth.errors(release.leaves)] * cells for flows in true]
+    for release in simulate_releases(plan, arrange_counts_for_plan(trips.count_flows(counted), plan), runs, 0):
+        sums += [
+            [row["mean_abs_error"] for row in flows.truth.compute_errors(release.leaves)] * cells for flows in true
+        ]
     steps = (next(step for step in plan.totals if step.level >= level) for level in range(tree.depth + 1))
     return {
         **dict(zip("mcM", (*plan.unit.bounds, plan.unit.max_trips_year), strict=True)),

@@ -27,7 +27,7 @@ from od_core.flows.arrays import Integers, Reals
 from od_core.geography.codes import WHOLE_SPACE
 from od_core.geography.flow_tree import FlowTree
 from od_core.geography.geography import Geography, Numbers
-from od_core.records.counting import count_trips, trip_counts_of
+from od_core.records.counting import count_records_in_memory, count_trips
 from od_core.records.counts import TripCounts
 from od_core.records.formats import TABLE, RecordColumns
 from od_core.records.load import load_records
@@ -37,7 +37,7 @@ TOWN = 3
 """Level of the towns in Italian geographies."""
 
 
-def digit_geography(fan_outs: Sequence[Integers]) -> Geography:
+def make_digit_geography(fan_outs: Sequence[Integers]) -> Geography:
     """Return a geography in which an area's code is its parent's code and one more digit.
 
     ``fan_outs`` has the number of children of each area, in one array per level, from the whole space down.
@@ -46,10 +46,10 @@ def digit_geography(fan_outs: Sequence[Integers]) -> Geography:
     for counts in fan_outs:
         areas = zip(codes[-1], counts, strict=True)
         codes.append([f"{above}{child}" for above, count in areas for child in range(count)])
-    return geography_of_codes([f"level_{level}" for level in range(1, len(codes))], codes[1:], fan_outs)
+    return make_geography_from_codes([f"level_{level}" for level in range(1, len(codes))], codes[1:], fan_outs)
 
 
-def italian_codes(province_counts: Integers, town_counts: Integers) -> list[list[str]]:
+def make_italian_codes(province_counts: Integers, town_counts: Integers) -> list[list[str]]:
     """Return the codes of regions, provinces and towns as in Italy: a town's code begins with its province's.
 
     ``province_counts`` has the number of provinces of each region, and ``town_counts`` that of the towns of each
@@ -67,7 +67,7 @@ def make_numbered_codes(prefixes: Sequence[str], counts: Sequence[int] | Integer
     ]
 
 
-def geography_of_codes(
+def make_geography_from_codes(
     levels: Sequence[str], codes: Sequence[Sequence[str]], fan_outs: Sequence[Integers]
 ) -> Geography:
     """Return a geography with the names of its levels, and the codes and fan-outs of each level."""
@@ -107,20 +107,22 @@ class SyntheticFlows:
         )
 
 
-def binary(seed: int, *, levels: int = 8, filled: Fraction = Fraction(1), trips: int = 1_051_271) -> SyntheticFlows:
+def make_binary_flows(
+    seed: int, *, levels: int = 8, filled: Fraction = Fraction(1), trips: int = 1_051_271
+) -> SyntheticFlows:
     """Return flows with Pareto-distributed trips on random pairs of zones, in a geography of areas with two children.
 
     See [boninsegna2025inftda, Section 5]. There are 2^levels zones, and ``filled`` is the share of the pairs that have
     trips. Raises OdError if no pair has trips, or if there are fewer trips than pairs with trips.
     """
     fan_outs = [np.full(2**level, 2) for level in range(levels)]
-    return _pareto_flows(make_generator(seed), "binary", digit_geography(fan_outs), filled, trips)
+    return _draw_pareto_flows(make_generator(seed), "binary", make_digit_geography(fan_outs), filled, trips)
 
 
-def random_tree(
+def make_random_tree_flows(
     seed: int, *, levels: int = 4, zones: int = 435, filled: Fraction = Fraction(1), trips: int = 2_019_580
 ) -> SyntheticFlows:
-    """Return flows as :func:`binary` does, in a random geography, in which each area has 2 to 10 children.
+    """Return flows as :func:`make_binary_flows` does, in a random geography, in which each area has 2 to 10 children.
 
     Geographies are drawn until one has the number of zones. Raises OdError if none of 100,000 has it.
     """
@@ -130,11 +132,11 @@ def random_tree(
         while len(fan_outs) < levels:
             fan_outs.append(generator.integers(2, 11, fan_outs[-1].sum()))
         if fan_outs[-1].sum() == zones:
-            return _pareto_flows(generator, "random", digit_geography(fan_outs), filled, trips)
-    raise _fault(f"no random tree with {levels} levels and {zones} zones was found")
+            return _draw_pareto_flows(generator, "random", make_digit_geography(fan_outs), filled, trips)
+    raise _make_synthetic_data_error(f"no random tree with {levels} levels and {zones} zones was found")
 
 
-def italy(seed: int, *, scale: float = 1.0, pairs: int = 650_000, trips: int = 28_800_000) -> SyntheticFlows:
+def make_italy_flows(seed: int, *, scale: float = 1.0, pairs: int = 650_000, trips: int = 28_800_000) -> SyntheticFlows:
     """Return synthetic commuter flows between towns with the numbers of trips and areas of Italy.
 
     At scale 1, there are 8,092 towns in 110 provinces and 20 regions. Towns have heavy-tailed sizes. Pairs of zones are
@@ -148,19 +150,19 @@ def italy(seed: int, *, scale: float = 1.0, pairs: int = 650_000, trips: int = 2
     too many pairs for the zones.
     """
     generator = make_generator(seed)
-    province_counts, town_counts, town_size = italian_towns(generator, compute_scaling_power(8_092, scale))
+    province_counts, town_counts, town_size = draw_italian_towns(generator, compute_scaling_power(8_092, scale))
     fan_outs = (np.array([len(province_counts)]), province_counts, town_counts)
-    geography = geography_of_codes(
-        ["region", "province", "town"], italian_codes(province_counts, town_counts), fan_outs
+    geography = make_geography_from_codes(
+        ["region", "province", "town"], make_italian_codes(province_counts, town_counts), fan_outs
     )
     reach = {2: 0.5, 1: 0.3, 0: 0.2}
-    return gravity_flows(
+    return draw_gravity_flows(
         generator, "italy", geography, town_size, reach, *scale_table_size(geography, scale, pairs, trips)
     )
 
 
-def gravity(seed: int, geography: Geography, *, pairs: int, trips: int) -> SyntheticFlows:
-    """Return flows between the zones of any geography, by the gravity model of :func:`italy`.
+def make_gravity_flows(seed: int, geography: Geography, *, pairs: int, trips: int) -> SyntheticFlows:
+    """Return flows between the zones of any geography, by the gravity model of :func:`make_italy_flows`.
 
     Only the areas of the geography are used. Zones have random heavy-tailed sizes. For each level above the zones,
     about the same number of pairs is drawn within areas of that level. The areas directly above the zones serve as the
@@ -168,12 +170,14 @@ def gravity(seed: int, geography: Geography, *, pairs: int, trips: int) -> Synth
     than pairs.
     """
     generator = make_generator(seed)
-    size = pareto(generator, len(geography.zones), 1.2)
+    size = draw_pareto_numbers(generator, len(geography.zones), 1.2)
     reach = dict.fromkeys(range(geography.depth), 1 / geography.depth)
-    return gravity_flows(generator, "gravity", geography, size, reach, pairs, trips, town=max(geography.depth - 1, 1))
+    return draw_gravity_flows(
+        generator, "gravity", geography, size, reach, pairs, trips, town=max(geography.depth - 1, 1)
+    )
 
 
-def _pareto_flows(
+def _draw_pareto_flows(
     generator: np.random.Generator, kind: str, geography: Geography, filled: Fraction, trips: int
 ) -> SyntheticFlows:
     """Return Pareto flows of exponent 1 on a random share ``filled`` of the pairs, rescaled from 1 up and rounded down.
@@ -185,16 +189,16 @@ def _pareto_flows(
     pairs = int(filled * zones**2)
     if not 1 <= pairs <= min(trips, zones**2):
         rule = "there must be at least one pair and at least one trip for each pair"
-        raise _fault(f"{trips} trips on {pairs} of {zones**2} pairs: {rule}")
+        raise _make_synthetic_data_error(f"{trips} trips on {pairs} of {zones**2} pairs: {rule}")
     chosen = np.sort(generator.choice(zones**2, pairs, replace=False, shuffle=False))
-    above_least = pareto(generator, pairs, 1.0) - 1
+    above_least = draw_pareto_numbers(generator, pairs, 1.0) - 1
     most = (trips - pairs + 1) / above_least.max()
-    factor = _largest_factor(most, lambda factor: bool(np.floor(above_least * factor).sum() <= trips - pairs))
+    factor = _find_largest_factor(most, lambda factor: bool(np.floor(above_least * factor).sum() <= trips - pairs))
     flow = 1 + np.floor(above_least * factor).astype(np.int64)
-    return SyntheticFlows(f"{kind} {float(filled):.0%}", geography, *_zones_of(chosen, zones), flow)
+    return SyntheticFlows(f"{kind} {float(filled):.0%}", geography, *_split_pairs(chosen, zones), flow)
 
 
-def _largest_factor(most: float, fits: Callable[[float], bool]) -> float:
+def _find_largest_factor(most: float, fits: Callable[[float], bool]) -> float:
     """Return the largest factor up to ``most`` that fits, by bisection."""
     least = 0.0
     for _ in range(100):
@@ -206,7 +210,7 @@ def _largest_factor(most: float, fits: Callable[[float], bool]) -> float:
 def compute_scaling_power(zones: int, scale: float) -> float:
     """Return the power p with ``zones**p = scale * zones``, to which the numbers of all areas are raised."""
     if not 0 < scale <= 10 or scale * zones < 2:
-        raise _fault(f"the scale {scale} leaves no zones or is above 10")
+        raise _make_synthetic_data_error(f"the scale {scale} leaves no zones or is above 10")
     return math.log(scale * zones) / math.log(zones)
 
 
@@ -215,12 +219,12 @@ def scale_table_size(geography: Geography, scale: float, pairs: int, trips: int)
     return min(round(pairs * scale), len(geography.zones) ** 2 // 4), round(trips * scale)
 
 
-def italian_towns(generator: np.random.Generator, power: float) -> tuple[Integers, Integers, Reals]:
+def draw_italian_towns(generator: np.random.Generator, power: float) -> tuple[Integers, Integers, Reals]:
     """Return the number of provinces per region, the number of towns per province, and the sizes of the towns."""
     regions, provinces, towns = (round(number**power) for number in (20, 110, 8_092))
     province_counts = split_total(generator.gamma(4.0, size=regions), provinces, round(11**power))
     town_counts = split_total(generator.gamma(3.0, size=provinces), towns, round(190**power))
-    return province_counts, town_counts, pareto(generator, towns, 1.2)
+    return province_counts, town_counts, draw_pareto_numbers(generator, towns, 1.2)
 
 
 def split_total(weights: Reals, total: int, most: int) -> Integers:
@@ -234,13 +238,13 @@ def split_total(weights: Reals, total: int, most: int) -> Integers:
         return np.clip(weights * factor, 1, most).astype(np.int64)
 
     parts = scale_weights(
-        _largest_factor(2 * total / weights.min(), lambda factor: bool(scale_weights(factor).sum() <= total))
+        _find_largest_factor(2 * total / weights.min(), lambda factor: bool(scale_weights(factor).sum() <= total))
     )
     parts[np.flatnonzero(parts < most)[: total - parts.sum()]] += 1  # equal weights reach the next number together
     return parts
 
 
-def gravity_flows(
+def draw_gravity_flows(
     generator: np.random.Generator,
     name: str,
     geography: Geography,
@@ -250,7 +254,7 @@ def gravity_flows(
     trips: int,
     town: int = TOWN,
 ) -> SyntheticFlows:
-    """Return flows between zones of given sizes, by the gravity model of :func:`italy`.
+    """Return flows between zones of given sizes, by the gravity model of :func:`make_italy_flows`.
 
     ``reach`` maps a level to the share of the pairs that are drawn within one area of that level.
 
@@ -261,7 +265,7 @@ def gravity_flows(
     zones = len(size)
     if not zones < pairs <= min(trips, zones**2 // 2):
         rule = "there must be more pairs than zones, at most half of all pairs, and at least one trip for each"
-        raise _fault(f"{trips} trips on {pairs} of {zones**2} pairs: {rule}")
+        raise _make_synthetic_data_error(f"{trips} trips on {pairs} of {zones**2} pairs: {rule}")
     pair = np.arange(zones, dtype=np.int64) * (zones + 1)  # each zone with itself
     while len(pair) < pairs:
         drawn = [
@@ -271,7 +275,7 @@ def gravity_flows(
         pair = np.unique(np.concatenate((pair, *drawn)))
     inner = np.flatnonzero(pair % (zones + 1) != 0)
     pair = np.delete(pair, generator.choice(inner, len(pair) - pairs, replace=False, shuffle=False))
-    origin, destination = _zones_of(pair, zones)
+    origin, destination = _split_pairs(pair, zones)
     weight = np.full(pairs, 1 / size.sum())
     for level in range(1, town + 1):
         area = geography.ancestors(level)
@@ -280,7 +284,7 @@ def gravity_flows(
     weight *= size[origin]
     weight *= size[destination]
     own, other = np.flatnonzero(both), np.flatnonzero(~both)
-    weight[other] *= pareto(generator, len(other), 1.2)
+    weight[other] *= draw_pareto_numbers(generator, len(other), 1.2)
     left = trips - pairs
     own_left = min(max(round(OWN_TOWN_SHARE * trips) - len(own), 0), left) if len(other) else left
     counts = np.ones(pairs, dtype=np.int64)
@@ -302,12 +306,12 @@ def _draw_pairs(generator: np.random.Generator, geography: Geography, level: int
     return pair
 
 
-def pareto(generator: np.random.Generator, count: int, exponent: float) -> Reals:
+def draw_pareto_numbers(generator: np.random.Generator, count: int, exponent: float) -> Reals:
     """Return ``count`` random Pareto numbers from 1 to (``count`` + 1)^(1 / ``exponent``), which limits outliers."""
     return (1 - generator.random(count) * (count / (count + 1))) ** (-1 / exponent)
 
 
-def _zones_of(pair: Integers, zones: int) -> tuple[Numbers, Numbers]:
+def _split_pairs(pair: Integers, zones: int) -> tuple[Numbers, Numbers]:
     return (pair // zones).astype(np.int32), (pair % zones).astype(np.int32)
 
 
@@ -316,7 +320,7 @@ def make_generator(seed: int) -> np.random.Generator:
     return np.random.Generator(np.random.PCG64(seed))
 
 
-def _fault(message: str) -> OdError:
+def _make_synthetic_data_error(message: str) -> OdError:
     return OdError("OD-SYNTHETIC", message, next_step="choose other sizes for the synthetic data")
 
 
@@ -354,7 +358,7 @@ class KnownFlows:
         return f"KnownFlows({self.name!r}, {self.marking})"
 
     @classmethod
-    def synthetic(cls, flows: SyntheticFlows) -> KnownFlows:
+    def from_synthetic_flows(cls, flows: SyntheticFlows) -> KnownFlows:
         """Create known flows from synthetic flows."""
         tree = FlowTree(flows.geography, flows.geography)
         trips = TripCounts.from_pairs(tree, flows.origin, flows.destination, flows.trips)
@@ -410,7 +414,7 @@ def refuse_unmarked(name: str, marking: object) -> None:
         )
 
 
-def synthetic_data_sets() -> dict[str, Callable[[], KnownFlows]]:
+def list_synthetic_data_sets() -> dict[str, Callable[[], KnownFlows]]:
     """Return functions that make the synthetic data sets of the comparison of mechanisms, by name.
 
     The data sets have the numbers of pairs and trips of [boninsegna2025inftda, Section 5 and Table 1]. ``italy`` has
@@ -419,20 +423,20 @@ def synthetic_data_sets() -> dict[str, Callable[[], KnownFlows]]:
     sparse, half = Fraction(1, 100), Fraction(1, 2)
     random_half = Fraction(95_612, 435**2)  # the published dense set has slightly more than half of the pairs
     made: dict[str, Callable[[], SyntheticFlows]] = {
-        "binary complete": partial(binary, SEED, trips=1_051_271),
-        "binary dense": partial(binary, SEED, filled=half, trips=734_688),
-        "binary sparse": partial(binary, SEED, filled=sparse, trips=23_302),
-        "random complete": partial(random_tree, SEED, trips=2_019_580),
-        "random dense": partial(random_tree, SEED, filled=random_half, trips=1_003_943),
-        "random sparse": partial(random_tree, SEED, filled=sparse, trips=67_840),
-        "italy": partial(italy, SEED),
+        "binary complete": partial(make_binary_flows, SEED, trips=1_051_271),
+        "binary dense": partial(make_binary_flows, SEED, filled=half, trips=734_688),
+        "binary sparse": partial(make_binary_flows, SEED, filled=sparse, trips=23_302),
+        "random complete": partial(make_random_tree_flows, SEED, trips=2_019_580),
+        "random dense": partial(make_random_tree_flows, SEED, filled=random_half, trips=1_003_943),
+        "random sparse": partial(make_random_tree_flows, SEED, filled=sparse, trips=67_840),
+        "italy": partial(make_italy_flows, SEED),
     }
-    return {name: partial(synthetic, name, make) for name, make in made.items()}
+    return {name: partial(make_known_flows, name, make) for name, make in made.items()}
 
 
-def synthetic(name: str, make: Callable[[], SyntheticFlows]) -> KnownFlows:
+def make_known_flows(name: str, make: Callable[[], SyntheticFlows]) -> KnownFlows:
     """Make synthetic flows, and return them as known flows with a name."""
-    return KnownFlows.synthetic(replace(make(), name=name))
+    return KnownFlows.from_synthetic_flows(replace(make(), name=name))
 
 
 _ANY_PERIOD = "2000"
@@ -465,5 +469,5 @@ def read_known_flows(
         records = Path(folder) / "records.parquet"
         form = TABLE.with_options(one_row_a_trip=one_row_a_trip)
         load_records(flows, columns, _ANY_PERIOD, records, record_format=form)
-        trips = trip_counts_of(records, tree)
+        trips = count_records_in_memory(records, tree)
     return KnownFlows(name, marking, tree, trips)

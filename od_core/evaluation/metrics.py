@@ -48,26 +48,26 @@ class Truth(Confidential):
     @classmethod
     def from_counts(cls, tree: FlowTree, counts: TripCounts, breakdown: str | None = None) -> Truth:
         """Create the true flows from counts of the trips of leaf pairs; by category, if a breakdown is named."""
-        trips = None if breakdown is None else category_trips(counts, breakdown)
-        levels = tuple(sums_by_level(tree, leaves_of(tree, counts), trips))
+        trips = None if breakdown is None else tabulate_trips_by_category(counts, breakdown)
+        levels = tuple(sum_trips_by_level(tree, make_leaf_nodes(tree, counts), trips))
         return cls(tree, levels, 1 if trips is None else trips.shape[1])
 
-    def errors(self, leaves: Nodes, segments: Integers | None = None) -> list[dict[str, float]]:
+    def compute_errors(self, leaves: Nodes, segments: Integers | None = None) -> list[dict[str, float]]:
         """Return the errors of released leaves: one row per level, as in :func:`od_core.evaluate`."""
-        pairs = zip(self.levels, sums_by_level(self.tree, leaves, segments), strict=True)
+        pairs = zip(self.levels, sum_trips_by_level(self.tree, leaves, segments), strict=True)
         return [
-            {"level": level, **level_errors(*pair, self.tree.cells(level) * self.categories)}
+            {"level": level, **compute_level_errors(*pair, self.tree.cells(level) * self.categories)}
             for level, pair in enumerate(pairs)
         ]
 
 
-def leaves_of(tree: FlowTree, counts: TripCounts) -> Nodes:
+def make_leaf_nodes(tree: FlowTree, counts: TripCounts) -> Nodes:
     """Return the leaf nodes with trips."""
-    pairs = tree.pairs_at(counts.rank)
+    pairs = tree.find_leaf_pairs(counts.rank)
     return Nodes(tree.depth, pairs.origin, pairs.destination, np.diff(counts.before))
 
 
-def category_trips(counts: TripCounts, breakdown: str) -> Integers:
+def tabulate_trips_by_category(counts: TripCounts, breakdown: str) -> Integers:
     """Return the trips of each leaf with trips by the categories of a breakdown; shape (leaves, categories)."""
     categories = counts.by_segment[breakdown]
     trips = np.zeros((len(counts.rank), len(categories)), dtype=np.int64)
@@ -76,7 +76,7 @@ def category_trips(counts: TripCounts, breakdown: str) -> Integers:
     return trips
 
 
-def sums_by_level(tree: FlowTree, leaves: Nodes, segments: Integers | None = None) -> Iterator[Level]:
+def sum_trips_by_level(tree: FlowTree, leaves: Nodes, segments: Integers | None = None) -> Iterator[Level]:
     """Yield the sums of the trips of leaves in tree order at each level, 0 (root) to T.
 
     ``segments`` are the trips of each leaf by the categories of a breakdown, to sum them instead; shape (leaves,
@@ -84,9 +84,9 @@ def sums_by_level(tree: FlowTree, leaves: Nodes, segments: Integers | None = Non
     """
     trips = leaves.trips if segments is None else segments
     categories = np.arange(1 if segments is None else segments.shape[1])
-    rank_of_leaves = tree.first_rank(leaves)
+    rank_of_leaves = tree.compute_first_ranks(leaves)
     for level in range(tree.depth + 1):
-        rank = tree.first_rank(tree.ancestors_of(leaves, level))
+        rank = tree.compute_first_ranks(tree.find_ancestors(leaves, level))
         first = np.searchsorted(rank_of_leaves, rank)  # the leaves of a node are consecutive
         keys = (rank[:, np.newaxis] * len(categories) + categories).ravel()
         sums = np.add.reduceat(trips, first, axis=0).ravel()
@@ -102,7 +102,7 @@ def align_trips(true: Level, released: Level) -> tuple[Integers, Integers]:
     return trips, found
 
 
-def level_errors(true: Level, released: Level, cells: int) -> dict[str, float]:
+def compute_level_errors(true: Level, released: Level, cells: int) -> dict[str, float]:
     """Return the errors of one level with ``cells`` public pairs, by name."""
     trips, found = align_trips(true, released)
     errors = np.abs(found - trips)
@@ -128,11 +128,13 @@ BETA = Fraction(1, 20)
 """Default of ``beta``, the probability that an error exceeds its bound at one or more levels, between 0 and 1."""
 
 TOP_DOWN = ("inftda", "tda_l2", "tda_linf")
-"""Mechanisms that :func:`theorem_4` covers. They project the noisy children of each node onto the nearest integers that
+"""Mechanisms that :func:`compute_top_down_bounds` covers.
+
+They project the noisy children of each node onto the nearest integers that
 sum to the node's value."""
 
 
-def theorem_4(plan: ReleasePlan, beta: Fraction = BETA) -> list[float]:
+def compute_top_down_bounds(plan: ReleasePlan, beta: Fraction = BETA) -> list[float]:
     """Return bounds of the largest absolute error of a top-down release at levels 0 (root) to T, in trips.
 
     All bounds hold together with probability 1 - beta. This is [boninsegna2025inftda, Theorem 4] with explicit
@@ -156,7 +158,7 @@ def theorem_4(plan: ReleasePlan, beta: Fraction = BETA) -> list[float]:
     For whole x and d, rounding theta up or down does not change this.
     """
     part = beta / len(plan.steps)
-    maxima = [_largest(plan.tree.cells(step.level), step.variance, part) for step in plan.steps]
+    maxima = [_compute_noise_bound(plan.tree.cells(step.level), step.variance, part) for step in plan.steps]
     return accumulate_error_bounds(plan, maxima)
 
 
@@ -168,26 +170,26 @@ def bound_of(plan: ReleasePlan, trips: int) -> list[float] | None:
     step = plan.steps[-1]
     if plan.has_threshold:
         facts = step.noise_facts
-        return proposition_1_stability(plan.tree, Fraction(facts["scale"]), facts["threshold"], trips=trips)
+        return compute_stability_bounds(plan.tree, Fraction(facts["scale"]), facts["threshold"], trips=trips)
     if plan.mechanism.measures == "all_leaves":
-        return proposition_1_gauss(plan.tree, step.variance)
-    return theorem_4(plan) if plan.mechanism.name in TOP_DOWN else None
+        return compute_gauss_bounds(plan.tree, step.variance)
+    return compute_top_down_bounds(plan) if plan.mechanism.name in TOP_DOWN else None
 
 
 def accumulate_error_bounds(plan: ReleasePlan, maxima: Sequence[float]) -> list[float]:
-    """Return the bounds of :func:`theorem_4`, given the largest absolute noise of every step; shape (steps,).
+    """Return the bounds of :func:`compute_top_down_bounds` from the largest noise of each step; shape (steps,).
 
     The nodes of a level that is not measured have one child each, so their errors are those of the level below.
     """
-    noises_root = plan.level_above(plan.steps[0]) is None
+    noises_root = plan.find_level_above(plan.steps[0]) is None
     error, bounds = 0.0, [] if noises_root else [0.0]
     for step, maximum in zip(plan.steps, maxima, strict=True):
-        error += maximum if plan.level_above(step) is None else 2 * maximum
+        error += maximum if plan.find_level_above(step) is None else 2 * maximum
         bounds += [error] * (step.level + 1 - len(bounds))
     return bounds
 
 
-def proposition_1_gauss(tree: FlowTree, variance: Fraction, beta: Fraction = BETA) -> list[float]:
+def compute_gauss_bounds(tree: FlowTree, variance: Fraction, beta: Fraction = BETA) -> list[float]:
     """Return bounds of the largest absolute error at levels 0 to T if Gaussian noise is added to the leaves only.
 
     All bounds hold together with probability 1 - beta. This is the first part of [boninsegna2025inftda, Proposition 1].
@@ -201,10 +203,12 @@ def proposition_1_gauss(tree: FlowTree, variance: Fraction, beta: Fraction = BET
     """
     part = beta / (tree.depth + 1)
     levels = range(tree.depth + 1)
-    return [_largest(tree.cells(level), variance * find_most_leaf_pairs(tree, level), part) for level in levels]
+    return [
+        _compute_noise_bound(tree.cells(level), variance * find_most_leaf_pairs(tree, level), part) for level in levels
+    ]
 
 
-def proposition_1_stability(
+def compute_stability_bounds(
     tree: FlowTree, scale: Fraction, threshold: int, beta: Fraction = BETA, *, trips: int | None = None
 ) -> list[float]:
     """Return bounds of the largest absolute error of a stability histogram at levels 0 to T.
@@ -235,7 +239,7 @@ def proposition_1_stability(
     return [float(min(find_most_leaf_pairs(tree, level), limit) * leaf_error) for level in range(tree.depth + 1)]
 
 
-def _largest(cells: int, variance: Fraction, beta: Fraction) -> float:
+def _compute_noise_bound(cells: int, variance: Fraction, beta: Fraction) -> float:
     """Return a bound that the absolute sub-Gaussian noise of no cell exceeds, with probability 1 - ``beta``."""
     return math.sqrt(2 * float(variance) * math.log(2 * cells / float(beta)))
 
@@ -281,11 +285,11 @@ def evaluate(
     """
     by = () if segment is None else (find(release.plan.breakdowns, segment),)
     segments = None if segment is None else release.segments[segment]
-    counts = _true_counts(release, flows, by, columns=columns, one_row_a_trip=one_row_a_trip)
-    return pd.DataFrame(Truth.from_counts(release.plan.tree, counts, segment).errors(release.leaves, segments))
+    counts = _count_true_trips(release, flows, by, columns=columns, one_row_a_trip=one_row_a_trip)
+    return pd.DataFrame(Truth.from_counts(release.plan.tree, counts, segment).compute_errors(release.leaves, segments))
 
 
-def _true_counts(release: Release, flows: TableOrFile, by: Sequence[Breakdown] = (), **reading: Any) -> TripCounts:
+def _count_true_trips(release: Release, flows: TableOrFile, by: Sequence[Breakdown] = (), **reading: Any) -> TripCounts:
     """Count the trips from which a release was made, without the bounds of its privacy unit."""
     plan, unit = release.plan, release.plan.unit
     return count_trips(
@@ -322,17 +326,17 @@ def evaluate_area_totals(
         ['origin', 'destination']
     """
     tree = release.plan.tree
-    counts = _true_counts(release, flows, columns=columns, one_row_a_trip=one_row_a_trip)
-    true = zone_totals(tree, leaves_of(tree, counts))
-    return pd.DataFrame(area_total_errors(true, zone_totals(tree, release.leaves)))
+    counts = _count_true_trips(release, flows, columns=columns, one_row_a_trip=one_row_a_trip)
+    true = sum_trips_by_zone(tree, make_leaf_nodes(tree, counts))
+    return pd.DataFrame(compute_area_total_errors(true, sum_trips_by_zone(tree, release.leaves)))
 
 
 LARGEST = 20
 """Number of the largest zones whose bias is measured."""
 
 
-def area_total_errors(true: Mapping[str, Integers], released: Mapping[str, Integers]) -> list[dict[str, Any]]:
-    """Return the errors of released totals of zones, given both as :func:`zone_totals`: a row for each side."""
+def compute_area_total_errors(true: Mapping[str, Integers], released: Mapping[str, Integers]) -> list[dict[str, Any]]:
+    """Return the errors of released totals of zones, given both as :func:`sum_trips_by_zone`: a row for each side."""
     rows = []
     for side, totals in true.items():
         largest = np.argsort(-totals, kind="stable")[: min(LARGEST, np.count_nonzero(totals))]
@@ -342,7 +346,7 @@ def area_total_errors(true: Mapping[str, Integers], released: Mapping[str, Integ
     return rows
 
 
-def zone_totals(tree: FlowTree, leaves: Nodes) -> dict[str, Integers]:
+def sum_trips_by_zone(tree: FlowTree, leaves: Nodes) -> dict[str, Integers]:
     """Return the trips of leaves that begin, and that end, in each zone, by side; shape (zones,) each.
 
     Of counts by one hierarchy, there are those of the origins alone.

@@ -28,15 +28,15 @@ from numpy.typing import NDArray
 from od_core.errors import OdError
 from od_core.evaluation.forecast import TOO_WIDE, arrange_counts_for_plan, simulate_releases, with_budget
 from od_core.evaluation.known_flows import SEED, KnownFlows
-from od_core.evaluation.metrics import category_trips, leaves_of
+from od_core.evaluation.metrics import make_leaf_nodes, tabulate_trips_by_category
 from od_core.flows.arrays import Integers, Reals
-from od_core.flows.optimal_shares import Cells, OptimalShares, Quantity, VarianceModel, optimal_shares
+from od_core.flows.optimal_shares import Cells, OptimalShares, Quantity, VarianceModel, find_optimal_shares
 from od_core.flows.plan import ReleasePlan
 from od_core.flows.release import Release
 from od_core.flows.step import Segments
 from od_core.geography.flow_tree import FlowTree, Nodes
 from od_core.privacy.budget import Budget
-from od_core.privacy.plan import share_of_table
+from od_core.privacy.plan import compute_table_share
 from od_core.records.counts import TripCounts
 from od_core.records.segments import Breakdown
 
@@ -72,11 +72,15 @@ class Target:
 
     def __post_init__(self) -> None:
         if self.least < 1:
-            raise _fault("the flows of a target have at least 1 trip; no share of a flow of 0 is a tolerance")
+            raise _make_target_error(
+                "the flows of a target have at least 1 trip; no share of a flow of 0 is a tolerance"
+            )
         if self.within <= 0 or (self.is_relative and self.within > 1):
-            raise _fault("the tolerance of a target is above 0, and at most 100 % of a flow")
+            raise _make_target_error("the tolerance of a target is above 0, and at most 100 % of a flow")
         if not 0 < self.share < 1:
-            raise _fault("the share of flows of a target is above 0 % and below 100 %: no noise meets a target always")
+            raise _make_target_error(
+                "the share of flows of a target is above 0 % and below 100 %: no noise meets a target always"
+            )
 
     @classmethod
     def parse(cls, text: str, tree: FlowTree, breakdowns: Sequence[Breakdown] = ()) -> Target:
@@ -93,7 +97,7 @@ class Target:
             least, within = int(found["least"].replace(",", "")), Fraction(found["within"])
             share, is_relative = Fraction(found["share"]) / 100, found["unit"] == "%"
         except ValueError:
-            raise _fault(f"{text[:80]!r} is not a target") from None
+            raise _make_target_error(f"{text[:80]!r} is not a target") from None
         quantity = Quantity.parse(found["quantity"], tree, breakdowns)
         return cls(quantity, least, within / 100 if is_relative else within, is_relative, share)
 
@@ -103,8 +107,12 @@ class Target:
         return "" if self.quantity.breakdown is None else self.quantity.breakdown.name
 
     def __str__(self) -> str:
-        tolerance = f"{_decimal(100 * self.within)} %" if self.is_relative else f"{_decimal(self.within)} trips"
-        return f"{self.quantity.name}: flows >= {self.least} within {tolerance} in {_decimal(100 * self.share)} %"
+        tolerance = (
+            f"{_format_decimal(100 * self.within)} %" if self.is_relative else f"{_format_decimal(self.within)} trips"
+        )
+        return (
+            f"{self.quantity.name}: flows >= {self.least} within {tolerance} in {_format_decimal(100 * self.share)} %"
+        )
 
     def with_scaled_tolerance(self, factor: float) -> Target:
         """Return the target with a tolerance that is ``factor`` times as large, rounded up to three significant digits.
@@ -136,8 +144,8 @@ class TargetClass:
 
     @classmethod
     def select_flows(cls, target: Target, tree: FlowTree, leaves: Nodes, segments: Integers | None) -> TargetClass:
-        """Select the flows of a table that have the size of a target; for the arguments, see :func:`values_of`."""
-        keys, trips = values_of(target.quantity, tree, leaves, segments)
+        """Select the flows of a table that have the size of a target. Arguments: :func:`compute_quantity_values`."""
+        keys, trips = compute_quantity_values(target.quantity, tree, leaves, segments)
         chosen = trips >= target.least
         if not chosen.any():
             raise OdError(
@@ -176,9 +184,10 @@ class TargetClass:
         """Return the smallest factor of the limits for which a release meets the target. Up to 1, it does meet it.
 
         A ``generator`` adds uniform numbers between -1/2 and 1/2 to the whole errors, for what rounding removed. So the
-        factor has no steps, and it is at most 1 for the same releases. For the others, see :func:`values_of`.
+        factor has no steps, and it is at most 1 for the same releases. For the others, see
+        :func:`compute_quantity_values`.
         """
-        keys, trips = values_of(self.target.quantity, tree, leaves, segments)
+        keys, trips = compute_quantity_values(self.target.quantity, tree, leaves, segments)
         errors = (pd.Series(trips, keys).reindex(self.keys, fill_value=0).to_numpy() - self.sizes).astype(np.float64)
         if generator is not None:
             errors += generator.uniform(-0.5, 0.5, len(errors))
@@ -186,7 +195,7 @@ class TargetClass:
         return float(np.partition(ratios, self.needed - 1)[self.needed - 1])
 
 
-def values_of(
+def compute_quantity_values(
     quantity: Quantity, tree: FlowTree, leaves: Nodes, segments: Integers | None
 ) -> tuple[Integers, Integers]:
     """Return the numbers of a quantity that are above 0 in a table or release, with their keys in ascending order.
@@ -197,7 +206,7 @@ def values_of(
     """
     by_category = leaves.trips[:, np.newaxis] if segments is None or quantity.breakdown is None else segments
     levels = quantity.origin_level, quantity.destination_level
-    origin, destination, trips = tree.values_at(leaves, by_category, *levels)
+    origin, destination, trips = tree.sum_values(leaves, by_category, *levels)
     places = origin.astype(np.int64)
     if quantity.part == "all":
         places = places * tree.destination.size(levels[1]) + destination
@@ -213,11 +222,11 @@ def values_of(
     return keys[positive], trips.ravel()[positive]
 
 
-def _decimal(number: Fraction) -> str:
+def _format_decimal(number: Fraction) -> str:
     return f"{float(number):.12g}"
 
 
-def _fault(message: str) -> OdError:
+def _make_target_error(message: str) -> OdError:
     return OdError("OD-TARGET", message, next_step=f"write targets as in '{FORM}'")
 
 
@@ -325,13 +334,13 @@ class _Problem:
             chance = 1 - (1 - CHANCE) / binding
             shares = np.full(len(self.model.free_levels), 1 / len(self.model.free_levels))
             for _ in range(_ROUNDS):
-                limits = [variance_limit(self.classes[j], self.variances[j](shares), chance) for j in chosen]
+                limits = [compute_variance_weights(self.classes[j], self.variances[j](shares), chance) for j in chosen]
                 weights = {j: self.corrections[j] * limit for j, limit in zip(chosen, limits, strict=True)}
 
                 def compute_needed_rho(shares: Reals, weights: Mapping[int, Reals] = weights) -> Reals:
                     return np.array([self.variances[j](shares) @ own for j, own in weights.items()])
 
-                optimum = optimal_shares(compute_needed_rho, shares, 1)
+                optimum = find_optimal_shares(compute_needed_rho, shares, 1)
                 shares = np.array(optimum.shares, dtype=np.float64)
             found = _Solution(optimum, compute_needed_rho(shares), chance)
             if found.binds.sum() <= binding:
@@ -354,7 +363,7 @@ _CORRECTIONS = 2
 """Number of times that the targets are corrected by simulation, before the last simulation corrects rho."""
 
 
-def variance_limit(one: TargetClass, variances: Reals, chance: float) -> Reals:
+def compute_variance_weights(one: TargetClass, variances: Reals, chance: float) -> Reals:
     """Return the weights of the variances of a class whose weighted sum is the rho that its target needs.
 
     This is exact for the given variances, which are those for a rho of 1, and for their multiples. For other variances,
@@ -364,7 +373,7 @@ def variance_limit(one: TargetClass, variances: Reals, chance: float) -> Reals:
     limits = one.limits / np.sqrt(2 * variances)
 
     def excess(logarithm: float) -> float:
-        return probability_of_at_least(scipy.special.erf(limits * math.exp(logarithm / 2)), one.needed) - chance
+        return compute_tail_probability(scipy.special.erf(limits * math.exp(logarithm / 2)), one.needed) - chance
 
     low = high = -2 * math.log(float(np.median(limits)))
     while excess(low) > 0:
@@ -373,17 +382,24 @@ def variance_limit(one: TargetClass, variances: Reals, chance: float) -> Reals:
         high += 2
     rho = math.exp(float(scipy.optimize.brentq(excess, low, high, xtol=1e-9)))
     scaled = limits * math.sqrt(rho)
-    effects = scaled * np.exp(-(scaled**2)) / variances * _pivotal(scipy.special.erf(scaled), one.needed)
+    effects = (
+        scaled
+        * np.exp(-(scaled**2))
+        / variances
+        * _compute_pivotal_probabilities(scipy.special.erf(scaled), one.needed)
+    )
     return effects * rho / (effects @ variances)
 
 
-def _pivotal(probabilities: Reals, least: int) -> Reals:
+def _compute_pivotal_probabilities(probabilities: Reals, least: int) -> Reals:
     """Return, for each of some independent events, the relative probability that it decides whether ``least`` happen.
 
     It decides if ``least - 1`` of the others happen. Above ``_MOST_PIVOTAL`` events, the normal distribution is used.
     """
     if len(probabilities) <= _MOST_PIVOTAL:
-        exactly = [_distribution(np.delete(probabilities, k))[least - 1] for k in range(len(probabilities))]
+        exactly = [
+            _compute_event_distribution(np.delete(probabilities, k))[least - 1] for k in range(len(probabilities))
+        ]
         return np.array(exactly)
     spread = np.sqrt((probabilities * (1 - probabilities)).sum())
     distance = (least - 1 - (probabilities.sum() - probabilities)) / spread
@@ -391,7 +407,7 @@ def _pivotal(probabilities: Reals, least: int) -> Reals:
     return density
 
 
-def probability_of_at_least(probabilities: Reals, least: int) -> float:
+def compute_tail_probability(probabilities: Reals, least: int) -> float:
     """Return the probability that at least ``least`` of some independent events happen.
 
     Above ``_MOST_EVENTS`` events, the normal distribution of the same mean and variance is used.
@@ -399,10 +415,10 @@ def probability_of_at_least(probabilities: Reals, least: int) -> float:
     if len(probabilities) > _MOST_EVENTS:
         spread = math.sqrt(float((probabilities * (1 - probabilities)).sum()))
         return NormalDist().cdf((float(probabilities.sum()) - (least - 0.5)) / max(spread, 1e-12))
-    return float(_distribution(probabilities)[least:].sum())
+    return float(_compute_event_distribution(probabilities)[least:].sum())
 
 
-def _distribution(probabilities: Reals) -> Reals:
+def _compute_event_distribution(probabilities: Reals) -> Reals:
     """Return the probabilities that 0, 1, ... of some independent events happen; shape (events + 1,)."""
     distribution = np.zeros(len(probabilities) + 1)
     distribution[0] = 1.0
@@ -419,7 +435,7 @@ _MOST_PIVOTAL = 60
 """Largest number of events for each of which the exact distribution of the others is computed."""
 
 
-def target_budget(plan: ReleasePlan, targets: Sequence[Target], table: KnownFlows, runs: int = 0) -> TargetBudget:
+def find_target_budget(plan: ReleasePlan, targets: Sequence[Target], table: KnownFlows, runs: int = 0) -> TargetBudget:
     """Return the smallest budget with which releases meet targets with a probability of ``CHANCE``.
 
     The same input gives the same budget. ``table`` must be public or synthetic; see :class:`KnownFlows`.
@@ -437,12 +453,12 @@ def target_budget(plan: ReleasePlan, targets: Sequence[Target], table: KnownFlow
     """
     _refuse_useless(plan, targets)
     trips = arrange_counts_for_plan(table, plan)
-    classes = classes_of(plan, targets, trips)
-    segments = None if plan.segments is None else _best_segments(plan, plan.segments, classes)
+    classes = select_target_classes(plan, targets, trips)
+    segments = None if plan.segments is None else _find_best_segments(plan, plan.segments, classes)
     problem = _Problem.from_plan(plan, segments, classes)
     model = problem.model
     generator = np.random.Generator(np.random.PCG64(SEED))  # of what rounding removed, not of noise
-    of_tree = float(share_of_table(plan.uncounted) * (1 - (plan.area_totals or 0)))  # the others have the rest
+    of_tree = float(compute_table_share(plan.uncounted) * (1 - (plan.area_totals or 0)))  # the others have the rest
 
     def simulate_ratios(found: _Solution, number: int) -> Reals:
         budget = Budget(
@@ -450,7 +466,7 @@ def target_budget(plan: ReleasePlan, targets: Sequence[Target], table: KnownFlow
         )
         releases = simulate_releases(with_budget(plan, budget, segments), trips, runs, number)
         try:
-            return np.array([ratios_of(classes, release, generator) for release in releases])
+            return np.array([compute_target_ratios(classes, release, generator) for release in releases])
         except OdError as error:
             if error.code != TOO_WIDE:
                 raise
@@ -470,7 +486,7 @@ def target_budget(plan: ReleasePlan, targets: Sequence[Target], table: KnownFlow
         rho=found.rho * factor / of_tree,
         shares=model.fill_level_shares(found.optimum.shares),
         gap=found.optimum.gap,
-        costs=_costs(problem, found, factor / of_tree),
+        costs=_compute_target_costs(problem, found, factor / of_tree),
         chance=found.chance,
         segment_share=None if segments is None else segments.share,
         factor=factor,
@@ -492,7 +508,7 @@ def _refuse_useless(plan: ReleasePlan, targets: Sequence[Target]) -> None:
             raise OdError("OD-TARGET", message, next_step="leave this target out")
 
 
-def _best_segments(plan: ReleasePlan, segments: Segments, classes: tuple[TargetClass, ...]) -> Segments:
+def _find_best_segments(plan: ReleasePlan, segments: Segments, classes: tuple[TargetClass, ...]) -> Segments:
     """Return the breakdowns with the share, in twentieths, of the least rho, taken as a function with one minimum."""
 
     @cache
@@ -505,7 +521,7 @@ def _best_segments(plan: ReleasePlan, segments: Segments, classes: tuple[TargetC
     return replace(segments, share=Fraction(best, _SEGMENT_GRAIN))
 
 
-def _costs(problem: _Problem, found: _Solution, scale: float) -> tuple[TargetCost, ...]:
+def _compute_target_costs(problem: _Problem, found: _Solution, scale: float) -> tuple[TargetCost, ...]:
     """Return the cost of each target, whose rho is multiplied by ``scale`` as that of the release is."""
     every, costs = range(len(problem.classes)), []
     for number, one in enumerate(problem.classes):
@@ -517,16 +533,16 @@ def _costs(problem: _Problem, found: _Solution, scale: float) -> tuple[TargetCos
     return tuple(costs)
 
 
-def classes_of(plan: ReleasePlan, targets: Sequence[Target], trips: TripCounts) -> tuple[TargetClass, ...]:
+def select_target_classes(plan: ReleasePlan, targets: Sequence[Target], trips: TripCounts) -> tuple[TargetClass, ...]:
     """Return the flows of a table to which each target applies."""
-    leaves = leaves_of(plan.tree, trips)
-    by_category = {one.name: category_trips(trips, one.name) for one in plan.breakdowns}
+    leaves = make_leaf_nodes(plan.tree, trips)
+    by_category = {one.name: tabulate_trips_by_category(trips, one.name) for one in plan.breakdowns}
     return tuple(
         TargetClass.select_flows(target, plan.tree, leaves, by_category.get(target.breakdown)) for target in targets
     )
 
 
-def ratios_of(
+def compute_target_ratios(
     classes: Sequence[TargetClass], release: Release, generator: np.random.Generator | None = None
 ) -> list[float]:
     """Return :meth:`TargetClass.ratio` of a release for each target."""

@@ -15,7 +15,7 @@ import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from od_core.errors import OdError, base_name, nearest_known, raise_alone
+from od_core.errors import OdError, raise_alone, strip_type_parameters, suggest_known_names
 from od_core.files.duckdb_session import make_machine_error
 
 
@@ -37,7 +37,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 _SHOWN_COLUMNS = 10  # largest number of columns that a message lists, each with the first 40 characters of its name
 
 
-def data_frame(table: Table) -> pd.DataFrame:
+def convert_to_data_frame(table: Table) -> pd.DataFrame:
     """Return a table as a pandas data frame. A data frame is returned unchanged, but for views of text.
 
     Whole numbers and decimals keep their Arrow type. pandas' own types would make floats of whole numbers if one is
@@ -54,7 +54,7 @@ def data_frame(table: Table) -> pd.DataFrame:
             f"{type(table).__name__} is not a table", step if isinstance(table, (str, Path)) else _GIVE
         )
     try:
-        frame: pd.DataFrame = pa.table(table).to_pandas(types_mapper=_exact_type, ignore_metadata=True)
+        frame: pd.DataFrame = pa.table(table).to_pandas(types_mapper=_choose_exact_type, ignore_metadata=True)
     except Exception as error:  # noqa: BLE001  # a query of the caller may raise anything, with a value in its text
         name = type(table).__name__
         unread = f"pandas cannot represent the values of this {name}, or they cannot be read"
@@ -79,7 +79,7 @@ def _replace_arrow_types(frame: pd.DataFrame) -> pd.DataFrame:
     return frame
 
 
-def _exact_type(kind: pa.DataType) -> pd.ArrowDtype | None:
+def _choose_exact_type(kind: pa.DataType) -> pd.ArrowDtype | None:
     return pd.ArrowDtype(kind) if pa.types.is_integer(kind) or pa.types.is_decimal(kind) else None
 
 
@@ -99,7 +99,7 @@ def holds_numbers(column: pd.Series) -> bool:
     return inferred in ("integer", "floating", "decimal")
 
 
-def exact_numbers(column: pd.Series) -> NDArray[Any]:
+def convert_to_exact_numbers(column: pd.Series) -> NDArray[Any]:
     """Return a column of numbers, none of which is missing, as an array with the same values.
 
     Decimals become integers if all are whole, else objects.
@@ -113,7 +113,7 @@ def exact_numbers(column: pd.Series) -> NDArray[Any]:
     return column.to_numpy()
 
 
-def texts(column: pd.Series, written_out: tuple[type, ...] = (), *, no_other: bool = False) -> pa.Array:
+def convert_to_texts(column: pd.Series, written_out: tuple[type, ...] = (), *, no_other: bool = False) -> pa.Array:
     """Return a column as text. A value that is not text, or that UTF-8 cannot encode, becomes NULL.
 
     Values of the types ``written_out``, but no Booleans, are written as text. ``no_other`` states that
@@ -123,7 +123,9 @@ def texts(column: pd.Series, written_out: tuple[type, ...] = (), *, no_other: bo
         return pa.array(column)
     if isinstance(column.dtype, pd.CategoricalDtype):
         numbers = column.cat.codes.to_numpy()
-        return texts(column.cat.categories.to_series(), written_out).take(pa.array(numbers, mask=numbers < 0))
+        return convert_to_texts(column.cat.categories.to_series(), written_out).take(
+            pa.array(numbers, mask=numbers < 0)
+        )
     if (no_other and column.dtype.kind == "O") or pd.api.types.infer_dtype(column, skipna=True) == "string":
         with suppress(UnicodeEncodeError, pa.ArrowException):  # it may hold numbers, or lists that are all missing
             return pa.array(column, pa.large_string(), from_pandas=True)
@@ -150,7 +152,7 @@ def find_unexpected_type(column: pd.Series, *kinds: type) -> str | None:
             return None
         kind = dtype.pyarrow_dtype if isinstance(dtype, pd.ArrowDtype) else dtype
         is_text = kind in (pa.string(), pa.large_string())
-        return None if is_text else getattr(kind, "extension_name", base_name(kind))
+        return None if is_text else getattr(kind, "extension_name", strip_type_parameters(kind))
     if pd.api.types.infer_dtype(column, skipna=True) == "string":
         return None
     present = column[column.notna()]
@@ -158,7 +160,7 @@ def find_unexpected_type(column: pd.Series, *kinds: type) -> str | None:
     return next((type(value).__name__ for value in others), None)
 
 
-def column_names(columns: Mapping[str, str] | None, roles: Sequence[str], hint: str = "") -> dict[str, str]:
+def resolve_column_names(columns: Mapping[str, str] | None, roles: Sequence[str], hint: str = "") -> dict[str, str]:
     """Return the name of the column of each role: the name that the caller gives, or the name of the role.
 
     ``columns`` are names by role, such as ``{"origin": "from_zone"}``, and ``hint`` is further advice for a caller who
@@ -172,7 +174,7 @@ def column_names(columns: Mapping[str, str] | None, roles: Sequence[str], hint: 
         if role not in roles:
             step = f"use the keys {', '.join(roles)}" + (f"; {hint}" if hint else "")
             raise _make_columns_error(
-                f"columns has the unknown key {role!r} ({nearest_known(role, tuple(roles))})", step
+                f"columns has the unknown key {role!r} ({suggest_known_names(role, tuple(roles))})", step
             )
         if not isinstance(name, str):
             step = "write the name of the column as it is in the table"

@@ -29,7 +29,7 @@ _CLOSE_ACCESS = "SET enable_external_access = false; SET lock_configuration = tr
 
 
 @contextmanager
-def scratch_database(folder: Path, *sources: Path) -> Iterator[duckdb.DuckDBPyConnection]:
+def open_scratch_database(folder: Path, *sources: Path) -> Iterator[duckdb.DuckDBPyConnection]:
     """Open an in-memory database that may write temporary files to a confidential folder.
 
     It can access only the files ``sources`` and its own :func:`spill_folder`, and no query can change that. So a query
@@ -51,26 +51,27 @@ def scratch_database(folder: Path, *sources: Path) -> Iterator[duckdb.DuckDBPyCo
     try:
         with duckdb.connect(config=config) as connection:
             spill.mkdir(mode=0o700, exist_ok=True)
-            allowed = (
-                f"SET allowed_directories = [{quote_literal(str(spill))}]; SET allowed_paths = [{_names(sources)}]"
+            folders = f"SET allowed_directories = [{quote_literal(str(spill))}]"
+            paths = f"SET allowed_paths = [{_make_paths_sql(sources)}]"
+            connection.execute(
+                f"SET disabled_optimizers = 'statistics_propagation'; {folders}; {paths}; {_CLOSE_ACCESS}"
             )
-            connection.execute(f"SET disabled_optimizers = 'statistics_propagation'; {allowed}; {_CLOSE_ACCESS}")
             yield connection
     finally:
         shutil.rmtree(spill, ignore_errors=True)
 
 
-def memory_database() -> duckdb.DuckDBPyConnection:
+def connect_to_memory_database() -> duckdb.DuckDBPyConnection:
     """Connect to an in-memory database that can neither read nor write files. Use it in a ``with`` statement.
 
     All connections of a process share one database, because to open one takes longer than most queries. What a
     connection registers, and its temporary tables and views, are its own, and end with it.
     """
-    return _memory_database(os.getpid()).cursor()
+    return _open_memory_database(os.getpid()).cursor()
 
 
 @cache
-def _memory_database(_process: int) -> duckdb.DuckDBPyConnection:
+def _open_memory_database(_process: int) -> duckdb.DuckDBPyConnection:
     """Return the in-memory database of this process. A forked process opens its own, since it inherits no threads."""
     import duckdb
 
@@ -84,7 +85,7 @@ def open_folder_database(folder: Path) -> duckdb.DuckDBPyConnection:
     import duckdb
 
     connection = duckdb.connect(config={"temp_directory": "", "memory_limit": MEMORY_LIMIT, "threads": THREADS})
-    connection.execute(f"SET allowed_paths = [{_names(folder.rglob('*'))}]; {_CLOSE_ACCESS}")
+    connection.execute(f"SET allowed_paths = [{_make_paths_sql(folder.rglob('*'))}]; {_CLOSE_ACCESS}")
     return connection
 
 
@@ -93,23 +94,23 @@ def spill_folder(folder: Path) -> Path:
     return folder / "spill"
 
 
-def _names(sources: Iterable[Path]) -> str:
+def _make_paths_sql(sources: Iterable[Path]) -> str:
     """Return the paths of files as SQL literals, both as they are and as DuckDB reads them."""
-    return ", ".join(quote_literal(name) for source in sources for name in (str(source), file_name(source)))
+    return ", ".join(quote_literal(name) for source in sources for name in (str(source), escape_path_wildcards(source)))
 
 
-def file_name(path: Path) -> str:
+def escape_path_wildcards(path: Path) -> str:
     """Return a path as DuckDB reads it, with wildcards escaped so that they match only themselves."""
     return re.sub(r"[\[*?]", r"[\g<0>]", str(path))
 
 
-def parquet_rows(path: Path, *, numbered: bool = False) -> str:
+def make_parquet_sql(path: Path, *, numbered: bool = False) -> str:
     """Return the SQL table expression for a Parquet file. Folder names such as ``origin=x`` do not become columns.
 
     ``numbered`` adds a column ``file_row_number``, the position of each row from 0.
     """
     numbers = ", file_row_number = true" if numbered else ""
-    return f"read_parquet({quote_literal(file_name(path))}, hive_partitioning = false{numbers})"
+    return f"read_parquet({quote_literal(escape_path_wildcards(path))}, hive_partitioning = false{numbers})"
 
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

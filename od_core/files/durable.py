@@ -129,18 +129,18 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def file_digest(path: Path) -> str:
+def compute_file_digest(path: Path) -> str:
     """Return the SHA-256 of a file's bytes."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def facts_digest(facts: Mapping[str, Any]) -> str:
+def compute_facts_digest(facts: Mapping[str, Any]) -> str:
     """Return the SHA-256 of JSON-ready facts, whatever the order of their names."""
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
-def file_state(path: Path) -> list[int]:
+def read_file_state(path: Path) -> list[int]:
     """Return the size, inode, modification time and change time of a file, of which some differ after any change."""
     status = path.stat()
     return [status.st_size, status.st_ino, status.st_mtime_ns, status.st_ctime_ns]
@@ -154,7 +154,7 @@ _NEVER_READ = {
 """Why no file has a path, by the pattern of a part of it."""
 
 
-def absence(path: Path) -> str | None:
+def find_file_fault(path: Path) -> str | None:
     """Return the reason why a file cannot be opened, as text for a message, or None if it can be opened."""
     try:
         if path.is_dir():
@@ -177,7 +177,7 @@ def can_write(path: Path) -> bool:
     return os.access(path, os.W_OK, effective_ids=True)
 
 
-def rights(path: Path) -> str:
+def describe_rights(path: Path) -> str:
     """Return who owns a file, its mode, and as whom this process runs, for a message.
 
     If the file does not exist or cannot be seen, these are those of the nearest folder above it.
@@ -191,17 +191,20 @@ def rights(path: Path) -> str:
         return f"{path} cannot be seen"
     mounted = " on a file system that is mounted read-only" if os.statvfs(place).f_flag & os.ST_RDONLY else ""
     mode = f"{stat.S_IMODE(state.st_mode):04o}"
+    owner, process = _name_user(state.st_uid), _name_user(os.geteuid())
+    return f"{place} belongs to {owner} with mode {mode}{mounted}; this process is of {process}"
+
+
+def choose_writing_advice(place: Path) -> str:
+    """Return the next step where a process may not write a file or folder, which need not exist."""
     return (
-        f"{place} belongs to {_user(state.st_uid)} with mode {mode}{mounted}; this process is of {_user(os.geteuid())}"
+        "mount its file system to be written"
+        if "mounted read-only" in describe_rights(place)
+        else "run it as the owner"
     )
 
 
-def step_to_write(place: Path) -> str:
-    """Return the next step where a process may not write a file or folder, which need not exist."""
-    return "mount its file system to be written" if "mounted read-only" in rights(place) else "run it as the owner"
-
-
-def _user(number: int) -> str:
+def _name_user(number: int) -> str:
     with suppress(KeyError):
         return pwd.getpwuid(number).pw_name
     return f"user {number}"
@@ -213,9 +216,9 @@ def make_system_error(error: OSError) -> OdError:
     if error.errno in LOST:
         step = "check the disk or the connection to the file server, then run it again"
     refused = error.errno in (errno.EACCES, errno.EPERM, errno.EROFS) and isinstance(error.filename, (str, os.PathLike))
-    lacks = f": {rights(Path(error.filename))}" if refused else ""
+    lacks = f": {describe_rights(Path(error.filename))}" if refused else ""
     if refused:
-        step = step_to_write(Path(error.filename))
+        step = choose_writing_advice(Path(error.filename))
     message = f"{error.filename or 'the system'}: {error.strerror or type(error).__name__}{lacks}"
     return OdError("OD-SYSTEM", message, next_step=step, spent=STAYS_CHARGED)
 

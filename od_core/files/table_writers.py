@@ -25,14 +25,16 @@ def write_rows(file: BinaryIO, table: pa.Table, *, header: bool) -> None:
     if header:
         file.write((",".join(table.column_names) + "\r\n").encode())
     for start in range(0, len(table), _ROWS):
-        *columns, last = map(_fields, table.slice(start, _ROWS).columns)
-        ends = pa.repeat(text_scalar("\r\n"), min(_ROWS, len(table) - start))  # an array, as a row may be of scalars
-        ended = pc.binary_join_element_wise(last, ends, text_scalar(""), **_EMPTY)
-        rows = pc.binary_join_element_wise(*columns, ended, text_scalar(","), **_EMPTY)
+        *columns, last = map(_format_csv_fields, table.slice(start, _ROWS).columns)
+        ends = pa.repeat(
+            make_text_scalar("\r\n"), min(_ROWS, len(table) - start)
+        )  # an array, as a row may be of scalars
+        ended = pc.binary_join_element_wise(last, ends, make_text_scalar(""), **_EMPTY)
+        rows = pc.binary_join_element_wise(*columns, ended, make_text_scalar(","), **_EMPTY)
         file.write(rows.buffers()[2][: pc.sum(pc.binary_length(rows)).as_py()])
 
 
-def _fields(column: pa.ChunkedArray) -> pa.Array | pa.Scalar:
+def _format_csv_fields(column: pa.ChunkedArray) -> pa.Array | pa.Scalar:
     """Return the values of a column as CSV fields, each different text examined once; a scalar if all are equal."""
     values = column.combine_chunks()
     if pa.types.is_integer(values.type):
@@ -50,12 +52,12 @@ def _quote_csv_fields(texts: pa.Array) -> pa.Array:
     if not pc.any(special).as_py():
         return texts
     quoted = pc.binary_join_element_wise(
-        text_scalar(""), pc.replace_substring(texts, '"', '""'), text_scalar(""), text_scalar('"')
+        make_text_scalar(""), pc.replace_substring(texts, '"', '""'), make_text_scalar(""), make_text_scalar('"')
     )
     return pc.if_else(special, quoted, texts)
 
 
-def text_scalar(text: str) -> pa.Scalar:
+def make_text_scalar(text: str) -> pa.Scalar:
     """Return a text scalar of the same Arrow type as the columns."""
     return pa.scalar(text, pa.large_string())
 
@@ -77,11 +79,11 @@ def write_batches(
     A row group has ``rows`` rows. ``options`` are those of :class:`pyarrow.parquet.ParquetWriter`.
     """
     with pq.ParquetWriter(target, schema, **options) as writer:
-        for group in _groups(schema, batches, rows):
+        for group in _iterate_row_groups(schema, batches, rows):
             writer.write_table(group, row_group_size=rows)
 
 
-def _groups(schema: pa.Schema, batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.Table]:
+def _iterate_row_groups(schema: pa.Schema, batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.Table]:
     """Yield the rows of the batches in tables of ``rows`` rows with one chunk per column; the last may be shorter."""
     waiting: list[pa.RecordBatch] = []
     number = 0

@@ -28,7 +28,7 @@ import numpy as np
 from od_core.flows.arrays import Integers, Reals
 from od_core.geography.flow_tree import FlowTree
 from od_core.geography.geography import Geography
-from od_core.publication.number_formats import trips_above
+from od_core.publication.number_formats import format_trips_rounded_up
 
 MAX_SHAPES = 1024
 """Largest number of shapes (classes of equal subtrees) that are distinguished at a level of a geography. If there are
@@ -71,7 +71,7 @@ class Step:
         """Return, for each pair of shapes below, the mean of ``values`` over the parents of its nodes."""
         return self.parents.T @ values if self.splits_origin else values @ self.parents
 
-    def largest_parent(self, values: Reals) -> Reals:
+    def find_largest_over_parents(self, values: Reals) -> Reals:
         """Return, for each pair of shapes below, the largest of ``values`` over the parents of its nodes."""
         above = values if self.splits_origin else values.T
         largest = np.array([above[shares > 0].max(axis=0) for shares in self.parents.T])
@@ -98,7 +98,7 @@ class Shapes:
     of_areas: list[Integers]
 
 
-def shapes_of(geography: Geography, most: int | None = None) -> Shapes:
+def group_areas_by_shape(geography: Geography, most: int | None = None) -> Shapes:
     """Group the areas of a geography by shape, from the zones upwards.
 
     Two areas have the same shape if, for each shape of the level below, they have the same number of children.
@@ -116,7 +116,7 @@ def shapes_of(geography: Geography, most: int | None = None) -> Shapes:
         runs = pairwise(first_child.tolist())
         above = np.array([number_of.setdefault(ordered[first:end].tobytes(), len(number_of)) for first, end in runs])
         if len(number_of) > most:
-            by_size = np.lexsort((np.diff(first_child), geography.zones_below(level)))
+            by_size = np.lexsort((np.diff(first_child), geography.count_zones_below(level)))
             above[by_size] = np.arange(len(above)) * most // len(above)
         sizes = np.bincount(above)
         in_common = np.bincount(above[parents] * width + shape, minlength=len(sizes) * width)
@@ -143,9 +143,9 @@ class ShapedTree:
 
     @classmethod
     def from_tree(cls, tree: FlowTree, most: int | None = None) -> ShapedTree:
-        """Group the nodes of a tree; for ``most``, see :func:`shapes_of`."""
-        origin = shapes_of(tree.origin, most)
-        destination = origin if tree.destination is tree.origin else shapes_of(tree.destination, most)
+        """Group the nodes of a tree; for ``most``, see :func:`group_areas_by_shape`."""
+        origin = group_areas_by_shape(tree.origin, most)
+        destination = origin if tree.destination is tree.origin else group_areas_by_shape(tree.destination, most)
         nodes = [
             (origin.areas[at_origin], destination.areas[at_destination])
             for at_origin, at_destination in map(tree.level_pair, range(tree.depth + 1))
@@ -198,7 +198,7 @@ class NodeVariances:
             variance_of_level.insert(0, v)
         return cls(shaped, variance_of_level, siblings, variance_of_level[0] if 0 in variances else np.zeros((1, 1)))
 
-    def estimates(
+    def iterate_estimate_variances(
         self,
         above: Callable[[Step, Reals], Reals] = Step.average_over_parents,
         rounding: Callable[[Step, Reals, Reals], Reals | float] = lambda *_: 0.0,
@@ -219,7 +219,7 @@ class NodeVariances:
     @cached_property
     def means(self) -> list[float]:
         """Mean variance of the estimates over all nodes of each level, root first, without rounding."""
-        return self.shaped.means(self.estimates())
+        return self.shaped.means(self.iterate_estimate_variances())
 
 
 NORMAL_VALUES = np.array([NormalDist().inv_cdf((k + 0.5) / 32) for k in range(32)])
@@ -247,7 +247,10 @@ def compute_expected_errors(tree: FlowTree, variances: Mapping[int, Fraction | f
     """
 
     def compute_rounding_variance(step: Step, estimate: Reals, s: Reals) -> Reals:
-        """Return what rounding adds to the variance of children; see :meth:`NodeVariances.estimates`."""
+        """Return what rounding adds to the variance of children.
+
+        See :meth:`NodeVariances.iterate_estimate_variances`.
+        """
         # Least-squares values are rounded before IntOpt, so their sum differs from c by their rounding errors only.
         variance_of_sum = step.fan_out / 12 if refined else step.average_over_undivided_side(estimate + s)
         uneven = _shift_error(step.fan_out, variance_of_sum)
@@ -257,10 +260,12 @@ def compute_expected_errors(tree: FlowTree, variances: Mapping[int, Fraction | f
     nodes = NodeVariances.from_noise_variances(ShapedTree.from_tree(tree), variances, refined=refined)
     if refined and 0 in variances:  # a least-squares root is rounded, a measured one is whole
         nodes = replace(nodes, root=nodes.root + 1 / 12)
-    return [mean**0.5 for mean in nodes.shaped.means(nodes.estimates(rounding=compute_rounding_variance))]
+    return [
+        mean**0.5 for mean in nodes.shaped.means(nodes.iterate_estimate_variances(rounding=compute_rounding_variance))
+    ]
 
 
-def largest_variances(tree: FlowTree, variances: Mapping[int, Fraction | float]) -> list[float]:
+def compute_largest_variances(tree: FlowTree, variances: Mapping[int, Fraction | float]) -> list[float]:
     """Return the largest variance, over the public nodes of each level, root first, of a node's least-squares estimate.
 
     The 90 % intervals are based on these estimates, whatever the mechanism. No node may have been dropped. The result
@@ -269,13 +274,13 @@ def largest_variances(tree: FlowTree, variances: Mapping[int, Fraction | float])
     """
     nodes = NodeVariances.from_noise_variances(ShapedTree.from_tree(tree), variances, refined=True)
     # Var_i grows with Var(c), so the largest Var_i of a pair of shapes follows from the largest Var(c).
-    return [float(estimate.max()) for estimate in nodes.estimates(Step.largest_parent)]
+    return [float(estimate.max()) for estimate in nodes.iterate_estimate_variances(Step.find_largest_over_parents)]
 
 
 def find_most_leaf_pairs(tree: FlowTree, level: int) -> int:
     """Return the largest number of leaf pairs below a node of a level. The noise of leaf pairs adds up."""
     origin, destination = tree.level_pair(level)
-    return int(tree.origin.zones_below(origin).max()) * int(tree.destination.zones_below(destination).max())
+    return int(tree.origin.count_zones_below(origin).max()) * int(tree.destination.count_zones_below(destination).max())
 
 
 def _shift_error(fan_out: Reals, lacking: Reals) -> Reals:
@@ -303,7 +308,7 @@ UNMEASURED = 10**12
 """Variance of a root that was not measured, as a multiple of the largest variance of the noise."""
 
 
-def segment_variance(total: Variance, own: Variance, categories: int) -> Variance:
+def compute_segment_variance(total: Variance, own: Variance, categories: int) -> Variance:
     """Return the variance of the trips of one of K categories: V / K^2 + W (1 - 1/K).
 
     V is the variance of the estimate of the ``total``, and W that of the category from its ``own`` measurements.
@@ -311,9 +316,10 @@ def segment_variance(total: Variance, own: Variance, categories: int) -> Varianc
     return total / categories**2 + own * (1 - 1 / categories)
 
 
-def verdict(width: float) -> str:
+def describe_half_width(width: float) -> str:
     """Return in words which flows an interval with this half-width tells from 0 and from each other."""
+    least, known = format_trips_rounded_up(width), format_trips_rounded_up(width, 10)
     return (
-        f"below {trips_above(width)} trips, a flow cannot always be told from 0; from {trips_above(width, 10)} on, it"
+        f"below {least} trips, a flow cannot always be told from 0; from {known} on, it"
         " is known to within 10 %, 9 times in 10."
     )

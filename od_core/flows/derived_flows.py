@@ -49,7 +49,7 @@ Releases = Sequence[Release] | Mapping[str, Release]
 """Releases in their order, or by the names that messages use."""
 
 
-def releases_of(releases: Releases, *, breakdowns: bool) -> dict[str, Release]:
+def index_releases(releases: Releases, *, breakdowns: bool) -> dict[str, Release]:
     """Return releases by the names that messages use, by default their number.
 
     Raises OdError if one is not a release of flows, or differs from the first in a public fact on which derived flows
@@ -133,7 +133,7 @@ def sum_releases(releases: Releases) -> FlowSum:
         >>> sum_releases([release, earlier]).exact_trips is None
         True
     """
-    releases_by_name = releases_of(releases, breakdowns=True)
+    releases_by_name = index_releases(releases, breakdowns=True)
     for name, release in releases_by_name.items():
         refuse_unsupported(release.plan.table, release.plan.features | {"sum"}, name)
     parts = tuple(releases_by_name.values())
@@ -155,7 +155,7 @@ def _sum_leaves(releases: Sequence[Release]) -> tuple[Nodes, dict[str, Integers]
     """Return the sums of the leaves and, by breakdown, of their trips in each category, without leaves of no trips."""
     tree = releases[0].tree
     all_leaves = Nodes.concatenate(tree.depth, [release.leaves for release in releases])
-    rank = tree.first_rank(all_leaves)
+    rank = tree.compute_first_ranks(all_leaves)
     order = np.argsort(rank, kind="stable")
     starts = np.flatnonzero(np.diff(rank[order], prepend=-1))
 
@@ -218,7 +218,8 @@ def assist_release(releases: Releases, rule: Rule | None = None) -> AssistedFlow
         releases: releases of flows of consecutive periods, in their order, over the same areas and with the same
             privacy unit, as a list or by the names that messages use. With one release, the estimates learn from its
             own measurements alone. This function cannot check the periods; ``od-release assist`` does.
-        rule: the rule of published estimates; by default the one with the least held-out error, see :func:`rule_of`.
+        rule: the rule of published estimates; by default the one with the least held-out error, see
+            :func:`choose_release_rule`.
 
     Raises:
         OdError: no release is given; one of them is not a release of flows, has no intervals, or differs from the first
@@ -228,22 +229,22 @@ def assist_release(releases: Releases, rule: Rule | None = None) -> AssistedFlow
         >>> assist_release([release, earlier]).levels == release.levels
         True
     """
-    releases_by_name = releases_of(releases, breakdowns=False)
+    releases_by_name = index_releases(releases, breakdowns=False)
     if not releases_by_name:
         raise OdError("OD-ASSIST-FEW", "there is no release to estimate", next_step="name a release of flows")
     for name, release in releases_by_name.items():
         refuse_unsupported(release.plan.table, release.plan.features | {"assisted"}, name)
         refuse_without_intervals(release.plan, max(len(measurement.noisy) for measurement in release.measured))
     parts = tuple(releases_by_name.values())
-    rule = rule or rule_of(parts[-1], parts[-2].leaves if len(parts) > 1 else None)
+    rule = rule or choose_release_rule(parts[-1], parts[-2].leaves if len(parts) > 1 else None)
     return AssistedFlows(parts, estimate_last_leaves(parts, rule), rule)
 
 
-def rule_of(last: Release, earlier: Nodes | None) -> Rule:
+def choose_release_rule(last: Release, earlier: Nodes | None) -> Rule:
     """Return the rule with the least held-out error for a release; ``earlier`` are the leaves of the period before."""
     if last.measured[len(last.plan.steps) - 1].parents is None:  # one node a level: nothing to learn
         return LEAST_SQUARES
-    return choose_rule(last.plan, last.fitted_levels(), earlier)
+    return choose_rule(last.plan, last.fit_levels(), earlier)
 
 
 def estimate_last_leaves(releases: Sequence[Release], rule: Rule, earlier: Nodes | None = None) -> Nodes:
@@ -257,7 +258,7 @@ def estimate_last_leaves(releases: Sequence[Release], rule: Rule, earlier: Nodes
         return last.leaves
     if before:
         earlier = estimate_last_leaves(before, rule, earlier)
-    levels = last.fitted_levels()
+    levels = last.fit_levels()
     trips, nodes = shrink(last.plan, levels, rule, earlier, last.measured)[-1], levels[-1].nodes
     has_trips = trips > 0
     return Nodes(last.tree.depth, nodes.origin[has_trips], nodes.destination[has_trips], trips[has_trips])

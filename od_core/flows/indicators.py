@@ -7,7 +7,8 @@ covariance of both (:mod:`od_core.flows.estimation.intervals`).
 
 Self-containment is the share N / B of the trips that begin in an area and stay in it. The mean distance is D / B,
 where D is the sum of the distances of the trips. For shares, the covariance of N and B follows from the variance of
-B - N, which is the outflow. For intervals of ratios, see :func:`od_core.flows.estimation.intervals.fieller`.
+B - N, which is the outflow. For intervals of ratios, see
+:func:`od_core.flows.estimation.intervals.compute_fieller_ends`.
 """
 
 from __future__ import annotations
@@ -23,8 +24,14 @@ from numpy.typing import NDArray
 from od_core.errors import OdError
 from od_core.flows.arrays import Integers, Reals
 from od_core.flows.estimation.fitted_tree import Estimates, ZoneFunction
-from od_core.flows.estimation.intervals import AreaEstimates, bounds_of, compute_dropped_bounds, ratio_bounds, upper_end
-from od_core.flows.interval_ends import half_width, highest, lower_bound
+from od_core.flows.estimation.intervals import (
+    AreaEstimates,
+    compute_bounds,
+    compute_dropped_bounds,
+    compute_sum_upper_bounds,
+    ratio_bounds,
+)
+from od_core.flows.interval_ends import compute_half_width, compute_lower_bound, compute_uncut_upper_bound
 from od_core.flows.released_flows import ReleasedFlows
 from od_core.geography.geography import Numbers
 from od_core.geography.places import ZoneDistances, has_distances
@@ -88,7 +95,7 @@ def indicators(
                     ),
                 }
             )
-            for level in map(geography.level_number, geography.levels if levels is None else levels)
+            for level in map(geography.find_level_number, geography.levels if levels is None else levels)
         ],
         ignore_index=True,
     )
@@ -115,27 +122,27 @@ def _compute_level_indicators(
         "self_containment": np.round(np.clip(share, 0, 1), _DIGITS),
     }
     if distances is not None:
-        columns["mean_distance"] = _mean_distance(flows, level, distances)
+        columns["mean_distance"] = _compute_mean_distances(flows, level, distances)
     if not interval:
         return columns
     areas = flows.intervals.estimate_areas(level)
     cells, ends_within = (
         np.arange(len(within), dtype=np.int32),
-        flows.selection((level, level), selected=selected).lower_ends(within),
+        flows.make_selection((level, level), selected=selected).make_lower_ends(within),
     )
     bounds: dict[str, tuple[Integers, Integers] | tuple[Reals, Reals]] = {
-        "outflow": bounds_of(areas.outflow),
-        "inflow": bounds_of(areas.inflow),
+        "outflow": compute_bounds(areas.outflow),
+        "inflow": compute_bounds(areas.inflow),
         "within": (
-            bounds_of(areas.within, ends_within)
+            compute_bounds(areas.within, ends_within)
             if by_totals
             else flows.intervals.compute_cell_bounds(level, level, cells, cells, ends_within)
         ),
-        "balance": _balance_bounds(areas),
-        "self_containment": _share_bounds(areas, nothing_dropped=flows.intervals.nothing_dropped),
+        "balance": _compute_balance_bounds(areas),
+        "self_containment": _compute_self_containment_bounds(areas, nothing_dropped=flows.intervals.nothing_dropped),
     }
     if distances is not None:
-        bounds["mean_distance"] = _distance_bounds(flows, level, distances)
+        bounds["mean_distance"] = _compute_distance_bounds(flows, level, distances)
     with_bounds: dict[str, NDArray[Any]] = {}
     for name, numbers in columns.items():  # an interval is widened to the released number, if there is one
         lower, upper = bounds[name]
@@ -152,7 +159,7 @@ def _compute_level_indicators(
 def _sum_released_trips(flows: ReleasedFlows, level: int) -> tuple[Integers, Integers, Integers]:
     """Return the released trips within, from and to each area of a level; shape (areas,) each."""
     tree, size = flows.tree, flows.tree.origin.size(level)
-    origin, destination, trips = tree.sums_at(flows.leaves, level, level)
+    origin, destination, trips = tree.sum_trips(flows.leaves, level, level)
     within, begun, ended = np.zeros((3, size), dtype=np.int64)
     is_within = origin == destination
     within[origin[is_within]] = trips[is_within]
@@ -168,13 +175,16 @@ def _find_likely_sides(released: Integers | Reals, unbiased: Integers, sums: Est
     where the released number is at an end of its interval or beyond, before the interval is cut at 0 and widened. It is
     not if the number is below the half-width of the interval: the unbiased one is then mostly noise.
     """
-    low, high = -highest(-sums.estimate, sums.variance), upper_end(sums, highest)
-    is_known = released >= half_width(sums.estimate, sums.variance)
+    low, high = (
+        -compute_uncut_upper_bound(-sums.estimate, sums.variance),
+        compute_sum_upper_bounds(sums, compute_uncut_upper_bound),
+    )
+    is_known = released >= compute_half_width(sums.estimate, sums.variance)
     is_low, is_high = (released <= low) & (released < unbiased), (released >= high) & (released > unbiased)
     return np.select([is_known & is_low, is_known & is_high], ["higher", "lower"], "")
 
 
-def _balance_bounds(areas: AreaEstimates) -> tuple[Integers, Integers]:
+def _compute_balance_bounds(areas: AreaEstimates) -> tuple[Integers, Integers]:
     """Return the lower and upper bounds of the inflow minus the outflow of each area; shape (areas,) each.
 
     Trips of dropped nodes may be part of the inflow, which raises the balance, or of the outflow, which lowers it.
@@ -183,10 +193,12 @@ def _balance_bounds(areas: AreaEstimates) -> tuple[Integers, Integers]:
     balance = areas.inflow.estimate - areas.outflow.estimate
     raised = replace(areas.inflow, estimate=balance, variance=variance)
     lowered = replace(areas.outflow, estimate=-balance, variance=variance)
-    return -upper_end(lowered, highest), upper_end(raised, highest)
+    return -compute_sum_upper_bounds(lowered, compute_uncut_upper_bound), compute_sum_upper_bounds(
+        raised, compute_uncut_upper_bound
+    )
 
 
-def _mean_distance(flows: ReleasedFlows, level: int, distances: ZoneDistances) -> Reals:
+def _compute_mean_distances(flows: ReleasedFlows, level: int, distances: ZoneDistances) -> Reals:
     """Return the mean distance of the released trips from each area of a level, in kilometres; shape (areas,)."""
     distance = distances.compute_distances(flows.leaves.origin, flows.leaves.destination)
     area, size = flows.tree.origin.ancestors(level)[flows.leaves.origin], flows.tree.origin.size(level)
@@ -202,7 +214,7 @@ def _mean_distance(flows: ReleasedFlows, level: int, distances: ZoneDistances) -
     return rounded
 
 
-def _share_bounds(areas: AreaEstimates, *, nothing_dropped: bool) -> tuple[Reals, Reals]:
+def _compute_self_containment_bounds(areas: AreaEstimates, *, nothing_dropped: bool) -> tuple[Reals, Reals]:
     """Return the lower and upper bounds of the self-containment of each area, rounded outwards; shape (areas,) each.
 
     If nodes were dropped, nothing was measured below them, and the estimates of the trips within and of the outflow do
@@ -212,14 +224,14 @@ def _share_bounds(areas: AreaEstimates, *, nothing_dropped: bool) -> tuple[Reals
         covariance = (areas.begun.variance + areas.within.variance - areas.outflow.variance) / 2
         low, high = ratio_bounds(areas.within, areas.begun, covariance, 1.0)
     else:
-        (stay_low, stay_high), (leave_low, leave_high) = bounds_of(areas.within), bounds_of(areas.outflow)
+        (stay_low, stay_high), (leave_low, leave_high) = compute_bounds(areas.within), compute_bounds(areas.outflow)
         with np.errstate(invalid="ignore", divide="ignore"):
             low = np.nan_to_num(stay_low / (stay_low + leave_high), nan=0.0)
             high = np.nan_to_num(stay_high / (stay_high + leave_low), nan=1.0)
     return _round_outwards(low, high, _DIGITS)
 
 
-def _distance_bounds(flows: ReleasedFlows, level: int, distances: ZoneDistances) -> tuple[Reals, Reals]:
+def _compute_distance_bounds(flows: ReleasedFlows, level: int, distances: ZoneDistances) -> tuple[Reals, Reals]:
     """Return the lower and upper bounds of the mean distance from each area, in kilometres; shape (areas,) each.
 
     Trips of dropped nodes may have any distance between two zones. With at most u such trips, and at least b others
@@ -243,7 +255,7 @@ def _distance_bounds(flows: ReleasedFlows, level: int, distances: ZoneDistances)
     covariance = (mixed.variance - total.variance - scale**2 * trips.variance) / (2 * scale)
     low, high = ratio_bounds(total, trips, covariance, farthest)
     unseen = compute_dropped_bounds(trips)
-    lower = np.maximum(lower_bound(trips.estimate, trips.variance), 0)
+    lower = np.maximum(compute_lower_bound(trips.estimate, trips.variance), 0)
     part = np.divide(lower, lower + unseen, out=np.ones(len(low)), where=unseen > 0)
     return _round_outwards(low * part, high * part + farthest * (1 - part), _METRE)
 
@@ -298,7 +310,7 @@ def distance_bands(
     to_km = np.concatenate([[np.nan], ends, [np.nan]])[bands]
     released = band_of(leaves.origin, leaves.destination)
     tables = []
-    for level in map(tree.origin.level_number, tree.origin.level_names if levels is None else levels):
+    for level in map(tree.origin.find_level_number, tree.origin.level_names if levels is None else levels):
         size = tree.origin.size(level)
         begun = np.zeros((size, len(ends) + 2), dtype=np.int64)
         np.add.at(begun, (tree.origin.ancestors(level)[leaves.origin], released), leaves.trips)
@@ -315,7 +327,9 @@ def distance_bands(
             estimates = flows.intervals.estimate_begun_trips(
                 level, None, lambda o, d: band_of(o, d) - bands[0], len(bands)
             )
-            lower, upper = (np.column_stack(bounds).ravel() for bounds in zip(*map(bounds_of, estimates), strict=True))
+            lower, upper = (
+                np.column_stack(bounds).ravel() for bounds in zip(*map(compute_bounds, estimates), strict=True)
+            )
             columns |= {"lower": np.minimum(lower, trips), "upper": np.maximum(upper, trips)}
         tables.append(pd.DataFrame(columns))
     return pd.concat(tables, ignore_index=True)

@@ -85,7 +85,7 @@ class Selection:
         """Deviations of the ends towards 0 of changes, of which the largest are read."""
         return compute_selected_deviations(min(self.published, LISTED), self.public)
 
-    def lower_ends(self, numbers: Integers | Reals) -> LowerEnds:
+    def make_lower_ends(self, numbers: Integers | Reals) -> LowerEnds:
         """Return the lower ends of some of the numbers."""
         return LowerEnds(np.where(numbers > 0, self.deviations, DEVIATIONS), numbers >= self.least_listed)
 
@@ -94,28 +94,28 @@ CHOSEN_BEFORE = Selection(0, 0, 1)
 """Of numbers that were not chosen by what was released."""
 
 
-def lower_bound(estimate: Reals, variance: Reals, ends: LowerEnds = USUAL) -> Integers:
+def compute_lower_bound(estimate: Reals, variance: Reals, ends: LowerEnds = USUAL) -> Integers:
     """Return the lower ends of the 90 % intervals of unbiased estimates with the given variances.
 
     The ends are whole numbers of at least 0, of the shape of the estimates. Estimates of at least five standard
     deviations that are not listed have the usual lower end, since they were hardly selected by their noise.
     """
     near = ends.listed | (estimate < _FAR * np.sqrt(variance))
-    width = half_width(estimate, variance, np.where(near, ends.deviations, DEVIATIONS))
+    width = compute_half_width(estimate, variance, np.where(near, ends.deviations, DEVIATIONS))
     return np.maximum(np.ceil(estimate - width), 0).astype(np.int64)
 
 
-def upper_bound(estimate: Reals, variance: Reals) -> Integers:
-    """Return the upper ends of the same intervals as :func:`lower_bound`."""
-    return np.maximum(highest(estimate, variance), 0)
+def compute_upper_bound(estimate: Reals, variance: Reals) -> Integers:
+    """Return the upper ends of the same intervals as :func:`compute_lower_bound`."""
+    return np.maximum(compute_uncut_upper_bound(estimate, variance), 0)
 
 
-def highest(estimate: Reals, variance: Reals) -> Integers:
+def compute_uncut_upper_bound(estimate: Reals, variance: Reals) -> Integers:
     """Return the upper ends of the 90 % intervals of numbers that may be negative; whole numbers of the same shape."""
-    return np.floor(estimate + half_width(estimate, variance)).astype(np.int64)
+    return np.floor(estimate + compute_half_width(estimate, variance)).astype(np.int64)
 
 
-def half_width(estimate: Reals, variance: Reals, deviations: Reals | float = DEVIATIONS) -> Reals:
+def compute_half_width(estimate: Reals, variance: Reals, deviations: Reals | float = DEVIATIONS) -> Reals:
     """Return the half-widths of the intervals of estimates with the given variances; shape of ``estimate``.
 
     An estimate is a multiple of 1 or, if the sum of two areas is known exactly, of 1/2. A quarter is added to the
@@ -126,7 +126,7 @@ def half_width(estimate: Reals, variance: Reals, deviations: Reals | float = DEV
     return np.maximum(np.maximum(width + 0.25, 0.5), np.ceil(width - 0.5)) + rounding
 
 
-def reliability(numbers: Integers, lower: Integers, upper: Integers) -> NDArray[np.str_]:
+def choose_reliability_words(numbers: Integers, lower: Integers, upper: Integers) -> NDArray[np.str_]:
     """Return a word on how much each number says, from the ends of its interval; shape (numbers,).
 
     A number may be none if its lower end is 0 or below. It is solid if its interval is at most a quarter of it wide. A

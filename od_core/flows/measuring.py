@@ -13,12 +13,12 @@ import numpy as np
 
 from od_core.errors import OdError
 from od_core.flows.arrays import Integers
-from od_core.flows.estimation.levels import Measurement, next_parents, refuse_beyond_memory
+from od_core.flows.estimation.levels import Measurement, estimate_next_parents, refuse_beyond_memory
 from od_core.flows.plan import ReleasePlan
 from od_core.flows.step import AreaTotalStep, SegmentStep, ThresholdStep
 from od_core.geography.flow_tree import Expansion, Nodes
 from od_core.ledger.measurements import Measurements
-from od_core.noise.backends import NodeNoiseSource, NoiseSource, check_noise, laplace_source
+from od_core.noise.backends import NodeNoiseSource, NoiseSource, check_noise, require_laplace_source
 from od_core.parallel import map_in_order
 from od_core.privacy.plan import GaussianStep
 from od_core.records.counts import TripCounts
@@ -52,7 +52,7 @@ def measure_levels(
         level_measured = measure_level(plan, plan.steps_at(level), above, trips, noise, measurements)
         measured += level_measured
         is_refined = plan.mechanism.refines and level == plan.steps[-1].level
-        nodes = None if is_refined else next_parents(plan, level_measured, nodes)
+        nodes = None if is_refined else estimate_next_parents(plan, level_measured, nodes)
     return measured, nodes
 
 
@@ -121,7 +121,7 @@ def measure_present(step: ThresholdStep, trips: TripCounts, noise: NoiseSource) 
         OdError: If the noise source draws no Laplace noise or returns invalid values.
     """
     counts = np.diff(trips.before)
-    noisy = check_noise(noise, laplace_source(noise).draw_laplace(step.scale, len(counts)), len(counts))
+    noisy = check_noise(noise, require_laplace_source(noise).draw_laplace(step.scale, len(counts)), len(counts))
     noisy += counts
     released = noisy >= step.threshold
     yield trips.rank[released]
@@ -137,7 +137,7 @@ def draw_noise(
     """
     first, size = (0, categories) if expansion is None else (expansion.first * categories, len(expansion) * categories)
     if expansion is not None and isinstance(noise, NodeNoiseSource):
-        ranks = plan.tree.first_rank(expansion.children)[:, np.newaxis] * categories + np.arange(categories)
+        ranks = plan.tree.compute_first_ranks(expansion.children)[:, np.newaxis] * categories + np.arange(categories)
         drawn = noise.draw_nodes(step.variance, step.number, ranks.ravel())
     else:
         drawn = noise.draw(step.variance, step.number, first, size)

@@ -194,19 +194,19 @@ class InfTDARefined(InfTDA):
         if isinstance(self.keep_all_cap, str) and self.keep_all_cap.isdecimal():  # option values in plans are text
             object.__setattr__(self, "keep_all_cap", int(self.keep_all_cap))
         if isinstance(self.keep_all_cap, bool) or not isinstance(self.keep_all_cap, int) or self.keep_all_cap < 0:
-            raise _option_error("keep_all_cap must be a whole number of leaf pairs, at least 0")
+            raise _make_option_error("keep_all_cap must be a whole number of leaf pairs, at least 0")
         choices = ("leaf estimator", self.leaves, LEAVES), ("estimate", self.estimate, ESTIMATES)
         for what, name, allowed in choices:
             step = f"choose {', '.join(allowed[:-1])} or {allowed[-1]}"
             refuse_unknown(what, name, allowed, code="OD-MECHANISM-OPTION", next_step=step)
         if self.estimate == "auto" and self.leaves != "chebyshev":
-            raise _option_error(
+            raise _make_option_error(
                 "estimate: auto chooses how leaves are estimated, so leaves must be chebyshev",
                 "leave out the option leaves",
             )
-        object.__setattr__(self, "u", _dial("u", self.u))
+        object.__setattr__(self, "u", _parse_dial("u", self.u))
         if self.segment_profile is not None:
-            object.__setattr__(self, "segment_profile", _dial("segment_profile", self.segment_profile))
+            object.__setattr__(self, "segment_profile", _parse_dial("segment_profile", self.segment_profile))
 
     @property
     def options(self) -> dict[str, str]:
@@ -219,18 +219,18 @@ class InfTDARefined(InfTDA):
         return options if self.leaf_dial is None else options | {"leaves": self.leaves, "u": str(self.leaf_dial)}
 
 
-def _dial(name: str, value: object) -> Fraction:
+def _parse_dial(name: str, value: object) -> Fraction:
     """Return an option given as a whole number, fraction, decimal or text. Raises OdError if it is out of range."""
     try:
         dial = Fraction(str(value))
     except (ValueError, ZeroDivisionError):
         dial = Fraction(0)
     if not Fraction(1, 10) <= dial <= 100:
-        raise _option_error(f"{name} must be a number of standard deviations from 1/10 to 100")
+        raise _make_option_error(f"{name} must be a number of standard deviations from 1/10 to 100")
     return dial
 
 
-def _option_error(message: str, next_step: str = "correct the option of the mechanism") -> OdError:
+def _make_option_error(message: str, next_step: str = "correct the option of the mechanism") -> OdError:
     return OdError("OD-MECHANISM-OPTION", message, next_step=next_step)
 
 

@@ -34,10 +34,10 @@ import numpy as np
 import scipy  # its solvers take a second to import, and load at their first use
 
 from od_core.errors import OdError
-from od_core.flows.accuracy import UNMEASURED, NodeVariances, ShapedTree, Shapes, Variance, segment_variance
+from od_core.flows.accuracy import UNMEASURED, NodeVariances, ShapedTree, Shapes, Variance, compute_segment_variance
 from od_core.flows.arrays import Integers, Reals
 from od_core.flows.mechanisms import Mechanism
-from od_core.flows.step import Segments, level_queries, list_measured_levels
+from od_core.flows.step import Segments, list_level_queries, list_measured_levels
 from od_core.geography.flow_tree import FlowTree
 from od_core.geography.geography import Geography
 from od_core.meaning.features import list_given_options, refuse_unsupported
@@ -79,7 +79,7 @@ class OptimalShares:
     gap: float
 
 
-def optimal_shares(
+def find_optimal_shares(
     losses: Callable[[Reals], Reals], start: Reals, power: float, coarse: int | None = None
 ) -> OptimalShares:
     """Return the shares for which the largest loss is smallest.
@@ -99,8 +99,8 @@ def optimal_shares(
     grain = coarse or GRAIN
     for _ in range(_SEARCHES):
         best = _solve_real_shares(losses, start)
-        slopes = -_differences(lambda logarithms: losses(np.exp(logarithms)), np.log(best)) / best
-        bound = _lower_bound(losses(best), slopes, power)
+        slopes = -_compute_derivatives(lambda logarithms: losses(np.exp(logarithms)), np.log(best)) / best
+        bound = _compute_lower_bound(losses(best), slopes, power)
         parts = _round_to_grain(best, grain)
         if coarse is not None:
             parts = _improve_shares(parts, grain, losses)
@@ -137,7 +137,7 @@ def _solve_real_shares(losses: Callable[[Reals], Reals], start: Reals) -> Reals:
         method="SLSQP",
         bounds=[_LOGARITHMS] * len(start),
         constraints=[
-            {"type": "ineq", "fun": accuracies, "jac": lambda logarithms: _differences(accuracies, logarithms)},
+            {"type": "ineq", "fun": accuracies, "jac": lambda logarithms: _compute_derivatives(accuracies, logarithms)},
             {
                 "type": "ineq",  # no share is below the smallest
                 "fun": lambda logarithms: np.log(shares_of(logarithms) / LEAST),
@@ -149,7 +149,7 @@ def _solve_real_shares(losses: Callable[[Reals], Reals], start: Reals) -> Reals:
     return shares_of(result.x)
 
 
-def _differences(function: Callable[[Reals], Reals], at: Reals) -> Reals:
+def _compute_derivatives(function: Callable[[Reals], Reals], at: Reals) -> Reals:
     """Return the derivatives of a vector of functions by central differences; shape (functions, variables)."""
     steps = _STEP * np.eye(len(at))
     return np.array([(function(at + step) - function(at - step)) / (2 * _STEP) for step in steps]).T
@@ -185,7 +185,7 @@ def _improve_shares(units: Integers, grain: int, losses: Callable[[Reals], Reals
     return units
 
 
-def _lower_bound(values: Reals, slopes: Reals, power: float) -> float:
+def _compute_lower_bound(values: Reals, slopes: Reals, power: float) -> float:
     """Return the best proven lower bound of the optimum, from losses and minus their derivatives at some shares."""
     count, levels = slopes.shape
     spare = 1 - levels * LEAST  # what remains after the smallest share of each level
@@ -230,7 +230,7 @@ class Quantity:
         followed by a breakdown, such as ``state x state by mode``. Raises OdError with the most similar quantity if
         there is no such level, side or breakdown.
         """
-        quantities = _quantities(tree, breakdowns)
+        quantities = _index_quantities(tree, breakdowns)
         name = " ".join(str(text).split())
         if name not in quantities:
             near = get_close_matches(name, quantities, 1)
@@ -243,7 +243,7 @@ class Quantity:
         return quantities[name]
 
 
-def _quantities(tree: FlowTree, breakdowns: Sequence[Breakdown]) -> dict[str, Quantity]:
+def _index_quantities(tree: FlowTree, breakdowns: Sequence[Breakdown]) -> dict[str, Quantity]:
     """Return all quantities of a release by name."""
     origins, destinations = tree.origin.level_names, tree.destination.level_names
     totals = [
@@ -310,38 +310,38 @@ class VarianceModel:
         chosen = dict(zip(self.free_levels, shares, strict=True))
         return tuple(chosen.get(level, Fraction(0)) for level in self.levels)
 
-    def mean(self, quantity: Quantity, shares: Reals) -> float:
+    def compute_mean_variance(self, quantity: Quantity, shares: Reals) -> float:
         """Return the mean variance over all public cells of a quantity, given the share of each free level.
 
         Raises OdError if the flow tree lacks this pair of levels, and there are too many pairs of areas to sum.
         """
-        level = self._tree_level(quantity)
+        level = self._find_tree_level(quantity)
         if level is None or quantity.part != "all":
             return float(self.make_cell_variance_function(quantity)(shares).mean())
-        return float(self._variance(quantity, shares, lambda noise: self._nodes(noise).means[level]))
+        return float(self._compute_variance(quantity, shares, lambda noise: self._nodes(noise).means[level]))
 
     def make_cell_variance_function(self, quantity: Quantity, cells: Cells | None = None) -> Callable[[Reals], Reals]:
         """Return the function from shares to the variance of each of some cells of a quantity; shape (cells,).
 
         By default, the cells are all. For the trips within, from or to an area, the area is both the origin and the
-        destination. Raises OdError as :meth:`mean` does.
+        destination. Raises OdError as :meth:`compute_mean_variance` does.
         """
-        level = self._tree_level(quantity)
+        level = self._find_tree_level(quantity)
         if level is None:
             from_noise = self._make_sum_variance_function(quantity, cells)
         else:
             from_noise = self._make_node_variance_function(
                 level, self._list_cells(quantity) if cells is None else cells
             )
-        return lambda shares: self._variance(quantity, shares, from_noise)
+        return lambda shares: self._compute_variance(quantity, shares, from_noise)
 
-    def _variance(self, quantity: Quantity, shares: Reals, from_noise: Callable[[Noise], Variance]) -> Variance:
+    def _compute_variance(self, quantity: Quantity, shares: Reals, from_noise: Callable[[Noise], Variance]) -> Variance:
         """Return the variance of a quantity, given the function from the noise of a table to its variance there."""
-        totals, categories = self._noise(quantity, shares)
+        totals, categories = self._compute_noise_variances(quantity, shares)
         total = from_noise(totals)
         if quantity.breakdown is None or categories is None:
             return total
-        return segment_variance(total, from_noise(categories), len(quantity.breakdown.categories))
+        return compute_segment_variance(total, from_noise(categories), len(quantity.breakdown.categories))
 
     def _list_cells(self, quantity: Quantity) -> Cells:
         """Return all pairs of areas of a quantity; an area and itself if the quantity is of single areas."""
@@ -351,7 +351,7 @@ class VarianceModel:
         width = self.tree.destination.size(quantity.destination_level)
         return np.divmod(np.arange(size * width), width)
 
-    def _tree_level(self, quantity: Quantity) -> int | None:
+    def _find_tree_level(self, quantity: Quantity) -> int | None:
         """Return the level of the flow tree whose nodes are the cells of a quantity; None if there is none."""
         if quantity.part in ("outflow", "inflow"):
             return None
@@ -359,7 +359,7 @@ class VarianceModel:
         pair = (quantity.origin_level, quantity.destination_level)
         return pairs.index(pair) if pair in pairs else None
 
-    def _noise(self, quantity: Quantity, shares: Reals) -> tuple[Noise, Noise | None]:
+    def _compute_noise_variances(self, quantity: Quantity, shares: Reals) -> tuple[Noise, Noise | None]:
         """Return the variances of the noise of totals, and of one category, as ``plan_steps`` plans them."""
         of_levels = dict(zip(self.free_levels, shares.tolist(), strict=True))
         total = sum(of_levels[level] * part for level, _, _, part in self._queries) / sum(of_levels.values())
@@ -382,7 +382,7 @@ class VarianceModel:
     @cached_property
     def _queries(self) -> list[tuple[int, Breakdown | None, int, float]]:
         """Level, breakdown, squared sensitivity and share of the level's budget of each query."""
-        queries = level_queries(dict.fromkeys(self.free_levels, Fraction(1)), self.neighbours, self.segments)
+        queries = list_level_queries(dict.fromkeys(self.free_levels, Fraction(1)), self.neighbours, self.segments)
         sensitivity = self.neighbours.sensitivity_squared
         return [
             (level, breakdown, sensitivity(level, by_segment=breakdown is not None), float(part))
@@ -508,7 +508,9 @@ def minimise_expected_error(model: VarianceModel, rule: MinimiseRule) -> Optimal
     chosen = [(Quantity.parse(name, model.tree, breakdowns), float(weight)) for name, weight in rule.weights]
 
     def error(shares: Reals) -> Reals:
-        return np.array([sum(weight * model.mean(quantity, shares) ** 0.5 for quantity, weight in chosen)])
+        return np.array(
+            [sum(weight * model.compute_mean_variance(quantity, shares) ** 0.5 for quantity, weight in chosen)]
+        )
 
     count = len(model.free_levels)
-    return optimal_shares(error, np.full(count, 1 / count), 0.5, SHARE_GRAIN)
+    return find_optimal_shares(error, np.full(count, 1 / count), 0.5, SHARE_GRAIN)

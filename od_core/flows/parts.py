@@ -14,7 +14,7 @@ Tasks read and write files of these kinds, one per part:
 - ``passed``: the nodes of the part's levels after the top-down pass.
 - ``leaf_sums``, ``rows``, ``histogram``: the sums, row sums and histogram of the part's leaves.
 - ``below_<breakdown>_<category>``: sums over the bands below, for the last level of the part. There is one such file
-  for each table of :func:`od_core.flows.estimation.levels.tables_of`: the totals and each category.
+  for each table of :func:`od_core.flows.estimation.levels.make_noisy_tables`: the totals and each category.
 - ``risen_...``: the bottom-up estimates of the part's nodes, and ``sums_...``: their sums for the nodes of
   ``frontier``; for each table, too.
 - ``above``: the refined trips of the nodes of ``frontier``; ``refined``: the totals of each level of the part; and
@@ -54,23 +54,23 @@ from od_core.flows.estimation.empirical_bayes import (
     GridNoise,
     Posterior,
     Rows,
-    leaf_histogram,
-    leaf_rows,
-    posterior_leaves,
-    posterior_of,
+    estimate_posterior,
+    estimate_posterior_leaves,
+    make_leaf_histogram,
+    sum_leaf_rows,
 )
-from od_core.flows.estimation.levels import Measurement, NoisyCounts, Tables, refuse_beyond_memory, tables_of
+from od_core.flows.estimation.levels import Measurement, NoisyCounts, Tables, make_noisy_tables, refuse_beyond_memory
 from od_core.flows.estimation.refinement import (
     ChildSums,
     RisenLevel,
     Trips,
+    combine_levels_upwards,
+    descend_levels,
     descend_segments,
-    leaf_sums,
-    leaves_with_segments,
     refine_above,
-    rise,
+    refine_leaves_with_segments,
     select_nodes_with_trips,
-    trips_by_level,
+    sum_measured_leaves,
 )
 from od_core.flows.measuring import measure_levels
 from od_core.flows.plan import ReleasePlan
@@ -78,9 +78,16 @@ from od_core.geography.flow_tree import Nodes, Pairs
 from od_core.ledger.chain import MEASURED, RESERVED
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.measurements import Draw, DurableMeasurements, NoisyVector, write_noisy
-from od_core.ledger.object_store import Store, compute_level_digest, keep_detail, part_file, part_files, read_details
+from od_core.ledger.object_store import (
+    Store,
+    compute_level_digest,
+    keep_detail,
+    list_part_files,
+    name_part_file,
+    read_details,
+)
 from od_core.ledger.release_key import ReleaseKey
-from od_core.noise.backends import NoiseSource, backend_name
+from od_core.noise.backends import NoiseSource, find_backend_name
 from od_core.parallel import delay_interrupts, map_in_order
 from od_core.privacy.plan import Step
 from od_core.records.counts import CountFiles, TripCounts
@@ -284,7 +291,7 @@ class PartMeasurements:
             OdError: If the part was already claimed in every round but is not stored, or if the level is recorded as
                 measured but the file of the part is missing.
         """
-        name = part_file(step.number, self.part)
+        name = name_part_file(step.number, self.part)
         if not self.store.has(name):
             if self.rounds[step.number] == 0:
                 raise OdError(
@@ -343,14 +350,14 @@ def grant_rounds(
             part; if the release was begun in another store; or if the store does not create files exclusively.
     """
     rounds = {}
-    states = {step.number: ledger.level_state(key, step.number) for step in steps}
-    drawn = ledger.drawings(key)
+    states = {step.number: ledger.find_level_state(key, step.number) for step in steps}
+    drawn = ledger.list_begun_draws(key)
     is_begun = any(state is not None and state.kind != RESERVED for state in states.values())
     mark = _mark_of(store, key, begun=is_begun, marks={content["store"] for _, content in drawn if "store" in content})
     for step in steps:
         number, state = step.number, states[step.number]
         if state is None or state.kind == RESERVED:
-            if read_claimed_rounds(store, number) or {*part_files(store, number)}:
+            if read_claimed_rounds(store, number) or {*list_part_files(store, number)}:
                 raise OdError(
                     "OD-LEDGER-ROLLED-BACK",
                     f"level {step.level} of {key} has measurements of parts that the ledger does not record",
@@ -370,8 +377,8 @@ def grant_rounds(
 
 def _is_lost(store: Store, number: int, newest: int) -> bool:
     """Return whether a part of a step that was claimed in the newest round is not stored."""
-    claimed, stored = read_claimed_rounds(store, number), {*part_files(store, number)}
-    unlisted = {part_file(number, part) for part, last in claimed.items() if last >= newest} - stored
+    claimed, stored = read_claimed_rounds(store, number), {*list_part_files(store, number)}
+    unlisted = {name_part_file(number, part) for part, last in claimed.items() if last >= newest} - stored
     return not all(map(store.has, unlisted))  # a store may list a file later than it has it
 
 
@@ -402,7 +409,7 @@ def _mark_of(store: Store, key: ReleaseKey, *, begun: bool, marks: Set[str]) -> 
 
 def _refuse_late_list(store: Store, step: int, parts: int) -> None:
     """Raise OdError if the store has a part of a step that it does not list yet, which the digest would not cover."""
-    unlisted = {part_file(step, part) for part in range(parts)} - {*part_files(store, step)}
+    unlisted = {name_part_file(step, part) for part in range(parts)} - {*list_part_files(store, step)}
     late = [name for name in sorted(unlisted) if store.has(name)]
     if late:
         raise OdError(
@@ -425,7 +432,7 @@ def record_measured(
     """
     for step in steps:
         _refuse_late_list(store, step.number, parts)
-        state, digest = ledger.level_state(key, step.number), compute_level_digest(store, step.number)
+        state, digest = ledger.find_level_state(key, step.number), compute_level_digest(store, step.number)
         if state is None or state.kind != MEASURED:
             ledger.finish_draw(key, step.number, rounds[step.number], digest)
         elif state.digest != digest:
@@ -453,7 +460,7 @@ class Band:
     @classmethod
     def from_frontier(cls, plan: ReleasePlan, number: int, frontier: Nodes) -> Band:
         """Return the band of a number, at least 1. ``frontier`` is the released nodes of the last level above it."""
-        return cls(number, () if plan.bands is None else tuple(plan.bands.parts(frontier)))
+        return cls(number, () if plan.bands is None else tuple(plan.bands.split_into_parts(frontier)))
 
     @property
     def tasks(self) -> list[Part]:
@@ -465,7 +472,7 @@ _ALL: Part = {"band": 0, "part": 0}
 """Descriptor of the files that all parts read."""
 
 
-def first_band_counts(plan: ReleasePlan, counts: CountFiles) -> TripCounts:
+def read_first_band_counts(plan: ReleasePlan, counts: CountFiles) -> TripCounts:
     """Return the confidential counts from which the first band is measured; all counts if the plan has no bands."""
     if plan.bands is None:
         return counts.read_all()
@@ -486,7 +493,7 @@ def measure_band(
     steps, band = plan.step_bands[number], Band.from_frontier(plan, number, frontier)
     refuse_beyond_memory(plan, steps[0].level, frontier)
     ledger, key = measurements.ledger, measurements.key
-    rounds = grant_rounds(ledger, key, steps, work.store, backend_name(work.noise))
+    rounds = grant_rounds(ledger, key, steps, work.store, find_backend_name(work.noise))
     for task, nodes in zip(band.tasks, band.parts, strict=True):
         above_part = Nodes(frontier.level, frontier.origin[nodes], frontier.destination[nodes], frontier.trips[nodes])
         work.save_nodes("frontier", task, [above_part])
@@ -516,7 +523,7 @@ def refine_bands(
         The refined nodes of the root and of each level of the first band, top first. Those of the bands below are
         stored; :func:`read_refined_pieces` reads them.
     """
-    counts = tables_of(plan, measured)
+    counts = make_noisy_tables(plan, measured)
     sums, largest = _combine_bands_upwards(counts, bands, work, workers)
     work.save("largest", _ALL, largest)
     nodes, trips = refine_above(plan, root, counts, frontier, lambda name, k: sums[f"{name}_{k}"])
@@ -534,9 +541,9 @@ def refine_bands(
             trips = {name: np.concatenate([of[:0], *(part[name] for part in parts)]) for name, of in trips.items()}
     if plan.mechanism.leaf_dial is not None and last.parts:
         leaves = sum(work.load("histogram", task)["counts"] for task in last.tasks)
-        posterior = posterior_of(GridNoise.from_variance(plan.steps[-1].variance), np.asarray(leaves))
+        posterior = estimate_posterior(GridNoise.from_variance(plan.steps[-1].variance), np.asarray(leaves))
         work.save("posterior", _ALL, vars(posterior))
-        run_on_all_parts(workers, leaves_part, work, last.tasks)
+        run_on_all_parts(workers, estimate_part_leaves, work, last.tasks)
     return nodes
 
 
@@ -558,7 +565,7 @@ def read_refined_pieces(band: Band, work: Work, level: int) -> Iterator[Nodes]:
                 yield select_nodes_with_trips(nodes, refined[str(level)])
 
 
-def segment_pieces(band: Band, work: Work) -> Iterator[tuple[Nodes, Trips]]:
+def read_segment_pieces(band: Band, work: Work) -> Iterator[tuple[Nodes, Trips]]:
     """Yield the released leaves of the last band in tree order, one piece per part, and their trips by breakdown."""
     for task in band.tasks:
         (leaves,) = work.load_nodes("leaves", task)
@@ -591,7 +598,7 @@ def _combine_bands_upwards(
                     of_part = {name: values[first:end] for name, values in vars(below).items()}
                     work.save(f"below_{table}", task, of_part)
                 first = end
-            run_on_all_parts(workers, rise_part, work, band.tasks)
+            run_on_all_parts(workers, combine_part_upwards, work, band.tasks)
         for table, _ in _iterate_named_tables(counts):
             results = [work.load(f"sums_{table}", task) for task in band.tasks]
             for name in {name for arrays in results for name in arrays if name.startswith("largest_")}:
@@ -620,21 +627,21 @@ def measure_part(work: Work, part: Part) -> None:
     work.save_nodes("passed", part, below if last is None else [*below, last])
     if last is not None or plan.mechanism.learns_from_levels:
         return
-    tables = tables_of(plan, measured)
+    tables = make_noisy_tables(plan, measured)
     for table, (*inner, leaf) in _iterate_named_tables(tables):
-        sums = leaf_sums(plan, leaf)
-        _rise(work, part, table, inner, below[-1] if below else frontier, sums)
+        sums = sum_measured_leaves(plan, leaf)
+        _combine_part_levels(work, part, table, inner, below[-1] if below else frontier, sums)
         if table == _TOTALS:
             work.save("leaf_sums", part, {"noisy": sums.noisy})
     if plan.mechanism.leaf_dial is not None:
-        work.save("rows", part, vars(leaf_rows(plan, tables[""][0][-1]).drop_empty_ends()))
+        work.save("rows", part, vars(sum_leaf_rows(plan, tables[""][0][-1]).drop_empty_ends()))
 
 
-def rise_part(work: Work, part: Part) -> None:
+def combine_part_upwards(work: Work, part: Part) -> None:
     """Combine the nodes of a part with the sums over the bands below, and store the files ``risen`` and ``sums``."""
     nodes = work.load_nodes("passed", part)[-1]
     for table, counts in _iterate_named_tables(_read_measured_tables(work, part)):
-        _rise(work, part, table, counts, nodes, ChildSums(**work.load(f"below_{table}", part)))
+        _combine_part_levels(work, part, table, counts, nodes, ChildSums(**work.load(f"below_{table}", part)))
 
 
 def descend_part(work: Work, part: Part) -> None:
@@ -653,7 +660,7 @@ def descend_part(work: Work, part: Part) -> None:
         return levels
 
     levels = read_risen_levels(_TOTALS)
-    trips = trips_by_level(plan, totals[1], levels)
+    trips = descend_levels(plan, totals[1], levels)
     numbers = (str(level.nodes.level) for level in levels)
     work.save("refined", part, dict(zip(numbers, trips[1:], strict=True)))
     last: Trips = {"": trips[-1]}
@@ -666,23 +673,23 @@ def descend_part(work: Work, part: Part) -> None:
     counts = _read_measured_tables(work, part)
     leaf = counts[""][0][-1]
     if plan.mechanism.leaf_dial is not None:
-        histogram = leaf_histogram(plan, leaf, last[""], Rows(**work.load("all_rows", _ALL)))
+        histogram = make_leaf_histogram(plan, leaf, last[""], Rows(**work.load("all_rows", _ALL)))
         work.save("histogram", part, {"counts": histogram})
         return
-    leaves, segments_of_leaves = leaves_with_segments(plan, counts, work.load("leaf_sums", part)["noisy"], last)
+    leaves, segments_of_leaves = refine_leaves_with_segments(plan, counts, work.load("leaf_sums", part)["noisy"], last)
     work.save_nodes("leaves", part, [leaves])
     if plan.breakdowns:
         work.save("segments", part, segments_of_leaves)
 
 
-def leaves_part(work: Work, part: Part) -> None:
+def estimate_part_leaves(work: Work, part: Part) -> None:
     """Estimate the leaves of a part by empirical Bayes, and store them. Raises OdError if the plan does not."""
     plan, leaf = work.plan, _read_measured_tables(work, part)[""][0][-1]
     if plan.mechanism.leaf_dial is None:
         raise OdError("OD-PART-ORDER", "these leaves are projected, not estimated", next_step="report this defect")
     rows, posterior = Rows(**work.load("all_rows", _ALL)), Posterior(**work.load("posterior", _ALL))
     trips = work.load("last", part)[""]
-    leaves = posterior_leaves(plan, leaf, trips, plan.mechanism.leaf_dial, rows, posterior)
+    leaves = estimate_posterior_leaves(plan, leaf, trips, plan.mechanism.leaf_dial, rows, posterior)
     work.save_nodes("leaves", part, [Nodes.concatenate(leaf.step.level, leaves)])
 
 
@@ -692,18 +699,22 @@ def _read_measured_tables(work: Work, part: Part) -> Tables:
     levels = dict.fromkeys(step.level for step in steps)
     parents_of = dict(zip(levels, nodes, strict=False))  # the last nodes passed may be no parents
     measured = [
-        Measurement(step, parents_of[step.level], NoisyVector(partial(work.store.read, part_file(step.number, number))))
+        Measurement(
+            step, parents_of[step.level], NoisyVector(partial(work.store.read, name_part_file(step.number, number)))
+        )
         for step in steps
     ]
-    return tables_of(plan, measured)
+    return make_noisy_tables(plan, measured)
 
 
 _RISEN = ("runs", "noisy", "difference", "variance")
 
 
-def _rise(work: Work, part: Part, table: str, counts: Sequence[NoisyCounts], kept: Pairs, sums: ChildSums) -> None:
-    """Combine the levels of a part by :func:`rise`, and store the files ``risen`` and ``sums`` of a table."""
-    levels, above = rise(work.plan, counts, kept, sums)
+def _combine_part_levels(
+    work: Work, part: Part, table: str, counts: Sequence[NoisyCounts], kept: Pairs, sums: ChildSums
+) -> None:
+    """Combine the levels of a part upwards, and store the files ``risen`` and ``sums`` of a table."""
+    levels, above = combine_levels_upwards(work.plan, counts, kept, sums)
     risen: Arrays = {}
     for level in levels:
         risen |= {f"{name}_{level.nodes.level}": getattr(level, name) for name in _RISEN}

@@ -18,12 +18,12 @@ from od_core.errors import OdError
 from od_core.flows.accuracy import (
     UNMEASURED,
     compute_expected_errors,
+    compute_largest_variances,
+    compute_segment_variance,
+    describe_half_width,
     find_most_leaf_pairs,
-    largest_variances,
-    segment_variance,
-    verdict,
 )
-from od_core.flows.interval_ends import half_width
+from od_core.flows.interval_ends import compute_half_width
 from od_core.flows.mechanisms import COMPARED, MECHANISMS, Mechanism
 from od_core.flows.optimal_shares import VarianceModel, minimise_expected_error
 from od_core.flows.step import (
@@ -33,19 +33,19 @@ from od_core.flows.step import (
     SegmentStep,
     TotalStep,
     count_shifted_cells,
+    list_area_total_sides,
     list_measured_levels,
+    make_threshold_step,
+    parse_area_total_share,
     plan_steps,
-    share_of_area_totals,
-    sides_of_area_totals,
-    threshold_step,
 )
 from od_core.geography.flow_tree import FlowTree, Nodes, TreeOrder
 from od_core.geography.geography import Geography
 from od_core.geography.places import has_distances
 from od_core.meaning.features import list_given_options, refuse_unsupported
-from od_core.privacy.accounting import Number, float_above
+from od_core.privacy.accounting import Number, round_up_to_float
 from od_core.privacy.budget import Budget, Spent
-from od_core.privacy.neighbours import DEFAULT_ACCEPTANCE, Acceptance, Neighbours, NodeSizes, nodes_that_hold
+from od_core.privacy.neighbours import DEFAULT_ACCEPTANCE, Acceptance, Neighbours, NodeSizes, select_node_sizes
 from od_core.privacy.plan import (
     EARLIER,
     DetailNoise,
@@ -55,12 +55,12 @@ from od_core.privacy.plan import (
     Table,
     Uncounted,
     UncountedStep,
+    compute_table_share,
     read_plan_options,
-    share_of_table,
 )
 from od_core.privacy.shares import MinimiseRule
 from od_core.privacy.unit import PrivacyUnit
-from od_core.records.segments import Breakdown, breakdowns, check_name, counts_unlisted, find
+from od_core.records.segments import Breakdown, can_count_unlisted, check_name, find, make_breakdowns
 
 PART_TRIPS = 1_000_000
 """Default number of trips of a part, which then takes about a second and some tens of megabytes on census data."""
@@ -90,23 +90,23 @@ class Bands:
     def __post_init__(self) -> None:
         are_whole = all(isinstance(cut, int) and not isinstance(cut, bool) for cut in (*self.cuts, self.part_trips))
         if not are_whole or not self.cuts or list(self.cuts) != sorted({*self.cuts}) or self.cuts[0] < 1:
-            raise _bands_error("cuts are levels below the root, each once, from the top")
+            raise _make_bands_error("cuts are levels below the root, each once, from the top")
         if self.part_trips < 1:
-            raise _bands_error("part_trips is a number of trips, at least 1")
+            raise _make_bands_error("part_trips is a number of trips, at least 1")
 
     def check(self, depth: int) -> None:
         """Raise OdError if a flow tree with leaves at level ``depth`` does not suit the bands."""
         if self.cuts[-1] >= depth:
-            raise _bands_error(f"the flow tree has {depth} levels; the last cut must be above its leaves")
+            raise _make_bands_error(f"the flow tree has {depth} levels; the last cut must be above its leaves")
 
     def split(self, levels: Sequence[int]) -> list[slice]:
         """Return a slice of ascending levels for each band, top band first; bands without any of them are omitted."""
-        return _runs(np.searchsorted(self.cuts, levels, side="left"))
+        return _split_into_runs(np.searchsorted(self.cuts, levels, side="left"))
 
-    def parts(self, frontier: Nodes) -> list[slice]:
+    def split_into_parts(self, frontier: Nodes) -> list[slice]:
         """Return the parts as slices, in order, of the released nodes of the last level above the band."""
         before = np.cumsum(frontier.trips) - frontier.trips
-        return _runs(before // self.part_trips)
+        return _split_into_runs(before // self.part_trips)
 
     def facts(self) -> dict[str, Any]:
         """Return the cuts and the size of parts as a dictionary for JSON."""
@@ -118,13 +118,13 @@ class Bands:
         return cls(tuple(facts["cuts"]), facts["part_trips"])
 
 
-def _runs(numbers: NDArray[np.int64]) -> list[slice]:
+def _split_into_runs(numbers: NDArray[np.int64]) -> list[slice]:
     """Return one slice for each run of equal consecutive numbers, in order."""
     ends = [*(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(numbers)] if len(numbers) else []
     return [slice(start, stop) for start, stop in zip([0, *ends], ends, strict=False)]
 
 
-def _bands_error(message: str) -> OdError:
+def _make_bands_error(message: str) -> OdError:
     return OdError("OD-BANDS", message, next_step="correct the bands, as cuts [4] of a tree of 10 levels")
 
 
@@ -209,8 +209,8 @@ class ReleasePlan(Plan):
     def _of_table(self) -> tuple[GaussianStep, ...]:
         """Return the steps that measure the table: all but that of the number of uncounted trips."""
         if self.has_threshold:
-            return (threshold_step(self.unit, self.budget, self.tree.depth, self.mechanism.threshold),)
-        options = self.segments, self.area_totals, share_of_table(self.uncounted)
+            return (make_threshold_step(self.unit, self.budget, self.tree.depth, self.mechanism.threshold),)
+        options = self.segments, self.area_totals, compute_table_share(self.uncounted)
         return plan_steps(self.tree, self.neighbours, self.mechanism, self.budget, *options)
 
     @property
@@ -224,8 +224,8 @@ class ReleasePlan(Plan):
         if self.uncounted is None:
             return None
         number = (1 + len(self.breakdowns)) * (self.tree.depth + 1)
-        rho = sum((step.rho for step in self._of_table), start=Fraction(0)) / share_of_table(self.uncounted)
-        return self.uncounted.step(number, rho * self.uncounted.share)
+        rho = sum((step.rho for step in self._of_table), start=Fraction(0)) / compute_table_share(self.uncounted)
+        return self.uncounted.make_step(number, rho * self.uncounted.share)
 
     @cached_property
     def totals(self) -> tuple[TotalStep, ...]:
@@ -258,7 +258,7 @@ class ReleasePlan(Plan):
     @cached_property
     def neighbours(self) -> Neighbours:
         """See :attr:`od_core.privacy.plan.Plan.neighbours`."""
-        return _neighbours(self.unit, self.acceptance, self.tree, self.segments)
+        return _make_neighbours(self.unit, self.acceptance, self.tree, self.segments)
 
     @property
     def publishes_total(self) -> bool:
@@ -290,15 +290,15 @@ class ReleasePlan(Plan):
         See :func:`od_core.flows.accuracy.compute_expected_errors` for their accuracy. All are NaN if the mechanism has
         a threshold, because the true trips determine which counts are below the threshold.
         """
-        return self._errors(self.totals)
+        return self._compute_expected_errors(self.totals)
 
     def expected_segment_errors(self, breakdown: str) -> list[float]:
         """Return the expected errors of one category of a breakdown. Raises OdError if it is not declared."""
         categories = len(find(self.breakdowns, breakdown).categories)
-        pairs = zip(self.expected_errors, self._errors(self.segment_steps(breakdown)), strict=True)
-        return [segment_variance(v**2, w**2, categories) ** 0.5 for v, w in pairs]
+        pairs = zip(self.expected_errors, self._compute_expected_errors(self.segment_steps(breakdown)), strict=True)
+        return [compute_segment_variance(v**2, w**2, categories) ** 0.5 for v, w in pairs]
 
-    def _variances(self, measured: Sequence[TotalStep]) -> dict[int, Fraction | float]:
+    def _index_noise_variances(self, measured: Sequence[TotalStep]) -> dict[int, Fraction | float]:
         """Return the noise variance of each level: NaN with a threshold, infinite or huge for an unknown root."""
         variances = {step.level: math.nan if self.has_threshold else step.variance for step in measured}
         if isinstance(measured[0], SegmentStep):
@@ -306,9 +306,9 @@ class ReleasePlan(Plan):
         unknown: dict[int, Fraction | float] = {} if self.publishes_total else {0: math.inf}
         return unknown | variances
 
-    def _errors(self, measured: Sequence[TotalStep]) -> list[float]:
+    def _compute_expected_errors(self, measured: Sequence[TotalStep]) -> list[float]:
         """Return the expected errors of the table that some steps measure."""
-        depth, variances = self.tree.depth, self._variances(measured)
+        depth, variances = self.tree.depth, self._index_noise_variances(measured)
         if self.mechanism.measures != "every_level":  # the noise of the leaf pairs below a node adds up
             leaves = variances[depth] * self.tree.cells(depth)
             return [float(leaves / self.tree.cells(level)) ** 0.5 for level in range(depth + 1)]
@@ -323,21 +323,21 @@ class ReleasePlan(Plan):
         the values are those of the measured counts alone, which no estimate exceeds. All are NaN if the mechanism has a
         threshold, because such a release has no intervals.
         """
-        return _half_widths(self._largest_variances(self.totals))
+        return _list_half_widths(self._compute_largest_variances(self.totals))
 
     def segment_half_widths(self, breakdown: str) -> list[float]:
         """Return :attr:`half_widths` of one category of a breakdown. Raises OdError if it is not declared."""
         categories, steps = len(find(self.breakdowns, breakdown).categories), self.segment_steps(breakdown)
-        pairs = zip(self._largest_variances(self.totals), self._largest_variances(steps), strict=True)
-        return _half_widths([segment_variance(v, w, categories) for v, w in pairs])
+        pairs = zip(self._compute_largest_variances(self.totals), self._compute_largest_variances(steps), strict=True)
+        return _list_half_widths([compute_segment_variance(v, w, categories) for v, w in pairs])
 
-    def _largest_variances(self, measured: Sequence[TotalStep]) -> list[float]:
+    def _compute_largest_variances(self, measured: Sequence[TotalStep]) -> list[float]:
         """Return the largest variance, at each level, root first, of an unbiased estimate from some steps alone."""
-        depth, variances = self.tree.depth, self._variances(measured)
+        depth, variances = self.tree.depth, self._index_noise_variances(measured)
         if self.mechanism.measures != "every_level":
             return [float(variances[depth] * find_most_leaf_pairs(self.tree, level)) for level in range(depth + 1)]
         if self.keeps_all:
-            return largest_variances(self.tree, variances)
+            return compute_largest_variances(self.tree, variances)
         largest = [float(variances[depth])]
         for level in range(depth - 1, -1, -1):  # an unmeasured level has the counts of the level below
             noise = float(variances.get(level, math.inf))
@@ -358,16 +358,18 @@ class ReleasePlan(Plan):
         for breakdown in self.breakdowns:
             widths, steps = self.segment_half_widths(breakdown.name), self.segment_steps(breakdown.name)
             rows += [(step, f" by {breakdown.name}", widths[step.level]) for step in steps]
-        variances = [self.area_total_variance(step) for step in self.area_total_steps]
+        variances = [self.bound_area_total_variance(step) for step in self.area_total_steps]
         if not self.keeps_all:  # an interval is from the measured total or from the flows, not from both
-            variances = [float(min(s.variance, self._variance_of_flows(s))) for s in self.area_total_steps]
-        rows += [(step, "", width) for step, width in zip(self.area_total_steps, _half_widths(variances), strict=True)]
+            variances = [float(min(s.variance, self._compute_flow_sum_variance(s))) for s in self.area_total_steps]
+        rows += [
+            (step, "", width) for step, width in zip(self.area_total_steps, _list_half_widths(variances), strict=True)
+        ]
         sides = len(self.tree.listed_sides)
         return {f"{' x '.join(self.level_names(step)[:sides])}{by}": width for step, by, width in rows}
 
     def verdicts(self) -> list[str]:
         """Return a sentence for each query on what its noise allows to be read; see :attr:`known_to_within`."""
-        return [f"{levels}: {verdict(width)}" for levels, width in self.known_to_within.items()]
+        return [f"{levels}: {describe_half_width(width)}" for levels, width in self.known_to_within.items()]
 
     @property
     def conversion(self) -> str:
@@ -375,12 +377,12 @@ class ReleasePlan(Plan):
 
         ``exact`` is replaced by ``tight`` if it is not defined for this unit and this delta.
         """
-        return self.budget.conversion_for(self.mechanism.default_conversion, self._cells)
+        return self.budget.choose_conversion(self.mechanism.default_conversion, self._cells)
 
-    def spent_on(self, draws: Sequence[int | Fraction]) -> Spent:
-        """Return the budget that the given draws have spent; see :meth:`od_core.privacy.plan.Plan.spent_on`."""
+    def compute_spent(self, draws: Sequence[int | Fraction]) -> Spent:
+        """Return the budget that the given draws have spent; see :meth:`od_core.privacy.plan.Plan.compute_spent`."""
         if self.has_threshold:
-            return super().spent_on(draws)
+            return super().compute_spent(draws)
         rhos = tuple(number * step.charge.rho for number, step in zip(draws, self.charged_steps, strict=True))
         every_period = rhos[-1] if self.uncounted is not None else Fraction(0)
         return Spent(rhos, self.budget.delta, self._cells if set(draws) == {1} else None, every_period)
@@ -412,7 +414,7 @@ class ReleasePlan(Plan):
             return None
         return count_shifted_cells(self.neighbours, [(step.level, step.by_segment) for step in self._of_table])
 
-    def level_above(self, step: TotalStep) -> int | None:
+    def find_level_above(self, step: TotalStep) -> int | None:
         """Return the nearest level above a step that is measured or, as the root, published exactly.
 
         Return None if there is none: the step is of area totals, or is the first and the root is not published exactly.
@@ -437,7 +439,7 @@ class ReleasePlan(Plan):
         origin_level, destination_level = self.level_pair(step)
         return self.tree.origin.level_names[origin_level], self.tree.destination.level_names[destination_level]
 
-    def public_cells(self, step: TotalStep) -> int:
+    def count_public_cells(self, step: TotalStep) -> int:
         """Return the number of public cells of a step, times the categories if it counts by a breakdown."""
         origin_level, destination_level = self.level_pair(step)
         cells = self.tree.origin.size(origin_level) * self.tree.destination.size(destination_level)
@@ -445,14 +447,14 @@ class ReleasePlan(Plan):
             cells *= len(find(self.breakdowns, step.breakdown).categories)
         return cells
 
-    def area_total_variance(self, step: AreaTotalStep) -> float:
+    def bound_area_total_variance(self, step: AreaTotalStep) -> float:
         """Return an upper bound of the variance of the estimated totals of the zones of a side.
 
         The estimates are from the measured total and from the sum of the noisy flows of the zone.
         """
-        return 1 / float(1 / step.variance + 1 / self._variance_of_flows(step))
+        return 1 / float(1 / step.variance + 1 / self._compute_flow_sum_variance(step))
 
-    def _variance_of_flows(self, step: AreaTotalStep) -> Fraction:
+    def _compute_flow_sum_variance(self, step: AreaTotalStep) -> Fraction:
         """Return the variance of the sum of the noisy flows of a zone of a side."""
         flows = (self.tree.destination, self.tree.origin)[step.side].size(self.tree.origin.depth)
         return flows * self.totals[-1].variance
@@ -525,9 +527,9 @@ class ReleasePlan(Plan):
         first, *_ = self.compared_levels
         return () if self.has_threshold else tuple(self.half_widths[level] for level in (first, self.tree.depth))
 
-    def variants(self) -> Iterator[tuple[str, Callable[[], ReleasePlan], str]]:
+    def iterate_variants(self) -> Iterator[tuple[str, Callable[[], ReleasePlan], str]]:
         """Yield the plan with area totals, or without, and with other mechanisms; see the base class."""
-        if self.mechanism.refines and sides_of_area_totals(self.tree):
+        if self.mechanism.refines and list_area_total_sides(self.tree):
             other = Fraction(1, 10) if self.area_totals is None else None
             choice = "area totals not measured" if other is None else "area totals measured, with 1/10 of the budget"
             yield choice, partial(replace, self, area_totals=other), ""
@@ -558,30 +560,30 @@ class ReleasePlan(Plan):
         for step in (*self.steps, *self.area_total_steps):
             by = step.breakdown if isinstance(step, SegmentStep) else ""
             origin_level, destination_level = self.level_names(step)
-            of_areas = self.area_total_variance(step) if isinstance(step, AreaTotalStep) else None
+            of_areas = self.bound_area_total_variance(step) if isinstance(step, AreaTotalStep) else None
             rows.append(
                 {
                     "level": step.level,
                     "origin_level": origin_level,
                     "destination_level": destination_level,
                     **({} if self.segments is None else {"breakdown": by}),
-                    "public_cells": self.public_cells(step),
+                    "public_cells": self.count_public_cells(step),
                     "sensitivity_squared": step.sensitivity_squared,
-                    "variance": float_above(step.variance),
-                    "standard_deviation": float_above(step.variance) ** 0.5,
-                    "rho": float_above(step.rho),
+                    "variance": round_up_to_float(step.variance),
+                    "standard_deviation": round_up_to_float(step.variance) ** 0.5,
+                    "rho": round_up_to_float(step.rho),
                     "expected_error": errors[by][step.level] if of_areas is None else of_areas**0.5,
                 }
             )
         return pd.DataFrame(rows)
 
-    def _own_facts(self) -> dict[str, Any]:
+    def _list_own_facts(self) -> dict[str, Any]:
         """Return the facts that only plans of flows have. What is not declared is left out, as in earlier versions."""
         cap = self.unit.max_trips_pair
         return {
             "contribution_bound": self.unit.contribution_bound,
             **({} if self.unit.max_weight is None else {"max_weight": self.unit.max_weight}),
-            **self.unit.year_facts(),
+            **self.unit.list_year_facts(),
             **({} if cap is None else {"max_trips_pair": cap}),
             "user_column": self.unit.column,
             "tree": self.tree.order,
@@ -589,7 +591,7 @@ class ReleasePlan(Plan):
             "rho": str(self.spent.rho),
             "delta": str(self.budget.delta),
             "conversion": self.conversion,
-            "shares": self.budget.shares_text(self.mechanism.default_shares),
+            "shares": self.budget.format_shares(self.mechanism.default_shares),
             "origin_geography": self.tree.origin.digest,
             "destination_geography": self.tree.destination.digest,
             "origin_unknown_zone": self.tree.origin.unknown,
@@ -677,27 +679,29 @@ def plan_release(
             next_step="choose coarser zones, or a mechanism that drops branches without trips",
         )
     if not isinstance(segments, Segments):
-        segments = Segments.of(breakdowns(segments, segment_unknown), segment_share)
+        segments = Segments.of(make_breakdowns(segments, segment_unknown), segment_share)
     if isinstance(budget.shares, MinimiseRule):
-        model = VarianceModel(flow_tree, _neighbours(unit, acceptance, flow_tree, segments), chosen, segments)
+        model = VarianceModel(flow_tree, _make_neighbours(unit, acceptance, flow_tree, segments), chosen, segments)
         budget = replace(budget, shares=model.fill_level_shares(minimise_expected_error(model, budget.shares).shares))
-    of_areas = None if area_totals is None else share_of_area_totals(area_totals)
+    of_areas = None if area_totals is None else parse_area_total_share(area_totals)
     return ReleasePlan(flow_tree, unit, budget, chosen, bands, acceptance, segments, uncounted, of_areas)
 
 
-def _half_widths(variances: Sequence[float]) -> list[float]:
-    widths: list[float] = half_width(np.zeros(len(variances)), np.array(variances)).tolist()
+def _list_half_widths(variances: Sequence[float]) -> list[float]:
+    widths: list[float] = compute_half_width(np.zeros(len(variances)), np.array(variances)).tolist()
     return widths
 
 
-def _neighbours(unit: PrivacyUnit, acceptance: Acceptance, tree: FlowTree, segments: Segments | None) -> Neighbours:
+def _make_neighbours(
+    unit: PrivacyUnit, acceptance: Acceptance, tree: FlowTree, segments: Segments | None
+) -> Neighbours:
     """Return the neighbours of a release. A record that is not listed is counted where it has an unknown area."""
     areas = tree.origin.unknown is not None and tree.destination.unknown is not None
-    has_unknown_categories = segments is None or counts_unlisted(segments.breakdowns)
-    return Neighbours(unit, acceptance, areas, has_unknown_categories, node_sizes(*unit.bounds, tree))
+    has_unknown_categories = segments is None or can_count_unlisted(segments.breakdowns)
+    return Neighbours(unit, acceptance, areas, has_unknown_categories, list_node_sizes(*unit.bounds, tree))
 
 
-def node_sizes(max_trips: int, max_trips_pair: int | None, tree: FlowTree) -> tuple[NodeSizes, ...]:
+def list_node_sizes(max_trips: int, max_trips_pair: int | None, tree: FlowTree) -> tuple[NodeSizes, ...]:
     """Return the sizes of the nodes of all levels, and then of the zones whose totals may be measured beside them.
 
     Of each level, the largest nodes that hold ``max_trips`` under the pair cap suffice, also for fewer trips and under
@@ -706,6 +710,6 @@ def node_sizes(max_trips: int, max_trips_pair: int | None, tree: FlowTree) -> tu
     if max_trips_pair is None:
         return ()
     zones = [geography.size(geography.depth) for geography in (tree.origin, tree.destination)]
-    of_areas = [[(zones[1 - side], zones[side])] for side in sides_of_area_totals(tree)]
-    levels = [*map(tree.node_sizes, range(tree.depth + 1)), *of_areas]
-    return tuple(nodes_that_hold(max_trips, max_trips_pair, nodes) for nodes in levels)
+    of_areas = [[(zones[1 - side], zones[side])] for side in list_area_total_sides(tree)]
+    levels = [*map(tree.count_nodes_by_size, range(tree.depth + 1)), *of_areas]
+    return tuple(select_node_sizes(max_trips, max_trips_pair, nodes) for nodes in levels)

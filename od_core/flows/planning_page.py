@@ -1,8 +1,8 @@
 """Write the planning page of flows or counts: one HTML file on which people choose a budget and see what follows.
 
 The page needs neither a server nor a network. It computes the errors of a plan itself, from the facts that
-:func:`planning_facts` returns: the shapes of the areas, and the rho that an epsilon allows. The sources of its program
-are in the folder ``atlas/src/planning`` of the repository.
+:func:`build_planning_facts` returns: the shapes of the areas, and the rho that an epsilon allows. The sources of its
+program are in the folder ``atlas/src/planning`` of the repository.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ import pandas as pd
 from markupsafe import escape
 
 from od_core.errors import OdError
-from od_core.flows.accuracy import MAX_SHAPES, NORMAL_VALUES, find_most_leaf_pairs, shapes_of
-from od_core.flows.plan import ReleasePlan, node_sizes
+from od_core.flows.accuracy import MAX_SHAPES, NORMAL_VALUES, find_most_leaf_pairs, group_areas_by_shape
+from od_core.flows.plan import ReleasePlan, list_node_sizes
 from od_core.flows.step import (
     Segments,
+    compute_level_shares,
     count_shifted_cells,
-    level_queries,
-    level_shares,
+    list_area_total_sides,
+    list_level_queries,
     plan_steps,
-    sides_of_area_totals,
 )
 from od_core.geography.flow_tree import FlowTree
 from od_core.geography.geography import Geography
@@ -37,15 +37,15 @@ from od_core.meaning.features import refuse_unsupported
 from od_core.meaning.subject import NO_WORDS, Subject
 from od_core.parallel import map_in_order
 from od_core.privacy import privacy_loss
-from od_core.privacy.accounting import epsilon_tight, float_above, rho_for_epsilon, text_above
+from od_core.privacy.accounting import compute_tight_epsilon, find_rho_for_epsilon, format_rounded_up, round_up_to_float
 from od_core.privacy.budget import Budget, Spent
 from od_core.privacy.neighbours import Neighbours
 from od_core.privacy.plan import Plan
 from od_core.privacy.posterior import Guarantee
 from od_core.privacy.unit import Neighbours as Relation
 from od_core.privacy.unit import PrivacyUnit
-from od_core.publication.certify import clauses
-from od_core.records.segments import counts_unlisted
+from od_core.publication.certify import render_clauses
+from od_core.records.segments import can_count_unlisted
 
 EPSILONS = (
     *("0.1", "0.15", "0.2", "0.3", "0.4", "0.5", "0.6", "0.8", "1", "1.25", "1.5", "2", "2.5", "3", "4", "5", "6"),
@@ -75,7 +75,7 @@ _NOUNS = ("record", "counted", "cell", "cells", "pair", "pairs", "zone_pair", "s
 """Nouns in place of those of flows and trips, in which the page is written."""
 
 
-def planning_page(
+def render_planning_page(
     plan: Plan, name: str, cap: Fraction | None = None, periods: int = 12, about: Mapping[str, str] = NO_WORDS
 ) -> str:
     """Return the planning page of a series as HTML, which follows from public facts alone.
@@ -86,18 +86,18 @@ def planning_page(
     Raises:
         OdError: the plan does not release flows, or its mechanism has a threshold, so that no error can be planned.
     """
-    facts = json.dumps(planning_facts(plan, name, cap, periods, about), ensure_ascii=False, separators=(",", ":"))
+    facts = json.dumps(build_planning_facts(plan, name, cap, periods, about), ensure_ascii=False, separators=(",", ":"))
     template = (files("od_core.publication") / "html" / PLANNING_PAGE).read_text(encoding="utf-8")
     before, after = template.replace("{{title}}", escape(f"Planning page of {name}")).split("{{data}}")
     return before + facts.replace("<", "\\u003c") + after
 
 
-def planning_facts(
+def build_planning_facts(
     plan: Any, name: str, cap: Fraction | None = None, periods: int = 12, about: Mapping[str, str] = NO_WORDS
 ) -> dict[str, Any]:
     """Return the facts from which the page computes, ready for JSON. ``atlas/src/planning/facts.ts`` describes them.
 
-    Arguments and errors are those of :func:`planning_page`.
+    Arguments and errors are those of :func:`render_planning_page`.
     """
     plan = plan.require_forecastable(_forecast_error(f"{name} does not release flows"))
     refuse_unsupported(plan.table, plan.features | {"planning_page"})
@@ -111,7 +111,11 @@ def planning_facts(
         "name": name,
         "nouns": {word: getattr(choices.subject.nouns, word) for word in _NOUNS},
         "cap": None if cap is None else float(cap),
-        "delta": {"value": float_above(delta), "text": text_above(delta, 3), "exact": _exact_text(delta)},
+        "delta": {
+            "value": round_up_to_float(delta),
+            "text": format_rounded_up(delta, 3),
+            "exact": _format_exact_number(delta),
+        },
         "logInverseDelta": math.log(1 / delta),
         "mechanism": {
             "measures": plan.mechanism.measures,
@@ -129,16 +133,16 @@ def planning_facts(
             "segments": segments is not None,
         },
         "year": unit.max_trips_year and {"periods": periods, "trips": unit.max_trips_year},
-        "budgets": [choices.budget_facts(budget) for budget in choices.budgets],
+        "budgets": [choices.make_budget_facts(budget) for budget in choices.budgets],
         "conversion": choices.simple,
-        "units": [choices.unit_facts(unit) for unit in choices.units],
+        "units": [choices.make_unit_facts(unit) for unit in choices.units],
         "segments": segments
         and {
             "breakdowns": [{"name": by.name, "categories": len(by.categories)} for by in segments.breakdowns],
             "share": float(segments.share),
         },
         "sets": [choices.set_facts(tree) for tree in choices.trees],
-        "rules": choices.rule_facts(),
+        "rules": choices.make_rule_facts(),
     }
 
 
@@ -160,21 +164,23 @@ class _Choices:
         """Budgets in the order of their epsilon, the declared one among them; shares are as declared."""
         declared = self.plan.budget
         others = [replace(declared, epsilon=Fraction(epsilon), rho=None) for epsilon in EPSILONS]
-        return sorted([declared, *(other for other in others if other.epsilon != declared.epsilon)], key=_epsilon)
+        return sorted(
+            [declared, *(other for other in others if other.epsilon != declared.epsilon)], key=_compute_epsilon
+        )
 
-    def budget_facts(self, budget: Budget) -> dict[str, Any]:
+    def make_budget_facts(self, budget: Budget) -> dict[str, Any]:
         """Return a budget with the rho that it has by the simple conversion."""
         if budget.rho is None:
-            declared, exact = "epsilon", _epsilon(budget)
-            rho = rho_for_epsilon(exact, budget.delta, self.simple)
+            declared, exact = "epsilon", _compute_epsilon(budget)
+            rho = find_rho_for_epsilon(exact, budget.delta, self.simple)
         else:
             declared, exact, rho = "rho", budget.rho, budget.rho
         return {
-            "epsilon": text_above(_epsilon(budget)),
-            "promised": float_above(_epsilon(budget)),
+            "epsilon": format_rounded_up(_compute_epsilon(budget)),
+            "promised": round_up_to_float(_compute_epsilon(budget)),
             "declared": declared,
-            "exact": _exact_text(exact),
-            "rho": [float(rho), text_above(rho)],
+            "exact": _format_exact_number(exact),
+            "rho": [float(rho), format_rounded_up(rho)],
         }
 
     @cached_property
@@ -194,10 +200,10 @@ class _Choices:
         is_summed = mechanism.measures == "all_leaves"
         return {
             "kept": [levels.index(level) + 1 for level in tree.origin.levels],
-            "origin": _shape_facts(tree.origin),
-            "destination": None if tree.destination is tree.origin else _shape_facts(tree.destination),
+            "origin": _make_shape_facts(tree.origin),
+            "destination": None if tree.destination is tree.origin else _make_shape_facts(tree.destination),
             "keepsAll": [tables * tree.cells(tree.depth) <= mechanism.keep_all_cap for tables in (1, self.plan.tables)],
-            "nodes": node_sizes(max(MOST_TRIPS, self.plan.unit.max_trips or 1), 1, tree),
+            "nodes": list_node_sizes(max(MOST_TRIPS, self.plan.unit.max_trips or 1), 1, tree),
             "mostLeaves": [find_most_leaf_pairs(tree, level) for level in range(tree.depth + 1)] if is_summed else None,
         }
 
@@ -214,14 +220,14 @@ class _Choices:
             units += [replace(user, neighbours=relation) for relation in relations]
         return units
 
-    def unit_facts(self, unit: PrivacyUnit) -> dict[str, Any]:
+    def make_unit_facts(self, unit: PrivacyUnit) -> dict[str, Any]:
         """Return a unit and, without and with segments, the protected change and whether the total is an invariant."""
-        without_and_with_segments = [self._neighbours(unit, segments) for segments in (None, self.plan.segments)]
+        without_and_with_segments = [self._make_neighbours(unit, segments) for segments in (None, self.plan.segments)]
 
         def changes(unit: PrivacyUnit) -> list[str]:
             subject = self.subject.with_unit(unit)
             may_leave = (each.record_may_leave for each in without_and_with_segments)
-            found = [clauses(replace(subject, record_may_leave=each))["change"] for each in may_leave]
+            found = [render_clauses(replace(subject, record_may_leave=each))["change"] for each in may_leave]
             for number, name in _STAND_INS.items():
                 found = [change.replace(str(number), name) for change in found]
             return found
@@ -236,28 +242,28 @@ class _Choices:
             "publishesTotal": [neighbours.have_equal_totals for neighbours in without_and_with_segments],
         }
 
-    def _neighbours(self, unit: PrivacyUnit, segments: Segments | None) -> Neighbours:
-        unlisted = segments is None or counts_unlisted(segments.breakdowns)
+    def _make_neighbours(self, unit: PrivacyUnit, segments: Segments | None) -> Neighbours:
+        unlisted = segments is None or can_count_unlisted(segments.breakdowns)
         return replace(self.plan.neighbours, unit=unit, has_unknown_categories=unlisted)
 
-    def rule_facts(self) -> list[list[list[dict[str, Any]]]]:
+    def make_rule_facts(self) -> list[list[list[dict[str, Any]]]]:
         """Return the facts of the declared shares for each set of levels, each unit, and without and with segments."""
         options = [None] if self.plan.segments is None else [None, self.plan.segments]
-        facts = map_in_order(lambda case: self._rule(*case), product(self.trees, self.units, options))
+        facts = map_in_order(lambda case: self._make_share_facts(*case), product(self.trees, self.units, options))
         return [[[next(facts) for _ in options] for _ in self.units] for _ in self.trees]
 
-    def _rule(self, tree: FlowTree, unit: PrivacyUnit, segments: Segments | None) -> dict[str, Any]:
+    def _make_share_facts(self, tree: FlowTree, unit: PrivacyUnit, segments: Segments | None) -> dict[str, Any]:
         """Return the shares of levels, declared or the mechanism's if those do not fit, and what follows from them."""
-        neighbours, mechanism = self._neighbours(unit, segments), self.plan.mechanism
+        neighbours, mechanism = self._make_neighbours(unit, segments), self.plan.mechanism
         declared, shares = self._choose_fitting_shares(tree, neighbours, segments)
-        queries = [(level, by is not None) for level, by, _ in level_queries(shares, neighbours, segments)]
+        queries = [(level, by is not None) for level, by, _ in list_level_queries(shares, neighbours, segments)]
         area_totals = self.plan.area_totals
-        sides = () if area_totals is None else sides_of_area_totals(tree)
+        sides = () if area_totals is None else list_area_total_sides(tree)
         area_totals = area_totals if sides else None  # the tree of some levels may measure all totals itself
         queries += [(tree.depth, False)] * len(sides)
         cells, rho, promise = count_shifted_cells(neighbours, queries), None, None
         if cells is not None and privacy_loss.is_defined(declared.delta):
-            is_exact = declared.conversion_for(mechanism.default_conversion, ()) == "exact"
+            is_exact = declared.choose_conversion(mechanism.default_conversion, ()) == "exact"
             spent, promise = [], list[list[float] | None]()
             for budget in self.budgets:
                 if not is_exact and budget is not self.plan.budget:
@@ -266,8 +272,13 @@ class _Choices:
                 shared = replace(budget, shares=declared.shares)
                 steps = plan_steps(tree, neighbours, mechanism, shared, segments, area_totals)
                 loss = Spent(tuple(step.rho for step in steps), budget.delta, cells)
-                promise.append([float_above(loss.epsilon), float_above(Guarantee.from_spent(loss).best_guess())])
-                spent.append([float(loss.rho), text_above(loss.rho)])
+                promise.append(
+                    [
+                        round_up_to_float(loss.epsilon),
+                        round_up_to_float(Guarantee.from_spent(loss).bound_guess_probability()),
+                    ]
+                )
+                spent.append([float(loss.rho), format_rounded_up(loss.rho)])
             rho = spent if is_exact else None
         listed = [[level, float(share)] for level, share in shares.items()]
         fits = declared is self.plan.budget
@@ -279,12 +290,12 @@ class _Choices:
         """Return the declared budget and its shares of levels or, if these do not fit, with the mechanism's shares."""
         mechanism, declared, with_segments = self.plan.mechanism, self.plan.budget, segments is not None
         try:
-            return declared, level_shares(tree, neighbours, mechanism, declared, segments=with_segments)
+            return declared, compute_level_shares(tree, neighbours, mechanism, declared, segments=with_segments)
         except OdError as error:
             if error.code != "OD-BUDGET-SHARES":
                 raise
         budget = replace(declared, shares=mechanism.default_shares)
-        return budget, level_shares(tree, neighbours, mechanism, budget, segments=with_segments)
+        return budget, compute_level_shares(tree, neighbours, mechanism, budget, segments=with_segments)
 
 
 def list_level_subsets(depth: int) -> list[tuple[int, ...]]:
@@ -315,9 +326,9 @@ def select_levels(geography: Geography, kept: Sequence[int]) -> Geography:
     return Geography.from_frame(zones, list(zones.columns), unknown=unknown)
 
 
-def _shape_facts(geography: Geography) -> dict[str, Any]:
+def _make_shape_facts(geography: Geography) -> dict[str, Any]:
     """Return the shapes of the areas of each level, and the pairs of shapes of parents and children that occur."""
-    shapes = shapes_of(geography)
+    shapes = group_areas_by_shape(geography)
     pairs = []
     for level in shapes.pairs:
         parent, child = level.nonzero()
@@ -329,11 +340,11 @@ def _shape_facts(geography: Geography) -> dict[str, Any]:
     }
 
 
-def _epsilon(budget: Budget) -> Fraction:
-    return Fraction(budget.epsilon or 0) if budget.rho is None else epsilon_tight(budget.rho, budget.delta)
+def _compute_epsilon(budget: Budget) -> Fraction:
+    return Fraction(budget.epsilon or 0) if budget.rho is None else compute_tight_epsilon(budget.rho, budget.delta)
 
 
-def _exact_text(value: Fraction) -> str:
+def _format_exact_number(value: Fraction) -> str:
     """Return an exact number as a decimal if a short one is equal, and otherwise as a fraction."""
     decimal = repr(float(value)).removesuffix(".0")
     return decimal if Fraction(decimal) == value else str(value)

@@ -16,7 +16,7 @@ from od_core.errors import OdError
 from od_core.files.data_frame import TableOrFile
 from od_core.flows.arrays import Integers
 from od_core.flows.estimation.fitted_tree import FittedTree
-from od_core.flows.estimation.held_out import Choice, choice_of, earlier_of
+from od_core.flows.estimation.held_out import Choice, choose_rule_with_evidence, read_earlier_evidence
 from od_core.flows.estimation.intervals import SegmentFit, refuse_without_intervals
 from od_core.flows.estimation.least_squares import FittedLevel, build_measured_levels, fit_least_squares
 from od_core.flows.estimation.levels import (
@@ -36,19 +36,25 @@ from od_core.flows.plan import ReleasePlan, plan_release
 from od_core.flows.released_flows import ReleasedFlows
 from od_core.flows.step import SegmentStep, ThresholdStep
 from od_core.geography.flow_tree import Nodes, TreeOrder
-from od_core.geography.geography import Geography, level_up_to
+from od_core.geography.geography import Geography, find_finest_level
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.measurements import Measurements, draw_release, prepare_charge
-from od_core.noise.backends import NoiseSource, backend_name, laplace_source, noise_named, refuse_too_wide
-from od_core.parallel import memory
-from od_core.privacy.accounting import Number, float_above
+from od_core.noise.backends import (
+    NoiseSource,
+    find_backend_name,
+    refuse_too_wide,
+    require_laplace_source,
+    resolve_noise_source,
+)
+from od_core.parallel import read_memory_limit
+from od_core.privacy.accounting import Number, round_up_to_float
 from od_core.privacy.budget import Budget
-from od_core.privacy.neighbours import FAULT_THRESHOLD, Acceptance, fault_share
+from od_core.privacy.neighbours import FAULT_THRESHOLD, Acceptance, parse_fault_threshold
 from od_core.privacy.plan import PlannedRelease, Uncounted
 from od_core.privacy.unit import PrivacyUnit
 from od_core.publication.columns import NOISY_MEASUREMENTS, SEGMENT_MEASUREMENTS
 from od_core.publication.number_formats import Scale
-from od_core.publication.tables import schema_of
+from od_core.publication.tables import make_table_schema
 from od_core.publication.templates import render_template
 from od_core.records.counting import count_trips
 from od_core.records.counts import TripCounts
@@ -57,7 +63,7 @@ from od_core.records.segments import find
 _SHOWN, _QUICK = 8, 1_000_000
 """Largest number of areas of a side that a notebook shows, and of flows between zones whose intervals are computed."""
 
-MEASUREMENT_SCHEMA, SEGMENT_MEASUREMENT_SCHEMA = map(schema_of, (NOISY_MEASUREMENTS, SEGMENT_MEASUREMENTS))
+MEASUREMENT_SCHEMA, SEGMENT_MEASUREMENT_SCHEMA = map(make_table_schema, (NOISY_MEASUREMENTS, SEGMENT_MEASUREMENTS))
 """Columns of published measurements, one row per cell, and of those by category."""
 
 
@@ -72,13 +78,13 @@ def iterate_measured_cells(plan: ReleasePlan, measurement: Measurement) -> Itera
     o_level, d_level = plan.level_pair(step)
     origins, destinations = tree.origin.code_arrays[o_level], tree.destination.code_arrays[d_level]
     names = pa.array(categories, pa.large_string())
-    for cells, noisy in measurement.pieces(plan, len(names)):
+    for cells, noisy in measurement.iterate_pieces(plan, len(names)):
         columns = {
             "level": pa.array(np.full(len(noisy), step.level, dtype=np.int64)),
             "origin": origins.take(pa.array(np.repeat(cells.origin, len(names)))),
             "destination": destinations.take(pa.array(np.repeat(cells.destination, len(names)))),
             "noisy": pa.array(noisy),
-            "variance": pa.array(np.full(len(noisy), float_above(step.variance))),
+            "variance": pa.array(np.full(len(noisy), round_up_to_float(step.variance))),
         }
         if isinstance(step, SegmentStep):
             columns["breakdown"] = pa.repeat(pa.scalar(step.breakdown, pa.large_string()), len(noisy))
@@ -108,13 +114,13 @@ class Release(ReleasedFlows, PlannedRelease):
     segments: Mapping[str, Integers] = field(default_factory=dict)
     selected: bool = True
 
-    def _picture(self) -> str:
+    def _render_picture(self) -> str:
         """Return a heat map of the flows between the busiest areas of a coarse level, with intervals if they are quick.
 
         It is empty if every level has many areas.
         """
         sides = [self.plan.tree.origin, self.plan.tree.destination]
-        levels = [level_up_to(side, _SHOWN) for side in sides]
+        levels = [find_finest_level(side, _SHOWN) for side in sides]
         names = [side.level_names[level] for side, level in zip(sides, levels, strict=True)]
         if any(side.size(level) > 8 * _SHOWN for side, level in zip(sides, levels, strict=True)):
             return ""
@@ -161,7 +167,7 @@ class Release(ReleasedFlows, PlannedRelease):
             return None
         levels = build_measured_levels(self.plan, self.exact_trips, combine_totals(self.plan, self.measured))
         refuse_large_levels(levels)
-        return choice_of(self.plan, levels)
+        return choose_rule_with_evidence(self.plan, levels)
 
     @cached_property
     def fitted(self) -> FittedTree:
@@ -171,10 +177,10 @@ class Release(ReleasedFlows, PlannedRelease):
         levels = fit_least_squares(self.plan, int(self.leaves.trips.sum()), totals)
         return FittedTree(self.tree, levels, area_totals=select_area_totals(self.measured))
 
-    def segment_fit(self, segment: str) -> SegmentFit:
+    def fit_segment(self, segment: str) -> SegmentFit:
         """Return the estimates in each category of a breakdown. Raises OdError as :meth:`segment_intervals` does."""
         name = find(self.breakdowns, segment).name
-        return self.compute_once(("segment_fit", name), lambda: SegmentFit(self.plan, self.fitted, self.measured, name))
+        return self.compute_once(("fit_segment", name), lambda: SegmentFit(self.plan, self.fitted, self.measured, name))
 
     def measurements_at(self, level: int) -> pd.DataFrame:
         """Return the noisy measurements of a level of the flow tree, one row per cell.
@@ -187,18 +193,18 @@ class Release(ReleasedFlows, PlannedRelease):
         table: pd.DataFrame = cells.to_pandas()
         return table
 
-    def fitted_levels(self) -> list[FittedLevel]:
+    def fit_levels(self) -> list[FittedLevel]:
         """Return all levels of the flow tree with their estimates by least squares, top level first.
 
         The mechanism must measure every level. Raises OdError if a level exceeds memory or a noisy value is too large.
         """
         totals = combine_totals(self.plan, self.measured)
         needed = ASSISTING_BYTES * max(len(measurement.noisy) for measurement in totals)
-        if needed > memory():
+        if needed > read_memory_limit():
             raise OdError(
                 "OD-LEVEL-MEMORY",
                 f"whole levels need about {needed / 1e9:,.0f} GB of memory; this process may use"
-                f" {memory() / 1e9:,.0f} GB",
+                f" {read_memory_limit() / 1e9:,.0f} GB",
                 next_step="use a larger machine",
             )
         levels = fit_least_squares(self.plan, self.exact_trips, totals)
@@ -306,7 +312,7 @@ def release_flows(
         >>> release_flows(flows, geography, unit=unit, budget=budget).flows_at("region", "region").columns.tolist()
         ['origin', 'destination', 'trips']
     """
-    acceptance = Acceptance(fault_share(fault_threshold))
+    acceptance = Acceptance(parse_fault_threshold(fault_threshold))
     plan = plan_release(
         geography,
         unit=unit,
@@ -323,15 +329,15 @@ def release_flows(
     )
     if previous is not None and previous.choice is not None:
         facts = {"release": None, "plan": previous.plan.stored_facts, **previous.choice.facts()}
-        plan = replace(plan, earlier=earlier_of(plan, facts))
-    source = noise_named(noise)
+        plan = replace(plan, earlier=read_earlier_evidence(plan, facts))
+    source = resolve_noise_source(noise)
     refuse_too_wide(source, (step.largest_variance for step in plan.charged_steps))
     if plan.has_threshold:
-        laplace_source(source)
+        require_laplace_source(source)
     with prepare_charge(plan, ledger, release_id, source) as charged:
-        key = secrets.token_bytes(32) if charged is None else charged.confidential.key()
+        key = secrets.token_bytes(32) if charged is None else charged.confidential.read_or_make_key()
         period = "" if charged is None else charged.key.period
-        counters = None if charged is None else charged.counters(unit)
+        counters = None if charged is None else charged.make_counters(unit)
         trips = count_trips(
             flows,
             plan.tree,
@@ -422,7 +428,7 @@ def run_plan(plan: ReleasePlan, trips: TripCounts, noise: NoiseSource, measureme
     if isinstance(first, ThresholdStep):
         noisy = measurements.draw_once(first, partial(measure_present, first, trips, noise))
         leaves, measurement = present_leaves(plan, first, noisy)
-        return Release(plan, plan.spent, backend_name(noise), leaves, (measurement,))
+        return Release(plan, plan.spent, find_backend_name(noise), leaves, (measurement,))
     leaves_alone = plan.mechanism.measures == "all_leaves"
     root = list_leaf_parents(plan) if leaves_alone else make_published_root(plan, trips.total)
     measured, nodes = measure_levels(plan, plan.steps, root, trips, noise, measurements)
@@ -431,4 +437,4 @@ def run_plan(plan: ReleasePlan, trips: TripCounts, noise: NoiseSource, measureme
     segments: dict[str, Integers] = {}
     if nodes is None:  # the mechanism refines, and has left the leaves to it
         (*_, nodes), segments = refine(plan, root, measured)
-    return Release(plan, plan.spent, backend_name(noise), nodes, tuple(measured), segments)
+    return Release(plan, plan.spent, find_backend_name(noise), nodes, tuple(measured), segments)

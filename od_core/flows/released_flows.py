@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from od_core.errors import OdError, nearest_known, nearest_only
+from od_core.errors import OdError, suggest_known_names, suggest_similar_name
 from od_core.flows.arrays import Reals
 from od_core.flows.estimation.fitted_tree import ZoneFunction
 from od_core.flows.estimation.intervals import (
@@ -24,15 +24,15 @@ from od_core.flows.estimation.intervals import (
     SegmentIntervals,
     SumEstimator,
     Weighted,
-    covariance,
-    fieller,
+    compute_covariance,
+    compute_fieller_ends,
     fill_pairs_if_few,
 )
 from od_core.flows.interval_ends import CHOSEN_BEFORE, Selection
-from od_core.geography.codes import WHOLE_SPACE, positions
+from od_core.geography.codes import WHOLE_SPACE, find_positions
 from od_core.geography.flow_tree import FlowTree, Nodes
 from od_core.geography.geography import Numbers
-from od_core.geography.places import ZoneDistances, distances_at
+from od_core.geography.places import ZoneDistances, compute_level_distances
 from od_core.records.segments import Breakdown, find
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def _ratio_ends(part: Weighted, whole: Weighted, shared: float, deviations: floa
     B + n) / (B + b). It is monotone in each of them, so its extremes are at ends of their ranges. Raises OdError if the
     whole may be 0.
     """
-    low, high, is_known = fieller(part, whole, shared, deviations)
+    low, high, is_known = compute_fieller_ends(part, whole, shared, deviations)
     half, added = deviations * math.sqrt(whole.variance), whole.bound_dropped_trips(deviations)
     wholes = whole.estimate - half, whole.estimate + half
     is_dropped = whole.dropped or part.dropped
@@ -88,7 +88,7 @@ def _ratio_ends(part: Weighted, whole: Weighted, shared: float, deviations: floa
     return min(ratios), max(ratios)
 
 
-def zone_function(tree: FlowTree, weights: Weights) -> ZoneFunction:
+def make_zone_function(tree: FlowTree, weights: Weights) -> ZoneFunction:
     """Return the function from the numbers of pairs of zones to their weights.
 
     Raises:
@@ -97,12 +97,14 @@ def zone_function(tree: FlowTree, weights: Weights) -> ZoneFunction:
     """
     if isinstance(weights, str):
         if weights not in QUANTITIES:
-            raise _fault(f"there is no quantity {weights[:60]!r} ({nearest_known(weights, QUANTITIES)})")
-        return _quantity(tree, weights)
+            raise _make_weights_error(
+                f"there is no quantity {weights[:60]!r} ({suggest_known_names(weights, QUANTITIES)})"
+            )
+        return _make_weights_from_name(tree, weights)
     if isinstance(weights, pd.DataFrame):
         return _make_weights_from_table(tree, weights)
     if not callable(weights):
-        raise _fault(f"weights are of type {type(weights).__name__}")
+        raise _make_weights_error(f"weights are of type {type(weights).__name__}")
     return _make_weights_from_function(tree, weights)
 
 
@@ -110,12 +112,12 @@ QUANTITIES = ("trips", "within", "distance", "has_distance")
 """Names of public weights; see :meth:`ReleasedFlows.weighted_sum`."""
 
 
-def _quantity(tree: FlowTree, name: str) -> ZoneFunction:
+def _make_weights_from_name(tree: FlowTree, name: str) -> ZoneFunction:
     """Return the weights that a name of ``QUANTITIES`` stands for, as a function of the zones of pairs."""
     if name == "trips":
         return lambda origin, _: np.ones(len(origin))
     if name == "within":
-        number = positions(pd.Series(tree.origin.zones), tree.destination.zones)
+        number = find_positions(pd.Series(tree.origin.zones), tree.destination.zones)
         return lambda origin, destination: (number[origin] == destination).astype(np.float64)
     distance = ZoneDistances.from_tree(tree).compute_distances
     if name == "distance":
@@ -127,23 +129,25 @@ def _make_weights_from_table(tree: FlowTree, table: pd.DataFrame) -> ZoneFunctio
     """Return the weights of a table; pairs that are left out have the weight 0."""
     columns = ("origin", "destination", "weight")
     if missing := [name for name in columns if name not in table.columns]:
-        raise _fault(f"the table of weights has no column {missing[0]!r}")
+        raise _make_weights_error(f"the table of weights has no column {missing[0]!r}")
     sides = [(tree.origin, table["origin"]), (tree.destination, table["destination"])]
     for geography, codes in sides:
-        unknown = codes[geography.zone_numbers(codes) < 0]
+        unknown = codes[geography.find_zone_numbers(codes) < 0]
         if len(unknown):
             code = str(unknown.iloc[0])
-            raise _fault(f"a weight has the unknown zone {code[:60]!r}{nearest_only(code, geography.zones)}")
+            raise _make_weights_error(
+                f"a weight has the unknown zone {code[:60]!r}{suggest_similar_name(code, geography.zones)}"
+            )
     width = len(tree.destination.zones)
 
     def pairs(origin: Numbers, destination: Numbers) -> pd.Index[int]:
         numbers: pd.Index[int] = pd.Index(origin.astype(np.int64) * width + destination)
         return numbers
 
-    listed = pairs(*(geography.zone_numbers(codes) for geography, codes in sides))
+    listed = pairs(*(geography.find_zone_numbers(codes) for geography, codes in sides))
     if not listed.is_unique:
-        raise _fault("a pair of zones has two weights")
-    weights = pd.Series(_finite(table["weight"].to_numpy()), listed)
+        raise _make_weights_error("a pair of zones has two weights")
+    weights = pd.Series(_convert_to_finite(table["weight"].to_numpy()), listed)
     return lambda origin, destination: weights.reindex(pairs(origin, destination), fill_value=0.0).to_numpy()
 
 
@@ -154,20 +158,22 @@ def _make_weights_from_function(tree: FlowTree, function: Callable[[NDArray[Any]
     def weight(origin: Numbers, destination: Numbers) -> Reals:
         weights = np.asarray(function(origins[origin], destinations[destination]))
         if weights.shape not in ((), origin.shape):
-            raise _fault(f"the function of weights returned the shape {weights.shape} for {len(origin)} pairs of zones")
-        return np.broadcast_to(_finite(weights), origin.shape)
+            raise _make_weights_error(
+                f"the function of weights returned the shape {weights.shape} for {len(origin)} pairs of zones"
+            )
+        return np.broadcast_to(_convert_to_finite(weights), origin.shape)
 
     return weight
 
 
-def _finite(values: NDArray[Any]) -> Reals:
+def _convert_to_finite(values: NDArray[Any]) -> Reals:
     """Return weights as real numbers. Raises OdError if one is not a finite number."""
     try:
         weights = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError):
-        raise _fault("a weight is not a number") from None
+        raise _make_weights_error("a weight is not a number") from None
     if not np.isfinite(weights).all():
-        raise _fault("a weight is missing or infinite")
+        raise _make_weights_error("a weight is missing or infinite")
     return weights
 
 
@@ -187,7 +193,7 @@ def _warn_if_selected(weights: pd.DataFrame, weight: ZoneFunction, leaves: Nodes
         )
 
 
-def _fault(message: str, next_step: str = "") -> OdError:
+def _make_weights_error(message: str, next_step: str = "") -> OdError:
     step = (
         "give weights as a table with the columns origin, destination and weight (finite numbers, each pair once), as a"
         f" function of two arrays of zone codes, or as one of the names {', '.join(QUANTITIES)}"
@@ -260,7 +266,7 @@ class ReleasedFlows(ABC):
         Raises OdError as :attr:`intervals` does, or if there is no breakdown of this name.
         """
         name = find(self.breakdowns, segment).name
-        return SegmentIntervals([part.segment_fit(name) for part in self.parts])
+        return SegmentIntervals([part.fit_segment(name) for part in self.parts])
 
     def compute_once(self, key: Hashable, compute: Callable[[], T]) -> T:
         """Return the result of ``compute``, which is called once for each key and shared by all views of the flows."""
@@ -318,8 +324,8 @@ class ReleasedFlows(ABC):
             OdError: if a level or the breakdown is unknown or, with ``interval``, there are no :attr:`intervals`.
         """
         tree, breakdown = self.tree, None if segment is None else find(self.breakdowns, segment)
-        levels = self._levels(origin_level, destination_level)
-        origin, destination, trips = self._trips_at(levels, segment)
+        levels = self._find_level_numbers(origin_level, destination_level)
+        origin, destination, trips = self._sum_trips(levels, segment)
         if interval:
             origin, destination, trips = fill_pairs_if_few(tree, *levels, origin, destination, trips)
         columns: dict[str, Any] = {
@@ -332,15 +338,15 @@ class ReleasedFlows(ABC):
         columns["trips"] = trips.ravel()
         if interval:
             intervals = self.intervals if segment is None else self.segment_intervals(segment)
-            ends = self.selection(levels, segment, selected=selected, trips=trips).lower_ends(trips)
+            ends = self.make_selection(levels, segment, selected=selected, trips=trips).make_lower_ends(trips)
             lower, upper = intervals.compute_cell_bounds(*levels, origin, destination, ends)
             columns |= {"lower": np.minimum(lower, trips).ravel(), "upper": np.maximum(upper, trips).ravel()}
         if distance and segment is None:
-            columns["distance_km"] = distances_at(tree, levels, origin, destination)
+            columns["distance_km"] = compute_level_distances(tree, levels, origin, destination)
         flows = pd.DataFrame(columns)
         return flows if interval or segment is None else flows[flows["trips"] > 0].reset_index(drop=True)
 
-    def selection(
+    def make_selection(
         self,
         levels: tuple[int, int],
         segment: str | None = None,
@@ -355,18 +361,18 @@ class ReleasedFlows(ABC):
         """
 
         def compute() -> Selection:
-            known = self._trips_at(levels, segment)[2] if trips is None else trips
+            known = self._sum_trips(levels, segment)[2] if trips is None else trips
             public = self.tree.origin.size(levels[0]) * self.tree.destination.size(levels[1])
             return Selection.from_numbers(known, public * math.prod(known.shape[1:]))
 
         is_selected = self.selected if selected is None else selected
         return self.compute_once(("selection", levels, segment), compute) if is_selected else CHOSEN_BEFORE
 
-    def _trips_at(self, levels: tuple[int, int], segment: str | None) -> tuple[Numbers, Numbers, NDArray[np.int64]]:
+    def _sum_trips(self, levels: tuple[int, int], segment: str | None) -> tuple[Numbers, Numbers, NDArray[np.int64]]:
         """Return the pairs of areas of two levels with trips, and their trips, in each category of a ``segment``."""
         if segment is None:
-            return self.tree.sums_at(self.leaves, *levels)
-        return self.tree.values_at(self.leaves, self.segments[segment], *levels)
+            return self.tree.sum_trips(self.leaves, *levels)
+        return self.tree.sum_values(self.leaves, self.segments[segment], *levels)
 
     @property
     def counts(self) -> pd.DataFrame:
@@ -382,9 +388,11 @@ class ReleasedFlows(ABC):
         flows = self.flows_at(level, WHOLE_SPACE, segment=segment, interval=interval)
         return flows.drop(columns="destination").rename(columns={"origin": "area", "trips": "count"})
 
-    def _levels(self, origin_level: str, destination_level: str) -> tuple[int, int]:
+    def _find_level_numbers(self, origin_level: str, destination_level: str) -> tuple[int, int]:
         """Return the numbers of two levels. Raises OdError if there is no level of this name."""
-        return self.tree.origin.level_number(origin_level), self.tree.destination.level_number(destination_level)
+        return self.tree.origin.find_level_number(origin_level), self.tree.destination.find_level_number(
+            destination_level
+        )
 
     def zero_bound(self, origin_level: str, destination_level: str) -> int:
         """Return the largest upper bound of an interval among the pairs of two levels, by name, that are released as 0.
@@ -392,10 +400,10 @@ class ReleasedFlows(ABC):
         For a sum of releases that dropped areas, the bound may be larger: each release adds the largest of its own.
         Raises OdError if a level is unknown, or if the release has no :attr:`intervals`.
         """
-        levels = self._levels(origin_level, destination_level)
+        levels = self._find_level_numbers(origin_level, destination_level)
         return self.compute_once(
             ("zero_bound", levels),
-            lambda: self.intervals.compute_zero_bound(*levels, *self.tree.sums_at(self.leaves, *levels)[:2]),
+            lambda: self.intervals.compute_zero_bound(*levels, *self.tree.sum_trips(self.leaves, *levels)[:2]),
         )
 
     def trips_between(
@@ -425,8 +433,8 @@ class ReleasedFlows(ABC):
             OdError: if a level, an area, the breakdown or the category is unknown, or there are no :attr:`intervals`.
         """
         origin, destination = self.tree.origin, self.tree.destination
-        begins = origin.zones_in(origin.level_number(origin_level), origins)
-        ends = destination.zones_in(destination.level_number(destination_level), destinations)
+        begins = origin.mask_zones(origin.find_level_number(origin_level), origins)
+        ends = destination.mask_zones(destination.find_level_number(destination_level), destinations)
         inside = begins[self.leaves.origin] & ends[self.leaves.destination]
         if segment is None and category is None:
             trips = int(self.leaves.trips[inside].sum())
@@ -474,7 +482,9 @@ class ReleasedFlows(ABC):
                 holds 0; if the breakdown or the category is unknown; or if the release has no :attr:`intervals`.
         """
         if not (confidence > 0 and (1 + confidence) / 2 < 1):  # as floats
-            raise _fault(f"confidence is {confidence}; it must lie between 0 and 1", "write 0.9 for a 90 % interval")
+            raise _make_weights_error(
+                f"confidence is {confidence}; it must lie between 0 and 1", "write 0.9 for a 90 % interval"
+            )
         leaves: Nodes = self.leaves
         estimate: SumEstimator = self.intervals.estimate_weighted_sum
         if segment is not None or category is not None:
@@ -486,17 +496,17 @@ class ReleasedFlows(ABC):
             return float(weight(leaves.origin, leaves.destination) @ leaves.trips.astype(np.float64))
 
         deviations = NormalDist().inv_cdf((1 + confidence) / 2)
-        of_part = zone_function(self.tree, weights)
+        of_part = make_zone_function(self.tree, weights)
         if isinstance(weights, pd.DataFrame):
             _warn_if_selected(weights, of_part, leaves, self.tree.cells(self.tree.depth))
         part, released = estimate(of_part, deviations), sum_weighted_trips(of_part)
         unmeasured = part.bound_dropped_trips(deviations)
         if per is None:
-            lower, upper = part.ends(deviations)
+            lower, upper = part.compute_ends(deviations)
             return WeightedSum(part.estimate, math.sqrt(part.variance), lower, upper, released, unmeasured)
-        of_whole = zone_function(self.tree, per)
+        of_whole = make_zone_function(self.tree, per)
         whole, below = estimate(of_whole, deviations), sum_weighted_trips(of_whole)
-        shared = covariance(estimate, (of_part, part), (of_whole, whole))
+        shared = compute_covariance(estimate, (of_part, part), (of_whole, whole))
         lower, upper = _ratio_ends(part, whole, shared, deviations)
         value = part.estimate / whole.estimate
         variance = part.variance - 2 * value * shared + value * value * whole.variance

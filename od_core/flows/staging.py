@@ -46,30 +46,30 @@ class StagedRelease(StagedFiles):
         """Path of the table of flows between zones that will be published."""
         return self.folder / "flows.parquet"
 
-    def new_trip_counts(self) -> str:
+    def begin_trip_counts(self) -> str:
         """Return the name of a new folder in the store for true leaf counts, and remove all but the recorded one."""
-        current, name = self._current_counts(), f"{_COUNTS}/{secrets.token_hex(6)}"
+        current, name = self._read_current_counts(), f"{_COUNTS}/{secrets.token_hex(6)}"
         self._remove_other_counts(current)
         begun = "\n".join(filter(None, (current, name)))
         write_durably(self.folder / _BEGUN, lambda file: file.write_text(begun, encoding="utf-8"))
         return name
 
     def save_trip_counts(self, trips: CountFiles) -> None:
-        """Record the counts in the folder of :meth:`new_trip_counts` as the current ones, and remove all others."""
-        before = self._current_counts()
+        """Record the counts in the folder of :meth:`begin_trip_counts` as the current ones, and remove all others."""
+        before = self._read_current_counts()
         write_durably(self.folder / _CURRENT, lambda file: file.write_text(trips.folder, encoding="utf-8"))
         if before not in (None, trips.folder):
             self.store.remove(str(before))
         self._remove_other_counts(trips.folder)
 
-    def trip_counts(self) -> CountFiles:
+    def open_trip_counts(self) -> CountFiles:
         """Return the current true leaf counts. Raises OdError if no counts were saved."""
-        current = self._current_counts()
+        current = self._read_current_counts()
         if current is None:
             raise make_missing_file_error(_COUNTS)
         return CountFiles(self.store, current)
 
-    def _current_counts(self) -> str | None:
+    def _read_current_counts(self) -> str | None:
         path = self.folder / _CURRENT
         return path.read_text(encoding="utf-8") if path.exists() else None
 
@@ -96,7 +96,7 @@ class StagedRelease(StagedFiles):
         """Store the facts of :meth:`od_core.flows.parts.Work.facts`, by which later steps find the parts."""
         write_durably(self.folder / _ATTEMPT, lambda file: file.write_text(json.dumps(dict(facts)), encoding="utf-8"))
 
-    def attempt(self) -> dict[str, str]:
+    def read_attempt(self) -> dict[str, str]:
         """Return the facts that :meth:`save_attempt` stored. Raises OdError if no facts were stored."""
         if not (self.folder / _ATTEMPT).exists():
             raise make_missing_file_error(_ATTEMPT)
@@ -105,7 +105,7 @@ class StagedRelease(StagedFiles):
 
     def estimate_path(self, level: int, *, refined: bool = False) -> Path:
         """Return the path of an estimate of :meth:`save_estimate`. Raises OdError if the file is absent."""
-        return self.path(_estimate_name(level, refined=refined))
+        return self.locate_file(_estimate_name(level, refined=refined))
 
     def estimate_table(self, level: int, *, refined: bool = False) -> pa.Table:
         """Return an estimate as a table: origin, destination (area numbers), trips. Raises OdError if it is absent."""
@@ -131,7 +131,7 @@ class StagedRelease(StagedFiles):
         write_durably(path, lambda file: write_batches(file, schema, batches, compression="snappy"))
         return path
 
-    def segments_by_category(self, breakdown: Breakdown) -> pa.Table:
+    def read_segments_by_category(self, breakdown: Breakdown) -> pa.Table:
         """Return the released trips with one row per leaf and category. Raises OdError if the file is absent.
 
         The columns are origin, destination (area numbers), category (its position in the breakdown) and trips.
@@ -141,23 +141,23 @@ class StagedRelease(StagedFiles):
         categories = range(len(breakdown.categories))
         return pa.concat_tables(pa.table([*ends, np.full(len(wide), k), wide[str(k)]], names) for k in categories)
 
-    def segments(self, plan: ReleasePlan) -> dict[str, Integers]:
+    def read_segments(self, plan: ReleasePlan) -> dict[str, Integers]:
         """Return the trips of the released leaves by category, by breakdown. Raises OdError if a file is absent."""
         tables = {breakdown.name: self._read_wide_segments(breakdown) for breakdown in plan.breakdowns}
         return {
             name: np.column_stack([trips.to_numpy() for trips in wide.columns[2:]]) for name, wide in tables.items()
         }
 
-    def nodes_above(self, plan: ReleasePlan, step: GaussianStep) -> Nodes | None:
+    def read_nodes_above(self, plan: ReleasePlan, step: GaussianStep) -> Nodes | None:
         """Return the estimated nodes whose children a step measures; None if it has no level above.
 
         Raises OdError if the estimate of the level above is absent.
         """
-        above = None if step.level == 0 else plan.level_above(step)
+        above = None if step.level == 0 else plan.find_level_above(step)
         return None if above is None else self.estimate(above)
 
     def _read_wide_segments(self, breakdown: Breakdown) -> pa.Table:
-        return pq.read_table(self.path(f"segments_{breakdown.name}"))
+        return pq.read_table(self.locate_file(f"segments_{breakdown.name}"))
 
 
 def _estimate_name(level: int, *, refined: bool) -> str:

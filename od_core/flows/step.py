@@ -11,11 +11,11 @@ from typing import Any, cast
 from od_core.errors import OdError
 from od_core.flows.mechanisms import Mechanism
 from od_core.geography.flow_tree import FlowTree
-from od_core.privacy.accounting import Number, exact_fraction
+from od_core.privacy.accounting import Number, parse_exact_fraction
 from od_core.privacy.budget import Budget, Charge
-from od_core.privacy.neighbours import Neighbours, sensitivity_of_leaves, sensitivity_squared
+from od_core.privacy.neighbours import Neighbours, compute_leaf_sensitivity, compute_sensitivity_squared
 from od_core.privacy.plan import GaussianStep
-from od_core.privacy.stability import laplace_scale, laplace_variance, stability_threshold
+from od_core.privacy.stability import compute_laplace_scale, compute_laplace_variance, compute_stability_threshold
 from od_core.privacy.unit import PrivacyUnit
 from od_core.records.segments import Breakdown
 
@@ -102,15 +102,15 @@ class AreaTotalStep(GaussianStep):
         return {"area_totals": ("origin", "destination")[self.side], **super().noise_facts}
 
 
-def share_of_area_totals(share: Number) -> Fraction:
+def parse_area_total_share(share: Number) -> Fraction:
     """Return the share of the budget for the trips from and to each zone. Raises OdError if it is out of range."""
-    exact = exact_fraction("the share of the budget for area totals", share)
+    exact = parse_exact_fraction("the share of the budget for area totals", share)
     if not 0 < exact <= Fraction(1, 2):
-        raise _area_totals_error(f"their share of the budget is {exact}; it must be above 0 and at most 1/2")
+        raise _make_area_totals_error(f"their share of the budget is {exact}; it must be above 0 and at most 1/2")
     return exact
 
 
-def sides_of_area_totals(tree: FlowTree) -> tuple[int, ...]:
+def list_area_total_sides(tree: FlowTree) -> tuple[int, ...]:
     """Return the sides whose totals are not nodes of the tree: 0 for the origins, 1 for the destinations."""
     pairs = [*map(tree.level_pair, range(tree.depth + 1))]
     sides = []
@@ -122,7 +122,7 @@ def sides_of_area_totals(tree: FlowTree) -> tuple[int, ...]:
     return tuple(sides)
 
 
-def _area_totals_error(message: str) -> OdError:
+def _make_area_totals_error(message: str) -> OdError:
     return OdError(
         "OD-AREA-TOTALS", f"area totals cannot be measured: {message}", next_step="correct or leave out `area_totals`"
     )
@@ -220,7 +220,7 @@ class Segments:
                 next_step="declare segments, or leave it out",
             )
         default = Fraction(len(breakdowns), len(breakdowns) + 1)
-        return cls(breakdowns, default if share is None else exact_fraction("segment_share", share))
+        return cls(breakdowns, default if share is None else parse_exact_fraction("segment_share", share))
 
     def facts(self) -> dict[str, Any]:
         """Return the segments as JSON-ready public facts, which :meth:`from_facts` reads."""
@@ -234,12 +234,12 @@ class Segments:
         return cls(tuple(Breakdown(**breakdown) for breakdown in facts["breakdowns"]), Fraction(facts["share"]))
 
 
-def level_shares(
+def compute_level_shares(
     tree: FlowTree, neighbours: Neighbours, mechanism: Mechanism, budget: Budget, *, segments: bool
 ) -> dict[int, Fraction]:
     """Return the share of the budget of each measured level, top first. Levels with a share of 0 are left out."""
     levels = list_measured_levels(neighbours, mechanism, tree.depth, segments=segments)
-    shares = budget.level_shares([tree.largest_fan_out(level) for level in levels], mechanism.default_shares)
+    shares = budget.compute_level_shares([tree.largest_fan_out(level) for level in levels], mechanism.default_shares)
     return {level: share for level, share in zip(levels, shares, strict=True) if share > 0}
 
 
@@ -256,7 +256,7 @@ def list_measured_levels(
     return list(range(1 if neighbours.have_equal_totals and not segments else 0, depth + 1))
 
 
-def level_queries(
+def list_level_queries(
     shares: Mapping[int, Fraction], neighbours: Neighbours, segments: Segments | None
 ) -> list[tuple[int, Breakdown | None, Fraction]]:
     """Return level, breakdown (None for the totals) and share of each query; within a level, the totals first.
@@ -287,22 +287,22 @@ def plan_steps(
     Those of area totals are the last. Together, the steps have the share ``of_table`` of the budget. Raises OdError if
     the budget has no delta, or shares for another number of levels.
     """
-    of_levels = level_shares(tree, neighbours, mechanism, budget, segments=segments is not None)
-    queries = level_queries(of_levels, neighbours, segments)
+    of_levels = compute_level_shares(tree, neighbours, mechanism, budget, segments=segments is not None)
+    queries = list_level_queries(of_levels, neighbours, segments)
     total = sum(share for *_, share in queries)
-    sides, of_areas = () if area_totals is None else sides_of_area_totals(tree), area_totals or Fraction(0)
+    sides, of_areas = () if area_totals is None else list_area_total_sides(tree), area_totals or Fraction(0)
     if area_totals is not None and not sides:
-        raise _area_totals_error("the flow tree measures the trips from and to each zone itself")
+        raise _make_area_totals_error("the flow tree measures the trips from and to each zone itself")
     shares = tuple((1 - of_areas) * share / total for *_, share in queries)
     shares += tuple(of_areas / len(sides) for _ in sides)
     counted = [(level, breakdown is not None) for level, breakdown, _ in queries] + [(tree.depth, False)] * len(sides)
     cells = count_shifted_cells(neighbours, counted)
-    rho = of_table * budget.total_rho(mechanism.default_conversion, shares, cells if of_table == 1 else None)
+    rho = of_table * budget.compute_total_rho(mechanism.default_conversion, shares, cells if of_table == 1 else None)
     steps: list[GaussianStep] = []
     for (level, breakdown, _), share in zip(queries, shares[: len(queries)], strict=True):
         sensitivity = neighbours.sensitivity_squared(level, by_segment=breakdown is not None)
         noise = level, sensitivity, Fraction(sensitivity) / (2 * rho * share)
-        sizes = neighbours.sizes_at(level)
+        sizes = neighbours.list_node_sizes(level)
         if segments is None or breakdown is None:
             steps.append(GaussianStep(*noise, node_sizes=sizes))
         else:
@@ -313,7 +313,7 @@ def plan_steps(
         level, sensitivity = tree.depth + place, neighbours.sensitivity_squared(tree.depth + place)
         number = tables * (tree.depth + 1) + place  # the number before is that of uncounted trips
         noise = level, sensitivity, Fraction(sensitivity) / (2 * rho * share)
-        steps.append(AreaTotalStep(*noise, side, number, node_sizes=neighbours.sizes_at(level)))
+        steps.append(AreaTotalStep(*noise, side, number, node_sizes=neighbours.list_node_sizes(level)))
     return tuple(steps)
 
 
@@ -326,19 +326,19 @@ def count_shifted_cells(neighbours: Neighbours, queries: Sequence[tuple[int, boo
     return None if None in cells else tuple(number for number in cells if number is not None)
 
 
-def threshold_step(unit: PrivacyUnit, budget: Budget, depth: int, rule: str) -> ThresholdStep:
-    """Return the single step of a mechanism with a threshold; ``rule`` is that of :func:`stability_threshold`.
+def make_threshold_step(unit: PrivacyUnit, budget: Budget, depth: int, rule: str) -> ThresholdStep:
+    """Return the single step of a mechanism with a threshold; ``rule`` is that of :func:`compute_stability_threshold`.
 
     Raises OdError as that function does.
     """
     epsilon = cast("Fraction", budget.epsilon)  # a budget in rho is not supported
-    scale = laplace_scale(unit, epsilon)
-    threshold = stability_threshold(unit, epsilon, budget.delta, rule)
+    scale = compute_laplace_scale(unit, epsilon)
+    threshold = compute_stability_threshold(unit, epsilon, budget.delta, rule)
     return ThresholdStep(
         depth,
-        sensitivity_squared(unit),
-        laplace_variance(scale),
-        sensitivity=sensitivity_of_leaves(unit),
+        compute_sensitivity_squared(unit),
+        compute_laplace_variance(scale),
+        sensitivity=compute_leaf_sensitivity(unit),
         scale=scale,
         delta=budget.delta,
         threshold=max(1, threshold),  # below 1 only if delta is near 1

@@ -21,8 +21,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from od_core.errors import OdError, nearest_known
-from od_core.files.data_frame import texts
+from od_core.errors import OdError, suggest_known_names
+from od_core.files.data_frame import convert_to_texts
 
 _FORMULA = re.compile('(^|[,;|"])\\s*[-=+@\uff0d\uff1d\uff0b\uff20]')
 """Text that a spreadsheet may run as a formula: a formula sign, of normal or full width, at the beginning of a cell.
@@ -48,7 +48,7 @@ MAX_CODE_LENGTH = 250
 """Largest number of characters of a code. A longer text is normally a field whose closing quote is missing."""
 
 
-def text_codes(column: pd.Series, name: str) -> list[str]:
+def read_text_codes(column: pd.Series, name: str) -> list[str]:
     """Return the codes in column ``name`` of a public list. Raises OdError if :func:`check_codes` refuses a code."""
     codes = column.to_list() if isinstance(column.dtype, pd.StringDtype) else list(column.astype(object))
     check_codes(codes, name)
@@ -66,21 +66,21 @@ def check_codes(codes: Sequence[Any], name: str, what: str = "code") -> None:
             if pd.isna(value):
                 step = f"give every row a {what}; only {READ_AS_TEXT} keeps the text NA, which is else missing"
                 raise OdError("OD-GEOGRAPHY-MISSING-CODE", f"column {name!r} has a missing {what}", next_step=step)
-            raise geography_fault(
+            raise make_geography_error(
                 "OD-GEOGRAPHY-NOT-TEXT",
                 f"column {name!r} contains a {what} that is not text;"
                 " codes read as numbers lose their leading zeros, so read the column as text",
                 f"{what} {value!r}",
             )
         if not value.strip():
-            raise geography_fault("OD-GEOGRAPHY-BLANK-CODE", f"column {name!r} has a blank {what}")
+            raise make_geography_error("OD-GEOGRAPHY-BLANK-CODE", f"column {name!r} has a blank {what}")
         if value != value.strip():
             message = f"column {name!r} contains a {what} with leading or trailing spaces"
-            raise geography_fault("OD-GEOGRAPHY-PADDED-CODE", message, f"{what} {value!r}")
+            raise make_geography_error("OD-GEOGRAPHY-PADDED-CODE", message, f"{what} {value!r}")
         if len(value) > MAX_CODE_LENGTH:
             message = f"column {name!r} contains a {what} of more than {MAX_CODE_LENGTH} characters"
             detail = f"the {what} that begins with {value[:20]!r} has {len(value)} characters"
-            raise geography_fault("OD-GEOGRAPHY-LONG-CODE", message, detail)
+            raise make_geography_error("OD-GEOGRAPHY-LONG-CODE", message, detail)
         if _ROUNDED.fullmatch(value):
             raise OdError(
                 "OD-GEOGRAPHY-NOT-TEXT",
@@ -91,7 +91,7 @@ def check_codes(codes: Sequence[Any], name: str, what: str = "code") -> None:
                 confidential_detail=f"{what} {value!r}",
             )
         if may_be_formula(value) or not value.isprintable():
-            raise geography_fault(
+            raise make_geography_error(
                 "OD-GEOGRAPHY-FORMULA",
                 f"column {name!r} contains a {what} that a spreadsheet could run as a formula or that is unprintable",
                 f"{what} {value!r}",
@@ -103,24 +103,26 @@ def may_be_formula(text: str) -> bool:
     return _FORMULA.search(text) is not None
 
 
-def caseless(code: str) -> str:
+def fold_case(code: str) -> str:
     """Return a text that codes share if they differ only in case or in how accents are encoded (NFC or NFD).
 
-    >>> caseless("\u00c9vora") == caseless("e\u0301vora")
+    >>> fold_case("\u00c9vora") == fold_case("e\u0301vora")
     True
     """
     return normalize("NFD", normalize("NFD", code).casefold())
 
 
 def check_case(codes: Sequence[str], name: str) -> None:
-    """Raise OdError if two codes of column ``name`` are :func:`caseless` equal."""
+    """Raise OdError if two codes of column ``name`` are :func:`fold_case` equal."""
     is_ascii = all(map(str.isascii, codes))
-    if (two := first_conflict(zip(map(str.casefold if is_ascii else caseless, codes), codes, strict=True))) is not None:
+    if (
+        two := find_first_conflict(zip(map(str.casefold if is_ascii else fold_case, codes), codes, strict=True))
+    ) is not None:
         message = f"column {name!r} contains codes that differ only in case, or in how accents are encoded"
-        raise geography_fault("OD-GEOGRAPHY-CASE", message, f"codes {two[1]!r} and {two[2]!r}")
+        raise make_geography_error("OD-GEOGRAPHY-CASE", message, f"codes {two[1]!r} and {two[2]!r}")
 
 
-def first_conflict(pairs: Iterable[tuple[str, str]]) -> tuple[str, str, str] | None:
+def find_first_conflict(pairs: Iterable[tuple[str, str]]) -> tuple[str, str, str] | None:
     """Return the first key that has two values, and these, in their order; None if each key has one value."""
     value_of: dict[str, str] = {}
     for key, value in pairs:
@@ -145,32 +147,32 @@ def check_columns(table: pd.DataFrame, of: str, expected: Sequence[str]) -> None
     names = [str(column) for column in table.columns]
     missing = next((name for name in expected if name not in names), None)
     if missing is not None:
-        raise missing_column_error(of, missing, names, expected, table)
-    twice = first_repeated([name for name in names if name.strip()])
+        raise make_missing_column_error(of, missing, names, expected, table)
+    twice = find_first_repeated([name for name in names if name.strip()])
     if twice is not None:
         places = " and ".join(str(place) for place, name in enumerate(names, start=1) if name == twice)
         message = f"the list has a column more than once: its columns {places} have the same name"
-        raise geography_fault("OD-GEOGRAPHY-COLUMN", message, f"column {twice!r}")
+        raise make_geography_error("OD-GEOGRAPHY-COLUMN", message, f"column {twice!r}")
 
 
-def missing_column_error(
+def make_missing_column_error(
     table: str, name: str, columns: Sequence[str], expected: Sequence[str], rows: pd.DataFrame | None = None
 ) -> OdError:
     """Return the OdError for a column that a public list lacks, as :func:`check_columns` raises it."""
     if any(column in columns for column in expected):
-        near = nearest_known(name, tuple(columns))
-        return geography_fault("OD-GEOGRAPHY-COLUMN", f"{table} has no column {name!r} ({near})")
+        near = suggest_known_names(name, tuple(columns))
+        return make_geography_error("OD-GEOGRAPHY-COLUMN", f"{table} has no column {name!r} ({near})")
     message = f"{table} has no column {name!r} and none of the other expected columns"
     detail = f"its columns: {columns!r}"
     first = enumerate(() if rows is None else rows.head(50).itertuples(index=False), start=2)
     line = next((line for line, row in first if not {*expected}.isdisjoint(map(str, row))), None)
     if line is None:
-        return geography_fault("OD-GEOGRAPHY-COLUMN", message, detail)
+        return make_geography_error("OD-GEOGRAPHY-COLUMN", message, detail)
     step = f"remove what is above line {line}, such as a title"
-    return geography_fault("OD-GEOGRAPHY-COLUMN", f"{message}, which are in line {line}", detail, next_step=step)
+    return make_geography_error("OD-GEOGRAPHY-COLUMN", f"{message}, which are in line {line}", detail, next_step=step)
 
 
-def geography_fault(
+def make_geography_error(
     code: str, message: str, detail: str | None = None, *, next_step: str = "correct the public geography"
 ) -> OdError:
     """Return the OdError for a faulty public list. What it quotes is confidential: a wrong path may lead to records."""
@@ -188,7 +190,7 @@ COORDINATES = ("latitude", "longitude")
 _MOST_DEGREES = (90, 180)
 
 
-def degrees(column: pd.Series, name: str) -> Degrees:
+def parse_degrees(column: pd.Series, name: str) -> Degrees:
     """Return the degrees in the column ``name``, numbers or text; shape (rows,). Blank and missing values become NaN.
 
     Raises OdError if a value is not a number.
@@ -197,18 +199,18 @@ def degrees(column: pd.Series, name: str) -> Degrees:
         return np.array([math.nan if pd.isna(value) or value == "" else float(value) for value in column])
     except (TypeError, ValueError):
         message = f"column {name!r} has a value that is not a number of degrees"
-        raise geography_fault("OD-GEOGRAPHY-COORDINATES", message) from None
+        raise make_geography_error("OD-GEOGRAPHY-COORDINATES", message) from None
 
 
 def check_coordinates(coordinates: Degrees, zones: tuple[str, ...]) -> None:
     """Raise OdError unless each zone has a latitude and a longitude in degrees, or NaN for both; shape (zones, 2)."""
     if coordinates.shape != (len(zones), 2):
         message = "the coordinates do not have exactly one latitude and one longitude for each zone"
-        raise geography_fault("OD-GEOGRAPHY-SHAPE", message)
+        raise make_geography_error("OD-GEOGRAPHY-SHAPE", message)
     is_valid = np.isnan(coordinates).all(axis=1) | (np.abs(coordinates) <= _MOST_DEGREES).all(axis=1)
     if not is_valid.all():
         message = "a zone has invalid coordinates: one of the two is missing, or a value is out of range"
-        raise geography_fault("OD-GEOGRAPHY-COORDINATES", message, f"zone {zones[int(np.argmin(is_valid))]!r}")
+        raise make_geography_error("OD-GEOGRAPHY-COORDINATES", message, f"zone {zones[int(np.argmin(is_valid))]!r}")
 
 
 # Names of levels, and areas with their parents.
@@ -221,33 +223,33 @@ WHOLE_SPACE = "all"
 def check_level_names(names: tuple[str, ...]) -> None:
     """Raise OdError unless there are levels, with names that differ, are valid codes, and are not ``WHOLE_SPACE``."""
     if not names:
-        raise geography_fault("OD-GEOGRAPHY-LEVELS", "a geography needs at least one level")
+        raise make_geography_error("OD-GEOGRAPHY-LEVELS", "a geography needs at least one level")
     for name in names:
         if not isinstance(name, str) or not name.strip() or name != name.strip():
             message = f"level name {name!r} is not text, is blank, or has leading or trailing spaces"
-            raise geography_fault("OD-GEOGRAPHY-LEVELS", message)
+            raise make_geography_error("OD-GEOGRAPHY-LEVELS", message)
         check_codes([name], "level names")
         if name == WHOLE_SPACE:
             message = f"the level name {WHOLE_SPACE!r} is reserved for the whole space"
-            raise geography_fault("OD-GEOGRAPHY-LEVELS", message)
-    twice = first_repeated(list(names))
+            raise make_geography_error("OD-GEOGRAPHY-LEVELS", message)
+    twice = find_first_repeated(list(names))
     if twice is not None:
-        raise geography_fault("OD-GEOGRAPHY-LEVELS", f"level {twice!r} is named twice")
+        raise make_geography_error("OD-GEOGRAPHY-LEVELS", f"level {twice!r} is named twice")
 
 
-def first_repeated(codes: Sequence[str]) -> str | None:
+def find_first_repeated(codes: Sequence[str]) -> str | None:
     """Return the first code that occurs more than once, or None if all codes are different."""
     return next((code for code, times in Counter(codes).items() if times > 1), None)
 
 
-def positions(codes: pd.Series, listed: Sequence[str]) -> NDArray[np.int32]:
+def find_positions(codes: pd.Series, listed: Sequence[str]) -> NDArray[np.int32]:
     """Return the position of each code in a list, or -1 for a code that is not listed; shape (len(codes),)."""
-    places = pc.index_in(texts(codes), pa.array(listed, pa.large_string()))
+    places = pc.index_in(convert_to_texts(codes), pa.array(listed, pa.large_string()))
     numbers: NDArray[np.int32] = places.fill_null(-1).to_numpy().astype(np.int32)
     return numbers
 
 
-def paths_of_zones(areas: pd.DataFrame) -> list[tuple[str, ...]]:
+def list_zone_paths(areas: pd.DataFrame) -> list[tuple[str, ...]]:
     """Return, for each zone of a list of areas and their parents, the codes of the areas that contain it, and its own.
 
     The arguments and errors are those of :meth:`od_core.Geography.from_parents`.
@@ -262,29 +264,29 @@ def paths_of_zones(areas: pd.DataFrame) -> list[tuple[str, ...]]:
     if uneven is not None:
         detail = f"zone {uneven[-1]!r} is at depth {len(uneven)}, zone {first[-1]!r} at depth {len(first)}"
         message = "the zones lie at different depths; all zones must lie at the same depth"
-        raise geography_fault("OD-GEOGRAPHY-DEPTH", message, detail)
+        raise make_geography_error("OD-GEOGRAPHY-DEPTH", message, detail)
     return zone_paths
 
 
 def _read_parents(areas: pd.DataFrame) -> dict[str, str]:
     """Return the parent of each listed area, which may be the whole space. Raises OdError unless each has one."""
-    code = text_codes(areas["area"], "area")
+    code = read_text_codes(areas["area"], "area")
     has_parent = ~areas["parent"].isna().to_numpy()
-    given_parents = iter(text_codes(areas["parent"][has_parent], "parent"))
+    given_parents = iter(read_text_codes(areas["parent"][has_parent], "parent"))
     parent_of: dict[str, str] = {}
     for area, listed in zip(code, has_parent, strict=True):
         parent = next(given_parents) if listed else WHOLE_SPACE
         if area == WHOLE_SPACE:
             if listed:
                 message = f"the whole space {area!r} lies within another area"
-                raise geography_fault("OD-GEOGRAPHY-CYCLE", message, f"area {parent!r}")
+                raise make_geography_error("OD-GEOGRAPHY-CYCLE", message, f"area {parent!r}")
         elif (other := parent_of.setdefault(area, parent)) != parent:
             detail = f"area {area!r} lies in {other!r} and {parent!r}"
-            raise geography_fault("OD-GEOGRAPHY-TWO-PARENTS", "an area lies in two areas", detail)
+            raise make_geography_error("OD-GEOGRAPHY-TWO-PARENTS", "an area lies in two areas", detail)
     if not parent_of:
-        raise geography_fault("OD-GEOGRAPHY-EMPTY", "the area list has no rows")
-    if (twice := first_repeated([area for area in code if area != WHOLE_SPACE])) is not None:
-        raise geography_fault("OD-GEOGRAPHY-DUPLICATE", "an area is listed twice", f"area {twice!r}")
+        raise make_geography_error("OD-GEOGRAPHY-EMPTY", "the area list has no rows")
+    if (twice := find_first_repeated([area for area in code if area != WHOLE_SPACE])) is not None:
+        raise make_geography_error("OD-GEOGRAPHY-DUPLICATE", "an area is listed twice", f"area {twice!r}")
     check_case(list(parent_of), "area")
     return parent_of
 
@@ -295,12 +297,14 @@ def _from_the_top(parent_of: Mapping[str, str]) -> list[str]:
     orphan = next((area for area, parent in parent_of.items() if parent not in all_areas), None)
     if orphan is not None:
         detail = f"area {orphan!r} has the parent {parent_of[orphan]!r}"
-        raise geography_fault("OD-GEOGRAPHY-PARENT-UNLISTED", "an area has a parent that is not in the list", detail)
+        raise make_geography_error(
+            "OD-GEOGRAPHY-PARENT-UNLISTED", "an area has a parent that is not in the list", detail
+        )
     try:
         return list(TopologicalSorter({area: [parent] for area, parent in parent_of.items()}).static_order())[1:]
     except CycleError as error:
         message = "an area lies within itself"
-        raise geography_fault("OD-GEOGRAPHY-CYCLE", message, detail=f"area {error.args[1][0]!r}") from None
+        raise make_geography_error("OD-GEOGRAPHY-CYCLE", message, detail=f"area {error.args[1][0]!r}") from None
 
 
 def check_hierarchy(columns: Mapping[str, Sequence[str]]) -> None:
@@ -309,20 +313,20 @@ def check_hierarchy(columns: Mapping[str, Sequence[str]]) -> None:
     ``columns`` has the valid code of the area of each zone, by level, coarse to fine.
     """
     levels = list(columns)
-    twice = first_repeated(columns[levels[-1]])
+    twice = find_first_repeated(columns[levels[-1]])
     if twice is not None:
-        reverse = len(levels) > 1 and first_repeated(columns[levels[0]]) is None
+        reverse = len(levels) > 1 and find_first_repeated(columns[levels[0]]) is None
         hint = "; name levels coarse to fine: are they the wrong way round?" if reverse else ""
         message = f"column {levels[-1]!r}: a zone is listed twice{hint}"
-        raise geography_fault("OD-GEOGRAPHY-DUPLICATE", message, f"zone {twice!r}")
+        raise make_geography_error("OD-GEOGRAPHY-DUPLICATE", message, f"zone {twice!r}")
     for name, codes in columns.items():
         check_case(codes, name)
     for (above, parents), (name, areas) in pairwise(columns.items()):
-        if (two := first_conflict(zip(areas, parents, strict=True))) is not None:
+        if (two := find_first_conflict(zip(areas, parents, strict=True))) is not None:
             area, (parent, other_parent) = two[0], sorted(two[1:])
             message = f"an area of level {name!r} lies in two areas of level {above!r}"
             detail = f"{name} {area!r} lies in {parent!r} and {other_parent!r}"
-            raise geography_fault("OD-GEOGRAPHY-TWO-PARENTS", message, detail)
+            raise make_geography_error("OD-GEOGRAPHY-TWO-PARENTS", message, detail)
 
 
 def build_area_tree(
@@ -359,10 +363,10 @@ def check_named_levels(levels: Sequence[str], named: Iterable[str]) -> None:
     """Raise OdError if something in ``named`` is no level, or if a level is called like a column of names."""
     strange = [level for level in named if level not in levels]
     if strange:
-        raise geography_fault("OD-GEOGRAPHY-NAMES", f"names are declared for {strange[0]!r}, which is not a level")
+        raise make_geography_error("OD-GEOGRAPHY-NAMES", f"names are declared for {strange[0]!r}, which is not a level")
     if {*map(name_column, levels)} & {*levels}:
         message = "a level has the name of another level followed by ': name', so it cannot have names"
-        raise geography_fault("OD-GEOGRAPHY-NAMES", message)
+        raise make_geography_error("OD-GEOGRAPHY-NAMES", message)
 
 
 def read_area_names(
@@ -384,22 +388,22 @@ def read_area_names(
             for code, name in zip(zones[level], zones[column], strict=True):
                 if not isinstance(name, str) and not pd.isna(name):
                     message = f"column {column!r} contains a name that is not text; read the column as text"
-                    raise geography_fault("OD-GEOGRAPHY-NAMES", message, f"name {name!r}")
+                    raise make_geography_error("OD-GEOGRAPHY-NAMES", message, f"name {name!r}")
                 one_line = " ".join(name.split()) if isinstance(name, str) else ""
                 if one_line and name_of.setdefault(code, one_line) != one_line:
                     message = f"level {level!r} has an area with two names"
-                    raise geography_fault("OD-GEOGRAPHY-NAMES", message, f"area {code!r}")
+                    raise make_geography_error("OD-GEOGRAPHY-NAMES", message, f"area {code!r}")
             check_codes(list(name_of.values()), column, what="name")
         names.append(tuple(name_of.get(area, "") for area in areas))
     return tuple(names)
 
 
-def labels_of(codes: Sequence[str], names: Sequence[str]) -> tuple[str, ...]:
+def make_area_labels(codes: Sequence[str], names: Sequence[str]) -> tuple[str, ...]:
     """Return a text for each area of a level that no other area has: its name, with its code if others are alike.
 
     An area without a name has its code.
 
-    >>> labels_of(["17031", "36061", "36005"], ["Cook County", "", "Cook County"])
+    >>> make_area_labels(["17031", "36061", "36005"], ["Cook County", "", "Cook County"])
     ('Cook County (17031)', '36061', 'Cook County (36005)')
     """
     texts = [name or code for code, name in zip(codes, names, strict=True)]

@@ -52,7 +52,7 @@ def keep_nonzero(trips, offsets, first_child, whole, divided_out, whole_out, tri
 
 
 @kernel
-def runs_of_children(split, whole, parent_of, divided, same, runs):  # type: ignore[no-untyped-def]  # compiled
+def find_runs_of_children(split, whole, parent_of, divided, same, runs):  # type: ignore[no-untyped-def]  # compiled
     """Write the position of each parent's first child, and the end, to ``runs``. Stop at a child that has no parent."""
     child = 0
     for parent in range(len(split)):
@@ -76,14 +76,14 @@ CHILDREN_AT_ONCE = 1 << 18
 """Number of children processed at a time: few enough for the cache, and so many that a call costs little per child."""
 
 
-def family_blocks(offsets: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
+def iterate_family_blocks(offsets: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
     """Yield ranges of consecutive families of about 2^18 children, which are at ``offsets``."""
     ends = np.searchsorted(offsets, np.arange(CHILDREN_AT_ONCE, offsets[-1], CHILDREN_AT_ONCE))
     return pairwise(np.unique([0, *ends.tolist(), len(offsets) - 1]).tolist())
 
 
 @kernel
-def position_of(rank, start, wanted):  # type: ignore[no-untyped-def]  # compiled
+def find_rank_position(rank, start, wanted):  # type: ignore[no-untyped-def]  # compiled
     """Return the first position at or after ``start`` with a rank of at least ``wanted``, by exponential search."""
     low, high, step = start, start, 1
     while high < len(rank) and rank[high] < wanted:
@@ -255,7 +255,7 @@ class FlowTree:
         """Return the levels of the two geographies, (origin level, destination level), at a level of the tree."""
         if self.has_one_side:
             return level, 0
-        return level_pair(level, self.order)
+        return compute_level_pair(level, self.order)
 
     @property
     def repeated_levels(self) -> dict[str, list[str]]:
@@ -277,7 +277,7 @@ class FlowTree:
         origin_level, destination_level = self.level_pair(level)
         return self.origin.size(origin_level) * self.destination.size(destination_level)
 
-    def node_sizes(self, level: int) -> list[tuple[int, int]]:
+    def count_nodes_by_size(self, level: int) -> list[tuple[int, int]]:
         """Return the numbers of leaf pairs below nodes of a level, largest first, each with how many nodes have it."""
         sides = zip((self.origin, self.destination), self.level_pair(level), strict=True)
         zones = [np.unique(np.bincount(own.ancestors_at(own.depth, at)), return_counts=True) for own, at in sides]
@@ -303,17 +303,17 @@ class FlowTree:
         first(d)), where zones(o) is the number of zones in o, first(d) the first zone in d; likewise for the origin.
         """
         if level not in self._terms:
-            sizes = [geography.size(side_level) for geography, side_level in self._sides(level)]
+            sizes = [geography.size(side_level) for geography, side_level in self._list_sides(level)]
             sides = [np.empty((size, level), dtype=np.int32) for size in sizes]
             for step in range(1, level + 1):
                 split, above = 0 if self.refines_origin(step) else 1, self.level_pair(step)
-                for side, (geography, side_level) in enumerate(self._sides(level)):
-                    column = geography.zones_below if side != split else geography.zones_skipped
+                for side, (geography, side_level) in enumerate(self._list_sides(level)):
+                    column = geography.count_zones_below if side != split else geography.count_earlier_zones
                     sides[side][:, step - 1] = column(above[side])[geography.ancestors_at(side_level, above[side])]
             self._terms[level] = (sides[0], sides[1])
         return self._terms[level]
 
-    def first_rank(self, nodes: Pairs) -> NDArray[np.int64]:
+    def compute_first_ranks(self, nodes: Pairs) -> NDArray[np.int64]:
         """Return the rank (position among all leaf pairs) of the first leaf pair below each node; shape (nodes,)."""
         rank = np.empty(len(nodes), dtype=np.int64)
         sum_of_products(*self.rank_terms(nodes.level), nodes.origin, nodes.destination, rank)
@@ -325,34 +325,35 @@ class FlowTree:
         There must be at least one node, and they must be in tree order.
         """
         ends = Pairs(nodes.level, nodes.origin[[0, -1]], nodes.destination[[0, -1]])
-        first, last = self.first_rank(ends).tolist()
-        return first, last + int(self.pairs_below(ends)[-1])
+        first, last = self.compute_first_ranks(ends).tolist()
+        return first, last + int(self.count_pairs_below(ends)[-1])
 
-    def pairs_below(self, nodes: Pairs) -> NDArray[np.int64]:
+    def count_pairs_below(self, nodes: Pairs) -> NDArray[np.int64]:
         """Return the number of leaf pairs below each node; shape (nodes,)."""
-        (origin, o_level), (destination, d_level) = self._sides(nodes.level)
-        origins = origin.zones_below(o_level)[nodes.origin].astype(np.int64)
-        return origins * destination.zones_below(d_level)[nodes.destination]
+        (origin, o_level), (destination, d_level) = self._list_sides(nodes.level)
+        origins = origin.count_zones_below(o_level)[nodes.origin].astype(np.int64)
+        return origins * destination.count_zones_below(d_level)[nodes.destination]
 
-    def pairs_at(self, rank: NDArray[np.int64]) -> Pairs:
+    def find_leaf_pairs(self, rank: NDArray[np.int64]) -> Pairs:
         """Return the leaf pairs of the given ranks (positions among all leaf pairs); shape (ranks,).
 
-        It inverts :meth:`first_rank`: each step finds the child that contains the rank, then searches within it.
+        It inverts :meth:`compute_first_ranks`: each step finds the child that contains the rank, then searches within
+        it.
         """
         origin, destination = np.zeros((2, len(rank)), dtype=np.int32)
         rank_within = rank
         for level in range(1, self.depth + 1):
             side, geography, area_level = self._find_split_side(level)
-            other, other_level = self._sides(level)[1 - side]
+            other, other_level = self._list_sides(level)[1 - side]
             divided, undivided = (origin, destination)[side], (origin, destination)[1 - side]
-            width = other.zones_below(other_level)[undivided].astype(np.int64)
+            width = other.count_zones_below(other_level)[undivided].astype(np.int64)
             first_zone = geography.first_zone[area_level - 1][divided]
             child = geography.ancestors(area_level)[first_zone + rank_within // width]
             rank_within = rank_within - width * (geography.first_zone[area_level][child] - first_zone)
             origin, destination = (undivided, child) if side else (child, undivided)
         return Pairs(self.depth, origin, destination)
 
-    def public_nodes(self, level: int) -> Pairs:
+    def list_public_nodes(self, level: int) -> Pairs:
         """Return all nodes of a level, in tree order."""
         nodes = Pairs(0, np.zeros(1, dtype=np.int32), np.zeros(1, dtype=np.int32))
         while nodes.level < level:
@@ -380,7 +381,7 @@ class FlowTree:
         side, geography, area_level = self._find_split_side(level)
         split, first_child = (parents.origin, parents.destination)[side], geography.first_child[area_level - 1]
         offsets = np.concatenate([[0], np.cumsum(np.diff(first_child)[split], dtype=np.int64)])
-        for start, stop in family_blocks(offsets):
+        for start, stop in iterate_family_blocks(offsets):
             yield Expansion(
                 level,
                 side == 0,
@@ -392,7 +393,7 @@ class FlowTree:
                 int(offsets[start]),
             )
 
-    def child_runs(self, parents: Pairs, children: Pairs) -> NDArray[np.int64]:
+    def find_child_runs(self, parents: Pairs, children: Pairs) -> NDArray[np.int64]:
         """Return the positions of each parent's children in ``children``, which has nodes of the next level.
 
         Both sets are in tree order. Parent ``p`` has the children ``runs[p]:runs[p + 1]`` of the result, shape (parents
@@ -402,29 +403,29 @@ class FlowTree:
         above, other_above = ((parents.origin, parents.destination)[k] for k in (side, 1 - side))
         below, other_below = ((children.origin, children.destination)[k] for k in (side, 1 - side))
         runs = np.empty(len(parents) + 1, dtype=np.int64)
-        runs_of_children(above, other_above, geography.parents[level], below, other_below, runs)
+        find_runs_of_children(above, other_above, geography.parents[level], below, other_below, runs)
         return runs
 
-    def sums_agree(self, parents: Nodes, children: Nodes) -> bool:
+    def has_consistent_sums(self, parents: Nodes, children: Nodes) -> bool:
         """Return whether each parent has children whose trips sum to its own, and each child is below a parent.
 
         The level of ``children`` may be several levels below that of ``parents`` if each node of the levels between has
         exactly one child, with the same area numbers.
         """
         next_level = Pairs(parents.level + 1, children.origin, children.destination)
-        runs = self.child_runs(parents, next_level)
+        runs = self.find_child_runs(parents, next_level)
         is_whole = runs[-1] == len(children) and bool(np.all(np.diff(runs) > 0))
         return is_whole and np.array_equal(run_sums(children.trips, runs), parents.trips)
 
-    def sums_at(
+    def sum_trips(
         self, leaves: Nodes, origin_level: int, destination_level: int
     ) -> tuple[Numbers, Numbers, NDArray[np.int64]]:
-        """Return the result of :meth:`values_at` for the trips of leaf nodes, without pairs that have no trips."""
-        origin, destination, trips = self.values_at(leaves, leaves.trips, origin_level, destination_level)
+        """Return the result of :meth:`sum_values` for the trips of leaf nodes, without pairs that have no trips."""
+        origin, destination, trips = self.sum_values(leaves, leaves.trips, origin_level, destination_level)
         has_trips = trips != 0
         return origin[has_trips], destination[has_trips], trips[has_trips]
 
-    def values_at(
+    def sum_values(
         self, leaves: Pairs, values: NDArray[np.int64], origin_level: int, destination_level: int
     ) -> tuple[Numbers, Numbers, NDArray[np.int64]]:
         """Return the sums of values of leaf nodes, shape (leaves, ...), between the areas of two levels.
@@ -442,9 +443,9 @@ class FlowTree:
         pair = pair[starts]
         return (pair // width).astype(np.int32), (pair % width).astype(np.int32), sums
 
-    def ancestors_of(self, cells: Pairs, level: int) -> Pairs:
+    def find_ancestors(self, cells: Pairs, level: int) -> Pairs:
         """Return the nodes of a coarser level that contain the cells, each once. The cells must be in tree order."""
-        (origins, origin_level), (destinations, destination_level) = self._sides(cells.level)
+        (origins, origin_level), (destinations, destination_level) = self._list_sides(cells.level)
         above = self.level_pair(level)
         origin = origins.ancestors_at(origin_level, above[0])[cells.origin]
         destination = destinations.ancestors_at(destination_level, above[1])[cells.destination]
@@ -454,9 +455,9 @@ class FlowTree:
     def _find_split_side(self, level: int) -> tuple[int, Geography, int]:
         """Return the side (0 for origins) that the step to a level refines, its geography, and its level in that."""
         side = 0 if self.refines_origin(level) else 1
-        return side, *self._sides(level)[side]
+        return side, *self._list_sides(level)[side]
 
-    def _sides(self, level: int) -> tuple[tuple[Geography, int], tuple[Geography, int]]:
+    def _list_sides(self, level: int) -> tuple[tuple[Geography, int], tuple[Geography, int]]:
         """Return (geography, geography level) of the origin and of the destination, for a level of the flow tree."""
         origin_level, destination_level = self.level_pair(level)
         return (self.origin, origin_level), (self.destination, destination_level)
@@ -479,7 +480,7 @@ def equalise_depths(origin: Geography, destination: Geography) -> tuple[Geograph
     )
 
 
-def level_pair(level: int, order: str) -> tuple[int, int]:
+def compute_level_pair(level: int, order: str) -> tuple[int, int]:
     """Return the origin level and the destination level at a level of a tree that refines the side ``order`` first."""
     first, second = (level + 1) // 2, level // 2
     return (second, first) if order == "destination" else (first, second)

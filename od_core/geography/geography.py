@@ -30,10 +30,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from od_core.errors import OdError, nearest_only, raise_alone
+from od_core.errors import OdError, raise_alone, suggest_similar_name
 from od_core.extras import require
-from od_core.files.data_frame import Table, data_frame
-from od_core.files.durable import absence
+from od_core.files.data_frame import Table, convert_to_data_frame
+from od_core.files.durable import find_file_fault
 from od_core.geography.codes import (
     COORDINATES,
     TEXT,
@@ -47,17 +47,17 @@ from od_core.geography.codes import (
     check_hierarchy,
     check_level_names,
     check_named_levels,
-    degrees,
-    first_conflict,
-    first_repeated,
-    geography_fault,
-    labels_of,
-    missing_column_error,
+    find_first_conflict,
+    find_first_repeated,
+    find_positions,
+    list_zone_paths,
+    make_area_labels,
+    make_geography_error,
+    make_missing_column_error,
     name_column,
-    paths_of_zones,
-    positions,
+    parse_degrees,
     read_area_names,
-    text_codes,
+    read_text_codes,
 )
 from od_core.notebook import Shown
 
@@ -82,7 +82,7 @@ _POLYGON, _MULTIPOLYGON = 3, 6
 _HALF_AROUND, _POLE = 180, 90
 
 
-def boundary_column(levels: Sequence[str], level: str) -> str:
+def name_boundary_column(levels: Sequence[str], level: str) -> str:
     """Return the column of the boundaries of a level's areas in :meth:`od_core.Geography.to_frame`."""
     return BOUNDARY if level == levels[-1] else f"{level}: {BOUNDARY}"
 
@@ -99,17 +99,19 @@ def read_boundaries(path: Path, column: str) -> dict[str, bytes]:
             degrees, or crosses the date line without being cut there.
     """
     require("boundaries")
-    if (absent := absence(path)) is not None:
-        raise _boundaries_fault(absent, code="OD-FILE-MISSING")
-    system, codes, shapes = (_geoparquet if path.suffix == ".parquet" else _layer)(path, column)
+    if (absent := find_file_fault(path)) is not None:
+        raise _make_boundaries_error(absent, code="OD-FILE-MISSING")
+    system, codes, shapes = (_read_geoparquet if path.suffix == ".parquet" else _read_layer)(path, column)
     if not _WGS84.fullmatch(str(system)):
-        raise _boundaries_fault(f"{path.name} is in {system}, not in WGS 84 (EPSG:4326)")
+        raise _make_boundaries_error(f"{path.name} is in {system}, not in WGS 84 (EPSG:4326)")
     boundaries: dict[str, bytes] = {}
     for code, shape in zip(codes, shapes, strict=True):
         if not isinstance(code, str):
-            raise _boundaries_fault(f"{path.name} has a code in property {column!r} that is not text", f"code {code!r}")
+            raise _make_boundaries_error(
+                f"{path.name} has a code in property {column!r} that is not text", f"code {code!r}"
+            )
         if code in boundaries:
-            raise _boundaries_fault(f"{path.name} has two boundaries of one area", f"area {code!r}")
+            raise _make_boundaries_error(f"{path.name} has two boundaries of one area", f"area {code!r}")
         if shape is not None:
             boundaries[code] = shape
     boundaries = normalise_boundaries(boundaries)
@@ -129,28 +131,28 @@ def _refuse_uncut(boundaries: Sequence[bytes]) -> None:
     far = abs(np.diff(points[:, 0])) > _HALF_AROUND
     along_pole = (abs(points[1:, 1]) == _POLE) & (points[1:, 1] == points[:-1, 1])
     if (repeats & far & ~along_pole).any():
-        raise _boundaries_fault("a boundary crosses the date line and is not cut there")
+        raise _make_boundaries_error("a boundary crosses the date line and is not cut there")
 
 
 _Read = tuple[str | None, Sequence[Any], Sequence[bytes | None]]
 """Coordinate system of a file of boundaries, such as ``EPSG:4326``; codes; and shapes as WKB."""
 
 
-def _layer(path: Path, column: str) -> _Read:
+def _read_layer(path: Path, column: str) -> _Read:
     """Read a file of boundaries with GDAL."""
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Measured", UserWarning)  # the measures are dropped
             fields = list(map(str, pyogrio.read_info(path)["fields"]))
             if column not in fields:
-                raise missing_column_error("the file of boundaries", column, fields, (column,))
+                raise make_missing_column_error("the file of boundaries", column, fields, (column,))
             facts, _, shapes, (codes,) = pyogrio.raw.read(path, columns=[column], force_2d=True)
     except (pyogrio.errors.DataSourceError, pyogrio.errors.DataLayerError, ValueError) as error:
-        raise_alone(_boundaries_fault(f"{path.name} cannot be read as a layer of boundaries", str(error)))
+        raise_alone(_make_boundaries_error(f"{path.name} cannot be read as a layer of boundaries", str(error)))
     return facts["crs"], codes, shapes
 
 
-def _geoparquet(path: Path, column: str) -> _Read:
+def _read_geoparquet(path: Path, column: str) -> _Read:
     """Read a file of boundaries in GeoParquet 1.1."""
     try:
         table = pq.read_table(path)
@@ -159,12 +161,12 @@ def _geoparquet(path: Path, column: str) -> _Read:
         described, shapes = facts["columns"][shape_column], table[shape_column]
         encoding, system = described["encoding"], described.get("crs", {"id": {"authority": "OGC", "code": "CRS84"}})
     except (pa.ArrowException, OSError, KeyError, TypeError, ValueError) as error:  # OSError for a damaged page
-        raise_alone(_boundaries_fault(f"{path.name} cannot be read as GeoParquet", repr(error)))
+        raise_alone(_make_boundaries_error(f"{path.name} cannot be read as GeoParquet", repr(error)))
     if encoding != "WKB":
-        raise _boundaries_fault(f"{path.name} has shapes in the encoding {encoding!r}, not in WKB")
+        raise _make_boundaries_error(f"{path.name} has shapes in the encoding {encoding!r}, not in WKB")
     names = [name for name in table.column_names if name != shape_column]
     if column not in names:
-        raise missing_column_error("the file of boundaries", column, names, (column,))
+        raise make_missing_column_error("the file of boundaries", column, names, (column,))
     horizontal: dict[str, Any] = (system or {}).get("components", [system or {}])[0]  # of a system with heights
     identity = horizontal.get("id", {})
     name = ":".join(str(identity.get(part)) for part in ("authority", "code")) if identity else None
@@ -174,39 +176,41 @@ def _geoparquet(path: Path, column: str) -> _Read:
 def add_boundary_column(
     zones: pd.DataFrame, levels: Sequence[str], level: str, boundaries: Mapping[str, bytes]
 ) -> pd.DataFrame:
-    """Return a zone list with the :func:`boundary_column` of a level, blank but for the first zone of a bounded area.
+    """Return a zone list with the boundary column of a level, blank but for the first zone of a bounded area.
 
     It is returned unchanged if it lacks the column ``level`` of the codes of areas. Raises OdError if it has that
     column of boundaries already, or no area has a boundary.
     """
     if level not in zones.columns:
         return zones
-    column, what = boundary_column(levels, level), "zone" if level == levels[-1] else f"area of level {level!r}"
+    column, what = name_boundary_column(levels, level), "zone" if level == levels[-1] else f"area of level {level!r}"
     if column in zones.columns:
-        raise _boundaries_fault(f"the zone list has a column {column!r}, which is reserved for boundaries from a file")
+        raise _make_boundaries_error(
+            f"the zone list has a column {column!r}, which is reserved for boundaries from a file"
+        )
     is_first = ~zones[level].duplicated()
     texts = [
         boundaries[c].hex() if c in boundaries and one else "" for c, one in zip(zones[level], is_first, strict=True)
     ]
     if not any(texts):
         detail = f"the file has {next(iter(boundaries), '')!r}"
-        raise _boundaries_fault(f"no {what} of the list has a boundary in the file", detail)
+        raise _make_boundaries_error(f"no {what} of the list has a boundary in the file", detail)
     return zones.assign(**{column: texts})
 
 
-def _boundaries_of(areas: Sequence[str], codes: Sequence[str], column: pd.Series) -> Boundaries:
+def _parse_area_boundaries(areas: Sequence[str], codes: Sequence[str], column: pd.Series) -> Boundaries:
     """Return the boundary of each area from a column of a zone list, given the area that contains each zone."""
     stated = [(area, text) for area, text in zip(codes, column, strict=True) if isinstance(text, str) and text]
-    if first_conflict(stated) is not None:
-        raise _boundaries_fault("an area has two boundaries")
+    if find_first_conflict(stated) is not None:
+        raise _make_boundaries_error("an area has two boundaries")
     try:
         boundary_of = {area: bytes.fromhex(text) for area, text in stated}
     except ValueError:
-        raise_alone(_boundaries_fault("a boundary is not well-known binary in hexadecimal digits"))
+        raise_alone(_make_boundaries_error("a boundary is not well-known binary in hexadecimal digits"))
     return tuple(map(normalise_boundaries(boundary_of).get, areas))
 
 
-def extent_of(boundaries: Sequence[bytes]) -> tuple[float, float, float, float]:
+def compute_extent(boundaries: Sequence[bytes]) -> tuple[float, float, float, float]:
     """Return the west, south, east and north ends of boundaries, in degrees. Raises OdError without their extra."""
     require("boundaries")
     west, south, east, north = map(float, shapely.total_bounds(shapely.from_wkb(boundaries)))
@@ -223,28 +227,30 @@ def normalise_boundaries(boundaries: Mapping[str, bytes]) -> dict[str, bytes]:
     try:
         shapes = shapely.from_wkb(given)
     except shapely.errors.GEOSException as error:
-        raise_alone(_boundaries_fault("a boundary is not well-known binary", str(error)))
+        raise_alone(_make_boundaries_error("a boundary is not well-known binary", str(error)))
     is_usable = np.isin(shapely.get_type_id(shapes), (_POLYGON, _MULTIPOLYGON))
-    is_usable[is_usable] = ~shapely.is_empty(_valid(given[is_usable].tolist()))  # as is a line back and forth
+    is_usable[is_usable] = ~shapely.is_empty(
+        _make_valid_shapes(given[is_usable].tolist())
+    )  # as is a line back and forth
     if not is_usable.all():
         area = [*boundaries][int(np.argmin(is_usable))]
-        raise _boundaries_fault("a boundary is not a polygon, or has no inside", f"area {area!r}")
+        raise _make_boundaries_error("a boundary is not a polygon, or has no inside", f"area {area!r}")
     if boundaries:
         west, south, east, north = shapely.total_bounds(shapes)
         if not (west >= -180 and east <= 180 and south >= -90 and north <= 90):
-            raise _boundaries_fault(
+            raise _make_boundaries_error(
                 "boundaries are not in degrees of longitude and latitude from -180 to 180 and from -90 to 90; those"
                 " that cross the date line must be cut there"
             )
     return dict(zip(boundaries, shapely.to_wkb(shapely.force_2d(shapes), byte_order=1), strict=True))
 
 
-def points_within(boundaries: Boundaries, wanted: Degrees | None = None) -> NDArray[np.float64]:
+def find_points_within(boundaries: Boundaries, wanted: Degrees | None = None) -> NDArray[np.float64]:
     """Return a point within each boundary: latitude and longitude in degrees, or NaN for both; shape (areas, 2).
 
     It is the ``wanted`` place of the area, in the same form, if that is within the boundary or the area has none.
     """
-    shapes = _valid(boundaries)
+    shapes = _make_valid_shapes(boundaries)
     inside = shapely.point_on_surface(shapes)
     points = np.column_stack([shapely.get_y(inside), shapely.get_x(inside)])
     if wanted is None:
@@ -260,14 +266,17 @@ def dissolve_boundaries(geography: Geography) -> list[NDArray[Any]]:
     given boundaries. Faulty polygons, such as those that cross themselves, are repaired. The geography must have
     boundaries.
     """
-    below, of_below = _valid(geography.boundaries or (None,) * geography.size(geography.depth)), geography.depth
+    below, of_below = (
+        _make_valid_shapes(geography.boundaries or (None,) * geography.size(geography.depth)),
+        geography.depth,
+    )
     levels = [below]
     for level in range(geography.depth - 1, 0, -1):
         first = np.searchsorted(geography.first_zone[of_below], geography.first_zone[level]).tolist()
         areas = np.array([shapely.union_all(below[start:end]) for start, end in pairwise(first)], dtype=object)
         areas[shapely.is_empty(areas)] = None
         if (stated := geography.level_boundaries.get(geography.level_names[level])) is not None:
-            given = _valid(stated)
+            given = _make_valid_shapes(stated)
             areas = np.where(shapely.is_missing(given), areas, given)
             below, of_below = areas, level
         levels.append(areas)
@@ -293,17 +302,17 @@ def simplify_shapes(shapes: NDArray[Any], tolerance: float) -> NDArray[Any]:
     return result
 
 
-def square_degrees(shapes: NDArray[Any]) -> float:
+def compute_square_degrees(shapes: NDArray[Any]) -> float:
     """Return the area of all shapes together, in square degrees."""
     return float(np.nansum(shapely.area(shapes)))
 
 
-def rings(shape: Any) -> list[NDArray[np.float64]]:
+def list_rings(shape: Any) -> list[NDArray[np.float64]]:
     """Return longitude and latitude of the rings of a shape, outer ones and holes; shape (points, 2) each."""
     return [shapely.get_coordinates(ring)[:-1] for ring in shapely.get_rings(shapely.get_parts(shape))]
 
 
-def _valid(boundaries: Sequence[bytes | None]) -> NDArray[Any]:
+def _make_valid_shapes(boundaries: Sequence[bytes | None]) -> NDArray[Any]:
     """Return boundaries as valid Shapely geometries that consist of polygons."""
     with _LOADING:  # in Python 3.11.7, threads that load a module at once may see a part of it
         require("boundaries")
@@ -314,7 +323,9 @@ def _valid(boundaries: Sequence[bytes | None]) -> NDArray[Any]:
     return shapes
 
 
-def _boundaries_fault(message: str, detail: str | None = None, *, code: str = "OD-GEOGRAPHY-BOUNDARIES") -> OdError:
+def _make_boundaries_error(
+    message: str, detail: str | None = None, *, code: str = "OD-GEOGRAPHY-BOUNDARIES"
+) -> OdError:
     return OdError(code, message, next_step="correct the file of boundaries", confidential_detail=detail)
 
 
@@ -368,7 +379,9 @@ class Geography(Shown):
         self._check_levels()
         if self.unknown is not None and self.unknown not in self.codes[-1]:
             message = f"the zone for unknown places {self.unknown!r} is not in the zone list"
-            raise geography_fault("OD-GEOGRAPHY-UNKNOWN-ZONE", message, nearest_only(self.unknown, self.zones) or None)
+            raise make_geography_error(
+                "OD-GEOGRAPHY-UNKNOWN-ZONE", message, suggest_similar_name(self.unknown, self.zones) or None
+            )
         if self.version is not None:
             check_codes([self.version], "version")
         self._set_coordinates()
@@ -379,27 +392,27 @@ class Geography(Shown):
     def _check_levels(self) -> None:
         """Raise OdError unless each level partitions the level above it, in tree order."""
         if len(self.codes) != len(self.levels) + 1 or len(self.parents) != len(self.codes):
-            raise _misshapen("codes and parents must have one entry per level, including the whole space")
+            raise _make_shape_error("codes and parents must have one entry per level, including the whole space")
         if self.levels:
             check_level_names(self.levels)
         if self.codes[0] != (WHOLE_SPACE,) or len(self.parents[0]):
-            raise _misshapen(f"level 0 is not the single area {WHOLE_SPACE!r}")
+            raise _make_shape_error(f"level 0 is not the single area {WHOLE_SPACE!r}")
         for level, name in enumerate(self.levels, start=1):
             check_codes(self.codes[level], name)
             above = np.asarray(self.parents[level])
-            if first_repeated(self.codes[level]) is not None or not np.issubdtype(above.dtype, np.integer):
-                raise _misshapen(f"level {name!r} lists an area twice or has no parents")
+            if find_first_repeated(self.codes[level]) is not None or not np.issubdtype(above.dtype, np.integer):
+                raise _make_shape_error(f"level {name!r} lists an area twice or has no parents")
             every_parent, above = np.arange(self.size(level - 1)), above.astype(np.int32)
             if len(above) != self.size(level) or not np.array_equal(np.unique(above), every_parent):
-                raise _misshapen(f"level {name!r} does not partition the level above it")
+                raise _make_shape_error(f"level {name!r} does not partition the level above it")
             if np.any(np.diff(above) < 0):
-                raise _misshapen(f"areas of level {name!r} are not in tree order")
+                raise _make_shape_error(f"areas of level {name!r} are not in tree order")
 
     def _set_coordinates(self) -> None:
         """Set checked coordinates, or None if no zone has any."""
         if self.coordinates is not None:
             check_coordinates(self.coordinates, self.zones)
-            places = _frozen(np.asarray(self.coordinates, dtype=np.float64))
+            places = _freeze_array(np.asarray(self.coordinates, dtype=np.float64))
             object.__setattr__(self, "coordinates", None if np.isnan(places).all() else places)
 
     def _set_names(self) -> None:
@@ -408,7 +421,7 @@ class Geography(Shown):
             return
         if [len(level) for level in self.names] != [len(level) for level in self.codes]:
             message = "the names do not have exactly one text for each area"
-            raise geography_fault("OD-GEOGRAPHY-NAMES", message)
+            raise make_geography_error("OD-GEOGRAPHY-NAMES", message)
         for level_name, names in zip(self.level_names, self.names, strict=True):
             check_codes([name for name in names if name != ""], level_name, what="name")
         if not any(map(any, self.names)):
@@ -417,12 +430,16 @@ class Geography(Shown):
     def _set_boundaries(self) -> None:
         """Set checked boundaries of zones and of coarser levels; without any, None and no entry."""
         if self.boundaries is not None and len(self.boundaries) != self.size(self.depth):
-            raise _misshapen("the boundaries do not have exactly one entry for each zone")
+            raise _make_shape_error("the boundaries do not have exactly one entry for each zone")
         for name, shapes in self.level_boundaries.items():
             if name not in self.levels[:-1] or len(shapes) != self.size(self.levels.index(name) + 1):
-                raise _misshapen(f"the boundaries of {name!r} do not have one entry for each area of a coarser level")
-            if boundary_column(self.levels, name) in self.levels:
-                raise _misshapen(f"a level is called {boundary_column(self.levels, name)!r}, as a column of boundaries")
+                raise _make_shape_error(
+                    f"the boundaries of {name!r} do not have one entry for each area of a coarser level"
+                )
+            if name_boundary_column(self.levels, name) in self.levels:
+                raise _make_shape_error(
+                    f"a level is called {name_boundary_column(self.levels, name)!r}, as a column of boundaries"
+                )
         if not any(self.boundaries or ()):
             object.__setattr__(self, "boundaries", None)
         stated = {name: shapes for name, shapes in self.level_boundaries.items() if any(shapes)}
@@ -430,9 +447,9 @@ class Geography(Shown):
 
     def _set_tree(self) -> None:
         """Set the first child and the first zone of each area, which follow from the parents."""
-        parents = tuple(_frozen(np.asarray(p, dtype=np.int32)) for p in self.parents)
+        parents = tuple(_freeze_array(np.asarray(p, dtype=np.int32)) for p in self.parents)
         first_child = tuple(
-            _frozen(np.searchsorted(parents[level + 1], np.arange(self.size(level) + 1)).astype(np.int32))
+            _freeze_array(np.searchsorted(parents[level + 1], np.arange(self.size(level) + 1)).astype(np.int32))
             for level in range(self.depth)
         )
         first_zone = [np.arange(self.size(self.depth) + 1, dtype=np.int32)]
@@ -440,7 +457,7 @@ class Geography(Shown):
             first_zone.insert(0, first_zone[0][first_child[level]])
         object.__setattr__(self, "parents", parents)
         object.__setattr__(self, "first_child", first_child)
-        object.__setattr__(self, "first_zone", tuple(_frozen(f) for f in first_zone))
+        object.__setattr__(self, "first_zone", tuple(_freeze_array(f) for f in first_zone))
 
     @classmethod
     def from_frame(
@@ -473,27 +490,27 @@ class Geography(Shown):
                 twice; an area has two parents or two names; coordinates are not degrees; a name is refused by
                 :func:`od_core.geography.codes.read_area_names`.
         """
-        zones, levels, names = data_frame(zones), tuple(levels), dict(names or {})
+        zones, levels, names = convert_to_data_frame(zones), tuple(levels), dict(names or {})
         check_level_names(levels)
         columns_of_shapes = {levels[-1]: boundaries} if isinstance(boundaries, str) else dict(boundaries or {})
         expected = (*levels, *(coordinates or ()), *names.values(), *columns_of_shapes.values())
         check_columns(zones, "the zone list", expected)
         if len(zones) == 0:
-            raise geography_fault("OD-GEOGRAPHY-EMPTY", "the zone list has no rows")
-        columns = {name: text_codes(zones[name], name) for name in levels}
+            raise make_geography_error("OD-GEOGRAPHY-EMPTY", "the zone list has no rows")
+        columns = {name: read_text_codes(zones[name], name) for name in levels}
         check_hierarchy(columns)
         geography = cls(levels, *build_area_tree([*columns.values()]), unknown, version=version)
         if names:
             geography = replace(geography, names=read_area_names(geography.codes, levels, zones, names))
         row = pd.Index(columns[levels[-1]], dtype=object).get_indexer(pd.Index(geography.zones, dtype=object))
         shapes = {
-            level: _boundaries_of(geography.codes[levels.index(level) + 1], columns[level], zones[column])
+            level: _parse_area_boundaries(geography.codes[levels.index(level) + 1], columns[level], zones[column])
             for level, column in columns_of_shapes.items()
         }
         of_zones = shapes.pop(levels[-1], None)
-        places = None if of_zones is None else points_within(of_zones)
+        places = None if of_zones is None else find_points_within(of_zones)
         if coordinates is not None:
-            places = np.column_stack([degrees(zones[name], name) for name in coordinates])[row]
+            places = np.column_stack([parse_degrees(zones[name], name) for name in coordinates])[row]
         return replace(geography, coordinates=places, boundaries=of_zones, level_boundaries=shapes)
 
     @classmethod
@@ -525,13 +542,13 @@ class Geography(Shown):
         """
         names = names or {}
         check_columns(areas, "the area list", ("area", "parent", *names.values()))
-        zone_paths = paths_of_zones(areas)
+        zone_paths = list_zone_paths(areas)
         depth = len(zone_paths[0])
         levels = tuple(levels) if levels is not None else tuple(f"level_{k}" for k in range(1, depth + 1))
         check_level_names(levels)
         if len(levels) != depth:
             message = f"{len(levels)} level names do not match the depth of the area list"
-            raise _misshapen(message, f"its depth is {depth}")
+            raise _make_shape_error(message, f"its depth is {depth}")
         check_named_levels(levels, names)
         zones = pd.DataFrame(zone_paths, columns=list(levels))
         for level, column in names.items():
@@ -571,10 +588,10 @@ class Geography(Shown):
         """Name ``all`` of level 0, then the names of levels 1 to ``depth``."""
         return (WHOLE_SPACE, *self.levels)
 
-    def level_number(self, name: str) -> int:
+    def find_level_number(self, name: str) -> int:
         """Return the number of the level with this name. Raises OdError, with all level names, if there is none."""
         if name not in self.level_names:
-            near, all_names = nearest_only(name, self.level_names), ", ".join(self.level_names)
+            near, all_names = suggest_similar_name(name, self.level_names), ", ".join(self.level_names)
             message = f"there is no level {name!r}{near}; the levels are {all_names}"
             raise OdError("OD-LEVEL-UNKNOWN", message, next_step="name one of the geography's levels")
         return self.level_names.index(name)
@@ -585,30 +602,32 @@ class Geography(Shown):
 
     @cached_property
     def _ancestors(self) -> tuple[Numbers, ...]:
-        return tuple(_frozen(np.repeat(np.arange(len(below), dtype=np.int32), below)) for below in self._zones_below)
+        return tuple(
+            _freeze_array(np.repeat(np.arange(len(below), dtype=np.int32), below)) for below in self._zones_below
+        )
 
     def ancestors_at(self, level: int, above: int) -> Numbers:
         """Return, for each area of ``level``, the number of the area of ``above`` that contains it; shape (areas,)."""
         return self.ancestors(above)[self.first_zone[level][:-1]]
 
-    def zones_below(self, level: int) -> Numbers:
+    def count_zones_below(self, level: int) -> Numbers:
         """Return the number of zones below each area of a level; shape (areas of level,)."""
         return self._zones_below[level]
 
     @cached_property
     def _zones_below(self) -> tuple[Numbers, ...]:
-        return tuple(_frozen(np.diff(first)) for first in self.first_zone)
+        return tuple(_freeze_array(np.diff(first)) for first in self.first_zone)
 
-    def zones_skipped(self, level: int) -> Numbers:
+    def count_earlier_zones(self, level: int) -> Numbers:
         """Return, for each area of a level, the number of earlier zones below the same parent; shape (areas,)."""
         first = self.first_zone[level][:-1]
         return first - self.first_zone[level - 1][self.parents[level]]
 
-    def zone_numbers(self, codes: pd.Series) -> Numbers:
+    def find_zone_numbers(self, codes: pd.Series) -> Numbers:
         """Return the zone number of each code, or -1 for an unlisted code; shape (len(codes),)."""
-        return positions(codes, self.zones)
+        return find_positions(codes, self.zones)
 
-    def zones_in(self, level: int, codes: Sequence[str]) -> NDArray[np.bool_]:
+    def mask_zones(self, level: int, codes: Sequence[str]) -> NDArray[np.bool_]:
         """Return a mask of the zones that lie in the given areas of a level; shape (zones,).
 
         Raises OdError if the level has no area with one of the codes, or ``codes`` is a text instead of a list.
@@ -620,7 +639,7 @@ class Geography(Shown):
         numbers = [number_of.get(code, -1) if isinstance(code, str) else -1 for code in codes]
         if -1 in numbers:
             missing, name = str(list(codes)[numbers.index(-1)]), self.level_names[level]
-            message = f"level {name!r} has no area {missing[:60]!r}{nearest_only(missing, self.codes[level])}"
+            message = f"level {name!r} has no area {missing[:60]!r}{suggest_similar_name(missing, self.codes[level])}"
             step = "name areas of that level, which the table of areas lists"
             raise OdError("OD-AREA-UNKNOWN", message, next_step=step)
         return np.isin(self.ancestors(level), numbers)
@@ -631,10 +650,13 @@ class Geography(Shown):
 
     @cached_property
     def labels(self) -> tuple[tuple[str, ...], ...]:
-        """A distinct text for each area of each level; see :func:`labels_of`. Without names, these are the codes."""
+        """A distinct text for each area of each level.
+
+        See :func:`make_area_labels`. Without names, these are the codes.
+        """
         if self.names is None:
             return self.codes
-        return tuple(labels_of(codes, names) for codes, names in zip(self.codes, self.names, strict=True))
+        return tuple(make_area_labels(codes, names) for codes, names in zip(self.codes, self.names, strict=True))
 
     @cached_property
     def code_arrays(self) -> tuple[pa.Array, ...]:
@@ -643,14 +665,14 @@ class Geography(Shown):
 
     def to_frame(self) -> pd.DataFrame:
         """Return the zone list from which :meth:`from_frame` makes this geography, with names and boundaries, too."""
-        zones = self._paths()
+        zones = self._list_paths()
         if self.names is not None:
             for level, (name, names) in enumerate(zip(self.levels, self.names[1:], strict=True), start=1):
                 zones[name_column(name)] = np.array(names, object)[self.ancestors(level)]
         for name, shapes in self.given_boundaries.items():
             texts = np.full(len(zones), "", dtype=object)
-            texts[self.first_zone[self.level_number(name)][:-1]] = [(boundary or b"").hex() for boundary in shapes]
-            zones[boundary_column(self.levels, name)] = texts
+            texts[self.first_zone[self.find_level_number(name)][:-1]] = [(boundary or b"").hex() for boundary in shapes]
+            zones[name_boundary_column(self.levels, name)] = texts
         if self.coordinates is not None:
             zones[list(COORDINATES)] = self.coordinates
         return zones
@@ -661,7 +683,7 @@ class Geography(Shown):
         of_zones = {} if self.boundaries is None else {self.levels[-1]: self.boundaries}
         return {**self.level_boundaries, **of_zones}
 
-    def _paths(self) -> pd.DataFrame:
+    def _list_paths(self) -> pd.DataFrame:
         """Return a row for each zone: the codes of the areas that contain it, from the top level to the zone itself."""
         return pd.DataFrame(
             {name: self.codes_of(level, self.ancestors(level)) for level, name in enumerate(self.levels, start=1)}
@@ -670,7 +692,7 @@ class Geography(Shown):
     @cached_property
     def digest(self) -> str:
         """SHA-256 of the level names, the codes of all areas that contain each zone, and the unknown zone."""
-        paths = list(zip(*(column.to_list() for _, column in self._paths().items()), strict=True))
+        paths = list(zip(*(column.to_list() for _, column in self._list_paths().items()), strict=True))
         content = [list(self.levels), paths, self.unknown]
         return hashlib.sha256(json.dumps(content, ensure_ascii=True).encode()).hexdigest()
 
@@ -683,11 +705,11 @@ def with_unknown_area(geography: Geography, code: str) -> Geography:
     step = "choose another code, or name a listed zone"
     if geography.unknown is not None:
         message = f"the geography already has a zone for unknown places, {geography.unknown!r}"
-        raise geography_fault("OD-GEOGRAPHY-UNKNOWN-ZONE", message, next_step=step)
+        raise make_geography_error("OD-GEOGRAPHY-UNKNOWN-ZONE", message, next_step=step)
     for level, codes in zip(geography.level_names, geography.codes, strict=True):
         if code in codes:
             message = f"level {level!r} already has an area {code!r}, so it cannot be added for unknown places"
-            raise geography_fault("OD-GEOGRAPHY-UNKNOWN-ZONE", message, next_step=step)
+            raise make_geography_error("OD-GEOGRAPHY-UNKNOWN-ZONE", message, next_step=step)
     elsewhere = pd.DataFrame([dict.fromkeys(geography.levels, code)])
     return Geography.from_frame(
         pd.concat([geography.to_frame(), elsewhere], ignore_index=True),
@@ -696,21 +718,21 @@ def with_unknown_area(geography: Geography, code: str) -> Geography:
         coordinates=None if geography.coordinates is None else COORDINATES,
         version=geography.version,
         names=None if geography.names is None else {level: name_column(level) for level in geography.levels},
-        boundaries={level: boundary_column(geography.levels, level) for level in geography.given_boundaries},
+        boundaries={level: name_boundary_column(geography.levels, level) for level in geography.given_boundaries},
     )
 
 
-def level_up_to(geography: Geography, most: int) -> int:
+def find_finest_level(geography: Geography, most: int) -> int:
     """Return the number of the finest level with at most ``most`` areas; 1 if every level below the space has more."""
     fitting = [level for level in range(1, geography.depth + 1) if geography.size(level) <= most]
     return max(fitting, default=min(1, geography.depth))
 
 
-def _misshapen(message: str, detail: str | None = None) -> OdError:
-    return geography_fault("OD-GEOGRAPHY-SHAPE", message, detail)
+def _make_shape_error(message: str, detail: str | None = None) -> OdError:
+    return make_geography_error("OD-GEOGRAPHY-SHAPE", message, detail)
 
 
-def _frozen(array: NDArray[Any]) -> NDArray[Any]:
+def _freeze_array(array: NDArray[Any]) -> NDArray[Any]:
     array = array.copy()
     array.setflags(write=False)
     return array

@@ -30,7 +30,7 @@ _SAME = 1 - 1e-14
 """Cosine of an angle above which two places are one: that of less than a metre."""
 
 
-def mean_places(geography: Geography, level: int) -> Reals:
+def compute_mean_places(geography: Geography, level: int) -> Reals:
     """Return the mean place of the zones with coordinates in each area of a level.
 
     Places are unit vectors; shape (areas, 3). They are NaN for an area in which no zone has coordinates.
@@ -39,14 +39,14 @@ def mean_places(geography: Geography, level: int) -> Reals:
     if geography.coordinates is None:
         return np.full((size, 3), np.nan)
     has_place = ~np.isnan(geography.coordinates).any(axis=1)
-    areas, points = geography.ancestors(level)[has_place], unit_vectors(geography.coordinates[has_place]).T
+    areas, points = geography.ancestors(level)[has_place], compute_unit_vectors(geography.coordinates[has_place]).T
     sums = np.column_stack([np.bincount(areas, axis, minlength=size) for axis in points])
     with np.errstate(invalid="ignore"):
         places: Reals = sums / np.linalg.norm(sums, axis=1, keepdims=True)
     return places
 
 
-def unit_vectors(degrees: Reals) -> Reals:
+def compute_unit_vectors(degrees: Reals) -> Reals:
     """Return the unit vectors of places, given their latitudes and longitudes in degrees; shape (places, 3)."""
     latitude, longitude = np.radians(degrees).T
     return np.column_stack(
@@ -61,30 +61,30 @@ def to_degrees(places: Reals) -> Reals:
     return degrees
 
 
-def kilometres(origins: Reals, destinations: Reals, origin: Numbers, destination: Numbers) -> Reals:
+def compute_kilometres(origins: Reals, destinations: Reals, origin: Numbers, destination: Numbers) -> Reals:
     """Return the great-circle distances of pairs of areas, in kilometres with three decimal places; shape (pairs,).
 
     A distance is NaN where a place is unknown, and 0 from an area to itself. ``origins`` and ``destinations`` are the
     places of all areas of each side; shape (areas, 3) each.
     """
     distances = np.empty(len(origin))
-    _arcs(origins, destinations, origin, destination, distances)
+    _compute_arcs(origins, destinations, origin, destination, distances)
     return np.round(distances * _RADIUS) / 1000
 
 
 @kernel
-def _arcs(origins, destinations, origin, destination, arcs):  # type: ignore[no-untyped-def]  # compiled
+def _compute_arcs(origins, destinations, origin, destination, arcs):  # type: ignore[no-untyped-def]  # compiled
     """Write the angle between the places of each pair, in radians, into ``arcs``."""
     for k in range(len(origin)):
         square = 0.0
         for axis in range(3):
             step = origins[origin[k], axis] - destinations[destination[k], axis]
             square += step * step
-        arcs[k] = _arc(square)
+        arcs[k] = _compute_arc(square)
 
 
 @kernel
-def _arc(square):  # type: ignore[no-untyped-def]  # compiled
+def _compute_arc(square):  # type: ignore[no-untyped-def]  # compiled
     """Return the angle, in radians, between two places whose chord has the given square; NaN if it is NaN."""
     return 2 * np.arcsin(min(1.0, np.sqrt(square) / 2)) if square == square else np.nan
 
@@ -92,22 +92,22 @@ def _arc(square):  # type: ignore[no-untyped-def]  # compiled
 def compute_least_squared_chord(distance: float) -> float:
     """Return the smallest square of a chord between places that are at least ``distance`` kilometres apart.
 
-    It is exact: :func:`kilometres` returns a smaller distance for every smaller square. So other programs can compare
-    distances without trigonometric functions, whose last digits differ from machine to machine. ``distance`` must not
-    exceed half the circumference of the Earth.
+    It is exact: :func:`compute_kilometres` returns a smaller distance for every smaller square. So other programs can
+    compare distances without trigonometric functions, whose last digits differ from machine to machine. ``distance``
+    must not exceed half the circumference of the Earth.
     """
     low, high = 0, int(np.float64(4).view(np.int64))  # positive numbers have the order of their bits
     while low < high:
         middle = (low + high) // 2
         square = np.int64(middle).view(np.float64)
-        if np.round(_arc(square) * _RADIUS) / 1000 >= distance:
+        if np.round(_compute_arc(square) * _RADIUS) / 1000 >= distance:
             high = middle
         else:
             low = middle + 1
     return float(np.int64(low).view(np.float64))
 
 
-def extent(origins: Reals, destinations: Reals) -> tuple[float, float]:
+def compute_nearest_and_farthest(origins: Reals, destinations: Reals) -> tuple[float, float]:
     """Return how far the places of one list are from those of another, in kilometres; shape (places, 3) each.
 
     They are the median distance from a place to the nearest other place, 0 if there is no other one, and the largest
@@ -131,15 +131,18 @@ def has_distances(tree: FlowTree) -> bool:
     return tree.origin.coordinates is not None and tree.destination.coordinates is not None
 
 
-def distances_at(tree: FlowTree, levels: tuple[int, int], origin: Numbers, destination: Numbers) -> Reals:
+def compute_level_distances(tree: FlowTree, levels: tuple[int, int], origin: Numbers, destination: Numbers) -> Reals:
     """Return the distances of pairs of areas of two levels, in kilometres; NaN if unknown. Shape (pairs,).
 
     The place of an area is the mean place of its zones with coordinates. The whole space has no distances.
     """
     if 0 in levels:
         return np.full(len(origin), np.nan)
-    origins, destinations = mean_places(tree.origin, levels[0]), mean_places(tree.destination, levels[1])
-    return kilometres(origins, destinations, origin, destination)
+    origins, destinations = (
+        compute_mean_places(tree.origin, levels[0]),
+        compute_mean_places(tree.destination, levels[1]),
+    )
+    return compute_kilometres(origins, destinations, origin, destination)
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,7 +151,7 @@ class ZoneDistances:
 
     Attributes:
         origins, destinations: places of the zones of each side.
-        nearest, farthest: how far apart these places are; see :func:`extent`.
+        nearest, farthest: how far apart these places are; see :func:`compute_nearest_and_farthest`.
     """
 
     origins: Reals
@@ -162,8 +165,8 @@ class ZoneDistances:
         if not has_distances(tree):
             message = "the zones of origins or of destinations have no coordinates, so distances are unknown"
             raise OdError("OD-DISTANCES-PLACES", message, next_step="add latitudes and longitudes to the zone list")
-        origins, destinations = (mean_places(side, side.depth) for side in (tree.origin, tree.destination))
-        return cls(origins, destinations, *extent(origins, destinations))
+        origins, destinations = (compute_mean_places(side, side.depth) for side in (tree.origin, tree.destination))
+        return cls(origins, destinations, *compute_nearest_and_farthest(origins, destinations))
 
     @property
     def all_known(self) -> bool:
@@ -182,4 +185,4 @@ class ZoneDistances:
 
     def compute_distances(self, origin: Numbers, destination: Numbers) -> Reals:
         """Return the distances of pairs of zones, given by their numbers, in kilometres; NaN if unknown."""
-        return kilometres(self.origins, self.destinations, origin, destination)
+        return compute_kilometres(self.origins, self.destinations, origin, destination)

@@ -89,7 +89,7 @@ def fit_least_absolute(noisy: Counts, offsets: Counts, upper: Counts) -> tuple[C
     """
     least, greatest = np.empty_like(noisy), np.empty_like(noisy)
     heap = np.empty(int(np.diff(offsets).max(initial=0)), dtype=np.int64)
-    _extremes_of_all(noisy, offsets, upper, heap, least, greatest)
+    _find_extreme_solutions(noisy, offsets, upper, heap, least, greatest)
     return least, greatest
 
 
@@ -140,7 +140,7 @@ def _clip(begin, end, upper, lengths, totals):  # type: ignore[no-untyped-def]  
 
 
 @kernel
-def _extremes_of_all(noisy, offsets, upper, heap, least, greatest):  # type: ignore[no-untyped-def]  # compiled
+def _find_extreme_solutions(noisy, offsets, upper, heap, least, greatest):  # type: ignore[no-untyped-def]  # compiled
     """Write both solutions of every row; the greatest one is the least one of the reversed row with opposite signs."""
     for row in range(len(offsets) - 1):
         first, last = offsets[row], offsets[row + 1]
@@ -223,7 +223,7 @@ class Smoothed(NamedTuple):
     events: Reals
 
 
-def powers(scale: Fraction, most: int) -> Reals:
+def compute_powers(scale: Fraction, most: int) -> Reals:
     """Return the powers exp(-k / scale) that exceed 1e-300, for k = 0, 1, ... up to ``most``; shape (powers,)."""
     ratio = Decimal(-scale.denominator) / Decimal(scale.numerator)
     first = float(Context(prec=40).exp(ratio))  # correctly rounded on every machine
@@ -236,7 +236,7 @@ class _Model(NamedTuple):
 
     Attributes:
         of_sizes: as in :class:`NoisyAreas`.
-        decay: :func:`powers` of the noise scale.
+        decay: :func:`compute_powers` of the noise scale.
         classes, chain: class of every size, and the chain's probabilities by class.
     """
 
@@ -255,7 +255,7 @@ def _smooth_all(areas, noisy, guess, offsets, totals, model, smoothed):  # type:
             noisy_of_area = noisy[offsets[area] : offsets[area + 1]]
             near = guess[offsets[area] : offsets[area + 1]]
             stored = _compute_forward_probabilities(noisy_of_area, near, totals[area], model)
-            _backward(noisy_of_area, totals[area], model, stored, means[i], chances, events)
+            _compute_posterior_means(noisy_of_area, totals[area], model, stored, means[i], chances, events)
 
 
 @kernel
@@ -282,8 +282,10 @@ def _compute_forward_probabilities(noisy, guess, total, model):  # type: ignore[
     before_quiet[0] = 1.0
     for size in range(sizes):
         values = (noisy, size, of_sizes, decay)
-        high = _step(values, low, high, expected[size], total, chain[classes[size]], before, (busy, quiet))
-        least = _costs(noisy, size, low, high, of_sizes, costs)
+        high = _predict_probabilities(
+            values, low, high, expected[size], total, chain[classes[size]], before, (busy, quiet)
+        )
+        least = _compute_costs(noisy, size, low, high, of_sizes, costs)
         largest = 0.0
         for count in range(low, high + 1):
             weight = decay[costs[count] - least] if costs[count] - least < len(decay) else 0.0
@@ -311,7 +313,7 @@ def _compute_forward_probabilities(noisy, guess, total, model):  # type: ignore[
 
 
 @kernel
-def _step(values, low, high, expected, total, chances, before, now):  # type: ignore[no-untyped-def]  # compiled
+def _predict_probabilities(values, low, high, expected, total, chances, before, now):  # type: ignore[no-untyped-def]  # compiled
     """Write the probabilities at a size, before its noisy value is used, into the two arrays of ``now``.
 
     They follow from ``before``, the probabilities at the previous size, which has the counts ``low`` to ``high``.
@@ -342,7 +344,7 @@ def _step(values, low, high, expected, total, chances, before, now):  # type: ig
 
 
 @kernel
-def _costs(noisy, size, low, high, of_sizes, costs):  # type: ignore[no-untyped-def]  # compiled
+def _compute_costs(noisy, size, low, high, of_sizes, costs):  # type: ignore[no-untyped-def]  # compiled
     """Write the distance of the noisy values from each count into ``costs``, up to a constant; return the least."""
     costs[low] = 0 if of_sizes else abs(noisy[size] - low)
     least = costs[low]
@@ -356,7 +358,7 @@ def _costs(noisy, size, low, high, of_sizes, costs):  # type: ignore[no-untyped-
 
 
 @kernel
-def _backward(noisy, total, model, kept, means, chances, events):  # type: ignore[no-untyped-def]  # compiled
+def _compute_posterior_means(noisy, total, model, kept, means, chances, events):  # type: ignore[no-untyped-def]  # compiled
     """Write the posterior means of an area into ``means``, and add the expected chances and events.
 
     In the code, ``busy`` and ``quiet`` are the probabilities of the later noisy values, given a count and its state.
@@ -384,7 +386,7 @@ def _backward(noisy, total, model, kept, means, chances, events):  # type: ignor
                 at = start + count - low
                 above += (count - low) * (kept_busy[at] * busy[count] + kept_quiet[at] * quiet[count])
             means[size] = low + above
-            least = _costs(noisy, size, low, high, of_sizes, costs)
+            least = _compute_costs(noisy, size, low, high, of_sizes, costs)
         low_before, high_before, start_before = 0, 0, 0
         if size > 0:
             low_before, high_before, start_before = bands[size - 1, 0], bands[size - 1, 1], bands[size - 1, 2]
@@ -477,7 +479,7 @@ class NoisyAreas:
     of_sizes: bool
     scale: Fraction
 
-    def histograms(self) -> Counts:
+    def estimate_histograms(self) -> Counts:
         """Return the estimated histograms of all areas; integers, shape (areas, K + 1)."""
         histograms, areas_done = np.empty((len(self.totals), self.top_code + 1), dtype=np.int64), 0
         for smoothed in self.smooth_in_pieces(np.arange(len(self.totals)), self.fit_chain()):
@@ -493,7 +495,7 @@ class NoisyAreas:
         probabilities (see :class:`Smoothed`). One chance is added to the chances, and the initial probability is added
         to the events. This keeps the ratio strictly between 0 and 1.
         """
-        first = chain = first_chain(classes_of_sizes(self.top_code))
+        first = chain = make_initial_chain(classify_sizes(self.top_code))
         for rounds, areas in _ROUNDS:
             sample = np.unique(np.linspace(0, len(self.totals) - 1, min(areas, len(self.totals))).astype(np.int64))
             for _ in range(rounds):
@@ -513,7 +515,7 @@ class NoisyAreas:
 
     @cached_property
     def _decay(self) -> Reals:
-        return powers(self.scale, int(self.totals.max(initial=0)))
+        return compute_powers(self.scale, int(self.totals.max(initial=0)))
 
     @cached_property
     def _guess(self) -> Counts:
@@ -524,7 +526,7 @@ class NoisyAreas:
 
     def smooth_in_pieces(self, areas: Counts, chain: Reals) -> Iterator[Smoothed]:
         """Yield the posterior of some areas, in consecutive pieces of areas."""
-        classes = classes_of_sizes(self.top_code)
+        classes = classify_sizes(self.top_code)
         rows = max(1, _PIECE // len(classes))
         pieces = np.split(areas, range(rows, len(areas), rows))
         yield from map_in_order(partial(self.smooth, classes=classes, chain=chain), pieces)
@@ -536,7 +538,7 @@ def _round_to_histograms(means: Reals, totals: Counts) -> Counts:
     return np.diff(rounded, prepend=0, append=totals[:, np.newaxis], axis=1)
 
 
-def classes_of_sizes(top_code: int) -> Counts:
+def classify_sizes(top_code: int) -> Counts:
     """Return the number of the class of sizes to which each size 0 to K belongs; shape (K + 1,).
 
     The classes begin at the sizes 0, 1, 2, 3, 4, 6, 8, 12, 16, 24, ...
@@ -545,7 +547,7 @@ def classes_of_sizes(top_code: int) -> Counts:
     return np.searchsorted(np.array(begins), np.arange(top_code + 1), side="right").astype(np.int64)
 
 
-def first_chain(classes: Counts) -> Reals:
+def make_initial_chain(classes: Counts) -> Reals:
     """Return the initial probabilities ``wake``, ``rest``, ``jump`` and ``more`` of the chain; shape (classes, 4).
 
     ``wake`` is divided by the number of sizes in the class, so that all classes are equally often busy.

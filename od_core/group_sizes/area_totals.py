@@ -77,7 +77,7 @@ class Prices:
 def compute_relaxed_prices(frame: Frame, noisy: Sequence[Counts]) -> Prices:
     """Return nearly optimal prices, the Lagrange multipliers of all constraints, after at most ``MOST_SWEEPS`` sweeps.
 
-    The arguments are those of :func:`nearest_with_area_totals`.
+    The arguments are those of :func:`fit_histograms_to_totals`.
     """
     sizes = frame.top_code + 1
     rows = [frame.geography.size(level) for level in frame.levels]
@@ -93,7 +93,7 @@ def compute_relaxed_prices(frame: Frame, noisy: Sequence[Counts]) -> Prices:
     return prices
 
 
-def reals(frame: Frame, noisy: Sequence[Counts], prices: Prices, k: int, areas: slice) -> Reals:
+def compute_real_solution(frame: Frame, noisy: Sequence[Counts], prices: Prices, k: int, areas: slice) -> Reals:
     """Return the real numbers y of some areas of level k + 1, with the solution max(y, 0); shape (areas, K + 1).
 
     ``noisy`` has the noisy histograms of every level, top first, and ``prices`` the result of
@@ -115,9 +115,11 @@ def _meet_totals(frame: Frame, noisy: Sequence[Counts], prices: Prices, k: int) 
 
     def work(areas: slice) -> Any:
         own = prices.children[k] if leaves else prices.children[k][areas]
-        return thresholds(noisy[k][areas], above, parents[areas], own, leaves, totals[areas], prices.totals[k][areas])
+        return compute_total_prices(
+            noisy[k][areas], above, parents[areas], own, leaves, totals[areas], prices.totals[k][areas]
+        )
 
-    return max(map_in_order(work, pieces(len(parents), frame.top_code + 1)), default=0.0)
+    return max(map_in_order(work, iterate_row_ranges(len(parents), frame.top_code + 1)), default=0.0)
 
 
 def _meet_children(frame: Frame, noisy: Sequence[Counts], prices: Prices, k: int) -> None:
@@ -132,25 +134,27 @@ def _meet_children(frame: Frame, noisy: Sequence[Counts], prices: Prices, k: int
             target = noisy[k - 1][area] + prices.totals[k - 1][area] + above[parents[area]]
             below = slice(first_child[area], first_child[area + 1])
             own = prices.children[k] if leaves else prices.children[k][below]
-            _balance(target, noisy[k][below], prices.totals[k][below], own, leaves, prices.children[k - 1][area])
+            _compute_child_prices(
+                target, noisy[k][below], prices.totals[k][below], own, leaves, prices.children[k - 1][area]
+            )
 
     children = -(-len(noisy[k]) // len(noisy[k - 1]))
-    for _ in map_in_order(work, pieces(len(noisy[k - 1]), children * (frame.top_code + 1))):
+    for _ in map_in_order(work, iterate_row_ranges(len(noisy[k - 1]), children * (frame.top_code + 1))):
         pass
 
 
-def pieces(areas: int, cells: int) -> Iterator[slice]:
+def iterate_row_ranges(areas: int, cells: int) -> Iterator[slice]:
     """Yield consecutive ranges of some ``areas``, each with ``cells`` cells, of at most about ``_CELLS`` cells."""
     step = max(1, _CELLS // cells)
     return (slice(first, min(first + step, areas)) for first in range(0, areas, step))
 
 
 @kernel
-def thresholds(noisy, above, parents, own, leaves, totals, prices):  # type: ignore[no-untyped-def]  # compiled
+def compute_total_prices(noisy, above, parents, own, leaves, totals, prices):  # type: ignore[no-untyped-def]  # compiled
     """Write m (see :class:`Prices`) of each area into ``prices``, so that sum_j max(z_j + m, 0) = G.
 
-    z_j is the y of :func:`reals` for size j without m, and G the area's entry of ``totals``. Returns the largest
-    deviation of the sum from G before this step.
+    z_j is the y of :func:`compute_real_solution` for size j without m, and G the area's entry of ``totals``. Returns
+    the largest deviation of the sum from G before this step.
     """
     sizes, most_off = noisy.shape[1], 0.0
     z = np.empty(sizes)
@@ -179,10 +183,11 @@ def thresholds(noisy, above, parents, own, leaves, totals, prices):  # type: ign
 
 
 @kernel
-def _balance(own, noisy, totals, below, leaves, prices):  # type: ignore[no-untyped-def]  # compiled
+def _compute_child_prices(own, noisy, totals, below, leaves, prices):  # type: ignore[no-untyped-def]  # compiled
     """Write t (see :class:`Prices`) of one area into ``prices``, so that sum_c max(z_c + t, 0) + t = own for each size.
 
-    The sum is over the children c. z_c is the y of :func:`reals` of c without t, and ``own`` - t that of the area.
+    The sum is over the children c. z_c is the y of :func:`compute_real_solution` of c without t, and ``own`` - t that
+    of the area.
     """
     children, sizes, block = noisy.shape[0], noisy.shape[1], 512
     over, active = np.empty(block), np.empty(block)
@@ -210,11 +215,11 @@ def find_nearest_histograms(frame: Frame, noisy: Sequence[Counts], histograms: l
     """Return the nearest histograms that meet the constraints, by the best change of at most one group per entry.
 
     ``histograms`` meet the constraints, and are those from which to start. For the other arguments and the result, see
-    :func:`nearest_with_area_totals`; for the proof, the module. Raises OdError if the solver finds no optimum, or one
+    :func:`fit_histograms_to_totals`; for the proof, the module. Raises OdError if the solver finds no optimum, or one
     that breaks a constraint when it is rounded to integers.
     """
     flat, target = (np.concatenate([values.ravel() for values in levels]) for levels in (histograms, noisy))
-    conditions = _conditions(frame)
+    conditions = _make_condition_matrix(frame)
     while True:
         cost_of_adding, cost_of_removing = 2 * (flat - target) + 1, 2 * (target - flat) + 1  # for one unit
         result = scipy.optimize.milp(
@@ -224,17 +229,17 @@ def find_nearest_histograms(frame: Frame, noisy: Sequence[Counts], histograms: l
             constraints=scipy.optimize.LinearConstraint(conditions, 0, 0),
             options={"mip_rel_gap": 0.0},
         )
-        units = optimum(result)
+        units = round_optimum(result)
         change = units[: len(flat)] - units[len(flat) :]
         if int(cost_of_adding @ units[: len(flat)] + cost_of_removing @ units[len(flat) :]) >= 0:
             ends = np.cumsum([values.size for values in noisy])[:-1]
             return [part.reshape(values.shape) for part, values in zip(np.split(flat, ends), noisy, strict=True)]
         if np.any(conditions @ units) or np.any(flat + change < 0):
-            raise _solver_fault("OD-SOLVER-INEXACT", "the solver's optimum is not valid in whole numbers")
+            raise _make_solver_error("OD-SOLVER-INEXACT", "the solver's optimum is not valid in whole numbers")
         flat = flat + change
 
 
-def _conditions(frame: Frame) -> scipy.sparse.csc_array:
+def _make_condition_matrix(frame: Frame) -> scipy.sparse.csc_array:
     """Return the matrix whose product with a change (units added to, then removed from each cell) is 0 if it is valid.
 
     Then children still sum to their parents, and leaf areas keep their numbers of groups.
@@ -251,15 +256,15 @@ def _conditions(frame: Frame) -> scipy.sparse.csc_array:
     return scipy.sparse.hstack([conditions, -conditions], format="csc")
 
 
-def optimum(result: Any) -> Counts:
+def round_optimum(result: Any) -> Counts:
     """Return the rounded unknowns of an integer program. Raises OdError if the solver found no optimum."""
     if not result.success:
-        raise _solver_fault("OD-SOLVER-FAILED", f"the solver found no optimum: {result.message}")
+        raise _make_solver_error("OD-SOLVER-FAILED", f"the solver found no optimum: {result.message}")
     units: Counts = np.rint(result.x).astype(np.int64)
     return units
 
 
-def _solver_fault(code: str, message: str) -> OdError:
+def _make_solver_error(code: str, message: str) -> OdError:
     return OdError(code, message, next_step="report this", spent="draws already made stay charged")
 
 
@@ -272,7 +277,7 @@ _LIMIT = 1 << 24
 point. The solver's tolerance of 1e-7, added over all cells, is smaller than 1, the least possible gain of a change."""
 
 
-def nearest_with_area_totals(frame: Frame, noisy: Sequence[Counts]) -> list[Counts]:
+def fit_histograms_to_totals(frame: Frame, noisy: Sequence[Counts]) -> list[Counts]:
     """Return histograms in which children sum to their parent and every area has its public number of groups.
 
     On small trees, the result is nearest to the noisy histograms; on large trees, almost nearest.
@@ -298,13 +303,17 @@ _STEPS = 1024
 def round_relaxed_solution(frame: Frame, noisy: Sequence[Counts], prices: Prices) -> list[Counts]:
     """Round the solution over the reals to integer histograms with the number of groups of every area.
 
-    For the arguments and the result, see :func:`nearest_with_area_totals`. With other ``prices`` than those of
+    For the arguments and the result, see :func:`fit_histograms_to_totals`. With other ``prices`` than those of
     :func:`compute_relaxed_prices`, the result is further from the noisy histograms, but still meets all constraints.
     """
-    tops = reals(frame, noisy, prices, 0, slice(0, len(noisy[0])))
-    histograms = [np.array([largest_remainders(y, total) for y, total in zip(tops, frame.totals(1), strict=True)])]
+    tops = compute_real_solution(frame, noisy, prices, 0, slice(0, len(noisy[0])))
+    histograms = [
+        np.array([round_by_largest_remainders(y, total) for y, total in zip(tops, frame.totals(1), strict=True)])
+    ]
     for k in range(1, len(noisy)):
-        histograms.append(divide_among_children(frame, partial(reals, frame, noisy, prices, k), k, histograms[-1]))
+        histograms.append(
+            divide_among_children(frame, partial(compute_real_solution, frame, noisy, prices, k), k, histograms[-1])
+        )
     return histograms
 
 
@@ -319,14 +328,14 @@ def divide_among_children(frame: Frame, near: Callable[[slice], Reals], k: int, 
 
     def work(area: int) -> None:
         children = slice(int(first_child[area]), int(first_child[area + 1]))
-        _share(near(children), totals[children], above[area].copy(), below[children])
+        _round_to_sums(near(children), totals[children], above[area].copy(), below[children])
 
     for _ in map_in_order(work, range(len(above))):
         pass
     return below
 
 
-def largest_remainders(y: Reals, total: int) -> Counts:
+def round_by_largest_remainders(y: Reals, total: int) -> Counts:
     """Round real numbers y to integers of at least 0, in the shape of y, that sum to ``total``, which is at least 0."""
     shared: Counts = np.maximum(np.floor(y), 0).astype(np.int64)
     while missing := total - int(shared.sum()):
@@ -341,7 +350,7 @@ def largest_remainders(y: Reals, total: int) -> Counts:
 
 
 @kernel
-def _share(y, rows, columns, shared):  # type: ignore[no-untyped-def]  # compiled
+def _round_to_sums(y, rows, columns, shared):  # type: ignore[no-untyped-def]  # compiled
     """Write integers of at least 0 near y into ``shared``, with the row sums ``rows`` and the column sums ``columns``.
 
     A row is a child, and a column is a size. ``columns`` is overwritten. Each cell starts at floor(y) or 0. Rows and
@@ -393,14 +402,14 @@ def _give(y, rows, columns, shared):  # type: ignore[no-untyped-def]  # compiled
             if rows[child] > 0:
                 for j in range(sizes):
                     if columns[j] > 0:
-                        cells_in_bucket[_bucket(y[child, j] - shared[child, j]) + 1] += 1
+                        cells_in_bucket[_compute_bucket(y[child, j] - shared[child, j]) + 1] += 1
         starts = np.cumsum(cells_in_bucket)
         cells = np.empty(starts[-1], dtype=np.int64)
         for child in range(children):
             if rows[child] > 0:
                 for j in range(sizes):
                     if columns[j] > 0:
-                        bucket = _bucket(y[child, j] - shared[child, j])
+                        bucket = _compute_bucket(y[child, j] - shared[child, j])
                         cells[starts[bucket]] = child * sizes + j
                         starts[bucket] += 1
         for cell in cells:
@@ -416,6 +425,6 @@ def _give(y, rows, columns, shared):  # type: ignore[no-untyped-def]  # compiled
 
 
 @kernel
-def _bucket(distance):  # type: ignore[no-untyped-def]  # compiled
+def _compute_bucket(distance):  # type: ignore[no-untyped-def]  # compiled
     """Return the bucket of a cell by its distance, y minus the cell: 0 for 1 or more, the last for -3 or less."""
     return np.int64(min(max((1.0 - distance) * _STEPS, 0.0), 4.0 * _STEPS - 1.0))

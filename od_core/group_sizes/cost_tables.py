@@ -18,8 +18,8 @@ Ties are frequent, and any choice is optimal. Of equal slopes, that of the small
 tree, that of the first child.
 
 The tables of the tree of one size are computed from the leaves up, and the values of its nodes from the root down. The
-kernels get ``first_child`` of :func:`tree_below`, the ``noisy`` value of every node, and ``total``, the number of
-groups of the top area. The table of an inner node v begins at the value ``low[v]``, and its slopes are ``slopes[v,
+kernels get ``first_child`` of :func:`make_tree_below_top`, the ``noisy`` value of every node, and ``total``, the number
+of groups of the top area. The table of an inner node v begins at the value ``low[v]``, and its slopes are ``slopes[v,
 :size[v]]``. Leaves have no table, because slope k of a leaf is 2k - 1 - 2 noisy. A node *takes* a slope if its value is
 at least the value that the slope leads to. A price is an upper limit of the slopes that are taken.
 
@@ -56,7 +56,7 @@ class _Tables(NamedTuple):
 
 
 @kernel
-def _value(price, node, tables):  # type: ignore[no-untyped-def]  # compiled
+def _compute_value(price, node, tables):  # type: ignore[no-untyped-def]  # compiled
     """Return the value of a node that takes all its slopes up to the price."""
     if node >= len(tables.first_child) - 1:
         return min(max(tables.noisy[node] + ((price + 1) >> 1), 0), tables.total)
@@ -133,8 +133,8 @@ def _fill(node, cut, tables, merged):  # type: ignore[no-untyped-def]  # compile
         highest = _price(end, above, node, tables)
         number_merged = 0
         for child in range(first, last):
-            value = _value(lowest - 1, child, tables)
-            number = _value(highest, child, tables) - value
+            value = _compute_value(lowest - 1, child, tables)
+            number = _compute_value(highest, child, tables) - value
             if child >= inner:
                 for k in range(value + 1, value + number + 1):
                     merged[number_merged + k - value - 1] = 2 * k - 1 - 2 * noisy[child]
@@ -149,7 +149,7 @@ def _fill(node, cut, tables, merged):  # type: ignore[no-untyped-def]  # compile
 
 
 @kernel
-def _empty_tables(first_child, nodes, cut, total):  # type: ignore[no-untyped-def]  # compiled
+def _make_empty_tables(first_child, nodes, cut, total):  # type: ignore[no-untyped-def]  # compiled
     """Return arrays for the cost tables of all inner nodes, or of a top area without children, and scratch space."""
     inner, width = max(len(first_child) - 1, 1), max(min(2 * cut, total), 1)
     low, size = np.empty(inner, dtype=np.int64), np.empty(inner, dtype=np.int64)
@@ -157,14 +157,14 @@ def _empty_tables(first_child, nodes, cut, total):  # type: ignore[no-untyped-de
 
 
 @kernel
-def root_tables(first_child, columns, cut, total):  # type: ignore[no-untyped-def]  # compiled
+def compute_root_tables(first_child, columns, cut, total):  # type: ignore[no-untyped-def]  # compiled
     """Return the root's cost table for each column: its first value, its number of slopes, and its slopes.
 
-    ``columns`` are noisy values of all nodes of the tree of :func:`tree_below` for one size each; shape (columns,
-    nodes). ``cut`` is the largest number of stored values on either side of a table's minimum, and ``total`` the number
-    of groups of the top area, the largest value of a node.
+    ``columns`` are noisy values of all nodes of the tree of :func:`make_tree_below_top` for one size each; shape
+    (columns, nodes). ``cut`` is the largest number of stored values on either side of a table's minimum, and ``total``
+    the number of groups of the top area, the largest value of a node.
     """
-    low, size, slopes, merged = _empty_tables(first_child, columns.shape[1], cut, total)
+    low, size, slopes, merged = _make_empty_tables(first_child, columns.shape[1], cut, total)
     lows, sizes = np.empty(len(columns), dtype=np.int64), np.empty(len(columns), dtype=np.int64)
     values = np.empty((len(columns), slopes.shape[1]), dtype=np.int64)
     for column in range(len(columns)):
@@ -177,13 +177,13 @@ def root_tables(first_child, columns, cut, total):  # type: ignore[no-untyped-de
 
 
 @kernel
-def leaf_values(first_child, columns, roots, cut, total):  # type: ignore[no-untyped-def]  # compiled
+def compute_leaf_values(first_child, columns, roots, cut, total):  # type: ignore[no-untyped-def]  # compiled
     """Return the leaf values of each column at its root value in ``roots``, and mark columns with a value on a cut end.
 
-    The shapes are (columns, leaves) and (columns,). The other arguments are those of :func:`root_tables`.
+    The shapes are (columns, leaves) and (columns,). The other arguments are those of :func:`compute_root_tables`.
     """
     inner, nodes = len(first_child) - 1, columns.shape[1]
-    low, size, slopes, merged = _empty_tables(first_child, nodes, cut, total)
+    low, size, slopes, merged = _make_empty_tables(first_child, nodes, cut, total)
     values = np.empty(nodes, dtype=np.int64)
     leaves = np.empty((len(columns), nodes - inner), dtype=np.int64)
     at_cut = np.zeros(len(columns), dtype=np.bool_)
@@ -193,7 +193,7 @@ def leaf_values(first_child, columns, roots, cut, total):  # type: ignore[no-unt
             _fill(node, cut, tables, merged)
         values[0] = roots[column]
         for node in range(inner):
-            _share(values, node, tables)
+            _divide_node_value(values, node, tables)
         for node in range(len(low)):
             begin, end = low[node], low[node] + size[node]
             if (values[node] == begin and begin > 0) or (values[node] == end and end < total):
@@ -203,13 +203,13 @@ def leaf_values(first_child, columns, roots, cut, total):  # type: ignore[no-unt
 
 
 @kernel
-def _share(values, node, tables):  # type: ignore[no-untyped-def]  # compiled
+def _divide_node_value(values, node, tables):  # type: ignore[no-untyped-def]  # compiled
     """Divide a node's value among its children: smallest slopes first, and equal ones in the children's order."""
     price = _price(values[node], 0, node, tables)
     remaining = values[node] - _sum_child_values(price - 1, node, tables)
     for child in range(tables.first_child[node], tables.first_child[node + 1]):
-        values[child] = _value(price - 1, child, tables)
-        if remaining > 0 and _value(price, child, tables) > values[child]:
+        values[child] = _compute_value(price - 1, child, tables)
+        if remaining > 0 and _compute_value(price, child, tables) > values[child]:
             values[child], remaining = values[child] + 1, remaining - 1
 
 
@@ -223,12 +223,12 @@ _LIMIT = 1 << 40
 """Exclusive bound on noisy values and totals. Below it, slopes, sums of values and bisection bounds fit 64 bits."""
 
 
-def first_cut(scale: Fraction) -> int:
+def compute_first_cut(scale: Fraction) -> int:
     """Return the number of values first stored on either side of a cost table's minimum: 16 scales, at least 1."""
     return max(1, math.ceil(CUT_IN_SCALES * scale))
 
 
-def nearest_histograms(frame: Frame, noisy: Sequence[Counts], cut: int) -> list[Counts]:
+def find_optimal_histograms(frame: Frame, noisy: Sequence[Counts], cut: int) -> list[Counts]:
     """Return the nearest histograms in which children sum to their parent and top areas have their numbers of groups.
 
     Areas below the top may have other numbers of groups.
@@ -242,8 +242,8 @@ def nearest_histograms(frame: Frame, noisy: Sequence[Counts], cut: int) -> list[
     leaves = np.empty((len(frame.groups), frame.top_code + 1), dtype=np.int64)
     totals = frame.totals(1)
     for top in range(len(totals)):
-        rows, first_child = tree_below(frame, top)
-        columns, which = distinct_columns([values[of_rows] for values, of_rows in zip(noisy, rows, strict=True)])
+        rows, first_child = make_tree_below_top(frame, top)
+        columns, which = find_distinct_columns([values[of_rows] for values, of_rows in zip(noisy, rows, strict=True)])
         leaves[rows[-1]] = _solve(first_child, columns, which, int(totals[top]), cut)
     return frame.sum_every_level(leaves)
 
@@ -256,7 +256,7 @@ def refuse_too_large(frame: Frame, noisy: Sequence[Counts]) -> None:
         raise OdError("OD-GROUPS-OVERFLOW", message, next_step=step, spent="draws already made stay charged")
 
 
-def tree_below(frame: Frame, top: int) -> tuple[list[slice], NDArray[np.int64]]:
+def make_tree_below_top(frame: Frame, top: int) -> tuple[list[slice], NDArray[np.int64]]:
     """Return the tree of the areas below one top area, which are numbered within the tree from the top, level by level.
 
     Returns:
@@ -273,7 +273,7 @@ def tree_below(frame: Frame, top: int) -> tuple[list[slice], NDArray[np.int64]]:
     return rows, np.concatenate([*first_child, [nodes]]).astype(np.int64)
 
 
-def distinct_columns(levels: Sequence[Counts]) -> tuple[Counts, NDArray[np.int64]]:
+def find_distinct_columns(levels: Sequence[Counts]) -> tuple[Counts, NDArray[np.int64]]:
     """Return the distinct columns of the noisy histograms of a tree, and the column number of each size.
 
     A column has the noisy values of all areas of the tree for one size. Many columns are equal, and equal columns are
@@ -291,7 +291,7 @@ class _Tree:
     """The tree of one top area, with the distinct columns of noisy values for which it is solved.
 
     Attributes:
-        first_child, columns: as in :func:`root_tables`.
+        first_child, columns: as in :func:`compute_root_tables`.
         total: number of groups of the top area.
         cuts: number of stored values on either side of a table's minimum, by column; they grow; shape (columns,).
     """
@@ -301,25 +301,25 @@ class _Tree:
     total: int
     cuts: Counts
 
-    def root_tables(self, chosen: Counts) -> Iterator[tuple[int, int, Counts]]:
+    def iterate_root_tables(self, chosen: Counts) -> Iterator[tuple[int, int, Counts]]:
         """Yield each of the chosen columns, with the first value and the slopes of the root's cost table."""
 
         def tables(piece: Counts) -> Any:
-            return root_tables(self.first_child, self.columns[piece], self.cuts[piece[0]], self.total)
+            return compute_root_tables(self.first_child, self.columns[piece], self.cuts[piece[0]], self.total)
 
-        pieces = [chosen[piece] for piece in _pieces(self.cuts[chosen])]
+        pieces = [chosen[piece] for piece in _split_by_cut(self.cuts[chosen])]
         for piece, (low, size, slopes) in zip(pieces, map_in_order(tables, pieces), strict=True):
             for column, first, length, table in zip(piece.tolist(), low.tolist(), size, slopes, strict=True):
                 yield column, first, table[:length].copy()
 
-    def leaf_values(self, pairs: Counts) -> Iterator[tuple[tuple[int, int], Counts, bool]]:
+    def iterate_leaf_values(self, pairs: Counts) -> Iterator[tuple[tuple[int, int], Counts, bool]]:
         """Yield each pair of a column and its root value, with the leaf values, and whether a value is on a cut end."""
 
         def leaves(piece: Counts) -> Any:
             cut = self.cuts[piece[0, 0]]
-            return leaf_values(self.first_child, self.columns[piece[:, 0]], piece[:, 1], cut, self.total)
+            return compute_leaf_values(self.first_child, self.columns[piece[:, 0]], piece[:, 1], cut, self.total)
 
-        pieces = [pairs[piece] for piece in _pieces(self.cuts[pairs[:, 0]])]
+        pieces = [pairs[piece] for piece in _split_by_cut(self.cuts[pairs[:, 0]])]
         for piece, (histograms, ends) in zip(pieces, map_in_order(leaves, pieces), strict=True):
             yield from zip(map(tuple, piece.tolist()), histograms, ends.tolist(), strict=True)
 
@@ -332,16 +332,16 @@ def _solve(first_child: NDArray[np.int64], columns: Counts, which: NDArray[np.in
     solved: dict[tuple[int, int], Counts] = {}
     widened = np.arange(len(columns))
     while True:
-        for column, low, slopes in tree.root_tables(widened):
+        for column, low, slopes in tree.iterate_root_tables(widened):
             lows[column], tops[column] = low, slopes
-        values, ended = share_out(lows, tops, which, total)
+        values, ended = choose_root_values(lows, tops, which, total)
         if values is None:
             widened = np.array([column for column in ended if cuts[column] < total])
         else:
             of_columns = list(zip(which.tolist(), values.tolist(), strict=True))
             unsolved = np.array(sorted({*of_columns} - solved.keys()), dtype=np.int64).reshape(-1, 2)
             at_cut = set[int]()
-            for pair, histogram, is_at_cut in tree.leaf_values(unsolved):
+            for pair, histogram, is_at_cut in tree.iterate_leaf_values(unsolved):
                 solved[pair] = histogram
                 if is_at_cut:
                     at_cut.add(pair[0])
@@ -352,13 +352,13 @@ def _solve(first_child: NDArray[np.int64], columns: Counts, which: NDArray[np.in
         cuts[widened] = np.minimum(2 * cuts[widened], total)
 
 
-def _pieces(cuts: Counts) -> list[NDArray[np.int64]]:
+def _split_by_cut(cuts: Counts) -> list[NDArray[np.int64]]:
     """Return the positions of the given cuts, in pieces of at most ``_PIECE`` positions with the same cut."""
     by_cut = [np.flatnonzero(cuts == cut) for cut in np.unique(cuts)]
     return [of_one_cut[first : first + _PIECE] for of_one_cut in by_cut for first in range(0, len(of_one_cut), _PIECE)]
 
 
-def share_out(
+def choose_root_values(
     lows: Counts, tables: list[Counts], which: NDArray[np.int64], total: int
 ) -> tuple[Counts | None, list[int]]:
     """Choose the values of the root (the top area's histogram) that sum to ``total`` at the least cost.
@@ -378,16 +378,18 @@ def share_out(
     low, high = int(slopes.min(initial=0)) - 1, int(slopes.max(initial=0)) + 1
     while high - low > 1:  # find the largest price at which the root values sum to at most the total
         price = (low + high) // 2
-        low, high = (price, high) if times @ _root_values(lows, slopes, offsets, price) <= total else (low, price)
-    counts = _root_values(lows, slopes, offsets, low)
+        low, high = (
+            (price, high) if times @ _compute_root_values(lows, slopes, offsets, price) <= total else (low, price)
+        )
+    counts = _compute_root_values(lows, slopes, offsets, low)
     values = counts[which]
-    tied = np.flatnonzero((_root_values(lows, slopes, offsets, low + 1) > counts)[which])
+    tied = np.flatnonzero((_compute_root_values(lows, slopes, offsets, low + 1) > counts)[which])
     values[tied[: total - int(values.sum())]] += 1
     return values, []
 
 
 @kernel
-def _root_values(lows, slopes, offsets, price):  # type: ignore[no-untyped-def]  # compiled
+def _compute_root_values(lows, slopes, offsets, price):  # type: ignore[no-untyped-def]  # compiled
     """Return the root value of each column if it takes all slopes up to ``price``; shape (columns,)."""
     counts = np.empty_like(lows)
     for column in range(len(lows)):

@@ -15,14 +15,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from od_core.errors import OdError
-from od_core.files.data_frame import TableOrFile, column_names, find_unexpected_type
-from od_core.geography.codes import check_case, format_pandas_advice, text_codes
+from od_core.files.data_frame import TableOrFile, find_unexpected_type, resolve_column_names
+from od_core.geography.codes import check_case, format_pandas_advice, read_text_codes
 from od_core.geography.geography import Geography, Numbers
 from od_core.notebook import Confidential
 from od_core.periods import Period
 from od_core.privacy.neighbours import FAULT_THRESHOLD
 from od_core.records.callers_table import convert_to_integers, read_table
-from od_core.records.counting import sound_records
+from od_core.records.counting import query_loaded_records
 from od_core.records.faults import MAX_COUNT, MISSING, NOT_NUMBERS, refuse_too_many_faults
 from od_core.records.zone_lists import read_zones
 
@@ -60,10 +60,10 @@ class Frame:
         groups = np.asarray(self.groups)
         are_whole = np.issubdtype(groups.dtype, np.integer)
         if not are_whole or groups.shape != (len(self.geography.zones),) or (groups < 0).any():
-            raise _frame_fault("each area must have exactly one number of groups, at least 0")
+            raise _make_frame_error("each area must have exactly one number of groups, at least 0")
         object.__setattr__(self, "groups", groups)
         if self.top_code < 1:
-            raise _frame_fault("the top code must be at least 1")
+            raise _make_frame_error("the top code must be at least 1")
 
     @property
     def levels(self) -> range:
@@ -72,9 +72,9 @@ class Frame:
 
     def totals(self, level: int) -> Counts:
         """Return G_r, the number of groups, of every area of a level; shape (areas,)."""
-        return self.sums(self.groups, level)
+        return self.sum_at_level(self.groups, level)
 
-    def sums(self, of_leaves: Counts, level: int) -> Counts:
+    def sum_at_level(self, of_leaves: Counts, level: int) -> Counts:
         """Return the sum of the leaf areas' values for every area of a level; shape (areas, ...).
 
         ``of_leaves`` has the values of the leaf areas; shape (leaf areas, ...).
@@ -82,7 +82,7 @@ class Frame:
         first = self.geography.first_zone[level][:-1]
         return np.add.reduceat(of_leaves, first, axis=0)
 
-    def widths(self, query: Query, level: int) -> Counts:
+    def count_query_values(self, query: Query, level: int) -> Counts:
         """Return the number of query values of every area of a level; shape (areas,).
 
         Level 0, the whole space, has one value: the largest size, from which the top code is estimated.
@@ -92,16 +92,16 @@ class Frame:
         totals = self.totals(level)
         return totals if query == "sizes" else np.full(len(totals), self.top_code + (query == "histogram"))
 
-    def rows(self, query: Query, flat: Counts) -> Counts:
+    def reshape_to_rows(self, query: Query, flat: Counts) -> Counts:
         """Reshape the flat query values of a level to one row per area. The values of the query ``sizes`` stay flat."""
         return flat if query == "sizes" else flat.reshape(-1, self.top_code + (query == "histogram"))
 
     def sum_every_level(self, of_leaves: Counts) -> list[Counts]:
-        """Return the :meth:`sums` of the levels above the leaves, top first, then the leaves' own values."""
-        return [*(self.sums(of_leaves, level) for level in self.levels[:-1]), of_leaves]
+        """Return the :meth:`sum_at_level` of the levels above the leaves, top first, then the leaves' own values."""
+        return [*(self.sum_at_level(of_leaves, level) for level in self.levels[:-1]), of_leaves]
 
 
-def _frame_fault(message: str) -> OdError:
+def _make_frame_error(message: str) -> OdError:
     return OdError("OD-GROUPS-FRAME", message, next_step="correct the group list or the geography")
 
 
@@ -140,7 +140,7 @@ class GroupSizes(Confidential):
         """Total number of members of all groups, which is confidential."""
         return int(self.size @ self.groups)
 
-    def column_pieces(self) -> Iterator[tuple[Counts, Counts]]:
+    def iterate_column_pieces(self) -> Iterator[tuple[Counts, Counts]]:
         """Yield the area and the size of each group, for the fingerprint; see ``ledger.staged_files.Counted``."""
         ends = np.cumsum(self.groups)
         for first in range(0, int(ends[-1]) if len(ends) else 0, PIECE):
@@ -162,28 +162,28 @@ class GroupSizes(Confidential):
         no name, a size of an area is listed twice, an area is not a leaf area of the geography, or a size or a number
         of groups (or their sum) is not an integer from 0 to 2^53. No message quotes a size or a number of groups.
         """
-        name_of = column_names(columns, ("group", "area", "size", "groups"))
+        name_of = resolve_column_names(columns, ("group", "area", "size", "groups"))
         by_count, one_by_one = ([name_of[role], name_of["area"], name_of["size"]] for role in ("groups", "group"))
         numbers = [name_of["size"], name_of["groups"]]
         read = partial(read_table, groups, numbers=numbers, named="the groups", code="OD-GROUPS-COLUMN")
         frame, present, _ = read(by_count[1:], [name_of["groups"], name_of["group"]])
         if {name_of["group"], name_of["groups"]} <= set(present):
             both = f"both column {name_of['group']!r}, of single groups, and column {name_of['groups']!r}, of numbers"
-            raise _fault("OD-GROUPS-COLUMN", f"the groups have {both}")
+            raise _make_group_list_error("OD-GROUPS-COLUMN", f"the groups have {both}")
         if name_of["groups"] in present:
             number, areas, sizes = (frame[column] for column in by_count)
             size = _read_whole_numbers(sizes, *_SIZE)
-            return cls.from_counts(_leaf_areas(areas, geography), size, _read_whole_numbers(number, *_NUMBER))
+            return cls.from_counts(_find_leaf_areas(areas, geography), size, _read_whole_numbers(number, *_NUMBER))
         if name_of["group"] not in present:
             read(one_by_one)  # raises the error of a missing column
         names, areas, sizes = (frame[column] for column in one_by_one)
         if names.isna().any():
-            raise _fault("OD-GROUPS-NAME", f"a group has no name in column {names.name!r}")
+            raise _make_group_list_error("OD-GROUPS-NAME", f"a group has no name in column {names.name!r}")
         twice = names.duplicated()
         if twice.any():
             listed = f"group {names[twice].iloc[0]!r}"
-            raise _fault("OD-GROUPS-TWICE", f"column {names.name!r} lists a group twice", listed)
-        return cls.from_areas_and_sizes(_leaf_areas(areas, geography), _read_whole_numbers(sizes, *_SIZE))
+            raise _make_group_list_error("OD-GROUPS-TWICE", f"column {names.name!r} lists a group twice", listed)
+        return cls.from_areas_and_sizes(_find_leaf_areas(areas, geography), _read_whole_numbers(sizes, *_SIZE))
 
     @classmethod
     def from_counts(cls, area: Numbers, size: Counts, groups: Counts) -> GroupSizes:
@@ -193,9 +193,9 @@ class GroupSizes(Confidential):
         """
         order = np.lexsort((size, area))
         if np.any((np.diff(area[order]) == 0) & (np.diff(size[order]) == 0)):
-            raise _fault("OD-GROUPS-TWICE", "the number of groups of an area and size is given twice")
+            raise _make_group_list_error("OD-GROUPS-TWICE", "the number of groups of an area and size is given twice")
         if groups.sum(dtype=np.float64) > MAX_COUNT:
-            raise _fault("OD-GROUPS-COUNT", "the numbers of groups sum to more than 2^53")
+            raise _make_group_list_error("OD-GROUPS-COUNT", "the numbers of groups sum to more than 2^53")
         there = order[groups[order] > 0]
         return cls(area[there], size[there], groups[there])
 
@@ -228,16 +228,18 @@ _SIZE = "OD-GROUPS-SIZE", "a size"
 _NUMBER = "OD-GROUPS-COUNT", "a number of groups"
 
 
-def _leaf_areas(areas: pd.Series, geography: Geography) -> Numbers:
+def _find_leaf_areas(areas: pd.Series, geography: Geography) -> Numbers:
     """Return the leaf area number of each code. Raises OdError if one is not that of a leaf area, or not text."""
     if (kind := find_unexpected_type(areas)) is not None:
         message = f"column {areas.name!r} holds {kind}; codes must be text, because numbers lose leading zeros"
-        raise _fault("OD-GROUPS-AREA", message)
-    area = geography.zone_numbers(areas)
+        raise _make_group_list_error("OD-GROUPS-AREA", message)
+    area = geography.find_zone_numbers(areas)
     if (area < 0).any():
         unlisted = areas[area < 0].iloc[0]
         message = f"column {areas.name!r} has an area that is not a leaf area of the geography"
-        raise _fault("OD-GROUPS-AREA", message, f"area {unlisted!r}", format_pandas_advice(geography.zones))
+        raise _make_group_list_error(
+            "OD-GROUPS-AREA", message, f"area {unlisted!r}", format_pandas_advice(geography.zones)
+        )
     return area
 
 
@@ -247,12 +249,12 @@ def _read_whole_numbers(column: pd.Series, code: str, named: str) -> Counts:
     def fault(what: str, _: int | None) -> OdError:
         no_number = what in (MISSING, NOT_NUMBERS)
         says = "is missing or is not a number" if no_number else "is not a whole number from 0 to 2^53"
-        return _fault(code, f"{named} in column {column.name!r} {says}")
+        return _make_group_list_error(code, f"{named} in column {column.name!r} {says}")
 
     return convert_to_integers(column, fault)
 
 
-def _fault(code: str, message: str, detail: str | None = None, advice: str = "") -> OdError:
+def _make_group_list_error(code: str, message: str, detail: str | None = None, advice: str = "") -> OdError:
     """Create an error whose detail is confidential: it quotes a file that may, if its path is wrong, be the records."""
     return OdError(code, message, next_step=f"correct the list of groups{advice}", confidential_detail=detail)
 
@@ -309,7 +311,7 @@ class Grouping:
         """  # noqa: S608  # our own SQL
         counting = "SELECT place, count(*) AS records FROM placed WHERE in_period AND place IS NOT NULL GROUP BY ALL"
         faulty = "unlisted OR NOT in_period"
-        counts = sound_records(records, {"codes": listed}, placed, faulty, counting, fault_threshold)
+        counts = query_loaded_records(records, {"codes": listed}, placed, faulty, counting, fault_threshold)
         sizes = np.zeros(len(area), dtype=np.int64)
         sizes[counts["place"].to_numpy()] = counts["records"].to_numpy()
         return GroupSizes.from_areas_and_sizes(area, sizes)
@@ -347,11 +349,11 @@ class ListedGroups(Grouping):
         Raises:
             OdError: the list is invalid or does not match the geography. The error names the fault and the file.
         """
-        groups, _ = _public_list(self.file, {"group": self.group, "area": self.area}, geography)
-        return list(groups["group"]), geography.zone_numbers(groups["area"])
+        groups, _ = _read_public_list(self.file, {"group": self.group, "area": self.area}, geography)
+        return list(groups["group"]), geography.find_zone_numbers(groups["area"])
 
 
-def _public_list(file: Path, columns: Mapping[str, str], geography: Geography) -> tuple[pd.DataFrame, GroupSizes]:
+def _read_public_list(file: Path, columns: Mapping[str, str], geography: Geography) -> tuple[pd.DataFrame, GroupSizes]:
     """Return a public list as text, and its groups, without members. Raises OdError, with the file, if it is wrong."""
     table = read_zones(file)
     missing = [name for name in columns.values() if name not in table.columns]
@@ -359,7 +361,7 @@ def _public_list(file: Path, columns: Mapping[str, str], geography: Geography) -
         step = "correct the list of groups, or the columns named in the configuration"
         raise OdError("OD-GROUPS-COLUMN", f"{file.name} has no column {missing[0]!r}", next_step=step)
     try:
-        codes = {name: text_codes(table[own_name], own_name) for name, own_name in columns.items()}
+        codes = {name: read_text_codes(table[own_name], own_name) for name, own_name in columns.items()}
         groups = pd.DataFrame(codes, dtype="str")
         if "group" in columns:
             check_case(list(groups["group"]), columns["group"])
@@ -387,7 +389,7 @@ class NumberedGroups(Grouping):
 
     def count_groups_per_area(self, geography: Geography, days: int) -> Counts:
         """Return the public number of groups of every leaf area, the same for any days; see the base class."""
-        return _public_list(self.file, {"area": self.area, "groups": self.groups}, geography)[1].count_per_area(
+        return _read_public_list(self.file, {"area": self.area, "groups": self.groups}, geography)[1].count_per_area(
             geography
         )
 
@@ -402,7 +404,7 @@ class NumberedGroups(Grouping):
         codes = pa.table({"code": pa.array(geography.zones, pa.string()), "number": np.arange(len(geography.zones))})
         placed = "SELECT number, size, trips, in_period FROM records LEFT JOIN codes ON records.origin = codes.code"
         wanted = "SELECT coalesce(number, -1) AS area, size, trips, coalesce(in_period, false) AS inside FROM placed"
-        rows = sound_records(records, {"codes": codes}, placed, "false", wanted, fault_threshold).to_pandas()
+        rows = query_loaded_records(records, {"codes": codes}, placed, "false", wanted, fault_threshold).to_pandas()
         size = _read_whole_numbers(rows["size"], *_SIZE)
         groups = _read_whole_numbers(rows["trips"], *_NUMBER)
         area = rows["area"].to_numpy(dtype=np.int32)
@@ -412,5 +414,7 @@ class NumberedGroups(Grouping):
         counted = GroupSizes.from_counts(area[sound], size[sound], groups[sound])
         empty = self.count_groups_per_area(geography, Period(period).days) - counted.count_per_area(geography)
         if (empty < 0).any():
-            raise _fault("OD-GROUPS-COUNT", "the records have more groups of an area than the list of groups")
+            raise _make_group_list_error(
+                "OD-GROUPS-COUNT", "the records have more groups of an area than the list of groups"
+            )
         return counted.add_empty_groups(empty)

@@ -20,9 +20,9 @@ import scipy  # its special functions load at their first use
 from numpy.typing import NDArray
 
 from od_core.flows.arrays import Reals
-from od_core.flows.interval_ends import lower_bound, upper_bound
+from od_core.flows.interval_ends import compute_lower_bound, compute_upper_bound
 from od_core.group_sizes.groups import Counts, Frame, Query
-from od_core.privacy.stability import laplace_reach, laplace_variance
+from od_core.privacy.stability import compute_laplace_reach, compute_laplace_variance
 
 _SHIFTS = (0, 1, 2, 4)
 """Distances d of the bounds from noisy sizes, in scales of the noise, rounded up to whole members."""
@@ -77,7 +77,7 @@ class NoisyGroups:
         The ``sizes`` are ascending, from 0 to K - 1. Bounds from noisy sizes that are not ``exact`` are Wilson's.
         """
         if self.query == "sizes":
-            return self._bound_from_noisy_sizes(sizes, _exact_end if exact else _wilson_end)
+            return self._bound_from_noisy_sizes(sizes, _compute_exact_end if exact else _compute_wilson_end)
         estimate: NDArray[Any]
         variance: NDArray[Any]
         if self.query == "cumulative":
@@ -88,15 +88,15 @@ class NoisyGroups:
             surplus = (self.noisy.sum(axis=1) - self.groups)[:, np.newaxis]
             estimate = np.cumsum(self.noisy, axis=1)[:, sizes] - surplus * (below / cells)
             variance = self._variance * np.multiply.outer(self.areas, below * (cells - below) / cells)
-        lower, upper = lower_bound(estimate, variance), upper_bound(estimate, variance)
+        lower, upper = compute_lower_bound(estimate, variance), compute_upper_bound(estimate, variance)
         if self.query == "cumulative":  # of one draw, the quantile of the noise is known exactly
-            single, reach = self.areas == 1, laplace_reach(self.scale)
+            single, reach = self.areas == 1, compute_laplace_reach(self.scale)
             alone = self.noisy[np.ix_(single, sizes)]
             lower[single], upper[single] = np.maximum(alone - reach, 0), np.maximum(alone + reach, 0)
         groups = self.groups[:, np.newaxis]
         return np.minimum(lower, groups), np.minimum(upper, groups)
 
-    def members(self) -> tuple[Counts, Counts]:
+    def bound_members(self) -> tuple[Counts, Counts]:
         """Return the bounds of the number of members of each area; shape (areas,) each.
 
         A group of more than K members counts as one of K.
@@ -114,7 +114,8 @@ class NoisyGroups:
             weights = np.arange(top + 1) - top / 2
             estimate, draws = self.noisy @ weights + groups * top / 2, self.areas * float(weights @ weights)
         lower, upper = (
-            bound(estimate, (self._variance * draws).astype(np.float64)) for bound in (lower_bound, upper_bound)
+            bound(estimate, (self._variance * draws).astype(np.float64))
+            for bound in (compute_lower_bound, compute_upper_bound)
         )
         most = top * self.groups
         return np.minimum(lower, most), np.minimum(upper, most)
@@ -122,7 +123,7 @@ class NoisyGroups:
     @property
     def _variance(self) -> float:
         """Variance of the noise on each noisy value."""
-        return float(laplace_variance(self.scale))
+        return float(compute_laplace_variance(self.scale))
 
     def _bound_from_noisy_sizes(
         self, sizes: Counts, end: Callable[[Reals, Reals, int], Reals]
@@ -161,7 +162,7 @@ _ROUNDING = 1e-6
 """Number of groups by which bounds are widened before they are rounded inwards, for errors of floats."""
 
 
-def _exact_end(successes: Reals, trials: Reals, sign: int) -> Reals:
+def _compute_exact_end(successes: Reals, trials: Reals, sign: int) -> Reals:
     """Return the lower (``sign`` -1) or upper (1) end of the exact interval [clopper1934use] of a mean.
 
     ``successes`` of ``trials`` independent indicators are 1; shapes (areas, sizes) and (areas, 1).
@@ -172,10 +173,10 @@ def _exact_end(successes: Reals, trials: Reals, sign: int) -> Reals:
     return end
 
 
-def _wilson_end(successes: Reals, trials: Reals, sign: int) -> Reals:
+def _compute_wilson_end(successes: Reals, trials: Reals, sign: int) -> Reals:
     """Return an end of Wilson's score interval [wilson1927probable] instead, as in the bundles of earlier versions.
 
-    It fails up to twice as often with few groups. See :func:`_exact_end`.
+    It fails up to twice as often with few groups. See :func:`_compute_exact_end`.
     """
     squared = _DEVIATIONS_OF_SHIFTS**2
     share = np.divide(successes, trials, out=np.zeros_like(successes), where=trials > 0)

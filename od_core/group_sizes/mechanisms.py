@@ -1,7 +1,7 @@
 """Define the mechanisms for group sizes, and choose one by name or by a public rule.
 
 A mechanism says which query is asked of every area, and how its noisy values become histograms. :data:`MECHANISMS` has
-all of them, and :func:`default_mechanism` is the rule.
+all of them, and :func:`choose_default_mechanism` is the rule.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from od_core.errors import OdError
 from od_core.flows.projection.onto_parents import project_children_euclidean
 from od_core.group_sizes.area_curves import NoisyAreas, fit_least_absolute, fit_least_squares
 from od_core.group_sizes.area_totals import (
+    compute_real_solution,
     compute_relaxed_prices,
+    compute_total_prices,
     divide_among_children,
-    nearest_with_area_totals,
-    reals,
-    thresholds,
+    fit_histograms_to_totals,
 )
-from od_core.group_sizes.cost_tables import first_cut, nearest_histograms, refuse_too_large
+from od_core.group_sizes.cost_tables import compute_first_cut, find_optimal_histograms, refuse_too_large
 from od_core.group_sizes.groups import Counts, Frame, Query
-from od_core.group_sizes.merging import Runs, check_noisy, merge, tables
-from od_core.group_sizes.nearest_curves import Reals, fit_real_curves, nearest_curves, project_onto_intersection
+from od_core.group_sizes.merging import Runs, check_noisy, make_level_histograms, merge
+from od_core.group_sizes.nearest_curves import Reals, fit_real_curves, fit_whole_curves, project_onto_intersection
 from od_core.parallel import map_in_order
 from od_core.privacy.plan import Mechanism
 from od_core.privacy.unit import PrivacyUnit
@@ -54,7 +54,7 @@ class GroupSizeMechanism(Mechanism, Protocol):
         """True if the leaf areas get the whole budget and no other level is measured. By default, all levels are."""
         return False
 
-    def level_queries(self, depth: int) -> tuple[Query, ...]:
+    def list_level_queries(self, depth: int) -> tuple[Query, ...]:
         """Return the query of each measured level, top first, of a geography with ``depth`` levels.
 
         The noise on their values must have the same scale. By default, all levels have the same query. Raises OdError
@@ -113,7 +113,7 @@ class MergedLevels(GroupSizeMechanism):
         area's number of groups. The ``scale`` of the noise is the same at all levels.
         """
         totals = frame.totals(level)
-        offsets = np.append(0, np.cumsum(frame.widths(self.query, level)))
+        offsets = np.append(0, np.cumsum(frame.count_query_values(self.query, level)))
         if self.query == "sizes":
             first, lengths, sums = fit_least_squares(noisy, offsets, np.full_like(totals, frame.top_code))
             return Runs(first, lengths, sums, lengths)
@@ -124,22 +124,24 @@ class MergedLevels(GroupSizeMechanism):
 
     def estimate(self, frame: Frame, noisy: Sequence[Counts], scale: Fraction) -> list[Counts]:
         """Return the histograms of all levels; see :meth:`GroupSizeMechanism.estimate`."""
-        queries = self.level_queries(frame.geography.depth)
+        queries = self.list_level_queries(frame.geography.depth)
         levels = frame.levels[-len(queries) :]
         check_noisy(frame, queries, levels, noisy)
         measured = zip(levels, noisy, strict=True)
-        return tables(frame, merge(frame, [self.estimate_level(frame, *level, scale) for level in measured]))
+        return make_level_histograms(
+            frame, merge(frame, [self.estimate_level(frame, *level, scale) for level in measured])
+        )
 
 
-def posterior_runs(mechanism: MergedLevels, frame: Frame, level: int, noisy: Counts, scale: Fraction) -> Runs:
+def estimate_posterior_runs(mechanism: MergedLevels, frame: Frame, level: int, noisy: Counts, scale: Fraction) -> Runs:
     """Return the sizes of the groups of a level, from the differences of posterior means of cumulative counts.
 
     ``noisy`` has the noisy values of the query ``cumulative`` or ``sizes``; see :meth:`MergedLevels.estimate_level`.
     """
-    offsets = np.append(0, np.cumsum(frame.widths(mechanism.query, level)))
+    offsets = np.append(0, np.cumsum(frame.count_query_values(mechanism.query, level)))
     of_sizes = mechanism.query == "sizes"
     areas = NoisyAreas(noisy.reshape(-1), offsets, frame.totals(level), frame.top_code, of_sizes, scale)
-    return Runs.from_histograms(areas.histograms())
+    return Runs.from_histograms(areas.estimate_histograms())
 
 
 @dataclass(frozen=True)
@@ -165,7 +167,7 @@ class SizesPosterior(MergedLevels):
 
     name: ClassVar[str] = "sizes_posterior"
     query: ClassVar[Query] = "sizes"
-    estimate_level = posterior_runs
+    estimate_level = estimate_posterior_runs
 
 
 @dataclass(frozen=True)
@@ -229,10 +231,10 @@ class MixedQueries(MergedLevels):
     @property
     def query(self) -> Query:
         """Query of the leaf areas."""
-        return self.level_queries(len(self.queries))[-1]
+        return self.list_level_queries(len(self.queries))[-1]
 
-    def level_queries(self, depth: int) -> tuple[Query, ...]:
-        """Return the queries; see :meth:`GroupSizeMechanism.level_queries`."""
+    def list_level_queries(self, depth: int) -> tuple[Query, ...]:
+        """Return the queries; see :meth:`GroupSizeMechanism.list_level_queries`."""
         if len(self.queries) != depth:
             message = f"{len(self.queries)} queries are given for a geography of {depth} levels"
             raise OdError("OD-GROUPS-QUERIES", message, next_step="give cumulative or sizes for each level, top first")
@@ -304,7 +306,7 @@ class BottomUpPosterior(BottomUp):
     """
 
     name: ClassVar[str] = "bottom_up_posterior"
-    estimate_level = posterior_runs
+    estimate_level = estimate_posterior_runs
 
 
 @dataclass(frozen=True)
@@ -355,8 +357,8 @@ class WithAreaTotals(GroupSizeMechanism):
             levels = zip(frame.levels, noisy, strict=True)
             histograms = [fit_histograms(frame.totals(level), values, "least_squares") for level, values in levels]
         if self.area_totals:
-            return nearest_with_area_totals(frame, histograms)
-        return nearest_histograms(frame, histograms, first_cut(scale))
+            return fit_histograms_to_totals(frame, histograms)
+        return find_optimal_histograms(frame, histograms, compute_first_cut(scale))
 
 
 @dataclass(frozen=True)
@@ -390,7 +392,9 @@ class HistogramRelaxed(GroupSizeMechanism):
         """Return the histograms of all levels, rounded half up; see :meth:`GroupSizeMechanism.estimate`."""
         refuse_too_large(frame, noisy)
         prices = compute_relaxed_prices(frame, noisy)
-        everywhere = (reals(frame, noisy, prices, k, slice(0, len(values))) for k, values in enumerate(noisy))
+        everywhere = (
+            compute_real_solution(frame, noisy, prices, k, slice(0, len(values))) for k, values in enumerate(noisy)
+        )
         return [np.maximum(np.floor(y + 0.5), 0).astype(np.int64) for y in everywhere]
 
 
@@ -435,7 +439,7 @@ class TopDown(WithAreaTotals):
         for level, values in enumerate(noisy[1:], start=2):
             above, first = histograms[-1], frame.geography.first_child[level - 1]
             if self.area_totals:
-                nearest = _nearest_children(frame, level, values, above)
+                nearest = _project_children(frame, level, values, above)
                 histograms.append(divide_among_children(frame, nearest.__getitem__, level - 1, above))
             else:
                 offsets = (np.arange(sizes)[:, np.newaxis] * len(values) + first[:-1]).ravel()
@@ -446,7 +450,7 @@ class TopDown(WithAreaTotals):
         return histograms
 
 
-def _nearest_children(frame: Frame, level: int, noisy: Counts, above: Counts) -> Reals:
+def _project_children(frame: Frame, level: int, noisy: Counts, above: Counts) -> Reals:
     """Return nearly the nearest real histograms of a level with its numbers of groups and the sums ``above``."""
     totals, parents = frame.totals(level), frame.geography.parents[level]
     first = frame.geography.first_child[level - 1]
@@ -458,7 +462,7 @@ def _nearest_children(frame: Frame, level: int, noisy: Counts, above: Counts) ->
 
     def project_onto_totals(rows: slice, values: Reals) -> Reals:
         prices = np.zeros(len(values))
-        thresholds(values, nothing, np.zeros_like(parents[rows]), nothing, True, totals[rows], prices)
+        compute_total_prices(values, nothing, np.zeros_like(parents[rows]), nothing, True, totals[rows], prices)
         return np.maximum(values + prices[:, np.newaxis], 0.0)
 
     return project_onto_intersection(noisy.astype(np.float64), project_onto_sums, project_onto_totals)
@@ -478,14 +482,14 @@ class CumulativeNearest(GroupSizeMechanism):
     name: ClassVar[str] = "cumulative_nearest"
     query: ClassVar[Query] = "cumulative"
 
-    def curves(self, frame: Frame, noisy: Sequence[Counts]) -> list[Counts]:
+    def estimate_curves(self, frame: Frame, noisy: Sequence[Counts]) -> list[Counts]:
         """Return the estimated cumulative counts of every level, in the shapes of the noisy ones."""
-        return nearest_curves(frame, noisy)
+        return fit_whole_curves(frame, noisy)
 
     def estimate(self, frame: Frame, noisy: Sequence[Counts], scale: Fraction) -> list[Counts]:
         """Return the histograms of all levels; see :meth:`GroupSizeMechanism.estimate`. ``scale`` is not read."""
-        check_noisy(frame, self.level_queries(frame.geography.depth), frame.levels, noisy)
-        levels = zip(self.curves(frame, noisy), map(frame.totals, frame.levels), strict=True)
+        check_noisy(frame, self.list_level_queries(frame.geography.depth), frame.levels, noisy)
+        levels = zip(self.estimate_curves(frame, noisy), map(frame.totals, frame.levels), strict=True)
         return [np.diff(counts, prepend=0, append=totals[:, np.newaxis]) for counts, totals in levels]
 
 
@@ -502,7 +506,7 @@ class CumulativeRelaxed(CumulativeNearest):
     name: ClassVar[str] = "cumulative_relaxed"
     adds_up: ClassVar[bool] = False
 
-    def curves(self, frame: Frame, noisy: Sequence[Counts]) -> list[Counts]:
+    def estimate_curves(self, frame: Frame, noisy: Sequence[Counts]) -> list[Counts]:
         """Return the estimated cumulative counts of every level, rounded half up."""
         return [np.floor(curves + 0.5).astype(np.int64) for curves in fit_real_curves(frame, noisy)]
 
@@ -518,7 +522,7 @@ BIASED = 150
 """Least s m / L^2 at which the biases of leaf areas outweigh the extra noise of measuring further levels.
 
 s is the noise scale, m the number of leaf areas per top area, and L the number of levels; see
-:func:`default_mechanism`.
+:func:`choose_default_mechanism`.
 """
 
 SHARED = 200
@@ -531,7 +535,7 @@ VISIBLE = 2
 """Largest ratio of noise scale to step height at which a step in a leaf's cumulative counts stands out from noise."""
 
 
-def default_mechanism(frame: Frame, unit: PrivacyUnit, epsilon: Fraction) -> GroupSizeMechanism:
+def choose_default_mechanism(frame: Frame, unit: PrivacyUnit, epsilon: Fraction) -> GroupSizeMechanism:
     """Return the mechanism that a rule selects for a table from public numbers alone.
 
     All levels are measured if the noise is strong, so that biases of leaf areas add up, and many groups of a top area

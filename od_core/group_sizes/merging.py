@@ -53,20 +53,20 @@ class Runs:
 
         ``area`` is the area of each piece. The other arrays are as in :class:`Runs`; shape (pieces,) each.
         """
-        order = np.lexsort((weights, *size_keys(totals, weights), area))
+        order = np.lexsort((weights, *compute_size_keys(totals, weights), area))
         area, groups, totals, weights = area[order], groups[order], totals[order], weights[order]
         starts = np.ones(len(area), dtype=np.bool_)
         starts[1:] = (np.diff(area) != 0) | (np.diff(totals) != 0) | (np.diff(weights) != 0)
         places = np.flatnonzero(starts)
         groups_of_runs = np.add.reduceat(groups, places) if len(places) else groups
-        return cls(_first(area[places], areas), groups_of_runs, totals[places], weights[places])
+        return cls(_find_first_runs(area[places], areas), groups_of_runs, totals[places], weights[places])
 
     @classmethod
     def from_histograms(cls, histograms: Counts) -> Runs:
         """Create the runs from integer histograms, shape (areas, sizes). A size's weight is its number of groups."""
         area, size = np.nonzero(histograms)
         groups = histograms[area, size]
-        return cls(_first(area, len(histograms)), groups, size * groups, groups)
+        return cls(_find_first_runs(area, len(histograms)), groups, size * groups, groups)
 
     @property
     def areas(self) -> Counts:
@@ -74,7 +74,7 @@ class Runs:
         return np.repeat(np.arange(len(self.first) - 1), np.diff(self.first))
 
 
-def size_keys(totals: Counts, weights: Counts) -> tuple[NDArray[np.float64], Counts]:
+def compute_size_keys(totals: Counts, weights: Counts) -> tuple[NDArray[np.float64], Counts]:
     """Return two sort keys of the sizes ``totals / weights``: their rounded fractional parts, and integer parts.
 
     Pass them to ``numpy.lexsort`` in this order: the last key is the primary one. Equal sizes have equal keys, and a
@@ -85,7 +85,7 @@ def size_keys(totals: Counts, weights: Counts) -> tuple[NDArray[np.float64], Cou
     return (totals - integer_part * weights) / weights, integer_part
 
 
-def tables(frame: Frame, leaves: Runs) -> list[Counts]:
+def make_level_histograms(frame: Frame, leaves: Runs) -> list[Counts]:
     """Round ``leaves``, the sizes of the groups of the leaf areas, half up, and return the histograms of all levels.
 
     The histograms above the leaf level are sums of those of the leaf areas.
@@ -96,7 +96,7 @@ def tables(frame: Frame, leaves: Runs) -> list[Counts]:
     return frame.sum_every_level(histograms)
 
 
-def _first(area: Counts, areas: int) -> Counts:
+def _find_first_runs(area: Counts, areas: int) -> Counts:
     """Return the first run of each area from the ascending ``area`` of each run; see :class:`Runs`."""
     return np.searchsorted(area, np.arange(areas + 1)).astype(np.int64)
 
@@ -122,7 +122,7 @@ def _merge_level(parents: Runs, children: Runs, first_child: Counts) -> Runs:
     """Merge the sizes of a level with those of the next level, and return the merged sizes of the next level."""
     fan_out = np.diff(first_child)
     area = children.areas
-    fraction, whole_part = size_keys(children.totals, children.weights)
+    fraction, whole_part = compute_size_keys(children.totals, children.weights)
     of_parent = np.repeat(np.arange(len(fan_out)), fan_out)[area]
     order = np.lexsort((fraction, whole_part, of_parent))  # stable: equal sizes in tree order
     tied = np.zeros(len(order), dtype=np.bool_)
@@ -166,7 +166,7 @@ def _match(parents, child_runs, children, tied, pieces):  # type: ignore[no-unty
                         end += 1
                     unmatched_below = left[begin:end].sum()
                 matched = min(unmatched, unmatched_below)
-                shares = _shares(matched, left[begin:end], unmatched_below)
+                shares = _divide_in_proportion(matched, left[begin:end], unmatched_below)
                 for k in range(end - begin):
                     if shares[k] > 0:
                         at = begin + k
@@ -181,7 +181,7 @@ def _match(parents, child_runs, children, tied, pieces):  # type: ignore[no-unty
 
 
 @kernel
-def _shares(matched, left, total):  # type: ignore[no-untyped-def]  # compiled
+def _divide_in_proportion(matched, left, total):  # type: ignore[no-untyped-def]  # compiled
     """Divide ``matched`` groups in proportion to ``left`` by largest remainders, and return the integer shares.
 
     ``total`` is the sum of ``left``, and ``matched`` is at most ``total``. No share exceeds its entry of ``left``,
@@ -218,7 +218,7 @@ def check_noisy(frame: Frame, queries: Sequence[Query], levels: Sequence[int], n
     Noisy values do not fit if they have another shape or type, or if their sums may exceed 64 bits.
     """
     refuse_too_many(frame, levels)
-    widths = [frame.widths(query, level) for query, level in zip(queries, levels, strict=True)]
+    widths = [frame.count_query_values(query, level) for query, level in zip(queries, levels, strict=True)]
     expected = [
         (int(width.sum()),) if query == "sizes" else (len(width), int(width[0]))
         for query, width in zip(queries, widths, strict=True)

@@ -14,8 +14,8 @@ dual problem, so it is accelerated [beck2009fast], and starts again without mome
 **In whole numbers** (:func:`round_curves`), the curves of top areas are rounded, and the rest is found from the top
 down: for one size after the other, the nearest whole numbers that sum to the parent's and are at least those of the
 size before. They meet all constraints, and are near the optimum. On small trees, integer programming then makes the
-result exact (:func:`exact_curves`). Unlike the histograms of :mod:`od_core.group_sizes.area_totals`, the problem is no
-flow, because sums over areas and sums over sizes overlap, so the solver must branch.
+result exact (:func:`find_optimal_curves`). Unlike the histograms of :mod:`od_core.group_sizes.area_totals`, the problem
+is no flow, because sums over areas and sums over sizes overlap, so the solver must branch.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ import numpy as np
 import scipy  # its solvers take a second to import, and load at their first use
 from numpy.typing import NDArray
 
-from od_core.group_sizes.area_totals import optimum, pieces
+from od_core.group_sizes.area_totals import iterate_row_ranges, round_optimum
 from od_core.group_sizes.cost_tables import refuse_too_large
 from od_core.group_sizes.groups import Counts, Frame
 from od_core.kernels import kernel
@@ -61,7 +61,7 @@ def project_onto_intersection(
     for _ in range(MOST_ROUNDS):
         point, following = onto_sums(noisy - ahead), np.empty_like(noisy)
         move = partial(_move, onto_rows, point, ahead, moved, following)
-        offs, uphills = zip(*map_in_order(move, pieces(*noisy.shape)), strict=True)
+        offs, uphills = zip(*map_in_order(move, iterate_row_ranges(*noisy.shape)), strict=True)
         if max(offs) < TOLERANCE:
             break
         if sum(uphills) > 0:
@@ -159,13 +159,13 @@ def round_curves(frame: Frame, curves: Sequence[Reals]) -> list[Counts]:
     np.maximum.accumulate(rounded[0], axis=1, out=rounded[0])
     for level, near in enumerate(curves[1:], start=2):
         children = np.empty(near.shape, dtype=np.int64)
-        _share_curves(rounded[-1], near, frame.geography.first_child[level - 1], frame.totals(level), children)
+        _round_child_curves(rounded[-1], near, frame.geography.first_child[level - 1], frame.totals(level), children)
         rounded.append(children)
     return rounded
 
 
 @kernel
-def _share_curves(parents, curves, first_child, upper, children):  # type: ignore[no-untyped-def]  # compiled
+def _round_child_curves(parents, curves, first_child, upper, children):  # type: ignore[no-untyped-def]  # compiled
     """Write the whole curves of the children of every area into ``children``, near the real ones in ``curves``.
 
     Each size is solved by itself: the values are rounded within their bounds, and units are then added where they are
@@ -197,7 +197,7 @@ _LIMIT = 1 << 20
 """Exclusive bound on noisy values and totals for the exact solver, so that costs are exact in floating point."""
 
 
-def nearest_curves(frame: Frame, noisy: Sequence[Counts]) -> list[Counts]:
+def fit_whole_curves(frame: Frame, noisy: Sequence[Counts]) -> list[Counts]:
     """Return whole curves that ascend and add up: on small trees the nearest ones, on large trees almost nearest.
 
     For the arguments and the result, see :func:`fit_real_curves`. Raises OdError if a value is 2^40 or more, or the
@@ -206,10 +206,10 @@ def nearest_curves(frame: Frame, noisy: Sequence[Counts]) -> list[Counts]:
     curves = round_curves(frame, fit_real_curves(frame, noisy))
     largest = max(int(frame.groups.sum()), *(int(np.abs(values).max()) for values in noisy))
     small = sum(values.size for values in noisy) <= MOST_EXACT_CELLS and largest < _LIMIT
-    return exact_curves(frame, noisy, curves[-1]) if small else curves
+    return find_optimal_curves(frame, noisy, curves[-1]) if small else curves
 
 
-def exact_curves(frame: Frame, noisy: Sequence[Counts], leaves: Counts) -> list[Counts]:
+def find_optimal_curves(frame: Frame, noisy: Sequence[Counts], leaves: Counts) -> list[Counts]:
     """Return the nearest whole curves by integer programming, beginning from ``leaves``, curves of the leaf areas.
 
     The cost of a cell is replaced by chords between neighbouring whole numbers, which it is never below. The chords at
@@ -242,6 +242,6 @@ def exact_curves(frame: Frame, noisy: Sequence[Counts], leaves: Counts) -> list[
             constraints=scipy.optimize.LinearConstraint(matrix, np.concatenate(least)),
             options={"mip_rel_gap": 0.0},
         )
-        found = optimum(result)[: leaves.size]
+        found = round_optimum(result)[: leaves.size]
         if int(((cells @ found - target) ** 2).sum()) < result.fun + 0.5:
             return frame.sum_every_level(found.reshape(leaves.shape))

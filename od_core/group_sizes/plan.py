@@ -18,13 +18,13 @@ import pandas as pd
 from od_core.errors import OdError
 from od_core.geography.geography import Geography
 from od_core.group_sizes.groups import Counts, Frame, Query
-from od_core.group_sizes.mechanisms import MECHANISMS, GroupSizeMechanism, default_mechanism
+from od_core.group_sizes.mechanisms import MECHANISMS, GroupSizeMechanism, choose_default_mechanism
 from od_core.group_sizes.merging import refuse_too_many
 from od_core.meaning.features import list_given_options, refuse_unsupported
-from od_core.privacy.accounting import exact_fraction, float_above
+from od_core.privacy.accounting import parse_exact_fraction, round_up_to_float
 from od_core.privacy.budget import Budget
 from od_core.privacy.neighbours import DEFAULT_ACCEPTANCE, Acceptance
-from od_core.privacy.plan import LaplaceStep, Plan, Step, Table, laplace_verdict, plan_defect, read_plan_options
+from od_core.privacy.plan import LaplaceStep, Plan, Step, Table, describe_laplace_noise, plan_defect, read_plan_options
 from od_core.privacy.stability import compute_least_reach
 from od_core.privacy.unit import PrivacyUnit
 
@@ -58,7 +58,7 @@ class TopCodeEstimate:
     most: int = 10_000
 
     def __post_init__(self) -> None:
-        share = exact_fraction("the share of the top code", self.share)
+        share = parse_exact_fraction("the share of the top code", self.share)
         if not 0 < share < 1:
             share_fault = "the share of the budget that estimates the top code must be between 0 and 1"
             raise OdError("OD-GROUPS-TOP-CODE", share_fault, next_step="correct the share")
@@ -79,12 +79,12 @@ class TopCodeEstimate:
         """Create the estimate from the public facts that :attr:`facts` returns."""
         return cls(Fraction(facts["estimated_with_share"]), int(facts["most"]))
 
-    def top_code(self, noisy_largest: int, scale: Fraction) -> int:
+    def compute_top_code(self, noisy_largest: int, scale: Fraction) -> int:
         """Return the top code K, computed from the noisy largest size and the scale of its noise. All are public."""
-        return min(max(noisy_largest + margin(scale), 1), self.most)
+        return min(max(noisy_largest + compute_top_code_margin(scale), 1), self.most)
 
 
-def margin(scale: Fraction) -> int:
+def compute_top_code_margin(scale: Fraction) -> int:
     """Return the margin m that is added to the noisy largest size, so that the sum is rarely below the largest size.
 
     m is the least integer with P(Z < -m) <= ``MISSED``, where Z is discrete Laplace noise of this scale. The noise
@@ -123,7 +123,7 @@ class GroupSizePlan(Plan):
 
     Attributes:
         frame: public facts of the table. If the top code K is estimated, the top code of this frame is the public upper
-            bound of the estimate; see :func:`od_core.group_sizes.release.frame_of`.
+            bound of the estimate; see :func:`od_core.group_sizes.release.resolve_frame`.
         unit, budget, mechanism, acceptance: see :func:`plan_group_sizes`.
         top_code_estimate: rule that estimates K; None if K is public.
 
@@ -161,15 +161,18 @@ class GroupSizePlan(Plan):
         if self.top_code_estimate is not None:
             share = self.top_code_estimate.share * epsilon_left
             epsilon_left -= share
-            drawn_first.append(_step(TOP_CODE_LEVEL, SENSITIVITY_OF_LARGEST, share))
+            drawn_first.append(_make_step(TOP_CODE_LEVEL, SENSITIVITY_OF_LARGEST, share))
         epsilon = epsilon_left / len(self.queries)
         sensitivities = {level: SENSITIVITY[query] * self.unit.differing_units for level, query in self.queries.items()}
-        return (*drawn_first, *(_step(level, sensitivity, epsilon) for level, sensitivity in sensitivities.items()))
+        return (
+            *drawn_first,
+            *(_make_step(level, sensitivity, epsilon) for level, sensitivity in sensitivities.items()),
+        )
 
     @cached_property
     def queries(self) -> dict[int, Query]:
         """Query of each measured level, by the number of the level, top first."""
-        queries = self.mechanism.level_queries(self.frame.geography.depth)
+        queries = self.mechanism.list_level_queries(self.frame.geography.depth)
         return dict(zip(self.frame.levels[-len(queries) :], queries, strict=True))
 
     def query_of(self, step: Step) -> Query:
@@ -199,8 +202,8 @@ class GroupSizePlan(Plan):
                 "area_level": [geography.level_names[level] for level in levels],
                 "areas": [geography.size(level) for level in levels],
                 "sensitivity": [step.sensitivity for step in self.steps],
-                "scale": [float_above(step.scale) for step in self.steps],
-                "epsilon": [float_above(step.epsilon) for step in self.steps],
+                "scale": [round_up_to_float(step.scale) for step in self.steps],
+                "epsilon": [round_up_to_float(step.epsilon) for step in self.steps],
             }
         )
 
@@ -208,9 +211,9 @@ class GroupSizePlan(Plan):
         """Return a sentence for each step on the noise of one measured number."""
         names = self.frame.geography.level_names
         measured = {level: f"{names[level]}, {MEASURED[query]}" for level, query in self.queries.items()}
-        return [laplace_verdict(measured.get(step.level, "largest group"), step.scale) for step in self.steps]
+        return [describe_laplace_noise(measured.get(step.level, "largest group"), step.scale) for step in self.steps]
 
-    def _own_facts(self) -> dict[str, Any]:
+    def _list_own_facts(self) -> dict[str, Any]:
         queries = dict.fromkeys(self.queries.values())
         return {
             "query": ", ".join(self.queries.values() if len(queries) > 1 else queries),
@@ -282,11 +285,11 @@ def plan_group_sizes(
         message = f"areas of all levels times sizes are {cells:,} cells, and {MOST_CELLS:,} is the most"
         raise OdError("OD-GROUPS-CELLS", message, next_step="use a smaller top code or fewer areas")
     if mechanism is None:
-        mechanism = default_mechanism(frame, unit, cast("Fraction", budget.epsilon))
+        mechanism = choose_default_mechanism(frame, unit, cast("Fraction", budget.epsilon))
     used = MECHANISMS.make(mechanism)
-    refuse_too_many(frame, frame.levels[-len(used.level_queries(geography.depth)) :])
+    refuse_too_many(frame, frame.levels[-len(used.list_level_queries(geography.depth)) :])
     return GroupSizePlan(frame, unit, budget, used, estimate, acceptance)
 
 
-def _step(level: int, sensitivity: int, epsilon: Fraction) -> LaplaceStep:
+def _make_step(level: int, sensitivity: int, epsilon: Fraction) -> LaplaceStep:
     return LaplaceStep(level, sensitivity, epsilon, (("", sensitivity / epsilon),))

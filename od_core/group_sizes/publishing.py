@@ -15,30 +15,43 @@ import pyarrow.parquet as pq
 from markupsafe import Markup
 from numpy.typing import NDArray
 
-from od_core.geography.geography import Geography, level_up_to
+from od_core.geography.geography import Geography, find_finest_level
 from od_core.group_sizes.groups import Counts, GroupSizes
 from od_core.group_sizes.intervals import list_interval_sizes
-from od_core.group_sizes.plan import MEASURED, MISSED, GroupSizePlan, margin
-from od_core.group_sizes.release import GroupSizeRelease, estimate_release, frame_of, measure_plan
+from od_core.group_sizes.plan import MEASURED, MISSED, GroupSizePlan, compute_top_code_margin
+from od_core.group_sizes.release import GroupSizeRelease, estimate_release, measure_plan, resolve_frame
 from od_core.ledger.measurements import NoisyVector
 from od_core.ledger.staged_files import StagedTable
 from od_core.meaning.subject import Subject
-from od_core.privacy.accounting import float_above
+from od_core.privacy.accounting import round_up_to_float
 from od_core.privacy.budget import Spent
 from od_core.privacy.plan import LaplaceStep, Step, with_fields
-from od_core.privacy.stability import laplace_reach, laplace_variance
-from od_core.publication.certificate import Certificate, confidence, format_of, has_intervals, subject_of
-from od_core.publication.certify import guarantee_sentences
-from od_core.publication.columns import CONFIDENCE, public_table
+from od_core.privacy.stability import compute_laplace_reach, compute_laplace_variance
+from od_core.publication.certificate import Certificate, format_confidence, format_of, has_intervals, read_subject
+from od_core.publication.certify import describe_guarantee
+from od_core.publication.columns import CONFIDENCE, make_public_table
 from od_core.publication.kind import ReleaseContext, TableKind
-from od_core.publication.number_formats import Scale, class_text, number, one_three_ten, places_of_largest, size_classes
+from od_core.publication.number_formats import (
+    Scale,
+    find_places_of_largest,
+    format_class,
+    format_number,
+    iterate_one_three_ten,
+    list_size_classes,
+)
 from od_core.publication.read_back import (
-    certificate_and_tables,
     make_changed_data_error,
+    read_certificate_and_tables,
     read_spent_budget,
     refuse_other_plan,
 )
-from od_core.publication.tables import BundleFile, areas_files, areas_table, build_published_geography, public_files
+from od_core.publication.tables import (
+    BundleFile,
+    build_published_geography,
+    make_areas_files,
+    make_areas_table,
+    make_table_files,
+)
 from od_core.publication.templates import render_data, render_markup, render_template
 
 _CELLS = pa.schema([("level", pa.int32()), ("area", pa.int32()), ("size", pa.int64()), ("groups", pa.int64())])
@@ -55,25 +68,31 @@ class StagedGroupSizes(StagedTable[GroupSizePlan, GroupSizes, GroupSizeRelease])
 
     def read_counted_input(self, _plan: GroupSizePlan) -> GroupSizes:
         """Read the true sizes of all groups; see :meth:`StagedTable.read_counted_input`."""
-        table = pq.read_table(self.path(self.counted_name))
+        table = pq.read_table(self.locate_file(self.counted_name))
         return GroupSizes(*(np.array(column) for column in table.columns))  # two columns in an earlier version
 
     def make_counted_table(self, counted: GroupSizes) -> pa.Table:
         """Return a table with the area, size and number of groups of each row; see the base class."""
         return pa.table({"area": counted.area, "size": counted.size, "groups": counted.groups})
 
-    def table_of(self, release: GroupSizeRelease) -> pa.Table:
-        """Return a table of the histogram entries above 0, top level first; see :meth:`StagedTable.table_of`."""
+    def make_table(self, release: GroupSizeRelease) -> pa.Table:
+        """Return a table of the histogram entries above 0, top level first; see :meth:`StagedTable.make_table`."""
         batches = []
         for level in release.frame.levels:
-            area, size, groups = release.cells_of(level)
+            area, size, groups = release.list_cells(level)
             batches.append(pa.record_batch([np.full(len(area), level), area, size, groups], _CELLS))
         return pa.Table.from_batches(batches, _CELLS)
 
 
-def _texts(plan: GroupSizePlan, certificate: Certificate | None = None) -> dict[str, str]:
+def _render_texts(plan: GroupSizePlan, certificate: Certificate | None = None) -> dict[str, str]:
     interval = certificate is not None and has_intervals(certificate)
-    values = {"plan": plan, "margin": margin, "missed": MISSED, "certificate": certificate, "interval": interval}
+    values = {
+        "plan": plan,
+        "margin": compute_top_code_margin,
+        "missed": MISSED,
+        "certificate": certificate,
+        "interval": interval,
+    }
     texts: dict[str, str] = render_data("group_sizes_notes.yaml", **values)
     return texts
 
@@ -96,13 +115,13 @@ def open_group_sizes(bundle: str | Path) -> GroupSizeRelease:
         OdError: the folder is not a bundle of a group-size table, or its files do not match its certificate.
     """
     names = ("areas", "groups_by_area", "noisy_measurements", "histogram")
-    certificate, (areas, groups, measurements, histogram) = certificate_and_tables(bundle, names)
+    certificate, (areas, groups, measurements, histogram) = read_certificate_and_tables(bundle, names)
     plan = _plan(certificate["plan"], areas, groups, certificate.get("geography_versions", {}).get("areas"))
     level_names = plan.frame.geography.level_names
     measured: list[tuple[LaplaceStep, NoisyVector]] = []
     for step in plan.steps:
         noisy = measurements.loc[measurements["level"] == level_names[step.level], "noisy"].to_numpy(dtype=np.int64)
-        if len(noisy) != frame_of(plan, measured).widths(plan.query_of(step), step.level).sum():
+        if len(noisy) != resolve_frame(plan, measured).count_query_values(plan.query_of(step), step.level).sum():
             raise make_changed_data_error("noisy measurements")
         measured.append((step, NoisyVector.from_arrays([noisy])))
     release = estimate_release(plan, measured, spent=read_spent_budget(plan, certificate), noise=certificate["noise"])
@@ -131,12 +150,12 @@ _LEFT, _TOP, _WIDTH, _HEIGHT = 62, 14, 600, 250
 """Position and size of the chart with the band, within its picture."""
 
 
-def _band(release: GroupSizeRelease) -> Markup:
+def _render_band_chart(release: GroupSizeRelease) -> Markup:
     """Return the chart of the share of groups of at most each size, on a logarithmic axis from 1, with intervals."""
     top_code, groups = release.frame.top_code, int(release.frame.groups.sum())
     sizes = list_interval_sizes(top_code)
     ends = int(release.histograms_of(0).sum()), groups, groups  # the released line may end elsewhere
-    bounds = release.bounds_at_most(0, sizes)
+    bounds = release.bound_groups_at_most(0, sizes)
     shares = np.array([np.append(values[0], end) / groups for values, end in zip(bounds, ends, strict=True)])
 
     def horizontal(sizes: Sequence[int]) -> list[float]:
@@ -148,7 +167,7 @@ def _band(release: GroupSizeRelease) -> Markup:
         return [f"{x:.1f},{y:.1f}" for x, y in zip(horizontal([*sizes.tolist(), top_code]), heights, strict=True)]
 
     line, lower, upper = map(points, shares)
-    steps = [0, *takewhile(lambda step: step <= top_code, one_three_ten())]
+    steps = [0, *takewhile(lambda step: step <= top_code, iterate_one_three_ten())]
     return render_markup(
         "band_chart.svg",
         title=BAND,
@@ -162,18 +181,18 @@ def _band(release: GroupSizeRelease) -> Markup:
     )
 
 
-def _classes(histograms: Counts) -> tuple[list[str], list[int], Counts]:
+def _count_by_size_class(histograms: Counts) -> tuple[list[str], list[int], Counts]:
     """Return the name and the last size of each class of sizes, and the groups in each; shape (areas, classes).
 
     The classes are 0, 1, 2 to 3, 4 to 10 and so on. The last one has all sizes from its first on: those above the top
     code count as the top code.
     """
     top_code = histograms.shape[1] - 1
-    classes = [(low, min(high, top_code)) for low, high in [(0, 0), *size_classes(top_code)]]
+    classes = [(low, min(high, top_code)) for low, high in [(0, 0), *list_size_classes(top_code)]]
     ends = [high for _, high in classes]
     groups = np.diff(np.cumsum(histograms, axis=1)[:, ends], prepend=0, axis=1)
-    names = [class_text(low, high) for low, high in classes[:-1]]
-    return [*names, f"{number(classes[-1][0])} or more"], ends, groups
+    names = [format_class(low, high) for low, high in classes[:-1]]
+    return [*names, f"{format_number(classes[-1][0])} or more"], ends, groups
 
 
 def _describe_measured_queries(plan: GroupSizePlan) -> str:
@@ -186,7 +205,7 @@ def _describe_measured_queries(plan: GroupSizePlan) -> str:
 
 def _list_cumulative_counts(release: GroupSizeRelease, sizes: list[int]) -> list[tuple[int, int, int]]:
     """Return the number of groups of at most each size, with its bounds."""
-    return list(zip(*(values[0].tolist() for values in release.bounds_at_most(0, np.array(sizes))), strict=True))
+    return list(zip(*(values[0].tolist() for values in release.bound_groups_at_most(0, np.array(sizes))), strict=True))
 
 
 def _make_area_tables(release: GroupSizeRelease) -> dict[str, Any]:
@@ -195,12 +214,12 @@ def _make_area_tables(release: GroupSizeRelease) -> dict[str, Any]:
     If every level has more than ``MOST_AREAS`` areas, these are the areas of level 1 with the most groups or members.
     """
     geography = release.frame.geography
-    level = level_up_to(geography, MOST_AREAS)
+    level = find_finest_level(geography, MOST_AREAS)
     labels, histograms, groups = geography.labels[level], release.histograms_of(level), release.frame.totals(level)
-    members = release.bounds_of_members(level)
-    most_members = places_of_largest(members[0], MOST_AREAS)
-    most_groups = places_of_largest(histograms.sum(axis=1), MOST_AREAS)
-    class_names, _, by_class = _classes(histograms[most_groups])
+    members = release.bound_members(level)
+    most_members = find_places_of_largest(members[0], MOST_AREAS)
+    most_groups = find_places_of_largest(histograms.sum(axis=1), MOST_AREAS)
+    class_names, _, by_class = _count_by_size_class(histograms[most_groups])
     cells = [[(number, "") for number in row] for row in by_class.tolist()]  # no number is marked
     listed_members = np.stack(members, axis=1)[most_members].tolist()
     return {
@@ -236,7 +255,7 @@ class GroupSizeKind(TableKind[GroupSizePlan, GroupSizes, GroupSizeRelease]):
                     "level": step.level,
                     "area_level": frame.geography.level_names[step.level],
                     "sensitivity": step.sensitivity,
-                    "scale": float_above(step.scale),
+                    "scale": round_up_to_float(step.scale),
                     "scale_exact": str(step.scale),
                     "epsilon_exact": str(step.epsilon),
                     "measured_cells": len(noisy),
@@ -252,13 +271,16 @@ class GroupSizeKind(TableKind[GroupSizePlan, GroupSizes, GroupSizeRelease]):
             "geography_versions": {"areas": frame.geography.version},
         }
 
-    def guarantee(self, plan: GroupSizePlan, spent: Spent, subject: Subject) -> dict[str, str]:
-        """Return the sentences of a plan's guarantee by name; see :meth:`od_core.publication.kind.Kind.guarantee`."""
-        public = ["which groups there are, and in which areas"]
-        sentences = guarantee_sentences(subject, spent, plan.acceptance, public=public)
-        return sentences | {"input": f"{sentences['input']} {_texts(plan)['input']}"}
+    def describe_guarantee(self, plan: GroupSizePlan, spent: Spent, subject: Subject) -> dict[str, str]:
+        """Return the sentences of a plan's guarantee by name.
 
-    def summary(self, release: GroupSizeRelease) -> pd.DataFrame:
+        See :meth:`od_core.publication.kind.Kind.describe_guarantee`.
+        """
+        public = ["which groups there are, and in which areas"]
+        sentences = describe_guarantee(subject, spent, plan.acceptance, public=public)
+        return sentences | {"input": f"{sentences['input']} {_render_texts(plan)['input']}"}
+
+    def make_summary(self, release: GroupSizeRelease) -> pd.DataFrame:
         """Return a table with one row per level.
 
         A row has the numbers of areas, groups and released members, the largest released size, and the noise scale if
@@ -274,37 +296,43 @@ class GroupSizeKind(TableKind[GroupSizePlan, GroupSizes, GroupSizeRelease]):
                     "groups": int(table.sum()),
                     "largest_size": int(sizes[table.any(axis=0)].max(initial=0)),
                     "members": int(table.sum(axis=0) @ sizes),
-                    "noise_scale": "-" if level not in scales else f"{float_above(scales[level]):.6g}",
+                    "noise_scale": "-" if level not in scales else f"{round_up_to_float(scales[level]):.6g}",
                 }
                 for level, table in zip(frame.levels, release.histograms, strict=True)
             ]
         )
 
-    def files(self, release: GroupSizeRelease, certificate: Certificate) -> list[BundleFile]:
+    def list_files(self, release: GroupSizeRelease, certificate: Certificate) -> list[BundleFile]:
         """Return the files of the histograms, the intervals, the numbers of groups, the measurements and the areas."""
         release, frame = _as_stated(release, certificate), release.frame
-        nouns = subject_of(certificate).nouns
+        nouns = read_subject(certificate).nouns
         groups = pd.DataFrame({"area": list(frame.geography.zones), "groups": frame.groups})
         tables = {"histogram": release.histogram}
         if has_intervals(certificate):
             tables |= {"cumulative": release.at_most(), "members": release.members}
         tables |= {"groups_by_area": groups, "group_measurements": release.measurements}
-        files = chain.from_iterable(public_files(public_table(key, nouns), rows) for key, rows in tables.items())
-        return [*files, *areas_files(areas_table(frame.geography))]
+        files = chain.from_iterable(
+            make_table_files(make_public_table(key, nouns), rows) for key, rows in tables.items()
+        )
+        return [*files, *make_areas_files(make_areas_table(frame.geography))]
 
-    def notes(self, release: GroupSizeRelease, certificate: Certificate) -> list[str]:
+    def list_notes(self, release: GroupSizeRelease, certificate: Certificate) -> list[str]:
         """Return the codebook's notes on the top code and on the intervals."""
-        return _texts(release.plan, certificate)["notes"].splitlines()
+        return _render_texts(release.plan, certificate)["notes"].splitlines()
 
     def report(
         self, release: GroupSizeRelease, certificate: Certificate, context: ReleaseContext[GroupSizeRelease]
     ) -> str:
         """Return the report of a release as HTML; see :meth:`od_core.publication.kind.Kind.report`."""
         release = _as_stated(release, certificate)
-        interval, histograms, top_code = confidence(certificate), release.histograms_of(0), release.frame.top_code
+        interval, histograms, top_code = (
+            format_confidence(certificate),
+            release.histograms_of(0),
+            release.frame.top_code,
+        )
         groups = int(release.frame.groups.sum())
         median = int(np.searchsorted(np.cumsum(histograms), (groups + 1) // 2))
-        names, ends, (by_class,) = _classes(histograms)
+        names, ends, (by_class,) = _count_by_size_class(histograms)
         up_to_ends = [] if interval is None else _list_cumulative_counts(release, ends[:-1])
         return render_template(
             "group_sizes_report.html",
@@ -312,31 +340,35 @@ class GroupSizeKind(TableKind[GroupSizePlan, GroupSizes, GroupSizeRelease]):
             interval=interval,
             groups=groups,
             top_code=top_code,
-            members=[int(values[0]) for values in release.bounds_of_members(0)],
+            members=[int(values[0]) for values in release.bound_members(0)],
             middle=median,
             up_to_middle=_list_cumulative_counts(release, [median])[0]
             if interval is not None and median < top_code
             else None,
             classes=list(zip_longest(names, by_class.tolist(), up_to_ends)),
-            band=None if interval is None else _band(release),
+            band=None if interval is None else _render_band_chart(release),
             band_title=BAND,
             areas=_make_area_tables(release),
             measured=_describe_measured_queries(release.plan),
             geography=release.frame.geography,
             errors=[
-                (step, math.sqrt(laplace_variance(step.scale)), laplace_reach(step.scale))
+                (step, math.sqrt(compute_laplace_variance(step.scale)), compute_laplace_reach(step.scale))
                 for step in release.plan.level_steps
             ],
             context=context,
         )
 
-    def pictures(self, release: GroupSizeRelease, certificate: Certificate) -> dict[str, Markup]:
+    def render_pictures(self, release: GroupSizeRelease, certificate: Certificate) -> dict[str, Markup]:
         """Return charts of the sizes of all groups as SVG by title: numbers and, with intervals, a band."""
-        title, (names, _, (classed,)) = "Groups by their size", _classes(release.histograms_of(0))
+        title, (names, _, (classed,)) = "Groups by their size", _count_by_size_class(release.histograms_of(0))
         lengths = _LONGEST_BAR * classed / (classed.max() or 1)
         rows = list(zip(names, classed.tolist(), lengths.tolist(), strict=True))
         drawn = {title: render_markup("bars.svg", title=title, rows=rows)}
-        return drawn if confidence(certificate) is None else drawn | {BAND: _band(_as_stated(release, certificate))}
+        return (
+            drawn
+            if format_confidence(certificate) is None
+            else drawn | {BAND: _render_band_chart(_as_stated(release, certificate))}
+        )
 
     def list_metadata(self, release: GroupSizeRelease) -> dict[str, Any]:
         """Return the number of groups, the top code and the mechanism."""
@@ -363,16 +395,16 @@ class GroupSizeKind(TableKind[GroupSizePlan, GroupSizes, GroupSizeRelease]):
             if mechanism.adds_up and below is not None and not np.array_equal(table, below):
                 yield f"level {level} differs from the sum of the level below"
 
-    def row(self, release: GroupSizeRelease) -> dict[str, Any]:
+    def make_row(self, release: GroupSizeRelease) -> dict[str, Any]:
         """Return the values for the columns ``groups`` and ``geography`` of the table ``group_size_releases``."""
         frame = release.plan.frame
         return {"groups": int(frame.groups.sum()), "geography": frame.geography.digest}
 
-    def geographies(self, release: GroupSizeRelease) -> list[Geography]:
+    def list_geographies(self, release: GroupSizeRelease) -> list[Geography]:
         """Return a list with the one geography of a release."""
         return [release.plan.frame.geography]
 
-    def tables(self, release: GroupSizeRelease, certificate: Certificate) -> Mapping[str, pa.Table]:
+    def make_tables(self, release: GroupSizeRelease, certificate: Certificate) -> Mapping[str, pa.Table]:
         """Return the rows for the tables of the release database, by table, without the column ``release``."""
         release = _as_stated(release, certificate)
         frames = {"group_sizes": release.histogram, "group_size_measurements": release.measurements}

@@ -21,7 +21,7 @@ from od_core.group_sizes.mechanisms import GroupSizeMechanism
 from od_core.group_sizes.plan import TOP_CODE_LEVEL, GroupSizePlan, TopCodeEstimate, plan_group_sizes
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.measurements import Measured, Measurements, NoisyVector, release_table
-from od_core.noise.backends import NoiseSource, backend_name, check_noise, laplace_source
+from od_core.noise.backends import NoiseSource, check_noise, find_backend_name, require_laplace_source
 from od_core.privacy.budget import Budget, Spent
 from od_core.privacy.plan import LaplaceStep, PlannedRelease, Step
 from od_core.privacy.unit import PrivacyUnit
@@ -59,7 +59,7 @@ class GroupSizeRelease(PlannedRelease):
     @cached_property
     def frame(self) -> Frame:
         """Public facts of the table. If the top code was estimated, ``frame.top_code`` is the estimate."""
-        return frame_of(self.plan, self.measured)
+        return resolve_frame(self.plan, self.measured)
 
     @property
     def histogram(self) -> pd.DataFrame:
@@ -67,8 +67,8 @@ class GroupSizeRelease(PlannedRelease):
 
         Its columns are area, level (name), size and groups. Sizes without groups are left out.
         """
-        cells = ((level, *self.cells_of(level)) for level in self.frame.levels)
-        return self._table((level, area, {"size": size, "groups": groups}) for level, area, size, groups in cells)
+        cells = ((level, *self.list_cells(level)) for level in self.frame.levels)
+        return self._make_table((level, area, {"size": size, "groups": groups}) for level, area, size, groups in cells)
 
     @property
     def cumulative(self) -> pd.DataFrame:
@@ -95,16 +95,16 @@ class GroupSizeRelease(PlannedRelease):
             OdError: the sizes are not ascending integers from 0 to K - 1.
         """
         listed = _check_sizes(sizes, self.frame.top_code)
-        bounds = ((level, self.bounds_at_most(level, listed)) for level in (0, *self.frame.levels))
+        bounds = ((level, self.bound_groups_at_most(level, listed)) for level in (0, *self.frame.levels))
         return self._make_size_table(listed, bounds)
 
-    def bounds_at_most(self, level: int, sizes: Counts) -> tuple[Counts, Counts, Counts]:
+    def bound_groups_at_most(self, level: int, sizes: Counts) -> tuple[Counts, Counts, Counts]:
         """Return the released numbers of groups of at most each size, with bounds; shape (areas, sizes) each.
 
         Level 0 is the whole space. The sizes are ascending, from 0 to K - 1.
         """
         released = np.cumsum(self.histograms_of(level), axis=1)[:, sizes]
-        return _widen_bounds(released, *self.noisy_groups(level).bound_cumulative_counts(sizes, exact=self.exact))
+        return _widen_bounds(released, *self.make_noisy_groups(level).bound_cumulative_counts(sizes, exact=self.exact))
 
     @property
     def members(self) -> pd.DataFrame:
@@ -113,22 +113,22 @@ class GroupSizeRelease(PlannedRelease):
         Its columns are area, level (name), members, lower and upper. A group of more than K members counts as one of K.
         The first row is that of the whole space.
         """
-        bounds = ((level, self.bounds_of_members(level)) for level in (0, *self.frame.levels))
-        return self._table(
+        bounds = ((level, self.bound_members(level)) for level in (0, *self.frame.levels))
+        return self._make_table(
             (level, np.arange(len(members)), {"members": members, "lower": lower, "upper": upper})
             for level, (members, lower, upper) in bounds
         )
 
-    def bounds_of_members(self, level: int) -> tuple[Counts, Counts, Counts]:
+    def bound_members(self, level: int) -> tuple[Counts, Counts, Counts]:
         """Return the released numbers of members of the areas of a level, with bounds; shape (areas,) each."""
         released = self.histograms_of(level) @ np.arange(self.frame.top_code + 1)
-        return _widen_bounds(released, *self.noisy_groups(level).members())
+        return _widen_bounds(released, *self.make_noisy_groups(level).bound_members())
 
     def histograms_of(self, level: int) -> Counts:
         """Return the released histograms of a level; for level 0, the sum of those of level 1."""
         return self.histograms[0].sum(axis=0, keepdims=True) if level == 0 else self.histograms[level - 1]
 
-    def noisy_groups(self, level: int) -> NoisyGroups:
+    def make_noisy_groups(self, level: int) -> NoisyGroups:
         """Return the measurements from which the intervals of the areas of a level are computed; level 0 is allowed."""
         scale, levels = self.plan.level_steps[0].scale, _list_level_values(self.plan, self.frame, self.measured)
         measured = list(zip(self.plan.queries, levels, strict=True))
@@ -158,12 +158,14 @@ class GroupSizeRelease(PlannedRelease):
         rows = []
         for step, noisy in self.measured:
             query = self.plan.query_of(step)
-            width = self.frame.widths(query, step.level)
+            width = self.frame.count_query_values(query, step.level)
             area = np.repeat(np.arange(len(width)), width)
             first = int(query == "sizes" and step.level != TOP_CODE_LEVEL)
             position = np.arange(len(area)) - np.repeat(np.cumsum(width) - width, width) + first
-            rows.append((step.level, area, {"position": position, "noisy": noisy.values(), "scale": float(step.scale)}))
-        return self._table(rows)
+            rows.append(
+                (step.level, area, {"position": position, "noisy": noisy.read_values(), "scale": float(step.scale)})
+            )
+        return self._make_table(rows)
 
     def sum_child_histograms(self, level: int) -> Counts | None:
         """Return the sum of the children's histograms for every area; shape (areas, sizes). None for the leaf level."""
@@ -173,7 +175,7 @@ class GroupSizeRelease(PlannedRelease):
         children = self.histograms[level]  # the next level, because ``histograms[0]`` is level 1
         return np.add.reduceat(children, geography.first_child[level][:-1], axis=0)
 
-    def cells_of(self, level: int) -> tuple[Counts, Counts, Counts]:
+    def list_cells(self, level: int) -> tuple[Counts, Counts, Counts]:
         """Return the area number, the size and the number of groups of every histogram entry above 0 of a level."""
         histograms = self.histograms_of(level)
         area, size = np.nonzero(histograms)
@@ -186,9 +188,9 @@ class GroupSizeRelease(PlannedRelease):
             flat = dict(zip(("groups", "lower", "upper"), map(np.ravel, columns), strict=False))
             area, size = np.divmod(np.arange(columns[0].size), len(sizes))
             rows.append((level, area, {"size": sizes[size], **flat}))
-        return self._table(rows)
+        return self._make_table(rows)
 
-    def _table(self, rows: Iterable[tuple[int, Counts, Mapping[str, Any]]]) -> pd.DataFrame:
+    def _make_table(self, rows: Iterable[tuple[int, Counts, Mapping[str, Any]]]) -> pd.DataFrame:
         """Return one table of the rows of several levels: each level, the area number of its rows, and the columns."""
         geography, tables = self.frame.geography, []
         for level, area, columns in rows:
@@ -244,7 +246,7 @@ def release_group_sizes(
             neighbours).
         budget: ``Budget(epsilon=...)``.
         mechanism: name of a mechanism, or a mechanism with its options. By default, a rule that uses public numbers
-            only selects one (:func:`od_core.group_sizes.mechanisms.default_mechanism`).
+            only selects one (:func:`od_core.group_sizes.mechanisms.choose_default_mechanism`).
         top_code: the top code K, if it is public. Larger sizes count as K. A
             :class:`od_core.TopCodeEstimate` estimates K from the data instead. The estimate is charged to
             the budget, and requires that a mechanism is named.
@@ -272,7 +274,7 @@ def run_plan(
 ) -> GroupSizeRelease:
     """Measure all steps of a plan, estimate the table, and return the release; see :func:`measure_plan`."""
     measured = measure_plan(plan, groups, noise, measurements)
-    return estimate_release(plan, measured, spent=plan.spent, noise=backend_name(noise))
+    return estimate_release(plan, measured, spent=plan.spent, noise=find_backend_name(noise))
 
 
 def measure_plan(plan: GroupSizePlan, counted: GroupSizes, noise: NoiseSource, measurements: Measurements) -> Measured:
@@ -282,14 +284,14 @@ def measure_plan(plan: GroupSizePlan, counted: GroupSizes, noise: NoiseSource, m
     """
     measured: list[tuple[LaplaceStep, NoisyVector]] = []
     for step in plan.steps:  # in this order: an estimated top code determines what the later levels measure
-        draw = partial(measure, frame_of(plan, measured), plan.query_of(step), step, counted, noise)
+        draw = partial(measure, resolve_frame(plan, measured), plan.query_of(step), step, counted, noise)
         measured.append((step, measurements.draw_once(step, draw)))
     return measured
 
 
 def estimate_release(plan: GroupSizePlan, measured: Measured, *, spent: Spent, noise: str | None) -> GroupSizeRelease:
     """Return the release that the mechanism estimates from the noisy values of all steps. All of these are public."""
-    frame = frame_of(plan, measured)
+    frame = resolve_frame(plan, measured)
     histograms = plan.mechanism.estimate(frame, _list_level_values(plan, frame, measured), plan.level_steps[0].scale)
     return GroupSizeRelease(plan, spent, noise, tuple(histograms), tuple(measured))
 
@@ -297,18 +299,18 @@ def estimate_release(plan: GroupSizePlan, measured: Measured, *, spent: Spent, n
 def _list_level_values(plan: GroupSizePlan, frame: Frame, measured: Measured) -> list[Counts]:
     """Return the noisy values of each measured level, top first, in the shape that mechanisms take."""
     levels = ((step, noisy) for step, noisy in measured if step.level != TOP_CODE_LEVEL)
-    return [frame.rows(plan.query_of(step), noisy.values()) for step, noisy in levels]
+    return [frame.reshape_to_rows(plan.query_of(step), noisy.read_values()) for step, noisy in levels]
 
 
-def frame_of(plan: GroupSizePlan, measured: Sequence[tuple[Step, NoisyVector]]) -> Frame:
+def resolve_frame(plan: GroupSizePlan, measured: Sequence[tuple[Step, NoisyVector]]) -> Frame:
     """Return the public facts of a table as they are known after the given measured steps.
 
     They are those of the plan, but for an estimated top code after the first step.
     """
     if plan.top_code_estimate is None or not measured:
         return plan.frame
-    largest = int(measured[0][1].values()[0])
-    return replace(plan.frame, top_code=plan.top_code_estimate.top_code(largest, plan.steps[0].scale))
+    largest = int(measured[0][1].read_values()[0])
+    return replace(plan.frame, top_code=plan.top_code_estimate.compute_top_code(largest, plan.steps[0].scale))
 
 
 # Below, all functions read confidential sizes.
@@ -327,22 +329,22 @@ def measure(frame: Frame, query: Query, step: LaplaceStep, groups: GroupSizes, n
     Raises:
         OdError: the noise source draws no Laplace noise, or returns invalid values.
     """
-    source = laplace_source(noise)
-    for counts in true_values(frame, query, step.level, groups):
+    source = require_laplace_source(noise)
+    for counts in iterate_true_values(frame, query, step.level, groups):
         noisy = check_noise(noise, source.draw_laplace(step.scale, len(counts)), len(counts))
         noisy += counts
         noisy.flags.writeable = False  # measured values do not change
         yield noisy
 
 
-def true_values(frame: Frame, query: Query, level: int, groups: GroupSizes) -> Iterator[Counts]:
+def iterate_true_values(frame: Frame, query: Query, level: int, groups: GroupSizes) -> Iterator[Counts]:
     """Yield the confidential true query values of a level's areas, in order, as flat arrays of one or more areas."""
     sizes, number, width = np.minimum(groups.size, frame.top_code), groups.groups, frame.top_code + 1
     if level == TOP_CODE_LEVEL:
         yield np.array([sizes.max(initial=0)], dtype=np.int64)
         return
     ends = np.searchsorted(groups.area, frame.geography.first_zone[level])  # the rows of an area are contiguous
-    cells = np.cumsum(frame.widths(query, level))
+    cells = np.cumsum(frame.count_query_values(query, level))
     starts = np.unique(np.searchsorted(cells, np.arange(0, cells[-1], CELLS)))  # area 0 and those that fill a piece
     for first, last in pairwise([*starts.tolist(), len(cells)]):
         rows = slice(ends[first], ends[last])
@@ -397,7 +399,9 @@ def evaluate_group_sizes(
         raise OdError("OD-GROUPS-OTHER", message, next_step="give the list that was released")
     tables = []
     for level, released in zip(frame.levels, release.histograms, strict=True):
-        expected = frame.rows("histogram", np.concatenate([*true_values(frame, "histogram", level, true)]))
+        expected = frame.reshape_to_rows(
+            "histogram", np.concatenate([*iterate_true_values(frame, "histogram", level, true)])
+        )
         difference, below = released - expected, release.sum_child_histograms(level)
         total_error = np.abs(difference.sum(axis=1))
         distance = np.abs(np.cumsum(difference, axis=1)).sum(axis=1).astype(np.float64)

@@ -13,9 +13,16 @@ from typing import Any
 from od_core.errors import OdError
 from od_core.ledger.chain import CAP, DOMAIN, RESERVED, Entries
 from od_core.periods import Length, Period
-from od_core.privacy.accounting import text_above, text_below
+from od_core.privacy.accounting import format_rounded_down, format_rounded_up
 from od_core.privacy.budget import Cap, Charge
-from od_core.privacy.domain import ALL_PERIODS, Charged, list_charged_periods, rho_of_year, year_of, year_text
+from od_core.privacy.domain import (
+    ALL_PERIODS,
+    Charged,
+    bound_rho_of_year,
+    list_charged_periods,
+    list_periods_of_year,
+    name_year,
+)
 from od_core.privacy.unit import RECORDS_OF, UnitKind
 
 NEWEST = (1 << 63) - 1
@@ -44,7 +51,7 @@ class Balance:
         cap: rho that the cap allows. For a cap in (epsilon, delta), the deltas of all charges are first subtracted from
             its delta.
         spent: rho of all reservations. A charge in epsilon, with or without a delta, counts as epsilon^2 / 2. Those of
-            a year add up by :func:`od_core.privacy.domain.rho_of_year`.
+            a year add up by :func:`od_core.privacy.domain.bound_rho_of_year`.
         charged: rho of all reservations of each release that is charged to the period, by its key as text; empty if
             they were added up without reading the releases.
         lost_draws: number of draws that were lost with their process and charged once more.
@@ -98,7 +105,7 @@ Asked = Sequence[tuple[Mapping[str, Any], Charge]]
 """Requested charges: the facts of each step, and its charge."""
 
 
-def balances(
+def compute_balances(
     entries: Entries,
     domain: str,
     periods: Sequence[str] | None = None,
@@ -122,7 +129,7 @@ def balances(
     cap = Cap.from_facts(entries.select(of_domain, CAP, domain, until)[-1]["content"])
     asked_of = None if periods is None else frozenset[str]().union(*_group_periods_by_cap(declared, periods).values())
     found_charges = _read_charges(entries, declared, domain, asked_of, until, by_release=by_release)
-    by_part = _places_by_part(found_charges)
+    by_part = _index_charges_by_part(found_charges)
     periods = sorted(by_part) if periods is None else periods
     requested = [_Charges(charge, noise, 1, None, redrawn=False, periods=periods) for noise, charge in asked]
     result = []
@@ -138,7 +145,7 @@ def balances(
                 name,
                 cap=cap.allowed_rho(delta),
                 spent=spent,
-                charged=_rho_by_release(charges_of_cap),
+                charged=_sum_rho_by_release(charges_of_cap),
                 lost_draws=sum(charges.number for charges in charges_of_cap if charges.redrawn),
                 asked=_sum_charges(declared, parts, with_request)[0] - spent if requested else Fraction(0),
                 parts=of_part if "year" in declared else {},
@@ -148,7 +155,7 @@ def balances(
     return result
 
 
-def _places_by_part(found: Sequence[_Charges]) -> Mapping[str, list[int]]:
+def _index_charges_by_part(found: Sequence[_Charges]) -> Mapping[str, list[int]]:
     """Return the positions of the charges that each elementary period has."""
     by_part = defaultdict[str, list[int]](list)
     for place, charges in enumerate(found):
@@ -157,7 +164,7 @@ def _places_by_part(found: Sequence[_Charges]) -> Mapping[str, list[int]]:
     return by_part
 
 
-def _rho_by_release(found: Sequence[_Charges]) -> dict[str, Fraction]:
+def _sum_rho_by_release(found: Sequence[_Charges]) -> dict[str, Fraction]:
     of_release = defaultdict[str, Fraction](Fraction)
     for charges in found:
         if charges.release is not None:
@@ -185,7 +192,7 @@ def _read_charges(
     if not is_of_all_time:  # it has one period, which all releases charge
         columns.append("period")
         if asked is not None:
-            texts = [group["period"] for group in entries.groups("period", where, *values)]
+            texts = [group["period"] for group in entries.group_by("period", where, *values)]
             charging = [text for text in texts if not asked.isdisjoint(find_charged_periods(declared, text))]
             if not charging:
                 return []
@@ -194,7 +201,7 @@ def _read_charges(
     if "year" in declared:
         columns.append("content")
     charges = []
-    for group in entries.groups(", ".join(columns), where, *values):
+    for group in entries.group_by(", ".join(columns), where, *values):
         periods = (ALL_PERIODS,) if is_of_all_time else find_charged_periods(declared, group["period"])
         noise = json.loads(group["content"]) if "year" in declared else {}
         charge, is_redrawn = charge_of(group), group["draw"] > 1
@@ -216,8 +223,10 @@ def _group_periods_by_cap(declared: Mapping[str, Any], periods: Sequence[str]) -
     """Return the elementary periods whose charges count against one cap, by the name of the period or of the year."""
     if "year" not in declared:
         return {period: frozenset([period]) for period in periods}
-    years = (year_of(Period(period), declared["elementary_period"], declared["year"]) for period in periods)
-    return {year_text(parts, declared["year"]): frozenset(part.text for part in parts) for parts in years}
+    years = (
+        list_periods_of_year(Period(period), declared["elementary_period"], declared["year"]) for period in periods
+    )
+    return {name_year(parts, declared["year"]): frozenset(part.text for part in parts) for parts in years}
 
 
 def _sum_charges(
@@ -233,7 +242,7 @@ def _sum_charges(
     if "year" not in declared:
         return sum(sums.values(), start=Fraction(0)), of_part
     bounds = declared["max_trips"], declared["max_trips_year"], declared.get("max_trips_pair")
-    return rho_of_year(by_part.values(), *bounds), of_part
+    return bound_rho_of_year(by_part.values(), *bounds), of_part
 
 
 def check_cap(entries: Entries, domain: str, periods: Sequence[str], asked: Asked, *, lost_draw: bool = False) -> None:
@@ -242,15 +251,15 @@ def check_cap(entries: Entries, domain: str, periods: Sequence[str], asked: Aske
     The message states the cap, the spent and the remaining rho of the period with the least remaining rho.
     ``lost_draw`` states whether they are for drawing a lost level again; it only changes the message.
     """
-    of_periods = balances(entries, domain, periods, asked, by_release=False)
+    of_periods = compute_balances(entries, domain, periods, asked, by_release=False)
     balance = min(of_periods, key=lambda balance: balance.left - balance.asked)
     if balance.asked > balance.left:
         reason = "drawing a lost level again" if lost_draw else "the release"
         raise OdError(
             "OD-LEDGER-CAP",
-            f"{reason} needs rho {text_above(balance.asked)} in {balance.period}, but data set {domain!r} has"
-            f" a cap of {text_above(balance.cap)}, of which {text_above(balance.spent)} is spent and"
-            f" {text_below(balance.left)} remains",
+            f"{reason} needs rho {format_rounded_up(balance.asked)} in {balance.period}, but data set {domain!r} has"
+            f" a cap of {format_rounded_up(balance.cap)}, of which {format_rounded_up(balance.spent)} is spent and"
+            f" {format_rounded_down(balance.left)} remains",
             next_step="request a smaller budget, or raise the cap and state a reason",
             spent="nothing more was spent" if lost_draw else "nothing was spent",
         )

@@ -8,8 +8,9 @@ The *head* is a file of its own in the confidential folder, with the number and 
 is lost or replaced by an older copy, it lacks the entry that the head names.
 
 In PostgreSQL, the role of the releases may read and add entries, and nothing else. The owner of the table, who is not
-used for releases, creates it once with :func:`schema`. All transactions take one advisory lock of the database, so they
-follow each other. That the number of an entry is the primary key would stop two of them even without the lock.
+used for releases, creates it once with :func:`make_schema_sql`. All transactions take one advisory lock of the
+database, so they follow each other. That the number of an entry is the primary key would stop two of them even without
+the lock.
 """
 
 from __future__ import annotations
@@ -35,14 +36,14 @@ from od_core.files.durable import (
     CONFIDENTIAL_FOLDER_MODE,
     PUBLIC_FILE_MODE,
     can_write,
-    facts_digest,
-    file_state,
+    choose_writing_advice,
+    compute_facts_digest,
+    describe_rights,
     make_folder,
-    rights,
-    step_to_write,
+    read_file_state,
     write_durably,
 )
-from od_core.ledger.confidential import LOCK_SECONDS, exclusive
+from od_core.ledger.confidential import LOCK_SECONDS, lock_folder
 from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.budget import Charge
 
@@ -105,7 +106,7 @@ class Entries:
         """
         return self._read(f"{where} ORDER BY number", *values)
 
-    def newest(self, *kinds: str, **columns: str | int) -> dict[str, Any] | None:
+    def find_newest(self, *kinds: str, **columns: str | int) -> dict[str, Any] | None:
         """Return the newest entry that has one of the kinds and the given values in its columns, or None."""
         where = f"kind IN ({', '.join('?' * len(kinds))})" + "".join(f" AND {name} = ?" for name in columns)
         newest = f"SELECT max(number) FROM entries WHERE {where}"  # noqa: S608  # our own SQL; found in an index alone
@@ -117,7 +118,7 @@ class Entries:
         rows = self._execute("SELECT hash FROM entries WHERE number = ?", name.number)
         return any(entry["hash"] == name.hash for entry in rows)
 
-    def groups(self, columns: str, where: str, *values: str | int) -> list[dict[str, Any]]:
+    def group_by(self, columns: str, where: str, *values: str | int) -> list[dict[str, Any]]:
         """Return the values of some columns in the entries that satisfy a condition, each combination once.
 
         The combinations are dictionaries by column, oldest first; ``count`` is the number of entries of each. Column
@@ -158,18 +159,18 @@ class Entries:
             "content": json.dumps(content or {}, sort_keys=True),
             "previous": last[1],
         }
-        self._add({**entry, "hash": facts_digest(entry)})
+        self._add({**entry, "hash": compute_facts_digest(entry)})
 
     def copy(self, source: Entries) -> int:
         """Add all entries of another ledger, and return their number. Raises OdError if this one has entries."""
         if self.verify() != NONE:
             step = "name a ledger without entries; two ledgers cannot be merged"
             raise OdError("OD-LEDGER-STATE", "the ledger to copy to has entries already", next_step=step)
-        for entry in source.rows():
+        for entry in source.iterate_rows():
             self._add(entry)
         return self.verify().number
 
-    def rows(self, after: int = 0) -> Iterator[dict[str, Any]]:
+    def iterate_rows(self, after: int = 0) -> Iterator[dict[str, Any]]:
         """Return the entries after a number oldest first; by default all, whatever their numbers."""
         later, values = (" WHERE number > ?", (after,)) if after else ("", ())
         return map(dict, self._execute(f"SELECT * FROM entries{later} ORDER BY number", *values))  # noqa: S608
@@ -202,18 +203,18 @@ class Entries:
         last, previous = since if since == NONE or self.has(since) else NONE
         if last == 0 and not self._indexes_hold():
             raise make_damage_error()
-        for number, entry in enumerate(self.rows(last), start=last + 1):
+        for number, entry in enumerate(self.iterate_rows(last), start=last + 1):
             stated_hash = entry.pop("hash")
-            if entry["number"] != number or entry["previous"] != previous or facts_digest(entry) != stated_hash:
+            if entry["number"] != number or entry["previous"] != previous or compute_facts_digest(entry) != stated_hash:
                 raise make_damage_error()
             last, previous = number, stated_hash
             kinds.add(entry["kind"])
         if kinds - KINDS:
-            raise newer(", ".join(sorted(kinds - KINDS)))
+            raise make_newer_version_error(", ".join(sorted(kinds - KINDS)))
         return EntryName(last, previous)
 
 
-def newer(what: str) -> OdError:
+def make_newer_version_error(what: str) -> OdError:
     """Return the OdError for a ledger with entries that only a later version of this package knows whole."""
     message = f"the ledger has entries of a later version of od-release: {what}"
     step = "install the newest version that has released here; an older one may not count all charges"
@@ -226,7 +227,7 @@ def make_damage_error() -> OdError:
     return OdError("OD-LEDGER-BROKEN", "the ledger is damaged or was edited", next_step=step)
 
 
-def _unavailable(message: str, next_step: str) -> OdError:
+def _make_unavailable_error(message: str, next_step: str) -> OdError:
     return OdError("OD-LEDGER-UNAVAILABLE", message, next_step=next_step, spent=STAYS_CHARGED)
 
 
@@ -238,7 +239,7 @@ _HEAD = re.compile(rb"[0-9]{12} [0-9a-f]{64}")
 
 
 @cache
-def _sql(name: str) -> str:
+def _read_sql(name: str) -> str:
     """Return the statements of a file beside this one. They belong to the format of a ledger, and are never changed."""
     return Path(__file__).with_name(f"{name}.sql").read_text(encoding="utf-8")
 
@@ -265,16 +266,16 @@ class Chain(ABC):
         self._verified = NONE
         """Entry up to which this object has verified the chain."""
         self._kept: Any = None
-        """Connection of :meth:`keep_open`, used only while :meth:`_circumstances` returns the same as at first."""
+        """Connection of :meth:`keep_open`, used only while :meth:`_read_circumstances` returns the same as at first."""
         self._kept_in: object = None
 
     @contextmanager
-    def _entries(self, connected: AbstractContextManager[Any], begin: str, end: str) -> Iterator[Entries]:
+    def _open_entries(self, connected: AbstractContextManager[Any], begin: str, end: str) -> Iterator[Entries]:
         """Open the entries in a transaction with these first and last statements, which an exception rolls back."""
-        with self._usable(), connected as connection:
+        with self._convert_database_errors(), connected as connection:
             connection.execute(begin)
             try:
-                yield self._entries_of(connection)
+                yield self._make_entries(connection)
                 connection.execute(end)
             except BaseException:
                 with suppress(self._error):  # the database may have ended the transaction, and so rolled it back
@@ -282,19 +283,19 @@ class Chain(ABC):
                 raise
 
     @contextmanager
-    def _usable(self) -> Iterator[None]:
+    def _convert_database_errors(self) -> Iterator[None]:
         """Raise OdError for an error of the database that leaves the context."""
         try:
             yield
         except self._error as error:
-            raise self._unusable(error) from None
+            raise self._make_database_error(error) from None
 
     @abstractmethod
-    def _unusable(self, error: Any) -> OdError:
+    def _make_database_error(self, error: Any) -> OdError:
         """Return the OdError for an error of the database: the ledger cannot be used now, or is damaged."""
 
     @abstractmethod
-    def _entries_of(self, connection: Any) -> Entries:
+    def _make_entries(self, connection: Any) -> Entries:
         """Return the entries that a connection reads and adds."""
 
     @abstractmethod
@@ -302,19 +303,19 @@ class Chain(ABC):
         """Open a new connection to write."""
 
     @abstractmethod
-    def _circumstances(self) -> object:
+    def _read_circumstances(self) -> object:
         """Return what a kept connection depends on, such as the thread. If this has changed, a new one is opened."""
 
     def _find_shared_connection(self) -> Any:
         """Return the connection of :meth:`keep_open` if it can still be used here, otherwise None."""
-        return self._kept if self._kept is not None and self._kept_in == self._circumstances() else None
+        return self._kept if self._kept is not None and self._kept_in == self._read_circumstances() else None
 
     @contextmanager
     def keep_open(self) -> Iterator[None]:
         """Use one connection for all transactions in this context. This saves time and keeps every commit durable."""
         with suppress(OdError, self._error):  # the first transaction reports any fault
             self._kept = self._connect()
-            self._kept_in = self._circumstances()
+            self._kept_in = self._read_circumstances()
         try:
             yield
         finally:
@@ -330,13 +331,13 @@ class Chain(ABC):
         with closing(self._connect()) as connection:
             yield connection
 
-    def _readable(self) -> AbstractContextManager[Any]:
+    def _open_for_reading(self) -> AbstractContextManager[Any]:
         """Open a connection for reading only, to a ledger that exists."""
         return self._use_connection()
 
     def _copy_into(self, memory: sqlite3.Connection) -> None:
         """Copy all entries into an empty database in memory."""
-        memory.executescript(_sql("sqlite_schema"))
+        memory.executescript(_read_sql("sqlite_schema"))
         with self.look() as entries:
             Entries(memory).copy(entries)
 
@@ -345,7 +346,7 @@ class Chain(ABC):
         """Return whether the ledger has been created."""
 
     @contextmanager
-    def transaction(self, *, whole: bool = False) -> Iterator[Entries]:
+    def open_transaction(self, *, whole: bool = False) -> Iterator[Entries]:
         """Open a transaction, and commit it when the context ends without an exception. Then update the head.
 
         The first transaction of this object verifies the whole chain, and each other one the entries since then, or the
@@ -353,7 +354,7 @@ class Chain(ABC):
         changed an entry before. Raises OdError if the ledger cannot be used now, is damaged, or lacks the entry that
         the head names; or a release was charged, and the head is missing or damaged.
         """
-        with self._entries(self._use_connection(), self._begin, "COMMIT") as entries:
+        with self._open_entries(self._use_connection(), self._begin, "COMMIT") as entries:
             head, self._verified = self._check_head(entries), entries.verify(NONE if whole else self._verified)
             if head == NONE != self._verified:  # a process was killed between an entry and the head
                 self._renew_head(self._verified)
@@ -362,12 +363,12 @@ class Chain(ABC):
             self._renew_head(entries.added)
 
     @contextmanager
-    def trial(self) -> Iterator[Entries]:
+    def open_trial(self) -> Iterator[Entries]:
         """Open a copy of the entries in memory, to find out whether entries would be refused; no release waits for it.
 
-        Raises OdError as :meth:`transaction` does.
+        Raises OdError as :meth:`open_transaction` does.
         """
-        with closing(_open_sqlite(":memory:")) as memory, self._usable():
+        with closing(_open_sqlite(":memory:")) as memory, self._convert_database_errors():
             self._copy_into(memory)
             entries = Entries(memory)
             self._check_head(entries)
@@ -381,7 +382,7 @@ class Chain(ABC):
         verified. No lock is taken. Raises OdError if there is no ledger, it lacks the entry that the head names, or an
         entry after that one was edited.
         """
-        with self._entries(self._readable(), self._begin_to_read, "ROLLBACK") as entries:
+        with self._open_entries(self._open_for_reading(), self._begin_to_read, "ROLLBACK") as entries:
             entries.verify(self._check_head(entries))
             yield entries
 
@@ -394,8 +395,8 @@ class Chain(ABC):
         except PermissionError:
             message = f"confidential/{self._head.name}, which names the newest entry of the ledger, cannot be read"
             step = "run it as the owner, or on a copy of the whole folder that this user may read"
-            raise _unavailable(f"{message}: {rights(self._head)}", step) from None
-        if head is None and entries.newest(RESERVED) is None:
+            raise _make_unavailable_error(f"{message}: {describe_rights(self._head)}", step) from None
+        if head is None and entries.find_newest(RESERVED) is None:
             return NONE  # nothing was charged yet, so nothing can be lost
         if head is None or not _HEAD.fullmatch(head):
             raise OdError(
@@ -433,15 +434,15 @@ class Chain(ABC):
     def copy_to(self, target: Chain) -> int:
         """Copy all entries to a ledger that has none, and return their number. The head file stays as it is.
 
-        Raises OdError if the other ledger has entries, or :meth:`transaction` would refuse this one.
+        Raises OdError if the other ledger has entries, or :meth:`open_transaction` would refuse this one.
         """
-        added = target._entries(target._use_connection(), target._begin, "COMMIT")
+        added = target._open_entries(target._use_connection(), target._begin, "COMMIT")
         with self.look() as entries, added as copied:
             return copied.copy(entries)
 
-    def exclusive(self, seconds: float = LOCK_SECONDS) -> AbstractContextManager[None]:
-        """Return a context that only one release can be in, as :func:`od_core.ledger.confidential.exclusive` does."""
-        return exclusive(self._folder, seconds=seconds)
+    def lock_for_release(self, seconds: float = LOCK_SECONDS) -> AbstractContextManager[None]:
+        """Return a context that only one release can be in, as :func:`od_core.ledger.confidential.lock_folder` does."""
+        return lock_folder(self._folder, seconds=seconds)
 
 
 _PASSING = ("BUSY", "LOCKED", "READONLY", "CANTOPEN", "FULL", "IOERR", "PERM")
@@ -462,21 +463,21 @@ class SqliteChain(Chain):
 
     def exists(self) -> bool:
         """Return whether there is a file with a table of entries, which a process that is killed may not have made."""
-        with suppress(OdError, self._error), self._readable() as connection:
+        with suppress(OdError, self._error), self._open_for_reading() as connection:
             return any(connection.execute("SELECT name FROM sqlite_schema WHERE name = 'entries'"))
         return self._path.exists()  # opening it reports what is wrong with it
 
     def _copy_into(self, memory: sqlite3.Connection) -> None:
         """Copy the whole file, which needs no right to write."""
-        with self._readable() as ledger:
+        with self._open_for_reading() as ledger:
             ledger.backup(memory)
 
-    def _entries_of(self, connection: sqlite3.Connection) -> Entries:
+    def _make_entries(self, connection: sqlite3.Connection) -> Entries:
         """Return the entries, with a function that checks that the indexes of the file agree with them."""
         return Entries(connection, lambda: next(connection.execute("PRAGMA integrity_check(1)"))[0] == "ok")
 
     @contextmanager
-    def _readable(self) -> Iterator[sqlite3.Connection]:
+    def _open_for_reading(self) -> Iterator[sqlite3.Connection]:
         """Yield the shared connection as :meth:`_use_connection` does, and otherwise a new one that cannot write.
 
         To read a file in WAL mode, SQLite makes files beside it. A process that may not do so uses those of a process
@@ -489,19 +490,19 @@ class SqliteChain(Chain):
         if not (can_write(self._path) and can_write(self._path.parent)):
             mode = "ro"
             if self._path.exists() and not self._log.exists():
-                mode, state = "ro&immutable=1", file_state(self._path)
+                mode, state = "ro&immutable=1", read_file_state(self._path)
         uri = f"{self._path.absolute().as_uri()}?mode={mode}"  # no mode creates the file
         try:
             with closing(_open_sqlite(uri)) as connection:
                 connection.execute("PRAGMA query_only = ON")
                 yield connection
         finally:
-            if state is not None and file_state(self._path) != state:
-                raise _unavailable(
+            if state is not None and read_file_state(self._path) != state:
+                raise _make_unavailable_error(
                     "the ledger was written to while it was read without the right to write", "run it again"
                 )
 
-    def _circumstances(self) -> object:
+    def _read_circumstances(self) -> object:
         """Return the thread, and the device and inode of the file now at the path; None for no file."""
         try:
             status = self._path.stat()
@@ -518,7 +519,7 @@ class SqliteChain(Chain):
         try:
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")
-            connection.executescript(_sql("sqlite_schema"))
+            connection.executescript(_read_sql("sqlite_schema"))
         except BaseException:
             connection.close()
             raise
@@ -529,7 +530,7 @@ class SqliteChain(Chain):
         """File of the entries that are not in the file yet. SQLite removes it when the last process closes it."""
         return self._path.with_name(f"{self._path.name}-wal")
 
-    def _unusable(self, error: sqlite3.DatabaseError) -> OdError:
+    def _make_database_error(self, error: sqlite3.DatabaseError) -> OdError:
         name = getattr(error, "sqlite_errorname", "")
         if not name.partition("_")[2].startswith(_PASSING):
             return make_damage_error()
@@ -537,11 +538,11 @@ class SqliteChain(Chain):
         step = "check the disk, close other programs that have the ledger open, then run the release again"
         closed = [place for place in (self._path, self._path.parent) if not can_write(place)]
         if closed:
-            message = f"{message}; {rights(closed[0])}"
-            step = step_to_write(closed[0])
+            message = f"{message}; {describe_rights(closed[0])}"
+            step = choose_writing_advice(closed[0])
             if self._log.exists():
                 step = f"{step}, or read a copy of {self._path.name} and {self._log.name} in a folder of your own"
-        return _unavailable(message, step)
+        return _make_unavailable_error(message, step)
 
 
 def _open_sqlite(place: str) -> sqlite3.Connection:
@@ -571,12 +572,12 @@ _ROLE = re.compile(r"[a-z_][a-z0-9_$-]{0,62}")
 _TRANSACTIONS, _RELEASES = 0x6F645F6C65646765, 0x6F645F72656C6561
 """Keys of the advisory locks: for transactions and for releases. They belong to the database, as the table does."""
 
-_GUARDS = _sql("postgres_guards")
-_BEGIN = _sql("postgres_begin").format(seconds=WAIT_SECONDS, lock=_TRANSACTIONS)
+_GUARDS = _read_sql("postgres_guards")
+_BEGIN = _read_sql("postgres_begin").format(seconds=WAIT_SECONDS, lock=_TRANSACTIONS)
 _SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL search_path = od_ledger;"
 
 
-def schema(writer: str) -> str:
+def make_schema_sql(writer: str) -> str:
     """Return the SQL statements that create the table of a ledger, its trigger and the grants of the writing role.
 
     ``writer`` is the role of the releases, which must exist. Raises OdError if the name is not that of a role in
@@ -586,7 +587,7 @@ def schema(writer: str) -> str:
         message = f"{writer!r} is not the name of a role that can own nothing and write the ledger"
         step = "use a role whose name has lowercase letters, digits and underscores"
         raise OdError("OD-CONFIG", message, next_step=step)
-    return _sql("postgres_schema").format(writer=writer)
+    return _read_sql("postgres_schema").format(writer=writer)
 
 
 class PostgresChain(Chain):
@@ -614,16 +615,16 @@ class PostgresChain(Chain):
         """Return True: the owner creates the table before the first release."""
         return True
 
-    def _entries_of(self, connection: Connection[dict[str, Any]]) -> Entries:
+    def _make_entries(self, connection: Connection[dict[str, Any]]) -> Entries:
         return Entries(connection, placeholder="%s")
 
-    def _circumstances(self) -> object:
+    def _read_circumstances(self) -> object:
         """Return the thread, because transactions of two would mix, and whether the server closed the connection."""
         return get_ident(), self._kept is not None and self._kept.closed
 
     @contextmanager
-    def exclusive(self, seconds: float = LOCK_SECONDS) -> Iterator[None]:
-        """Lock the folder, and the ledger for all hosts, as :meth:`Chain.exclusive` does.
+    def lock_for_release(self, seconds: float = LOCK_SECONDS) -> Iterator[None]:
+        """Lock the folder, and the ledger for all hosts, as :meth:`Chain.lock_for_release` does.
 
         The server releases the lock when its connection ends. Then another release can begin although this one goes on.
         Each draw has its own charge all the same: the ledger refuses the result of a draw that was overtaken.
@@ -631,7 +632,7 @@ class PostgresChain(Chain):
         from psycopg.errors import LockNotAvailable
 
         end = time.monotonic() + seconds
-        with super().exclusive(seconds), self._usable(), closing(self._connect()) as connection:
+        with super().lock_for_release(seconds), self._convert_database_errors(), closing(self._connect()) as connection:
             # The server learns within a minute that a host disappeared.
             connection.execute("SET tcp_keepalives_idle = 30; SET tcp_keepalives_interval = 10")
             connection.execute(
@@ -666,7 +667,7 @@ class PostgresChain(Chain):
             raise
         return connection
 
-    def _unusable(self, error: Error) -> OdError:
+    def _make_database_error(self, error: Error) -> OdError:
         """Return the OdError for a PostgreSQL error, whose text is not repeated, because it may quote the address."""
         state, reported = error.sqlstate or "", str(error)
         if state.startswith("XX"):  # damaged data (PostgreSQL, appendix A)
@@ -674,7 +675,7 @@ class PostgresChain(Chain):
         cause = f"PostgreSQL reports {type(error).__name__} {state}".rstrip()
         cause = next((words for text, words in _REFUSALS.items() if text in reported), cause)
         step = "check the server and the address in OD_LEDGER, then run the release again; psql with the same address"
-        return _unavailable(f"the ledger's server cannot be used: {cause}", f"{step} says more")
+        return _make_unavailable_error(f"the ledger's server cannot be used: {cause}", f"{step} says more")
 
 
 def _refuse_unclear(server: str) -> None:
@@ -711,7 +712,7 @@ def _check_guards(guards: Mapping[str, Any] | None) -> None:
         raise OdError("OD-LEDGER-UNGUARDED", message, next_step=step)
 
 
-def chain_of(path: Path, server: str | None = None) -> Chain:
+def make_chain(path: Path, server: str | None = None) -> Chain:
     """Return the chain of a ledger, from the arguments of :class:`od_core.ledger.ledger.Ledger`.
 
     Raises OdError if the address is not that of a PostgreSQL database, or psycopg is not installed.

@@ -32,7 +32,7 @@ LOCK_SECONDS = 600.0
 
 
 @contextmanager
-def exclusive(folder: Path, *, seconds: float = LOCK_SECONDS) -> Iterator[None]:
+def lock_folder(folder: Path, *, seconds: float = LOCK_SECONDS) -> Iterator[None]:
     """Lock a folder, created if missing, in this context. Raises OdError if another run holds it for ``seconds``."""
     make_folder(folder)
     refusal = OdError(
@@ -61,9 +61,9 @@ class ConfidentialFolder:
     def __init__(self, path: Path, is_drawn: Callable[[], bool] = lambda: False) -> None:
         self.path, self._is_drawn, self._key = path, is_drawn, path / "hmac.key"
         if not path.exists():  # an existing one may be one that may only be read
-            self.subfolder(".")
+            self.make_subfolder(".")
 
-    def subfolder(self, name: str | os.PathLike[str]) -> Path:
+    def make_subfolder(self, name: str | os.PathLike[str]) -> Path:
         """Return a folder below this one, and create it. Of all folders down to it, only the owner keeps rights."""
         make_folder(self.path.parent)
         folder = self.path / name
@@ -92,7 +92,7 @@ class ConfidentialFolder:
             step = step if is_needed else "remove it, and a new one is made"
             raise OdError("OD-KEY-LOST", message, next_step=step, spent=STAYS_CHARGED)
 
-    def key(self) -> bytes:
+    def read_or_make_key(self) -> bytes:
         """Return the 32-byte key of all fingerprints, drawn by the first call. Raises OdError if it is lost."""
         self.refuse_lost_key()
         if not self._key.exists():
@@ -104,17 +104,17 @@ class ConfidentialFolder:
             sync(self.path)
         return self._key.read_bytes()
 
-    def key_name(self) -> str:
+    def compute_key_name(self) -> str:
         """Return a public identifier of the key, to tell whether a stored fingerprint was made with this key."""
-        return hmac.new(self.key(), b"name of the key", hashlib.sha256).hexdigest()[:16]
+        return hmac.new(self.read_or_make_key(), b"name of the key", hashlib.sha256).hexdigest()[:16]
 
-    def fingerprint(self, pieces: Iterable[Sequence[NDArray[np.int64]]]) -> str:
+    def compute_fingerprint(self, pieces: Iterable[Sequence[NDArray[np.int64]]]) -> str:
         """Return an HMAC-SHA256 of the counted input, as hexadecimal text.
 
         The fingerprint is confidential, because two equal fingerprints reveal that the input did not change. The input
         comes in blocks of rows, each with one array per column, however they are cut. Few are in memory at a time.
         """
-        key = self.key()
+        key = self.read_or_make_key()
 
         def hash_block(block: tuple[int, NDArray[np.int64]]) -> tuple[int, int, bytes]:
             column, numbers = block
@@ -122,14 +122,14 @@ class ConfidentialFolder:
 
         digests: dict[int, list[bytes]] = {}
         length = 0
-        for column, numbers, digest in map_in_order(hash_block, _blocks(pieces)):
+        for column, numbers, digest in map_in_order(hash_block, _iterate_blocks(pieces)):
             digests.setdefault(column, []).append(digest)
             length += numbers if column == 0 else 0
         content = b"".join(b"".join(digests[column]) for column in sorted(digests))
         return hmac.new(key, length.to_bytes(8) + content, hashlib.sha256).hexdigest()
 
     @contextmanager
-    def errors_stay_inside(self) -> Iterator[None]:
+    def keep_errors_confidential(self) -> Iterator[None]:
         """Replace every exception in this context by an OdError without confidential values.
 
         Messages of databases and data frames quote the values that caused the error. So the original message and the
@@ -162,7 +162,7 @@ class ConfidentialFolder:
         If the file cannot be written, for example on a full disk, the details are lost and the next step says so.
         """
         try:
-            path = self.subfolder("errors") / f"{secrets.token_hex(6)}.txt"
+            path = self.make_subfolder("errors") / f"{secrets.token_hex(6)}.txt"
             write_durably(path, lambda file: file.write_text(text, encoding="utf-8", errors="backslashreplace"))
         except OSError as error:
             return (
@@ -171,7 +171,7 @@ class ConfidentialFolder:
         return f"read {path.absolute()}"
 
 
-def _blocks(pieces: Iterable[Sequence[NDArray[np.int64]]]) -> Iterator[tuple[int, NDArray[np.int64]]]:
+def _iterate_blocks(pieces: Iterable[Sequence[NDArray[np.int64]]]) -> Iterator[tuple[int, NDArray[np.int64]]]:
     """Cut each column into blocks of ``_HASHED`` values, in order, and yield (position of the column, block)."""
     waiting: dict[int, list[NDArray[np.int64]]] = {}
     for piece in pieces:

@@ -23,7 +23,7 @@ from typing import Any, cast
 
 from od_core.errors import STAYS_CHARGED, BudgetExceeded, OdError
 from od_core.files.durable import make_folder
-from od_core.ledger.balance import NEWEST, Balance, balances, charge_of, check_cap, find_charged_periods
+from od_core.ledger.balance import NEWEST, Balance, charge_of, check_cap, compute_balances, find_charged_periods
 from od_core.ledger.chain import (
     BUNDLE_FORMAT,
     CAP,
@@ -37,27 +37,27 @@ from od_core.ledger.chain import (
     Entries,
     EntryName,
     SqliteChain,
-    chain_of,
+    make_chain,
     make_damage_error,
-    newer,
+    make_newer_version_error,
 )
 from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import Period
 from od_core.privacy.budget import Cap, Charge, Spent, make_charge_error, refuse_wrong_charge
-from od_core.privacy.domain import PrivacyDomain, unit_facts, year_of
+from od_core.privacy.domain import PrivacyDomain, list_periods_of_year, list_unit_facts
 from od_core.privacy.plan import EARLIER, Plan, check_charges
 from od_core.privacy.unit import RECORDS_OF, PrivacyUnit
 
 
-def _cap_text(facts: dict[str, str]) -> str:
+def _format_cap(facts: dict[str, str]) -> str:
     return ", ".join(f"{name} {value}" for name, value in facts.items() if name != "reason")
 
 
 def hold_to_unit(unit: PrivacyUnit, declared: Mapping[str, Any], domain: str) -> None:
     """Raise OdError if the unit of a release is not the one with which its data set was declared."""
-    facts = {"max_trips_pair": None, **unit_facts(unit)}  # a data set may have declared one
+    facts = {"max_trips_pair": None, **list_unit_facts(unit)}  # a data set may have declared one
     if any(declared.get(name) != fact for name, fact in facts.items()):
-        raise _conflict(
+        raise _make_conflict_error(
             f"the release's unit or neighbours differ from those of the privacy domain {domain!r}",
             "declare the domain once, and use its unit and neighbours in all its releases",
         )
@@ -65,7 +65,7 @@ def hold_to_unit(unit: PrivacyUnit, declared: Mapping[str, Any], domain: str) ->
 
 def read_declared_facts(entries: Entries, domain: str) -> dict[str, Any]:
     """Return the facts with which a data set was declared. Raises OdError if it is not declared."""
-    declared = entries.newest(DOMAIN, domain=domain)
+    declared = entries.find_newest(DOMAIN, domain=domain)
     if declared is None:
         step = "run a release of that domain, or declare it with Ledger.declare"
         raise OdError("OD-DOMAIN-UNDECLARED", f"the privacy domain {domain!r} is not declared", next_step=step)
@@ -89,7 +89,7 @@ class Withdrawal:
     at: str
     why: str
 
-    def refusal(self, key: ReleaseKey) -> OdError:
+    def make_withdrawn_error(self, key: ReleaseKey) -> OdError:
         """Return the OdError for a use of the release."""
         message = f"{key} was withdrawn on {self.at[:10]}: {self.why}"
         step = "use another release; to release the period again, raise `revision`, which is charged anew"
@@ -109,7 +109,7 @@ def is_reserved(entries: Entries, key: ReleaseKey, domain: str, plan: Plan) -> b
 
 def list_changed_settings(entries: Entries, key: ReleaseKey, domain: str, plan: Plan) -> list[str] | None:
     """Return the names of the settings that differ from those of the reservation; None if there is no reservation."""
-    reserved = entries.newest(RESERVED, release=str(key))  # the plan is the same in each entry of the release
+    reserved = entries.find_newest(RESERVED, release=str(key))  # the plan is the same in each entry of the release
     if reserved is None:
         return None
     then, now = reserved["content"]["plan"], plan.stored_facts
@@ -123,10 +123,10 @@ def refuse_moved_series(entries: Entries, series: str, domain: str) -> None:
     Otherwise a new revision could be charged against the cap of another data set, although it contains the same trips.
     The series of two projects with one ledger do not meet, either.
     """
-    for other in entries.groups(
+    for other in entries.group_by(
         "domain", f"{IN_SERIES} AND domain <> ?", *make_series_parameters(RESERVED, series), domain
     ):
-        raise _conflict(
+        raise _make_conflict_error(
             f"releases of {series} are charged to data set {other['domain']!r}, not to {domain!r}",
             "declare the data set that was charged earlier, or rename the series; if another project with this ledger"
             " has a series of this name, give one of them a key_prefix",
@@ -139,15 +139,15 @@ def refuse_other_areas(entries: Entries, key: ReleaseKey, plan: Plan) -> None:
     Each release of the revision was checked when it was reserved, so all have the areas of the first and of the last.
     The others are read for the message alone.
     """
-    now, reserved = _areas(plan.facts()), make_series_parameters(RESERVED, key.release)
+    now, reserved = _select_area_digests(plan.facts()), make_series_parameters(RESERVED, key.release)
     entry = f"number = (SELECT {{}}(number) FROM entries WHERE {IN_SERIES} AND release LIKE ?)"  # noqa: S608  # our own SQL
     of_revision = (*reserved, f"%/r{key.revision}")
     ends = entries.select(f"{entry.format('min')} OR {entry.format('max')}", *of_revision, *of_revision)
-    if all(_areas(row["content"]["plan"]) == now for row in ends):
+    if all(_select_area_digests(row["content"]["plan"]) == now for row in ends):
         return
     first = f"number IN (SELECT min(number) FROM entries WHERE {IN_SERIES} GROUP BY release)"  # noqa: S608
     rows = entries.select(first, *reserved)
-    areas_of = {ReleaseKey.parse(row["release"]): _areas(row["content"]["plan"]) for row in rows}
+    areas_of = {ReleaseKey.parse(row["release"]): _select_area_digests(row["content"]["plan"]) for row in rows}
     others = {other: then for other, then in sorted(areas_of.items()) if then != now}
     changed = next(other for other in others if other.revision == key.revision)
     used_revisions = {other.revision for other in others}
@@ -155,17 +155,17 @@ def refuse_other_areas(entries: Entries, key: ReleaseKey, plan: Plan) -> None:
     raise OdError(
         "OD-GEOGRAPHY-CHANGED",
         f"{key} has different areas from {changed}, which has the same revision: {changed.period} has"
-        f" {_areas_text(others[changed])}, {key.period} has {_areas_text(now)}",
+        f" {_format_area_digests(others[changed])}, {key.period} has {_format_area_digests(now)}",
         next_step=f"restore the zone list, or use the new one from a new revision on: set revision: {free}",
     )
 
 
-def _areas(facts: Mapping[str, Any]) -> dict[str, str]:
+def _select_area_digests(facts: Mapping[str, Any]) -> dict[str, str]:
     """Return the digests of the geographies in the JSON form of a plan, by field."""
     return {name: str(fact) for name, fact in facts.items() if name == "geography" or name.endswith("_geography")}
 
 
-def _areas_text(areas: Mapping[str, str]) -> str:
+def _format_area_digests(areas: Mapping[str, str]) -> str:
     """Return the beginnings of the digests as one line for a message; a single digest if all are equal."""
     if len(set(areas.values())) == 1:
         areas = {"geography": next(iter(areas.values()))}
@@ -192,7 +192,7 @@ class ReleaseState:
     """What a release has done so far; see :meth:`Ledger.states`.
 
     Attributes:
-        kinds: newest state of each reserved level, as :meth:`Ledger.level_kinds` returns it.
+        kinds: newest state of each reserved level, as :meth:`Ledger.list_level_kinds` returns it.
         rho: rho of all its reservations, including those of lost draws.
         is_published: whether it is public.
         is_withdrawn: whether it was public, and was withdrawn.
@@ -256,17 +256,17 @@ class Ledger:
 
     def __init__(self, path: str | Path, server: str | None = None, *, whole: bool = True) -> None:
         self.path = Path(path)
-        self._chain = chain_of(self.path, server)
+        self._chain = make_chain(self.path, server)
         self._opened = _Opened()
         whole = whole or not self._chain.exists()
         if whole:
             make_folder(self.path.parent)
-        with self._transaction() if whole else self._read():
+        with self._open_transaction() if whole else self._read():
             pass
 
-    def _transaction(self, *, whole: bool = False) -> AbstractContextManager[Entries]:
+    def _open_transaction(self, *, whole: bool = False) -> AbstractContextManager[Entries]:
         trial = self._opened.trial
-        return self._chain.transaction(whole=whole) if trial is None else nullcontext(trial)
+        return self._chain.open_transaction(whole=whole) if trial is None else nullcontext(trial)
 
     def _read(self) -> AbstractContextManager[Entries]:
         look = self._opened.look
@@ -287,7 +287,7 @@ class Ledger:
         if self._opened.trial is not None:
             yield
             return
-        with self._chain.trial() as entries:
+        with self._chain.open_trial() as entries:
             self._opened.look = self._opened.trial = entries
             try:
                 yield
@@ -298,7 +298,7 @@ class Ledger:
         """Return a context in which all transactions use one connection. This saves time if there are many."""
         return self._chain.keep_open()
 
-    def exclusive(self) -> AbstractContextManager[None]:
+    def lock_for_release(self) -> AbstractContextManager[None]:
         """Return a context that only one release can be in.
 
         Raises OdError if another release is in it for too long; or within :meth:`trial` or :meth:`one_look`, which
@@ -306,7 +306,7 @@ class Ledger:
         """
         if self._opened.look is not None:
             raise _make_state_error("a trial or a look at the ledger keeps no charge", "release outside of its context")
-        return self._chain.exclusive()
+        return self._chain.lock_for_release()
 
     def declare(self, domain: PrivacyDomain) -> None:
         """Enter the privacy domain of a data set, or a new cap with its reason. Do nothing if both are entered already.
@@ -315,23 +315,23 @@ class Ledger:
         or time zone; or the cap has changed and its reason was given before.
         """
         with self._read() as entries:  # a transaction would verify the whole chain, as `reserve` does
-            newest, cap = (entries.newest(kind, domain=domain.name) for kind in (DOMAIN, CAP))
+            newest, cap = (entries.find_newest(kind, domain=domain.name) for kind in (DOMAIN, CAP))
             is_same = newest is not None and newest["content"] == domain.facts()
             if is_same and cap is not None and Cap.from_facts(cap["content"]) == domain.cap:
                 return
-        with self._transaction() as entries:
-            declared = entries.newest(DOMAIN, domain=domain.name)
+        with self._open_transaction() as entries:
+            declared = entries.find_newest(DOMAIN, domain=domain.name)
             if declared is None:
                 entries.append(DOMAIN, domain.name, content=domain.facts())
             elif domain.unit.is_of_year and not RECORDS_OF[declared["content"]["unit"]].is_of_year:
-                raise _conflict(
+                raise _make_conflict_error(
                     f"data set {domain.name!r} has releases of unit {declared['content']['unit']!r}, whose users have"
                     " no bound for a year",
                     "declare a data set with another name, whose series begin with the first period of a year; keep"
                     " this one as it was for the periods before",
                 )
             elif declared["content"] != domain.facts():
-                raise _conflict(
+                raise _make_conflict_error(
                     f"data set {domain.name!r} is declared with {declared['content']}, not with {domain.facts()}",
                     "use the declared unit and neighbours; a data set has only one kind of promise",
                 )
@@ -342,22 +342,24 @@ class Ledger:
             if any(earlier["content"]["reason"] == cap["reason"] for earlier in caps):
                 raise OdError(
                     "OD-LEDGER-CAP-REASON",
-                    f"the cap of {domain.name!r} changed from {_cap_text(caps[-1]['content'])} to {_cap_text(cap)}"
+                    f"the cap of {domain.name!r} changed from {_format_cap(caps[-1]['content'])} to {_format_cap(cap)}"
                     " without a new reason",
                     next_step="state why in the privacy domain's cap reason",
                 )
             entries.append(CAP, domain.name, content=cap)
-            balances(entries, domain.name, by_release=False)  # is refused if the cap cannot state what was charged
+            compute_balances(
+                entries, domain.name, by_release=False
+            )  # is refused if the cap cannot state what was charged
 
     def read_declared_facts(self, domain: str) -> dict[str, Any]:
         """Return the facts with which a data set was declared. Raises OdError if it is not declared."""
         with self._read() as entries:
             return read_declared_facts(entries, domain)
 
-    def newest_of(self, domain: str) -> EntryName:
+    def read_newest_entry(self, domain: str) -> EntryName:
         """Return the newest entry of a declared data set. Another ledger, or an older copy, does not have it."""
         with self._read() as entries:
-            newest = entries.newest(*sorted(KINDS), domain=domain)
+            newest = entries.find_newest(*sorted(KINDS), domain=domain)
             if newest is None:
                 raise make_damage_error()
             return EntryName(newest["number"], newest["hash"])
@@ -379,12 +381,12 @@ class Ledger:
         newest release; or the release was withdrawn.
         """
         check_charges(plan)
-        with self._transaction(whole=True) as entries:
-            newest = entries.newest(RESERVED)
+        with self._open_transaction(whole=True) as entries:
+            newest = entries.find_newest(RESERVED)
             if newest is not None and newest["content"].get("bundle_format", 1) > BUNDLE_FORMAT:
-                raise newer("releases whose bundles have a later format")
-            if (withdrawn := _withdrawal(entries, key)) is not None:
-                raise withdrawn.refusal(key)
+                raise make_newer_version_error("releases whose bundles have a later format")
+            if (withdrawn := _find_withdrawal(entries, key)) is not None:
+                raise withdrawn.make_withdrawn_error(key)
             if is_reserved(entries, key, domain, plan):
                 return
             refuse_other_areas(entries, key, plan)
@@ -398,7 +400,7 @@ class Ledger:
                 content["bundle_format"] = BUNDLE_FORMAT  # for versions that know only earlier ones
                 entries.append(RESERVED, domain, key, level=step.number, draw=1, charge=step.charge, content=content)
 
-    def payable(self, series: str, domain: PrivacyDomain, plan: Plan, periods: Iterable[Period]) -> int:
+    def count_payable_periods(self, series: str, domain: PrivacyDomain, plan: Plan, periods: Iterable[Period]) -> int:
         """Return for how many periods the remaining cap pays, if each is released in turn with the budget of a plan.
 
         No entry is added. Raises OdError as :meth:`declare` and :meth:`reserve` do, unless the cap is too small.
@@ -433,7 +435,7 @@ class Ledger:
     def read_reserved_plan(self, key: ReleaseKey) -> dict[str, Any] | None:
         """Return the facts of the plan with which a release is reserved; None if it is not reserved."""
         with self._read() as entries:
-            row = entries.newest(RESERVED, release=str(key))
+            row = entries.find_newest(RESERVED, release=str(key))
         return None if row is None else row["content"]["plan"]
 
     def start_draw(self, key: ReleaseKey, level: int, noise: str | None = None, store: str | None = None) -> int:
@@ -444,14 +446,14 @@ class Ledger:
         is reserved once more. Raises OdError if the level is not reserved or is already measured; or a draw was lost,
         and the cap allows no other.
         """
-        with self._transaction() as entries:
-            row = _newest_of(entries, key, level)
+        with self._open_transaction() as entries:
+            row = _find_level_entry(entries, key, level)
             if row is None or row["kind"] == MEASURED:
                 state = "not reserved" if row is None else "already measured"
                 raise _make_state_error(f"level {level} of {key} is {state}", "run the whole release again")
             draw = int(row["draw"])
             if row["kind"] == DRAWING:
-                lost = entries.newest(RESERVED, release=str(key), level=level)
+                lost = entries.find_newest(RESERVED, release=str(key), level=level)
                 if lost is None:
                     raise make_damage_error()
                 charge, content = charge_of(lost), lost["content"]
@@ -465,8 +467,8 @@ class Ledger:
     def continue_draw(self, key: ReleaseKey, level: int, noise: str | None, store: str) -> None:
         """Enter with what a draw goes on, as :meth:`start_draw` does, if that has changed. Nothing is charged."""
         content = {"noise": noise, "store": store}
-        with self._transaction() as entries:
-            row = _newest_of(entries, key, level)
+        with self._open_transaction() as entries:
+            row = _find_level_entry(entries, key, level)
             if row is not None and row["kind"] == DRAWING and row["content"] != content:
                 entries.append(DRAWING, row["domain"], key, level=level, draw=row["draw"], content=content)
 
@@ -476,8 +478,8 @@ class Ledger:
         ``draw`` is the number that :meth:`start_draw` returned, and ``digest`` is as in :class:`LevelState`. Raises
         OdError if the level is not being drawn, or another draw of the level has begun since.
         """
-        with self._transaction() as entries:
-            row = _newest_of(entries, key, level)
+        with self._open_transaction() as entries:
+            row = _find_level_entry(entries, key, level)
             if row is None or row["kind"] != DRAWING or row["draw"] != draw:
                 raise _make_state_error(f"level {level} of {key} is not being drawn, or another run is drawing it")
             entries.append(MEASURED, row["domain"], key, level=level, draw=draw, content={"digest": digest})
@@ -487,10 +489,10 @@ class Ledger:
 
         ``exact`` has the numbers published without noise, by name. Raises OdError if a level is not measured.
         """
-        with self._transaction() as entries:
-            if entries.newest(PUBLISHED, release=str(key)) is not None:
+        with self._open_transaction() as entries:
+            if entries.find_newest(PUBLISHED, release=str(key)) is not None:
                 return
-            levels = _levels(entries, key)
+            levels = _index_newest_by_level(entries, key)
             if not levels or any(row["kind"] != MEASURED for row in levels.values()):
                 raise _make_state_error(f"not every level of {key} is measured")
             domain = next(iter(levels.values()))["domain"]
@@ -502,36 +504,37 @@ class Ledger:
 
         ``data_set`` is that of derived flows, which were not charged.
         """
-        with self._transaction() as entries:
-            if _withdrawal(entries, key) is None:
-                charged = entries.newest(RESERVED, release=str(key))
+        with self._open_transaction() as entries:
+            if _find_withdrawal(entries, key) is None:
+                charged = entries.find_newest(RESERVED, release=str(key))
                 domain = data_set if charged is None else charged["domain"]
                 entries.append(WITHDRAWN, domain, key, content={"reason": reason})
-            return cast("Withdrawal", _withdrawal(entries, key))
+            return cast("Withdrawal", _find_withdrawal(entries, key))
 
-    def withdrawn(self, key: ReleaseKey) -> Withdrawal | None:
+    def find_withdrawal(self, key: ReleaseKey) -> Withdrawal | None:
         """Return the withdrawal of a release; None if it was not withdrawn."""
         with self._read() as entries:
-            return _withdrawal(entries, key)
+            return _find_withdrawal(entries, key)
 
-    def level_state(self, key: ReleaseKey, level: int) -> LevelState | None:
+    def find_level_state(self, key: ReleaseKey, level: int) -> LevelState | None:
         """Return the newest state of a level, or None if it was never reserved."""
         with self._read() as entries:
-            row = _newest_of(entries, key, level)
+            row = _find_level_entry(entries, key, level)
         return None if row is None else LevelState(row["kind"], int(row["draw"]), row["content"].get("digest"))
 
-    def level_kinds(self, key: ReleaseKey) -> list[str]:
+    def list_level_kinds(self, key: ReleaseKey) -> list[str]:
         """Return the newest state of each reserved level of a release: RESERVED, DRAWING or MEASURED."""
         with self._read() as entries:
-            return [row["kind"] for row in _levels(entries, key).values()]
+            return [row["kind"] for row in _index_newest_by_level(entries, key).values()]
 
     def states(self) -> dict[str, ReleaseState]:
         """Return the state of every release that the ledger knows, by its key as text, from one pass over the entries.
 
-        Content is not read. For one release, :meth:`level_kinds`, :meth:`charges` and :meth:`is_published` read less.
+        Content is not read. For one release, :meth:`list_level_kinds`, :meth:`list_charges` and :meth:`is_published`
+        read less.
         """
         with self._read() as entries:
-            groups = entries.groups("release, level, draw, kind, rho, epsilon, delta", "release IS NOT NULL")
+            groups = entries.group_by("release, level, draw, kind, rho, epsilon, delta", "release IS NOT NULL")
         kinds: dict[str, dict[int, str]] = {row["release"]: {} for row in groups}
         rho, public = dict.fromkeys(kinds, Fraction(0)), dict[str, str]()
         for row in groups:
@@ -551,25 +554,25 @@ class Ledger:
 
     def read_measured_digest(self, key: ReleaseKey, level: int) -> str:
         """Return the digest of a measured level (see :class:`LevelState`). Raises OdError if it is not measured."""
-        state = self.level_state(key, level)
+        state = self.find_level_state(key, level)
         if state is None or state.digest is None:
             raise _make_state_error(f"level {level} of {key} is not measured")
         return state.digest
 
-    def draws(self, key: ReleaseKey, level: int) -> int:
+    def count_draws(self, key: ReleaseKey, level: int) -> int:
         """Return how often a level was reserved: 0, or 1 and 1 more for each lost draw that was drawn again."""
-        state = self.level_state(key, level)
+        state = self.find_level_state(key, level)
         return 0 if state is None else state.draw
 
     def is_drawn(self, key: ReleaseKey) -> bool:
         """Return whether a draw of any level of the release has ever begun."""
         with self._read() as entries:
-            return entries.newest(DRAWING, release=str(key)) is not None
+            return entries.find_newest(DRAWING, release=str(key)) is not None
 
     def has_drawn(self) -> bool:
         """Return whether a draw of any release began with this file; False on a server, which other folders share."""
         with self._read() as entries:
-            return isinstance(self._chain, SqliteChain) and entries.newest(DRAWING) is not None
+            return isinstance(self._chain, SqliteChain) and entries.find_newest(DRAWING) is not None
 
     def hold_to_domain(self, series: str, domain: str) -> None:
         """Raise OdError if a release of a series was charged to another data set."""
@@ -579,67 +582,67 @@ class Ledger:
     def list_drawn_periods(self, domain: str) -> dict[ReleaseKey, list[str]]:
         """Return the charged elementary periods of each release of a data set of which a draw has ever begun."""
         with self._read() as entries:
-            drawn = entries.groups("release", "kind = ? AND domain = ?", DRAWING, domain)
+            drawn = entries.group_by("release", "kind = ? AND domain = ?", DRAWING, domain)
             facts = read_declared_facts(entries, domain) if drawn else {}
         keys = [ReleaseKey.parse(group["release"]) for group in drawn]
         return {key: list(find_charged_periods(facts, key.period)) for key in keys}
 
-    def noise(self, key: ReleaseKey) -> str:
+    def read_noise_backends(self, key: ReleaseKey) -> str:
         """Return the names of the noise backends that drew a release, separated by commas if there are several."""
         # Entries of early versions name no backend, because OpenDP was the only one.
-        return ", ".join(sorted({content.get("noise") or "opendp" for _, content in self.drawings(key)}))
+        return ", ".join(sorted({content.get("noise") or "opendp" for _, content in self.list_begun_draws(key)}))
 
-    def drawings(self, key: ReleaseKey) -> list[tuple[int, dict[str, Any]]]:
+    def list_begun_draws(self, key: ReleaseKey) -> list[tuple[int, dict[str, Any]]]:
         """Return the level of each draw that was begun, and what :meth:`start_draw` was given, in order."""
         with self._read() as entries:
             drawn = entries.select("kind = ? AND release = ?", DRAWING, str(key))
         return [(row["level"], row["content"]) for row in drawn]
 
-    def publication(self, key: ReleaseKey) -> dict[str, Any]:
+    def read_publication(self, key: ReleaseKey) -> dict[str, Any]:
         """Return the content of the PUBLISHED entry of a release, as :meth:`publish` made it; empty if not public."""
         with self._read() as entries:
-            row = entries.newest(PUBLISHED, release=str(key))
+            row = entries.find_newest(PUBLISHED, release=str(key))
         return {} if row is None else row["content"]
 
     def is_published(self, key: ReleaseKey) -> bool:
         """Return whether the release was published, and not withdrawn."""
-        return bool(self.publication(key)) and self.withdrawn(key) is None
+        return bool(self.read_publication(key)) and self.find_withdrawal(key) is None
 
     def record(self, key: ReleaseKey) -> ReleaseRecord:
         """Return the ledger's record of a release, for its certificate. Raises OdError if no level is measured."""
         with self._read() as entries:
-            row = entries.newest(MEASURED, release=str(key))
+            row = entries.find_newest(MEASURED, release=str(key))
             if row is None:
                 raise _make_state_error(f"{key} is not measured", "run the release")
             declared = read_declared_facts(entries, row["domain"])
             caps = entries.select("kind = ? AND domain = ? AND number < ?", CAP, row["domain"], row["number"])
         account: dict[str, Any] = {"cap": Cap.from_facts(caps[-1]["content"]).facts()}  # without its reason
         if "year" in declared:
-            year = year_of(Period(key.period), declared["elementary_period"], declared["year"])
+            year = list_periods_of_year(Period(key.period), declared["elementary_period"], declared["year"])
             account["periods_of_year"] = len(year)
         name = EntryName(row["number"], row["hash"])
         return ReleaseRecord(str(row["at"]), len(self.list_lost_draws(key)), name, account)
 
     def list_lost_draws(self, key: ReleaseKey) -> list[tuple[int, Charge]]:
         """Return the level and the charge of every draw that was lost and then charged once more, oldest first."""
-        return self.charges(key, least_draw=2)
+        return self.list_charges(key, least_draw=2)
 
-    def charges(self, key: ReleaseKey, least_draw: int = 1) -> list[tuple[int, Charge]]:
+    def list_charges(self, key: ReleaseKey, least_draw: int = 1) -> list[tuple[int, Charge]]:
         """Return the level and the charge of every reservation of a release for a draw from that number on."""
         with self._read() as entries:
             rows = entries.select("kind = ? AND release = ? AND draw >= ?", RESERVED, str(key), least_draw)
         return [(row["level"], charge_of(row)) for row in rows]
 
-    def spent(self, key: ReleaseKey, plan: Plan) -> Spent:
+    def compute_spent_budget(self, key: ReleaseKey, plan: Plan) -> Spent:
         """Return the budget that a release has spent, including the charges of lost draws.
 
         Raises OdError if a reservation has another charge than the plan has for its level.
         """
-        charges = self.charges(key)
+        charges = self.list_charges(key)
         planned = {step.number: step.charge for step in plan.charged_steps}
         if any(planned.get(level) != charge for level, charge in charges):
             raise make_charge_error(f"the charges of {key} differ from its plan")
-        return plan.spent_on([charges.count((level, charge)) for level, charge in planned.items()])
+        return plan.compute_spent([charges.count((level, charge)) for level, charge in planned.items()])
 
     def hold_to(self, witnesses: Mapping[str, EntryName]) -> None:
         """Check that the ledger contains the entry that the certificate of each public release names.
@@ -661,7 +664,7 @@ class Ledger:
         with self._read() as entries:
             number = entries.verify().number
             for row in entries.select("kind = ?", RESERVED):
-                refuse_wrong_charge(_noise_of(row["content"]), charge_of(row))
+                refuse_wrong_charge(_select_noise_facts(row["content"]), charge_of(row))
         return number
 
     def list_published_releases(
@@ -678,7 +681,7 @@ class Ledger:
         gone = "SELECT release FROM entries WHERE kind = ? AND number <= ?"
         where, values = f"{where} AND number <= ? AND release NOT IN ({gone})", (*values, until, WITHDRAWN)
         with self._read() as entries:
-            rows = entries.groups("release, at", where, *values, withdrawn_until)
+            rows = entries.group_by("release, at", where, *values, withdrawn_until)
         return {ReleaseKey.parse(row["release"]): datetime.datetime.fromisoformat(row["at"]) for row in rows}
 
     def list_compared_releases(self, key: ReleaseKey) -> dict[ReleaseKey, datetime.datetime]:
@@ -689,7 +692,7 @@ class Ledger:
         """
         until = self.record(key).entry.number
         with self._read() as entries:
-            public = entries.newest(PUBLISHED, release=str(key))
+            public = entries.find_newest(PUBLISHED, release=str(key))
         return self.list_published_releases(
             until, key.release, withdrawn_until=NEWEST if public is None else public["number"]
         )
@@ -702,7 +705,7 @@ class Ledger:
         """
         with self._read() as entries:
             periods = find_charged_periods(read_declared_facts(entries, domain), period)
-            balances_found = balances(entries, domain, periods, until=until)
+            balances_found = compute_balances(entries, domain, periods, until=until)
         return min(balances_found, key=lambda balance: balance.left)
 
     def compute_remaining_rho(self, domain: str, periods: Iterable[str]) -> dict[str, Fraction]:
@@ -714,7 +717,7 @@ class Ledger:
             facts = read_declared_facts(entries, domain)
             parts = {period: find_charged_periods(facts, period) for period in periods}
             charged_periods = list(dict.fromkeys(part for charged in parts.values() for part in charged))
-            of_caps = balances(entries, domain, charged_periods, by_release=False)
+            of_caps = compute_balances(entries, domain, charged_periods, by_release=False)
         remaining = {part: balance.left for balance in of_caps for part in balance.of}
         return {period: min(remaining[part] for part in charged) for period, charged in parts.items()}
 
@@ -725,10 +728,10 @@ class Ledger:
         """
         with self._read() as entries:
             domains = sorted(entry["domain"] for entry in entries.select("kind = ?", DOMAIN))
-            return [balance for domain in domains for balance in balances(entries, domain)]
+            return [balance for domain in domains for balance in compute_balances(entries, domain)]
 
 
-def _conflict(message: str, next_step: str) -> OdError:
+def _make_conflict_error(message: str, next_step: str) -> OdError:
     return OdError("OD-DOMAIN-CONFLICT", message, next_step=next_step)
 
 
@@ -736,23 +739,23 @@ def _make_state_error(message: str, next_step: str = "run the release again") ->
     return OdError("OD-LEDGER-STATE", message, next_step=next_step, spent=STAYS_CHARGED)
 
 
-def _withdrawal(entries: Entries, key: ReleaseKey) -> Withdrawal | None:
-    row = entries.newest(WITHDRAWN, release=str(key))
+def _find_withdrawal(entries: Entries, key: ReleaseKey) -> Withdrawal | None:
+    row = entries.find_newest(WITHDRAWN, release=str(key))
     return None if row is None else Withdrawal(row["at"], row["content"]["reason"])
 
 
-def _newest_of(entries: Entries, key: ReleaseKey, level: int) -> dict[str, Any] | None:
+def _find_level_entry(entries: Entries, key: ReleaseKey, level: int) -> dict[str, Any] | None:
     """Return the entry that is the state of a level; None if it was never reserved."""
-    return entries.newest(RESERVED, DRAWING, MEASURED, release=str(key), level=level)
+    return entries.find_newest(RESERVED, DRAWING, MEASURED, release=str(key), level=level)
 
 
-def _levels(entries: Entries, key: ReleaseKey) -> dict[int, dict[str, Any]]:
+def _index_newest_by_level(entries: Entries, key: ReleaseKey) -> dict[int, dict[str, Any]]:
     """Return the newest entry of each level of a release, by level."""
     states = "kind IN (?, ?, ?) AND release = ?"
     return {row["level"]: row for row in entries.select(states, RESERVED, DRAWING, MEASURED, str(key))}
 
 
-def _noise_of(facts: Mapping[str, Any]) -> dict[str, int | str]:
+def _select_noise_facts(facts: Mapping[str, Any]) -> dict[str, int | str]:
     """Return the sensitivity and the noise parameters from the content of a RESERVED entry, by name."""
     parameters = ("sensitivity_squared", "sensitivity", "variance", "scale")
     return {name: fact for name, fact in facts.items() if name in parameters or name.startswith("scale_of_")}

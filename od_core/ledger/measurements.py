@@ -19,23 +19,30 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from od_core.errors import STAYS_CHARGED, OdError
-from od_core.files.durable import CONFIDENTIAL_FILE_MODE, Written, file_digest, sync, write_checked, write_durably
+from od_core.files.durable import (
+    CONFIDENTIAL_FILE_MODE,
+    Written,
+    compute_file_digest,
+    sync,
+    write_checked,
+    write_durably,
+)
 from od_core.files.table_writers import write_batches
 from od_core.ledger.chain import DRAWING, MEASURED, RESERVED
 from od_core.ledger.confidential import ConfidentialFolder
 from od_core.ledger.ledger import Ledger, LevelState, hold_to_unit
-from od_core.ledger.object_store import LocalStore, Store, compute_level_digest, part_files
+from od_core.ledger.object_store import LocalStore, Store, compute_level_digest, list_part_files
 from od_core.ledger.release_key import ReleaseKey
 from od_core.ledger.staged_files import C, Counted, P, R, hold_to_input
 from od_core.ledger.user_counters import UserCounters
 from od_core.meaning.features import refuse_unsupported
 from od_core.noise.backends import (
     NoiseSource,
-    backend_name,
     check_noise,
-    laplace_source,
-    noise_named,
+    find_backend_name,
     refuse_too_wide,
+    require_laplace_source,
+    resolve_noise_source,
 )
 from od_core.parallel import delay_interrupts
 from od_core.periods import Period
@@ -103,7 +110,7 @@ def begin_release(
         hold_to_input(confidential, key, trips, drawn=drawn)
     elif drawn:
         counters.hold_to_input(trips)
-    folder = confidential.subfolder(key.folder)
+    folder = confidential.make_subfolder(key.folder)
     for left_behind in folder.glob(".*.tmp"):  # from a process that died while it wrote
         left_behind.unlink(missing_ok=True)  # another run may remove it, too
     measurements = DurableMeasurements(folder, ledger, key, noise, store)
@@ -121,7 +128,7 @@ def begin_release(
 
 def _measure_uncounted_trips(step: UncountedStep, counters: UserCounters, noise: str) -> Iterator[NDArray[np.int64]]:
     """Return the true number of trips that are not counted, plus noise. The true number is confidential."""
-    source = noise_named(noise)
+    source = resolve_noise_source(noise)
     drawn = check_noise(source, source.draw(step.variance, step.number, 0, 1), 1)
     return iter([drawn + counters.count_uncounted_trips(step.max_trips)])
 
@@ -138,7 +145,7 @@ class Charged:
         """Folder ``confidential`` beside the ledger."""
         return ConfidentialFolder(self.ledger.path.parent / "confidential", self.ledger.has_drawn)
 
-    def counters(self, unit: PrivacyUnit) -> UserCounters | None:
+    def make_counters(self, unit: PrivacyUnit) -> UserCounters | None:
         """Return the counters of users for a unit of a year, and None for other units.
 
         Raises OdError if the data set is not declared, or with another unit.
@@ -172,14 +179,14 @@ def prepare_charge(
     if ledger is None or release_id is None:
         yield None
         return
-    if backend_name(noise) is None:
+    if find_backend_name(noise) is None:
         raise OdError(
             "OD-NOISE-UNCERTIFIED",
             "this noise source is not a backend of this library, so a release with it cannot be charged or published",
             next_step="use one of the named noise backends",
         )
     charged = Charged(ledger, ReleaseKey.parse(release_id))
-    with ledger.exclusive(), ledger.keep_open():
+    with ledger.lock_for_release(), ledger.keep_open():
         yield charged
 
 
@@ -197,17 +204,22 @@ def draw_release(
     Without a ledger, the measurements exist only during this call.
 
     The input must be the same in every call for the same release; it was counted with ``counters``, the result of
-    :meth:`Charged.counters`. Raises OdError as :func:`begin_release` and ``run`` do.
+    :meth:`Charged.make_counters`. Raises OdError as :func:`begin_release` and ``run`` do.
     """
     if charged is None:
         return run(plan, counted, noise, MemoryMeasurements())
     ledger, key, confidential = charged.ledger, charged.key, charged.confidential
     if counters is not None:
         counters.hold_to_input(counted)
-    backend = backend_name(noise)
+    backend = find_backend_name(noise)
     measurements = begin_release(confidential, ledger, key, key.release, plan, counted, backend, counters=counters)
     release, uncounted = run(plan, counted, noise, measurements), measurements.read_uncounted_trips(plan)
-    return replace(release, spent=ledger.spent(key, plan), noise=ledger.noise(key), uncounted=uncounted)
+    return replace(
+        release,
+        spent=ledger.compute_spent_budget(key, plan),
+        noise=ledger.read_noise_backends(key),
+        uncounted=uncounted,
+    )
 
 
 def release_table(
@@ -222,8 +234,8 @@ def release_table(
 
     Raises OdError if the noise source draws no Laplace noise this wide, or as :func:`prepare_charge` does.
     """
-    source = noise_named(noise)
-    laplace_source(source)
+    source = resolve_noise_source(noise)
+    require_laplace_source(source)
     refuse_too_wide(source, (step.largest_variance for step in plan.steps))
     with prepare_charge(plan, ledger, release_id, source) as charged:
         return draw_release(run, charged, plan, counted, source)
@@ -254,16 +266,16 @@ class DurableMeasurements:
         Raises OdError if the level is not reserved; a draw was lost and the cap does not allow another one; a
         measurement file is missing or changed; or there is a file of a draw that the ledger does not record.
         """
-        state = self.ledger.level_state(self.key, step.number)
+        state = self.ledger.find_level_state(self.key, step.number)
         self._refuse_unknown_files(step.number, state)
-        if state is not None and state.kind == DRAWING and self._path(step.number, state.draw).exists():
+        if state is not None and state.kind == DRAWING and self._locate_draw(step.number, state.draw).exists():
             # The process ended after it renamed the file, before it entered MEASURED: the draw is complete, not lost.
-            digest = file_digest(self._path(step.number, state.draw))
+            digest = compute_file_digest(self._locate_draw(step.number, state.draw))
             self.ledger.finish_draw(self.key, step.number, state.draw, digest)
         elif state is None or state.kind != MEASURED:
             with delay_interrupts():
                 number = self.ledger.start_draw(self.key, step.number, self.noise)
-                path = self._path(step.number, number)
+                path = self._locate_draw(step.number, number)
                 written = write_durably(path, partial(_write_draw, draw))
                 self.ledger.finish_draw(self.key, step.number, number, written.digest)
             return NoisyVector(path)
@@ -274,9 +286,9 @@ class DurableMeasurements:
 
         A step that is measured in parts has its files elsewhere, and must not be asked for.
         """
-        states = {step.number: self.ledger.level_state(self.key, step.number) for step in steps}
+        states = {step.number: self.ledger.find_level_state(self.key, step.number) for step in steps}
         begun = {number: state.draw for number, state in states.items() if state is not None and state.kind == DRAWING}
-        return [number for number, draw in begun.items() if not self._path(number, draw).exists()]
+        return [number for number, draw in begun.items() if not self._locate_draw(number, draw).exists()]
 
     def read(self, step: Step) -> NoisyVector:
         """Return the stored noisy values of a measured step. This object reads and checks each file only once.
@@ -288,13 +300,13 @@ class DurableMeasurements:
         return self._known[step.number]
 
     def _read(self, step: Step) -> NoisyVector:
-        state = self.ledger.level_state(self.key, step.number)
+        state = self.ledger.find_level_state(self.key, step.number)
         if state is None or state.kind != MEASURED:
             message = f"level {step.level} of {self.key} is not measured"
             raise OdError("OD-MEASUREMENT-ABSENT", message, next_step="run the release", spent=STAYS_CHARGED)
-        path = self._path(step.number, state.draw)
+        path = self._locate_draw(step.number, state.draw)
         if not path.exists() and compute_level_digest(self.store, step.number) == state.digest:
-            parts = part_files(self.store, step.number)
+            parts = list_part_files(self.store, step.number)
             return NoisyVector(*(partial(self.store.read, part) for part in parts))
         content = path.read_bytes() if path.exists() else b""
         if sha256(content).hexdigest() != state.digest:
@@ -308,23 +320,23 @@ class DurableMeasurements:
 
     def read_uncounted_trips(self, plan: Plan) -> int | None:
         """Return the measured number of uncounted trips, or None if the plan does not measure it; see :meth:`read`."""
-        return None if plan.uncounted_step is None else int(self.read(plan.uncounted_step).values()[0])
+        return None if plan.uncounted_step is None else int(self.read(plan.uncounted_step).read_values()[0])
 
     def keep_parts_here(self, steps: Iterable[int]) -> None:
         """Copy the measurements of steps, by number, from the store of parts into the release's folder, if missing."""
         folder = LocalStore(self._folder)
         for step in steps:
-            for name in part_files(self.store, step):
+            for name in list_part_files(self.store, step):
                 if self.store != folder and not folder.has(name):
                     folder.create_if_absent(name, self.store.read(name).read_buffer())
 
-    def _path(self, level: int, draw: int) -> Path:
+    def _locate_draw(self, level: int, draw: int) -> Path:
         return self._folder / f"noisy_measurement_{level}.draw_{draw}.parquet"
 
     def _refuse_unknown_files(self, level: int, state: LevelState | None) -> None:
         """Raise OdError if a level has the file of a draw that the ledger does not record."""
         begun = 0 if state is None else state.draw - (state.kind == RESERVED)
-        paths = {self._path(level, draw) for draw in range(1, begun + 1)}
+        paths = {self._locate_draw(level, draw) for draw in range(1, begun + 1)}
         if set(self._folder.glob(f"noisy_measurement_{level}.draw_*.parquet")) - paths:
             message = f"level {level} of {self.key} has a measurement that the ledger does not record"
             step = "restore the newest ledger; an older one does not record all that was spent"
@@ -378,18 +390,18 @@ class NoisyVector:
         write_noisy(sink, pieces)
         return cls(sink.getvalue())
 
-    def values(self) -> NDArray[np.int64]:
+    def read_values(self) -> NDArray[np.int64]:
         """Return all values in one read-only array of shape (len(self),). One row group is read at a time."""
         values, end = np.empty(len(self), dtype=np.int64), 0
-        for group in self._groups():
+        for group in self._iterate_row_groups():
             values[end : end + len(group)] = group
             end += len(group)
         values.flags.writeable = False
         return values
 
-    def pieces(self, sizes: Iterable[int]) -> Iterator[NDArray[np.int64]]:
+    def iterate_pieces(self, sizes: Iterable[int]) -> Iterator[NDArray[np.int64]]:
         """Yield the values in consecutive read-only arrays of the given lengths. One row group is read at a time."""
-        groups = self._groups()
+        groups = self._iterate_row_groups()
         waiting = np.empty(0, dtype=np.int64)
         for size in sizes:
             parts, missing = [], size
@@ -405,7 +417,7 @@ class NoisyVector:
             piece.flags.writeable = False
             yield piece
 
-    def _groups(self) -> Iterator[NDArray[np.int64]]:
+    def _iterate_row_groups(self) -> Iterator[NDArray[np.int64]]:
         """Yield the values of each row group or array, in order. One column gives other threads nothing to do."""
         for source in self._sources:
             if isinstance(source, np.ndarray):

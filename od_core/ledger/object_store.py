@@ -156,7 +156,7 @@ class FsspecStore:
     def create_if_absent(self, name: str, content: bytes | pa.Buffer, *, durable: bool = True) -> bool:
         """Store a file as :meth:`LocalStore.create_if_absent` does. All files are durable."""
         try:
-            self._files().pipe_file(name, bytes(content), mode="create")
+            self._open_file_system().pipe_file(name, bytes(content), mode="create")
         except FileExistsError:
             return False
         return True
@@ -164,18 +164,18 @@ class FsspecStore:
     def read(self, name: str) -> pa.NativeFile:
         """Open a file as :meth:`LocalStore.read` does."""
         try:
-            return pa.PythonFile(self._files().open(name, "rb"), mode="r")
+            return pa.PythonFile(self._open_file_system().open(name, "rb"), mode="r")
         except FileNotFoundError:
             raise _make_missing_error(name) from None
 
     def has(self, name: str) -> bool:
         """Return whether there is a file of that name."""
-        return bool(self._files(afresh=True).exists(name))
+        return bool(self._open_file_system(afresh=True).exists(name))
 
     def list(self, prefix: str) -> list[str]:
         """Return the names of files as :meth:`LocalStore.list` does."""
         try:
-            entries = self._files(afresh=True).ls(prefix.rpartition("/")[0], detail=True)
+            entries = self._open_file_system(afresh=True).ls(prefix.rpartition("/")[0], detail=True)
         except FileNotFoundError:
             return []
         names = (file["name"] for file in entries if file["type"] == "file")
@@ -184,12 +184,12 @@ class FsspecStore:
     def remove(self, prefix: str) -> None:
         """Remove a folder as :meth:`LocalStore.remove` does."""
         with suppress(FileNotFoundError):
-            self._files().rm(prefix, recursive=True)
+            self._open_file_system().rm(prefix, recursive=True)
 
     def settle(self) -> None:
         """Do nothing, because all files are durable."""
 
-    def _files(self, *, afresh: bool = False) -> Any:
+    def _open_file_system(self, *, afresh: bool = False) -> Any:
         """Return fsspec's file system of the folder; with ``afresh``, without its cache of earlier listings."""
         import fsspec
         from fsspec.implementations.dirfs import DirFileSystem
@@ -218,24 +218,24 @@ def _make_missing_error(name: str) -> OdError:
 # Files of a level that was measured in parts.
 
 
-def part_file(level: int, part: int) -> str:
+def name_part_file(level: int, part: int) -> str:
     """Return the file name of the measurement of one part of a level."""
     return f"{_begin(level)}{part:05d}.parquet"
 
 
-def part_files(store: Store, level: int) -> list[str]:
+def list_part_files(store: Store, level: int) -> list[str]:
     """Return the names of the stored measurement files of a level, in the order of its parts."""
     return store.list(_begin(level))
 
 
-def part_digest(store: Store, name: str) -> str:
+def compute_part_digest(store: Store, name: str) -> str:
     """Return the SHA-256 of a stored file."""
     return hashlib.sha256(store.read(name).read_buffer()).hexdigest()
 
 
 def compute_level_digest(store: Store, level: int) -> str:
     """Return the SHA-256 of the joined digests of the stored files of a level, in the order of its parts."""
-    digests = map_in_order(lambda name: part_digest(store, name), part_files(store, level))
+    digests = map_in_order(lambda name: compute_part_digest(store, name), list_part_files(store, level))
     return hashlib.sha256("".join(digests).encode()).hexdigest()
 
 

@@ -36,10 +36,12 @@ class ReleaseKey:
 
     def __post_init__(self) -> None:
         if not NAME.fullmatch(self.release):
-            raise _fault(f"release name {self.release!r} must contain only lower-case letters, digits and underscores")
+            raise _make_key_error(
+                f"release name {self.release!r} must contain only lower-case letters, digits and underscores"
+            )
         _period(self.period)
         if isinstance(self.revision, bool) or not isinstance(self.revision, int) or self.revision < 1:
-            raise _fault("the revision is not a whole number of at least 1")
+            raise _make_key_error("the revision is not a whole number of at least 1")
 
     def __str__(self) -> str:
         return f"{self.release}/{self.period}/r{self.revision}"
@@ -50,7 +52,7 @@ class ReleaseKey:
         match text.split("/"):
             case [release, period, revision] if re.fullmatch(r"r[1-9][0-9]*", revision):
                 return cls(release, period, int(revision[1:]))
-        raise _fault(f"{text!r} does not have the form us_flights/2001-06/r1")
+        raise _make_key_error(f"{text!r} does not have the form us_flights/2001-06/r1")
 
     @property
     def folder(self) -> PurePosixPath:
@@ -70,5 +72,5 @@ _period = lru_cache(maxsize=1 << 14)(Period)
 """The period of a text. Keys of the same period are made again and again."""
 
 
-def _fault(message: str) -> OdError:
+def _make_key_error(message: str) -> OdError:
     return OdError("OD-RELEASE-KEY", message, next_step="correct the name, period or revision of the release")

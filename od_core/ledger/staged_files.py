@@ -31,7 +31,7 @@ class Counted(Protocol):
     def total(self) -> int:
         """Confidential: number of trips, or of members of groups, that are counted."""
 
-    def column_pieces(self) -> Iterator[Sequence[NDArray[np.int64]]]:
+    def iterate_column_pieces(self) -> Iterator[Sequence[NDArray[np.int64]]]:
         """Yield the counted input in consecutive blocks of rows, each with one array per column.
 
         Equal inputs give equal columns when the blocks are joined, but they may be cut into different blocks.
@@ -48,12 +48,12 @@ def hold_to_input(
 
     Raises OdError if a draw has begun, and the input has changed, or the fingerprint or the key that made it is lost.
     """
-    now = identity_of(confidential, trips, counters)
+    now = compute_input_identity(confidential, trips, counters)
     then = read_stored_identity(confidential, key)
     if then == now:
         return
     if not drawn:
-        path = confidential.subfolder(key.folder) / IDENTITY
+        path = confidential.make_subfolder(key.folder) / IDENTITY
         write_durably(path, lambda file: file.write_text(json.dumps(now), encoding="utf-8"))
         return
     if not then:
@@ -85,9 +85,12 @@ def read_stored_identity(confidential: ConfidentialFolder, key: ReleaseKey) -> d
     return stored if isinstance(stored, dict) else {}
 
 
-def identity_of(confidential: ConfidentialFolder, trips: Counted, counters: str | None) -> dict[str, str]:
+def compute_input_identity(confidential: ConfidentialFolder, trips: Counted, counters: str | None) -> dict[str, str]:
     """Return the fingerprint of a release's counted input, the name of its key, and the fingerprint of the counters."""
-    identity = {"input": confidential.fingerprint(trips.column_pieces()), "key": confidential.key_name()}
+    identity = {
+        "input": confidential.compute_fingerprint(trips.iterate_column_pieces()),
+        "key": confidential.compute_key_name(),
+    }
     return identity if counters is None else identity | {"counters": counters}
 
 
@@ -170,7 +173,7 @@ class StagedFiles:
                 "run the whole release, which counts them again",
             )
 
-    def path(self, name: str) -> Path:
+    def locate_file(self, name: str) -> Path:
         """Return the path of the file ``<name>.parquet``. Raises OdError if the file is absent."""
         path = self.folder / f"{name}.parquet"
         if not path.exists():
@@ -203,7 +206,7 @@ class StagedTable(StagedFiles, ABC, Generic[P, C, R]):
         """Convert the counted input to the table that :meth:`save_counted` stores, and return it."""
 
     @abstractmethod
-    def table_of(self, release: R) -> pa.Table:
+    def make_table(self, release: R) -> pa.Table:
         """Convert the result of a release to the table that :meth:`save_table` stores, and return it."""
 
     def save_counted(self, counted: C) -> None:
@@ -212,15 +215,15 @@ class StagedTable(StagedFiles, ABC, Generic[P, C, R]):
 
     def save_table(self, release: R) -> Path:
         """Store the table of a release, and return the path of its file."""
-        return self._save(self.table_name, self.table_of(release))
+        return self._save(self.table_name, self.make_table(release))
 
-    def table(self) -> pa.Table:
+    def read_table(self) -> pa.Table:
         """Return the stored table of the release. Raises OdError if its file is absent."""
-        return pq.read_table(self.path(self.table_name))
+        return pq.read_table(self.locate_file(self.table_name))
 
     def refuse_other_table(self, release: R) -> None:
         """Raise OdError unless the stored table equals that of the release, estimated again from its measurements."""
-        if not self.table().equals(self.table_of(release)):
+        if not self.read_table().equals(self.make_table(release)):
             raise _make_staging_error(
                 "OD-STAGED-FILE-CHANGED",
                 f"the staged {self.table_name} differ from the result of the release's measurements",

@@ -24,15 +24,15 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from od_core.errors import NOTHING_SPENT, STAYS_CHARGED, OdError
-from od_core.files.duckdb_session import SqlMacros, parquet_rows, scratch_database
+from od_core.files.duckdb_session import SqlMacros, make_parquet_sql, open_scratch_database
 from od_core.files.durable import write_durably
 from od_core.files.table_writers import write_batches
 from od_core.ledger.confidential import ConfidentialFolder
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
-from od_core.ledger.staged_files import Counted, hold_to_input, identity_of, read_stored_identity
+from od_core.ledger.staged_files import Counted, compute_input_identity, hold_to_input, read_stored_identity
 from od_core.periods import Length, Period
-from od_core.privacy.domain import year_of, year_text
+from od_core.privacy.domain import list_periods_of_year, name_year
 
 if TYPE_CHECKING:
     from od_core.privacy.unit import PrivacyUnit
@@ -46,7 +46,7 @@ SCHEMA = pa.schema([*((name, pa.int64()) for name in USER), ("counted", pa.int32
 _ALLOWED = pa.schema([*((name, pa.int64()) for name in USER), ("allowed", pa.int32())])
 """Columns of :attr:`Allowances.table`."""
 
-_SQL = SqlMacros(Path(__file__).with_name("user_counters.sql"), parquet_rows=parquet_rows)
+_SQL = SqlMacros(Path(__file__).with_name("user_counters.sql"), parquet_rows=make_parquet_sql)
 
 _FOLDER = "user-counters"  # with a hyphen, so no series has this name
 
@@ -71,7 +71,7 @@ class UserCounters:
     Attributes:
         confidential, ledger, key: folder of the files, ledger that records which releases were drawn, and the release.
         domain, unit: name of the data set, and its unit, which is of a year.
-        elementary, year: see :func:`od_core.privacy.domain.year_of`.
+        elementary, year: see :func:`od_core.privacy.domain.list_periods_of_year`.
     """
 
     confidential: ConfidentialFolder
@@ -82,7 +82,7 @@ class UserCounters:
     elementary: Length
     year: str
 
-    def allowances(self) -> Allowances:
+    def compute_allowances(self) -> Allowances:
         """Return how many trips of each user the release may count.
 
         If the release was drawn, these are as many as it counted, so counting it again gives the same counts. Raises
@@ -92,7 +92,7 @@ class UserCounters:
             counted = self._verify_counters(self.key)
             columns = [*USER, "counted"]
             return Allowances(pq.read_table(counted, columns=columns).rename_columns([*USER, "allowed"]), others=0)
-        others = self._files(but=self._part(self.key))
+        others = self._list_checked_files(but=self._find_elementary_period(self.key))
         allowed = self._run_query(_SQL["allowances"](others, self.unit), others) if others else _ALLOWED.empty_table()
         return Allowances(allowed, others=self.unit.contribution_bound)
 
@@ -103,11 +103,11 @@ class UserCounters:
         was drawn from other counters.
         """
         if not self.ledger.is_drawn(self.key):
-            schema = SCHEMA.with_metadata({"key": self.confidential.key_name()})
-            path = self._path(self.key)
-            self.confidential.subfolder(path.parent)
+            schema = SCHEMA.with_metadata({"key": self.confidential.compute_key_name()})
+            path = self._locate_counters(self.key)
+            self.confidential.make_subfolder(path.parent)
             write_durably(path, lambda file: write_batches(file, schema, batches, compression="snappy"))
-        elif self.confidential.fingerprint(_columns(batches)) != self._read_drawn_fingerprint(self.key):
+        elif self.confidential.compute_fingerprint(_iterate_columns(batches)) != self._read_drawn_fingerprint(self.key):
             raise OdError(
                 "OD-REPLAY-INPUT-CHANGED",
                 f"the records of {self.key} have other users, or other numbers of their trips, than when it began",
@@ -122,7 +122,7 @@ class UserCounters:
         Raises OdError as :func:`od_core.ledger.staged_files.hold_to_input` does.
         """
         drawn = self.ledger.is_drawn(self.key)
-        hold_to_input(self.confidential, self.key, counted, drawn=drawn, counters=self.fingerprint(self.key))
+        hold_to_input(self.confidential, self.key, counted, drawn=drawn, counters=self.compute_fingerprint(self.key))
 
     def hold_to_counted(self, counted: Counted) -> None:
         """Check that the counted input and its counters are those of :meth:`hold_to_input`, and within the bounds.
@@ -131,15 +131,15 @@ class UserCounters:
         then have trips that no counter records.
 
         Raises OdError if they were not written together, a user has more counted trips than the unit allows, the
-        counters do not sum to the trips that the release counts, or as in :meth:`allowances`.
+        counters do not sum to the trips that the release counts, or as in :meth:`compute_allowances`.
         """
         step = "run the whole release, which counts its records again"
-        now = identity_of(self.confidential, counted, self.fingerprint(self.key))
+        now = compute_input_identity(self.confidential, counted, self.compute_fingerprint(self.key))
         if read_stored_identity(self.confidential, self.key) != now:
             message = f"the counts of {self.key} and the counters of its users were not written together"
             raise OdError("OD-YEAR-COUNTERS", message, next_step=step)
-        files = self._files()
-        query = _SQL["are_within"](files, self.unit, self._path(self.key), counted.total)
+        files = self._list_checked_files()
+        query = _SQL["are_within"](files, self.unit, self._locate_counters(self.key), counted.total)
         if not self._run_query(query, files)[0][0].as_py():
             message = f"the counters of users of {self.key} and the counts do not agree, or exceed max_trips_year"
             raise OdError("OD-YEAR-COUNTERS", message, next_step=step)
@@ -149,25 +149,25 @@ class UserCounters:
 
         The file of counters must have been checked, as :func:`od_core.ledger.measurements.begin_release` does.
         """
-        path = self._path(self.key)
+        path = self._locate_counters(self.key)
         return int(self._run_query(_SQL["uncounted"](path, max_trips), {"": [path]})[0][0].as_py())
 
-    def _part(self, key: ReleaseKey) -> str:
-        (part,) = Period(key.period).parts(self.elementary)
+    def _find_elementary_period(self, key: ReleaseKey) -> str:
+        (part,) = Period(key.period).split_into(self.elementary)
         return part.text
 
     @cached_property
     def _parts(self) -> tuple[Period, ...]:
-        return year_of(Period(self._part(self.key)), self.elementary, self.year)
+        return list_periods_of_year(Period(self._find_elementary_period(self.key)), self.elementary, self.year)
 
     @property
     def _folder(self) -> Path:
-        return self.confidential.path / _FOLDER / self.domain / year_text(self._parts, self.year)
+        return self.confidential.path / _FOLDER / self.domain / name_year(self._parts, self.year)
 
-    def _path(self, key: ReleaseKey) -> Path:
-        return self._folder / self._part(key) / f"{key.release}.{key.period}.r{key.revision}.parquet"
+    def _locate_counters(self, key: ReleaseKey) -> Path:
+        return self._folder / self._find_elementary_period(key) / f"{key.release}.{key.period}.r{key.revision}.parquet"
 
-    def _files(self, but: str | None = None) -> dict[str, list[Path]]:
+    def _list_checked_files(self, but: str | None = None) -> dict[str, list[Path]]:
         """Return the files of counters of the year by elementary period, all checked, without those of ``but``.
 
         If ``but`` is given, the release is about to be counted, and its own file, which is written again, not checked.
@@ -175,7 +175,7 @@ class UserCounters:
         year = sorted(part.text for part in self._parts)
         verified = {self._verify_counters(key) for key in self._list_other_drawn_releases(year)}
         files = {part: sorted((self._folder / part).glob("[!.]*.parquet")) for part in year}
-        unchecked = set() if but is None else {self._path(self.key)}
+        unchecked = set() if but is None else {self._locate_counters(self.key)}
         for path in chain.from_iterable(files.values()):
             if path not in unchecked:
                 self._check_file(path, is_verified=path in verified)
@@ -189,33 +189,33 @@ class UserCounters:
     def _check_file(self, path: Path, *, is_verified: bool) -> None:
         if not is_verified:
             _refuse_damaged(path)
-        if (pq.read_schema(path).metadata or {}).get(b"key") != self.confidential.key_name().encode():
+        if (pq.read_schema(path).metadata or {}).get(b"key") != self.confidential.compute_key_name().encode():
             raise self._make_other_key_error(f"the counters of users in {path.name}")
 
     def _verify_counters(self, key: ReleaseKey) -> Path:
         """Return the file of counters of a drawn release. Raises OdError if it is lost, changed or of another key."""
         fingerprint = self._read_drawn_fingerprint(key)
         if (
-            read_stored_identity(self.confidential, key).get("key") != self.confidential.key_name()
+            read_stored_identity(self.confidential, key).get("key") != self.confidential.compute_key_name()
         ):  # all else differs, too
             raise self._make_other_key_error(f"the counters of users of {key}")
-        if self.fingerprint(key) != fingerprint:
+        if self.compute_fingerprint(key) != fingerprint:
             raise self._make_lost_counters_error(
                 f"the counters of users of {key} have changed", "the confidential folder"
             )
-        return self._path(key)
+        return self._locate_counters(key)
 
-    def fingerprint(self, key: ReleaseKey) -> str:
+    def compute_fingerprint(self, key: ReleaseKey) -> str:
         """Return the fingerprint (keyed hash) of the stored counters of a release. Raises OdError if there are none."""
         path, lost = (
-            self._path(key),
+            self._locate_counters(key),
             self._make_lost_counters_error if self.ledger.is_drawn(key) else _make_recount_error,
         )
         if not path.exists():
             raise lost(f"the counters of users of {key} are missing", "the confidential folder")
         try:
             with pq.ParquetFile(path) as file:
-                return self.confidential.fingerprint(_columns(file.iter_batches()))
+                return self.confidential.compute_fingerprint(_iterate_columns(file.iter_batches()))
         except (pa.ArrowException, OSError):  # Arrow raises OSError for damaged pages
             raise lost(f"the counters of users of {key} are damaged", "the confidential folder") from None
 
@@ -238,17 +238,17 @@ class UserCounters:
             "OD-YEAR-COUNTERS-LOST",
             message,
             next_step=f"restore {what} from a backup; without it, no further release of the year is counted",
-            spent=STAYS_CHARGED if self.ledger.level_kinds(self.key) else NOTHING_SPENT,
+            spent=STAYS_CHARGED if self.ledger.list_level_kinds(self.key) else NOTHING_SPENT,
         )
 
     def _run_query(self, query: str, files: dict[str, list[Path]]) -> pa.Table:
         """Return the result of a query over files of counters, which need not fit in memory."""
-        folder = self.confidential.subfolder(self._folder)
-        with scratch_database(folder, *(path for paths in files.values() for path in paths)) as connection:
+        folder = self.confidential.make_subfolder(self._folder)
+        with open_scratch_database(folder, *(path for paths in files.values() for path in paths)) as connection:
             return connection.sql(query).to_arrow_table()
 
 
-def _columns(batches: Iterable[pa.RecordBatch]) -> Iterator[list[NDArray[np.int64]]]:
+def _iterate_columns(batches: Iterable[pa.RecordBatch]) -> Iterator[list[NDArray[np.int64]]]:
     for batch in batches:
         yield [column.to_numpy(zero_copy_only=False).astype(np.int64, copy=False) for column in batch.columns]
 

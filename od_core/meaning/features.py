@@ -68,16 +68,16 @@ class Support:
 
 
 @cache
-def support() -> Support:
+def read_support() -> Support:
     """Return the table. It is read when it is first asked for."""
     text = files("od_core.meaning").joinpath("support.yaml").read_text(encoding="utf-8")
     data = yaml.load(text, Loader=yaml.CSafeLoader)  # the loader is safe
     without_rows = Support(data["kinds"], data["features"], ())
-    rows = (refusal for row in data["refused"] for refusal in _refusals(row, without_rows))
+    rows = (refusal for row in data["refused"] for refusal in _iterate_refusals(row, without_rows))
     return Support(without_rows.kinds, without_rows.groups, tuple(rows))
 
 
-def _refusals(row: Mapping[str, Any], known: Support) -> Iterator[Refusal]:
+def _iterate_refusals(row: Mapping[str, Any], known: Support) -> Iterator[Refusal]:
     """Yield the refusals of a row of the file: one for each of its kinds and of its alternative features."""
     for kind in row["kinds"]:
         for feature in row.get("one_of", ("",)):
@@ -106,7 +106,7 @@ def refuse_unsupported(kind: str, features: Set[str], name: str = "") -> None:
 
     ``name`` is the name of the release, with which the message begins, if there are several.
     """
-    for refusal in support().by_kind[kind]:
+    for refusal in read_support().by_kind[kind]:
         if refusal.applies_to(features):
             message = ": ".join(filter(None, (name, refusal.reason)))
             raise OdError(refusal.code, message, next_step=refusal.next_step)
@@ -114,10 +114,10 @@ def refuse_unsupported(kind: str, features: Set[str], name: str = "") -> None:
 
 def list_possible_formats(kind: str, features: Set[str]) -> tuple[str, ...]:
     """Return the formats, beside Parquet, that the bundle of a release with some features can have."""
-    refused = support().by_kind[kind]
+    refused = read_support().by_kind[kind]
     return tuple(
         name
-        for name in support().groups["formats"]
+        for name in read_support().groups["formats"]
         if not any(name in row.features and row.applies_to({*features, name}) for row in refused)
     )
 

@@ -62,13 +62,13 @@ class Nouns:
         """Whether a number belongs to a pair of areas."""
         return len(self.ends) > 1
 
-    def words(self) -> dict[str, str]:
+    def index_words(self) -> dict[str, str]:
         """Return the nouns by name, for texts with names in braces; a name with a capital has a word with a capital."""
         texts = {name: value for name, value in vars(self).items() if isinstance(value, str)}
         texts |= {name: text.replace("{counted}", self.counted) for name, text in texts.items()}
         return texts | {name.capitalize(): text[:1].upper() + text[1:] for name, text in texts.items()}
 
-    def headers(self, names: Sequence[str]) -> list[str]:
+    def format_headers(self, names: Sequence[str]) -> list[str]:
         """Return the headers of columns of areas, given the names of their levels."""
         return [head.format(name) for head, name in zip(self.heads, names, strict=False)]
 
@@ -111,11 +111,11 @@ class Subject:
     def from_plan(cls, plan: Plan, about: Mapping[str, str] = NO_WORDS) -> Subject:
         """Return the subject of a plan, with the words of the publisher of its series."""
         may_leave = plan.neighbours.record_may_leave
-        return cls(plan.table, **_facts_of(plan.unit), record_may_leave=may_leave, **_words_of(about))
+        return cls(plan.table, **_list_unit_facts(plan.unit), record_may_leave=may_leave, **_select_words(about))
 
     def with_unit(self, unit: PrivacyUnit) -> Subject:
         """Return the subject of a release that protects another unit, but is otherwise the same."""
-        return replace(self, **_facts_of(unit))
+        return replace(self, **_list_unit_facts(unit))
 
     def facts(self) -> dict[str, Any]:
         """Return the subject as JSON-ready public facts, without what is None and the words of the publisher."""
@@ -125,12 +125,12 @@ class Subject:
     def from_facts(cls, facts: Mapping[str, Any], about: Mapping[str, str] = NO_WORDS) -> Subject:
         """Return the subject whose :meth:`facts` and words are given, without facts of later versions."""
         known = {field.name for field in fields(cls)}
-        return cls(**{name: fact for name, fact in facts.items() if name in known}, **_words_of(about))
+        return cls(**{name: fact for name, fact in facts.items() if name in known}, **_select_words(about))
 
     @property
     def nouns(self) -> Nouns:
         """The nouns of this subject."""
-        return nouns_of(self.table, self.counted, self.groups, is_weighted=self.is_weighted)
+        return make_nouns(self.table, self.counted, self.groups, is_weighted=self.is_weighted)
 
     @property
     def is_weighted(self) -> bool:
@@ -181,12 +181,12 @@ class Subject:
 _WORDS = ("counted", "groups")
 
 
-def _words_of(about: Mapping[str, str]) -> dict[str, Any]:
+def _select_words(about: Mapping[str, str]) -> dict[str, Any]:
     """Return the words of a publisher that a subject has, by name."""
     return {name: about[name] for name in _WORDS if name in about}
 
 
-def _facts_of(unit: PrivacyUnit) -> dict[str, Any]:
+def _list_unit_facts(unit: PrivacyUnit) -> dict[str, Any]:
     """Return what a subject states of a privacy unit, by name."""
     return {
         "unit": unit.kind,
@@ -199,7 +199,7 @@ def _facts_of(unit: PrivacyUnit) -> dict[str, Any]:
 
 
 @cache
-def nouns_of(
+def make_nouns(
     table: Table, counted: str | None = None, groups: str | None = None, *, is_weighted: bool = False
 ) -> Nouns:
     """Return the nouns of a table, given the publisher's words, if any, and whether records count by their weight."""

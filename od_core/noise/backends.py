@@ -20,8 +20,8 @@ class NoiseSource(Protocol):
     """A source of exact discrete Gaussian noise. It returns noise alone and never adds it to a count.
 
     Examples:
-        >>> from od_core.noise.backends import noise_named
-        >>> len(noise_named("table").draw(Fraction(4), level=0, first=0, size=5))
+        >>> from od_core.noise.backends import resolve_noise_source
+        >>> len(resolve_noise_source("table").draw(Fraction(4), level=0, first=0, size=5))
         5
     """
 
@@ -56,8 +56,8 @@ class LaplaceSource(NoiseSource, Protocol):
     """A source that also draws exact discrete Laplace noise, as every backend does.
 
     Examples:
-        >>> from od_core.noise.backends import noise_named
-        >>> len(noise_named("opendp").draw_laplace(Fraction(2), 5))
+        >>> from od_core.noise.backends import resolve_noise_source
+        >>> len(resolve_noise_source("opendp").draw_laplace(Fraction(2), 5))
         5
     """
 
@@ -73,7 +73,7 @@ DRY_RUN = "dry_run"
 """Name of the noise of dry runs, which is public and protects nothing; :mod:`od_assets.testing` alone has it."""
 
 
-def noise_named(noise: str | NoiseSource) -> NoiseSource:
+def resolve_noise_source(noise: str | NoiseSource) -> NoiseSource:
     """Return the backend of this name, or the given source itself.
 
     Raises OdError if no backend has the name, or the installed OpenDP is known to draw wrong noise.
@@ -87,7 +87,7 @@ def noise_named(noise: str | NoiseSource) -> NoiseSource:
     return backend()
 
 
-def laplace_source(noise: NoiseSource) -> LaplaceSource:
+def require_laplace_source(noise: NoiseSource) -> LaplaceSource:
     """Return the given source if it draws Laplace noise. Raises OdError if it does not."""
     if isinstance(noise, LaplaceSource):
         return noise
@@ -97,7 +97,7 @@ def laplace_source(noise: NoiseSource) -> LaplaceSource:
 
 def refuse_too_wide(source: NoiseSource, variances: Iterable[Fraction]) -> None:
     """Raise OdError, before anything is charged, if the source is a backend and a variance is too large for it."""
-    name = backend_name(source)
+    name = find_backend_name(source)
     if name is not None and max(variances) > BACKENDS[name].largest_variance:
         raise OdError(
             "OD-NOISE-TOO-WIDE",
@@ -107,7 +107,7 @@ def refuse_too_wide(source: NoiseSource, variances: Iterable[Fraction]) -> None:
         )
 
 
-def backend_name(source: NoiseSource) -> str | None:
+def find_backend_name(source: NoiseSource) -> str | None:
     """Return the name of a backend of this library, or None for any other source, which has no guarantee."""
     return next((name for name, kind in BACKENDS.items() if type(source) is kind), None)
 
@@ -123,7 +123,7 @@ def check_noise(source: NoiseSource, drawn: NDArray[np.int64], size: int) -> NDA
     """
     if not isinstance(drawn, np.ndarray) or drawn.dtype != np.int64 or drawn.shape != (size,):
         raise _make_noise_error("did not return one 64-bit integer per cell")
-    if backend_name(source) is None:
+    if find_backend_name(source) is None:
         drawn = drawn.copy()  # counts are added in place, and the source may keep the array that it returned
     if size and (drawn.max() >= _NOISE_LIMIT or drawn.min() <= -_NOISE_LIMIT):
         raise _make_noise_error("returned values that are too large to add to a count")

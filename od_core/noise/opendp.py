@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 
 from od_core.errors import OdError
 from od_core.noise import opendp_worker
-from od_core.noise.opendp_worker import ANSWER, GAUSSIAN, LAPLACE, REQUEST, next_scale, round_up_scale
-from od_core.parallel import threads
+from od_core.noise.opendp_worker import ANSWER, GAUSSIAN, LAPLACE, REQUEST, compute_next_scale, round_up_scale
+from od_core.parallel import choose_thread_count
 
 _ENDED = "a process that drew noise ended before it had finished"
 
@@ -46,10 +46,10 @@ def draw_noise(distribution: bytes, scale: float, largest_loss: float, size: int
     early, or OpenDP's library is not installed.
     """
     noise, first, used = np.empty(size, dtype=np.int64), 0, set()
-    counts = draws_by_process(size, threads())
+    counts = divide_draws(size, choose_thread_count())
     with ExitStack() as running:
         requests = [REQUEST.pack(distribution, scale, largest_loss, count) for count in counts]
-        workers = [running.enter_context(_worker(request)) for request in requests]
+        workers = [running.enter_context(_start_worker(request)) for request in requests]
         for count, (process, answer) in zip(counts, workers, strict=True):
             used.add(_receive(process, answer, noise[first : first + count]))
             first += count
@@ -57,7 +57,7 @@ def draw_noise(distribution: bytes, scale: float, largest_loss: float, size: int
     return (used.pop() if len(used) == 1 else math.nan), noise
 
 
-def draws_by_process(size: int, processors: int) -> list[int]:
+def divide_draws(size: int, processors: int) -> list[int]:
     """Divide draws among at most so many processes, and return the number of draws of each.
 
     The numbers differ by at most 1. If there are several processes, each makes at least ``MIN_DRAWS`` draws.
@@ -67,12 +67,19 @@ def draws_by_process(size: int, processors: int) -> list[int]:
 
 
 @contextmanager
-def _worker(request: bytes) -> Iterator[tuple[subprocess.Popen[bytes], BinaryIO]]:
+def _start_worker(request: bytes) -> Iterator[tuple[subprocess.Popen[bytes], BinaryIO]]:
     """Start a process that draws noise into a file in memory. If it still runs at the end of the context, kill it.
 
     The number of draws may be confidential, so the request is no argument of the command, which others may list.
     """
-    command = [sys.executable, "-I", "-S", str(Path(opendp_worker.__file__).resolve()), library(), str(os.getpid())]
+    command = [
+        sys.executable,
+        "-I",
+        "-S",
+        str(Path(opendp_worker.__file__).resolve()),
+        locate_library(),
+        str(os.getpid()),
+    ]
     with open(os.memfd_create("noise"), "w+b") as answer:  # noqa: PTH123  # no path
         try:  # in its own process group, because this process handles interrupts from the keyboard
             process = subprocess.Popen(  # noqa: S603  # our own module
@@ -104,7 +111,7 @@ def _receive(process: subprocess.Popen[bytes], answer: BinaryIO, room: NDArray[n
 
 
 @cache
-def library() -> str:
+def locate_library() -> str:
     """Return the path of OpenDP's shared library without loading it. Raises OdError if it is not installed."""
     spec = importlib.util.find_spec("opendp")
     if spec is not None and spec.origin is not None:
@@ -182,14 +189,14 @@ def _draw_planned_noise(
     """Draw noise with about the given scale. A power of it exceeds ``planned`` by at most the slack."""
     scale = round_up_scale(scale)
     while Fraction(scale) ** power < planned:
-        scale = next_scale(scale)
-    used, noise = draw_noise(distribution, scale, float_below(largest_loss), size)
+        scale = compute_next_scale(scale)
+    used, noise = draw_noise(distribution, scale, round_down_to_float(largest_loss), size)
     if not (math.isfinite(used) and planned <= Fraction(used) ** power <= planned * (1 + VARIANCE_SLACK)):
         raise _make_unsupported_noise_error("OpenDP's privacy map exceeds the planned loss")
     return noise
 
 
-def float_below(value: Fraction) -> float:
+def round_down_to_float(value: Fraction) -> float:
     """Return the largest float that is at most ``value``."""
     nearest = float(value)
     return nearest if Fraction(nearest) <= value else math.nextafter(nearest, 0)

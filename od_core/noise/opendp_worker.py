@@ -64,7 +64,7 @@ class OpenDP:
     def __init__(self, library: str) -> None:
         self._library = ctypes.CDLL(library)
 
-    def measurement(self, distribution: bytes, scale: float) -> ctypes.c_void_p:
+    def make_measurement(self, distribution: bytes, scale: float) -> ctypes.c_void_p:
         """Return OpenDP's measurement that adds noise with the given scale. Raises RuntimeError if OpenDP refuses."""
         domain = self._call("domains__vector_domain", self._call("domains__atom_domain", None, None, b"i64"), None)
         if distribution == GAUSSIAN:
@@ -74,27 +74,27 @@ class OpenDP:
         name = "measurements__make_gaussian" if distribution == GAUSSIAN else "measurements__make_laplace"
         return self._call(name, domain, metric, ctypes.c_double(scale), None, measure)
 
-    def loss(self, distribution: bytes, measurement: ctypes.c_void_p) -> float:
+    def compute_loss(self, distribution: bytes, measurement: ctypes.c_void_p) -> float:
         """Return the privacy loss of a measurement at sensitivity 1, by OpenDP's own privacy map."""
         distance, kind = (ctypes.c_double(1), b"f64") if distribution == GAUSSIAN else (ctypes.c_int64(1), b"i64")
-        loss = self._call("core__measurement_map", measurement, self._object(distance, 1, kind))
-        return ctypes.c_double.from_buffer_copy(self._bytes(loss, 1)).value
+        loss = self._call("core__measurement_map", measurement, self._make_object(distance, 1, kind))
+        return ctypes.c_double.from_buffer_copy(self._read_bytes(loss, 1)).value
 
-    def draws(self, measurement: ctypes.c_void_p, count: int) -> bytes:
+    def draw_bytes(self, measurement: ctypes.c_void_p, count: int) -> bytes:
         """Return the bytes of ``count`` independent draws as 64-bit integers: OpenDP's noise on zeros."""
-        zeros = self._object((ctypes.c_int64 * count)(), count, b"Vec<i64>")
+        zeros = self._make_object((ctypes.c_int64 * count)(), count, b"Vec<i64>")
         noise = self._call("core__measurement_invoke", measurement, zeros)
-        drawn = self._bytes(noise, count)
+        drawn = self._read_bytes(noise, count)
         for handle in (zeros, noise):
             self._call("data__object_free", handle)
         return drawn
 
-    def _object(self, values: Any, length: int, kind: bytes) -> ctypes.c_void_p:
+    def _make_object(self, values: Any, length: int, kind: bytes) -> ctypes.c_void_p:
         """Copy a C array or number into an OpenDP object, and return the object."""
         slice_of_values = _Slice(ctypes.addressof(values), length)
         return self._call("data__slice_as_object", ctypes.byref(slice_of_values), kind)
 
-    def _bytes(self, of: ctypes.c_void_p, length: int) -> bytes:
+    def _read_bytes(self, of: ctypes.c_void_p, length: int) -> bytes:
         """Return the bytes of the values of an OpenDP object, 8 bytes each."""
         pointer = self._call("data__object_as_slice", of)
         values = _Slice.from_address(pointer.value or 0)
@@ -119,7 +119,7 @@ def round_up_scale(scale: float) -> float:
     return math.ldexp(math.ceil(math.ldexp(mantissa, _SIGNIFICANT_BITS)), exponent - _SIGNIFICANT_BITS)
 
 
-def next_scale(scale: float) -> float:
+def compute_next_scale(scale: float) -> float:
     """Return the smallest larger scale that has at most ``_SIGNIFICANT_BITS`` significant bits."""
     return round_up_scale(math.nextafter(scale, math.inf))
 
@@ -133,10 +133,10 @@ def find_smallest_scale(
     accepted. Returns the scale and OpenDP's measurement with it, or NaN and None if every scale tried loses too much.
     """
     for _ in range(_SCALES):
-        measurement = opendp.measurement(distribution, scale)
-        if opendp.loss(distribution, measurement) <= largest_loss:
+        measurement = opendp.make_measurement(distribution, scale)
+        if opendp.compute_loss(distribution, measurement) <= largest_loss:
             return scale, measurement
-        scale = next_scale(scale)
+        scale = compute_next_scale(scale)
     return math.nan, None
 
 
@@ -157,7 +157,7 @@ def main() -> None:
         answer.write(ANSWER.pack(used))
         while measurement is not None and count > 0:
             piece = min(count, PIECE)
-            answer.write(opendp.draws(measurement, piece))
+            answer.write(opendp.draw_bytes(measurement, piece))
             count -= piece
 
 

@@ -29,7 +29,7 @@ _ZEROS = memoryview(bytes(1 << 19))
 class Words(Protocol):
     """A source of uniform random bits."""
 
-    def words(self, bits: int, size: int) -> NDArray[Any]:
+    def draw_words(self, bits: int, size: int) -> NDArray[Any]:
         """Return the next ``size`` unsigned words of ``bits`` random bits each; shape (size,)."""
         ...
 
@@ -46,7 +46,7 @@ class Keystream:
         key, nonce = os.urandom(32), os.urandom(16)
         self._encryptor = Cipher(algorithms.AES256(key), modes.CTR(nonce)).encryptor()
 
-    def words(self, bits: int, size: int) -> NDArray[Any]:
+    def draw_words(self, bits: int, size: int) -> NDArray[Any]:
         """Return the next ``size`` unsigned words of ``bits`` random bits each, 16 or 64; shape (size,)."""
         words = np.empty(size, dtype=f"u{bits // 8}")
         room = words.view(np.uint8).data
@@ -79,7 +79,7 @@ class TableNoise:
         """
         if not 0 < variance <= MAX_TABLE_VARIANCE:
             raise _make_table_error("variance")
-        return _table(DiscreteGaussian(variance)).draw(Keystream(), size)
+        return _build_table_once(DiscreteGaussian(variance)).draw(Keystream(), size)
 
     def draw_laplace(self, scale: Fraction, size: int) -> NDArray[np.int64]:
         """Return ``size`` independent draws of k, with P(k) proportional to exp(-|k| / scale); shape (size,).
@@ -88,7 +88,7 @@ class TableNoise:
         """
         if not (scale > 0 and 2 * scale**2 <= MAX_TABLE_VARIANCE):
             raise _make_table_error("scale")
-        return _table(DiscreteLaplace(scale)).draw(Keystream(), size)
+        return _build_table_once(DiscreteLaplace(scale)).draw(Keystream(), size)
 
 
 def simulate_draws(distribution: SymmetricDistribution, words: Words, size: int) -> NDArray[np.int64]:
@@ -96,7 +96,7 @@ def simulate_draws(distribution: SymmetricDistribution, words: Words, size: int)
 
     No release may use it: :class:`TableNoise` takes the words of a new :class:`Keystream` in every call.
     """
-    return _table(distribution).draw(words, size)
+    return _build_table_once(distribution).draw(words, size)
 
 
 class _Table:
@@ -109,7 +109,7 @@ class _Table:
 
     def __init__(self, distribution: SymmetricDistribution, first_bits: int = 16, further_bits: int = 64) -> None:
         self._distribution, self._first_bits, self._further_bits = distribution, first_bits, further_bits
-        cells, seconds = _limbs(distribution, first_bits, further_bits)
+        cells, seconds = _compute_limbs(distribution, first_bits, further_bits)
         least = -(len(cells) // 2)
         boundaries_in_cell = np.bincount(cells, minlength=1 << first_bits)
         starts = np.concatenate([[0], np.cumsum(boundaries_in_cell)])
@@ -130,9 +130,9 @@ class _Table:
 
     def _fill(self, source: Words, values: NDArray[np.int64], undecided: NDArray[np.int32]) -> None:
         """Write draws into ``values``. The first limb decides most of them; the others take a second one or more."""
-        firsts = source.words(self._first_bits, len(values))
+        firsts = source.draw_words(self._first_bits, len(values))
         count = _look_up(firsts, self._guide, values, undecided)
-        seconds = source.words(self._further_bits, count)
+        seconds = source.draw_words(self._further_bits, count)
         equal = np.empty(count, dtype=np.int32)
         table = self._starts, self._seconds, self._least
         open_still = _compare(firsts, undecided, seconds, *table, values, equal)
@@ -146,8 +146,8 @@ class _Table:
         bits = self._first_bits + self._further_bits
         while True:
             bits += self._further_bits
-            word = word << self._further_bits | int(source.words(self._further_bits, 1)[0])
-            value = quantile(self._distribution, word, bits)
+            word = word << self._further_bits | int(source.draw_words(self._further_bits, 1)[0])
+            value = find_quantile(self._distribution, word, bits)
             if value is not None:
                 return value
 
@@ -156,7 +156,7 @@ _BUILDING = Lock()
 os.register_at_fork(after_in_child=_BUILDING._at_fork_reinit)  # type: ignore[attr-defined]  # else it may stay locked
 
 
-def _table(distribution: SymmetricDistribution) -> _Table:
+def _build_table_once(distribution: SymmetricDistribution) -> _Table:
     """Return the table of a distribution, which is built once while other threads wait."""
     with _BUILDING:
         return _built(distribution)
@@ -165,15 +165,15 @@ def _table(distribution: SymmetricDistribution) -> _Table:
 _built = lru_cache(maxsize=32)(_Table)
 
 
-def _limbs(
+def _compute_limbs(
     distribution: SymmetricDistribution, first_bits: int, further_bits: int
 ) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
     """Return the first and the second limbs of the boundaries F(-K), ..., F(K - 1), in order; shape (2 K,) each.
 
-    K is the length of :func:`floors_of_tails`. F(k - 1) = 1 - F(-k), and no boundary is an exact number of two limbs,
-    so the limbs of F(0), ..., F(K - 1) are the bitwise complements of those of F(-1), ..., F(-K).
+    K is the length of :func:`compute_tail_floors`. F(k - 1) = 1 - F(-k), and no boundary is an exact number of two
+    limbs, so the limbs of F(0), ..., F(K - 1) are the bitwise complements of those of F(-1), ..., F(-K).
     """
-    floors = floors_of_tails(distribution, first_bits + further_bits)
+    floors = compute_tail_floors(distribution, first_bits + further_bits)
     top, mask = (1 << first_bits) - 1, (1 << further_bits) - 1
     firsts = np.array([floor >> further_bits for floor in floors], dtype=np.int64)
     seconds = np.array([floor & mask for floor in floors], dtype=np.uint64)
@@ -239,14 +239,14 @@ class DiscreteGaussian:
 
     variance: Fraction
 
-    def tails(self, bits: int) -> list[arb]:
+    def compute_tails(self, bits: int) -> list[arb]:
         """Return balls that contain P(X >= k) for k = 1, 2, ..., K, at flint's precision, where P(X >= K) < 2^-bits.
 
         Let p be the larger of ``bits`` and flint's precision. Because 7/5 > 2 ln 2, the weight of the K used here,
         exp(-K^2 / (2 variance)), is below 2^-p, and P(X >= K) is below this weight. The weights are summed from K down
         to 1. The sum starts with a ball that contains the sum of all weights beyond K.
         """
-        rate = arb(rational(1 / (2 * self.variance)))
+        rate = arb(convert_to_rational(1 / (2 * self.variance)))
         reach = isqrt(int(self.variance * max(bits, flint.ctx.prec) * 7 / 5)) + 1
         weight = (-rate * reach**2).exp()
         outwards = (-rate * (2 * reach + 1)).exp()
@@ -271,12 +271,12 @@ class DiscreteLaplace:
 
     scale: Fraction
 
-    def tails(self, bits: int) -> list[arb]:
+    def compute_tails(self, bits: int) -> list[arb]:
         """Return balls that contain P(X >= k) for k = 1, 2, ..., K, at flint's precision, where P(X >= K) < 2^-bits.
 
         If k is at least bits * ln(2) * scale, then a^k <= 2^-bits. The factor 7/10 is an upper bound of ln 2.
         """
-        ratio = (-arb(rational(1 / self.scale))).exp()
+        ratio = (-arb(convert_to_rational(1 / self.scale))).exp()
         tail, tails = 1 / (1 + ratio), []
         for _ in range(int(self.scale * bits * 7 / 10) + 1):
             tail *= ratio
@@ -288,7 +288,7 @@ SymmetricDistribution = DiscreteGaussian | DiscreteLaplace
 """A distribution with P(X = k) = P(X = -k) > 0 for every integer k."""
 
 
-def floors_of_tails(distribution: SymmetricDistribution, bits: int) -> list[int]:
+def compute_tail_floors(distribution: SymmetricDistribution, bits: int) -> list[int]:
     """Return floor(2^bits P(X >= k)) for k = 1, 2, ..., up to the first k for which it is 0 (included).
 
     X has the given distribution. Every floor is proven, and so is that no 2^bits P(X >= k) is an integer.
@@ -297,19 +297,19 @@ def floors_of_tails(distribution: SymmetricDistribution, bits: int) -> list[int]
     while True:
         with set_precision(precision):
             unit = arb(2) ** bits  # exact, and made once: a product with a Python number takes seven times as long
-            floors = _prove_floors([tail * unit for tail in distribution.tails(bits)])
+            floors = _prove_floors([tail * unit for tail in distribution.compute_tails(bits)])
         if floors is not None:
             return floors
         precision *= 2
 
 
-def quantile(distribution: SymmetricDistribution, word: int, bits: int) -> int | None:
+def find_quantile(distribution: SymmetricDistribution, word: int, bits: int) -> int | None:
     """Return the least k with U < P(X <= k), if it is the same for all U in [word, word + 1) / 2^bits.
 
     X has the given distribution. Return None if the value is not proven to be the same: more bits of U are needed.
     """
     with set_precision(bits + _GUARD_BITS):
-        tails = distribution.tails(bits)
+        tails = distribution.compute_tails(bits)
         unit = arb(2) ** bits
         boundaries = [tail * unit for tail in reversed(tails)]
         boundaries += [(1 - tail) * unit for tail in tails]
@@ -338,6 +338,6 @@ def set_precision(bits: int) -> Iterator[None]:
         yield
 
 
-def rational(number: Fraction) -> fmpq:
+def convert_to_rational(number: Fraction) -> fmpq:
     """Return a fraction as flint's type of fractions, without rounding."""
     return fmpq(number.numerator, number.denominator)

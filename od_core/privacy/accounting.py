@@ -41,15 +41,15 @@ It is far larger than the error of a dozen correctly rounded operations with 60 
 """
 
 
-def epsilon_bun_steinke(rho: Fraction, delta: Fraction) -> Fraction:
-    """Return epsilon by the conversion of Bun and Steinke, rounded up; raises as :func:`epsilon_tight` does."""
+def compute_bun_steinke_epsilon(rho: Fraction, delta: Fraction) -> Fraction:
+    """Return epsilon by the conversion of Bun and Steinke, rounded up; raises as :func:`compute_tight_epsilon` does."""
     _check(rho, delta)
     with decimal.localcontext(decimal.Context(prec=_DIGITS)):
         r = as_decimal(rho)
         return _compute_upper_bound(r + 2 * (r * -as_decimal(delta).ln()).sqrt())
 
 
-def epsilon_tight(rho: Fraction, delta: Fraction) -> Fraction:
+def compute_tight_epsilon(rho: Fraction, delta: Fraction) -> Fraction:
     """Return epsilon by the conversion of Canonne et al. (``tight``), rounded up.
 
     Raises OdError if rho is not in (0, 1e18], or delta is not in (0, 1).
@@ -57,12 +57,12 @@ def epsilon_tight(rho: Fraction, delta: Fraction) -> Fraction:
     _check(rho, delta)
     with decimal.localcontext(decimal.Context(prec=_DIGITS)):
         log_inverse_delta = -as_decimal(delta).ln()
-        u = Decimal(_best_alpha_minus_one(float(rho), float(log_inverse_delta)))
+        u = Decimal(_solve_alpha_minus_one(float(rho), float(log_inverse_delta)))
         log_term = log_inverse_delta + u * u.ln() - (1 + u) * (1 + u).ln()
         return max(Fraction(0), _compute_upper_bound(as_decimal(rho) * (1 + u) + log_term / u))
 
 
-def _best_alpha_minus_one(rho: float, log_inverse_delta: float) -> float:
+def _solve_alpha_minus_one(rho: float, log_inverse_delta: float) -> float:
     """Return u = alpha - 1, approximately, for the order alpha at which the ``tight`` epsilon is least.
 
     It solves rho u^2 + ln(1 + u) = ln(1/delta): there the derivative of epsilon with respect to alpha is 0.
@@ -79,11 +79,11 @@ def _best_alpha_minus_one(rho: float, log_inverse_delta: float) -> float:
     return high
 
 
-CONVERSIONS = {"tight": epsilon_tight, "bun_steinke": epsilon_bun_steinke}
+CONVERSIONS = {"tight": compute_tight_epsilon, "bun_steinke": compute_bun_steinke_epsilon}
 
 
 @lru_cache(maxsize=256)
-def rho_for_epsilon(epsilon: Fraction, delta: Fraction, conversion: str) -> Fraction:
+def find_rho_for_epsilon(epsilon: Fraction, delta: Fraction, conversion: str) -> Fraction:
     """Return the largest rho that is a multiple of 2^-64 and whose epsilon, rounded up, is at most the given one.
 
     ``conversion`` is a name in ``CONVERSIONS``.
@@ -107,7 +107,7 @@ def check_epsilon(epsilon: Fraction) -> None:
         raise make_budget_error("OD-BUDGET-EPSILON", "epsilon must lie between 1e-30 and 1e9")
 
 
-def exact_fraction(name: str, value: object) -> Fraction:
+def parse_exact_fraction(name: str, value: object) -> Fraction:
     """Return an integer, fraction, float or text as the exact fraction of its decimal text: ``0.1`` is one tenth.
 
     Raises OdError, whose message begins with ``name``, if it is no finite number or has more than 1,000 digits.
@@ -129,20 +129,20 @@ _OF_FLOAT = Fraction(1, 10**12)
 """Relative distance of a float from the decimal number that it stands for; larger than that of any float."""
 
 
-def float_above(value: Fraction) -> float:
+def round_up_to_float(value: Fraction) -> float:
     """Return the smallest float that is at least ``value``, to display ``value`` as an upper bound."""
     nearest = float(value)
     return nearest if Fraction(nearest) >= value else math.nextafter(nearest, math.inf)
 
 
-def exp_above(exponent: Fraction) -> Fraction:
+def bound_exp_from_above(exponent: Fraction) -> Fraction:
     """Return an upper bound of e^exponent, for an exponent of at most 10^4. Its relative error is below 10^-25."""
     context = decimal.Context(prec=30, rounding=decimal.ROUND_CEILING)
     rounded = context.divide(Decimal(exponent.numerator), Decimal(exponent.denominator))
     return Fraction(context.next_plus(context.exp(rounded)))  # decimal rounds exp itself to the nearest
 
 
-def text_above(value: Fraction | float, digits: int = 6) -> str:
+def format_rounded_up(value: Fraction | float, digits: int = 6) -> str:
     """Return ``value``, rounded up to ``digits`` significant digits, as text. Every epsilon and charge is shown so.
 
     A float just above a short decimal number becomes that number.
@@ -150,14 +150,14 @@ def text_above(value: Fraction | float, digits: int = 6) -> str:
     return _format_rounded(value, digits, decimal.ROUND_CEILING)
 
 
-def text_below(value: Fraction | float, digits: int = 6) -> str:
-    """Return ``value`` rounded down, as :func:`text_above` rounds it up. What remains of a cap is shown so."""
+def format_rounded_down(value: Fraction | float, digits: int = 6) -> str:
+    """Return ``value`` rounded down, as :func:`format_rounded_up` rounds it up. What remains of a cap is shown so."""
     return _format_rounded(value, digits, decimal.ROUND_FLOOR)
 
 
-def promise_text(epsilon: Fraction | float, delta: Fraction | float) -> str:
+def format_promise(epsilon: Fraction | float, delta: Fraction | float) -> str:
     """Return the text of a promise, such as ``epsilon 1 at delta 1e-8``; a delta of 0 is left out."""
-    return f"epsilon {text_above(epsilon)}" + (f" at delta {text_above(delta)}" if delta else "")
+    return f"epsilon {format_rounded_up(epsilon)}" + (f" at delta {format_rounded_up(delta)}" if delta else "")
 
 
 def _format_rounded(value: Fraction | float, digits: int, rounding: str) -> str:

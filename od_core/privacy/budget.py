@@ -17,8 +17,15 @@ from typing import Any
 from od_core.errors import OdError
 from od_core.notebook import Shown
 from od_core.privacy import accounting, privacy_loss
-from od_core.privacy.accounting import LARGEST, SMALLEST, Number, exact_fraction, make_budget_error, rho_for_epsilon
-from od_core.privacy.shares import MinimiseRule, ShareRule, parse_shares, shares_by_rule
+from od_core.privacy.accounting import (
+    LARGEST,
+    SMALLEST,
+    Number,
+    find_rho_for_epsilon,
+    make_budget_error,
+    parse_exact_fraction,
+)
+from od_core.privacy.shares import MinimiseRule, ShareRule, compute_shares_by_rule, parse_shares
 from od_core.registry import refuse_unknown
 
 _NONE = Fraction(0)
@@ -36,8 +43,8 @@ class Budget(Shown):
         rho: promised rho of zero-concentrated differential privacy as an exact fraction; None if epsilon is given.
         conversion: method to compute rho from epsilon: ``exact``, ``tight`` or ``bun_steinke``.
         shares: how the budget is shared between the measured levels, top first: ``uniform``, ``geography`` (see
-            :func:`od_core.privacy.shares.shares_by_rule`), ``("geometric", ratio)``, fractions that sum to 1, or
-            ``{"minimise": quantities}``: the shares that minimise the expected errors of the quantities, which are a
+            :func:`od_core.privacy.shares.compute_shares_by_rule`), ``("geometric", ratio)``, fractions that sum to 1,
+            or ``{"minimise": quantities}``: the shares that minimise the expected errors of the quantities, which are a
             list or have weights; see :mod:`od_core.flows.optimal_shares`.
 
     Raises:
@@ -67,11 +74,11 @@ class Budget(Shown):
     ) -> None:
         if (epsilon is None) == (rho is None):
             raise make_budget_error("OD-BUDGET-KIND", "a budget must be either epsilon or rho")
-        promise = exact_fraction("epsilon" if rho is None else "rho", epsilon if rho is None else rho)
+        promise = parse_exact_fraction("epsilon" if rho is None else "rho", epsilon if rho is None else rho)
         if not SMALLEST <= promise <= LARGEST:
             code = "OD-BUDGET-EPSILON" if rho is None else "OD-BUDGET-RHO"
             raise make_budget_error(code, "epsilon and rho must lie between 1e-30 and 1e9")
-        exact_delta = exact_fraction("delta", delta)
+        exact_delta = parse_exact_fraction("delta", delta)
         if not 0 <= exact_delta < 1:
             raise make_budget_error("OD-BUDGET-DELTA", "delta must be at least 0 and below 1")
         if conversion is not None:
@@ -90,7 +97,7 @@ class Budget(Shown):
         options = {name: facts.get(name) for name in ("conversion", "shares")}
         return cls(facts["epsilon"], facts["delta"], rho=rho, **options)
 
-    def conversion_for(self, default: str, shifted_cells: Sequence[int] | None) -> str:
+    def choose_conversion(self, default: str, shifted_cells: Sequence[int] | None) -> str:
         """Return the name of the conversion to use: the budget's own, or the mechanism's ``default`` if it has none.
 
         For ``exact``, return ``tight`` if the exact loss is not defined. See :class:`Spent` for ``shifted_cells``.
@@ -99,7 +106,7 @@ class Budget(Shown):
         is_exact = shifted_cells is not None and privacy_loss.is_defined(self.delta)
         return "tight" if name == "exact" and not is_exact else name
 
-    def total_rho(
+    def compute_total_rho(
         self,
         conversion: str,
         shares: tuple[Fraction, ...] = (Fraction(1),),
@@ -115,10 +122,10 @@ class Budget(Shown):
             raise make_budget_error("OD-BUDGET-DELTA", "delta is 0, but Gaussian noise needs a positive delta")
         if self.rho is not None or self.epsilon is None:
             return self.rho or _NONE
-        name = self.conversion_for(conversion, shifted_cells)
+        name = self.choose_conversion(conversion, shifted_cells)
         if name == "exact" and shifted_cells is not None:
-            return privacy_loss.rho_for_epsilon_exact(self.epsilon, self.delta, shares, shifted_cells)
-        return accounting.rho_for_epsilon(self.epsilon, self.delta, name)
+            return privacy_loss.find_rho_by_loss(self.epsilon, self.delta, shares, shifted_cells)
+        return accounting.find_rho_for_epsilon(self.epsilon, self.delta, name)
 
     @property
     def features(self) -> frozenset[str]:
@@ -132,16 +139,16 @@ class Budget(Shown):
         }
         return frozenset(name for name, is_so in has.items() if is_so)
 
-    def shares_text(self, default: str) -> str | list[str]:
+    def format_shares(self, default: str) -> str | list[str]:
         """Return the shares, or ``default`` if there are none, as text that :class:`Budget` accepts as ``shares``."""
-        rule = self._share_rule(default)
+        rule = self._resolve_share_rule(default)
         return rule if isinstance(rule, str) else [str(part) for part in rule]
 
-    def level_shares(self, fan_outs: Sequence[int], default: str) -> tuple[Fraction, ...]:
-        """Return :func:`od_core.privacy.shares.shares_by_rule`; the rule is ``default`` if the budget has none."""
-        return shares_by_rule(self._share_rule(default), fan_outs)
+    def compute_level_shares(self, fan_outs: Sequence[int], default: str) -> tuple[Fraction, ...]:
+        """Return the shares of the levels by the rule of the budget, or by ``default`` if it has none."""
+        return compute_shares_by_rule(self._resolve_share_rule(default), fan_outs)
 
-    def _share_rule(self, default: str) -> str | tuple[Any, ...]:
+    def _resolve_share_rule(self, default: str) -> str | tuple[Any, ...]:
         """Return the declared shares or their rule, or ``default``. Raises OdError for the rule ``minimise``."""
         rule = default if self.shares is None else self.shares
         if isinstance(rule, MinimiseRule):
@@ -183,24 +190,24 @@ class Spent:
     @property
     def epsilon_tight(self) -> float:
         """Epsilon by the ``tight`` conversion of Canonne et al., or the promise if there is no rho to convert."""
-        return accounting.float_above(self._compute_epsilon("tight"))
+        return accounting.round_up_to_float(self._compute_epsilon("tight"))
 
     @property
     def epsilon_bun_steinke(self) -> float:
         """Epsilon by the conversion of Bun and Steinke, or the promise if there is no rho to convert."""
-        return accounting.float_above(self._compute_epsilon("bun_steinke"))
+        return accounting.round_up_to_float(self._compute_epsilon("bun_steinke"))
 
     @property
     def epsilon_exact(self) -> float | None:
         """Epsilon by the exact privacy loss; None if that is not defined for this release or this delta."""
-        exact = self._exact()
-        return None if exact is None else accounting.float_above(exact)
+        exact = self._compute_exact_epsilon()
+        return None if exact is None else accounting.round_up_to_float(exact)
 
     @property
     def epsilon(self) -> Fraction:
         """Promised epsilon: the smallest of those by all conversions that are defined."""
         tight = self._compute_epsilon("tight")
-        return min(tight, self._compute_epsilon("bun_steinke"), self._exact() or tight)
+        return min(tight, self._compute_epsilon("bun_steinke"), self._compute_exact_epsilon() or tight)
 
     @property
     def variances(self) -> tuple[Fraction, ...] | None:
@@ -213,9 +220,9 @@ class Spent:
     def _compute_epsilon(self, conversion: str) -> Fraction:
         return accounting.CONVERSIONS[conversion](self.rho, self.delta) if self.promise is None else self.promise
 
-    def _exact(self) -> Fraction | None:
+    def _compute_exact_epsilon(self) -> Fraction | None:
         variances = self.variances
-        return None if variances is None else privacy_loss.epsilon_exact(variances, self.delta)
+        return None if variances is None else privacy_loss.compute_exact_epsilon(variances, self.delta)
 
 
 @dataclass(frozen=True)
@@ -308,16 +315,18 @@ class Cap:
 
     def __init__(self, rho: Number | None = None, epsilon: Number | None = None, delta: Number = 0) -> None:
         for name, number in (("rho", rho), ("epsilon", epsilon), ("delta", delta)):
-            object.__setattr__(self, name, None if number is None else exact_fraction(f"{name} of the cap", number))
+            object.__setattr__(
+                self, name, None if number is None else parse_exact_fraction(f"{name} of the cap", number)
+            )
         promise = self.rho if self.epsilon is None else self.epsilon
         if (self.rho is None) == (self.epsilon is None) or promise is None:
-            raise _cap_fault("a cap must be either rho, or epsilon and delta")
+            raise _make_cap_error("a cap must be either rho, or epsilon and delta")
         if not SMALLEST <= promise <= LARGEST:
-            raise _cap_fault("the cap must be from 1e-30 to 1e9")
+            raise _make_cap_error("the cap must be from 1e-30 to 1e9")
         if self.rho is None and not 0 < self.delta < 1:
-            raise _cap_fault("a cap in epsilon needs a delta between 0 and 1")
+            raise _make_cap_error("a cap in epsilon needs a delta between 0 and 1")
         if self.rho is not None and self.delta != 0:
-            raise _cap_fault("a cap in rho cannot have a delta")
+            raise _make_cap_error("a cap in rho cannot have a delta")
 
     def allowed_rho(self, delta_spent: Fraction = _NONE) -> Fraction:
         """Return the largest sum of rho that the cap allows; 0 if the events have used up the delta of the cap.
@@ -333,7 +342,7 @@ class Cap:
         delta_left = self.delta - delta_spent
         if self.epsilon is None or delta_left <= 0:
             return _NONE
-        return rho_for_epsilon(self.epsilon, delta_left, "tight")
+        return find_rho_for_epsilon(self.epsilon, delta_left, "tight")
 
     def facts(self) -> dict[str, str]:
         """Return the cap as JSON-ready exact text, which :meth:`from_facts` reads."""
@@ -347,5 +356,5 @@ class Cap:
         return cls(**{name: Fraction(facts[name]) for name in ("rho", "epsilon", "delta") if name in facts})
 
 
-def _cap_fault(message: str) -> OdError:
+def _make_cap_error(message: str) -> OdError:
     return OdError("OD-DOMAIN-CAP", message, next_step="correct the privacy domain")

@@ -3,7 +3,7 @@
 Under a unit of a year, a user may have m counted trips in each elementary period, and M in the year. The loss of a
 release grows with the square of the user's counted trips in its period. So a user loses most with m trips in the
 periods that cost most, until the M trips are used up. ``docs/explanation/person-year.md`` has the proof. Under a pair
-cap, the loss grows otherwise, and :func:`largest_rho_by_trips` bounds it.
+cap, the loss grows otherwise, and :func:`bound_rho_by_trips` bounds it.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from itertools import pairwise
 from typing import Any
 
 from od_core.errors import OdError
-from od_core.periods import LENGTHS, Length, Period, check_time_zone, make_periods, number_of
+from od_core.periods import LENGTHS, Length, Period, check_time_zone, compute_period_number, make_periods
 from od_core.privacy.budget import Cap
-from od_core.privacy.neighbours import NodeSizes, largest_squares
+from od_core.privacy.neighbours import NodeSizes, compute_largest_squares
 from od_core.privacy.unit import RECORDS_OF, PrivacyUnit, UnitKind
 from od_core.registry import refuse_unknown
 
@@ -91,16 +91,16 @@ class PrivacyDomain:
 
     def periods_of_year(self, period: Period) -> tuple[Period, ...]:
         """Return the elementary periods of the year that contains an elementary period, under a unit of a year."""
-        return year_of(period, self.elementary_period, self.year or CALENDAR)
+        return list_periods_of_year(period, self.elementary_period, self.year or CALENDAR)
 
     def facts(self) -> dict[str, str | int | None]:
         """Return the facts that must not change once the domain is declared, as JSON-ready values."""
         zone = {} if self.time_zone is None else {"time_zone": self.time_zone}
         year = {"year": self.year or CALENDAR} if self.unit.is_of_year else {}
-        return {**unit_facts(self.unit), "elementary_period": self.elementary_period, **zone, **year}
+        return {**list_unit_facts(self.unit), "elementary_period": self.elementary_period, **zone, **year}
 
 
-def unit_facts(unit: PrivacyUnit) -> dict[str, str | int | None]:
+def list_unit_facts(unit: PrivacyUnit) -> dict[str, str | int | None]:
     """Return the facts of a unit that all releases of a domain share.
 
     ``max_trips``, ``max_trips_pair`` and ``max_weight`` may differ, except under a unit of a year: a user's trips of
@@ -110,7 +110,7 @@ def unit_facts(unit: PrivacyUnit) -> dict[str, str | int | None]:
     bound = {"max_trips": unit.max_trips} if unit.is_of_year else {}
     if unit.is_of_year and unit.max_trips_pair is not None:
         bound["max_trips_pair"] = unit.max_trips_pair
-    return {**facts, **bound, **unit.year_facts()}
+    return {**facts, **bound, **unit.list_year_facts()}
 
 
 def list_charged_periods(period: Period, elementary: Length, unit: UnitKind) -> tuple[str, ...]:
@@ -118,7 +118,7 @@ def list_charged_periods(period: Period, elementary: Length, unit: UnitKind) -> 
 
     Losses of different elementary periods do not add up, because they concern different trips, or different pairs of
     user and period. Under unit ``user`` they do add up, so every release charges the one period ``ALL_PERIODS``. Under
-    a unit of a year, those of a year add up as :func:`rho_of_year` defines.
+    a unit of a year, those of a year add up as :func:`bound_rho_of_year` defines.
 
     Raises:
         OdError: the period does not consist of whole elementary periods. Otherwise, a trip could be replaced by another
@@ -126,7 +126,7 @@ def list_charged_periods(period: Period, elementary: Length, unit: UnitKind) -> 
             has the records of a user in one span, and there are several elementary periods. The trips of a user in one
             would then affect which trips in another are counted.
     """
-    parts = period.parts(elementary)
+    parts = period.split_into(elementary)
     if not parts:
         message = f"a release of {period} does not consist of whole elementary periods ({elementary}s) of the data set"
         step = "release whole elementary periods, or declare a data set with a shorter elementary period"
@@ -155,7 +155,7 @@ def is_of_uncounted(facts: Mapping[str, Any]) -> bool:
     return "max_uncounted" in facts
 
 
-def rho_of_year(
+def bound_rho_of_year(
     periods: Iterable[Iterable[Charged]], max_trips: int, max_trips_year: int, max_trips_pair: int | None = None
 ) -> Fraction:
     """Return a bound of the rho that the releases of a year can cost one user; the largest one without a pair cap.
@@ -176,31 +176,33 @@ def rho_of_year(
                 counted[-1].append((facts, rho))
     if max_trips_pair is None:
         spent = (sum((rho for _, rho in charges), start=Fraction(0)) for charges in counted)
-        return in_full + largest_rho(spent, max_trips, max_trips_year)
-    costs = (costs_by_trips(charges, max_trips, max_trips_pair) for charges in counted)
-    return in_full + largest_rho_by_trips(costs, max_trips_year)
+        return in_full + compute_largest_rho(spent, max_trips, max_trips_year)
+    costs = (compute_costs_by_trips(charges, max_trips, max_trips_pair) for charges in counted)
+    return in_full + bound_rho_by_trips(costs, max_trips_year)
 
 
 Costs = Sequence[Fraction]
 """The rho that releases cost a user with 1, 2, and up to m counted trips, under a pair cap; shape (m,)."""
 
 
-def costs_by_trips(charges: Iterable[Charged], max_trips: int, max_trips_pair: int) -> Costs:
+def compute_costs_by_trips(charges: Iterable[Charged], max_trips: int, max_trips_pair: int) -> Costs:
     """Return what the charges of counts of nodes cost together, by a user's number of counted trips."""
     costs = [Fraction(0)] * max_trips
     for facts, rho in charges:
-        shares = _shares(tuple((pairs, nodes) for pairs, nodes in facts["node_sizes"]), max_trips, max_trips_pair)
+        shares = _compute_cost_shares(
+            tuple((pairs, nodes) for pairs, nodes in facts["node_sizes"]), max_trips, max_trips_pair
+        )
         costs = [cost + rho * share for cost, share in zip(costs, shares, strict=True)]
     return costs
 
 
 @lru_cache(maxsize=256)
-def _shares(nodes: NodeSizes, max_trips: int, max_trips_pair: int) -> Costs:
-    squares = [largest_squares(trips, max_trips_pair, nodes) for trips in range(1, max_trips + 1)]
+def _compute_cost_shares(nodes: NodeSizes, max_trips: int, max_trips_pair: int) -> Costs:
+    squares = [compute_largest_squares(trips, max_trips_pair, nodes) for trips in range(1, max_trips + 1)]
     return [Fraction(each, squares[-1]) for each in squares]
 
 
-def largest_rho_by_trips(spent: Iterable[Costs], max_trips_year: int) -> Fraction:
+def bound_rho_by_trips(spent: Iterable[Costs], max_trips_year: int) -> Fraction:
     """Return a bound of the rho that the releases of a year can cost one user, under a pair cap.
 
     The bound is the largest cost of M trips, divided among the periods in any way, if the cost of each period is
@@ -211,26 +213,26 @@ def largest_rho_by_trips(spent: Iterable[Costs], max_trips_year: int) -> Fractio
         spent: for each elementary period, what its releases cost.
         max_trips_year: M, the largest number of a user's counted trips in the year.
     """
-    slopes = sorted((slope for costs in spent for slope in _majorant(costs)), reverse=True)
+    slopes = sorted((slope for costs in spent for slope in _iterate_majorant_slopes(costs)), reverse=True)
     return sum(slopes[:max_trips_year], start=Fraction(0))
 
 
-def _majorant(costs: Costs) -> Iterator[Fraction]:
+def _iterate_majorant_slopes(costs: Costs) -> Iterator[Fraction]:
     """Yield by how much each trip raises the concave majorant of the costs of 0, 1, and up to m trips."""
     corners: list[tuple[int, Fraction]] = [(0, Fraction(0))]
     for corner in enumerate(costs, start=1):
-        while len(corners) > 1 and _slope(corners[-2], corners[-1]) <= _slope(corners[-1], corner):
+        while len(corners) > 1 and _compute_slope(corners[-2], corners[-1]) <= _compute_slope(corners[-1], corner):
             corners.pop()
         corners.append(corner)
     for left, right in pairwise(corners):
-        yield from [_slope(left, right)] * (right[0] - left[0])
+        yield from [_compute_slope(left, right)] * (right[0] - left[0])
 
 
-def _slope(left: tuple[int, Fraction], right: tuple[int, Fraction]) -> Fraction:
+def _compute_slope(left: tuple[int, Fraction], right: tuple[int, Fraction]) -> Fraction:
     return (right[1] - left[1]) / (right[0] - left[0])
 
 
-def largest_rho(spent: Iterable[Fraction], max_trips: int, max_trips_year: int) -> Fraction:
+def compute_largest_rho(spent: Iterable[Fraction], max_trips: int, max_trips_year: int) -> Fraction:
     """Return the largest rho that the releases of a year can cost one user, without a pair cap.
 
     Args:
@@ -244,13 +246,13 @@ def largest_rho(spent: Iterable[Fraction], max_trips: int, max_trips_year: int) 
     return sum(costly[:periods], start=Fraction(0)) + Fraction(remaining_trips, max_trips) ** 2 * last
 
 
-def max_periods_per_year(period: Period) -> int:
+def bound_periods_per_year(period: Period) -> int:
     """Return the largest number of elementary periods like this one that a year of the calendar has."""
     fixed = {"month": 12, "quarter": 4}
     return fixed.get(period.length or "", -(-366 // (period.end - period.first).days))
 
 
-def year_of(period: Period, elementary: Length, year: str) -> tuple[Period, ...]:
+def list_periods_of_year(period: Period, elementary: Length, year: str) -> tuple[Period, ...]:
     """Return the elementary periods of the year that contains an elementary period.
 
     ``year`` is ``calendar``, or the text of a span of elementary periods, such as ``2001-09--2002-08``. The years
@@ -258,21 +260,21 @@ def year_of(period: Period, elementary: Length, year: str) -> tuple[Period, ...]
     whole elementary periods, or of only one.
     """
     if year == CALENDAR:
-        return _parts(Period.from_day(period.first, "year"), elementary)
-    parts = _parts(Period(year), elementary)
-    first, size = number_of(parts[0].first, elementary), len(parts)
-    start = first + (number_of(period.first, elementary) - first) // size * size
+        return _split_year(Period.from_day(period.first, "year"), elementary)
+    parts = _split_year(Period(year), elementary)
+    first, size = compute_period_number(parts[0].first, elementary), len(parts)
+    start = first + (compute_period_number(period.first, elementary) - first) // size * size
     return make_periods(range(start, start + size), elementary)
 
 
-def year_text(parts: tuple[Period, ...], year: str) -> str:
-    """Return the name of a year of :func:`year_of`: ``2001``, or the span of its elementary periods."""
+def name_year(parts: tuple[Period, ...], year: str) -> str:
+    """Return the name of a year of :func:`list_periods_of_year`: ``2001``, or the span of its elementary periods."""
     return f"{parts[0].first.year:04d}" if year == CALENDAR else f"{parts[0]}--{parts[-1]}"
 
 
-def _parts(year: Period, elementary: Length) -> tuple[Period, ...]:
+def _split_year(year: Period, elementary: Length) -> tuple[Period, ...]:
     """Return the elementary periods of a year. Raises OdError unless there are several."""
-    parts = year.parts(elementary)
+    parts = year.split_into(elementary)
     if len(parts) < 2:
         raise OdError(
             "OD-DOMAIN-YEAR",

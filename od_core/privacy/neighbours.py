@@ -16,11 +16,11 @@ from functools import cached_property
 from typing import Any
 
 from od_core.errors import OdError
-from od_core.privacy.accounting import Number, exact_fraction
+from od_core.privacy.accounting import Number, parse_exact_fraction
 from od_core.privacy.unit import PrivacyUnit
 
 
-def sensitivity_squared(unit: PrivacyUnit) -> int:
+def compute_sensitivity_squared(unit: PrivacyUnit) -> int:
     """Return the squared L2 sensitivity of the counts of one level below the root: m^2, or 2 m^2.
 
     All m trips of a unit, or of a record with a weight, may be in one cell of a level. Adding the unit then changes
@@ -33,7 +33,7 @@ NodeSizes = tuple[tuple[int, int], ...]
 """Numbers of leaf pairs below nodes of a level, the largest first, each with how many nodes have it."""
 
 
-def largest_squares(max_trips: int, max_trips_pair: int, nodes: Iterable[tuple[int, int]]) -> int:
+def compute_largest_squares(max_trips: int, max_trips_pair: int, nodes: Iterable[tuple[int, int]]) -> int:
     """Return the largest sum of squares of the counts of one user at a level, under a pair cap.
 
     A user has at most c trips of each leaf pair, so at most min(m, c k) in a node with k leaf pairs, and m in all. A
@@ -55,8 +55,11 @@ def largest_squares(max_trips: int, max_trips_pair: int, nodes: Iterable[tuple[i
     return squares
 
 
-def nodes_that_hold(max_trips: int, max_trips_pair: int, nodes: Iterable[tuple[int, int]]) -> NodeSizes:
-    """Return the first sizes of nodes that hold all m trips of a user under a pair cap; see :func:`largest_squares`."""
+def select_node_sizes(max_trips: int, max_trips_pair: int, nodes: Iterable[tuple[int, int]]) -> NodeSizes:
+    """Return the first sizes of nodes that hold all m trips of a user under a pair cap.
+
+    See :func:`compute_largest_squares`.
+    """
     held, needed = 0, list[tuple[int, int]]()
     for pairs, number in nodes:
         if held >= max_trips:
@@ -67,7 +70,7 @@ def nodes_that_hold(max_trips: int, max_trips_pair: int, nodes: Iterable[tuple[i
     return tuple(needed)
 
 
-def sensitivity_of_leaves(unit: PrivacyUnit) -> int:
+def compute_leaf_sensitivity(unit: PrivacyUnit) -> int:
     """Return the L1 sensitivity of all leaf counts: the contribution bound, or twice that for bounded neighbours."""
     return unit.differing_units * unit.contribution_bound
 
@@ -76,10 +79,10 @@ FAULT_THRESHOLD = Fraction(1, 1000)
 """Default of the largest share of faulty trips for which an input is accepted."""
 
 
-def fault_share(value: Number) -> Fraction:
+def parse_fault_threshold(value: Number) -> Fraction:
     """Return a fault threshold as an exact fraction. Raises OdError if it is not a number from 0 to 1."""
     try:
-        share = exact_fraction("the fault threshold", value)
+        share = parse_exact_fraction("the fault threshold", value)
     except OdError:
         share = Fraction(-1)
     if not 0 <= share <= 1:
@@ -120,7 +123,7 @@ class Acceptance:
     refuses_empty: bool = False
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "fault_threshold", fault_share(self.fault_threshold))
+        object.__setattr__(self, "fault_threshold", parse_fault_threshold(self.fault_threshold))
 
     def facts(self) -> dict[str, str | bool]:
         """Return the rules as JSON-ready public facts, which :meth:`from_facts` reads."""
@@ -233,10 +236,10 @@ class Neighbours:
             return 0
         squares = self.unit.contribution_bound**2
         if cap is not None:
-            squares = largest_squares(self.unit.contribution_bound, cap, self.sizes_at(level))
+            squares = compute_largest_squares(self.unit.contribution_bound, cap, self.list_node_sizes(level))
         return squares if is_root else self.unit.differing_units * squares
 
-    def sizes_at(self, level: int) -> NodeSizes:
+    def list_node_sizes(self, level: int) -> NodeSizes:
         """Return the sizes of the nodes of a level; none without a pair cap."""
         return () if self.unit.max_trips_pair is None else self.nodes[level]
 

@@ -18,14 +18,14 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeVar, cast
 
 from od_core.errors import OdError
-from od_core.files.durable import facts_digest
+from od_core.files.durable import compute_facts_digest
 from od_core.noise.opendp import MAX_VARIANCE
 from od_core.notebook import Shown
-from od_core.privacy.accounting import Number, exact_fraction, promise_text, text_above
+from od_core.privacy.accounting import Number, format_promise, format_rounded_up, parse_exact_fraction
 from od_core.privacy.budget import Budget, Charge, Spent, make_charge_error, refuse_wrong_charge
-from od_core.privacy.domain import Charged, rho_of_year
-from od_core.privacy.neighbours import Acceptance, Neighbours, NodeSizes, sensitivity_of_leaves
-from od_core.privacy.stability import laplace_reach, laplace_variance, stability_threshold
+from od_core.privacy.domain import Charged, bound_rho_of_year
+from od_core.privacy.neighbours import Acceptance, Neighbours, NodeSizes, compute_leaf_sensitivity
+from od_core.privacy.stability import compute_laplace_reach, compute_laplace_variance, compute_stability_threshold
 from od_core.privacy.unit import PrivacyUnit
 from od_core.registry import Registry
 
@@ -207,9 +207,9 @@ class DetailNoise:
     is_known: bool = True
 
     @classmethod
-    def laplace(cls, scale: Fraction, note: str = "", *, is_known: bool = True) -> Self:
+    def from_laplace_scale(cls, scale: Fraction, note: str = "", *, is_known: bool = True) -> Self:
         """Return Laplace noise of a scale."""
-        return cls(scale, math.sqrt(laplace_variance(scale)), note=note, is_known=is_known)
+        return cls(scale, math.sqrt(compute_laplace_variance(scale)), note=note, is_known=is_known)
 
 
 class Plan(Shown, ABC):
@@ -238,7 +238,7 @@ class Plan(Shown, ABC):
     def _list_notebook_facts(self) -> dict[str, Any]:
         """Return the mechanism, the promise, and what each number allows to be read, by name."""
         read = dict(verdict.split(": ", 1) for verdict in self.verdicts())
-        return {"Mechanism": self.mechanism.name, "Promise": _promise(self.spent, self.unit), **read}
+        return {"Mechanism": self.mechanism.name, "Promise": _format_unit_promise(self.spent, self.unit), **read}
 
     @property
     @abstractmethod
@@ -283,9 +283,9 @@ class Plan(Shown, ABC):
     @property
     def spent(self) -> Spent:
         """Budget that a release spends if each step is drawn once."""
-        return self.spent_on([1] * len(self.charged_steps))
+        return self.compute_spent([1] * len(self.charged_steps))
 
-    def spent_on(self, draws: Sequence[int | Fraction]) -> Spent:
+    def compute_spent(self, draws: Sequence[int | Fraction]) -> Spent:
         """Return the budget that some draws of the steps have spent.
 
         This base class adds up the epsilons and the deltas of the draws. Plans that charge rho override the method.
@@ -306,7 +306,7 @@ class Plan(Shown, ABC):
     def rho_of_year(self, spent: Spent, periods: int) -> Fraction:
         """Return the rho of a year of releases under a unit of a year that spend ``spent`` in each of its periods."""
         m, c = self.unit.bounds
-        return rho_of_year([self.list_noise_charges(spent)] * periods, m, self.unit.max_trips_year or 0, c)
+        return bound_rho_of_year([self.list_noise_charges(spent)] * periods, m, self.unit.max_trips_year or 0, c)
 
     @abstractmethod
     def to_frame(self) -> pd.DataFrame:
@@ -326,7 +326,7 @@ class Plan(Shown, ABC):
         """
         facts = self.steps[-1].noise_facts
         below = f"what has a noisy count below {facts['threshold']} is dropped" if "threshold" in facts else ""
-        return DetailNoise.laplace(Fraction(facts["scale"]), below)
+        return DetailNoise.from_laplace_scale(Fraction(facts["scale"]), below)
 
     @property
     def compared_levels(self) -> dict[int, str]:
@@ -337,14 +337,14 @@ class Plan(Shown, ABC):
     def compared_widths(self) -> tuple[float, ...]:
         """What the noise of one number of the most detailed table exceeds at most 1 time in 10, if it is known."""
         noise = self.detail_noise()
-        return (float(laplace_reach(noise.scale)),) if noise.is_known else ()
+        return (float(compute_laplace_reach(noise.scale)),) if noise.is_known else ()
 
     @property
     def known_to_within(self) -> dict[str, float]:
         """Half width of the 90 % interval of the flows of each level, by names of levels; empty if there are none."""
         return {}
 
-    def variants(self) -> Iterator[tuple[str, Callable[[], Plan], str]]:
+    def iterate_variants(self) -> Iterator[tuple[str, Callable[[], Plan], str]]:
         """Yield choices that only plans of this class have: in words, with the function that plans it, and a note."""
         yield from ()
 
@@ -374,7 +374,7 @@ class Plan(Shown, ABC):
             "acceptance": self.acceptance.facts(),
             "mechanism": self.mechanism.name,
             "mechanism_options": self.mechanism.options,
-            **self._own_facts(),
+            **self._list_own_facts(),
             "steps": [step.facts() for step in self.charged_steps],
         }
 
@@ -385,23 +385,23 @@ class Plan(Shown, ABC):
         return facts
 
     @abstractmethod
-    def _own_facts(self) -> dict[str, Any]:
+    def _list_own_facts(self) -> dict[str, Any]:
         """Return the facts that only plans of this class have, ready for JSON; see :meth:`facts`."""
 
     @property
     def digest(self) -> str:
         """SHA-256 of the facts. If two plans have the same digest, the same draws give the same release."""
-        return facts_digest(self.facts())
+        return compute_facts_digest(self.facts())
 
     @property
     def counts_digest(self) -> str:
         """The same without the fact on earlier releases, which decides no count and is fixed when it is reserved."""
-        return facts_digest({name: fact for name, fact in self.facts().items() if name != EARLIER})
+        return compute_facts_digest({name: fact for name, fact in self.facts().items() if name != EARLIER})
 
 
-def laplace_verdict(measured: str, scale: Fraction) -> str:
+def describe_laplace_noise(measured: str, scale: Fraction) -> str:
     """Return the sentence of :meth:`Plan.verdicts` on what is measured with Laplace noise of a scale."""
-    return f"{measured}: the noise of one measured number is at most {laplace_reach(scale):,}, 9 times in 10."
+    return f"{measured}: the noise of one measured number is at most {compute_laplace_reach(scale):,}, 9 times in 10."
 
 
 def read_plan_options(facts: Mapping[str, Any], mechanisms: Registry[Any]) -> dict[str, Any]:
@@ -448,19 +448,23 @@ class PlannedRelease(Shown, ABC):
         return f"{type(self).__name__}({self.plan.mechanism.name}, {charge})"
 
     def __str__(self) -> str:
-        return "\n".join(f"{name}: {text}" for name, text in self._summary().items())
+        return "\n".join(f"{name}: {text}" for name, text in self._describe_release().items())
 
     def _list_notebook_facts(self) -> dict[str, Any]:
         spent = self.spent
-        cost = promise_text(spent.epsilon, spent.delta) if self.plan.charge.delta else f"rho {text_above(spent.rho)}"
-        return {**self._summary(), "Cost": f"{cost} of the cap of its data set"}
+        cost = (
+            format_promise(spent.epsilon, spent.delta)
+            if self.plan.charge.delta
+            else f"rho {format_rounded_up(spent.rho)}"
+        )
+        return {**self._describe_release(), "Cost": f"{cost} of the cap of its data set"}
 
-    def _summary(self) -> dict[str, str]:
+    def _describe_release(self) -> dict[str, str]:
         """Return texts by name: the release, its promise, its levels, and the calls that read it."""
         what, levels, reading = self._describe_contents()
         guarantee = "none, because its noise is not of this library"
         if self.has_guarantee:
-            guarantee = _promise(self.spent, self.plan.unit)
+            guarantee = _format_unit_promise(self.spent, self.plan.unit)
         return {"Release": what, "Guarantee": guarantee, "Levels": levels, "Read it": reading}
 
     @abstractmethod
@@ -473,8 +477,8 @@ class PlannedRelease(Shown, ABC):
         return self.noise is not None
 
 
-def _promise(spent: Spent, unit: PrivacyUnit) -> str:
-    return f"{promise_text(spent.epsilon, spent.delta)} for unit {unit.kind}, {unit.neighbours} neighbours"
+def _format_unit_promise(spent: Spent, unit: PrivacyUnit) -> str:
+    return f"{format_promise(spent.epsilon, spent.delta)} for unit {unit.kind}, {unit.neighbours} neighbours"
 
 
 def check_charges(plan: Plan) -> None:
@@ -497,8 +501,8 @@ def check_charges(plan: Plan) -> None:
         if step.noise_facts.get("sensitivity_squared", expected) != expected:
             raise make_charge_error(f"the sensitivity of level {step.level} does not match the unit")
         if (threshold := step.noise_facts.get("threshold")) is not None:
-            least = stability_threshold(plan.unit, step.charge.epsilon, step.charge.delta)
-            if step.noise_facts["sensitivity"] != sensitivity_of_leaves(plan.unit) or threshold < least:
+            least = compute_stability_threshold(plan.unit, step.charge.epsilon, step.charge.delta)
+            if step.noise_facts["sensitivity"] != compute_leaf_sensitivity(plan.unit) or threshold < least:
                 raise make_charge_error("the sensitivity or the threshold does not keep epsilon and delta for the unit")
     charges = [step.charge for step in plan.charged_steps]
     rho, delta = sum(charge.as_rho for charge in charges), sum(charge.delta for charge in charges)
@@ -535,20 +539,22 @@ class Uncounted:
     max_trips: int
 
     def __init__(self, share: Number, max_trips: int) -> None:
-        exact = exact_fraction("the share of the budget for uncounted trips", share)
+        exact = parse_exact_fraction("the share of the budget for uncounted trips", share)
         if not 0 < exact <= Fraction(1, 2):
-            raise _fault(f"their share of the budget is {exact}; it must be above 0 and at most 1/2")
+            raise _make_uncounted_error(f"their share of the budget is {exact}; it must be above 0 and at most 1/2")
         if isinstance(max_trips, bool) or not isinstance(max_trips, int) or not 1 <= max_trips <= _MOST_TRIPS:
-            raise _fault(f"max_trips must be a whole number from 1 to {_MOST_TRIPS:,}")
+            raise _make_uncounted_error(f"max_trips must be a whole number from 1 to {_MOST_TRIPS:,}")
         object.__setattr__(self, "share", exact)
         object.__setattr__(self, "max_trips", max_trips)
 
     def check(self, unit: PrivacyUnit) -> None:
         """Raise OdError if the unit counts more than :attr:`max_trips` in a period."""
         if self.max_trips < unit.contribution_bound:
-            raise _fault(f"max_trips is {self.max_trips}, below the bound of {unit.contribution_bound} trips a period")
+            raise _make_uncounted_error(
+                f"max_trips is {self.max_trips}, below the bound of {unit.contribution_bound} trips a period"
+            )
 
-    def step(self, number: int, rho: Fraction) -> UncountedStep:
+    def make_step(self, number: int, rho: Fraction) -> UncountedStep:
         """Return the step that measures the trips, with a charge of ``rho``."""
         squared = self.max_trips**2
         return UncountedStep(0, squared, Fraction(squared) / (2 * rho), number)
@@ -590,11 +596,11 @@ class UncountedStep(GaussianStep):
         return {"max_uncounted": self.max_trips, **super().noise_facts}
 
 
-def share_of_table(uncounted: Uncounted | None) -> Fraction:
+def compute_table_share(uncounted: Uncounted | None) -> Fraction:
     """Return the share of a release's budget that its table has; the number of uncounted trips has the rest."""
     return Fraction(1) if uncounted is None else 1 - uncounted.share
 
 
-def _fault(message: str) -> OdError:
+def _make_uncounted_error(message: str) -> OdError:
     message = f"uncounted records cannot be measured: {message}"
     return OdError("OD-UNCOUNTED", message, next_step="correct or leave out `uncounted`")

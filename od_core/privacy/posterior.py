@@ -14,12 +14,13 @@ are bounded, for every pair of neighbours and whichever hypothesis is true:
   [bun2016concentrated, Lemma 3.5 with its sub-Gaussian tail]. For (epsilon, delta) alone, L is at most epsilon + ln 2
   but with probability 2 delta: delta is at least E max(0, 1 - exp(epsilon - L)), which is at least P(L > epsilon +
   ln 2) / 2.
-* :meth:`Guarantee.best_guess`: the probability that the attacker's best guess of the true hypothesis is right, over all
+* :meth:`Guarantee.bound_guess_probability`: the probability that the attacker's best guess of the true hypothesis is
+right, over all
   outcomes. For a prior p of at most 1/2, it is (1 - p) + p d(ln((1 - p) / p)), where d(e) is the largest
   E max(0, 1 - exp(e - L)) over neighbours: the least delta for which the release is (e, delta)-differentially private.
   For a larger prior, exchange the hypotheses.
 
-:meth:`Guarantee.delta_at` bounds d(e) from above by the least of all bounds that hold: the exact privacy loss of the
+:meth:`Guarantee.bound_delta` bounds d(e) from above by the least of all bounds that hold: the exact privacy loss of the
 noise (:mod:`od_core.privacy.privacy_loss`); what follows from rho; and what follows from the promise.
 """
 
@@ -33,7 +34,12 @@ from fractions import Fraction
 
 from od_core.errors import OdError
 from od_core.privacy import privacy_loss
-from od_core.privacy.accounting import as_decimal, epsilon_bun_steinke, epsilon_tight, exp_above
+from od_core.privacy.accounting import (
+    as_decimal,
+    bound_exp_from_above,
+    compute_bun_steinke_epsilon,
+    compute_tight_epsilon,
+)
 from od_core.privacy.budget import Cap, Spent
 
 DELTA_OF_CAP = Fraction(1, 10**8)
@@ -58,7 +64,7 @@ class Guarantee:
         delta: promised delta; 0 for a pure epsilon.
         rho: rho of zero-concentrated differential privacy; None if the release promises epsilon directly.
         variances: planned variance of the noise of each cell that differs between neighbours, if each differs by one;
-            None if that is not so. See :func:`od_core.privacy.privacy_loss.delta_exact`.
+            None if that is not so. See :func:`od_core.privacy.privacy_loss.compute_exact_delta`.
         aside: probability of outcomes for which ``rho`` promises nothing; above 0 if a cap covers charges with a delta.
     """
 
@@ -78,7 +84,7 @@ class Guarantee:
     @classmethod
     def from_rho(cls, rho: Fraction, delta: Fraction) -> Guarantee:
         """Return the joint promise of releases whose rhos sum to ``rho``, with epsilon stated at ``delta``."""
-        return cls(epsilon_tight(rho, delta), delta, rho)
+        return cls(compute_tight_epsilon(rho, delta), delta, rho)
 
     @classmethod
     def from_cap(cls, cap: Cap, release: Guarantee) -> Guarantee:
@@ -111,14 +117,14 @@ class Guarantee:
         The factor is rounded up. None if it is larger than e^``LARGEST_EXPONENT``, which is no promise.
         """
         if self.rho is not None and self.delta > 0 and not self.aside:
-            largest, times, missed = epsilon_bun_steinke(self.rho, self.delta), 1, self.delta
+            largest, times, missed = compute_bun_steinke_epsilon(self.rho, self.delta), 1, self.delta
         else:
             largest, times, missed = self.epsilon, 2 if self.delta else 1, 2 * self.delta
         if largest > LARGEST_EXPONENT or missed >= 1:
             return None
-        return times * exp_above(largest), missed
+        return times * bound_exp_from_above(largest), missed
 
-    def posterior(self, prior: Fraction) -> tuple[Fraction, Fraction]:
+    def bound_posterior(self, prior: Fraction) -> tuple[Fraction, Fraction]:
         """Return the smallest and the largest probability of a hypothesis after the release, but for rare outcomes.
 
         Those on either side have at most the probability that :attr:`odds` states. The first number is rounded down,
@@ -130,7 +136,7 @@ class Guarantee:
         factor, before = self.odds[0], prior / (1 - prior)
         return before / (before + factor), before * factor / (1 + before * factor)
 
-    def best_guess(self, prior: Fraction = Fraction(1, 2)) -> Fraction:
+    def bound_guess_probability(self, prior: Fraction = Fraction(1, 2)) -> Fraction:
         """Return the largest probability that a guess between two hypotheses is right, rounded up.
 
         Without the release, the best guess is right with the larger one of ``prior`` and 1 - ``prior``. Raises OdError
@@ -138,19 +144,19 @@ class Guarantee:
         """
         _check_prior(prior)
         less = min(prior, 1 - prior)
-        return (1 - less) + less * self.delta_at((1 - less) / less)
+        return (1 - less) + less * self.bound_delta((1 - less) / less)
 
-    def delta_at(self, factor: Fraction) -> Fraction:
+    def bound_delta(self, factor: Fraction) -> Fraction:
         """Return an upper bound of the delta of the release at epsilon = ln(``factor``); ``factor`` is at least 1."""
         bounds = [Fraction(1), self._bound_delta_by_promise(factor)]
-        epsilon = _ln_below(factor)
+        epsilon = _bound_ln_from_below(factor)
         if self.rho is not None:
             bounds += [
                 self.aside + bound
                 for bound in (_bound_delta_by_divergence(self.rho), _bound_delta_by_renyi(self.rho, epsilon))
             ]
         if self.variances is not None:
-            bounds.append(Fraction(privacy_loss.delta_exact(self.variances, epsilon)))
+            bounds.append(Fraction(privacy_loss.compute_exact_delta(self.variances, epsilon)))
         return min(bounds)
 
     def scale_to_units(self, units: int) -> Guarantee | None:
@@ -162,13 +168,13 @@ class Guarantee:
         if units == 1:
             return self
         exponent = min((units - 1) * self.epsilon, LARGEST_EXPONENT)
-        return self._times(units, units**2, units * exp_above(exponent))
+        return self._scale_by_factors(units, units**2, units * bound_exp_from_above(exponent))
 
     def scale_to_periods(self, periods: int) -> Guarantee | None:
         """Return the guarantee of a release like this one in each of some periods; None if it promises nothing."""
-        return self._times(periods, periods, periods)
+        return self._scale_by_factors(periods, periods, periods)
 
-    def _times(self, of_epsilon: int, of_rho: int, of_delta: Fraction | int) -> Guarantee | None:
+    def _scale_by_factors(self, of_epsilon: int, of_rho: int, of_delta: Fraction | int) -> Guarantee | None:
         """Return the guarantee with multiples of its rho or, without one, of epsilon and delta; None if delta is 1."""
         if self.rho is not None and self.delta > 0 and not self.aside:
             return Guarantee.from_rho(of_rho * self.rho, self.delta)
@@ -183,7 +189,7 @@ class Guarantee:
         """
         if self.epsilon > LARGEST_EXPONENT:
             return Fraction(1)
-        odds = exp_above(self.epsilon)
+        odds = bound_exp_from_above(self.epsilon)
         if factor >= odds:
             return self.delta
         return max(self.delta, 1 - (1 - self.delta) * (1 + factor) / (1 + odds))
@@ -221,7 +227,7 @@ def _bound_delta_by_renyi(rho: Fraction, epsilon: Fraction) -> Fraction:
     return smallest
 
 
-def _ln_below(value: Fraction) -> Fraction:
+def _bound_ln_from_below(value: Fraction) -> Fraction:
     """Return a lower bound of the natural logarithm of a number of at least 1; at least 0."""
     with decimal.localcontext(decimal.Context(prec=_DIGITS)):
         return max(Fraction(as_decimal(value).ln()) - _GUARD, Fraction(0))

@@ -40,7 +40,7 @@ _TAIL = 2.0**-64
 _GUARD = 2.0**-24
 
 _BLOCKS = 2**12
-"""Smallest standard deviation sigma for which integers are treated in blocks (:func:`_distribution`).
+"""Smallest standard deviation sigma for which integers are treated in blocks (:func:`_compute_loss_distribution`).
 
 A block has about 2 sigma / ``_BLOCKS`` integers, so that the time does not grow with sigma.
 """
@@ -68,7 +68,7 @@ def is_defined(delta: Fraction) -> bool:
     return LEAST_DELTA <= delta < 1
 
 
-def delta_exact(variances: Sequence[Fraction], epsilon: Fraction) -> float:
+def compute_exact_delta(variances: Sequence[Fraction], epsilon: Fraction) -> float:
     """Return an upper bound of delta at an epsilon, if neighbours differ by one in one cell per variance.
 
     The bound also holds if each variance is larger than planned by its own factor of at most 1 + ``VARIANCE_SLACK``. If
@@ -78,42 +78,42 @@ def delta_exact(variances: Sequence[Fraction], epsilon: Fraction) -> float:
     """
     if epsilon < 0:
         raise OdError("OD-BUDGET-EPSILON", "epsilon must be at least 0", next_step="correct the budget")
-    return _delta_of(tuple(variances))(float(epsilon))
+    return _make_delta_function(tuple(variances))(float(epsilon))
 
 
 @lru_cache(maxsize=256)
-def epsilon_exact(variances: tuple[Fraction, ...], delta: Fraction) -> Fraction:
+def compute_exact_epsilon(variances: tuple[Fraction, ...], delta: Fraction) -> Fraction:
     """Return the least epsilon at a delta, if neighbours differ by one in one cell per variance.
 
     It is rounded up to a multiple of 2^-24 of the ``tight`` epsilon. With this rounding, another machine finds the same
     number, except for about one release in a million.
 
-    Raises OdError if delta is not from 1e-12 to below 1, or :func:`delta_exact` refuses the variances.
+    Raises OdError if delta is not from 1e-12 to below 1, or :func:`compute_exact_delta` refuses the variances.
     """
     _check_delta(delta)
-    delta_of = _delta_of(variances)
-    tight = accounting.epsilon_tight(sum((1 / (2 * v) for v in variances), start=Fraction(0)), delta)
+    delta_of = _make_delta_function(variances)
+    tight = accounting.compute_tight_epsilon(sum((1 / (2 * v) for v in variances), start=Fraction(0)), delta)
     unit = tight / 2**24
     below = range(2**24)  # tight is itself a valid promise
     return bisect_left(below, True, key=lambda units: delta_of(float(units * unit)) <= delta) * unit
 
 
 @lru_cache(maxsize=256)
-def rho_for_epsilon_exact(
+def find_rho_by_loss(
     epsilon: Fraction, delta: Fraction, shares: tuple[Fraction, ...], cells: tuple[int, ...]
 ) -> Fraction:
     """Return the largest rho that a search finds for which the release is (epsilon, delta)-differentially private.
 
     The rho is a multiple of 2^-64. A level with share s is measured with variance c / (2 rho s), and neighbours differ
-    by one in at most c of its cells. :func:`delta_exact` is at most delta for these variances.
+    by one in at most c of its cells. :func:`compute_exact_delta` is at most delta for these variances.
 
     The ``shares`` are above 0 and sum to 1. In ``cells``, c is 2 for bounded neighbours, and 1 for unbounded neighbours
-    and for the root. Raises OdError if :func:`od_core.privacy.accounting.rho_for_epsilon` refuses epsilon or delta, or
-    delta is below 1e-12.
+    and for the root. Raises OdError if :func:`od_core.privacy.accounting.find_rho_for_epsilon` refuses epsilon or
+    delta, or delta is below 1e-12.
     """
     _check_delta(delta)
-    tight = accounting.rho_for_epsilon(epsilon, delta, "tight")
-    unit = max(accounting.RHO_UNIT, Fraction(2) ** (_floor_log2(tight) - _BITS_OF_RHO + 1))
+    tight = accounting.find_rho_for_epsilon(epsilon, delta, "tight")
+    unit = max(accounting.RHO_UNIT, Fraction(2) ** (_compute_floor_log2(tight) - _BITS_OF_RHO + 1))
 
     less = epsilon * (1 - Fraction(1, 2**20))  # so that epsilon_exact, rounded up, does not exceed epsilon
 
@@ -121,21 +121,21 @@ def rho_for_epsilon_exact(
         variances: list[Fraction] = []
         for share, differing in zip(shares, cells, strict=True):
             variances += differing * [differing / (2 * steps * unit * share)]
-        return delta_exact(variances, less)
+        return compute_exact_delta(variances, less)
 
     slope = max(float((epsilon**2 - tight**2) / (4 * tight)), 1.0)  # d ln delta / d ln rho in a Gaussian's tail
-    return _last_within(delta_at, delta, slope, int(tight / unit)) * unit
+    return _find_last_within_delta(delta_at, delta, slope, int(tight / unit)) * unit
 
 
 @lru_cache(maxsize=32)
-def _delta_of(variances: tuple[Fraction, ...]) -> Callable[[float], float]:
-    """Return a function that computes :func:`delta_exact` for these variances, given epsilon."""
+def _make_delta_function(variances: tuple[Fraction, ...]) -> Callable[[float], float]:
+    """Return a function that computes :func:`compute_exact_delta` for these variances, given epsilon."""
     if not variances or not _NARROWEST <= min(variances) <= max(variances) <= _WIDEST:
         message = "every variance must lie between 1e-30 and 1e60"
         raise OdError("OD-BUDGET-RHO", message, next_step="correct the budget or the shares")
     counts = Counter(float(variance) for variance in variances)
-    step = _step(counts)
-    cells = (_times(_distribution(variance, step), counts[variance]) for variance in sorted(counts))
+    step = _compute_grid_step(counts)
+    cells = (_sum_copies(_compute_loss_distribution(variance, step), counts[variance]) for variance in sorted(counts))
     first, masses, lost = reduce(_sum, cells)
     offset = sum(times / (2 * variance) for variance, times in counts.items())
     losses = offset + step * (first + np.arange(len(masses)))
@@ -152,7 +152,7 @@ def _delta_of(variances: tuple[Fraction, ...]) -> Callable[[float], float]:
     return delta
 
 
-def _step(counts: Counter[float]) -> float:
+def _compute_grid_step(counts: Counter[float]) -> float:
     """Return the distance between neighbouring points of the grid of losses; ``counts`` has the cells by variance.
 
     It is 1/64 of the root mean square of the standard deviations of the cells' losses. It is larger if the variances
@@ -165,7 +165,7 @@ def _step(counts: Counter[float]) -> float:
     return max(step, 1 / next(iter(counts))) if len(counts) == 1 else step
 
 
-def _distribution(variance: float, step: float) -> _Distribution:
+def _compute_loss_distribution(variance: float, step: float) -> _Distribution:
     """Return the distribution of Y = -X / v with X ~ N_Z(0, v), moved to the points of the grid.
 
     From sigma = 2^12 on, the integers are treated in blocks of 2 m + 1, from c - m to c + m, with m / sigma at most
@@ -199,16 +199,16 @@ def _sum(first_term: _Distribution, second_term: _Distribution) -> _Distribution
     return _Distribution(first_term.first + second_term.first + cut_left, central, lost)
 
 
-def _times(distribution: _Distribution, times: int) -> _Distribution:
+def _sum_copies(distribution: _Distribution, times: int) -> _Distribution:
     """Return the distribution of the sum of ``times`` independent variables with this distribution, by doubling."""
     if times == 1:
         return distribution
-    half = _times(distribution, times // 2)
+    half = _sum_copies(distribution, times // 2)
     double = _sum(half, half)
     return _sum(double, distribution) if times % 2 else double
 
 
-def _last_within(delta_at: Callable[[int], float], delta: Fraction, slope: float, start: int) -> int:
+def _find_last_within_delta(delta_at: Callable[[int], float], delta: Fraction, slope: float, start: int) -> int:
     """Return an integer n above 0 with delta_at(n) <= delta < delta_at(n + 1). Raises OdError if there is none.
 
     The search uses the secant method on the logarithms. After eight steps, it continues by doubling and bisection.
@@ -236,7 +236,7 @@ def _last_within(delta_at: Callable[[int], float], delta: Fraction, slope: float
     return low
 
 
-def _floor_log2(value: Fraction) -> int:
+def _compute_floor_log2(value: Fraction) -> int:
     power = value.numerator.bit_length() - value.denominator.bit_length()
     return power if Fraction(2) ** power <= value else power - 1
 

@@ -1,7 +1,7 @@
 """Divide a budget into shares of the measured levels, by a rule that a budget states or a mechanism has.
 
 The shares of the rule ``minimise`` depend on the flow tree: see :mod:`od_core.flows.optimal_shares`. The queries of a
-level have parts of its share: see :func:`od_core.flows.step.level_queries`.
+level have parts of its share: see :func:`od_core.flows.step.list_level_queries`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from od_core.privacy.accounting import exact_fraction, make_budget_error
+from od_core.privacy.accounting import make_budget_error, parse_exact_fraction
 from od_core.registry import refuse_unknown
 
 LEAF_WEIGHT = Fraction(3, 2)
@@ -49,7 +49,7 @@ class MinimiseRule:
             message = "shares by name are {minimise: ...} with a list of quantities or their weights"
             raise make_budget_error("OD-BUDGET-SHARES", message)
         weights = quantities if isinstance(quantities, Mapping) else dict.fromkeys(map(str, quantities), 1)
-        return cls(tuple((str(name), exact_fraction("a weight", weight)) for name, weight in weights.items()))
+        return cls(tuple((str(name), parse_exact_fraction("a weight", weight)) for name, weight in weights.items()))
 
 
 ShareRule = str | tuple[Any, ...] | MinimiseRule
@@ -70,13 +70,13 @@ def parse_shares(shares: str | Sequence[Any] | Mapping[str, Any] | MinimiseRule)
     if not hasattr(shares, "__len__"):
         raise make_budget_error("OD-BUDGET-SHARES", "shares must be the name of a rule, or one number for each level")
     if len(shares) == 2 and shares[0] == "geometric":
-        ratio = exact_fraction("the ratio of the shares", shares[1])
+        ratio = parse_exact_fraction("the ratio of the shares", shares[1])
         if not Fraction(1, 1000) <= ratio <= 1000:
             raise make_budget_error(
                 "OD-BUDGET-SHARES", "the ratio of geometric shares must lie between 1/1000 and 1000"
             )
         return ("geometric", ratio)
-    exact = tuple(exact_fraction("a share", share) for share in shares)
+    exact = tuple(parse_exact_fraction("a share", share) for share in shares)
     if any(share < 0 for share in exact):
         raise make_budget_error("OD-BUDGET-SHARES", "a share is below 0")
     if sum(exact) != 1:
@@ -84,7 +84,7 @@ def parse_shares(shares: str | Sequence[Any] | Mapping[str, Any] | MinimiseRule)
     return exact
 
 
-def shares_by_rule(rule: str | tuple[Any, ...], fan_outs: Sequence[int]) -> tuple[Fraction, ...]:
+def compute_shares_by_rule(rule: str | tuple[Any, ...], fan_outs: Sequence[int]) -> tuple[Fraction, ...]:
     """Return the exact shares of the levels, top first, one per entry of ``fan_outs``. They sum to 1.
 
     ``fan_outs`` has k of each level: the largest number of children of its nodes; 0 for the leaves. Under the rule

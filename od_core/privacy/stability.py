@@ -16,9 +16,9 @@ from flint import arb
 
 from od_core.errors import OdError
 from od_core.noise.opendp import SCALE_SLACK
-from od_core.noise.table_sampler import rational, set_precision
+from od_core.noise.table_sampler import convert_to_rational, set_precision
 from od_core.privacy.accounting import check_epsilon, make_budget_error
-from od_core.privacy.neighbours import sensitivity_of_leaves
+from od_core.privacy.neighbours import compute_leaf_sensitivity
 from od_core.privacy.unit import PrivacyUnit
 
 _NO_NOISE = 300
@@ -31,19 +31,22 @@ _BITS = 128
 """Precision of the first attempt, in bits. If it does not suffice, the computation is repeated with twice as many."""
 
 
-def laplace_scale(unit: PrivacyUnit, epsilon: Fraction) -> Fraction:
-    """Return the noise scale, :func:`sensitivity_of_leaves` over epsilon. Raises OdError if epsilon is out of range."""
+def compute_laplace_scale(unit: PrivacyUnit, epsilon: Fraction) -> Fraction:
+    """Return the noise scale, :func:`compute_leaf_sensitivity` over epsilon.
+
+    Raises OdError if epsilon is out of range.
+    """
     check_epsilon(epsilon)
-    return sensitivity_of_leaves(unit) / epsilon
+    return compute_leaf_sensitivity(unit) / epsilon
 
 
-def laplace_variance(scale: Fraction) -> Fraction:
+def compute_laplace_variance(scale: Fraction) -> Fraction:
     """Return the variance of discrete Laplace noise, 1 / (2 sinh(1 / (2 scale))^2), computed with floats."""
     half = 1 / (2 * float(scale))
     return Fraction(1 / (2 * math.sinh(half) ** 2)) if half < _NO_NOISE else Fraction(1, 1 << 1000)
 
 
-def laplace_reach(scale: Fraction, beyond: Fraction = Fraction(1, 20)) -> int:
+def compute_laplace_reach(scale: Fraction, beyond: Fraction = Fraction(1, 20)) -> int:
     """Return the least h such that discrete Laplace noise is above h with probability at most ``beyond``.
 
     So it lies in [-h, h] with probability at least 0.9 by default. This holds for every scale with which a backend may
@@ -52,7 +55,7 @@ def laplace_reach(scale: Fraction, beyond: Fraction = Fraction(1, 20)) -> int:
     return max(compute_least_reach(scale, 1, beyond) - 1, 0)
 
 
-def stability_threshold(unit: PrivacyUnit, epsilon: Fraction, delta: Fraction, rule: str = "least") -> int:
+def compute_stability_threshold(unit: PrivacyUnit, epsilon: Fraction, delta: Fraction, rule: str = "least") -> int:
     """Return the threshold t of the stability histogram: a pair is published if its noisy count is at least t.
 
     By the rule ``least``, it is the least integer for which, with probability at least 1 - delta, no pair of only one
@@ -66,11 +69,13 @@ def stability_threshold(unit: PrivacyUnit, epsilon: Fraction, delta: Fraction, r
     if not 0 < delta < 1:
         message = "delta must be above 0 and below 1, because a pair that only one unit uses can appear in the list"
         raise make_budget_error("OD-BUDGET-DELTA", message)
-    m, scale = unit.contribution_bound, laplace_scale(unit, epsilon)
+    m, scale = unit.contribution_bound, compute_laplace_scale(unit, epsilon)
     least = max(trips + compute_least_reach(scale, m // trips, delta) for trips in (1, m))
     if rule == "least":
         return least
-    published = _ceiling(lambda: 1 + arb(rational(scale)) * (2 / arb(rational(delta))).log())
+    published = _compute_ceiling(
+        lambda: 1 + arb(convert_to_rational(scale)) * (2 / arb(convert_to_rational(delta))).log()
+    )
     if published < least:
         raise OdError(
             "OD-MECHANISM-OPTION",
@@ -80,7 +85,7 @@ def stability_threshold(unit: PrivacyUnit, epsilon: Fraction, delta: Fraction, r
     return published
 
 
-def _ceiling(number: Callable[[], arb]) -> int:
+def _compute_ceiling(number: Callable[[], arb]) -> int:
     """Return the least integer above a number that is none, which is computed with more bits until it is certain."""
     precision = _BITS
     while True:
@@ -110,10 +115,10 @@ def _compute_reach_at_scale(scale: Fraction, pairs: int, delta: Fraction) -> int
     """
 
     def reach() -> arb:
-        ball = arb(rational(scale))
+        ball = arb(convert_to_rational(scale))
         a = (-1 / ball).exp()
-        log_dropped = arb(rational(1 - delta)).log() / pairs
+        log_dropped = arb(convert_to_rational(1 - delta)).log() / pairs
         upper = -ball * ((1 + a) * -log_dropped.expm1()).log()
         return 1 + ball * (1 + a).log() + ball * log_dropped if upper < 0 else upper  # both are 0 between the two cases
 
-    return _ceiling(reach)
+    return _compute_ceiling(reach)

@@ -109,7 +109,9 @@ class PrivacyUnit(Shown):
         refuse_unknown("privacy unit", self.kind, UNIT_KINDS, code=code, next_step=step)
         refuse_unknown("neighbour relation", self.neighbours, NEIGHBOUR_RELATIONS, code=code, next_step=step)
         if not self.is_of_year and (self.max_trips_year, self.id_pattern) != (None, None):
-            raise _fault(f"unit {self.kind!r} does not take max_trips_year or id_pattern; use unit 'user_year'")
+            raise _make_unit_error(
+                f"unit {self.kind!r} does not take max_trips_year or id_pattern; use unit 'user_year'"
+            )
         if self.max_trips_pair is not None:
             self._check_pair_cap()
         if self.kind == "trip":
@@ -121,34 +123,38 @@ class PrivacyUnit(Shown):
 
     def _check_trip(self) -> None:
         if self.column is not None or self.max_trips not in (None, 1):
-            raise _fault("unit 'trip' does not take a user column or max_trips; use unit 'user'")
+            raise _make_unit_error("unit 'trip' does not take a user column or max_trips; use unit 'user'")
         weight = self.max_weight
         if weight is not None and not (_is_count(weight, least=1) and weight <= LARGEST_WEIGHT):
-            raise _fault("max_weight must be a whole number from 1 to 2^20, or left out", "OD-UNIT-MAX-WEIGHT")
+            raise _make_unit_error(
+                "max_weight must be a whole number from 1 to 2^20, or left out", "OD-UNIT-MAX-WEIGHT"
+            )
 
     def _check_user(self) -> None:
         if self.max_weight is not None:
-            raise _fault(f"unit {self.kind!r} does not take max_weight: each record of a user counts 1")
+            raise _make_unit_error(f"unit {self.kind!r} does not take max_weight: each record of a user counts 1")
         if not isinstance(self.column, str) or not self.column.strip():
-            raise _fault(f"unit {self.kind!r} needs the column of user ids")
+            raise _make_unit_error(f"unit {self.kind!r} needs the column of user ids")
         if not _is_count(self.max_trips, least=1):
-            raise _fault(f"unit {self.kind!r} needs max_trips, a whole number of at least 1", "OD-UNIT-MAX-TRIPS")
+            raise _make_unit_error(
+                f"unit {self.kind!r} needs max_trips, a whole number of at least 1", "OD-UNIT-MAX-TRIPS"
+            )
 
     def _check_year(self) -> None:
         if not _is_count(self.max_trips_year, least=self.contribution_bound):
             message = f"unit {self.kind!r} needs max_trips_year, a whole number of at least max_trips, {self.max_trips}"
-            raise _fault(message, "OD-UNIT-MAX-TRIPS-YEAR")
+            raise _make_unit_error(message, "OD-UNIT-MAX-TRIPS-YEAR")
         if not isinstance(self.id_pattern, str) or not _is_pattern(self.id_pattern):
             message = f"unit {self.kind!r} needs id_pattern, a regular expression that every user id matches, such as"
-            raise _fault(f"{message} '[0-9a-f]{{16}}'", "OD-UNIT-ID-PATTERN")
+            raise _make_unit_error(f"{message} '[0-9a-f]{{16}}'", "OD-UNIT-ID-PATTERN")
 
     def _check_pair_cap(self) -> None:
         if self.kind == "trip":
-            raise _fault("unit 'trip' does not take max_trips_pair; use unit 'user'")
+            raise _make_unit_error("unit 'trip' does not take max_trips_pair; use unit 'user'")
         most = self.max_trips
         if not _is_count(most, least=1) or not _is_count(self.max_trips_pair, least=1) or self.max_trips_pair > most:
             message = f"max_trips_pair must be a whole number from 1 to max_trips, {most}"
-            raise _fault(message, "OD-UNIT-MAX-TRIPS-PAIR")
+            raise _make_unit_error(message, "OD-UNIT-MAX-TRIPS-PAIR")
         if self.max_trips_pair == most:  # max_trips says the same
             object.__setattr__(self, "max_trips_pair", None)
 
@@ -193,7 +199,7 @@ class PrivacyUnit(Shown):
         bounds = ("max_weight", "max_trips_pair")
         return frozenset({self.kind, self.neighbours, *(name for name in bounds if getattr(self, name) is not None)})
 
-    def year_facts(self) -> dict[str, str | int | None]:
+    def list_year_facts(self) -> dict[str, str | int | None]:
         """Return the facts that only a unit of a year has, by name; {} for other units."""
         if not self.is_of_year:
             return {}
@@ -235,5 +241,5 @@ def anchor_pattern(pattern: str) -> str:
     return rf"\A(?:{pattern})\z"
 
 
-def _fault(message: str, code: str = "OD-UNIT-OPTIONS") -> OdError:
+def _make_unit_error(message: str, code: str = "OD-UNIT-OPTIONS") -> OdError:
     return OdError(code, message, next_step="correct the privacy unit")

@@ -28,7 +28,7 @@ from od_core.files.durable import (
     PUBLIC_FILE_MODE,
     PUBLIC_FOLDER_MODE,
     Written,
-    file_digest,
+    compute_file_digest,
     make_folder,
     replace_folder,
     sync,
@@ -36,7 +36,7 @@ from od_core.files.durable import (
 )
 from od_core.ledger.chain import BUNDLE_FORMAT, EntryName
 from od_core.parallel import map_in_order, run_in_background
-from od_core.publication.certificate import Certificate, certificate_digest, format_of, read_certificate
+from od_core.publication.certificate import Certificate, compute_certificate_digest, format_of, read_certificate
 from od_core.publication.file_formats import (
     has_same_content,
     is_read_whole,
@@ -66,12 +66,12 @@ TABLES = "tables"
 _LINE = re.compile(r"([0-9a-f]{64}) [ *](.+)")
 
 
-def checksum_lines(digests: Mapping[str, str]) -> str:
+def format_checksums(digests: Mapping[str, str]) -> str:
     """Return the text of ``SHA256SUMS``, in the order of the names, from the SHA-256 of the bytes of each file."""
     return "".join(f"{digest}  {name}\n" for name, digest in sorted(digests.items()))
 
 
-def contents(folder: Path) -> dict[str, Path]:
+def list_bundle_contents(folder: Path) -> dict[str, Path]:
     """Return the files of a bundle, and folders without any, by the name below its folder, in the order of names."""
     places = (
         place for place in folder.rglob("*") if place.is_symlink() or not (place.is_dir() and any(place.iterdir()))
@@ -79,7 +79,7 @@ def contents(folder: Path) -> dict[str, Path]:
     return dict(sorted((place.relative_to(folder).as_posix(), place) for place in places))
 
 
-def table_path(bundle: Path, name: str) -> Path:
+def locate_table(bundle: Path, name: str) -> Path:
     """Return the path of a Parquet or CSV table of a bundle of any format."""
     path = bundle / TABLES / name
     return path if path.exists() or not (bundle / name).exists() else bundle / name
@@ -87,11 +87,11 @@ def table_path(bundle: Path, name: str) -> Path:
 
 def read_checksums(folder: Path) -> dict[str, str]:
     """Return the checksums in a folder's ``SHA256SUMS``, by file name; an empty dict if that file cannot be read."""
-    matches = map(_LINE.fullmatch, _lines(folder) or ())
+    matches = map(_LINE.fullmatch, _read_checksum_lines(folder) or ())
     return {match[2]: match[1] for match in matches if match}
 
 
-def _lines(folder: Path) -> list[str] | None:
+def _read_checksum_lines(folder: Path) -> list[str] | None:
     """Return the lines of ``SHA256SUMS``, which line feeds alone end, as for ``sha256sum -c``; None if unreadable."""
     try:
         return (folder / CHECKSUMS).read_text(encoding="utf-8").removesuffix("\n").split("\n")
@@ -99,22 +99,22 @@ def _lines(folder: Path) -> list[str] | None:
         return None
 
 
-def faulty_files(folder: Path) -> Iterator[tuple[str, str]]:
+def check_checksums(folder: Path) -> Iterator[tuple[str, str]]:
     """Yield the name and the fault, in words, of each file that is missing, unexpected or unlike its checksum."""
-    lines = _lines(folder)
+    lines = _read_checksum_lines(folder)
     if lines is None:
         yield CHECKSUMS, "is missing or cannot be read"
         return
     digests = read_checksums(folder)
     if len(digests) < len(lines):
         yield CHECKSUMS, "is damaged"
-    present = contents(folder).keys() - {CHECKSUMS}
+    present = list_bundle_contents(folder).keys() - {CHECKSUMS}
     for name in sorted({*present, *digests}):
         if name not in present:
             yield name, "is missing"
         elif name not in digests:
             yield name, "does not belong to the bundle"
-        elif not (folder / name).is_file() or file_digest(folder / name) != digests[name]:
+        elif not (folder / name).is_file() or compute_file_digest(folder / name) != digests[name]:
             yield name, "does not match its checksum"
 
 
@@ -147,8 +147,8 @@ def write_zip(folder: Path, release: str, path: Path) -> None:
 
     def write(target: BinaryIO) -> None:
         with ZipFile(target, "w", ZIP_DEFLATED, compresslevel=_COMPRESSION) as archive:
-            for inner_name, file in contents(folder).items():
-                name, large = f"{_top(release)}/{inner_name}", file.stat().st_size > _LARGE
+            for inner_name, file in list_bundle_contents(folder).items():
+                name, large = f"{_name_top_folder(release)}/{inner_name}", file.stat().st_size > _LARGE
                 with file.open("rb") as source, archive.open(name, "w", force_zip64=large) as compressed:
                     shutil.copyfileobj(source, compressed)
                 entry = archive.getinfo(name)
@@ -173,12 +173,15 @@ def zip_faults(folder: Path, release: str, path: Path) -> Iterator[str]:
     try:
         with ZipFile(path) as archive:
             entries = {entry.filename: entry for entry in archive.infolist()}
-            expected = {f"{_top(release)}/{name}": (name, file) for name, file in contents(folder).items()}
+            expected = {
+                f"{_name_top_folder(release)}/{name}": (name, file)
+                for name, file in list_bundle_contents(folder).items()
+            }
             faults = [f"{name} is missing from it" for name in sorted(expected.keys() - entries.keys())]
             faults += [f"{name} does not belong in it" for name in sorted(entries.keys() - expected.keys())]
             for name in sorted(entries.keys() & expected.keys()):
                 inner_name, file = expected[name]
-                if _digest(archive, name) != (digests.get(inner_name) or file_digest(file)):
+                if _digest(archive, name) != (digests.get(inner_name) or compute_file_digest(file)):
                     faults.append(f"{name} differs from the file in the folder")
             if list(entries) != list(expected) or any(entry.date_time != _NO_TIME for entry in entries.values()):
                 faults = faults or ["its files have a different order or different times"]
@@ -189,12 +192,12 @@ def zip_faults(folder: Path, release: str, path: Path) -> Iterator[str]:
 
 def zip_is_sound(release: str, path: Path) -> bool:
     """Return whether a zip file contains a bundle of a release in which every file matches its checksum."""
-    top = f"{_top(release)}/"
+    top = f"{_name_top_folder(release)}/"
     try:
         with ZipFile(path) as archive:
             digests = {name.removeprefix(top): _digest(archive, name) for name in archive.namelist()}
             digests.pop(CHECKSUMS, None)
-            return archive.read(f"{top}{CHECKSUMS}") == checksum_lines(digests).encode()
+            return archive.read(f"{top}{CHECKSUMS}") == format_checksums(digests).encode()
     except _BROKEN:
         return False
 
@@ -208,7 +211,7 @@ def _digest(archive: ZipFile, name: str) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]  # readable, as required
 
 
-def _top(release: str) -> str:
+def _name_top_folder(release: str) -> str:
     return release.replace("/", "_")
 
 
@@ -274,9 +277,9 @@ def publish_folder(write: Callable[[Path], None], target: Path, published: str |
     make_folder(staged)
     try:
         write(staged)
-        prepared = _content(staged / CERTIFICATE)
+        prepared = _read_json_object(staged / CERTIFICATE)
         changed = list_differing_files(staged, target) if target.exists() else []
-        if not target.exists() and published not in (None, certificate_digest(prepared)):
+        if not target.exists() and published not in (None, compute_certificate_digest(prepared)):
             raise OdError(
                 "OD-BUNDLE-CHANGED",
                 "the published bundle is lost, and the one that was made again has another certificate",
@@ -296,12 +299,12 @@ def publish_folder(write: Callable[[Path], None], target: Path, published: str |
                 staged.rename(target)
                 sync(target.parent)
         elif not any(zip_faults(target, _release(target), zip_beside(target))):
-            yield _content(target / CERTIFICATE)
+            yield _read_json_object(target / CERTIFICATE)
         elif zip_is_sound(_release(target), zip_beside(target)):
             raise _make_changed_bundle_error([zip_beside(target).name], staged, target)
         else:
             with _publish_zip(target, target):
-                yield _content(target / CERTIFICATE)
+                yield _read_json_object(target / CERTIFICATE)
             sync(target.parent)
     finally:
         for folder in (staged, replaced):
@@ -320,9 +323,9 @@ def restore_folder(target: Path, release: str, published: str | None = None) -> 
     try:
         with ZipFile(packed) as archive:
             archive.extractall(staged)
-        folder = staged / _top(release)
-        certificate = _content(folder / CERTIFICATE)
-        if certificate is not None and published in (None, certificate_digest(certificate)):
+        folder = staged / _name_top_folder(release)
+        certificate = _read_json_object(folder / CERTIFICATE)
+        if certificate is not None and published in (None, compute_certificate_digest(certificate)):
             for place in (folder, *folder.rglob("*")):
                 place.chmod(PUBLIC_FOLDER_MODE if place.is_dir() else PUBLIC_FILE_MODE)
                 sync(place)
@@ -334,9 +337,9 @@ def restore_folder(target: Path, release: str, published: str | None = None) -> 
 
 def _make_changed_bundle_error(changed: list[str], made: Path, public: Path) -> OdError:
     """Return the OdError for a public bundle that is sound, but differs from the prepared one."""
-    now, then = (content.get("od-release") for content in map(_software_of, (made, public)))
+    now, then = (content.get("od-release") for content in map(_read_software, (made, public)))
     upgraded = now is not None and then is not None and now != then
-    new, old = (_content(folder / CERTIFICATE) or {} for folder in (made, public))
+    new, old = (_read_json_object(folder / CERTIFICATE) or {} for folder in (made, public))
     fields = [name for name in sorted(old) if name != "software" and old[name] != new.get(name)]
     return OdError(
         "OD-BUNDLE-CHANGED",
@@ -350,9 +353,9 @@ def _make_changed_bundle_error(changed: list[str], made: Path, public: Path) -> 
     )
 
 
-def _software_of(folder: Path) -> dict[str, Any]:
+def _read_software(folder: Path) -> dict[str, Any]:
     """Return the versions of the software that the certificate of a bundle names."""
-    return (_content(folder / CERTIFICATE) or {}).get("software") or {}
+    return (_read_json_object(folder / CERTIFICATE) or {}).get("software") or {}
 
 
 def _is_vouched_for(made: Path, public: Path, published: str | None) -> bool:
@@ -360,9 +363,9 @@ def _is_vouched_for(made: Path, public: Path, published: str | None) -> bool:
 
     If so, the bundles have the same measurements: a certificate names a ledger entry, whose hash covers their digests.
     """
-    prepared, in_public = _content(made / CERTIFICATE), _content(public / CERTIFICATE)
-    digests = {published, *([] if in_public is None else [certificate_digest(in_public)])}
-    return prepared is not None and certificate_digest(prepared) in digests
+    prepared, in_public = _read_json_object(made / CERTIFICATE), _read_json_object(public / CERTIFICATE)
+    digests = {published, *([] if in_public is None else [compute_certificate_digest(in_public)])}
+    return prepared is not None and compute_certificate_digest(prepared) in digests
 
 
 def _is_only_damaged(made: Path, public: Path, changed: list[str]) -> bool:
@@ -374,12 +377,12 @@ def _is_only_damaged(made: Path, public: Path, changed: list[str]) -> bool:
 
     def is_damaged(name: str) -> bool:
         file = public / name
-        contradicts = not file.is_file() or (name in digests and file_digest(file) != digests[name])
+        contradicts = not file.is_file() or (name in digests and compute_file_digest(file) != digests[name])
         return (made / name).exists() and (contradicts or not opens(file) or _lacks_rows(made / name, file))
 
     damaged = set(filter(is_damaged, changed))
     others = {*changed} - damaged - {CHECKSUMS}
-    packages = [_package_without(damaged, folder) for folder in (made, public)]
+    packages = [_read_comparable_package(damaged, folder) for folder in (made, public)]
     return not others or (others == {PACKAGE} and packages[0] is not None and packages[0] == packages[1])
 
 
@@ -394,12 +397,12 @@ def _lacks_rows(made: Path, public: Path) -> bool:
     return published_lines < made_lines
 
 
-def _package_without(damaged: set[str], folder: Path) -> dict[str, Any] | None:
+def _read_comparable_package(damaged: set[str], folder: Path) -> dict[str, Any] | None:
     """Return the data package of a bundle without the sizes and checksums of damaged files; None if it is unreadable.
 
     Those sizes and checksums may describe the damaged content, so they are not compared.
     """
-    package: dict[str, Any] | None = _content(folder / PACKAGE)
+    package: dict[str, Any] | None = _read_json_object(folder / PACKAGE)
     for resource in [] if package is None else package.get("resources", []):
         if resource.get("path") in damaged:
             resource.update(bytes=None, hash=None)
@@ -414,12 +417,12 @@ def as_published(facts: Certificate, folder: Path, published: str | None) -> Cer
     lacks. If other fields differ, only the formats are those of the certificate, so that the same files are
     compared. If the certificate in the folder does not have the ``published`` digest, the result is ``facts``.
     """
-    public = _content(folder / CERTIFICATE)
-    if public is None or certificate_digest(public) != published:
+    public = _read_json_object(folder / CERTIFICATE)
+    if public is None or compute_certificate_digest(public) != published:
         return facts
     result: dict[str, Any] = {name: fact for name, fact in facts.items() if name not in _LAYOUT or name in public}
     result |= {name: public[name] for name in result.keys() & _LAYOUT}
-    if _numbers_agree(result, public):
+    if _has_same_numbers(result, public):
         result = {name: fact for name, fact in result.items() if name in public}
         for name in public.keys() & _SENTENCES:
             sentences = public[name]
@@ -445,13 +448,13 @@ def _release(folder: Path) -> str:
     return read_certificate(folder / CERTIFICATE)["release"]
 
 
-def bundle_faults(folder: Path) -> Iterator[str]:
+def check_bundle(folder: Path) -> Iterator[str]:
     """Yield one line for each fault of a bundle's files and of its zip file; each line begins with the file's name."""
-    faulty = dict(faulty_files(folder))
+    faulty = dict(check_checksums(folder))
     yield from (f"{name} {fault}" for name, fault in faulty.items())
-    sound = {name: file for name, file in contents(folder).items() if name not in faulty}
+    sound = {name: file for name, file in list_bundle_contents(folder).items() if name not in faulty}
     yield from (f"{name} cannot be read, although it matches its checksum" for name in sound if not opens(sound[name]))
-    if _content(folder / CERTIFICATE) is not None:
+    if _read_json_object(folder / CERTIFICATE) is not None:
         yield from zip_faults(folder, _release(folder), zip_beside(folder))
 
 
@@ -467,7 +470,7 @@ def refuse_newer(certificate: Mapping[str, Any]) -> None:
         )
 
 
-def ledger_entries(releases: Path) -> dict[str, EntryName]:
+def read_certified_entries(releases: Path) -> dict[str, EntryName]:
     """Return the ledger entries that readable certificates name, by release. Raises OdError as :func:`refuse_newer`."""
     entries = {}
     for path in sorted(releases.glob(f"*/*/r*/{CERTIFICATE}")):
@@ -500,25 +503,25 @@ def write_bundle(
     Raises:
         OdError: a file cannot be written or read back, or does not have the rows of its table.
     """
-    tables, notes = bundle_tables(kind, release, certificate), kind.notes(release, certificate)
+    tables, notes = list_bundle_tables(kind, release, certificate), kind.list_notes(release, certificate)
     schema = files("od_core.publication").joinpath(SCHEMA).read_text(encoding="utf-8")
     defined = {file.table.name: file.table for file in tables if file.table is not None}
     file_names = [(table, [file.name for file in tables if file.table is table]) for table in defined.values()]
     listed = [
         *tables,
-        _words(REPORT, "The release in pictures and tables.", report),
-        _words(
+        _make_text_file(REPORT, "The release in pictures and tables.", report),
+        _make_text_file(
             "certificate.html",
             "What is protected, and which budget was spent.",
             render_template("certificate.html", certificate=certificate),
         ),
-        BundleFile(CERTIFICATE, "The certificate, for programs.", lambda file: file.write(json_text(certificate))),
-        _words(SCHEMA, "JSON Schema of certificates.", schema),
+        BundleFile(CERTIFICATE, "The certificate, for programs.", lambda file: file.write(encode_json(certificate))),
+        _make_text_file(SCHEMA, "JSON Schema of certificates.", schema),
     ]
     values = {"certificate": certificate, "files": listed}
     codebook = render_template("codebook.md", **values, tables=file_names, notes=notes)
-    listed.append(_words("codebook.md", "What the tables and their columns mean.", codebook))
-    listed.append(_words("README.txt", "Overview of the files.", render_template("README.txt", **values)))
+    listed.append(_make_text_file("codebook.md", "What the tables and their columns mean.", codebook))
+    listed.append(_make_text_file("README.txt", "Overview of the files.", render_template("README.txt", **values)))
     written_files: dict[str, Written] = {}
     places = {(folder / file.name).parent for file in listed}
     for place in places:
@@ -535,18 +538,18 @@ def write_bundle(
         if tell is not None:
             tell(len(written_files), len(listed), file.name)
     refuse_faulty_files(folder, tables)
-    package = json_text(render_data("datapackage.json", **values, written=written_files))
+    package = encode_json(render_data("datapackage.json", **values, written=written_files))
     written_files[PACKAGE] = _write(folder / PACKAGE, lambda file: file.write(package))
     refuse_unreadable(folder / PACKAGE)
-    checksums = checksum_lines({name: content.digest for name, content in written_files.items()}).encode()
+    checksums = format_checksums({name: content.digest for name, content in written_files.items()}).encode()
     _write(folder / CHECKSUMS, lambda file: file.write(checksums))
     for place in places:
         sync(place)
 
 
-def bundle_tables(kind: BundleKind[T], release: T, certificate: Certificate) -> list[BundleFile]:
+def list_bundle_tables(kind: BundleKind[T], release: T, certificate: Certificate) -> list[BundleFile]:
     """Return the files with the tables of a release in the formats that its certificate states, below their folders."""
-    files = list(kind.files(release, certificate))
+    files = list(kind.list_files(release, certificate))
     if format_of(certificate) < _FIRST_WITH_FOLDERS:
         return files
     placed = []
@@ -560,7 +563,7 @@ def bundle_tables(kind: BundleKind[T], release: T, certificate: Certificate) -> 
     return placed
 
 
-def _words(name: str, description: str, text: str) -> BundleFile:
+def _make_text_file(name: str, description: str, text: str) -> BundleFile:
     return BundleFile(name, description, lambda file: file.write(text.encode()))
 
 
@@ -568,7 +571,7 @@ _write = partial(write_checked, mode=PUBLIC_FILE_MODE, from_disk=True)
 """Function that writes a file, checks that it has the intended bytes, and returns its size and digest."""
 
 
-def json_text(content: Mapping[str, Any]) -> bytes:
+def encode_json(content: Mapping[str, Any]) -> bytes:
     """Return a dictionary as UTF-8 encoded JSON text with sorted names."""
     return (json.dumps(content, indent=2, sort_keys=True) + "\n").encode()
 
@@ -579,14 +582,14 @@ def list_differing_files(made: Path, public: Path) -> list[str]:
     The two certificates may name different versions of software. If they do, the words of files may differ too, and
     only the checksums of these files are checked.
     """
-    one_software = _software_of(made) == _software_of(public)
-    names = {*contents(made), *contents(public)}
-    worded = [] if one_software else [name for name in contents(made) if name.endswith(_WORDED)]
+    one_software = _read_software(made) == _read_software(public)
+    names = {*list_bundle_contents(made), *list_bundle_contents(public)}
+    worded = [] if one_software else [name for name in list_bundle_contents(made) if name.endswith(_WORDED)]
     excluded = {CERTIFICATE, CHECKSUMS, *worded}
     changed = {name for name in names - excluded if not _agree(made / name, public / name, one_software=one_software)}
-    if not _certificates_agree(made / CERTIFICATE, public / CERTIFICATE):
+    if not _is_same_certificate(made / CERTIFICATE, public / CERTIFICATE):
         changed.add(CERTIFICATE)
-    faulty = {name for name, _ in faulty_files(public)}
+    faulty = {name for name, _ in check_checksums(public)}
     return sorted(changed | (faulty & excluded) | ({CHECKSUMS} if faulty - excluded - changed else set()))
 
 
@@ -594,7 +597,7 @@ def _agree(file: Path, public: Path, *, one_software: bool) -> bool:
     """Return whether two files have the same bytes, or the same content if different software wrote them."""
     if not (file.is_file() and public.is_file()):
         return False
-    if file_digest(file) == file_digest(public):
+    if compute_file_digest(file) == compute_file_digest(public):
         return True
     is_other = file.suffix in (".xlsx", ".gpkg")  # their library is not known
     is_other |= file.suffix == ".omx" and not one_software
@@ -604,20 +607,20 @@ def _agree(file: Path, public: Path, *, one_software: bool) -> bool:
     return is_other and has_same_content(file, public)
 
 
-def _certificates_agree(made: Path, public: Path) -> bool:
+def _is_same_certificate(made: Path, public: Path) -> bool:
     """Return whether two certificates can be read and are equal, except for the software.
 
     If different versions of this library wrote them, the sentences may differ too, and ``made`` may have more fields.
     """
-    new, old = _content(made), _content(public)
+    new, old = _read_json_object(made), _read_json_object(public)
     if new is None or old is None:
         return False
     if len({content.get("software", {}).get("od-release") for content in (new, old)}) > 1:
-        return _numbers_agree(new, old)
+        return _has_same_numbers(new, old)
     return bool(new | {"software": None} == old | {"software": None})
 
 
-def _numbers_agree(made: dict[str, Any], public: dict[str, Any]) -> bool:
+def _has_same_numbers(made: dict[str, Any], public: dict[str, Any]) -> bool:
     """Return whether ``made`` has the fields of ``public``; it may have more.
 
     The sentences, the software and the formats of the bundle are not compared.
@@ -626,7 +629,7 @@ def _numbers_agree(made: dict[str, Any], public: dict[str, Any]) -> bool:
     return all(made.get(name) == fact for name, fact in public.items() if name not in excluded)
 
 
-def _content(path: Path) -> Any:
+def _read_json_object(path: Path) -> Any:
     """Return the JSON object in a file; None if there is none."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, NotRequired, TypedDict
 
-from od_core.files.durable import facts_digest
+from od_core.files.durable import compute_facts_digest
 from od_core.geography.geography import Geography
 from od_core.meaning.subject import Subject
 from od_core.periods import Period
@@ -172,7 +172,7 @@ def is_selected(certificate: Certificate) -> bool:  # a filter
     return format_of(certificate) >= FIRST_WITH_SELECTION
 
 
-def subject_of(certificate: Certificate) -> Subject:  # a filter
+def read_subject(certificate: Certificate) -> Subject:  # a filter
     """Return what a release is about, as its certificate states it.
 
     Certificates of formats before 10 state it in several facts, but the bounds of derived flows not at all.
@@ -207,13 +207,13 @@ def format_release_title(certificate: Certificate, otherwise: str) -> str:
     return f"{otherwise}, {period}" if title is None else f"{title}, {Period(period).in_words}"
 
 
-def confidence(certificate: Certificate) -> str | None:
+def format_confidence(certificate: Certificate) -> str | None:
     """Return the confidence of a release's intervals, such as ``90 %``; None for a release without intervals."""
     stated_confidence = certificate.get("interval")
     return None if stated_confidence is None else f"{float(100 * Fraction(stated_confidence)):g} %"
 
 
-def guarantee_of(certificate: Certificate) -> Guarantee:
+def read_guarantee(certificate: Certificate) -> Guarantee:
     """Return the promise of a certificate for one privacy unit.
 
     That of derived flows is for all their releases together under units that span periods. Under other units,
@@ -244,11 +244,11 @@ def guarantee_of(certificate: Certificate) -> Guarantee:
     )
 
 
-def right_of_100(guarantee: Guarantee | None) -> int:
+def bound_right_of_100(guarantee: Guarantee | None) -> int:
     """Return in how many of 100 cases the best guess between two equally likely ones is right at most; 100 without."""
-    return 100 if guarantee is None else math.ceil(100 * guarantee.best_guess())
+    return 100 if guarantee is None else math.ceil(100 * guarantee.bound_guess_probability())
 
 
-def certificate_digest(certificate: Certificate) -> str:
+def compute_certificate_digest(certificate: Certificate) -> str:
     """Return the SHA-256 of all fields of a certificate except ``software``, which differs after a later rebuild."""
-    return facts_digest({name: fact for name, fact in certificate.items() if name != "software"})
+    return compute_facts_digest({name: fact for name, fact in certificate.items() if name != "software"})

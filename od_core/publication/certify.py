@@ -20,14 +20,14 @@ from od_core.meaning.features import list_usual_formats
 from od_core.meaning.subject import Subject
 from od_core.noise.backends import DRY_RUN
 from od_core.periods import Period
-from od_core.privacy.accounting import float_above, text_above
+from od_core.privacy.accounting import format_rounded_up, round_up_to_float
 from od_core.privacy.budget import Spent
-from od_core.privacy.domain import max_periods_per_year
+from od_core.privacy.domain import bound_periods_per_year
 from od_core.privacy.neighbours import Acceptance
 from od_core.privacy.plan import Plan
 from od_core.privacy.posterior import Guarantee
 from od_core.publication.bundle import CERTIFICATE, KEPT
-from od_core.publication.certificate import Certificate, CheckResult, read_certificate, right_of_100
+from od_core.publication.certificate import Certificate, CheckResult, bound_right_of_100, read_certificate
 from od_core.publication.kind import Kind, R, ReleaseContext
 from od_core.publication.read_back import REPAIR
 from od_core.publication.templates import render_data
@@ -50,7 +50,7 @@ SOFTWARE = (
 )
 
 
-def certificate(
+def build_certificate(
     kind: Kind[R],
     release: R,
     key: ReleaseKey,
@@ -86,10 +86,10 @@ def certificate(
         )
     plan, spent = release.plan, release.spent
     planned, subject = plan.facts(), Subject.from_plan(plan, about or {})
-    of_kind, guarantee = kind.facts(release, subject), kind.guarantee(plan, spent, subject)
+    of_kind, guarantee = kind.facts(release, subject), kind.describe_guarantee(plan, spent, subject)
     if plan.unit.max_trips_year is not None:
-        periods = record.account.get("periods_of_year") or max_periods_per_year(Period(key.period))
-        guarantee["year"] = year_sentence(plan, spent, periods, subject)
+        periods = record.account.get("periods_of_year") or bound_periods_per_year(Period(key.period))
+        guarantee["year"] = describe_year_cost(plan, spent, periods, subject)
     if DRY_RUN in release.noise:
         guarantee = render_data("dry_run.yaml")
     if "interval" in of_kind and not intervals:
@@ -113,13 +113,13 @@ def certificate(
         "neighbours": plan.unit.neighbours,
         "contribution_bound": plan.unit.contribution_bound,
         "spent": {
-            "rho": float_above(spent.rho),
+            "rho": round_up_to_float(spent.rho),
             "rho_exact": str(spent.rho),
             "rho_by_level_exact": [str(rho) for rho in spent.levels],
             "rho_planned_exact": str(plan.spent.rho),
             "lost_draws": record.lost_draws,
-            "delta": float_above(spent.delta),
-            "epsilon": float_above(spent.epsilon),
+            "delta": round_up_to_float(spent.delta),
+            "epsilon": round_up_to_float(spent.epsilon),
             "epsilon_tight": spent.epsilon_tight,
             "epsilon_bun_steinke": spent.epsilon_bun_steinke,
             "epsilon_exact": spent.epsilon_exact,
@@ -131,7 +131,7 @@ def certificate(
         "plan_digest": plan.digest,
         "fault_threshold": str(plan.acceptance.fault_threshold),
         "checks": checks,
-        "software": dict(software_versions()),
+        "software": dict(list_software_versions()),
         "known_limitations": render_data("limitations.yaml"),
         **of_kind,
     }
@@ -139,16 +139,18 @@ def certificate(
 
 
 @cache  # to find a version takes milliseconds, and what a process has imported stays
-def software_versions() -> Mapping[str, str]:
+def list_software_versions() -> Mapping[str, str]:
     """Return the version of each installed package of :data:`SOFTWARE`, by name; that of this one with its state."""
     versions = {}
     for name in SOFTWARE:
         with suppress(PackageNotFoundError):  # a library alone has no Dagster
-            versions[name] = version(name) + (f"+{state_of(Path(__file__).parents[1])}" if name == "od-release" else "")
+            versions[name] = version(name) + (
+                f"+{compute_package_digest(Path(__file__).parents[1])}" if name == "od-release" else ""
+            )
     return versions
 
 
-def state_of(package: Path) -> str:
+def compute_package_digest(package: Path) -> str:
     """Return 12 hexadecimal digits that identify the names and bytes of a package's files, compiled ones excluded."""
     digest, begin = sha256(), len(str(package)) + 1
     walked = ((folder, names) for folder, _, names in os.walk(package) if "__pycache__" not in folder)
@@ -159,7 +161,9 @@ def state_of(package: Path) -> str:
     return digest.hexdigest()[:12]
 
 
-def context_of(kind: Kind[R], ledger: Ledger, key: ReleaseKey, data_set: str, releases: Path) -> ReleaseContext[R]:
+def read_release_context(
+    kind: Kind[R], ledger: Ledger, key: ReleaseKey, data_set: str, releases: Path
+) -> ReleaseContext[R]:
     """Return the context of a release that has been measured, from the ledger and the folder of all public bundles.
 
     Raises:
@@ -192,12 +196,12 @@ PERIODS_OF_A_YEAR = 12
 """Number of periods in the certificate's example of a person with a privacy unit in each month of a year."""
 
 
-def clauses(subject: Subject) -> dict[str, str]:
+def render_clauses(subject: Subject) -> dict[str, str]:
     """Return clauses on what one privacy unit of a subject is, and on the protected change, by name."""
     return dict(render_data("subject.yaml", subject=subject, nouns=subject.nouns))
 
 
-def guarantee_sentences(
+def describe_guarantee(
     subject: Subject,
     spent: Spent,
     acceptance: Acceptance,
@@ -221,7 +225,7 @@ def guarantee_sentences(
         "guarantee.yaml",
         subject=subject,
         nouns=subject.nouns,
-        said=clauses(subject),
+        said=render_clauses(subject),
         spent=spent,
         one=Guarantee.from_spent(spent),
         in_words=_format_guarantee,
@@ -235,7 +239,7 @@ def guarantee_sentences(
     return {name: text for name, text in filled.items() if text}
 
 
-def year_sentence(plan: Plan, spent: Spent, periods: int, subject: Subject) -> str:
+def describe_year_cost(plan: Plan, spent: Spent, periods: int, subject: Subject) -> str:
     """Return a sentence on what a whole year costs under a unit of a year, with one release in each period."""
     year = Guarantee.from_rho(plan.rho_of_year(spent, periods), spent.delta)
     return str(render_data("year.yaml", subject=subject, year=year, periods=periods)["sentence"])
@@ -245,12 +249,12 @@ def _format_guarantee(guarantee: Guarantee | None) -> str:
     """Return a guarantee in words, with its delta if there is one."""
     if guarantee is None:
         return "no promise"
-    text = f"epsilon {text_above(guarantee.epsilon, digits=4)}"
+    text = f"epsilon {format_rounded_up(guarantee.epsilon, digits=4)}"
     if guarantee.delta:
-        text += f" with delta {text_above(guarantee.delta, digits=4)}"
-    return f"{text}, so a guess is right at most {right_of_100(guarantee)} times in 100"
+        text += f" with delta {format_rounded_up(guarantee.delta, digits=4)}"
+    return f"{text}, so a guess is right at most {bound_right_of_100(guarantee)} times in 100"
 
 
-def promise(guarantee: Mapping[str, str]) -> str:
+def describe_promise(guarantee: Mapping[str, str]) -> str:
     """Return the sentences of a certificate's guarantee on what is protected and what is public, as one text."""
     return f"{guarantee['protected']} {guarantee['public']}"

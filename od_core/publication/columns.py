@@ -14,10 +14,10 @@ from typing import Any, Literal
 
 import yaml
 
-from od_core.meaning.subject import Nouns, nouns_of
+from od_core.meaning.subject import Nouns, make_nouns
 from od_core.records.segments import Breakdown
 
-USUAL, BOXES = nouns_of("flows"), nouns_of("boxes")
+USUAL, BOXES = make_nouns("flows"), make_nouns("boxes")
 """Nouns of flows and of boxes whose publisher states no other word: those of columns in the database, too."""
 
 CONFIDENCE = Fraction(9, 10)
@@ -50,7 +50,7 @@ class Column:
 
     def bound(self, end: Literal["lower", "upper"]) -> Column:
         """Return the column of the lower or the upper bound of these values."""
-        bound, sentences = f"{end.capitalize()} bound of", _words(USUAL)["bounded"]
+        bound, sentences = f"{end.capitalize()} bound of", _make_text_values(USUAL)["bounded"]
         return replace(
             self,
             name=f"{self.name}_{end}",
@@ -114,29 +114,29 @@ _ENDS: tuple[Literal["lower", "upper"], ...] = ("lower", "upper")
 
 
 @cache
-def _words(nouns: Nouns) -> Mapping[str, str]:
+def _make_text_values(nouns: Nouns) -> Mapping[str, str]:
     """Return the values of the names in braces that all tables have: nouns, facts and sentences."""
-    words = nouns.words() | _FACTS
+    words = nouns.index_words() | _FACTS
     return words | {name: text.format(**words) for name, text in _DATA["sentences"].items()}
 
 
-def _text(text: str, nouns: Nouns, **facts: str) -> str:
+def _format_text(text: str, nouns: Nouns, **facts: str) -> str:
     """Return a text of ``tables.yaml`` with the values of the names in braces."""
-    return text.format(**_words(nouns), **facts)
+    return text.format(**_make_text_values(nouns), **facts)
 
 
-def _column(given: str | Mapping[str, Any], nouns: Nouns = USUAL, **facts: str) -> Column:
+def _make_column(given: str | Mapping[str, Any], nouns: Nouns = USUAL, **facts: str) -> Column:
     """Return a column: a common one by its key, one that is like a common one, or one that is written out."""
     fields: dict[str, Any] = dict(_DATA["columns"][given] if isinstance(given, str) else given)
     like = fields.pop("like", None)
-    fields |= {name: _text(value, nouns, **facts) for name, value in fields.items() if isinstance(value, str)}
+    fields |= {name: _format_text(value, nouns, **facts) for name, value in fields.items() if isinstance(value, str)}
     if like is not None:
-        return replace(_column(like, nouns), **fields)
+        return replace(_make_column(like, nouns), **fields)
     return Column(**{"type": "string", "name": given} | fields)
 
 
 @cache
-def public_table(
+def make_public_table(
     key: str, nouns: Nouns = USUAL, *, interval: bool = False, distance: bool = False, **facts: str
 ) -> Table:
     """Return a table by its key in ``tables.yaml``, with or without the interval of each number, and distances.
@@ -147,41 +147,50 @@ def public_table(
     intervals = definition.get("intervals", {}) if interval else {}
     distances = definition.get("distances", ()) if distance else ()
     listed = (*definition["columns"], *intervals.get("columns", ()), *distances)
-    key_columns = tuple(_text(name, nouns, **facts) for name in definition["key"])
+    key_columns = tuple(_format_text(name, nouns, **facts) for name in definition["key"])
     columns = []
-    for column in (_column(definition_of_column, nouns, **facts) for definition_of_column in listed):
+    for column in (_make_column(definition_of_column, nouns, **facts) for definition_of_column in listed):
         columns.append(column)
         if interval and definition.get("bounds") and column.name not in key_columns:
             columns += map(column.bound, _ENDS)
     code_lists = definition.get("code_lists", ())
     return Table(
-        _text(definition.get("name", key), nouns, **facts),
-        _text(definition["title"], nouns, **facts),
-        _text(definition.get("file", ""), nouns, **facts),
-        _text(definition["row"], nouns, **facts),
-        _text(intervals.get("absent", definition["absent"]), nouns, **facts),
+        _format_text(definition.get("name", key), nouns, **facts),
+        _format_text(definition["title"], nouns, **facts),
+        _format_text(definition.get("file", ""), nouns, **facts),
+        _format_text(definition["row"], nouns, **facts),
+        _format_text(intervals.get("absent", definition["absent"]), nouns, **facts),
         tuple(columns),
         key_columns,
         tuple(CodeList(tuple(codes["columns"]), codes["table"], tuple(codes["listed"])) for codes in code_lists),
     )
 
 
-ORIGIN, DESTINATION, TRIPS, LOWER, UPPER = map(_column, ("origin", "destination", "trips", "lower", "upper"))
-DISTANCE, PERIOD, NOISY, AREA, AREA_LEVEL = map(_column, ("distance_km", "period", "noisy", "area", "area_level"))
-RELIABILITY = _column("reliability")
-COUNT_ENDS = _column("count_lower"), _column("count_upper")
+ORIGIN, DESTINATION, TRIPS, LOWER, UPPER = map(_make_column, ("origin", "destination", "trips", "lower", "upper"))
+DISTANCE, PERIOD, NOISY, AREA, AREA_LEVEL = map(_make_column, ("distance_km", "period", "noisy", "area", "area_level"))
+RELIABILITY = _make_column("reliability")
+COUNT_ENDS = _make_column("count_lower"), _make_column("count_upper")
 
-FLOWS, FLOWS_WITH_INTERVALS, AREAS = public_table("flows"), public_table("flows", interval=True), public_table("areas")
-NOISY_MEASUREMENTS, SEGMENT_MEASUREMENTS = public_table("noisy_measurements"), public_table("segment_measurements")
-HISTOGRAM, GROUP_MEASUREMENTS = public_table("histogram"), public_table("group_measurements")
+FLOWS, FLOWS_WITH_INTERVALS, AREAS = (
+    make_public_table("flows"),
+    make_public_table("flows", interval=True),
+    make_public_table("areas"),
+)
+NOISY_MEASUREMENTS, SEGMENT_MEASUREMENTS = (
+    make_public_table("noisy_measurements"),
+    make_public_table("segment_measurements"),
+)
+HISTOGRAM, GROUP_MEASUREMENTS = make_public_table("histogram"), make_public_table("group_measurements")
 
 
-def period_column(nouns: Nouns) -> Column:
+def make_period_column(nouns: Nouns) -> Column:
     """Return the column of the period, as the structure of a statistical message has it."""
-    return _column("period", nouns)
+    return _make_column("period", nouns)
 
 
-def boxes_table(dimensions: int, places: Sequence[str] = (), nouns: Nouns = BOXES, *, interval: bool = True) -> Table:
+def make_boxes_table(
+    dimensions: int, places: Sequence[str] = (), nouns: Nouns = BOXES, *, interval: bool = True
+) -> Table:
     """Return the definition of the table of boxes of a grid, with or without the intervals of the trips.
 
     ``places`` names the places of a trip if the grid is a map, which has a longitude and a latitude for each.
@@ -190,11 +199,11 @@ def boxes_table(dimensions: int, places: Sequence[str] = (), nouns: Nouns = BOXE
     if places:
         along = [f"the {name} of place {place!r}" for place in places for name in ("longitude", "latitude")]
     ends = tuple(
-        _column("box_end", end=end, title=title, number=str(number), along=words)
+        _make_column("box_end", end=end, title=title, number=str(number), along=words)
         for end, title in (("lower", "First"), ("upper", "Last"))
         for number, words in enumerate(along, start=1)
     )
-    boxes, key = public_table("boxes", nouns), tuple(column.name for column in ends)
+    boxes, key = make_public_table("boxes", nouns), tuple(column.name for column in ends)
     ends_of_counts = {column.name for column in COUNT_ENDS}
     columns = (column for column in boxes.columns if interval or column.name not in ends_of_counts)
     return replace(boxes, columns=(*ends, *columns), key=key)
@@ -204,7 +213,7 @@ def pair_segments_table(breakdown: Breakdown, nouns: Nouns = USUAL, *, interval:
     """Return the table of a breakdown at one pair of levels, whose column of categories has the breakdown's name."""
     categories = f"{describe_categories(breakdown)} {describe_unlisted_records(breakdown)}"
     key = "pair_segments" if nouns.has_pairs else "pair_segment_counts"
-    return public_table(key, nouns, interval=interval, breakdown=breakdown.name, categories=categories)
+    return make_public_table(key, nouns, interval=interval, breakdown=breakdown.name, categories=categories)
 
 
 def describe_categories(breakdown: Breakdown) -> str:
@@ -227,8 +236,8 @@ def _describe_table(definition: Mapping[str, Any]) -> Described:
     """Return the description of a table of the database, which may have the columns of a public table (``of``)."""
     original = definition.get("of")
     all_columns = original in _COMPLETE
-    table = None if original is None else public_table(original, interval=all_columns, distance=all_columns)
-    columns = [*map(_column, definition.get("columns", ())), *(() if table is None else table.columns)]
+    table = None if original is None else make_public_table(original, interval=all_columns, distance=all_columns)
+    columns = [*map(_make_column, definition.get("columns", ())), *(() if table is None else table.columns)]
     texts = {column.name: column.description for column in columns} | definition.get("also", {})
     return Described(definition["text"] if table is None or "text" in definition else table.row, texts)
 

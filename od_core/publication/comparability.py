@@ -1,7 +1,7 @@
 """Decide whether the numbers of two releases are compared: as they are, per day, or not at all, and then why not.
 
-Reports, sites, atlases, ``od-release compare`` and sums ask :func:`comparable`. It knows public facts alone, those that
-certificates state. The one step is that to numbers per day. Between different areas, bounds, columns or
+Reports, sites, atlases, ``od-release compare`` and sums ask :func:`check_comparability`. It knows public facts alone,
+those that certificates state. The one step is that to numbers per day. Between different areas, bounds, columns or
 selections of records no change is told, because nothing in two releases says what the other one would have counted.
 """
 
@@ -40,7 +40,9 @@ class Comparability:
         return self.days[0] != self.days[1]
 
 
-def comparable(before: Mapping[str, Any], after: Mapping[str, Any], breakdowns: Collection[str] = ()) -> Comparability:
+def check_comparability(
+    before: Mapping[str, Any], after: Mapping[str, Any], breakdowns: Collection[str] = ()
+) -> Comparability:
     """Return whether and how two releases are compared, given their certificates.
 
     Args:
@@ -48,26 +50,27 @@ def comparable(before: Mapping[str, Any], after: Mapping[str, Any], breakdowns: 
         breakdowns: names of the breakdowns whose categories are compared, too.
     """
     first, second = (
-        facts_of_counts(one) | {categories_differ(name): categories_of(one).get(name, {}) for name in breakdowns}
+        list_compared_facts(one)
+        | {name_breakdown_categories(name): read_category_definitions(one).get(name, {}) for name in breakdowns}
         for one in (before, after)
     )
     both_stated = {name: (fact, second[name]) for name, fact in first.items() if name in second}
     differing = tuple(name for name, (one, other) in both_stated.items() if one != other)
     periods = before.get("period"), after.get("period")
-    return Comparability(differing, (days_of(before), days_of(after)) if all(periods) else (1, 1))
+    return Comparability(differing, (count_period_days(before), count_period_days(after)) if all(periods) else (1, 1))
 
 
-def days_of(certificate: Mapping[str, Any]) -> int:
+def count_period_days(certificate: Mapping[str, Any]) -> int:
     """Return the number of days of the period of a release."""
     return Period(certificate["period"]).days
 
 
-def categories_differ(breakdown: str) -> str:
+def name_breakdown_categories(breakdown: str) -> str:
     """Return the words of :attr:`Comparability.differing` on the categories of a breakdown."""
     return f"categories of {breakdown!r}"
 
 
-def facts_of_counts(certificate: Mapping[str, Any]) -> dict[str, Any]:
+def list_compared_facts(certificate: Mapping[str, Any]) -> dict[str, Any]:
     """Return what must be the same in two releases that are compared, if both state it, by the words on a difference.
 
     Not compared are other columns and files, whose names may change with each period, and the codes that name no place,
@@ -75,11 +78,13 @@ def facts_of_counts(certificate: Mapping[str, Any]) -> dict[str, Any]:
     Under user units, a user's trips are bounded for the whole period, so a month is not compared with a quarter.
     """
     plan, records = certificate.get("plan", {}), certificate.get("records") or {}
-    selecting = {name: facts for name, facts in categories_of(certificate).items() if facts["unknown"] is None}
+    selecting = {
+        name: facts for name, facts in read_category_definitions(certificate).items() if facts["unknown"] is None
+    }
     bounds: dict[str, Any] = {"bounds of what is counted": [plan.get(name) for name in _BOUNDS]} if plan else {}
     if plan.get("unit", "trip") != "trip":
         period = Period(certificate["period"])
-        months = len(period.parts("month"))
+        months = len(period.split_into("month"))
         length = f"{months} months" if months else f"{period.days} days"
         bounds["lengths of the periods in which a user's records are bounded"] = length
     return {
@@ -93,7 +98,7 @@ def facts_of_counts(certificate: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def categories_of(certificate: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def read_category_definitions(certificate: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Return, by breakdown, what says which records are of which category: all but the name of the column."""
     sources = (certificate.get("records") or {}).get("columns", {}).get("segments", {})
     declared = certificate.get("plan", {}).get("segments", {}).get("breakdowns", [])

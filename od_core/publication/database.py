@@ -21,7 +21,7 @@ from od_core.geography.geography import Geography
 from od_core.ledger.release_key import ReleaseKey
 from od_core.publication.certificate import Certificate
 from od_core.publication.columns import DATABASE
-from od_core.publication.tables import areas_table
+from od_core.publication.tables import make_areas_table
 from od_core.publication.templates import render_template
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ A database keeps the size of its blocks. Every version of DuckDB from 1.1 on rea
 """
 
 _STORAGE_NUMBER = 64
-"""Number of that storage in the file's header; see :func:`_storage_number`."""
+"""Number of that storage in the file's header; see :func:`_read_storage_number`."""
 
 _LOCK_SECONDS = 60.0
 
@@ -106,7 +106,7 @@ def store(kind: Kind[R], database: Path, release: R, key: ReleaseKey, certificat
     def write_copy(copy: Path) -> None:
         if database.exists():
             shutil.copyfile(database, copy)
-            if _storage_number(copy) > _STORAGE_NUMBER:
+            if _read_storage_number(copy) > _STORAGE_NUMBER:
                 _rewrite(copy)
         else:
             copy.unlink()  # DuckDB refuses an empty file
@@ -149,7 +149,7 @@ def _replace(database: Path, write_copy: Callable[[Path], None]) -> None:
                 ) from None
 
 
-def _storage_number(path: Path) -> int:
+def _read_storage_number(path: Path) -> int:
     """Return the number of the storage in the header of a file of DuckDB, in the 8 bytes from byte 12 on."""
     with path.open("rb") as file:
         return int.from_bytes(file.read(20)[12:], "little")
@@ -195,10 +195,10 @@ def _add(database: Path, kind: Kind[R], release: R, key: ReleaseKey, certificate
             render_template("database/shared.sql", format=FORMAT) + render_template(kind.schema, release=release)
         )
         set_comments(connection)
-        for geography in kind.geographies(release):
+        for geography in kind.list_geographies(release):
             _store_areas(connection, geography)
-        facts, checks = _facts(kind, release, key, certificate), _checks(certificate)
-        compared = kind.tables(release, certificate)
+        facts, checks = _make_release_row(kind, release, key, certificate), _make_checks_table(certificate)
+        compared = kind.make_tables(release, certificate)
         stored = {kind.facts_table: facts, **compared, **kind.derive_tables(release, certificate), "checks": checks}
         _remove_replaced(connection, kind.facts_table, key, certificate)
         for table, rows in stored.items():
@@ -232,7 +232,7 @@ def _delete(connection: duckdb.DuckDBPyConnection, key: ReleaseKey) -> None:
         connection.execute(f"DELETE FROM {table} WHERE release = ?", [str(key)])  # noqa: S608  # names in the code
 
 
-def _facts(kind: Kind[R], release: R, key: ReleaseKey, certificate: Certificate) -> pa.Table:
+def _make_release_row(kind: Kind[R], release: R, key: ReleaseKey, certificate: Certificate) -> pa.Table:
     """Return the row of a release in the table with one row per release of its kind."""
     facts = {
         "series": key.release,
@@ -244,18 +244,18 @@ def _facts(kind: Kind[R], release: R, key: ReleaseKey, certificate: Certificate)
         "epsilon": certificate["spent"]["epsilon"],
         "measured_at": certificate["measured_at"],
         "certificate": json.dumps(certificate, sort_keys=True),
-        **kind.row(release),
+        **kind.make_row(release),
     }
     return pa.Table.from_pylist([facts])
 
 
-def _checks(certificate: Certificate) -> pa.Table:
+def _make_checks_table(certificate: Certificate) -> pa.Table:
     return pa.Table.from_pylist(list(certificate["checks"]), schema=_CHECKS)
 
 
 def _store_areas(connection: duckdb.DuckDBPyConnection, geography: Geography) -> None:
     """Replace the stored areas of a geography. If it has no names or no coordinates, the stored ones stay."""
-    areas = areas_table(geography)
+    areas = make_areas_table(geography)
     lacking = [name for name in ("name", *COORDINATES) if name not in areas.column_names]
     connection.register("new_rows", areas)
     connection.execute(render_template("database/areas.sql", geography=geography.digest, lacking=lacking))
@@ -267,17 +267,17 @@ def find_differences(
 ) -> Iterator[str]:
     """Yield one line per difference between the database and a release's bundle, except in derived tables."""
     with open_database(database, read_only=True) as connection:
-        if _differs(connection, key, kind.facts_table, _facts(kind, release, key, certificate)):
+        if _differs(connection, key, kind.facts_table, _make_release_row(kind, release, key, certificate)):
             yield "its facts of the release differ from the certificate"
-        if _differs(connection, key, "checks", _checks(certificate)):
+        if _differs(connection, key, "checks", _make_checks_table(certificate)):
             yield "its checks differ"
-        for geography in kind.geographies(release):
+        for geography in kind.list_geographies(release):
             columns = "level, level_name, area, parent, position"  # names, coordinates: maybe of another series
-            areas = areas_table(geography).select(columns.split(", ")).to_pylist()
+            areas = make_areas_table(geography).select(columns.split(", ")).to_pylist()
             query = f"SELECT {columns} FROM areas WHERE geography = ? ORDER BY level, position"  # noqa: S608  # names in the code
             if connection.execute(query, [geography.digest]).fetchall() != [tuple(area.values()) for area in areas]:
                 yield "its areas differ"
-        for table, rows in kind.tables(release, certificate).items():
+        for table, rows in kind.make_tables(release, certificate).items():
             if _differs(connection, key, table, rows):
                 yield f"its {table} differ"
 
@@ -409,16 +409,20 @@ def refuse_newer(connection: duckdb.DuckDBPyConnection, name: str) -> None:
     if _present(connection, ["format"]):
         newest = connection.execute("SELECT max(version) FROM format").fetchall()[0][0]
         if newest is not None and newest > FORMAT:
-            raise _newer(f"{name} has format {newest}, and this od-release reads up to format {FORMAT}", "od-release")
+            raise _make_newer_database_error(
+                f"{name} has format {newest}, and this od-release reads up to format {FORMAT}", "od-release"
+            )
 
 
 def refuse_newer_duckdb(error: duckdb.Error, name: str) -> None:
     """Raise OdError if an error of DuckDB means that a newer DuckDB wrote the file with the name ``name``."""
     if _OF_A_NEWER_DUCKDB in str(error):
-        raise _newer(f"{name} was written by a newer version of DuckDB than {duckdb.__version__}", "DuckDB") from None
+        raise _make_newer_database_error(
+            f"{name} was written by a newer version of DuckDB than {duckdb.__version__}", "DuckDB"
+        ) from None
 
 
-def _newer(message: str, software: str) -> OdError:
+def _make_newer_database_error(message: str, software: str) -> OdError:
     return OdError(
         "OD-DATABASE-NEWER",
         message,

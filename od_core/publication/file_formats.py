@@ -32,7 +32,13 @@ from numpy.typing import NDArray
 
 from od_core.errors import STAYS_CHARGED, OdError
 from od_core.extras import require
-from od_core.files.duckdb_session import file_name, open_folder_database, parquet_rows, quote_identifier, quote_literal
+from od_core.files.duckdb_session import (
+    escape_path_wildcards,
+    make_parquet_sql,
+    open_folder_database,
+    quote_identifier,
+    quote_literal,
+)
 from od_core.parallel import map_in_order
 from od_core.publication.tables import BundleFile
 
@@ -85,12 +91,12 @@ def _open_html(path: Path) -> None:
 
 
 def _open_workbook(path: Path) -> None:
-    for _, part in _parts(path):
+    for _, part in _read_zip_parts(path):
         ParserCreate().Parse(part, True)  # zipfile checks the checksum of each part
 
 
 def _open_geopackage(path: Path) -> None:
-    with _geopackage(path) as connection:
+    with _open_geopackage_copy(path) as connection:
         if connection.execute("PRAGMA integrity_check").fetchall() != [("ok",)]:
             raise ValueError("the database is damaged")
         for (layer,) in connection.execute("SELECT table_name FROM gpkg_contents").fetchall():
@@ -98,7 +104,7 @@ def _open_geopackage(path: Path) -> None:
 
 
 @contextmanager
-def _geopackage(path: Path) -> Iterator[sqlite3.Connection]:
+def _open_geopackage_copy(path: Path) -> Iterator[sqlite3.Connection]:
     """Open a copy of a GeoPackage in memory, so that SQLite changes no file and makes none beside it."""
     with closing(sqlite3.connect(":memory:")) as connection:
         connection.deserialize(path.read_bytes())
@@ -114,17 +120,17 @@ def has_same_content(file: Path, other: Path) -> bool:
         return False
 
 
-def _parts(path: Path) -> list[tuple[str, bytes]]:
+def _read_zip_parts(path: Path) -> list[tuple[str, bytes]]:
     with ZipFile(path) as archive:
         return [(name, archive.read(name)) for name in archive.namelist()]
 
 
-def _statements(path: Path) -> list[str]:
-    with _geopackage(path) as connection:
+def _read_geopackage_statements(path: Path) -> list[str]:
+    with _open_geopackage_copy(path) as connection:
         return list(connection.iterdump())
 
 
-def _arrays(path: Path) -> dict[str, tuple[str, tuple[int, ...], bytes]]:
+def _read_arrays(path: Path) -> dict[str, tuple[str, tuple[int, ...], bytes]]:
     """Return the arrays of an OpenMatrix file by path, as type, shape and bytes."""
     require("bundle")
     import openmatrix
@@ -143,16 +149,16 @@ _OPENERS: dict[str, Callable[[Path], object]] = {
     ".html": _open_html,
     ".md": lambda path: path.read_bytes().decode(),
     ".txt": lambda path: path.read_bytes().decode(),
-    ".omx": _arrays,
+    ".omx": _read_arrays,
     ".xlsx": _open_workbook,
     ".xml": lambda path: ParserCreate().Parse(path.read_bytes(), True),
 }
 
 
 CONTENTS: dict[str, Callable[[Path], Any]] = {
-    ".xlsx": _parts,
-    ".gpkg": _statements,
-    ".omx": _arrays,
+    ".xlsx": _read_zip_parts,
+    ".gpkg": _read_geopackage_statements,
+    ".omx": _read_arrays,
     ".parquet": pq.read_table,
 }
 """Functions that read the content of files that libraries compress: the parts of workbooks, the tables of GeoPackages,
@@ -175,7 +181,7 @@ _TRIPS = ("trips", "count", "OBS_VALUE")
 """Columns whose sum a fault states."""
 
 
-def faulty_files(folder: Path, files: Sequence[BundleFile]) -> Iterator[tuple[str, str]]:
+def check_file_rows(folder: Path, files: Sequence[BundleFile]) -> Iterator[tuple[str, str]]:
     """Yield the name of each file that has other rows or columns than the bundle's tables, and the fault in words.
 
     Files for which neither a table nor rows are defined are not read.
@@ -186,22 +192,22 @@ def faulty_files(folder: Path, files: Sequence[BundleFile]) -> Iterator[tuple[st
     with open_folder_database(folder) as connection:
         for path in sorted(folder.rglob("*.parquet")):
             with suppress(duckdb.Error):  # a damaged file is met below, where it is compared
-                rows = parquet_rows(path, numbered=True)
+                rows = make_parquet_sql(path, numbered=True)
                 kind = "TABLE" if path.stat().st_size < _KEPT else "VIEW"
                 connection.execute(f"CREATE {kind} {quote_identifier(path.stem)} AS SELECT * FROM {rows}")  # noqa: S608
-        faults = map_in_order(partial(_fault, connection, folder), examined)
+        faults = map_in_order(partial(_find_fault, connection, folder), examined)
         yield from ((file.name, fault) for file, fault in zip(examined, faults, strict=True) if fault is not None)
 
 
 def is_read_whole(file: BundleFile) -> bool:
-    """Return whether :func:`faulty_files` reads a file to its end. It does not if rows are only counted."""
+    """Return whether :func:`check_file_rows` reads a file to its end. It does not if rows are only counted."""
     compared = (file.table is not None or file.rows is not None) and not callable(file.rows)
     return compared and Path(file.name).suffix in _READ_WHOLE
 
 
 def refuse_faulty_files(folder: Path, files: Sequence[BundleFile]) -> None:
-    """Raise OdError if a file cannot be read, or does not have the rows of the tables; see :func:`faulty_files`."""
-    if faults := dict(faulty_files(folder, files)):
+    """Raise OdError if a file cannot be read, or does not have the rows of the tables; see :func:`check_file_rows`."""
+    if faults := dict(check_file_rows(folder, files)):
         for name in faults:
             refuse_unreadable(folder / name)  # a fault of the disk and not of the rows
         raise OdError(
@@ -213,17 +219,17 @@ def refuse_faulty_files(folder: Path, files: Sequence[BundleFile]) -> None:
         )
 
 
-def _fault(shared: duckdb.DuckDBPyConnection, folder: Path, file: BundleFile) -> str | None:
+def _find_fault(shared: duckdb.DuckDBPyConnection, folder: Path, file: BundleFile) -> str | None:
     """Return the fault of a file, in words; None if its rows are those of the tables of the bundle."""
     path = folder / file.name
     try:
         with shared.cursor() as connection:
-            return _difference(connection, path, file)
+            return _find_row_difference(connection, path, file)
     except Exception as error:  # noqa: BLE001  # any exception of a library means that the file is damaged
         return f"cannot be compared with the tables of the bundle ({type(error).__name__})"
 
 
-def _difference(connection: duckdb.DuckDBPyConnection, path: Path, file: BundleFile) -> str | None:
+def _find_row_difference(connection: duckdb.DuckDBPyConnection, path: Path, file: BundleFile) -> str | None:
     """Return in words how the rows of a file differ from those it must have; None if they do not."""
     names = [] if file.table is None else [column.name for column in file.table.columns]
     wanted, types = _find_required_rows(path, file, names), dict[str, str]()
@@ -235,11 +241,11 @@ def _difference(connection: duckdb.DuckDBPyConnection, path: Path, file: BundleF
     if columns and names and columns != names:
         return f"has the columns {', '.join(columns)} instead of {', '.join(names)}"
     trips = next((name for name in _TRIPS if name in types), None)
-    held = _summary(connection, query, types, trips) if columns else _summary(connection, query, {})
+    held = _summarise_rows(connection, query, types, trips) if columns else _summarise_rows(connection, query, {})
     if wanted is None:
         return None
-    expected = _summary(connection, wanted, types, trips) if isinstance(wanted, str) else (wanted, None, None)
-    return _difference_in_words(held, expected, "" if trips is None else "trips")
+    expected = _summarise_rows(connection, wanted, types, trips) if isinstance(wanted, str) else (wanted, None, None)
+    return _describe_difference(held, expected, "" if trips is None else "trips")
 
 
 def _find_required_rows(path: Path, file: BundleFile, names: Sequence[str]) -> int | str | None:
@@ -262,7 +268,7 @@ def _query_file_rows(connection: duckdb.DuckDBPyConnection, path: Path) -> tuple
     return columns, f"FROM {rows}"
 
 
-def _difference_in_words(held: _Summary, expected: _Summary, counted: str) -> str | None:
+def _describe_difference(held: _Summary, expected: _Summary, counted: str) -> str | None:
     """Return how two summaries differ; None if they do not, or if there are no rows."""
     if held == expected or held[0] == expected[0] == 0:
         return None
@@ -274,7 +280,7 @@ def _difference_in_words(held: _Summary, expected: _Summary, counted: str) -> st
     return f"has {has} instead of {lacks}"
 
 
-def _summary(
+def _summarise_rows(
     connection: duckdb.DuckDBPyConnection, query: str, types: dict[str, str], trips: str | None = None
 ) -> _Summary:
     """Return the number of rows, the sum of trips, and a sum of hashes that depends on every value but no order.
@@ -298,7 +304,7 @@ def _read_csv(path: Path) -> tuple[list[str], str]:
         names = next(csv.reader(file))
     types = ", ".join(f"{quote_literal(name)}: 'VARCHAR'" for name in names)
     options = "header = true, auto_detect = false, delim = ',', quote = '\"', escape = '\"', new_line = '\\r\\n'"
-    return names, f"read_csv({quote_literal(file_name(path))}, columns = {{{types}}}, {options})"
+    return names, f"read_csv({quote_literal(escape_path_wildcards(path))}, columns = {{{types}}}, {options})"
 
 
 def _read_matrices(path: Path) -> pa.RecordBatchReader:
@@ -336,10 +342,10 @@ def _read_workbook(path: Path) -> pa.Table:
         names = re.findall('<sheet name="([^"]*)"', archive.read("xl/workbook.xml").decode())
         numbered = enumerate(map(unescape, names[1:]), start=2)
         parts = ((name, archive.read(f"xl/worksheets/sheet{number}.xml")) for number, name in numbered)
-        return pa.concat_tables([_sheet_rows(name, part) for name, part in parts])
+        return pa.concat_tables([_parse_sheet_rows(name, part) for name, part in parts])
 
 
-def _sheet_rows(name: str, part: bytes) -> pa.Table:
+def _parse_sheet_rows(name: str, part: bytes) -> pa.Table:
     """Return the rows of a sheet below a line of text and the header."""
     _, _, head, *rows = part.split(b"<row>")
     columns = [cell.decode() for cell in _CELL.findall(head)]
@@ -368,7 +374,7 @@ def _read_features(path: Path) -> pa.Table:
 
 
 def _read_geopackage(path: Path) -> pa.Table:
-    with _geopackage(path) as connection:
+    with _open_geopackage_copy(path) as connection:
         connection.row_factory = sqlite3.Row
         ((layer, geometry),) = connection.execute("SELECT table_name, column_name FROM gpkg_geometry_columns")
         rows = [dict(row) for row in connection.execute(f"SELECT * FROM {quote_identifier(layer)}")]  # noqa: S608  # its own

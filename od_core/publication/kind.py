@@ -73,10 +73,10 @@ class BundleKind(ABC, Generic[T]):
     what: ClassVar[str] = ""
 
     @abstractmethod
-    def files(self, release: T, certificate: Certificate) -> Sequence[BundleFile]:
+    def list_files(self, release: T, certificate: Certificate) -> Sequence[BundleFile]:
         """Return the bundle files with the tables of a release."""
 
-    def notes(self, _release: T, _certificate: Certificate) -> Sequence[str]:
+    def list_notes(self, _release: T, _certificate: Certificate) -> Sequence[str]:
         """Return further paragraphs of the codebook that users of the files must read."""
         return ()
 
@@ -102,7 +102,7 @@ class Kind(BundleKind[R]):
     facts_table: ClassVar[str]
 
     @abstractmethod
-    def guarantee(self, plan: Any, spent: Spent, subject: Subject) -> dict[str, str]:
+    def describe_guarantee(self, plan: Any, spent: Spent, subject: Subject) -> dict[str, str]:
         """Return the sentences on the guarantee of a plan for the spent budget, by name. Numbers are rounded up."""
 
     @abstractmethod
@@ -110,7 +110,7 @@ class Kind(BundleKind[R]):
         """Return the fields of a certificate that only this kind has, such as contents, levels and invariants."""
 
     @abstractmethod
-    def summary(self, release: R) -> pd.DataFrame:
+    def make_summary(self, release: R) -> pd.DataFrame:
         """Return a short table of a release: its levels and their noise."""
 
     @abstractmethod
@@ -118,7 +118,7 @@ class Kind(BundleKind[R]):
         """Return the HTML text of the page that presents a release to its readers."""
 
     @abstractmethod
-    def pictures(self, release: R, certificate: Certificate) -> Mapping[str, Markup]:
+    def render_pictures(self, release: R, certificate: Certificate) -> Mapping[str, Markup]:
         """Return the pictures of a release that Dagster shows, as SVG by title."""
 
     @abstractmethod
@@ -147,15 +147,15 @@ class Kind(BundleKind[R]):
     find_differences = database.find_differences
 
     @abstractmethod
-    def row(self, release: R) -> dict[str, Any]:
+    def make_row(self, release: R) -> dict[str, Any]:
         """Return the values that only this kind has in its table with one row per release, by column."""
 
-    def geographies(self, _release: R) -> Sequence[Geography]:
+    def list_geographies(self, _release: R) -> Sequence[Geography]:
         """Return the geographies whose areas the tables of a release name."""
         return ()
 
     @abstractmethod
-    def tables(self, release: R, certificate: Certificate) -> Mapping[str, Rows]:
+    def make_tables(self, release: R, certificate: Certificate) -> Mapping[str, Rows]:
         """Return the rows of published numbers, by table of the database, without the column ``release``."""
 
     def derive_tables(self, release: R, certificate: Certificate) -> Mapping[str, Rows]:

@@ -13,21 +13,21 @@ if TYPE_CHECKING:  # commands that print need no NumPy
     from numpy.typing import NDArray
 
 SHADES = ("#f4f8fc", "#dce9f5", "#c1daee", "#97c4e2", "#6aaed6", "#4796c9", "#2070b0", "#0b4f8f", "#08306b")
-"""Background colours from light to dark. :func:`ink_on` returns the legible text colour for each."""
+"""Background colours from light to dark. :func:`choose_ink` returns the legible text colour for each."""
 
 INK, PAPER, ACCENT, MUTED = "#17212b", "#ffffff", "#1c6ca8", "#55616e"
 
 _DARK_SHADES = 3
 
 
-def number(value: int) -> str:
+def format_number(value: int) -> str:
     """Return a whole number with thousands separators."""
     return f"{int(value):,}"
 
 
 def format_change(value: float) -> str:
     """Return a change with its sign, formatted like :func:`format_rounded` if it is a float; 0 without a sign."""
-    text = format_rounded(value) if isinstance(value, float) else number(int(value))
+    text = format_rounded(value) if isinstance(value, float) else format_number(int(value))
     return ("+" if value > 0 else "") + text.replace("-", "\u2212")
 
 
@@ -40,9 +40,9 @@ def format_rounded(value: float) -> str:
     return f"{value:,.{3 - whole_digits}f}"
 
 
-def trips_above(width: float, times: int = 1) -> str:
+def format_trips_rounded_up(width: float, times: int = 1) -> str:
     """Return the text of :func:`round_up_trips` of a half-width, or of a multiple of it."""
-    return number(times * round_up_trips(width))
+    return format_number(times * round_up_trips(width))
 
 
 def round_up_trips(width: float) -> int:
@@ -52,7 +52,7 @@ def round_up_trips(width: float) -> int:
     return math.ceil(width / unit) * unit
 
 
-def percent(share: float) -> str:
+def format_percent(share: float) -> str:
     """Return a share of 1 in percent, with one decimal place."""
     return f"{100 * share:.1f} %"
 
@@ -64,11 +64,11 @@ def format_decimals(value: float, places: int = 1) -> str:
 
 def format_interval(lower: int, upper: int) -> str:
     """Return the text ``lower to upper`` of an interval, with thousands separators."""
-    return f"{number(lower)} to {number(upper)}"
+    return f"{format_number(lower)} to {format_number(upper)}"
 
 
-def reliability(value: int, lower: int, upper: int) -> str:
-    """Return the word on a number and its interval, as :func:`od_core.flows.interval_ends.reliability` does for arrays.
+def choose_reliability_word(value: int, lower: int, upper: int) -> str:
+    """Return the word on a number and its interval.
 
     It is empty for a number that is released as 0.
     """
@@ -77,46 +77,46 @@ def reliability(value: int, lower: int, upper: int) -> str:
     return "may be none" if lower <= 0 else "solid" if 4 * (upper - lower) <= value else "rough"
 
 
-def interval_and_word(value: int, lower: int, upper: int) -> str:
-    """Return the text of the interval of a number, with its :func:`reliability`, such as ``20 to 54, rough``.
+def format_interval_and_word(value: int, lower: int, upper: int) -> str:
+    """Return the text of the interval of a number, with the word on it, such as ``20 to 54, rough``.
 
     An interval from 0 to 0 is no certainty, so it has a word in place of its ends.
     """
     if value == lower == upper == 0:
         return "likely none"
-    return ", ".join(filter(None, [format_interval(lower, upper), reliability(value, lower, upper)]))
+    return ", ".join(filter(None, [format_interval(lower, upper), choose_reliability_word(value, lower, upper)]))
 
 
-def part_of(value: float, most: float) -> float:
+def compute_percent_of_largest(value: float, most: float) -> float:
     """Return a number as a percentage of the largest one, at most 100, with two decimal places; 0 if that one is 0."""
     return round(min(100 * value / most, 100), 2) if most > 0 else 0.0
 
 
-def one_three_ten() -> Iterator[int]:
+def iterate_one_three_ten() -> Iterator[int]:
     """Yield 1, 3, 10, 30, 100 and so on."""
     for power in count():
         yield from (10**power, 3 * 10**power)
 
 
-def size_classes(most: int) -> list[tuple[int, int]]:
+def list_size_classes(most: int) -> list[tuple[int, int]]:
     """Return the first and last number of each class up to ``most``: 1, 2 to 3, 4 to 10, 11 to 30 and so on."""
-    steps = one_three_ten()
+    steps = iterate_one_three_ten()
     classes = [(1, next(steps))]
     while classes[-1][1] < most:
         classes.append((classes[-1][1] + 1, next(steps)))
     return classes
 
 
-def places_of_largest(numbers: NDArray[np.int64], most: int) -> NDArray[np.intp]:
+def find_places_of_largest(numbers: NDArray[np.int64], most: int) -> NDArray[np.intp]:
     """Return the places of the largest numbers, at most ``most``, in ascending order."""
     places = (-numbers).argsort(kind="stable")[:most]
     places.sort()
     return places
 
 
-def class_text(low: int, high: int) -> str:
+def format_class(low: int, high: int) -> str:
     """Return the text of the numbers from ``low`` to ``high``, such as ``4 to 10``."""
-    return number(low) if low == high else format_interval(low, high)
+    return format_number(low) if low == high else format_interval(low, high)
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ class Scale:
     @classmethod
     def from_maximum(cls, most: float) -> Scale:
         """Return the scale for numbers from 0 to ``most``."""
-        steps = list(takewhile(lambda step: step <= max(most, 1), one_three_ten()))
+        steps = list(takewhile(lambda step: step <= max(most, 1), iterate_one_three_ten()))
         return cls(tuple(steps[-(len(SHADES) - 1) :]))
 
     def shade(self, value: float) -> int:
@@ -147,9 +147,9 @@ class Scale:
 
     def style(self, value: float) -> str:
         """Return the style of a cell of a table: the shade of its number, and a text colour that is legible on it."""
-        return f"background:{self.colour(value)};color:{ink_on(self.shade(value))}"
+        return f"background:{self.colour(value)};color:{choose_ink(self.shade(value))}"
 
 
-def ink_on(shade: int) -> str:
+def choose_ink(shade: int) -> str:
     """Return the text colour that is legible on a shade."""
     return PAPER if shade >= len(SHADES) - _DARK_SHADES else INK

@@ -13,14 +13,14 @@ import pandas as pd
 import pyarrow.parquet as pq
 
 from od_core.errors import OdError
-from od_core.files.durable import file_digest
+from od_core.files.durable import compute_file_digest
 from od_core.geography.geography import Geography
 from od_core.ledger.ledger import Withdrawal
 from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.budget import Spent
 from od_core.privacy.plan import Plan
-from od_core.publication.bundle import BOUNDARIES, CERTIFICATE, NOTICE, PARQUET, read_checksums, table_path
-from od_core.publication.certificate import Certificate, certificate_digest, read_certificate
+from od_core.publication.bundle import BOUNDARIES, CERTIFICATE, NOTICE, PARQUET, locate_table, read_checksums
+from od_core.publication.certificate import Certificate, compute_certificate_digest, read_certificate
 from od_core.publication.tables import build_published_geography, join_boundaries
 
 REPAIR = (
@@ -30,14 +30,16 @@ REPAIR = (
 """Next step if the bundle of a published release is missing or damaged, wherever it is found."""
 
 
-def certificate_and_tables(bundle: str | Path, names: Iterable[str]) -> tuple[Certificate, list[pd.DataFrame]]:
+def read_certificate_and_tables(bundle: str | Path, names: Iterable[str]) -> tuple[Certificate, list[pd.DataFrame]]:
     """Return the certificate and the named tables of a bundle. Raises OdError if a file is missing or unreadable."""
     folder = Path(bundle)
     try:
         certificate = read_certificate(folder / CERTIFICATE)
-        return certificate, [pd.read_parquet(table_path(folder, f"{name}.parquet")) for name in names]
+        return certificate, [pd.read_parquet(locate_table(folder, f"{name}.parquet")) for name in names]
     except (OSError, ValueError):
-        raise incomplete(folder, "a table or the certificate of this kind of release cannot be read") from None
+        raise make_incomplete_bundle_error(
+            folder, "a table or the certificate of this kind of release cannot be read"
+        ) from None
 
 
 def read_published_areas(bundle: Path) -> pd.DataFrame:
@@ -45,8 +47,8 @@ def read_published_areas(bundle: Path) -> pd.DataFrame:
 
     Raises OSError or ValueError if a table is missing or cannot be read.
     """
-    areas = pd.read_parquet(table_path(bundle, PARQUET["areas"]))
-    boundaries = table_path(bundle, BOUNDARIES)
+    areas = pd.read_parquet(locate_table(bundle, PARQUET["areas"]))
+    boundaries = locate_table(bundle, BOUNDARIES)
     return join_boundaries(areas, pq.read_table(boundaries)) if boundaries.exists() else areas
 
 
@@ -67,9 +69,9 @@ def as_described(geography: Geography, bundle: Path, published: str | None) -> G
     if published is None or not geography.levels or not read_checksums(bundle):
         return geography
     try:
-        certificate = certificate_of(bundle)
+        certificate = read_bundle_certificate(bundle)
         sides = [side for side, digest in certificate.get("geographies", {}).items() if digest == geography.digest]
-        if certificate_digest(certificate) != published or not sides or areas_are_lost(bundle):
+        if compute_certificate_digest(certificate) != published or not sides or has_lost_areas(bundle):
             return geography
         version = certificate.get("geography_versions", {}).get(sides[0])
         return build_published_geography(read_published_areas(bundle), geography.digest, geography.unknown, version)
@@ -77,23 +79,23 @@ def as_described(geography: Geography, bundle: Path, published: str | None) -> G
         return geography
 
 
-def areas_are_lost(bundle: Path) -> bool:
+def has_lost_areas(bundle: Path) -> bool:
     """Return whether a table of areas that the checksums of a bundle state is missing or damaged.
 
     Without that of boundaries, a release would be read as one that has none.
     """
     digests = read_checksums(bundle)
     tables = [name for name in digests if PurePath(name).name in (PARQUET["areas"], BOUNDARIES)]
-    return any(not (bundle / name).is_file() or file_digest(bundle / name) != digests[name] for name in tables)
+    return any(not (bundle / name).is_file() or compute_file_digest(bundle / name) != digests[name] for name in tables)
 
 
-def certificate_of(bundle: Path) -> Certificate:
+def read_bundle_certificate(bundle: Path) -> Certificate:
     """Return the certificate in a bundle's folder. Raises OdError if it is missing or cannot be read."""
     try:
         certificate = read_certificate(bundle / CERTIFICATE)
         ReleaseKey.parse(certificate["release"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        raise incomplete(bundle, f"it lacks a {CERTIFICATE} that can be read") from None
+        raise make_incomplete_bundle_error(bundle, f"it lacks a {CERTIFICATE} that can be read") from None
     return certificate
 
 
@@ -114,7 +116,7 @@ def refuse_incomplete(name: str) -> Iterator[None]:
     try:
         yield
     except KeyError as error:
-        raise absent(
+        raise make_absent_release_error(
             f"{name} is not complete, or newer software wrote it: it has no {', '.join(map(str, error.args))}",
             f"read it with the software that its certificate names; if it is damaged, {REPAIR}",
         ) from None
@@ -131,7 +133,7 @@ def read_spent_budget(plan: Plan, certificate: Certificate) -> Spent:
     charged = [Fraction(rho) for rho in certificate["spent"]["rho_by_level_exact"]]
     if len(charged) != len(plan.charged_steps):
         raise make_changed_data_error("charges")
-    return plan.spent_on([rho / step.charge.as_rho for rho, step in zip(charged, plan.charged_steps, strict=True)])
+    return plan.compute_spent([rho / step.charge.as_rho for rho, step in zip(charged, plan.charged_steps, strict=True)])
 
 
 def make_changed_data_error(what: str) -> OdError:
@@ -143,17 +145,17 @@ def make_changed_data_error(what: str) -> OdError:
     )
 
 
-def absent(message: str, next_step: str = "name a published release") -> OdError:
+def make_absent_release_error(message: str, next_step: str = "name a published release") -> OdError:
     """Return the OdError for a release that does not exist."""
     return OdError("OD-RELEASE-ABSENT", message, next_step=next_step)
 
 
-def incomplete(bundle: Path, why: str) -> OdError:
+def make_incomplete_bundle_error(bundle: Path, why: str) -> OdError:
     """Return the OdError for a folder that is not a complete bundle."""
-    return absent(f"{name_bundle(bundle)} is not a complete bundle: {why}", REPAIR)
+    return make_absent_release_error(f"{name_bundle(bundle)} is not a complete bundle: {why}", REPAIR)
 
 
-def withdrawals(releases: Path) -> dict[ReleaseKey, Withdrawal]:
+def read_withdrawals(releases: Path) -> dict[ReleaseKey, Withdrawal]:
     """Return the withdrawn releases of a folder of bundles, from their notices, in the order of their keys."""
     found = {}
     for notice in releases.glob(f"*/*/r*{NOTICE}"):
@@ -165,9 +167,9 @@ def withdrawals(releases: Path) -> dict[ReleaseKey, Withdrawal]:
 
 def refuse_withdrawn(releases: Path, *keys: ReleaseKey) -> None:
     """Raise OdError if one of some releases was withdrawn."""
-    for key, withdrawal in withdrawals(releases).items():
+    for key, withdrawal in read_withdrawals(releases).items():
         if key in keys:
-            raise withdrawal.refusal(key)
+            raise withdrawal.make_withdrawn_error(key)
 
 
 def make_damaged_bundle_error(key: ReleaseKey, fault: str) -> OdError:

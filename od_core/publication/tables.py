@@ -27,7 +27,7 @@ class BundleFile:
         table: definition of the table in the file; None if the file contains no table.
         rows: rows that the file must have: an SQL query of the bundle's Parquet tables, which are named after their
             files; or a function that returns such a query, or the number of the rows. By default, a CSV file has the
-            rows of the Parquet file of the same name. See :func:`od_core.publication.file_formats.faulty_files`.
+            rows of the Parquet file of the same name. See :func:`od_core.publication.file_formats.check_file_rows`.
     """
 
     name: str
@@ -38,7 +38,7 @@ class BundleFile:
     rows: str | Callable[[], str | int] | None = None
 
 
-def public_files(table: Table, rows: pd.DataFrame | Callable[[], pa.Table]) -> list[BundleFile]:
+def make_table_files(table: Table, rows: pd.DataFrame | Callable[[], pa.Table]) -> list[BundleFile]:
     """Return the CSV file and the Parquet file of a table, given its rows, or a function that is called for them."""
 
     def arrow() -> pa.Table:
@@ -62,19 +62,19 @@ def write_csv(table: pd.DataFrame, file: BinaryIO) -> None:
     table.to_csv(file, mode="wb", index=False, lineterminator="\r\n", encoding="utf-8")
 
 
-def schema_of(table: Table) -> pa.Schema:
+def make_table_schema(table: Table) -> pa.Schema:
     """Return the Arrow schema of a public table."""
     types = {"string": pa.large_string(), "integer": pa.int64(), "number": pa.float64()}
     return pa.schema([(column.name, types[column.type]) for column in table.columns])
 
 
-def areas_files(areas: pa.Table) -> list[BundleFile]:
+def make_areas_files(areas: pa.Table) -> list[BundleFile]:
     """Return the CSV file and the Parquet file of the areas of one or two geographies."""
     table = replace(AREAS, columns=tuple(column for column in AREAS.columns if column.name in areas.column_names))
-    return public_files(table, lambda: areas)
+    return make_table_files(table, lambda: areas)
 
 
-def areas_table(geography: Geography) -> pa.Table:
+def make_areas_table(geography: Geography) -> pa.Table:
     """Return one row per area: geography (digest), level, level_name, area, parent, position.
 
     ``position`` is the area's number in its level; it determines the tree and the order of every table. If areas have
@@ -99,7 +99,7 @@ def areas_table(geography: Geography) -> pa.Table:
     return table
 
 
-def boundaries_table(geography: Geography, *, names: bool) -> pa.Table:
+def make_boundaries_table(geography: Geography, *, names: bool) -> pa.Table:
     """Return one row per area with a boundary: geography (digest), level_name, area, geometry (WKB), as GeoParquet 1.1.
 
     Boundaries are as they were given. Those of other areas are dissolved from them; if some of coarser levels were
@@ -138,7 +138,7 @@ def count_bounded_areas(geography: Geography) -> int:
 
 
 def join_boundaries(areas: pd.DataFrame, boundaries: pa.Table) -> pd.DataFrame:
-    """Return a published table of areas with their boundaries, which :func:`boundaries_table` made, in a column."""
+    """Return a published table of areas with their boundaries, of :func:`make_boundaries_table`, in a column."""
     shapes = boundaries.to_pandas().rename(columns={"geometry": BOUNDARY}).drop(columns="name", errors="ignore")
     return areas.merge(shapes, how="left", on=["geography", "level_name", "area"], validate="one_to_one")
 
@@ -146,7 +146,7 @@ def join_boundaries(areas: pd.DataFrame, boundaries: pa.Table) -> pd.DataFrame:
 def build_published_geography(
     areas: pd.DataFrame, digest: str, unknown: str | None, version: str | None = None
 ) -> Geography:
-    """Return the geography with a digest from a published table of areas, which :func:`areas_table` made.
+    """Return the geography with a digest from a published table of areas, which :func:`make_areas_table` made.
 
     The table may have several geographies, and their boundaries. It does not contain the unknown zone and the version.
     """

@@ -34,17 +34,17 @@ from markupsafe import Markup
 
 from od_core.files.duckdb_session import quote_identifier, quote_literal
 from od_core.meaning.subject import Subject
-from od_core.privacy.accounting import float_above, promise_text, text_above, text_below
+from od_core.privacy.accounting import format_promise, format_rounded_down, format_rounded_up, round_up_to_float
 from od_core.publication import number_formats as formats
 from od_core.publication.certificate import (
     Certificate,
-    certificate_digest,
+    bound_right_of_100,
+    compute_certificate_digest,
     count_summed_releases,
     format_release_title,
-    guarantee_of,
     is_selected,
-    right_of_100,
-    subject_of,
+    read_guarantee,
+    read_subject,
 )
 
 
@@ -84,7 +84,7 @@ def escape_markdown(text: str) -> str:
     return _FIRST.sub(r"\1\\\2", escaped)
 
 
-def plain(text: str) -> str:
+def unescape_markdown(text: str) -> str:
     """Return the text that a line of :func:`escape_markdown` displays."""
     return html.unescape(re.sub(r"\\(.)", r"\1", text))
 
@@ -112,7 +112,7 @@ _IDENTIFIER = re.compile(r"[a-z]+(?:_[a-z0-9]+)*")
 
 
 @cache
-def _environment(ending: str) -> Environment:
+def _make_environment(ending: str) -> Environment:
     """Return the environment of the templates whose names have an ending."""
     environment = Environment(
         extensions=["jinja2.ext.do"],
@@ -126,36 +126,38 @@ def _environment(ending: str) -> Environment:
         auto_reload=False,
     )
     environment.filters |= {
-        "number": formats.number,
+        "number": formats.format_number,
         "signed": formats.format_change,
         "rounded": formats.format_rounded,
-        "percent": formats.percent,
+        "percent": formats.format_percent,
         "fixed": formats.format_decimals,
-        "part_of": formats.part_of,
-        "promise_text": promise_text,
-        "sentence": sentence,
-        "plain": plain,
-        "capital": capital,
+        "part_of": formats.compute_percent_of_largest,
+        "promise_text": format_promise,
+        "sentence": format_sentence,
+        "plain": unescape_markdown,
+        "capital": capitalise,
     }
     environment.filters |= {
-        "float_above": float_above,
-        "above": text_above,
-        "below": text_below,
+        "float_above": round_up_to_float,
+        "above": format_rounded_up,
+        "below": format_rounded_down,
         "fraction": Fraction,
-        "digest": certificate_digest,
+        "digest": compute_certificate_digest,
         "titled": format_release_title,
-        "subject": subject_of,
+        "subject": read_subject,
         "is_selected": is_selected,
         "summed": count_summed_releases,
-        "right_of_100": right_of_100,
-        "best_guess": lambda certificate: right_of_100(guarantee_of(certificate)),
+        "right_of_100": bound_right_of_100,
+        "best_guess": lambda certificate: bound_right_of_100(read_guarantee(certificate)),
     }
     environment.filters |= {"md": escape_markdown, "quoted": lambda name: Markup(quote_identifier(name))}  # noqa: S704 - no markup
-    environment.filters["trips"] = formats.trips_above
+    environment.filters["trips"] = formats.format_trips_rounded_up
     environment.filters["whole_trips"] = formats.round_up_trips
     environment.filters["between"] = lambda ends: formats.format_interval(*ends)
-    environment.filters["interval_and_word"] = lambda number_and_ends: formats.interval_and_word(*number_and_ends)
-    environment.filters["reliability"] = lambda number_and_ends: formats.reliability(*number_and_ends)
+    environment.filters["interval_and_word"] = lambda number_and_ends: formats.format_interval_and_word(
+        *number_and_ends
+    )
+    environment.filters["reliability"] = lambda number_and_ends: formats.choose_reliability_word(*number_and_ends)
     environment.tests["identifier"] = lambda value: isinstance(value, str) and _IDENTIFIER.fullmatch(value) is not None
     environment.globals |= {"shades": formats.SHADES, "ink": formats.INK}
     environment.globals |= {"paper": formats.PAPER, "accent": formats.ACCENT, "muted": formats.MUTED}
@@ -164,7 +166,7 @@ def _environment(ending: str) -> Environment:
 
 def render_template(name: str, /, **values: object) -> str:
     """Return the text of a template, filled in with values. The same values give the same bytes."""
-    return _environment(name.rpartition(".")[2]).get_template(name).render(_add_subject(values))
+    return _make_environment(name.rpartition(".")[2]).get_template(name).render(_add_subject(values))
 
 
 def render_markup(name: str, /, **values: object) -> Markup:
@@ -172,20 +174,20 @@ def render_markup(name: str, /, **values: object) -> Markup:
     return Markup(render_template(name, **values))  # noqa: S704 - the template escapes its values
 
 
-def data_address(picture: Markup) -> str:
+def make_data_url(picture: Markup) -> str:
     """Return a data URL that contains an SVG picture, for programs that accept only the address of a picture."""
     document = str(picture).replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
     return f"data:image/svg+xml;base64,{base64.b64encode(document.encode()).decode()}"
 
 
-def capital(text: str) -> str:
+def capitalise(text: str) -> str:
     """Return a text with a capital letter at its beginning; all other letters stay."""
     return text[:1].upper() + text[1:]
 
 
-def sentence(text: str) -> str:
+def format_sentence(text: str) -> str:
     """Return a text with a capital letter and a full stop; an empty text stays empty."""
-    return capital(text) + ("" if not text or text.endswith(".") else ".")
+    return capitalise(text) + ("" if not text or text.endswith(".") else ".")
 
 
 def render_data(name: str, /, **values: object) -> Any:
@@ -207,7 +209,7 @@ def _add_subject(values: dict[str, object]) -> dict[str, object]:
     if "subject" not in values:
         if not isinstance(certificate := values.get("certificate"), Mapping):
             return values
-        values = {"subject": subject_of(cast("Certificate", certificate)), **values}
+        values = {"subject": read_subject(cast("Certificate", certificate)), **values}
     return {"nouns": cast("Subject", values["subject"]).nouns, **values}
 
 
@@ -233,7 +235,7 @@ def _read(name: str) -> Any:
 
 @cache
 def _compile_template(text: str) -> Template:
-    return _environment("yaml").from_string(text)
+    return _make_environment("yaml").from_string(text)
 
 
 def _render_part(part: Any, values: dict[str, object]) -> Any:
@@ -242,7 +244,7 @@ def _render_part(part: Any, values: dict[str, object]) -> Any:
         lines = (" ".join(line.split()) for line in _compile_template(part).render(values).splitlines())
         return "\n".join(filter(None, lines))
     if isinstance(part, _Fact):
-        return _environment("yaml").compile_expression(part.expression, undefined_to_none=False)(values)
+        return _make_environment("yaml").compile_expression(part.expression, undefined_to_none=False)(values)
     if isinstance(part, list):
         return [_render_part(item, values) for item in part]
     if not isinstance(part, dict):

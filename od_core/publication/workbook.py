@@ -15,7 +15,7 @@ from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from od_core.files.table_writers import text_scalar
+from od_core.files.table_writers import make_text_scalar
 from od_core.publication.templates import render_template
 
 _LEVEL = 1
@@ -47,15 +47,15 @@ def write_workbook(file: BinaryIO, sheets: Sequence[Sheet]) -> None:
     places = [f"worksheets/sheet{number}.xml" for number, _ in enumerate(sheets, start=1)]
     of_sheets = [*(("worksheet", place) for place in places), ("styles", "styles.xml")]
     parts: dict[str, bytes] = {
-        "[Content_Types].xml": _part("content_types", places=places),
-        "_rels/.rels": _part("relationships", targets=[("officeDocument", "xl/workbook.xml")]),
-        "xl/workbook.xml": _part("workbook", sheets=sheets),
-        "xl/_rels/workbook.xml.rels": _part("relationships", targets=of_sheets),
-        "xl/styles.xml": _part("styles"),
+        "[Content_Types].xml": _render_part("content_types", places=places),
+        "_rels/.rels": _render_part("relationships", targets=[("officeDocument", "xl/workbook.xml")]),
+        "xl/workbook.xml": _render_part("workbook", sheets=sheets),
+        "xl/_rels/workbook.xml.rels": _render_part("relationships", targets=of_sheets),
+        "xl/styles.xml": _render_part("styles"),
     }
     for place, sheet in zip(places, sheets, strict=True):
-        before, after = _part("sheet", sheet=sheet).split(b"<rows/>")
-        parts[f"xl/{place}"] = b"".join([before, _head(sheet).encode(), _rows(sheet.table), after])
+        before, after = _render_part("sheet", sheet=sheet).split(b"<rows/>")
+        parts[f"xl/{place}"] = b"".join([before, _format_head(sheet).encode(), _format_rows(sheet.table), after])
     content = io.BytesIO()  # a zip file that is written to a stream has sizes in places that some readers ignore
     with ZipFile(content, "w") as archive:
         for name, content_of in parts.items():  # an entry states no time, which would change the bytes
@@ -63,26 +63,26 @@ def write_workbook(file: BinaryIO, sheets: Sequence[Sheet]) -> None:
     file.write(content.getvalue())  # shares the bytes; a buffer that outlives an error is a warning in Python 3.13
 
 
-def _part(name: str, **values: object) -> bytes:
+def _render_part(name: str, **values: object) -> bytes:
     """Return a part of a workbook from its template, whose line breaks and indents are left out."""
     lines = render_template(f"workbook/{name}.xml", **values).splitlines()
     declaration = '<?xml version="1.0" encoding="UTF-8" standalone="yes"?>\n'
     return (declaration + "".join(map(str.strip, lines))).encode()
 
 
-def _head(sheet: Sheet) -> str:
+def _format_head(sheet: Sheet) -> str:
     """Return the rows above the table: the lines, and the header. Wide lines are wrapped."""
     style = _WRAPPED if sheet.width >= 40 else 0
-    names = "".join(_cell(name, _BOLD) for name in sheet.table.column_names)
-    return "".join(f"<row>{cells}</row>" for cells in (*(_cell(line, style) for line in sheet.lines), names))
+    names = "".join(_format_cell(name, _BOLD) for name in sheet.table.column_names)
+    return "".join(f"<row>{cells}</row>" for cells in (*(_format_cell(line, style) for line in sheet.lines), names))
 
 
-def _cell(text: str, style: int) -> str:
+def _format_cell(text: str, style: int) -> str:
     (content,) = _escape_text(pa.array([text], pa.large_string())).to_pylist()
     return f'<c t="inlineStr" s="{style}"><is><t>{content}</t></is></c>'
 
 
-def _rows(table: pa.Table) -> bytes | memoryview:
+def _format_rows(table: pa.Table) -> bytes | memoryview:
     """Return the rows of a table as the XML of a sheet."""
     if len(table) == 0:
         return b""
@@ -95,9 +95,13 @@ def _rows(table: pa.Table) -> bytes | memoryview:
             ends, content = ("<c><v>", "</v></c>"), values.cast(pa.large_string())
         else:
             ends, content = ('<c t="inlineStr"><is><t>', "</t></is></c>"), _escape_text(values.cast(pa.large_string()))
-        cells = pc.binary_join_element_wise(text_scalar(ends[0]), content, text_scalar(ends[1]), text_scalar(""))
+        cells = pc.binary_join_element_wise(
+            make_text_scalar(ends[0]), content, make_text_scalar(ends[1]), make_text_scalar("")
+        )
         pieces.append(pc.fill_null(cells, "<c/>"))
-    rows = pc.binary_join_element_wise(text_scalar("<row>"), *pieces, text_scalar("</row>"), text_scalar(""))
+    rows = pc.binary_join_element_wise(
+        make_text_scalar("<row>"), *pieces, make_text_scalar("</row>"), make_text_scalar("")
+    )
     return memoryview(rows.buffers()[2])[: pc.sum(pc.binary_length(rows)).as_py()]
 
 

@@ -30,15 +30,15 @@ from od_core.ledger.release_key import ReleaseKey, select_earlier_releases
 from od_core.periods import Period
 from od_core.publication.bundle import publish_folder, restore_folder, write_bundle
 from od_core.publication.certificate import Certificate
-from od_core.publication.comparability import comparable
+from od_core.publication.comparability import check_comparability
 from od_core.publication.read_back import (
-    absent,
-    certificate_of,
+    make_absent_release_error,
     make_missing_bundles_error,
+    read_bundle_certificate,
+    read_withdrawals,
     refuse_withdrawn,
-    withdrawals,
 )
-from od_core.published.opening import bundle_folder, find_bundle_folders, find_bundle_zips
+from od_core.published.opening import find_bundle_folders, find_bundle_zips, open_bundle_folder
 
 _LOCK_SECONDS = 60.0
 
@@ -77,10 +77,10 @@ def publish_derived(kind: DerivedKind[Any], releases: Path, keys: Sequence[Relea
     name = f"{keys[0].release}_{kind.name}"
     busy = OdError("OD-DERIVED-LOCKED", f"another process publishes {name}", next_step="try again when it has finished")
     with lock_file(releases / f".{name}.lock", busy, seconds=_LOCK_SECONDS):
-        key = _revision(kind, releases, ReleaseKey(name, period), [source.facts() for source in sources])
+        key = _choose_release_key(kind, releases, ReleaseKey(name, period), [source.facts() for source in sources])
         folder = releases / key.folder
         restore_folder(folder, str(key))
-        stated = certificate_of(folder) if folder.exists() else None
+        stated = read_bundle_certificate(folder) if folder.exists() else None
         named = index_releases_by_name(sources)
         flows = kind.derive_flows(named) if stated is None else kind.as_stated(named, stated)
         _refuse_differing(flows, [source.certificate for source in sources if source.release in flows.parts])
@@ -96,7 +96,7 @@ def _refuse_differing(flows: DerivedFlows, certificates: Sequence[Certificate]) 
     first, *others = certificates
     breakdowns = [breakdown.name for breakdown in flows.breakdowns]
     of_first = {"period": first["period"]}  # the periods of a sum may have any lengths
-    found = [comparable(first, {**other, **of_first}, breakdowns).differing for other in others]
+    found = [check_comparability(first, {**other, **of_first}, breakdowns).differing for other in others]
     if differing := dict.fromkeys(chain.from_iterable(found)):
         raise OdError(
             "OD-DERIVED-OTHER",
@@ -115,12 +115,12 @@ def read_published_release(releases: Path, key: ReleaseKey) -> Source:
         raise (
             make_missing_bundles_error([key])
             if key in find_bundle_zips(releases)
-            else _absent(f"{key} is not published here", releases)
+            else _make_unpublished_error(f"{key} is not published here", releases)
         )
     return open_published_source(releases, key)
 
 
-def newest_revisions(releases: Path, series: str) -> list[ReleaseKey]:
+def find_newest_revisions(releases: Path, series: str) -> list[ReleaseKey]:
     """Return the newest revision of each published release of a series, by its periods. Raises OdError if it has none.
 
     A release of which only the zip file is there was published, too: to leave it out would choose other releases.
@@ -128,7 +128,7 @@ def newest_revisions(releases: Path, series: str) -> list[ReleaseKey]:
     keys = sorted({*find_bundle_folders(releases), *find_bundle_zips(releases)})
     newest = {key.period: key for key in keys if key.release == series}
     if not newest:
-        raise _absent(f"no release of {series} is published here", releases)
+        raise _make_unpublished_error(f"no release of {series} is published here", releases)
     return list(newest.values())
 
 
@@ -145,29 +145,33 @@ def find_release_key(releases: Path, name: str, period: str | None = None) -> Re
     request = ReleaseRequest.parse(name, period, None)
     if request.revision is not None:
         return ReleaseKey.parse(name)
-    matching = [key for key in newest_revisions(releases, name) if period is None or key.period == period]
+    matching = [key for key in find_newest_revisions(releases, name) if period is None or key.period == period]
     if not matching:
-        raise _absent(f"no release of {name} for {period} is published here", releases)
+        raise _make_unpublished_error(f"no release of {name} for {period} is published here", releases)
     return max(matching, key=lambda key: (Period(key.period).end, key.revision))
 
 
-def _absent(message: str, releases: Path) -> OdError:
+def _make_unpublished_error(message: str, releases: Path) -> OdError:
     published = ", ".join(map(str, find_bundle_folders(releases))) or "none"
-    return absent(f"{message}; published releases: {published}", "name published releases")
+    return make_absent_release_error(f"{message}; published releases: {published}", "name published releases")
 
 
-def _revision(kind: DerivedKind[Any], releases: Path, first: ReleaseKey, sources: list[dict[str, Any]]) -> ReleaseKey:
+def _choose_release_key(
+    kind: DerivedKind[Any], releases: Path, first: ReleaseKey, sources: list[dict[str, Any]]
+) -> ReleaseKey:
     """Return the key of the published flows from the same releases or, if there are none, of the next revision.
 
     No others may take the revision of flows of which only the zip file is there.
     """
-    withdrawn = (key for key in withdrawals(releases) if (key.release, key.period) == (first.release, first.period))
+    withdrawn = (
+        key for key in read_withdrawals(releases) if (key.release, key.period) == (first.release, first.period)
+    )
     newest = max((key.revision for key in withdrawn), default=0)
     for key, place in sorted((find_bundle_zips(releases) | find_bundle_folders(releases)).items()):
         if key.release != first.release:
             continue
-        with bundle_folder(place) as folder:
-            certificate = certificate_of(folder)
+        with open_bundle_folder(place) as folder:
+            certificate = read_bundle_certificate(folder)
         if certificate.get("format") != kind.format:
             message = f"{key} is a release of a declared series, whose name derived flows need"
             raise OdError("OD-DERIVED-NAME", message, next_step=f"rename the declared series {key.release}")
@@ -178,20 +182,20 @@ def _revision(kind: DerivedKind[Any], releases: Path, first: ReleaseKey, sources
     return ReleaseKey(first.release, first.period, newest + 1)
 
 
-def newest_releases(releases: Path, series: str, period: Period) -> list[ReleaseKey]:
+def find_newest_in_period(releases: Path, series: str, period: Period) -> list[ReleaseKey]:
     """Return the newest revisions of a series within a period, by period. Raises OdError if they do not fill it."""
 
     def select_inside_period(keys: Iterable[ReleaseKey]) -> list[ReleaseKey]:
         spans = {key: Period(key.period) for key in keys if key.release == series}
         return [key for key, span in spans.items() if period.first <= span.first and span.end <= period.end]
 
-    chosen = select_inside_period(newest_revisions(releases, series))
+    chosen = select_inside_period(find_newest_revisions(releases, series))
     try:
         return SUMS.sort_releases(chosen, period.text)
     except OdError:
         there = {key.period for key in chosen}
         refuse_withdrawn(
-            releases, *(key for key in select_inside_period(withdrawals(releases)) if key.period not in there)
+            releases, *(key for key in select_inside_period(read_withdrawals(releases)) if key.period not in there)
         )
         raise
 
@@ -213,22 +217,24 @@ def publish_sum(releases: Path, keys: Sequence[ReleaseKey], period: str | None =
     return publish_derived(SUMS, releases, keys, period)
 
 
-def releases_before(releases: Path, key: ReleaseKey, most: int = MOST - 1) -> list[ReleaseKey]:
+def find_earlier_releases(releases: Path, key: ReleaseKey, most: int = MOST - 1) -> list[ReleaseKey]:
     """Return the published releases of a series before one of them, in their newest revisions, by their periods.
 
     Only the latest ``most`` are returned, and none up to the last one with other areas. Raises OdError if no release of
     the series is published, two of them overlap, or a certificate cannot be read.
     """
-    ended = select_earlier_releases(key, newest_revisions(releases, key.release))
+    ended = select_earlier_releases(key, find_newest_revisions(releases, key.release))
     latest = ASSISTED.sort_releases(ended, None)[-most:] if ended and most else []
-    alike = takewhile(lambda earlier: _areas(releases, earlier) in (None, _areas(releases, key)), latest[::-1])
+    alike = takewhile(
+        lambda earlier: _read_area_digests(releases, earlier) in (None, _read_area_digests(releases, key)), latest[::-1]
+    )
     return [*alike][::-1]
 
 
-def _areas(releases: Path, key: ReleaseKey) -> Any:
+def _read_area_digests(releases: Path, key: ReleaseKey) -> Any:
     """Return the digests of the areas of a release; None without its folder or of no flows, as is refused later."""
     folder = releases / key.folder
-    return certificate_of(folder).get("geographies") if folder.is_dir() else None
+    return read_bundle_certificate(folder).get("geographies") if folder.is_dir() else None
 
 
 def publish_assisted(releases: Path, key: ReleaseKey, most: int = MOST - 1) -> PublishedFlows:
@@ -236,6 +242,6 @@ def publish_assisted(releases: Path, key: ReleaseKey, most: int = MOST - 1) -> P
 
     They learn from at most ``most`` published releases of the same series before it, with the same areas. If another
     one is published later, or a new revision of one of them, the estimates from these are the next revision; nothing
-    that is published changes. Raises OdError as in :func:`releases_before` and :func:`publish_derived`.
+    that is published changes. Raises OdError as in :func:`find_earlier_releases` and :func:`publish_derived`.
     """
-    return publish_derived(ASSISTED, releases, [*releases_before(releases, key, most), key], key.period)
+    return publish_derived(ASSISTED, releases, [*find_earlier_releases(releases, key, most), key], key.period)

@@ -24,29 +24,29 @@ from urllib.parse import quote
 import yaml
 
 from od_core.errors import OdError
-from od_core.files.durable import file_digest, write_if_other
+from od_core.files.durable import compute_file_digest, write_if_other
 from od_core.ledger.release_key import ReleaseKey
 from od_core.meaning.subject import Subject
 from od_core.periods import Period
-from od_core.privacy.accounting import promise_text
+from od_core.privacy.accounting import format_promise
 from od_core.privacy.budget import Cap
-from od_core.privacy.domain import is_of_uncounted, max_periods_per_year, rho_of_year
+from od_core.privacy.domain import bound_periods_per_year, bound_rho_of_year, is_of_uncounted
 from od_core.privacy.posterior import Guarantee
-from od_core.privacy.stability import laplace_reach
+from od_core.privacy.stability import compute_laplace_reach
 from od_core.publication.bundle import CERTIFICATE, CHECKSUMS, PACKAGE, read_checksums
-from od_core.publication.certificate import Certificate, StatedSource, guarantee_of, is_derived, subject_of
-from od_core.publication.certify import TRIPS_OF_A_PERSON, clauses
+from od_core.publication.certificate import Certificate, StatedSource, is_derived, read_guarantee, read_subject
+from od_core.publication.certify import TRIPS_OF_A_PERSON, render_clauses
 from od_core.publication.kind import BundleKind
 from od_core.publication.read_back import (
     REPAIR,
-    certificate_of,
-    incomplete,
     make_damaged_bundle_error,
+    make_incomplete_bundle_error,
     name_bundle,
+    read_bundle_certificate,
     refuse_incomplete,
 )
-from od_core.publication.templates import render_data, render_template, sentence
-from od_core.published.opening import bundle_folder, bundle_kind_of
+from od_core.publication.templates import format_sentence, render_data, render_template
+from od_core.published.opening import find_bundle_kind, open_bundle_folder
 from od_core.stops.plan import DETAILED
 
 TO_COMPLETE = "To be completed by the organisation"
@@ -63,7 +63,7 @@ class Facts:
     Attributes:
         files: name, description, SHA-256 and more of each file, as the data package states them.
         losses: what is promised for one privacy unit: by everything that may be published about it first, and by this
-            release last; see :func:`losses_of`.
+            release last; see :func:`compute_losses`.
     """
 
     key: ReleaseKey
@@ -78,17 +78,17 @@ class Facts:
         Raises OdError if the certificate or the data package is missing, cannot be read, does not match its checksum,
         or lacks a fact; or the certificate is of an unknown kind.
         """
-        certificate = certificate_of(folder)
+        certificate = read_bundle_certificate(folder)
         key = ReleaseKey.parse(certificate["release"])
         digests = read_checksums(folder)
         for name in (CERTIFICATE, PACKAGE):
-            if not (folder / name).is_file() or file_digest(folder / name) != digests.get(name):
+            if not (folder / name).is_file() or compute_file_digest(folder / name) != digests.get(name):
                 raise make_damaged_bundle_error(key, f"{name} is missing or does not match {CHECKSUMS}")
-        bundle_kind_of(certificate)  # refuses an unknown kind
+        find_bundle_kind(certificate)  # refuses an unknown kind
         try:
             with refuse_incomplete(name_bundle(folder)):
                 package = json.loads((folder / PACKAGE).read_text(encoding="utf-8"))
-                return cls(key, certificate, tuple(package["resources"]), losses_of(certificate))
+                return cls(key, certificate, tuple(package["resources"]), compute_losses(certificate))
         except (ValueError, TypeError, ZeroDivisionError):
             raise OdError(
                 "OD-BUNDLE-CHANGED", f"the certificate of {key} states numbers that are none", next_step=REPAIR
@@ -112,12 +112,12 @@ class Facts:
     @cached_property
     def subject(self) -> Subject:
         """What the release is about."""
-        return subject_of(self.certificate)
+        return read_subject(self.certificate)
 
     @property
     def kind(self) -> BundleKind[Any]:
         """The kind of the bundle, which knows its files and how derived flows follow from others."""
-        kind: BundleKind[Any] = bundle_kind_of(self.certificate)
+        kind: BundleKind[Any] = find_bundle_kind(self.certificate)
         return kind
 
     @property
@@ -160,7 +160,7 @@ class Facts:
             return math.ceil(_REACH * math.sqrt(Fraction(step["variance"])))
         scales = (step.get(name) for name in ("scale", *(f"scale_of_{name}" for name in DETAILED)))
         scale = next(filter(None, scales), None)
-        return None if scale is None else laplace_reach(Fraction(scale))
+        return None if scale is None else compute_laplace_reach(Fraction(scale))
 
     @property
     def person(self) -> Guarantee | None:
@@ -171,12 +171,12 @@ class Facts:
     def said(self) -> dict[str, str]:
         """Sentences that several documents have in common, by name."""
         values = {"facts": self, "certificate": self.certificate, "trips_of_a_person": TRIPS_OF_A_PERSON}
-        values["clauses"] = clauses(self.subject)
+        values["clauses"] = render_clauses(self.subject)
         return dict(render_data("disclosure/sentences.yaml", **values))
 
     def sentence(self, name: str) -> str:
         """Return a sentence of the certificate's guarantee, with a capital letter and a full stop; or an empty text."""
-        return sentence(str(self.certificate["guarantee"].get(name, "")))
+        return format_sentence(str(self.certificate["guarantee"].get(name, "")))
 
 
 @dataclass(frozen=True)
@@ -189,17 +189,17 @@ class Loss:
     @property
     def promise(self) -> str:
         """The promise, such as ``epsilon 1 at delta 1e-8``, rounded up."""
-        return promise_text(float(self.guarantee.epsilon), float(self.guarantee.delta))
+        return format_promise(float(self.guarantee.epsilon), float(self.guarantee.delta))
 
 
-def losses_of(certificate: Certificate) -> tuple[Loss, ...]:
+def compute_losses(certificate: Certificate) -> tuple[Loss, ...]:
     """Return the guarantees for a privacy unit: of everything that the cap allows, of a year, and of the release.
 
     The first is of everything that is public about the unit, if the certificate states the cap. The cap holds for all
     releases of the data set: of all periods under unit ``user``, and otherwise of the period or the year of the unit.
     """
-    guarantee, account, about = guarantee_of(certificate), certificate.get("account"), subject_of(certificate)
-    periods = (account or {}).get("periods_of_year") or max_periods_per_year(Period(certificate["period"]))
+    guarantee, account, about = read_guarantee(certificate), certificate.get("account"), read_subject(certificate)
+    periods = (account or {}).get("periods_of_year") or bound_periods_per_year(Period(certificate["period"]))
     words = render_data("disclosure/losses.yaml", certificate=certificate, periods=periods)
     losses = []
     if account is not None:
@@ -208,7 +208,7 @@ def losses_of(certificate: Certificate) -> tuple[Loss, ...]:
         spent, plan = certificate["spent"], certificate["plan"]
         bound, year = certificate["contribution_bound"], plan["max_trips_year"]
         charged = [*zip(plan["steps"], map(Fraction, spent["rho_by_level_exact"]), strict=True)]
-        rho = rho_of_year([charged] * periods, bound, year, plan.get("max_trips_pair"))
+        rho = bound_rho_of_year([charged] * periods, bound, year, plan.get("max_trips_pair"))
         losses.append(Loss(words["year"], Guarantee.from_rho(rho, guarantee.delta)))
     return (*losses, Loss(words["release"], guarantee))
 
@@ -262,7 +262,7 @@ def disclosure_documents(bundle: str | Path) -> tuple[ReleaseKey, dict[str, str]
         >>> sorted(documents)[:3]
         ['impact-assessment.md', 'nist-sp-800-226.html', 'nist-sp-800-226.json']
     """
-    with bundle_folder(Path(bundle)) as folder:
+    with open_bundle_folder(Path(bundle)) as folder:
         facts = Facts.from_bundle(folder)
     with refuse_incomplete(folder.name):
         values = {
@@ -277,17 +277,19 @@ def disclosure_documents(bundle: str | Path) -> tuple[ReleaseKey, dict[str, str]
         entry = render_data("disclosure/registry-entry.yaml", **values)
         return facts.key, {
             REGISTRY: yaml.dump(entry, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100),
-            CHECKLIST: _json(render_data("disclosure/nist-sp-800-226.json", **values, checklist=checklist)),
+            CHECKLIST: _format_json(render_data("disclosure/nist-sp-800-226.json", **values, checklist=checklist)),
             CHECKLIST_PAGE: render_template(
                 "disclosure/nist-sp-800-226.html", **values, checklist=checklist, answers=answers
             ),
             NOTICE: render_template("disclosure/notice.html", **values),
-            ASSESSMENT: render_template("disclosure/impact-assessment.md", **values, beliefs=_beliefs(facts)),
-            PROVENANCE: _json(provenance(facts)),
+            ASSESSMENT: render_template(
+                "disclosure/impact-assessment.md", **values, beliefs=_format_posterior_ranges(facts)
+            ),
+            PROVENANCE: _format_json(make_provenance(facts)),
         }
 
 
-def provenance(facts: Facts) -> dict[str, Any]:
+def make_provenance(facts: Facts) -> dict[str, Any]:
     """Return where a release comes from as a dictionary that is ready for PROV-JSON."""
 
     def identifier(kind: str, name: str) -> str:
@@ -303,7 +305,7 @@ def provenance(facts: Facts) -> dict[str, Any]:
     return document
 
 
-def _json(document: dict[str, Any]) -> str:
+def _format_json(document: dict[str, Any]) -> str:
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
 
@@ -311,25 +313,25 @@ class _Dumper(yaml.SafeDumper):
     """Writes texts of several lines as blocks, as the registry asks."""
 
 
-def _text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
+def _represent_text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
 
 
-_Dumper.add_representer(str, _text)
+_Dumper.add_representer(str, _represent_text)
 
 
-def _beliefs(facts: Facts) -> list[list[str]]:
+def _format_posterior_ranges(facts: Facts) -> list[list[str]]:
     """Return each prior with its least and largest posterior by each of the losses that bounds beliefs, as text."""
     bounded = [loss.guarantee for loss in facts.losses if loss.guarantee.odds is not None]
     rows = []
     for prior in PRIORS:
-        ranges = [guarantee.posterior(prior) for guarantee in bounded]
-        moved = [f"{_percent(low, up=False)} to {_percent(high)}" for low, high in ranges]
-        rows.append([_percent(prior), *moved])
+        ranges = [guarantee.bound_posterior(prior) for guarantee in bounded]
+        moved = [f"{_format_percent(low, up=False)} to {_format_percent(high)}" for low, high in ranges]
+        rows.append([_format_percent(prior), *moved])
     return rows
 
 
-def _percent(value: Fraction, *, up: bool = True) -> str:
+def _format_percent(value: Fraction, *, up: bool = True) -> str:
     """Return a probability in percent with one decimal place, rounded up, or down."""
     tenths = math.ceil(1000 * value) if up else math.floor(1000 * value)
     return f"{tenths / 10:g} %"
@@ -375,12 +377,12 @@ def data_contract(bundle: str | Path) -> dict[str, Any]:
         >>> data_contract(bundle)["kind"]
         'DataContract'
     """
-    with bundle_folder(Path(bundle)) as folder:
-        certificate = certificate_of(folder)
+    with open_bundle_folder(Path(bundle)) as folder:
+        certificate = read_bundle_certificate(folder)
         try:
             package: dict[str, Any] = json.loads((folder / PACKAGE).read_text(encoding="utf-8"))
         except (OSError, ValueError):
-            raise incomplete(folder, f"it lacks a {PACKAGE} that can be read") from None
+            raise make_incomplete_bundle_error(folder, f"it lacks a {PACKAGE} that can be read") from None
         with refuse_incomplete(name_bundle(folder)):
             tables: dict[str, dict[str, Any]] = {}
             for resource in package["resources"]:

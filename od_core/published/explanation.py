@@ -21,16 +21,16 @@ from od_core.ledger.balance import Balance
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
 from od_core.meaning.subject import Subject
-from od_core.noise.opendp import float_below
-from od_core.privacy.accounting import float_above, text_above
+from od_core.noise.opendp import round_down_to_float
+from od_core.privacy.accounting import format_rounded_up, round_up_to_float
 from od_core.privacy.budget import Budget
 from od_core.privacy.plan import Plan
 from od_core.privacy.posterior import Guarantee
 from od_core.privacy.unit import PrivacyUnit
-from od_core.publication.certify import clauses
+from od_core.publication.certify import render_clauses
 from od_core.publication.templates import render_data
 from od_core.published.documents import Facts
-from od_core.published.opening import bundle_folder, bundle_kind_of
+from od_core.published.opening import find_bundle_kind, open_bundle_folder
 
 TRIPS_OF_A_USER = (2, 10)
 """Contribution bounds m of the alternatives in which the unit is a user, if it is a trip."""
@@ -66,21 +66,21 @@ def present(plan: Plan, lost_draws: int = 0, measured: Any = None, subject: Subj
     publisher's words.
     """
     lost = "what lost draws cost is in the promise above, and not in this table" if lost_draws else ""
-    choice = clauses(subject or Subject.from_plan(plan))["choice"]
-    alternative = Alternative("as released", choice, float_above(plan.spent.epsilon), note=lost)
+    choice = render_clauses(subject or Subject.from_plan(plan))["choice"]
+    alternative = Alternative("as released", choice, round_up_to_float(plan.spent.epsilon), note=lost)
     return _add_noise_and_error(plan, plan, alternative, measured)
 
 
-def alternatives(plan: Plan, measured: Any = None, subject: Subject | None = None) -> list[Alternative]:
+def list_alternatives(plan: Plan, measured: Any = None, subject: Subject | None = None) -> list[Alternative]:
     """Return other choices for each decision of a plan, with their costs. Only public facts are used.
 
     For ``measured`` and ``subject``, see :func:`present`.
     """
     others = []
-    for decision, choice, unit, budget, note in choices(plan, subject or Subject.from_plan(plan)):
+    for decision, choice, unit, budget, note in iterate_choices(plan, subject or Subject.from_plan(plan)):
         try:
             other = plan.replan(unit, budget)
-            epsilon = None if decision == "epsilon" else float_above(_find_equal_noise_epsilon(plan, other))
+            epsilon = None if decision == "epsilon" else round_up_to_float(_find_equal_noise_epsilon(plan, other))
             others.append(
                 _add_noise_and_error(plan, other, Alternative(decision, choice, epsilon, note=note), measured)
             )
@@ -111,7 +111,7 @@ def _find_equal_noise_epsilon(plan: Plan, other: Plan) -> Fraction:
     return plan.replan(other.unit, budget).spent.epsilon
 
 
-def choices(plan: Plan, subject: Subject) -> Iterator[tuple[str, str, PrivacyUnit, Budget, str]]:
+def iterate_choices(plan: Plan, subject: Subject) -> Iterator[tuple[str, str, PrivacyUnit, Budget, str]]:
     """Yield decision, choice, unit, budget and a note of each alternative."""
     unit, budget = plan.unit, plan.budget
     if budget.epsilon is None:  # the epsilon that its rho promises
@@ -119,23 +119,23 @@ def choices(plan: Plan, subject: Subject) -> Iterator[tuple[str, str, PrivacyUni
     usual = replace(budget, conversion=None)
     if budget.conversion and plan.replan(unit, usual).spent.rho == plan.spent.rho:
         budget = usual  # a bundle states the conversion, and another unit may have a better one
-    for other, note in _units(unit, subject):
+    for other, note in _iterate_alternative_units(unit, subject):
         if plan.uncounted_step is not None and other.kind != unit.kind:
             note += f"; the number of uncounted {subject.nouns.records} is then not measured"
-        yield "unit", clauses(subject.with_unit(other))["choice"], other, budget, note
+        yield "unit", render_clauses(subject.with_unit(other))["choice"], other, budget, note
     opposite = replace(unit, neighbours="unbounded" if unit.neighbours == "bounded" else "bounded")
     yield "neighbours", opposite.neighbours, opposite, budget, ""
-    yield from _bounds(unit, budget, subject)
+    yield from _iterate_alternative_bounds(unit, budget, subject)
     if budget.delta:
         for delta in (100 * budget.delta, budget.delta / 100):
             if delta < 1:
-                yield "delta", text_above(delta), unit, replace(budget, delta=delta), ""
+                yield "delta", format_rounded_up(delta), unit, replace(budget, delta=delta), ""
     promised = budget.epsilon or plan.spent.epsilon
     for epsilon in (promised / 2, 2 * promised):
-        yield "epsilon", text_above(epsilon), unit, replace(budget, rho=None, epsilon=epsilon), ""
+        yield "epsilon", format_rounded_up(epsilon), unit, replace(budget, rho=None, epsilon=epsilon), ""
 
 
-def _units(unit: PrivacyUnit, subject: Subject) -> Iterator[tuple[PrivacyUnit, str]]:
+def _iterate_alternative_units(unit: PrivacyUnit, subject: Subject) -> Iterator[tuple[PrivacyUnit, str]]:
     """Yield the units that a release could have instead, with a note on each."""
     nouns = subject.nouns
     if not unit.is_of_users:
@@ -155,8 +155,10 @@ def _units(unit: PrivacyUnit, subject: Subject) -> Iterator[tuple[PrivacyUnit, s
     yield replace(unit, kind="user"), "the losses of all periods then add up under one cap"
 
 
-def _bounds(unit: PrivacyUnit, budget: Budget, subject: Subject) -> Iterator[tuple[str, str, PrivacyUnit, Budget, str]]:
-    """Yield the alternatives of :func:`choices` with half and double the contribution bound, where there is one."""
+def _iterate_alternative_bounds(
+    unit: PrivacyUnit, budget: Budget, subject: Subject
+) -> Iterator[tuple[str, str, PrivacyUnit, Budget, str]]:
+    """Yield the choices with half and double the contribution bound, where there is one."""
     bound = unit.contribution_bound
     for other in sorted({max(bound // 2, 1), 2 * bound} - {bound}):
         nouns = subject.nouns
@@ -222,10 +224,10 @@ class Explanation:
         return [
             {
                 "prior": float(prior),
-                "posterior_at_least": float_below(guarantee.posterior(prior)[0]),
-                "posterior_at_most": float_above(guarantee.posterior(prior)[1]),
+                "posterior_at_least": round_down_to_float(guarantee.bound_posterior(prior)[0]),
+                "posterior_at_most": round_up_to_float(guarantee.bound_posterior(prior)[1]),
                 "best_guess_before": float(max(prior, 1 - prior)),
-                "best_guess_after": float_above(guarantee.best_guess(prior)),
+                "best_guess_after": round_up_to_float(guarantee.bound_guess_probability(prior)),
             }
             for prior in PRIORS
         ]
@@ -255,16 +257,18 @@ def explain_release(bundle: str | Path, ledger: Ledger | None = None) -> Explana
         >>> explain_release(bundle).chosen.choice
         'one trip, bounded'
     """
-    with bundle_folder(Path(bundle)) as folder:
+    with open_bundle_folder(Path(bundle)) as folder:
         facts = Facts.from_bundle(folder)
         if facts.is_derived:
-            return Explanation(facts, _balance(facts, ledger), None, ())
-        release = bundle_kind_of(facts.certificate).open(folder)
+            return Explanation(facts, _find_least_balance(facts, ledger), None, ())
+        release = find_bundle_kind(facts.certificate).open(folder)
     plan, lost, known = release.plan, facts.certificate["spent"]["lost_draws"], (release.measured, facts.subject)
-    return Explanation(facts, _balance(facts, ledger), present(plan, lost, *known), alternatives(plan, *known))
+    return Explanation(
+        facts, _find_least_balance(facts, ledger), present(plan, lost, *known), list_alternatives(plan, *known)
+    )
 
 
-def _balance(facts: Facts, ledger: Ledger | None) -> Balance | None:
+def _find_least_balance(facts: Facts, ledger: Ledger | None) -> Balance | None:
     """Return the balance with the least remaining rho; None if the ledger is not that of the release."""
     if ledger is None:
         return None
@@ -285,5 +289,9 @@ def _describe_promise(guarantee: Guarantee | None) -> dict[str, float | None]:
     """Return a promise, and how often a guess between two equally likely cases is right; without a promise, always."""
     if guarantee is None:
         return {"epsilon": None, "delta": None, "best_guess_after": 1.0}
-    promise = {"epsilon": guarantee.epsilon, "delta": guarantee.delta, "best_guess_after": guarantee.best_guess()}
-    return {name: float_above(value) for name, value in promise.items()}
+    promise = {
+        "epsilon": guarantee.epsilon,
+        "delta": guarantee.delta,
+        "best_guess_after": guarantee.bound_guess_probability(),
+    }
+    return {name: round_up_to_float(value) for name, value in promise.items()}

@@ -20,7 +20,13 @@ from od_core.publication.bundle import CERTIFICATE
 from od_core.publication.certificate import Certificate, is_derived
 from od_core.publication.database import list_stored_releases
 from od_core.publication.kind import BundleKind
-from od_core.publication.read_back import absent, certificate_of, name_bundle, refuse_incomplete, withdrawals
+from od_core.publication.read_back import (
+    make_absent_release_error,
+    name_bundle,
+    read_bundle_certificate,
+    read_withdrawals,
+    refuse_incomplete,
+)
 from od_core.stops.publishing import STOPS
 
 if TYPE_CHECKING:
@@ -34,7 +40,7 @@ KINDS: Mapping[str, BundleKind[Any]] = {kind.format: kind for kind in (FLOWS, GR
 """All kinds of bundles, by the format that certificates state. Nothing else lists them."""
 
 
-def bundle_kind_of(certificate: Certificate) -> Any:
+def find_bundle_kind(certificate: Certificate) -> Any:
     """Return the kind of bundle of a certificate: of releases or of derived flows; see :data:`KINDS`.
 
     Raises OdError if it is unknown, or the certificate is of a dry run.
@@ -88,15 +94,15 @@ def open_bundle(
 
     ``request`` is the requested series, period and revision, which the bundle must match; by default, any.
     """
-    with bundle_folder(place) as folder:
-        certificate = certificate_of(folder)
-        key = (request or ReleaseRequest()).newest([ReleaseKey.parse(certificate["release"])])
+    with open_bundle_folder(place) as folder:
+        certificate = read_bundle_certificate(folder)
+        key = (request or ReleaseRequest()).find_newest([ReleaseKey.parse(certificate["release"])])
         with refuse_incomplete(name_bundle(folder)):
-            return key, bundle_kind_of(certificate).open(folder)
+            return key, find_bundle_kind(certificate).open(folder)
 
 
 @contextmanager
-def bundle_folder(place: Path) -> Iterator[Path]:
+def open_bundle_folder(place: Path) -> Iterator[Path]:
     """Give the folder of a bundle; a .zip file is unpacked while this context lasts. Raises OdError if it is broken."""
     if not _is_zip(place):
         yield place
@@ -106,10 +112,10 @@ def bundle_folder(place: Path) -> Iterator[Path]:
             with zipfile.ZipFile(place) as packed:
                 packed.extractall(folder)
         except (zipfile.BadZipFile, OSError, ValueError, RuntimeError, NotImplementedError):
-            raise absent(f"{place.name} is not a complete .zip file") from None
+            raise make_absent_release_error(f"{place.name} is not a complete .zip file") from None
         bundle = next((path.parent for path in sorted(Path(folder).rglob(CERTIFICATE))), None)
         if bundle is None:
-            raise absent(f"{place.name} does not hold a bundle: it lacks {CERTIFICATE}")
+            raise make_absent_release_error(f"{place.name} does not hold a bundle: it lacks {CERTIFICATE}")
         yield bundle
 
 
@@ -130,12 +136,12 @@ def find_missing_bundles(releases: Path, database: Path | None = None) -> list[R
     Raises OdError if the database cannot be read.
     """
     keys = {*find_bundle_zips(releases), *([] if database is None else list_stored_releases(database))}
-    return sorted(keys - find_bundle_folders(releases).keys() - withdrawals(releases).keys())
+    return sorted(keys - find_bundle_folders(releases).keys() - read_withdrawals(releases).keys())
 
 
 def _index_by_release_key(releases: Path, paths: Iterable[Path]) -> dict[ReleaseKey, Path]:
     """Return the paths that are named after releases, by key, but for those that were withdrawn."""
-    bundles, withdrawn = {}, withdrawals(releases)
+    bundles, withdrawn = {}, read_withdrawals(releases)
     for path in paths:
         with suppress(OdError):  # what is not named after a release is not a bundle
             bundles[ReleaseKey.parse(path.relative_to(releases).as_posix().removesuffix(".zip"))] = path
@@ -147,7 +153,7 @@ def list_derived_releases(releases: Path) -> list[ReleaseKey]:
     derived = []
     for key, folder in find_bundle_folders(releases).items():
         with suppress(OdError):  # verification reports faults of bundles
-            if is_derived(certificate_of(folder)):
+            if is_derived(read_bundle_certificate(folder)):
                 derived.append(key)
     return derived
 

@@ -56,7 +56,9 @@ def write_replicates(releases: Path, key: ReleaseKey, number: int, folder: Path)
     with TemporaryDirectory(prefix=_STAGED, dir=folder) as name:
         staged, files = Path(name), [_TEXT, _TABLE]
         if has_matrices:
-            tables = zip(_names(number), chain([replicates.estimate], replicates.tables(number)), strict=True)
+            tables = zip(
+                _list_column_names(number), chain([replicates.estimate], replicates.tables(number)), strict=True
+            )
 
             def write_matrices(file: BinaryIO) -> None:
                 with open_matrices(tree, (tree.origin.depth, tree.destination.depth), file) as add:
@@ -91,14 +93,16 @@ def _refuse(folder: Path, number: int, values: int) -> None:
         )
 
 
-def _names(number: int) -> list[str]:
+def _list_column_names(number: int) -> list[str]:
     return ["estimate", *(f"replicate_{r}" for r in range(1, number + 1))]
 
 
 def write_table(tree: FlowTree, replicates: Replicates, number: int, file: BinaryIO) -> None:
     """Write the Parquet file, a few leaves in all replicates at a time."""
     code, real = pa.dictionary(pa.int32(), pa.large_string()), pa.float64()
-    schema = pa.schema([("origin", code), ("destination", code), *((name, real) for name in _names(number))])
+    schema = pa.schema(
+        [("origin", code), ("destination", code), *((name, real) for name in _list_column_names(number))]
+    )
 
     def batches() -> Iterator[pa.RecordBatch]:
         for first, rows in replicates.blocks(number):

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from od_core.errors import OdError
 from od_core.files.durable import (
     PUBLIC_FILE_MODE,
-    file_digest,
+    compute_file_digest,
     make_folder,
     write_checked,
     write_durably,
@@ -39,10 +39,10 @@ from od_core.files.durable import (
 )
 from od_core.flows.arrays import Integers, Reals
 from od_core.flows.interval_ends import CHOSEN_BEFORE, Selection
-from od_core.flows.publishing.changes import as_told, cautions, changes_of_tables
+from od_core.flows.publishing.changes import as_told, compute_table_changes, describe_cautions
 from od_core.flows.publishing.kind import FLOWS
 from od_core.geography.codes import COORDINATES, WHOLE_SPACE
-from od_core.geography.geography import Geography, extent_of
+from od_core.geography.geography import Geography, compute_extent
 from od_core.ledger.ledger import Withdrawal
 from od_core.ledger.release_key import ReleaseKey
 from od_core.meaning.subject import Nouns
@@ -55,20 +55,20 @@ from od_core.publication.bundle import (
     PACKAGE,
     PARQUET,
     REPORT,
-    contents,
-    faulty_files,
+    check_checksums,
+    list_bundle_contents,
+    locate_table,
     read_checksums,
-    table_path,
     zip_beside,
     zip_faults,
 )
-from od_core.publication.certificate import Certificate, format_release_title, has_intervals, is_selected, subject_of
-from od_core.publication.certify import promise
-from od_core.publication.comparability import Comparability, comparable, days_of
-from od_core.publication.read_back import REPAIR, certificate_of, withdrawals
+from od_core.publication.certificate import Certificate, format_release_title, has_intervals, is_selected, read_subject
+from od_core.publication.certify import describe_promise
+from od_core.publication.comparability import Comparability, check_comparability, count_period_days
+from od_core.publication.read_back import REPAIR, read_bundle_certificate, read_withdrawals
 from od_core.publication.tables import build_published_geography
 from od_core.publication.templates import render_data, render_template
-from od_core.published.opening import bundle_kind_of, find_bundle_folders, find_missing_bundles
+from od_core.published.opening import find_bundle_folders, find_bundle_kind, find_missing_bundles
 
 _PICTURE = re.compile(r'<svg (?=[^>]*role="img")(?:(?!</?svg\b).|<svg\b.*?</svg>)*</svg>', re.DOTALL)
 _NAMES = re.compile(r'(\bid="|url\(#|href="#)')
@@ -153,7 +153,7 @@ class SiteRelease:
     def from_bundle(cls, key: ReleaseKey, place: Path) -> SiteRelease:
         """Return the release of a bundle whose certificate and data package match their checksums."""
         package = json.loads((place / PACKAGE).read_text(encoding="utf-8"))
-        return cls(key, place, certificate_of(place), tuple(package["resources"]))
+        return cls(key, place, read_bundle_certificate(place), tuple(package["resources"]))
 
     @property
     def folder(self) -> str:
@@ -175,20 +175,20 @@ class SiteRelease:
     @property
     def contents(self) -> str:
         """What the release has, such as ``flows``, or ``flows (sums of releases)`` if they are derived."""
-        what = bundle_kind_of(self.certificate).what
+        what = find_bundle_kind(self.certificate).what
         return f"{self.nouns.contents} ({what} releases)" if what else self.nouns.contents
 
     @cached_property
     def nouns(self) -> Nouns:
         """The nouns with which pages speak of it."""
-        return subject_of(self.certificate).nouns
+        return read_subject(self.certificate).nouns
 
-    def counts_as(self, other: SiteRelease) -> bool:
+    def is_comparable_to(self, other: SiteRelease) -> bool:
         """Return whether both have the same contents, and count the same trips between the same areas."""
         one, same = ((each.contents, each.certificate["data_set"]) for each in (self, other))
-        return one == same and comparable(self.certificate, other.certificate).is_possible
+        return one == same and check_comparability(self.certificate, other.certificate).is_possible
 
-    def exact_in(self, series: Mapping[str, Sequence[SiteRelease]]) -> SiteRelease | None:
+    def find_exact_release(self, series: Mapping[str, Sequence[SiteRelease]]) -> SiteRelease | None:
         """Return the release of another series with the exact number of all that this one counts; None if none has.
 
         It counts the same records of the same data set and days within the same bounds, maybe between other areas.
@@ -199,26 +199,26 @@ class SiteRelease:
         for other in chain.from_iterable(series.values()):
             one = other.certificate
             same = (one["data_set"], other.days) == (data_set, self.days) and "trips" in one["exact"]
-            if same and comparable(self.certificate, {**one, **areas}).is_possible:
+            if same and check_comparability(self.certificate, {**one, **areas}).is_possible:
                 return other
         return None
 
     @property
     def derived(self) -> str | None:
         """Which flows they are if they follow from releases, ``sum`` or ``assisted``; otherwise None."""
-        return getattr(bundle_kind_of(self.certificate), "name", None)
+        return getattr(find_bundle_kind(self.certificate), "name", None)
 
-    def table(self, name: str) -> Path:
+    def locate_table(self, name: str) -> Path:
         """Return the path of a Parquet table of the bundle, by its name in ``PARQUET``."""
-        return table_path(self.place, PARQUET[name])
+        return locate_table(self.place, PARQUET[name])
 
     @cached_property
     def total(self) -> dict[str, int] | None:
         """The number of all trips of flows, ``trips``, and the ends of its interval if there is one; otherwise None."""
-        if not self.table("flows").is_file():
+        if not self.locate_table("flows").is_file():
             return None
         whole = [(f"{side}_level", "==", WHOLE_SPACE) for side in ("origin", "destination")]
-        rows = pq.read_table(self.table("flows"), filters=whole).to_pylist()
+        rows = pq.read_table(self.locate_table("flows"), filters=whole).to_pylist()
         return {name: row[name] for row in rows for name in ("trips", "lower", "upper") if name in row} or None
 
     @property
@@ -230,9 +230,9 @@ class SiteRelease:
     @property
     def promise(self) -> str:
         """The guarantee in sentences."""
-        return promise(self.certificate["guarantee"])
+        return describe_promise(self.certificate["guarantee"])
 
-    def citation(self, site: SiteDescription) -> str:
+    def format_citation(self, site: SiteDescription) -> str:
         """Return the text with which to cite the release."""
         whose = "" if site.publisher is None else f"{site.publisher}. "
         return f"{whose}{site.title}: {render_template('citation.txt', certificate=self.certificate)}"
@@ -251,9 +251,9 @@ class SiteRelease:
     @property
     def extent(self) -> tuple[float, float, float, float] | None:
         """West, south, east and north ends of the areas' boundaries, or else of the coordinates; None without any."""
-        boundaries, areas = table_path(self.place, BOUNDARIES), self.table("areas")
+        boundaries, areas = locate_table(self.place, BOUNDARIES), self.locate_table("areas")
         if boundaries.is_file():
-            return extent_of(pq.read_table(boundaries)["geometry"].to_pylist())
+            return compute_extent(pq.read_table(boundaries)["geometry"].to_pylist())
         if not areas.is_file() or not {*COORDINATES} <= {*pq.read_schema(areas).names}:
             return None
         degrees = np.stack([pq.read_table(areas)[name].to_numpy() for name in COORDINATES[::-1]])
@@ -268,7 +268,7 @@ class SiteRelease:
         return zip_beside(self.place).stat().st_size
 
 
-def newest_revisions(releases: Sequence[SiteRelease]) -> list[SiteRelease]:
+def select_newest_revisions(releases: Sequence[SiteRelease]) -> list[SiteRelease]:
     """Return the last revision of each period of a series, newest period first."""
     newest = {release.key.period: release for release in sorted(releases, key=lambda release: release.key)}
     return [newest[period] for period in sorted(newest, reverse=True)]
@@ -321,23 +321,28 @@ class OverTime:
         The table of flows of each is read once, and of it only the pairs of levels that the page has.
         """
         certificates = [release.certificate for release in newest][::-1]
-        areas = pq.read_table(newest[0].table("areas")).to_pandas()
+        areas = pq.read_table(newest[0].locate_table("areas")).to_pandas()
         sides = tuple(build_published_geography(areas, certificates[-1]["geographies"][side], None) for side in _SIDES)
         sizes = [np.cumsum([side.size(level) for level in range(side.depth + 1)]) for side in sides]
         most = MOST_NUMBERS // len(newest)
-        depths, listed = _deepest(sizes, most, operator.mul), _deepest(sizes, most, operator.add)
+        depths, listed = (
+            _find_deepest_levels(sizes, most, operator.mul),
+            _find_deepest_levels(sizes, most, operator.add),
+        )
         start = (3, len(newest))
         values = np.full((*start, *(own[depth] for own, depth in zip(sizes, depths, strict=True))), np.nan)
         totals = tuple(np.full((*start, own[level]), np.nan) for own, level in zip(sizes, listed, strict=True))
         for period, release in enumerate(reversed(newest)):
             _read(release, sides, depths, listed, [values[:, period], *(total[:, period] for total in totals)])
-        compared = tuple(comparable(*pair) for pair in pairwise(certificates))
+        compared = tuple(check_comparability(*pair) for pair in pairwise(certificates))
         pairs = [pair for pair, found in zip(pairwise(certificates), compared, strict=True) if found.is_possible]
-        warned = (cautions(subject_of(after), before, after, lengths=False).strip() for before, after in pairs)
+        warned = (
+            describe_cautions(read_subject(after), before, after, lengths=False).strip() for before, after in pairs
+        )
         return cls(
             tuple(certificate["period"] for certificate in certificates),
             compared,
-            tuple(map(days_of, certificates)),
+            tuple(map(count_period_days, certificates)),
             " ".join(dict.fromkeys(filter(None, warned))),
             sides,
             depths,
@@ -365,8 +370,8 @@ class OverTime:
             ],
             "sizes": self.values.shape[2:],
             "deviations": self.deviations,
-            "values": _distances(self.values),
-            "totals": [_distances(total) for total in self.totals],
+            "values": _encode_intervals(self.values),
+            "totals": [_encode_intervals(total) for total in self.totals],
         }
 
     @cached_property
@@ -374,13 +379,16 @@ class OverTime:
         """Deviations of the ends towards 0 of changes, by period and by the levels of origins and destinations."""
         origins, destinations = (range(level + 1) for level in self.listed)
         return [
-            [[self._selection(period, (one, other)).deviations_of_changes for other in destinations] for one in origins]
+            [
+                [self._make_selection(period, (one, other)).deviations_of_changes for other in destinations]
+                for one in origins
+            ]
             for period in range(len(self.periods))
         ]
 
-    def _selection(self, period: int, levels: tuple[int, int]) -> Selection:
+    def _make_selection(self, period: int, levels: tuple[int, int]) -> Selection:
         """Return which flows between two levels people read in a period; of those that the page lacks, none."""
-        origins, destinations = (self._areas(side, level) for side, level in enumerate(levels))
+        origins, destinations = (self._make_area_slice(side, level) for side, level in enumerate(levels))
         if levels[0] <= self.depths[0] and levels[1] <= self.depths[1]:
             trips = self.values[0, period, origins, destinations]
         elif 0 in levels:
@@ -389,12 +397,12 @@ class OverTime:
             return CHOSEN_BEFORE
         return Selection.from_numbers(trips, trips.size) if self.selected[period] else CHOSEN_BEFORE
 
-    def _areas(self, side: int, level: int) -> slice:
+    def _make_area_slice(self, side: int, level: int) -> slice:
         """Return the places of the areas of a level among those of a side."""
         first = sum(self.sides[side].size(above) for above in range(level))
         return slice(first, first + self.sides[side].size(level))
 
-    def rows(self, level: int, end: int = 0) -> list[dict[str, Any]]:
+    def list_largest_areas(self, level: int, end: int = 0) -> list[dict[str, Any]]:
         """Return the areas of a level of a side, 0 for origins, with the most trips, each with its name and its trips.
 
         Those from it and those to it, or if the other side has other areas only those of this side, have the numbers of
@@ -402,7 +410,7 @@ class OverTime:
         """
         side, other = self.sides[end], self.sides[1 - end]
         totals = self.totals if side.digest == other.digest else self.totals[end : end + 1]
-        own = [total[..., self._areas(end, level)] for total in totals]
+        own = [total[..., self._make_area_slice(end, level)] for total in totals]
         order = np.argsort(-np.nan_to_num(own[0][0, -1]), kind="stable")[:MOST_ROWS].tolist()
         levels = [(level, 0), (0, level)] if side.digest == other.digest else [(level, 0) if end == 0 else (0, level)]
         described = [self._describe_areas(values, pair) for values, pair in zip(own, levels, strict=True)]
@@ -414,13 +422,13 @@ class OverTime:
         if self.compared and self.compared[-1].is_possible:
             old, new = (pd.DataFrame(one.T, columns=[*_VALUES]).reset_index() for one in values[:, -2:].swapaxes(0, 1))
             deviations = min(of_period[levels[0]][levels[1]] for of_period in self.deviations[-2:])
-            changed = as_told(changes_of_tables(old, new, ["index"], deviations, self.compared[-1].days))
+            changed = as_told(compute_table_changes(old, new, ["index"], deviations, self.compared[-1].days))
             for row in changed.dropna().to_dict("records"):
                 described[row["index"]]["change"] = row
         return described
 
 
-def _deepest(sizes: Sequence[Integers], most: int, numbers: Callable[[int, int], int]) -> tuple[int, int]:
+def _find_deepest_levels(sizes: Sequence[Integers], most: int, numbers: Callable[[int, int], int]) -> tuple[int, int]:
     """Return the last level of each side down to which the page has few enough numbers, given its areas by level."""
     levels = [(min(at, len(sizes[0]) - 1), min(at, len(sizes[1]) - 1)) for at in range(max(map(len, sizes)))]
     return max((one for one in levels if numbers(sizes[0][one[0]], sizes[1][one[1]]) <= most), default=(0, 0))
@@ -440,7 +448,7 @@ def _read(
         [(columns[own], "in", names[own][: listed[own] + 1]), (columns[1 - own], "==", WHOLE_SPACE)] for own in (0, 1)
     ]
     read = [*columns, *_SIDES, *_VALUES]
-    rows = pq.read_table(release.table("flows"), columns=read, filters=[pairs, *ways]).to_pandas()
+    rows = pq.read_table(release.locate_table("flows"), columns=read, filters=[pairs, *ways]).to_pandas()
     numbers = rows[[*_VALUES]].to_numpy(np.float64).T
     places = []
     for side, level, code in zip(sides, columns, _SIDES, strict=True):
@@ -461,7 +469,7 @@ def _convert_to_integers(values: Reals) -> NDArray[Any]:
     return np.where(missing, None, whole) if missing.any() else whole  # type: ignore[call-overload]
 
 
-def _distances(values: Reals) -> list[list[int | None]]:
+def _encode_intervals(values: Reals) -> list[list[int | None]]:
     trips, lower, upper = values
     return [_convert_to_integers(one).ravel().tolist() for one in (trips, trips - lower, upper - trips)]
 
@@ -510,17 +518,19 @@ def write_site(releases: Path, folder: Path, site: SiteDescription, database: Pa
     """
     _refuse_folder(folder, releases)
     bundles = find_bundle_folders(releases)
-    faults = {key: fault for key, place in bundles.items() if (fault := _fault(key, place, folder)) is not None}
+    faults = {
+        key: fault for key, place in bundles.items() if (fault := _find_bundle_fault(key, place, folder)) is not None
+    }
     left_out = dict(sorted((dict.fromkeys(find_missing_bundles(releases, database), _MISSING) | faults).items()))
     releases_found = [SiteRelease.from_bundle(key, place) for key, place in bundles.items() if key not in faults]
-    site = replace(site, withdrawn=withdrawals(releases))
+    site = replace(site, withdrawn=read_withdrawals(releases))
     if not releases_found and not site.withdrawn:
         if left_out:
             raise _make_left_out_error(left_out)
         raise OdError(
             "OD-RELEASE-ABSENT", "no release is published here", next_step="release a period: od-release run SERIES"
         )
-    pages = dict(_pages(site, releases_found))
+    pages = dict(_iterate_pages(site, releases_found))
     for key in site.withdrawn:
         _remove_withdrawn(key, folder, pages.keys())
     changed = [name for release in releases_found for name in _copy_bundle(release, folder)]
@@ -540,33 +550,36 @@ def _refuse_folder(folder: Path, releases: Path) -> None:
 
 def _remove_withdrawn(key: ReleaseKey, folder: Path, pages: Set[str]) -> None:
     """Remove from a site the copied files of a withdrawn release, and the files of its series that are not written."""
-    if contents(folder / str(key)).keys() - {HOME}:
+    if list_bundle_contents(folder / str(key)).keys() - {HOME}:
         shutil.rmtree(folder / str(key))
     stale = {f"{key.release}/{OVER_TIME}", f"{key.release}/{PERIODS}", f"{key}.zip", f"{key}.croissant.json"}
     for name in stale - pages:
         (folder / name).unlink(missing_ok=True)
 
 
-def _pages(site: SiteDescription, found: Sequence[SiteRelease]) -> Iterator[tuple[str, str]]:
+def _iterate_pages(site: SiteDescription, found: Sequence[SiteRelease]) -> Iterator[tuple[str, str]]:
     """Yield the name and the text of each file of the site that is in no bundle."""
     by_series = _group_by_series(found)
-    series = {name: newest_revisions(of_series) for name, of_series in by_series.items()}
+    series = {name: select_newest_revisions(of_series) for name, of_series in by_series.items()}
     series = dict(sorted(series.items(), key=lambda each: not each[1][0].contents.startswith("flows")))  # flows first
     compared = {name: some for name, newest in series.items() if (some := select_comparable_releases(newest))}
     over_time = {name: OverTime.from_releases(some) for name, some in compared.items()}
     yield HOME, render_template("site/home.html", site=site, series=series, releases=found, over_time=over_time)
     yield "404.html", render_template("site/404.html", site=site, series=series)
-    yield CATALOGUE, catalogue(site, found)
+    yield CATALOGUE, render_catalogue(site, found)
     for place in (*site.withdrawn, *({key.release for key in site.withdrawn} - by_series.keys())):
         yield f"{place}/{HOME}", render_template("site/withdrawn.html", site=site, place=str(place))
     for name, of_series in by_series.items():
-        yield f"{name}/index.html", series_page(site, name, of_series, series)
+        yield f"{name}/index.html", render_series_page(site, name, of_series, series)
     for name, some in compared.items():
         yield f"{name}/{OVER_TIME}", make_over_time_page(site, some[0], over_time[name])
         with_atlas = [one for one in some if any(file["path"] == ATLAS for file in one.files)]
-        yield f"{name}/{PERIODS}", _json([{"release": one.folder, "period": one.key.period} for one in with_atlas])
+        yield (
+            f"{name}/{PERIODS}",
+            _format_json([{"release": one.folder, "period": one.key.period} for one in with_atlas]),
+        )
     for release in found:
-        yield release.croissant, croissant(site, release)
+        yield release.croissant, render_croissant(site, release)
     if site.base is not None:
         newest = sorted(found, key=lambda release: (release.certificate["measured_at"], release.key), reverse=True)
         yield "feed.atom", render_template("site/feed.xml", site=site, newest=newest[:_MOST_ENTRIES])
@@ -578,16 +591,16 @@ def _group_by_series(releases: Sequence[SiteRelease]) -> dict[str, list[SiteRele
     return {name: [*of_series] for name, of_series in groupby(releases, key=lambda release: release.key.release)}
 
 
-def series_page(
+def render_series_page(
     site: SiteDescription,
     name: str,
     releases: Sequence[SiteRelease],
     series: Mapping[str, Sequence[SiteRelease]] = MappingProxyType({}),
 ) -> str:
     """Return the HTML text of the page of a series, from its releases; ``series`` has the newest ones of all series."""
-    newest = newest_revisions(releases)
+    newest = select_newest_revisions(releases)
     ordered = sorted(releases, key=lambda release: release.key, reverse=True)
-    described = dataset_markup(site, name, newest)
+    described = make_dataset_markup(site, name, newest)
     values = {"site": site, "name": name, "releases": ordered, "newest": newest, "series": series}
     return render_template(
         "site/series.html", described=described, over_time=bool(select_comparable_releases(newest)), **values
@@ -596,7 +609,7 @@ def series_page(
 
 def select_comparable_releases(newest: Sequence[SiteRelease]) -> list[SiteRelease]:
     """Return those of the last revisions of a series whose flows can be compared: they have intervals and own noise."""
-    return [one for one in newest if bundle_kind_of(one.certificate) is FLOWS and has_intervals(one.certificate)]
+    return [one for one in newest if find_bundle_kind(one.certificate) is FLOWS and has_intervals(one.certificate)]
 
 
 def make_over_time_page(site: SiteDescription, latest: SiteRelease, flows: OverTime) -> str:
@@ -607,42 +620,42 @@ def make_over_time_page(site: SiteDescription, latest: SiteRelease, flows: OverT
         site=site,
         latest=latest,
         flows=flows,
-        data=_data_element(flows.data, 'type="application/json" id="data"'),
+        data=_make_data_element(flows.data, 'type="application/json" id="data"'),
         program=Markup(program),  # noqa: S704 - of this package
         digest=base64.b64encode(hashlib.sha256(program.encode()).digest()).decode(),
         bound=MOST_NUMBERS,
     )
 
 
-def dataset_markup(site: SiteDescription, name: str, newest: Sequence[SiteRelease]) -> Markup:
+def make_dataset_markup(site: SiteDescription, name: str, newest: Sequence[SiteRelease]) -> Markup:
     """Return the description of a series for search engines: a schema.org ``Dataset`` as JSON-LD in an element.
 
     ``newest`` has the last revision of each period, newest period first.
     """
     description = render_data("site/dataset.json", site=site, name=name, newest=newest)
-    return _data_element(description, 'type="application/ld+json"')
+    return _make_data_element(description, 'type="application/ld+json"')
 
 
-def _data_element(value: object, attributes: str) -> Markup:
+def _make_data_element(value: object, attributes: str) -> Markup:
     """Return an element of a page with JSON. Its text ends at "</" and is not unescaped, so no such sign is in it."""
     text = json.dumps(value, separators=(",", ":")).replace("<", "\\u003c").replace(">", "\\u003e")
     return Markup(f"<script {attributes}>{text}</script>")  # noqa: S704 - escaped above
 
 
-def catalogue(site: SiteDescription, releases: Sequence[SiteRelease]) -> str:
+def render_catalogue(site: SiteDescription, releases: Sequence[SiteRelease]) -> str:
     """Return the catalogue of releases, which are in the order of their keys, as JSON-LD in the vocabulary DCAT 3."""
     series = [of_series[-1] for of_series in _group_by_series(releases).values()]
     values = {"site": site, "base": site.base or "", "series": series, "releases": releases}
-    return _json(render_data("site/catalog.json", **values))
+    return _format_json(render_data("site/catalog.json", **values))
 
 
-def croissant(site: SiteDescription, release: SiteRelease) -> str:
+def render_croissant(site: SiteDescription, release: SiteRelease) -> str:
     """Return the description of a release as JSON-LD, with all files of its bundle and the records of its tables."""
     within = release.folder.rpartition("/")[0] + "/"
-    return _json(render_data("site/croissant.json", site=site, release=release, within=within))
+    return _format_json(render_data("site/croissant.json", site=site, release=release, within=within))
 
 
-def _json(value: object) -> str:
+def _format_json(value: object) -> str:
     return json.dumps(value, indent=1, ensure_ascii=False) + "\n"
 
 
@@ -654,28 +667,28 @@ def _make_left_out_error(faults: Mapping[ReleaseKey, str]) -> OdError:
     return OdError("OD-BUNDLE-DAMAGED" if is_damaged else "OD-BUNDLE-ABSENT", message, next_step=step)
 
 
-def _fault(key: ReleaseKey, place: Path, folder: Path) -> str | None:
+def _find_bundle_fault(key: ReleaseKey, place: Path, folder: Path) -> str | None:
     """Return the first fault of a bundle or its zip file. What was copied to the site before is not examined again."""
     digests, target = read_checksums(place), folder / str(key)
     if not digests:
         return f"{CHECKSUMS} is missing or cannot be read"
-    tables = [table_path(place, PARQUET[name]).relative_to(place).as_posix() for name in ("areas", "flows")]
+    tables = [locate_table(place, PARQUET[name]).relative_to(place).as_posix() for name in ("areas", "flows")]
     pages_have = (CERTIFICATE, PACKAGE, *(name for name in (*tables, REPORT) if name in digests))
     for name in pages_have:
-        if not (place / name).is_file() or file_digest(place / name) != digests.get(name):
+        if not (place / name).is_file() or compute_file_digest(place / name) != digests.get(name):
             return f"{name} is missing or does not match its checksum"
     zipped = zip_beside(place)
     if not zipped.is_file():
         return f"{zipped.name} is missing"
     if not _is_copy(place / CHECKSUMS, target / CHECKSUMS):
-        for name, fault in faulty_files(place):
+        for name, fault in check_checksums(place):
             return f"{name} {fault}"
     return None if _is_copy(zipped, zip_beside(target)) else next(zip_faults(place, str(key), zipped), None)
 
 
 def _is_copy(file: Path, other: Path) -> bool:
     """Return whether the other file exists and has the same content."""
-    return other.is_file() and file_digest(other) == file_digest(file)
+    return other.is_file() and compute_file_digest(other) == compute_file_digest(file)
 
 
 def _copy_bundle(release: SiteRelease, folder: Path) -> Iterator[str]:

@@ -22,7 +22,7 @@ from od_core.flows.publishing.derived_kind import (
     Source,
     index_releases_by_name,
     make_derived_certificate,
-    sources_of,
+    open_published_sources,
 )
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.measurements import DurableMeasurements, NoisyVector
@@ -31,8 +31,8 @@ from od_core.privacy.plan import PlannedRelease, Step
 from od_core.publication.bundle import (
     CERTIFICATE,
     as_published,
-    bundle_faults,
-    bundle_tables,
+    check_bundle,
+    list_bundle_tables,
     list_differing_files,
     publish_folder,
     refuse_newer,
@@ -43,16 +43,16 @@ from od_core.publication.bundle import (
 from od_core.publication.certificate import (
     Certificate,
     CheckResult,
-    certificate_digest,
+    compute_certificate_digest,
     has_intervals,
     read_certificate,
     read_publisher_texts,
 )
-from od_core.publication.certify import certificate, context_of
-from od_core.publication.file_formats import faulty_files
+from od_core.publication.certify import build_certificate, read_release_context
+from od_core.publication.file_formats import check_file_rows
 from od_core.publication.kind import BundleKind, Examination, Kind
-from od_core.publication.read_back import REPAIR, areas_are_lost, certificate_of
-from od_core.published.opening import KINDS, bundle_folder, bundle_kind_of
+from od_core.publication.read_back import REPAIR, has_lost_areas, read_bundle_certificate
+from od_core.published.opening import KINDS, find_bundle_kind, open_bundle_folder
 
 INCOMPLETE = "OD-BUNDLE-INCOMPLETE"
 """Beginning of a line on a file that was published without rows or columns of its table; a code of an error, too."""
@@ -117,15 +117,15 @@ def verify_release(published: Published) -> list[Finding]:
         >>> [finding.part for finding in verify_release(published)]
         ['files', 'flows', 'invariants', 'bundle', 'measurements', 'ledger', 'database']
     """
-    faults, part = _fault(lambda: bundle_faults(published.bundle)), "bundle"
+    faults, part = _run_examination(lambda: check_bundle(published.bundle)), "bundle"
     files = Finding("files", faults, None if faults is None else REPAIR)
     try:
         certificate = read_certificate(published.bundle / CERTIFICATE)
-        kind = bundle_kind_of(certificate)
+        kind = find_bundle_kind(certificate)
         refuse_newer(certificate)
         if kind.is_derived:
             part = "sources"
-            sources = sources_of(published.bundle, certificate)
+            sources = open_published_sources(published.bundle, certificate)
             examinations: dict[str, Examination] = {
                 "sources": lambda: iter(()),
                 "bundle": lambda: _compare_derived_bundle(kind, published, sources, certificate),
@@ -135,16 +135,16 @@ def verify_release(published: Published) -> list[Finding]:
             rebuilt, own_examinations = kind.recompute_release(public, certificate)
             examinations = {
                 **own_examinations,
-                "bundle": lambda: _bundle(published, kind, rebuilt, certificate),
-                "measurements": lambda: _measurements(published, kind.list_measurements(public)),
-                "ledger": lambda: _ledger(published, public, certificate),
+                "bundle": lambda: _check_bundle(published, kind, rebuilt, certificate),
+                "measurements": lambda: _check_measurements(published, kind.list_measurements(public)),
+                "ledger": lambda: _check_ledger(published, public, certificate),
                 "database": lambda: kind.find_differences(published.database, public, published.key, certificate),
             }
     except Exception as error:  # noqa: BLE001  # every error that a damaged file causes is a finding
-        return [files, Finding(part, _line(error))]
+        return [files, Finding(part, _format_error(error))]
     findings = [files]
     for name, examine in examinations.items():
-        fault = _fault(examine)
+        fault = _run_examination(examine)
         findings.append(Finding(name, fault, _WHOLE_AGAIN if fault is not None and INCOMPLETE in fault else None))
     return findings
 
@@ -159,29 +159,29 @@ def _compare_derived_bundle(
         yield "its releases are not in the order of their periods"
     flows = kind.as_stated(index_releases_by_name(sources), stated)
     facts = make_derived_certificate(kind, published.key, flows, sources, published.bundle)
-    yield from _differences(
+    yield from _compare_bundle_files(
         published, kind, flows, facts, kind.report(flows, facts), "the bundles of the releases give"
     )
 
 
-def _fault(examine: Examination) -> str | None:
+def _run_examination(examine: Examination) -> str | None:
     """Return what an examination finds, in one line; None if it finds nothing."""
     try:
         return "; ".join(examine()) or None
     except Exception as error:  # noqa: BLE001  # every error that a damaged file causes is a finding
-        return _line(error)
+        return _format_error(error)
 
 
-def _line(error: Exception) -> str:
+def _format_error(error: Exception) -> str:
     return str(error) if isinstance(error, OdError) else f"missing or unreadable ({type(error).__name__})"
 
 
-def _bundle(published: Published, kind: Kind[Any], rebuilt: Any, stated: Certificate) -> Iterator[str]:
+def _check_bundle(published: Published, kind: Kind[Any], rebuilt: Any, stated: Certificate) -> Iterator[str]:
     """Yield one line for a failed check, and for each file that differs from what measurements and ledger give."""
     if not all(check["passed"] for check in stated["checks"]):
         yield "a check failed before publication"
     rebuilt, facts, report = _rebuild_release(published, kind, rebuilt, stated, published.bundle)
-    yield from _differences(published, kind, rebuilt, facts, report, "the measurements and the ledger give")
+    yield from _compare_bundle_files(published, kind, rebuilt, facts, report, "the measurements and the ledger give")
 
 
 def _rebuild_release(
@@ -192,8 +192,10 @@ def _rebuild_release(
     checks = [
         CheckResult(subject=each["subject"], check=each["check"], passed=each["passed"]) for each in stated["checks"]
     ]
-    rebuilt = replace(rebuilt, spent=ledger.spent(key, rebuilt.plan), noise=ledger.noise(key))
-    facts = certificate(
+    rebuilt = replace(
+        rebuilt, spent=ledger.compute_spent_budget(key, rebuilt.plan), noise=ledger.read_noise_backends(key)
+    )
+    facts = build_certificate(
         kind,
         rebuilt,
         key,
@@ -205,8 +207,8 @@ def _rebuild_release(
         formats=stated.get("formats", ()),
         intervals=has_intervals(stated),
     )
-    facts = as_published(facts, bundle, ledger.publication(key).get("certificate"))
-    context = context_of(kind, ledger, key, stated["data_set"], published.releases)
+    facts = as_published(facts, bundle, ledger.read_publication(key).get("certificate"))
+    context = read_release_context(kind, ledger, key, stated["data_set"], published.releases)
     return rebuilt, facts, kind.report(rebuilt, facts, context)
 
 
@@ -221,13 +223,13 @@ def repair_release(published: Published) -> Certificate | None:
     """
     bundle, packed = published.bundle, zip_beside(published.bundle)
     for place in (bundle, *([packed] if zip_is_sound(str(published.key), packed) else [])):
-        with bundle_folder(place) as folder:
+        with open_bundle_folder(place) as folder:
             if (found := _recompute_bundle(published, folder)) is None:
                 continue
             kind, rebuilt, stated = found
             rebuilt, facts, report = _rebuild_release(published, kind, rebuilt, stated, folder)
             write = partial(write_bundle, kind, rebuilt, facts, report)
-            with publish_folder(write, bundle, certificate_digest(stated)) as public:
+            with publish_folder(write, bundle, compute_certificate_digest(stated)) as public:
                 kind.store(published.database, rebuilt, published.key, public)
             return public
     return None
@@ -236,20 +238,20 @@ def repair_release(published: Published) -> Certificate | None:
 def _recompute_bundle(published: Published, folder: Path) -> tuple[Kind[Any], Any, Certificate] | None:
     """Return the kind, the recomputed release and the certificate of a folder; None if they are not as published."""
     try:
-        stated = certificate_of(folder)
-        if certificate_digest(stated) != published.ledger.publication(published.key).get("certificate"):
+        stated = read_bundle_certificate(folder)
+        if compute_certificate_digest(stated) != published.ledger.read_publication(published.key).get("certificate"):
             return None
         kind: Any = KINDS[stated["format"]]
-        if kind.is_derived or areas_are_lost(folder):
+        if kind.is_derived or has_lost_areas(folder):
             return None
         public = kind.open(folder)
         rebuilt, _ = kind.recompute_release(public, stated)
     except Exception:  # noqa: BLE001  # any error that a damaged file causes
         return None
-    return None if any(_measurements(published, kind.list_measurements(public))) else (kind, rebuilt, stated)
+    return None if any(_check_measurements(published, kind.list_measurements(public))) else (kind, rebuilt, stated)
 
 
-def _differences(
+def _compare_bundle_files(
     published: Published, kind: BundleKind[Any], release: Any, facts: Certificate, report: str, source: str
 ) -> Iterator[str]:
     """Yield one line for each file of a public bundle that differs from the one that is made again, from ``source``.
@@ -261,8 +263,8 @@ def _differences(
         changed = list_differing_files(Path(name), published.bundle)
     if not changed:
         return
-    listed = [file for file in bundle_tables(kind, release, facts) if (published.bundle / file.name).is_file()]
-    lacking = dict(faulty_files(published.bundle, listed))
+    listed = [file for file in list_bundle_tables(kind, release, facts) if (published.bundle / file.name).is_file()]
+    lacking = dict(check_file_rows(published.bundle, listed))
     for file in changed:
         if file in lacking:
             yield f"{INCOMPLETE}: {file} {lacking[file]}"
@@ -270,30 +272,30 @@ def _differences(
             yield f"{file} differs from the file that {source}"
 
 
-def _measurements(published: Published, measured: Iterable[tuple[Step, NoisyVector]]) -> Iterator[str]:
+def _check_measurements(published: Published, measured: Iterable[tuple[Step, NoisyVector]]) -> Iterator[str]:
     """Yield one line for each level whose public measurements differ from those that were drawn and stored."""
     measurements = DurableMeasurements(published.measurements, published.ledger, published.key)
     for step, noisy in measured:
-        if not np.array_equal(measurements.read(step).values(), noisy.values()):
+        if not np.array_equal(measurements.read(step).read_values(), noisy.read_values()):
             yield f"the public measurements of level {step.level} differ from those that were drawn"
 
 
-def _ledger(published: Published, public: PlannedRelease, stated: Certificate) -> Iterator[str]:
+def _check_ledger(published: Published, public: PlannedRelease, stated: Certificate) -> Iterator[str]:
     """Yield one line for each contradiction between the ledger and the release, which must record what it states."""
     ledger, key = published.ledger, published.key
     ledger.verify()
     ledger.hold_to_plan(key, stated["data_set"], public.plan)
-    entered = ledger.publication(key)
+    entered = ledger.read_publication(key)
     digest = entered.get("certificate")
     if digest is None:
         yield "the ledger does not record its publication"
-    elif digest != certificate_digest(stated):
+    elif digest != compute_certificate_digest(stated):
         yield "its certificate differs from the one that was published"
     if entered.get("exact", {}) != stated["exact"]:
         yield "the ledger records other exact numbers"
-    if ledger.spent(key, public.plan) != public.spent:
+    if ledger.compute_spent_budget(key, public.plan) != public.spent:
         yield "the ledger records another charge"
-    if ledger.noise(key) != public.noise:
+    if ledger.read_noise_backends(key) != public.noise:
         yield "the ledger records another noise backend"
     record = ledger.record(key)
     if stated.get("ledger") != {"entry": record.entry.number, "hash": record.entry.hash}:

@@ -17,25 +17,25 @@ import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from od_core.errors import InputError, OdError, nearest_only, raise_alone
+from od_core.errors import InputError, OdError, raise_alone, suggest_similar_name
 from od_core.files.data_frame import (
     Table,
     TableOrFile,
-    column_names,
-    data_frame,
-    exact_numbers,
+    convert_to_data_frame,
+    convert_to_exact_numbers,
+    convert_to_texts,
     find_unexpected_type,
     format_column_names,
     holds_numbers,
-    texts,
+    resolve_column_names,
 )
-from od_core.files.duckdb_session import memory_database, quote_identifier
-from od_core.files.durable import absence
+from od_core.files.duckdb_session import connect_to_memory_database, quote_identifier
+from od_core.files.durable import find_file_fault
 from od_core.geography.codes import READ_AS_TEXT, WHOLE_SPACE
 from od_core.privacy.unit import PrivacyUnit
 from od_core.records import faults
 from od_core.records.faults import check_unit_columns, make_user_id_error, make_weight_type_error
-from od_core.records.formats import TABLE, column_in
+from od_core.records.formats import TABLE, find_column
 from od_core.records.load import as_count, refuse_unused
 from od_core.records.open_file import open_record_file
 from od_core.records.segments import Breakdown, name_segment_column
@@ -93,7 +93,7 @@ def read_table(
     parsed = {IN_PERIOD: _AS_TRUTH} | dict.fromkeys(numbers, as_number)
     if isinstance(table, (str, Path)):
         return _read_file(Path(table), needed, optional, parsed, code)
-    frame = data_frame(table)
+    frame = convert_to_data_frame(table)
     names = [str(name) for name in frame.columns]
     frame = frame.set_axis(names, axis="columns")
     for name in (*needed, *optional):
@@ -134,7 +134,7 @@ def load_trips(
     """
     segments = [breakdown.name for breakdown in breakdowns]
     roles = (ROLES_OF_COUNTS if has_one_side else ROLES) | dict(zip(segments, segments, strict=True))
-    given = column_names(columns, (*roles.values(), *unread), "the unit names the column of user ids")
+    given = resolve_column_names(columns, (*roles.values(), *unread), "the unit names the column of user ids")
     names = {role: given[name] for role, name in roles.items()}
     _refuse_shared(names, segments, unit)
     user = [] if unit.column is None else [unit.column]
@@ -148,11 +148,11 @@ def load_trips(
         code="OD-TRIPS-COLUMN",
     )
     check_unit_columns(unit, table.columns, user=unit.column or "", weight=names["weight"], trips=names["trips"])
-    loaded = _codes(table.frame, names, segments)
+    loaded = _read_codes(table.frame, names, segments)
     if not (one_row_a_trip or names["trips"] in table.columns or unit.max_weight is not None):
         _refuse_unclear_rows(table, [*given.values(), IN_PERIOD, *user], unit, roles["trips"])
     loaded["in_period"] = _find_records_in_period(table.frame)
-    return pa.table(loaded | _contributions(table.frame, unit, names["trips"], names["weight"]))
+    return pa.table(loaded | _read_contributions(table.frame, unit, names["trips"], names["weight"]))
 
 
 def _refuse_shared(names: Mapping[str, str], segments: Sequence[str], unit: PrivacyUnit) -> None:
@@ -169,13 +169,13 @@ def _refuse_shared(names: Mapping[str, str], segments: Sequence[str], unit: Priv
             raise OdError("OD-TABLE-COLUMNS", message, next_step=step)
 
 
-def _codes(frame: pd.DataFrame, names: Mapping[str, str], segments: Sequence[str]) -> dict[str, pa.Array]:
+def _read_codes(frame: pd.DataFrame, names: Mapping[str, str], segments: Sequence[str]) -> dict[str, pa.Array]:
     """Return the zone codes of both sides and the categories as text. A missing side has the whole space."""
     sides = [role for role in ("origin", "destination") if role in names]
     for role in (*sides, *segments):
         _refuse_no_text(frame[names[role]], is_zone=role in sides)
     stored = dict(zip(sides, sides, strict=True)) | {role: name_segment_column(role) for role in segments}
-    codes = {column: texts(frame[names[role]], no_other=True) for role, column in stored.items()}
+    codes = {column: convert_to_texts(frame[names[role]], no_other=True) for role, column in stored.items()}
     if "destination" not in codes:
         codes["destination"] = pa.array([WHOLE_SPACE] * len(frame), pa.large_string())
     return codes
@@ -197,15 +197,15 @@ def _find_records_in_period(frame: pd.DataFrame) -> pa.Array:
     return pa.array(frame[IN_PERIOD].eq(True).fillna(False).to_numpy(dtype=bool))
 
 
-def _contributions(frame: pd.DataFrame, unit: PrivacyUnit, trips: str, weight: str) -> dict[str, pa.Array]:
+def _read_contributions(frame: pd.DataFrame, unit: PrivacyUnit, trips: str, weight: str) -> dict[str, pa.Array]:
     """Return what each row counts, and whose it is: those columns that the table and the unit have."""
     found = {}
     if trips in frame.columns:
         found["trips"] = pa.array(_read_counts(frame[trips]))
     if unit.max_weight is not None:
-        found["weight"] = _weights(frame[weight])
+        found["weight"] = _read_weights(frame[weight])
     elif unit.column is not None:
-        found["user"] = _user_ids(frame[unit.column])
+        found["user"] = _read_user_ids(frame[unit.column])
     return found
 
 
@@ -230,23 +230,23 @@ def _read_counts(column: pd.Series) -> NDArray[np.int64]:
     return counts
 
 
-def _weights(column: pd.Series) -> pa.Array:
+def _read_weights(column: pd.Series) -> pa.Array:
     """Return weights as numbers, or as text, as in a file of records. Raises OdError for a column of other types."""
     if column.dtype != object and holds_numbers(column):
         return pa.array(column.to_numpy(dtype=np.float64, na_value=np.nan))
     numbers = (int, float, np.number, Decimal)
     if (kind := find_unexpected_type(column, *numbers)) is not None:
         raise make_weight_type_error(f"column {column.name!r} holds {kind}")
-    return texts(column, numbers, no_other=True)
+    return convert_to_texts(column, numbers, no_other=True)
 
 
-def _user_ids(column: pd.Series) -> pa.Array:
+def _read_user_ids(column: pd.Series) -> pa.Array:
     """Return user ids as text. Raises OdError if the column holds other types than text and whole numbers."""
     if pd.api.types.is_integer_dtype(column.dtype):
         return pa.array(column).cast(pa.large_string())
     if (kind := find_unexpected_type(column, int, np.integer)) is not None:
         raise make_user_id_error(f"column {column.name!r} holds {kind}")
-    return texts(column, (int, np.integer), no_other=True)
+    return convert_to_texts(column, (int, np.integer), no_other=True)
 
 
 def convert_to_integers(column: pd.Series, fault: Callable[[str, int | None], OdError]) -> NDArray[np.int64]:
@@ -264,7 +264,7 @@ def convert_to_integers(column: pd.Series, fault: Callable[[str, int | None], Od
     missing = column.isna().to_numpy(dtype=bool)
     if missing.any():
         raise fault(faults.MISSING, int(np.argmax(missing)))
-    values = exact_numbers(column)
+    values = convert_to_exact_numbers(column)
     for faulty, reason in (
         (values != values, faults.MISSING),
         (values < 0, faults.NEGATIVE),
@@ -289,8 +289,8 @@ def _restore_uuids(frame: pd.DataFrame, table: Table, asked: Sequence[str]) -> p
 def _as_read(column: pd.Series, parsed: Callable[[str], str]) -> pd.Series:
     """Return the numbers or truth values of a column of text as a file is read; itself if a text is no number."""
     query = f"SELECT {parsed('value')} AS value FROM given"  # noqa: S608  # names of our own
-    with memory_database() as connection:
-        connection.register("given", pa.table({"value": texts(column)}))
+    with connect_to_memory_database() as connection:
+        connection.register("given", pa.table({"value": convert_to_texts(column)}))
         read = pd.Series(connection.sql(query).to_arrow_table()["value"].to_numpy(), column.index, name=column.name)
     return column if parsed is not _AS_TRUTH and (read.isna() & column.notna()).any() else read
 
@@ -303,27 +303,29 @@ def _make_missing_column_error(name: str, needed: Sequence[str], names: list[str
     """
     has = f"; they have {format_column_names(names)}" if any(column in names for column in needed) else ""
     step = f'give the names of your own columns, as in columns={{"{needed[0]}": ...}}, or rename them'
-    return OdError(code, f"{named} have no column {name!r}{nearest_only(name, tuple(names))}{has}", next_step=step)
+    return OdError(
+        code, f"{named} have no column {name!r}{suggest_similar_name(name, tuple(names))}{has}", next_step=step
+    )
 
 
 def _read_file(
     source: Path, needed: Sequence[str], optional: Sequence[str], parsed: Mapping[str, Callable[[str], str]], code: str
 ) -> ReadTable:
     """Read a file with the pipeline's reader of tables. Its faults get a next step that a caller can take."""
-    if (absent := absence(source)) is not None:
+    if (absent := find_file_fault(source)) is not None:
         raise OdError("OD-FILE-MISSING", absent, next_step="correct the path")
     try:
         with open_record_file(source, TABLE, whole=True) as file:
             types = file.types
             for name in needed:
-                if column_in(name, list(types)) is None:
+                if find_column(name, list(types)) is None:
                     raise file.make_missing_column_error(name, needed).with_changes(code=code)
             for name in optional:
                 if name not in types and (repeated := file.find_repeated_column_error(name)) is not None:
                     raise repeated.with_changes(code=code)
             columns = [name for name in dict.fromkeys((*needed, *optional)) if name in types]
-            fields = ", ".join(_field(name, types[name], parsed.get(name)) for name in columns)
-            frame = data_frame(file.relation.select(fields).to_arrow_reader().read_all())
+            fields = ", ".join(_make_field_sql(name, types[name], parsed.get(name)) for name in columns)
+            frame = convert_to_data_frame(file.relation.select(fields).to_arrow_reader().read_all())
             frame = _restore_uuids(frame, file.relation, columns)
     except InputError as fault:
         is_declared = any(word in fault.next_step for word in ("declaration", "configuration", "next to the path"))
@@ -331,7 +333,7 @@ def _read_file(
     return ReadTable(frame, list(types), source.name)
 
 
-def _field(name: str, kind: str, parsed: Callable[[str], str] | None) -> str:
+def _make_field_sql(name: str, kind: str, parsed: Callable[[str], str] | None) -> str:
     """Return the SQL that selects a column. ``parsed`` is for text that must be a number or a truth value."""
     column = quote_identifier(name)
     return column if kind != "VARCHAR" or parsed is None else f"{parsed(column)} AS {column}"

@@ -26,11 +26,11 @@ from od_core.errors import OdError, raise_alone
 from od_core.files.data_frame import TableOrFile
 from od_core.files.duckdb_session import (
     SqlMacros,
+    connect_to_memory_database,
     make_machine_error,
-    memory_database,
-    parquet_rows,
+    make_parquet_sql,
+    open_scratch_database,
     quote_literal,
-    scratch_database,
 )
 from od_core.geography.codes import format_pandas_advice
 from od_core.geography.flow_tree import FlowTree, Pairs
@@ -53,7 +53,7 @@ _SQL = SqlMacros(
     Path(__file__).with_name("count.sql"),
     make_other_encoding_sql=faults.make_other_encoding_sql,
     make_zero_padding_sql=faults.make_zero_padding_sql,
-    id_patterns=faults.id_patterns,
+    id_patterns=faults.list_id_patterns,
     quote_literal=quote_literal,
     IS_WEIGHT=faults.IS_WEIGHT,
     MAX_COUNT=faults.MAX_COUNT,
@@ -156,10 +156,10 @@ class CountQuery:
             sides[f"{side}s"] = pa.StructArray.from_arrays([found], ["code"])
             unlisted = 0 if geography.unknown is None else geography.zones.index(geography.unknown)
             numbers.append(found.fill_null(unlisted).to_numpy())
-        ranks = self.tree.first_rank(Pairs(self.tree.depth, *numbers))
+        ranks = self.tree.compute_first_ranks(Pairs(self.tree.depth, *numbers))
         return pa.table(dict(zip(records.column_names, records.columns, strict=True)) | sides | {"pair": ranks})
 
-    def sql(self, name: str, *arguments: object) -> str:
+    def render_sql(self, name: str, *arguments: object) -> str:
         """Return the SQL of a macro of ``count.sql``, which gets the query and further arguments."""
         return _SQL[name](self, *arguments)
 
@@ -254,34 +254,34 @@ def _count_loaded_records(
     """
     if query.unit.is_of_users:
         connection.register("secret", query.secret)
-    connection.execute(query.sql("in_duckdb", loaded))
+    connection.execute(query.render_sql("in_duckdb", loaded))
     for name, public in query.relations.items():
         connection.register(name, public)
     if query.counters is not None:
-        allowances = query.counters.allowances()
+        allowances = query.counters.compute_allowances()
         connection.register("allowances", allowances.table)
-        connection.execute(f"CREATE TEMP TABLE users AS {query.sql('users', allowances.others)}")
-    ranked, tally = f"({query.sql('ranked')})", Tally()
+        connection.execute(f"CREATE TEMP TABLE users AS {query.render_sql('users', allowances.others)}")
+    ranked, tally = f"({query.render_sql('ranked')})", Tally()
     if query.is_located and query.is_flows:  # mostly one row a pair: a sort in NumPy is faster than sums in SQL
-        rows = query.sql("by_row", ranked)
+        rows = query.render_sql("by_row", ranked)
     else:
-        rows = f"{query.sql('by_rank', ranked)} ORDER BY {query.grouped_by}"
+        rows = f"{query.render_sql('by_rank', ranked)} ORDER BY {query.grouped_by}"
     counts = take(tally.take(connection.sql(rows).to_arrow_reader(_BATCH)))
 
     faults.refuse_too_many_faults(
         tally.faulty,
         tally.counted,
         query.fault_threshold,
-        most_unlisted=lambda: connection.execute(query.sql("most_unlisted")).fetchall()[0],
+        most_unlisted=lambda: connection.execute(query.render_sql("most_unlisted")).fetchall()[0],
         advice=advice,
     )
     if query.counters is not None:
-        query.counters.keep(connection.sql(f"{query.sql('counters')} ORDER BY ALL").to_arrow_reader())
+        query.counters.keep(connection.sql(f"{query.render_sql('counters')} ORDER BY ALL").to_arrow_reader())
     return counts
 
 
 @contextmanager
-def _errors_quote_nothing() -> Iterator[None]:
+def _replace_reading_errors() -> Iterator[None]:
     """Replace an exception of reading in this context, whose message may quote a value, by an OdError."""
     try:
         yield
@@ -334,7 +334,7 @@ def count_trips(
         has_one_side=tree.has_one_side,
     )
     categories = [category for breakdown in query.breakdowns for category in breakdown.categories]
-    with _errors_quote_nothing(), memory_database() as connection:
+    with _replace_reading_errors(), connect_to_memory_database() as connection:
         connection.register("loaded", query.locate_records(records))
         query = replace(query, is_flows="trips" in records.column_names, is_located=True)
         advice = format_pandas_advice([*tree.origin.zones, *tree.destination.zones, *categories])
@@ -362,8 +362,8 @@ def count_records(
     """
     query = CountQuery(tree, period=period, **options)
     try:
-        with _errors_quote_nothing(), scratch_database(records.parent, records) as connection:
-            source = parquet_rows(records, numbered=True)
+        with _replace_reading_errors(), open_scratch_database(records.parent, records) as connection:
+            source = make_parquet_sql(records, numbered=True)
             columns = connection.sql(f"FROM {source}").columns
             faults.check_unit_columns(query.unit, columns, user="user")
             for breakdown in query.breakdowns:
@@ -373,7 +373,9 @@ def count_records(
                     raise OdError("OD-TRIPS-COLUMN", message, next_step=step)
             query = replace(query, is_flows="trips" in columns)
             if query.is_flows:
-                refuse_bad_counts(*connection.execute(query.sql("bad_counts", source, "file_row_number")).fetchall()[0])
+                refuse_bad_counts(
+                    *connection.execute(query.render_sql("bad_counts", source, "file_row_number")).fetchall()[0]
+                )
             files = _count_loaded_records(connection, source, query, partial(write_count_files, store, f"{folder}/"))
             return finish_count_files(store, folder, files, query.breakdowns)
     except BaseException:
@@ -381,7 +383,9 @@ def count_records(
         raise
 
 
-def trip_counts_of(records: Path, tree: FlowTree, *, period: str = "", **options: Unpack[CountOptions]) -> TripCounts:
+def count_records_in_memory(
+    records: Path, tree: FlowTree, *, period: str = "", **options: Unpack[CountOptions]
+) -> TripCounts:
     """Return the counts of :func:`count_records` in memory.
 
     The files of counts are written beside the records, and removed before this function returns.
@@ -393,7 +397,7 @@ def trip_counts_of(records: Path, tree: FlowTree, *, period: str = "", **options
         store.remove(folder)
 
 
-def sound_records(
+def query_loaded_records(
     records: Path, lists: Mapping[str, pa.Table], placed: str, faulty: str, wanted: str, fault_threshold: Fraction
 ) -> pa.Table:
     """Return the result of a query on loaded records, unless too many are faulty. The result is confidential.
@@ -402,9 +406,9 @@ def sound_records(
     a file of :func:`od_core.records.load.load_records`. ``faulty`` is the SQL condition of its faulty rows, and
     ``wanted`` the SQL of the result, which reads ``placed``. Raises OdError for too many faults, or unreadable records.
     """
-    tables = f"WITH records AS (FROM {parquet_rows(records)}), placed AS ({placed})"
+    tables = f"WITH records AS (FROM {make_parquet_sql(records)}), placed AS ({placed})"
     numbers = "SELECT count(*), count(*) FILTER (WHERE"
-    with _errors_quote_nothing(), scratch_database(records.parent, records) as connection:
+    with _replace_reading_errors(), open_scratch_database(records.parent, records) as connection:
         for name, table in lists.items():
             connection.register(name, table)
         counted, faulty_rows = connection.execute(f"{tables} {numbers} {faulty}) FROM placed").fetchall()[0]

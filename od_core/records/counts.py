@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from od_core.errors import OdError
-from od_core.geography.flow_tree import Expansion, FlowTree, Pairs, position_of
+from od_core.geography.flow_tree import Expansion, FlowTree, Pairs, find_rank_position
 from od_core.geography.geography import Numbers
 from od_core.kernels import kernel
 from od_core.ledger.object_store import Store
@@ -81,11 +81,11 @@ class TripCounts(Confidential):
                 message = f"the categories of breakdown {name!r} do not have as many trips as all records"
                 raise OdError("OD-TRIPS-SEGMENTS", message, next_step="report this defect")
 
-    def column_pieces(self) -> Iterator[tuple[NDArray[np.int64], ...]]:
-        """Yield the arrays ``rank`` and ``before``, and those of :meth:`segment_columns`, once, as one block."""
-        yield self.rank, self.before, *self.segment_columns()
+    def iterate_column_pieces(self) -> Iterator[tuple[NDArray[np.int64], ...]]:
+        """Yield the arrays ``rank`` and ``before``, and those of the segments, once, as one block."""
+        yield self.rank, self.before, *self.iterate_segment_columns()
 
-    def segment_columns(self) -> Iterator[NDArray[np.int64]]:
+    def iterate_segment_columns(self) -> Iterator[NDArray[np.int64]]:
         """Yield three arrays for each breakdown, which together state the trips of each category of each leaf pair.
 
         The first has the number of categories with trips for each leaf pair, shape (pairs,). The others have the
@@ -112,7 +112,7 @@ class TripCounts(Confidential):
         trips = np.zeros(geography.size(geography.depth), dtype=np.int64)
 
         def count_piece(first: int) -> tuple[Numbers, NDArray[np.int64]]:
-            pairs = tree.pairs_at(self.rank[first : first + PAIRS])
+            pairs = tree.find_leaf_pairs(self.rank[first : first + PAIRS])
             return (pairs.origin, pairs.destination)[side], np.diff(self.before[first : first + PAIRS + 1])
 
         for zones, counts in map_in_order(count_piece, range(0, len(self.rank), PAIRS)):
@@ -133,8 +133,8 @@ class TripCounts(Confidential):
             noise,
             self.rank,
             self.before,
-            tree.first_rank(Pairs(level - 1, expansion.origin, expansion.destination)),
-            undivided.zones_below(levels[1 - side])[areas],
+            tree.compute_first_ranks(Pairs(level - 1, expansion.origin, expansion.destination)),
+            undivided.count_zones_below(levels[1 - side])[areas],
             expansion.offsets,
             expansion.first_child,
             divided.first_zone[levels[side]],
@@ -145,7 +145,7 @@ class TripCounts(Confidential):
     @classmethod
     def from_pairs(cls, tree: FlowTree, origin: Numbers, destination: Numbers, trips: NDArray[np.int64]) -> TripCounts:
         """Count leaf pairs given by zone numbers and trips, shape (pairs,), in any order. Equal pairs are summed."""
-        return cls.from_ranks(tree.first_rank(Pairs(tree.depth, origin, destination)), trips)
+        return cls.from_ranks(tree.compute_first_ranks(Pairs(tree.depth, origin, destination)), trips)
 
     @classmethod
     def from_ranks(cls, rank: NDArray[np.int64], trips: NDArray[np.int64]) -> TripCounts:
@@ -224,8 +224,8 @@ def _add_counts(noisy, rank, before, first_rank, whole_zones, offsets, first_chi
         first, last = offsets[parent], offsets[parent + 1]
         zone = np.int64(first_zone[child])
         end = base + width * (np.int64(first_zone[child + last - first]) - zone)
-        start = position_of(rank, start, base)
-        stop = position_of(rank, start, end)
+        start = find_rank_position(rank, start, base)
+        stop = find_rank_position(rank, start, end)
         if stop - start <= few * (last - first):
             for leaf in range(start, stop):
                 area = area_of[zone + (rank[leaf] - base) // width]
@@ -234,7 +234,7 @@ def _add_counts(noisy, rank, before, first_rank, whole_zones, offsets, first_chi
             begin = start
             for at in range(first, last):
                 next_zone = np.int64(first_zone[child + at - first + 1])
-                after = position_of(rank, begin, base + width * (next_zone - zone))
+                after = find_rank_position(rank, begin, base + width * (next_zone - zone))
                 noisy[at] += before[after] - before[begin]
                 begin = after
         start = stop
@@ -300,23 +300,23 @@ class CountFiles(Confidential):
     def read_ranks(self, first: int, end: int) -> TripCounts:
         """Return the counts of the ranks from ``first`` to ``end`` - 1. Row groups without such ranks are not read."""
         if self.breakdowns:
-            return TripCounts.from_rows(self._rows_between(first, end), self.breakdowns)
+            return TripCounts.from_rows(self._read_rows_between(first, end), self.breakdowns)
         most = sum(file.pairs for file in self.files if file.first < end and file.last >= first)
         rank, before = np.empty(most, dtype=np.int64), np.zeros(most + 1, dtype=np.int64)
         stop = 0
-        for ranks, trips in self._rows_between(first, end):
+        for ranks, trips in self._read_rows_between(first, end):
             start, stop = stop, stop + len(ranks)
             rank[start:stop] = ranks
             before[start + 1 : stop + 1] = before[start] + np.cumsum(trips)
         return TripCounts(rank[:stop], before[: stop + 1])
 
-    def column_pieces(self) -> Iterator[Ranked]:
-        """Yield the arrays of :meth:`TripCounts.column_pieces` for all counts, in consecutive blocks."""
+    def iterate_column_pieces(self) -> Iterator[Ranked]:
+        """Yield the arrays of :meth:`TripCounts.iterate_column_pieces` for all counts, in consecutive blocks."""
         before = 0
         yield np.empty(0, dtype=np.int64), np.zeros(1, dtype=np.int64)
-        for rows in self._rows_between(0, self._end):
+        for rows in self._read_rows_between(0, self._end):
             counts = TripCounts.from_rows([rows], self.breakdowns)
-            yield counts.rank, before + counts.before[1:], *counts.segment_columns()
+            yield counts.rank, before + counts.before[1:], *counts.iterate_segment_columns()
             before += counts.total
 
     def sum_at_level(self, tree: FlowTree, level: int, ranks: tuple[int, int] | None = None) -> TripCounts:
@@ -329,8 +329,8 @@ class CountFiles(Confidential):
         """
         first, end = (0, self._end) if ranks is None else ranks
         of_nodes = []
-        for rank, *trips_and_code in self._rows_between(first, end):
-            first_ranks = tree.first_rank(tree.ancestors_of(tree.pairs_at(rank), level))
+        for rank, *trips_and_code in self._read_rows_between(first, end):
+            first_ranks = tree.compute_first_ranks(tree.find_ancestors(tree.find_leaf_pairs(rank), level))
             rank_of_node = first_ranks[np.searchsorted(first_ranks, rank, side="right") - 1]
             names = ("rank", "trips", "segment")[: 1 + len(trips_and_code)]
             rows = pd.DataFrame(dict(zip(names, (rank_of_node, *trips_and_code), strict=True)))
@@ -338,7 +338,7 @@ class CountFiles(Confidential):
             of_nodes.append(tuple(summed[name].to_numpy() for name in names))
         return TripCounts.from_rows(of_nodes, self.breakdowns)
 
-    def _rows_between(self, first: int, end: int) -> Iterator[Ranked]:
+    def _read_rows_between(self, first: int, end: int) -> Iterator[Ranked]:
         """Yield the rows of a range of ranks, one file at a time. No rank is in two files."""
         for file in self.files:
             if file.first < end and file.last >= first:
@@ -361,7 +361,7 @@ def write_count_files(store: Store, stem: str, batches: Iterable[Ranked]) -> lis
     for number, rows in enumerate(_split_batches(batches)):
         name = f"{stem}{number:06d}.parquet"
         rank, trips = rows[:2]
-        if not store.create_if_absent(name, _parquet(rows)):
+        if not store.create_if_absent(name, _encode_parquet(rows)):
             raise OdError("OD-COUNTS-TWICE", "a file of counts exists already", next_step="count into a new folder")
         written.append(CountFile(name, int(rank[0]), int(rank[-1]), len(rank), int(trips.sum())))
     return written
@@ -405,7 +405,7 @@ def _concatenate_rows(pieces: Sequence[Ranked]) -> Ranked:
     return tuple(map(np.concatenate, zip(*pieces, strict=True)))
 
 
-def _parquet(rows: Ranked) -> pa.Buffer:
+def _encode_parquet(rows: Ranked) -> pa.Buffer:
     """Return counts as a Parquet file: ranks as differences; trips and segments, often few values, by a dictionary."""
     schema = pa.schema(list(_SCHEMA)[: len(rows)])
     buffer = pa.BufferOutputStream()

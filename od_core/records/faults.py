@@ -14,7 +14,7 @@ from unicodedata import normalize
 
 import pyarrow as pa
 
-from od_core.errors import OdError, nearest_only
+from od_core.errors import OdError, suggest_similar_name
 from od_core.privacy.unit import PrivacyUnit, anchor_pattern
 
 MAX_COUNT = 1 << 53
@@ -113,22 +113,23 @@ def check_unit_columns(
     if unit.max_weight is not None and weight not in names:
         raise OdError(
             "OD-TRIPS-COLUMN",
-            f"max_weight is declared, but the records have no column {weight!r}{nearest_only(weight, tuple(names))}",
+            f"max_weight is declared, but the records have no column {weight!r}"
+            f"{suggest_similar_name(weight, tuple(names))}",
             next_step="name the column of the weights, or leave out max_weight",
         )
     if unit.max_weight is not None and trips in names:
-        raise trips_and_weights(trips, weight)
+        raise make_trips_weight_error(trips, weight)
     if not unit.is_of_users:
         return
     if user not in names:
-        message = f"the records have no column {user!r} of user ids{nearest_only(user, tuple(names))}"
+        message = f"the records have no column {user!r} of user ids{suggest_similar_name(user, tuple(names))}"
         raise OdError("OD-TRIPS-COLUMN", message, next_step="name the column of the user id, or use unit 'trip'")
     if trips in names:
         message = f"column {trips!r} gives records a weight, but under unit {unit.kind!r} one record counts 1"
         raise OdError("OD-TRIPS-WEIGHTS", message, next_step=f"give one row per trip, without the column {trips!r}")
 
 
-def trips_and_weights(trips: str = "trips", weight: str = WEIGHT) -> OdError:
+def make_trips_weight_error(trips: str = "trips", weight: str = WEIGHT) -> OdError:
     """Return the OdError for rows with both a number of trips and a weight. Only a single record can have a weight."""
     return OdError(
         "OD-TRIPS-WEIGHTS",
@@ -151,6 +152,6 @@ def make_user_id_error(what: str) -> OdError:
     return OdError("OD-TRIPS-USER-ID", message, next_step="read or write the user ids as text")
 
 
-def id_patterns(unit: PrivacyUnit) -> tuple[str, ...]:
+def list_id_patterns(unit: PrivacyUnit) -> tuple[str, ...]:
     """Return the regular expressions, for RE2 and Java, each of which must match a part of a valid user id."""
     return (IS_USER_ID,) if unit.id_pattern is None else (IS_USER_ID, anchor_pattern(unit.id_pattern))

@@ -15,8 +15,8 @@ from typing import Any, Literal, get_args
 
 import yaml
 
-from od_core.errors import OdError, nearest_known
-from od_core.records.faults import trips_and_weights
+from od_core.errors import OdError, suggest_known_names
+from od_core.records.faults import make_trips_weight_error
 from od_core.records.segments import SegmentSource
 from od_core.registry import choose
 
@@ -57,9 +57,9 @@ class RecordColumns:
 
     def __post_init__(self) -> None:
         if self.trips is not None and self.weight is not None:
-            raise trips_and_weights()
+            raise make_trips_weight_error()
         if len({source.breakdown.casefold() for source in self.segments}) < len(self.segments):
-            raise _fault("the records have two sources of the categories of one breakdown")
+            raise _make_options_error("the records have two sources of the categories of one breakdown")
 
     def facts(self) -> dict[str, Any]:
         """Return the columns that are given, JSON-ready, by field. Several published names become a list."""
@@ -123,7 +123,7 @@ def make_column_names(header: Sequence[str]) -> list[str]:
     ]
 
 
-def column_in(name: ColumnName, columns: Sequence[str]) -> str | None:
+def find_column(name: ColumnName, columns: Sequence[str]) -> str | None:
     """Return the name of a column as the file writes it, or None if the file lacks it or names it by its place."""
     if isinstance(name, str):
         return name if name in columns and not _BY_PLACE.fullmatch(name) else None
@@ -204,36 +204,40 @@ class RecordFormat:
         self._check_options()
         chosen = [column for column, _ in self.categories]
         if len(set(chosen)) < len(chosen):
-            raise _fault(f"reader {self.name!r} already selects rows by one of the columns in categories")
+            raise _make_options_error(f"reader {self.name!r} already selects rows by one of the columns in categories")
         for column, values in self.categories:
             if not values:
-                raise _fault(f"categories list no values for column {column!r}, so no row would be selected")
+                raise _make_options_error(
+                    f"categories list no values for column {column!r}, so no row would be selected"
+                )
 
     def _check_options(self) -> None:
         given_options = [option for option in get_args(Option) if getattr(self, option) is not None]
         for option in given_options:
             if option not in self.takes:
-                raise _fault(
+                raise _make_options_error(
                     f"reader {self.name!r} does not take the option {option}: its files always have the same format"
                 )
         if "table" in given_options and len(given_options) > 1:
-            raise _fault(f"the option {given_options[0]} does not apply to a table of a DuckDB file")
+            raise _make_options_error(f"the option {given_options[0]} does not apply to a table of a DuckDB file")
         if self.delimiter is not None and (len(self.delimiter) != 1 or self.delimiter in '"\r\n\0'):
-            raise _fault(f"the delimiter {self.delimiter!r} is not a single character that separates fields")
+            raise _make_options_error(
+                f"the delimiter {self.delimiter!r} is not a single character that separates fields"
+            )
         for fault, value, allowed in (
             ("there is no encoding", self.encoding, get_args(Encoding)),
             ("timestamps cannot be", self.timestamps, get_args(Timestamps)),
             ("outside_period cannot be", self.outside_period, get_args(OutsidePeriod)),
         ):
             if value is not None and value not in allowed:
-                raise _fault(f"{fault} {value!r} ({nearest_known(value, allowed)})")
+                raise _make_options_error(f"{fault} {value!r} ({suggest_known_names(value, allowed)})")
 
     @property
     def text_encoding(self) -> Encoding:
         """Encoding of the text, UTF-8 if the format states none."""
         return self.encoding or "utf-8"
 
-    def container_of(self, source: Path) -> Literal["csv", "parquet", "duckdb", "lines"]:
+    def resolve_container(self, source: Path) -> Literal["csv", "parquet", "duckdb", "lines"]:
         """Return the kind of a file of this format. It follows from the file's name and the stated options."""
         if self.container != "named":
             return self.container
@@ -244,8 +248,8 @@ class RecordFormat:
     def refuse_options_of_text(self, source: Path) -> None:
         """Raise OdError if a delimiter or an encoding is stated, and the file is a Parquet file."""
         given = [name for name in ("delimiter", "encoding") if getattr(self, name) is not None]
-        if given and self.container_of(source) == "parquet":
-            raise _fault(f"the option {given[0]} does not apply to Parquet files such as {source.name}")
+        if given and self.resolve_container(source) == "parquet":
+            raise _make_options_error(f"the option {given[0]} does not apply to Parquet files such as {source.name}")
 
     def with_options(
         self,
@@ -269,7 +273,7 @@ class RecordFormat:
             **given,  # type: ignore[arg-type]  # checked by the class
         )
 
-    def columns_with(self, **stated: str | None) -> RecordColumns:
+    def rename_columns(self, **stated: str | None) -> RecordColumns:
         """Return the columns of the format, with other names for some of them; None leaves a name unchanged.
 
         Raises OdError if the column of trips contains estimates.
@@ -292,10 +296,12 @@ class RecordFormat:
     def refuse_estimates(self, columns: RecordColumns) -> None:
         """Raise OdError if the column of trips contains estimates instead of counts."""
         if columns.trips in self.estimates:
-            raise _fault(f"column {columns.trips!r} of reader {self.name!r} holds fractional estimates, not counts")
+            raise _make_options_error(
+                f"column {columns.trips!r} of reader {self.name!r} holds fractional estimates, not counts"
+            )
 
 
-def _fault(message: str) -> OdError:
+def _make_options_error(message: str) -> OdError:
     return OdError("OD-READER-OPTIONS", message, next_step="correct the declaration of the records")
 
 

@@ -14,7 +14,7 @@ If a row stands for 100 trips and is counted as one trip, 99 are lost. What a ro
 number of trips may have any name, and a single mark such as ``*`` makes text of its column. So records are refused if
 nothing states what a row is and they have an *unused* column, which no declaration reads and by which no rows are
 selected. The names of the columns alone decide, so a refusal tells nothing about the records. Only ``od-release init``,
-where a person answers, looks at the content (:func:`columns_like_counts`).
+where a person answers, looks at the content (:func:`find_likely_count_columns`).
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ import yaml
 from od_core.errors import OdError
 from od_core.files.data_frame import format_column_names
 from od_core.files.duckdb_session import SqlMacros, quote_identifier, quote_literal, spill_folder
-from od_core.files.durable import absence, file_digest, write_durably
+from od_core.files.durable import compute_file_digest, find_file_fault, write_durably
 from od_core.geography.codes import WHOLE_SPACE
 from od_core.geography.geography import Geography
 from od_core.periods import Period, check_time_zone
 from od_core.records.faults import IS_USER_ID, MAX_COUNT, make_user_id_error, make_weight_type_error
-from od_core.records.formats import TABLE, ColumnName, RecordColumns, RecordFormat, column_in
+from od_core.records.formats import TABLE, ColumnName, RecordColumns, RecordFormat, find_column
 from od_core.records.open_file import CORRECT, UNSTATED_TIME, OpenFile, open_record_file
 from od_core.records.segments import DAY_TYPES, DAYS, SegmentSource
 
@@ -46,7 +46,7 @@ from od_core.records.segments import DAY_TYPES, DAYS, SegmentSource
 def list_unused_columns(there: Iterable[str], columns: RecordColumns, form: RecordFormat) -> list[str]:
     """Return those of all columns that are neither read nor used to select rows, in the same order."""
     names = list(there)
-    used = {column_in(name, names) for name in (*columns.names, *(column for column, _ in form.categories))}
+    used = {find_column(name, names) for name in (*columns.names, *(column for column, _ in form.categories))}
     return [name for name in names if name not in used]
 
 
@@ -95,7 +95,7 @@ class RecordQuery(ABC):
         self._rules = _DIALECTS[self.dialect]
         expected = (*columns.names, *(column for column, _ in form.categories))
         for name in expected:
-            if column_in(name, list(types)) is None:
+            if find_column(name, list(types)) is None:
                 raise self._make_missing_column_error(name, expected)
         if not form.one_row_a_trip and columns.counts_rows:
             role = "trips" if columns.destination is not None else "count"
@@ -105,7 +105,9 @@ class RecordQuery(ABC):
             step = f"write one_row_a_trip: true next to the path of the files if each row is one trip; else {other}"
             refuse_unused(list_unused_columns(types, columns, form), table, step)
 
-    def fields(self, period: Period, geography: Geography | None, destinations: Geography | None) -> list[str]:
+    def make_columns_sql(
+        self, period: Period, geography: Geography | None, destinations: Geography | None
+    ) -> list[str]:
         """Return the SQL of the columns of a record, each with its name. Raises OdError if a column has the wrong type.
 
         These are the codes of zones, whether the record is of the period, and what else the columns of the query name:
@@ -113,26 +115,26 @@ class RecordQuery(ABC):
         """
         columns, areas = self._columns, {"destination": destinations}
         expressions = {
-            name: self._cell(name, column)
+            name: self._make_cell_sql(name, column)
             if columns.axes
-            else self._replace_nowhere_codes(self._code(column), areas.get(name, geography))
+            else self._replace_nowhere_codes(self._make_code_sql(column), areas.get(name, geography))
             for name, column in columns.codes.items()
         }
         if columns.destination is None:
-            expressions["destination"] = self._text(WHOLE_SPACE)
+            expressions["destination"] = self._make_text_sql(WHOLE_SPACE)
         expressions["in_period"] = f"coalesce({self._is_inside(period)}, {columns.date is None})"
         if columns.trips is not None:
             expressions["trips"] = self._count(columns.trips)
         if columns.size is not None:
             expressions["size"] = self._count(columns.size)
         if columns.weight is not None:
-            expressions["weight"] = self._weight(columns.weight)
+            expressions["weight"] = self._make_weight_sql(columns.weight)
         if columns.user is not None:
-            expressions[self._name("user")] = self._user(columns.user)
-        expressions |= {source.loaded: self._segment(source) for source in columns.segments}
+            expressions[self._name("user")] = self._make_user_sql(columns.user)
+        expressions |= {source.loaded: self._make_segment_sql(source) for source in columns.segments}
         return [f"{sql} AS {name}" for name, sql in expressions.items()]
 
-    def condition(self, period: Period) -> str:
+    def make_condition_sql(self, period: Period) -> str:
         """Return the SQL condition of the rows that are records. Raises OdError if a column has the wrong type."""
         conditions = [self._is_category(column, values) for column, values in self._form.categories]
         if self._form.outside_period == "drop":
@@ -144,7 +146,7 @@ class RecordQuery(ABC):
         """Return the OdError for a missing column; ``expected`` are all columns that are needed."""
 
     @abstractmethod
-    def _fault(self, code: str, message: str, next_step: str | None = None) -> OdError:
+    def _make_column_error(self, code: str, message: str, next_step: str | None = None) -> OdError:
         """Return the OdError for a column of a wrong type."""
 
     @abstractmethod
@@ -152,7 +154,7 @@ class RecordQuery(ABC):
         """Return a name of a column, quoted for SQL."""
 
     @abstractmethod
-    def _text(self, value: str) -> str:
+    def _make_text_sql(self, value: str) -> str:
         """Return a text as an SQL literal."""
 
     @abstractmethod
@@ -161,34 +163,34 @@ class RecordQuery(ABC):
 
     def matches(self, text: str, pattern: str) -> str:
         """Return SQL for whether a part of a text matches a regular expression; NULL for NULL."""
-        return Template(self._rules["matches"]).substitute(column=text, pattern=self._text(pattern))
+        return Template(self._rules["matches"]).substitute(column=text, pattern=self._make_text_sql(pattern))
 
     def _make_time_sql(self, what: TimePart, name: ColumnName) -> str:
         """Return SQL for the local time, the day or the hour of a column. Raises OdError if it has another type."""
-        column, own_name, kind = self._column(name)
+        column, own_name, kind = self._find_column(name)
         self._refuse_unclear_times(own_name, kind)
         if what == "hour" and kind == self._rules["date"]:
-            raise self._fault("OD-TRIPS-DATE", f"column {own_name!r} holds {kind}, which has no hour")
-        sql = part_of_time(self.dialect, what, column, kind, self._time_zone, self._text)
+            raise self._make_column_error("OD-TRIPS-DATE", f"column {own_name!r} holds {kind}, which has no hour")
+        sql = make_time_part_sql(self.dialect, what, column, kind, self._time_zone, self._make_text_sql)
         if sql is None:
             is_zoned = kind in self._rules["zoned"]
             step = "declare the time_zone in which days begin, or give local times" if is_zoned else None
             message = f"column {own_name!r} holds {kind}, not dates or local times without a zone"
-            raise self._fault("OD-TRIPS-DATE", message, step)
+            raise self._make_column_error("OD-TRIPS-DATE", message, step)
         return sql
 
-    def _column(self, name: ColumnName) -> tuple[str, str, str]:
+    def _find_column(self, name: ColumnName) -> tuple[str, str, str]:
         """Return the SQL of a column, its name as the table writes it, and its type."""
-        own_name = str(column_in(name, list(self._types)))
+        own_name = str(find_column(name, list(self._types)))
         return self._name(own_name), own_name, self._types[own_name]
 
     def _require_column_type(
         self, name: ColumnName, types: str, code: str, must_be: str, step: str | None = None
     ) -> tuple[str, str]:
         """Return the SQL of a column and its type. Raises OdError if that is not of ``types``."""
-        column, own_name, kind = self._column(name)
+        column, own_name, kind = self._find_column(name)
         if kind not in self._rules[types]:
-            raise self._fault(code, f"column {own_name!r} holds {kind}{must_be}", step)
+            raise self._make_column_error(code, f"column {own_name!r} holds {kind}{must_be}", step)
         return column, kind
 
     def _is_inside(self, period: Period) -> str:
@@ -196,12 +198,12 @@ class RecordQuery(ABC):
         day = "CAST(NULL AS DATE)" if self._columns.date is None else self._make_time_sql("day", self._columns.date)
         return f"{day} >= DATE '{period.first}' AND {day} < DATE '{period.end}'"
 
-    def _code(self, name: ColumnName) -> str:
+    def _make_code_sql(self, name: ColumnName) -> str:
         types = "zone_numbers" if self._form.has_numbered_zones else "text"
         must_be = f"; zone codes must be {self._rules['must_be']['codes']}"
         return _SQL["as_text"](*self._require_column_type(name, types, "OD-TRIPS-NOT-TEXT", must_be))
 
-    def _cell(self, name: str, coordinate: ColumnName) -> str:
+    def _make_cell_sql(self, name: str, coordinate: ColumnName) -> str:
         """Return SQL for the number of a coordinate's cell along its axis, as text."""
         column, _ = self._require_column_type(
             coordinate, "numbers", "OD-TRIPS-COORDINATE", ", not coordinates in degrees"
@@ -213,9 +215,9 @@ class RecordQuery(ABC):
         """Return SQL that replaces codes of no place, such as abroad, by the ``unknown`` zone, if there is one."""
         if geography is None or geography.unknown is None:
             return code
-        nowhere = [self._text(value) for value in self._form.nowhere if value not in ("", *geography.zones)]
+        nowhere = [self._make_text_sql(value) for value in self._form.nowhere if value not in ("", *geography.zones)]
         is_visible = self.matches(code, IS_USER_ID) if "" in self._form.nowhere else None
-        return _SQL["placed"](code, nowhere, is_visible, self._text(geography.unknown))
+        return _SQL["placed"](code, nowhere, is_visible, self._make_text_sql(geography.unknown))
 
     def _count(self, name: ColumnName) -> str:
         """Return SQL for the trips of a row: infinity above 2^53, and NULL for text that is not a number."""
@@ -224,29 +226,29 @@ class RecordQuery(ABC):
         )
         return f"CAST({column} AS BIGINT)" if kind in self._rules["whole"] else _SQL["as_count"](column, kind)
 
-    def _weight(self, name: str) -> str:
+    def _make_weight_sql(self, name: str) -> str:
         """Return SQL for the weight of a row, NULL if not a number. ``count_records`` rounds and limits it later."""
-        column, own_name, kind = self._column(name)
+        column, own_name, kind = self._find_column(name)
         if kind not in self._rules["numbers"]:
             raise make_weight_type_error(f"{self.place}column {own_name!r} holds {kind}")
         return f"TRY_CAST({column} AS DOUBLE)"
 
-    def _user(self, name: str) -> str:
+    def _make_user_sql(self, name: str) -> str:
         """Return SQL for the user id of a row as text. Raises OdError if the column cannot hold ids."""
-        column, own_name, kind = self._column(name)
+        column, own_name, kind = self._find_column(name)
         if kind not in self._rules["ids"]:
             raise make_user_id_error(f"{self.place}column {own_name!r} holds {kind}")
         return _SQL["as_text"](column, kind)
 
-    def _segment(self, source: SegmentSource) -> str:
+    def _make_segment_sql(self, source: SegmentSource) -> str:
         """Return SQL for the category of a record as text, NULL if it is missing."""
         match source.derive:
             case "number":
-                return self._band(source)
+                return self._make_band_sql(source)
             case "hour":
                 text = self._make_time_sql("hour", source.column)
             case "text":
-                text = self._category(source)
+                text = self._make_category_sql(source)
             case _:
                 names = DAYS if source.derive == "day_of_week" else DAY_TYPES
                 days = ((str(number), name) for number, name in enumerate(names, start=1))
@@ -254,9 +256,9 @@ class RecordQuery(ABC):
                 text = self._make_case_sql(number, days)
         if not source.lookup:
             return text
-        return self._make_case_sql(text, ((self._text(value), category) for value, category in source.lookup))
+        return self._make_case_sql(text, ((self._make_text_sql(value), category) for value, category in source.lookup))
 
-    def _category(self, source: SegmentSource) -> str:
+    def _make_category_sql(self, source: SegmentSource) -> str:
         """Return SQL for the text of a column, or, if it is looked up, also for a whole number or a Boolean as text."""
         types, step = ("looked_up", "") if source.lookup else ("category_texts", self._rules["must_be"]["no_lookup"])
         meant = self._rules["must_be"]["looked_up" if source.lookup else "categories"]
@@ -265,28 +267,30 @@ class RecordQuery(ABC):
         self._refuse_never_given(source.column, kind, (text for text, _ in source.lookup), "OD-SEGMENT-SOURCE")
         return _SQL["as_text"](column, kind)
 
-    def _band(self, source: SegmentSource) -> str:
+    def _make_band_sql(self, source: SegmentSource) -> str:
         column, _ = self._require_column_type(source.column, "numbers", "OD-TRIPS-CATEGORY", ", not numbers")
-        *lower, last = map(self._text, source.bands)
+        *lower, last = map(self._make_text_sql, source.bands)
         return _SQL["band"](column, list(zip(source.breaks, lower, strict=True)), last)
 
     def _is_category(self, name: str, values: tuple[str, ...]) -> str:
         column, kind = self._require_column_type(name, "categories", "OD-TRIPS-CATEGORY", ", not categories")
         self._refuse_never_given(name, kind, filter(None, values), "OD-TRIPS-CATEGORY")
-        return f"coalesce(CAST({column} AS STRING), '') IN ({', '.join(map(self._text, values))})"
+        return f"coalesce(CAST({column} AS STRING), '') IN ({', '.join(map(self._make_text_sql, values))})"
 
     def _refuse_never_given(self, name: ColumnName, kind: str, texts: Iterable[str], code: str) -> None:
         """Raise OdError if a declared text is none that a column of this type gives, such as ``True`` or ``1.0``."""
         pattern = self._rules["given_texts"].get(kind, self._rules["given_texts"]["others"])
         never = next((text for text in texts if not re.fullmatch(pattern, text)), None)
         if never is not None:
-            message = f"column {self._column(name)[1]!r} holds {kind}, which never gives the declared text {never!r}"
+            message = (
+                f"column {self._find_column(name)[1]!r} holds {kind}, which never gives the declared text {never!r}"
+            )
             step = "write true and false for Booleans, and numbers without leading zeros or a final .0"
-            raise self._fault(code, message, step)
+            raise self._make_column_error(code, message, step)
 
     def _make_case_sql(self, value: str, cases: Iterable[tuple[str, str]]) -> str:
         """Return SQL for the category that belongs to a value, from the SQL of each value and its category."""
-        whens = (f"WHEN {condition} THEN {self._text(category)}" for condition, category in cases)
+        whens = (f"WHEN {condition} THEN {self._make_text_sql(category)}" for condition, category in cases)
         return f"CASE {value} {' '.join(whens)} END"
 
 
@@ -299,19 +303,19 @@ class FileQuery(RecordQuery):
         self._file, self.place = file, f"{file.source.name}: "
         super().__init__(file.types, columns, file.form, time_zone, file.named)
 
-    def sql(self, period: Period, geography: Geography | None, destinations: Geography | None) -> str:
-        """Return the query. Its result has a column ``date`` and those of :meth:`RecordQuery.fields`."""
+    def make_query_sql(self, period: Period, geography: Geography | None, destinations: Geography | None) -> str:
+        """Return the query. Its result has a column ``date`` and those of :meth:`RecordQuery.make_columns_sql`."""
         date = "NULL::TIMESTAMP" if self._columns.date is None else self._make_time_sql("time", self._columns.date)
-        fields = [f"{date} AS date", *self.fields(period, geography, destinations)]
-        return f"SELECT {', '.join(fields)} FROM records WHERE {self.condition(period)}"  # noqa: S608  # checked types, quoted names and texts
+        fields = [f"{date} AS date", *self.make_columns_sql(period, geography, destinations)]
+        return f"SELECT {', '.join(fields)} FROM records WHERE {self.make_condition_sql(period)}"  # noqa: S608  # checked types, quoted names and texts
 
     def _make_missing_column_error(self, name: ColumnName, expected: Sequence[ColumnName]) -> OdError:
         return self._file.make_missing_column_error(name, expected)
 
-    def _fault(self, code: str, message: str, next_step: str | None = None) -> OdError:
-        return self._file.fault(code, message, next_step=next_step or CORRECT)
+    def _make_column_error(self, code: str, message: str, next_step: str | None = None) -> OdError:
+        return self._file.make_file_error(code, message, next_step=next_step or CORRECT)
 
-    _name, _text = staticmethod(quote_identifier), staticmethod(quote_literal)
+    _name, _make_text_sql = staticmethod(quote_identifier), staticmethod(quote_literal)
 
     def _refuse_unclear_times(self, found: str, kind: str) -> None:
         if kind == UNSTATED_TIME:
@@ -321,7 +325,7 @@ class FileQuery(RecordQuery):
 TimePart = Literal["time", "day", "hour"]
 
 
-def part_of_time(
+def make_time_part_sql(
     dialect: str, what: TimePart, column: str, kind: str, time_zone: str | None, quoted: Callable[[str], str]
 ) -> str | None:
     """Return SQL for the local time, the day or the hour of a column; NULL without a valid one.
@@ -349,7 +353,7 @@ _NUMBER = r"[\s\p{Z}]*[-+]?\p{Nd}[\p{Nd}\p{Z}\s.,''\x{2019}_]*"
 """RE2 pattern of a number within quotes of SQL: in any digits, possibly padded, grouped or with decimals."""
 
 
-def columns_like_counts(source: Path, columns: list[str], form: RecordFormat) -> list[str]:
+def find_likely_count_columns(source: Path, columns: list[str], form: RecordFormat) -> list[str]:
     """Confidential: return the columns of a file that look like counts, as most of their first values are numbers.
 
     ``columns`` are those to look at, named as in the file. Raises OdError if the file cannot be read.
@@ -367,7 +371,7 @@ def has_single_pairs(source: Path, columns: RecordColumns, form: RecordFormat) -
     The columns of codes must be there. Raises OdError if the file cannot be read.
     """
     with open_record_file(source, form) as file:
-        ends = [quote_identifier(str(column_in(end, list(file.types)))) for end in [*columns.codes.values()][:2]]
+        ends = [quote_identifier(str(find_column(end, list(file.types)))) for end in [*columns.codes.values()][:2]]
         rows, pairs = _aggregate_first_rows(file, "count(*)", f"count(DISTINCT ({', '.join(ends)}))")
     return rows >= _MANY_ROWS and pairs == rows
 
@@ -385,7 +389,7 @@ def has_dates(source: Path, column: str, form: RecordFormat) -> bool:
     with open_record_file(source, form) as file:
         if file.types[column] == UNSTATED_TIME:
             raise file.make_unstated_time_error(column)
-        day = part_of_time("duckdb", "day", quote_identifier(column), file.types[column], "UTC", quote_literal)
+        day = make_time_part_sql("duckdb", "day", quote_identifier(column), file.types[column], "UTC", quote_literal)
         if day is None:
             return False
         rows, dated = _aggregate_first_rows(file, "count(*)", f"count({day})")
@@ -429,7 +433,9 @@ def load_records(
     if time_zone is not None:
         check_time_zone(time_zone)
     with open_record_file(source, form, target.parent, whole=True) as file:
-        query = FileQuery(file, columns, time_zone).sql(Period(period), geography, destination_geography or geography)
+        query = FileQuery(file, columns, time_zone).make_query_sql(
+            Period(period), geography, destination_geography or geography
+        )
         temporary = spill_folder(target.parent) / target.name
         file.connection.register("records", file.relation)
         file.connection.sql(query).write_parquet(str(temporary))
@@ -456,7 +462,7 @@ def refuse_repeated(files: Sequence[tuple[Path, str | None]], form: RecordFormat
             "hold one table in two containers": (file.parent, _CONTAINER.sub("", file.name), table),
         }
         if sizes[state.st_size] > 1:  # no other file is read here
-            alike["have the same content"] = (file_digest(file), table)
+            alike["have the same content"] = (compute_file_digest(file), table)
         for why, key in alike.items():
             other = seen.setdefault(key, file)
             if other != file and all(has_rows(one, table) for one in (other, file)):
@@ -472,6 +478,6 @@ def _has_rows(source: Path, form: RecordFormat) -> bool:
 
 def refuse_absent(source: Path) -> None:
     """Raise OdError if a file of records is missing or may not be read."""
-    if (absent := absence(source)) is not None:
+    if (absent := find_file_fault(source)) is not None:
         step = "wait for the file of records, or correct its path or the rights to read it"
         raise OdError("OD-FILE-MISSING", absent, next_step=step)

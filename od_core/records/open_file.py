@@ -23,24 +23,24 @@ import numpy as np
 import pyarrow.parquet as pq
 import yaml
 
-from od_core.errors import InputError, OdError, nearest_known, nearest_only, raise_alone
+from od_core.errors import InputError, OdError, raise_alone, suggest_known_names, suggest_similar_name
 from od_core.files.data_frame import format_column_names
 from od_core.files.duckdb_session import (
     SqlMacros,
-    file_name,
+    escape_path_wildcards,
     make_machine_error,
-    parquet_rows,
+    make_parquet_sql,
+    open_scratch_database,
     quote_identifier,
     quote_literal,
-    scratch_database,
 )
-from od_core.files.durable import absence, file_state
+from od_core.files.durable import find_file_fault, read_file_state
 from od_core.records.faults import list_reading_errors
 from od_core.records.formats import (
     ColumnName,
     RecordColumns,
     RecordFormat,
-    column_in,
+    find_column,
     make_column_names,
     quote_column_name,
 )
@@ -106,12 +106,12 @@ def refuse_table_log(path: Path, *inner: Path) -> None:
 def _has(folder: Path, log: str) -> bool:
     """Return whether a folder has a file of a pattern. Its list, if it tells, is read once until it changes."""
     if glob.has_magic(log.partition("/")[0]):
-        return _lists(folder, log, *file_state(folder))
+        return _has_match(folder, log, *read_file_state(folder))
     return any(glob.iglob(log, root_dir=folder))  # noqa: PTH207  # it takes half the time
 
 
 @lru_cache(maxsize=4096)
-def _lists(folder: Path, log: str, *_state: int) -> bool:
+def _has_match(folder: Path, log: str, *_state: int) -> bool:
     return any(glob.iglob(log, root_dir=folder))  # noqa: PTH207
 
 
@@ -132,7 +132,7 @@ def advise_on_file_kind(kind: str) -> str:
     return str(_KINDS[kind].get("step", usual))
 
 
-def kind_of(source: Path) -> str | None:
+def find_file_kind(source: Path) -> str | None:
     """Return the kind of a file, such as ``an Excel workbook``, by its first bytes; None if they are of no kind.
 
     Raises OSError if the file cannot be read.
@@ -163,7 +163,7 @@ def has_nul(text: bytes, *, is_wide: bool = False) -> bool:
     return not np.frombuffer(text, "<u2", len(text) // 2).all() if is_wide else b"\0" in text
 
 
-def incomplete(what: str) -> OdError:
+def make_incomplete_file_error(what: str) -> OdError:
     """Return the OdError for a text whose end is missing; ``what`` begins its message."""
     step = "copy or download it again, and compare its size and checksum; if it is whole, save it as UTF-8"
     return OdError("OD-FILE-INCOMPLETE", f"{what}, so its copy probably stopped part-way", next_step=step)
@@ -171,7 +171,7 @@ def incomplete(what: str) -> OdError:
 
 _SQL = SqlMacros(
     Path(__file__).with_name("files.sql"),
-    file_name=file_name,
+    file_name=escape_path_wildcards,
     is_compressed=is_compressed,
     quote_identifier=quote_identifier,
     quote_literal=quote_literal,
@@ -193,26 +193,26 @@ class RecordFile:
 
     @property
     def container(self) -> str:
-        """Kind of the file; see :meth:`RecordFormat.container_of`."""
-        return self.form.container_of(self.source)
+        """Kind of the file; see :meth:`RecordFormat.resolve_container`."""
+        return self.form.resolve_container(self.source)
 
     @property
     def named(self) -> str:
         """Names of the file and of the reader, with which a message begins."""
         return f"{self.source.name} (reader {self.form.name!r})"
 
-    def fault(
+    def make_file_error(
         self, code: str, message: str, *, next_step: str = "correct the file of records", detail: str | None = None
     ) -> OdError:
         """Return an OdError about the file. ``message`` is the rest of a sentence about it, such as "is empty"."""
         return OdError(code, f"{self.named} {message}", next_step=next_step, confidential_detail=detail)
 
-    def unreadable(self, error: Exception) -> OdError:
+    def make_unreadable_file_error(self, error: Exception) -> OdError:
         """Return the OdError for a file that cannot be read, because of a fault of the file or of the machine.
 
         The text of ``error`` becomes the confidential detail.
         """
-        if (absent := absence(self.source)) is not None:
+        if (absent := find_file_fault(self.source)) is not None:
             step = "leave the file in its place until it is read, or correct the rights to read it"
             return OdError("OD-FILE-MISSING", absent, next_step=step, confidential_detail=str(error))
         if (other := make_machine_error(error, f"{self.source.name} cannot be read")) is not None:
@@ -220,10 +220,10 @@ class RecordFile:
         fields = f"lines of {len(self.form.fields)} fields"
         texts = {"parquet": "Parquet", "duckdb": "a DuckDB file", "lines": fields}
         message = f"cannot be read as {texts.get(self.container, f'CSV in {self.form.text_encoding.upper()}')}"
-        reason, step = self._reason(error)
-        return self.fault("OD-FILE-UNREADABLE", message + reason, next_step=step, detail=str(error))
+        reason, step = self._find_reason_and_step(error)
+        return self.make_file_error("OD-FILE-UNREADABLE", message + reason, next_step=step, detail=str(error))
 
-    def _reason(self, error: Exception) -> tuple[str, str]:
+    def _find_reason_and_step(self, error: Exception) -> tuple[str, str]:
         """Return why the file cannot be read, as the end of a message, blank if unknown; and the next step."""
         text, step = str(error), "correct the file of records"
         if isinstance(error, GZIP_ERRORS) or "GZIP" in text:
@@ -266,11 +266,13 @@ class RecordFile:
         with open_bytes(self.source) as text:
             for piece in iter(partial(text.read, _PIECE), b""):
                 if has_nul(piece, is_wide=self.form.text_encoding == "utf-16"):
-                    raise incomplete(f"{self.named} contains NUL characters")
+                    raise make_incomplete_file_error(f"{self.named} contains NUL characters")
                 last = piece.rfind(b"\n" if b"\n" in piece else b"\r")
                 since_end = since_end + len(piece) if last < 0 else len(piece) - last - 1
         if since_end > _LONGEST_LINE:
-            raise incomplete(f"{self.named} ends with more than {_LONGEST_LINE:,} bytes without an end of a line")
+            raise make_incomplete_file_error(
+                f"{self.named} ends with more than {_LONGEST_LINE:,} bytes without an end of a line"
+            )
 
     def refuse_other_kinds(self) -> None:
         """Check by the first bytes that the file has the kind and the encoding of its format.
@@ -280,7 +282,7 @@ class RecordFile:
         read; and ``GZIP_ERRORS``.
         """
         self.form.refuse_options_of_text(self.source)
-        container, usual = kind_of(self.source), _GZIP if is_compressed(self.source) else None
+        container, usual = find_file_kind(self.source), _GZIP if is_compressed(self.source) else None
         expected = {"parquet": PARQUET, "duckdb": _DUCKDB}.get(self.container, usual)
         if container != expected:
             message = f"is not {expected}" if container is None else f"is {container}"
@@ -291,7 +293,7 @@ class RecordFile:
             )
             if self.form.container != "named" and container in (None, PARQUET, _DUCKDB, _ZIP, WORKBOOK):
                 step = "use the file as it is published, or reader: table"
-            raise self.fault("OD-FILE-UNREADABLE", message, next_step=step)
+            raise self.make_file_error("OD-FILE-UNREADABLE", message, next_step=step)
         if self.container in ("csv", "lines"):
             self._refuse_other_encoding()
 
@@ -309,32 +311,40 @@ class RecordFile:
         step = "save the file as UTF-8"
         if mark in ("utf-8", "utf-16") and "encoding" in self.form.takes:
             step = f"write encoding: {mark} next to the path of the files"
-        raise self.fault("OD-FILE-UNREADABLE", f"{message}, but is read as {encoding.upper()}", next_step=step)
+        raise self.make_file_error(
+            "OD-FILE-UNREADABLE", f"{message}, but is read as {encoding.upper()}", next_step=step
+        )
 
-    def header(self) -> list[str]:
+    def read_header(self) -> list[str]:
         """Return the names of the columns as a CSV or Parquet file states them; empty for other files.
 
         DuckDB gives other names to columns of Parquet files that have none, or that of another one.
         """
         if self.container == "parquet":
             return list(pq.read_schema(self.source).names)
-        return [*chain(*self.first_lines(self.form.delimiter or ",", 1))] if self.container == "csv" else []
+        return [*chain(*self.read_first_lines(self.form.delimiter or ",", 1))] if self.container == "csv" else []
 
-    def first_lines(self, delimiter: str, most: int) -> list[list[str]]:
+    def read_first_lines(self, delimiter: str, most: int) -> list[list[str]]:
         """Return the fields of the first lines of a CSV file, at most ``most`` lines."""
         opened = gzip.open if is_compressed(self.source) else open
         with opened(self.source, "rt", encoding=_CODECS[self.form.text_encoding], newline="") as file:
             return list(islice(csv.reader(file, delimiter=delimiter), most))
 
-    def csv_query(self) -> str:
+    def make_csv_sql(self) -> str:
         """Return a query for the columns of a CSV file. Raises OdError if it has no header."""
-        names = self.header()
+        names = self.read_header()
         if not names:
-            fault = "begins with an empty line, and not with its" if self.first_lines(",", 1) else "is empty and has no"
-            raise self.fault("OD-FILE-UNREADABLE", f"{fault} header line")
+            fault = (
+                "begins with an empty line, and not with its"
+                if self.read_first_lines(",", 1)
+                else "is empty and has no"
+            )
+            raise self.make_file_error("OD-FILE-UNREADABLE", f"{fault} header line")
         return _SQL["csv"](self, make_column_names(names))
 
-    def rows_of_parquet(self, connection: duckdb.DuckDBPyConnection) -> tuple[duckdb.DuckDBPyRelation, tuple[str, ...]]:
+    def read_parquet_rows(
+        self, connection: duckdb.DuckDBPyConnection
+    ) -> tuple[duckdb.DuckDBPyRelation, tuple[str, ...]]:
         """Return the rows of a Parquet file, and its columns of times for which neither file nor format states a zone.
 
         Physical type INT96 has no annotation, and the old annotations of timestamps do not tell instants from local
@@ -343,7 +353,9 @@ class RecordFile:
         """
         with pq.ParquetFile(self.source) as file:
             names, stored = make_column_names(file.schema_arrow.names), list(file.schema)
-        relation = connection.sql(f"FROM {parquet_rows(self.source)} AS t({', '.join(map(quote_identifier, names))})")
+        relation = connection.sql(
+            f"FROM {make_parquet_sql(self.source)} AS t({', '.join(map(quote_identifier, names))})"
+        )
         without_zone = tuple(column.path for column in stored if column.path in names and _lacks_zone(column))
         if not without_zone or self.form.timestamps is None:
             return relation, without_zone
@@ -354,7 +366,7 @@ class RecordFile:
             relation = relation.project(f"* REPLACE ({', '.join(instants)})")
         return relation, ()
 
-    def rows_of_table(self, connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyRelation:
+    def read_table_rows(self, connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyRelation:
         """Return the table or view of a DuckDB file that the format names. A view cannot read another file.
 
         Text has no collation: it is compared by its bytes, as that of other files and of the geography.
@@ -365,8 +377,10 @@ class RecordFile:
         ).fetchall()
         tables = {name if schema == "main" else f"{schema}.{name}": (schema, name) for schema, name in tables_found}
         if self.form.table not in tables:
-            tables_named = nearest_known(self.form.table, tuple(tables)) if tables else "it has no tables"
-            raise self.fault("OD-TRIPS-TABLE", f"has no table {self.form.table!r} ({tables_named})", next_step=CORRECT)
+            tables_named = suggest_known_names(self.form.table, tuple(tables)) if tables else "it has no tables"
+            raise self.make_file_error(
+                "OD-TRIPS-TABLE", f"has no table {self.form.table!r} ({tables_named})", next_step=CORRECT
+            )
         schema, name = tables[self.form.table]
         table = connection.sql(f"SELECT * FROM source.{quote_identifier(schema)}.{quote_identifier(name)}")  # noqa: S608  # quoted
         of_text = (name for name, kind in zip(table.columns, table.types, strict=True) if kind.id == "varchar")
@@ -395,7 +409,7 @@ class OpenFile(RecordFile):
 
     def make_unstated_time_error(self, name: str) -> OdError:
         """Return the OdError for a column of type ``UNSTATED_TIME``, from which dates or hours are needed."""
-        return self.fault(
+        return self.make_file_error(
             "OD-TRIPS-DATE",
             f"column {name!r} holds Parquet timestamps that do not state whether they are instants or local times",
             next_step="write timestamps: utc (instants, as Spark writes them) or timestamps: local (local times, as"
@@ -414,19 +428,19 @@ class OpenFile(RecordFile):
             return repeated
         if self.container == "csv" and not _has_any(expected, columns):
             return self._make_missing_header_error(name, expected)
-        near = nearest_only(name, tuple(columns)) if isinstance(name, str) else ""
+        near = suggest_similar_name(name, tuple(columns)) if isinstance(name, str) else ""
         message, step = f"has no column {quote_column_name(name)}{near}; it has {format_column_names(columns)}", CORRECT
         folders = [part.partition("=")[0] for part in self.source.parts[:-1] if "=" in part]
-        if column_in(name, folders) is not None:
+        if find_column(name, folders) is not None:
             message += "; only the name of a folder holds it, and names of folders are no columns"
             step = "write the column into the files (in DuckDB: WRITE_PARTITION_COLUMNS)"
-        return self.fault("OD-TRIPS-COLUMN", message, next_step=step)
+        return self.make_file_error("OD-TRIPS-COLUMN", message, next_step=step)
 
     def _make_missing_header_error(self, name: ColumnName, expected: Sequence[ColumnName]) -> OdError:
         """Return the OdError for a column that is missing, as all others are that the first line should name."""
         message = f"has no column {quote_column_name(name)}: its first line contains none of the expected columns"
         own = self.form.delimiter or ","
-        lines = {sign: self.first_lines(sign, _MOST_TITLE_LINES) for sign in (own, *",;\t|:")}
+        lines = {sign: self.read_first_lines(sign, _MOST_TITLE_LINES) for sign in (own, *",;\t|:")}
         places = ((k, sign) for k in range(_MOST_TITLE_LINES) for sign, rows in lines.items() if k < len(rows))
         place, other = next((at for at in places if _has_any(expected, lines[at[1]][at[0]])), (0, own))
         steps = []
@@ -442,22 +456,24 @@ class OpenFile(RecordFile):
             where = "next to the path of the files" if "delimiter" in self.form.takes else "with reader: table"
             steps.append(f"write delimiter: {json.dumps(other)} {where}")  # JSON is valid YAML, also for a tab
         add = "add a header line with the column names, or correct the columns named in the configuration"
-        detail = f"first line: {self.header()!r}"
-        return self.fault("OD-TRIPS-COLUMN", message, next_step=", and ".join(steps) or add, detail=detail)
+        detail = f"first line: {self.read_header()!r}"
+        return self.make_file_error("OD-TRIPS-COLUMN", message, next_step=", and ".join(steps) or add, detail=detail)
 
     def find_repeated_column_error(self, name: ColumnName) -> OdError | None:
         """Return the OdError for a column whose name two columns of the file have; None if it occurs at most once."""
         requested = {column.lower() for column in ((name,) if isinstance(name, str) else name)}
-        places = [str(place) for place, column in enumerate(self.header(), start=1) if column.lower() in requested]
+        places = [str(place) for place, column in enumerate(self.read_header(), start=1) if column.lower() in requested]
         if len(places) < 2:
             return None
         named = f"{quote_column_name(name)} names its columns {' and '.join(places)}"
         fault = f"has a column more than once (case is ignored): {named}"
-        return self.fault("OD-FILE-UNREADABLE", fault, next_step="give each column that is used a name of its own")
+        return self.make_file_error(
+            "OD-FILE-UNREADABLE", fault, next_step="give each column that is used a name of its own"
+        )
 
 
 def _has_any(expected: Sequence[ColumnName], columns: Sequence[str]) -> bool:
-    return any(column_in(name, columns) is not None for name in expected)
+    return any(find_column(name, columns) is not None for name in expected)
 
 
 @contextmanager
@@ -480,7 +496,7 @@ def open_record_file(
     try:
         with (
             nullcontext(folder) if folder else TemporaryDirectory() as scratch,
-            scratch_database(Path(scratch), source, log) as connection,
+            open_scratch_database(Path(scratch), source, log) as connection,
         ):
             file.refuse_other_kinds()
             if whole and file.container in ("csv", "lines"):
@@ -488,16 +504,16 @@ def open_record_file(
             unstated: tuple[str, ...] = ()
             match file.container:
                 case "parquet":
-                    relation, unstated = file.rows_of_parquet(connection)
+                    relation, unstated = file.read_parquet_rows(connection)
                 case "duckdb":
-                    relation = file.rows_of_table(connection)
+                    relation = file.read_table_rows(connection)
                 case "lines":
                     relation = connection.sql(_SQL["lines"](file))
                 case _:
-                    relation = connection.sql(file.csv_query())
+                    relation = connection.sql(file.make_csv_sql())
             yield OpenFile(source, form, relation, connection, unstated)
     except list_reading_errors() as error:
-        raise_alone(file.unreadable(error))
+        raise_alone(file.make_unreadable_file_error(error))
 
 
 def _lacks_zone(column: pq.ColumnSchema) -> bool:

@@ -21,8 +21,8 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from od_core.errors import OdError, nearest_known
-from od_core.geography.codes import caseless, may_be_formula
+from od_core.errors import OdError, suggest_known_names
+from od_core.geography.codes import fold_case, may_be_formula
 from od_core.registry import refuse_unknown
 
 MOST_CATEGORIES = 64
@@ -72,10 +72,12 @@ class Breakdown:
     def __post_init__(self) -> None:
         check_name(self.name)
         if isinstance(self.categories, str) or not all(isinstance(category, str) for category in self.categories):
-            raise _fault(f"the categories of {self.name!r} are not a list of texts", "list them as texts")
+            raise _make_breakdown_error(
+                f"the categories of {self.name!r} are not a list of texts", "list them as texts"
+            )
         object.__setattr__(self, "categories", tuple(self.categories))
         if not 2 <= len(self.categories) <= MOST_CATEGORIES:
-            raise _fault(
+            raise _make_breakdown_error(
                 f"breakdown {self.name!r} has {len(self.categories)} categories; it may have 2 to {MOST_CATEGORIES}",
                 "list at least two categories, and combine those that are rarely used",
             )
@@ -83,24 +85,24 @@ class Breakdown:
         for category in self.categories:
             category_text = f"category {category!r} of breakdown {self.name!r}"
             if not category.strip() or category != category.strip() or not category.isprintable():
-                raise _fault(
+                raise _make_breakdown_error(
                     f"{category_text} is empty, or begins or ends with a space, or has an invisible character",
                     "correct the list of categories",
                 )
             if may_be_formula(category):
                 step = "choose another text, without a sign at its beginning or after a comma"
-                raise _fault(f"{category_text} could be run as a formula by a spreadsheet", step)
-            if (other := listed.get(caseless(category))) is not None:
-                raise _fault(
+                raise _make_breakdown_error(f"{category_text} could be run as a formula by a spreadsheet", step)
+            if (other := listed.get(fold_case(category))) is not None:
+                raise _make_breakdown_error(
                     f"breakdown {self.name!r} lists {other!r} and {category!r}, which are equal or differ only in"
                     " case or in how accents are encoded",
                     "list each category once",
                 )
-            listed[caseless(category)] = category
+            listed[fold_case(category)] = category
         if self.unknown is not None and self.unknown not in self.categories:
-            near = nearest_known(self.unknown, self.categories)
+            near = suggest_known_names(self.unknown, self.categories)
             message = f"category {self.unknown!r} for unlisted records is not in breakdown {self.name!r} ({near})"
-            raise _fault(message, "add it to the list of categories, or name one of them")
+            raise _make_breakdown_error(message, "add it to the list of categories, or name one of them")
 
     def position(self, category: str) -> int:
         """Return the position of a category in the list. Raises OdError if there is none."""
@@ -116,15 +118,17 @@ class Breakdown:
 def check_name(name: str, *, of_counts: bool = False) -> None:
     """Raise OdError if a text cannot name a breakdown; of counts by one hierarchy, with ``of_counts``."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise _fault(f"{name!r} cannot name a breakdown", "use letters, digits and underscores, a letter first")
+        raise _make_breakdown_error(
+            f"{name!r} cannot name a breakdown", "use letters, digits and underscores, a letter first"
+        )
     if name.casefold() in (RESERVED_NAMES | OF_COUNTS if of_counts else RESERVED_NAMES):
-        raise _fault(
+        raise _make_breakdown_error(
             f"{name!r} cannot name a breakdown, because it names a column of every release",
             f"choose another name, such as {name}_category",
         )
 
 
-def breakdowns(
+def make_breakdowns(
     segments: Mapping[str, Sequence[str]] | None, unknown: Mapping[str, str] | None = None
 ) -> tuple[Breakdown, ...]:
     """Return the breakdowns that a caller declares, in the given order.
@@ -137,16 +141,16 @@ def breakdowns(
     for name in unknown:
         refuse_unknown("breakdown", name, tuple(segments), code="OD-SEGMENT-LIST", next_step="correct segment_unknown")
     if len(segments) > MOST_BREAKDOWNS:
-        raise _fault(
+        raise _make_breakdown_error(
             f"there are {len(segments)} breakdowns; a release has at most {MOST_BREAKDOWNS}",
             "leave some out, because each one takes its share of the budget",
         )
     if len({str(name).casefold() for name in segments}) < len(segments):
-        raise _fault("the names of two breakdowns differ only in case", "choose names that differ")
+        raise _make_breakdown_error("the names of two breakdowns differ only in case", "choose names that differ")
     return tuple(Breakdown(name, listed, unknown.get(name)) for name, listed in segments.items())  # type: ignore[arg-type]  # checked by Breakdown
 
 
-def counts_unlisted(declared: Sequence[Breakdown]) -> bool:
+def can_count_unlisted(declared: Sequence[Breakdown]) -> bool:
     """Return whether every breakdown has a category for unlisted records, so that none is dropped for its category."""
     return all(breakdown.unknown is not None for breakdown in declared)
 
@@ -158,7 +162,7 @@ def find(declared: Sequence[Breakdown], name: str) -> Breakdown:
     return next(breakdown for breakdown in declared if breakdown.name == name)
 
 
-def _fault(message: str, next_step: str) -> OdError:
+def _make_breakdown_error(message: str, next_step: str) -> OdError:
     return OdError("OD-SEGMENT-LIST", message, next_step=next_step)
 
 
@@ -224,10 +228,10 @@ class SegmentSource:
         object.__setattr__(self, "lookup", tuple((text, category) for text, category in self.lookup))
         object.__setattr__(self, "bands", tuple(self.bands))
         if not isinstance(self.column, str) or not self.column:
-            raise self._fault("name no column", "name the column of the file that they are read from")
+            raise self._make_source_error("name no column", "name the column of the file that they are read from")
         if self.derive not in get_args(Derivation):
-            suggestion = nearest_known(self.derive, get_args(Derivation))
-            raise self._fault(f"cannot be derived as {self.derive!r} ({suggestion})", "correct derive")
+            suggestion = suggest_known_names(self.derive, get_args(Derivation))
+            raise self._make_source_error(f"cannot be derived as {self.derive!r} ({suggestion})", "correct derive")
         self._check_lookup()
         self._check_bands()
 
@@ -259,42 +263,56 @@ class SegmentSource:
         is_chosen = bool(self.lookup or self.bands)
         for category in self.given if is_chosen else breakdown.categories:
             if is_chosen and category not in breakdown.categories:
-                near = nearest_known(category, breakdown.categories)
-                raise self._fault(f"include {category!r}, which is not in its list ({near})", "correct one of them")
+                near = suggest_known_names(category, breakdown.categories)
+                raise self._make_source_error(
+                    f"include {category!r}, which is not in its list ({near})", "correct one of them"
+                )
             if not is_chosen and category not in (*self.given, breakdown.unknown):
-                near = nearest_known(category, self.given)
-                raise self._fault(f"list {category!r}, which {self.derive} never gives ({near})", "correct the list")
+                near = suggest_known_names(category, self.given)
+                raise self._make_source_error(
+                    f"list {category!r}, which {self.derive} never gives ({near})", "correct the list"
+                )
 
     def _check_lookup(self) -> None:
         texts = [text for text, _ in self.lookup]
         for text, category in self.lookup:
             if not isinstance(text, str) or not isinstance(category, str) or not text:
-                raise self._fault("have a lookup of other values than texts", "write texts, such as '1': car")
+                raise self._make_source_error(
+                    "have a lookup of other values than texts", "write texts, such as '1': car"
+                )
             if text not in _FIXED.get(self.derive, (text,)):
-                suggestion = nearest_known(text, _FIXED[self.derive])
-                raise self._fault(f"look up {text!r}, which {self.derive} never gives ({suggestion})", "correct lookup")
+                suggestion = suggest_known_names(text, _FIXED[self.derive])
+                raise self._make_source_error(
+                    f"look up {text!r}, which {self.derive} never gives ({suggestion})", "correct lookup"
+                )
         if len(set(texts)) < len(texts):
-            raise self._fault("have a lookup that states a text twice", "state each text once")
+            raise self._make_source_error("have a lookup that states a text twice", "state each text once")
         if self.lookup and self.derive == "number":
-            raise self._fault("have a lookup of numbers", "use breaks and bands for numbers, or leave out derive")
+            raise self._make_source_error(
+                "have a lookup of numbers", "use breaks and bands for numbers, or leave out derive"
+            )
 
     def _check_bands(self) -> None:
         if self.derive != "number":
             if self.breaks or self.bands:
-                raise self._fault(f"have bands, but derive is {self.derive!r}", "derive number, or leave out the bands")
+                raise self._make_source_error(
+                    f"have bands, but derive is {self.derive!r}", "derive number, or leave out the bands"
+                )
             return
         if any(isinstance(number, bool) or not isinstance(number, (int, float)) for number in self.breaks):
-            raise self._fault("have breaks that are not numbers", "write numbers")
+            raise self._make_source_error("have breaks that are not numbers", "write numbers")
         object.__setattr__(self, "breaks", tuple(map(float, self.breaks)))
         if not all(map(isfinite, self.breaks)) or any(low >= high for low, high in pairwise(self.breaks)):
-            raise self._fault("have breaks that do not ascend", "write finite numbers, each above the one before")
+            raise self._make_source_error(
+                "have breaks that do not ascend", "write finite numbers, each above the one before"
+            )
         if not self.breaks or len(self.bands) != len(self.breaks) + 1 or len(set(self.bands)) < len(self.bands):
-            raise self._fault(
+            raise self._make_source_error(
                 f"have {len(self.breaks)} breaks and {len(self.bands)} bands",
                 "name one band more than there are breaks, each once: the first is below the first break",
             )
 
-    def _fault(self, message: str, next_step: str) -> OdError:
+    def _make_source_error(self, message: str, next_step: str) -> OdError:
         return OdError("OD-SEGMENT-SOURCE", f"the categories of {self.breakdown!r} {message}", next_step=next_step)
 
 
@@ -308,7 +326,9 @@ def check_sources(sources: Sequence[SegmentSource], breakdowns: Sequence[Breakdo
         raise OdError("OD-SEGMENT-SOURCE", message, next_step="declare the column that they are read from")
     for source in sources:
         if source.breakdown not in declared:
-            raise source._fault("are read, but it is no breakdown of the release", "list its categories, too")
+            raise source._make_source_error(
+                "are read, but it is no breakdown of the release", "list its categories, too"
+            )
         source.check(declared[source.breakdown])
 
 

@@ -12,23 +12,23 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from od_core.errors import OdError, nearest_known, raise_alone
+from od_core.errors import OdError, raise_alone, suggest_known_names
 from od_core.files.duckdb_session import make_machine_error
-from od_core.files.durable import absence, file_digest
+from od_core.files.durable import compute_file_digest, find_file_fault
 from od_core.geography.codes import (
     COORDINATES,
     check_codes,
     check_columns,
     check_named_levels,
-    geography_fault,
-    missing_column_error,
+    make_geography_error,
+    make_missing_column_error,
     name_column,
-    text_codes,
+    read_text_codes,
 )
 from od_core.geography.geography import (
     Geography,
     add_boundary_column,
-    boundary_column,
+    name_boundary_column,
     read_boundaries,
     with_unknown_area,
 )
@@ -37,10 +37,10 @@ from od_core.records.open_file import (
     GZIP_ERRORS,
     PARQUET,
     advise_on_file_kind,
+    find_file_kind,
     has_nul,
-    incomplete,
     is_compressed,
-    kind_of,
+    make_incomplete_file_error,
     open_bytes,
     refuse_table_log,
 )
@@ -53,8 +53,8 @@ _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 JOINT = " / "
 """Separator between the codes of several columns that are joined into the code of one area."""
 
-_fault = partial(geography_fault, next_step="correct the geography's file or its path")
-_levels_fault = partial(geography_fault, "OD-GEOGRAPHY-LEVELS")
+_fault = partial(make_geography_error, next_step="correct the geography's file or its path")
+_levels_fault = partial(make_geography_error, "OD-GEOGRAPHY-LEVELS")
 _declared = partial(_levels_fault, next_step="correct the declaration of the zone list")
 
 
@@ -117,7 +117,7 @@ class ZoneList:
         ):
             for level in declared:
                 if level not in known:
-                    raise _declared(f"{level!r} {what} ({nearest_known(level, known)})")
+                    raise _declared(f"{level!r} {what} ({suggest_known_names(level, known)})")
 
     def _check_joined(self) -> None:
         """Raise OdError if a level is not joined from several columns, or is a prefix, too."""
@@ -143,10 +143,12 @@ class ZoneList:
                 )
             above = level
 
-    def geography(self, folder: Path) -> Geography:
+    def read_geography(self, folder: Path) -> Geography:
         """Return the geography in the file, whose path is relative to ``folder``. Raises OdError if it is faulty."""
         paths = tuple(folder / file for file in self.files)
-        return _geography(self, paths, tuple(file_digest(path) if path.is_file() else None for path in paths))
+        return _read_geography(
+            self, paths, tuple(compute_file_digest(path) if path.is_file() else None for path in paths)
+        )
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -171,7 +173,7 @@ class ZoneList:
             unknown=self.unknown if self.unknown_area is None else self.unknown_area,
             version=self.version,
             coordinates=COORDINATES if self.has_coordinates else None,
-            boundaries={level: ("", boundary_column(self.levels, level)) for level in self.boundaries},
+            boundaries={level: ("", name_boundary_column(self.levels, level)) for level in self.boundaries},
             names={level: name_column(level) for level in self.levels} if self.names else {},
         )
 
@@ -185,7 +187,7 @@ def add_level_columns(zones: pd.DataFrame, listed: ZoneList) -> pd.DataFrame:
     """
     joined = {}
     for level, columns in listed.joined.items():
-        parts = [_codes(zones, column, columns) for column in columns]
+        parts = [_read_codes(zones, column, columns) for column in columns]
         for column, codes in zip(columns, parts, strict=True):
             holding = next((code for code in codes if JOINT in code), None)
             if holding is not None:
@@ -195,7 +197,7 @@ def add_level_columns(zones: pd.DataFrame, listed: ZoneList) -> pd.DataFrame:
     zones = _add_levels(zones, joined, "a level joined from several columns")
     if not listed.prefixes:
         return zones
-    codes = _codes(zones, listed.levels[-1], listed.levels)
+    codes = _read_codes(zones, listed.levels[-1], listed.levels)
     longest = max(listed.prefixes, key=lambda level: listed.prefixes[level])
     short = next((code for code in codes if len(code) < listed.prefixes[longest]), None)
     if short is not None:
@@ -205,14 +207,14 @@ def add_level_columns(zones: pd.DataFrame, listed: ZoneList) -> pd.DataFrame:
     return _add_levels(zones, prefixes, "a prefix of the zone's code")
 
 
-def _codes(zones: pd.DataFrame, column: str, expected: Sequence[str]) -> list[str]:
+def _read_codes(zones: pd.DataFrame, column: str, expected: Sequence[str]) -> list[str]:
     """Return the codes of a column. Raises OdError if it is missing or occurs twice, or a code is not valid."""
     names = [str(name) for name in zones.columns]
     if column not in names:
-        raise missing_column_error("the zone list", column, names, expected, zones)
+        raise make_missing_column_error("the zone list", column, names, expected, zones)
     if names.count(column) > 1:
-        raise geography_fault("OD-GEOGRAPHY-COLUMN", f"the list has column {column!r} more than once")
-    return text_codes(zones[column], column)
+        raise make_geography_error("OD-GEOGRAPHY-COLUMN", f"the list has column {column!r} more than once")
+    return read_text_codes(zones[column], column)
 
 
 def _add_levels(zones: pd.DataFrame, made: Mapping[str, Sequence[str]], other: str) -> pd.DataFrame:
@@ -223,7 +225,7 @@ def _add_levels(zones: pd.DataFrame, made: Mapping[str, Sequence[str]], other: s
     return zones.assign(**{level: pd.Series(codes, zones.index) for level, codes in made.items()})
 
 
-def geography_from(
+def build_geography(
     zones: pd.DataFrame, listed: ZoneList, boundaries: Mapping[str, Mapping[str, bytes]] | None = None
 ) -> Geography:
     """Return the geography in a table of zones or areas. Raises OdError if it is faulty.
@@ -232,7 +234,7 @@ def geography_from(
     """
     if listed.parents is not None:
         geography = Geography.from_parents(
-            _areas(zones, *listed.parents, listed.names),
+            _select_area_columns(zones, *listed.parents, listed.names),
             levels=listed.levels,
             unknown=listed.unknown,
             version=listed.version,
@@ -243,7 +245,7 @@ def geography_from(
         columns = {level: column for level, (_, column) in listed.boundaries.items()}
         for level, shapes in (boundaries or {}).items():
             zones = add_boundary_column(zones, listed.levels, level, shapes)
-            columns[level] = boundary_column(listed.levels, level)
+            columns[level] = name_boundary_column(listed.levels, level)
         geography = Geography.from_frame(
             zones,
             listed.levels,
@@ -256,7 +258,7 @@ def geography_from(
     return geography if listed.unknown_area is None else with_unknown_area(geography, listed.unknown_area)
 
 
-def _areas(areas: pd.DataFrame, area: str, parent: str, names: Mapping[str, str]) -> pd.DataFrame:
+def _select_area_columns(areas: pd.DataFrame, area: str, parent: str, names: Mapping[str, str]) -> pd.DataFrame:
     """Return the columns ``area`` and ``parent``, None for a blank parent, and a column of names for each level."""
     check_columns(areas, "the area list", (area, parent, *names.values()))
     names_of_areas = {name_column(level): areas[column] for level, column in names.items()}
@@ -265,7 +267,7 @@ def _areas(areas: pd.DataFrame, area: str, parent: str, names: Mapping[str, str]
 
 
 @lru_cache(maxsize=8)
-def _geography(listed: ZoneList, paths: tuple[Path, ...], digests: tuple[str | None, ...]) -> Geography:  # noqa: ARG001  # part of the cache key: the files' content
+def _read_geography(listed: ZoneList, paths: tuple[Path, ...], digests: tuple[str | None, ...]) -> Geography:  # noqa: ARG001  # part of the cache key: the files' content
     """Return the geography in files with these digests. It is cached, because every step of a release needs it."""
     path, *of_boundaries = paths
     zones, in_files = read_zones(path), [item for item in listed.boundaries.items() if item[1][0]]
@@ -273,7 +275,7 @@ def _geography(listed: ZoneList, paths: tuple[Path, ...], digests: tuple[str | N
         level: read_boundaries(file, code) for (level, (_, code)), file in zip(in_files, of_boundaries, strict=True)
     }
     try:
-        return geography_from(zones, listed, boundaries)
+        return build_geography(zones, listed, boundaries)
     except OdError as error:
         raise error.with_file(path.name) from None
 
@@ -285,11 +287,11 @@ def read_zones(path: Path) -> pd.DataFrame:
     of them. Raises OdError if the file is missing, may not be read, is not UTF-8, uses a delimiter other than the
     comma, is not a table, or is of a table whose log is not read.
     """
-    if (absent := absence(path)) is not None:
+    if (absent := find_file_fault(path)) is not None:
         raise _fault("OD-FILE-MISSING", absent)
     refuse_table_log(path)
     try:
-        container, is_parquet = kind_of(path), path.suffix == ".parquet"
+        container, is_parquet = find_file_kind(path), path.suffix == ".parquet"
         if container is not None and not is_compressed(path) and not (is_parquet and container == PARQUET):
             raise _fault("OD-FILE-UNREADABLE", f"{path.name} is {container}", next_step=advise_on_file_kind(container))
         if is_parquet:
@@ -323,7 +325,7 @@ def _refuse_other_text(path: Path) -> None:
         pieces = iter(partial(file.read, 1 << 20), b"")
         has_hole = not first.startswith(_UTF16) and (has_nul(first) or any(map(has_nul, pieces)))
     if has_hole:
-        raise incomplete(f"{path.name} contains NUL characters")
+        raise make_incomplete_file_error(f"{path.name} contains NUL characters")
     if first.startswith(_UTF16):
         raise _fault("OD-FILE-NOT-UTF8", f"{path.name} is UTF-16, not UTF-8 text")
     header = first.decode("utf-8-sig").rstrip()

@@ -29,7 +29,7 @@ from urllib.parse import unquote, urlsplit
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from od_core.errors import OdError, base_name, nearest_only, raise_alone
+from od_core.errors import OdError, raise_alone, strip_type_parameters, suggest_similar_name
 from od_core.geography.flow_tree import FlowTree
 from od_core.geography.geography import Geography
 from od_core.ledger.object_store import Store, keep_detail, read_details
@@ -70,27 +70,35 @@ class SparkQuery(RecordQuery):
         is_file: bool = False,
     ) -> None:
         self._frame, self._is_file = frame, is_file
-        types = {field.name: base_name(field.dataType.simpleString()) for field in frame.schema.fields}
+        types = {field.name: strip_type_parameters(field.dataType.simpleString()) for field in frame.schema.fields}
         super().__init__(types, columns, form, time_zone, "the table of records")
 
-    def records(self, period: Period, geography: Geography, destinations: Geography) -> DataFrame:
-        """Return a data frame of the records. The arguments, columns and errors are those of :meth:`fields`."""
-        fields = self.fields(period, geography, destinations)
-        return self._frame.where(self.condition(period)).selectExpr(*fields)
+    def select_records(self, period: Period, geography: Geography, destinations: Geography) -> DataFrame:
+        """Return a data frame of the records.
+
+        The arguments, columns and errors are those of :meth:`make_columns_sql`.
+        """
+        fields = self.make_columns_sql(period, geography, destinations)
+        return self._frame.where(self.make_condition_sql(period)).selectExpr(*fields)
 
     def _make_missing_column_error(self, name: ColumnName, expected: Sequence[ColumnName]) -> OdError:
-        near = nearest_only(name, tuple(self._types)) if isinstance(name, str) else ""
-        return self._fault("OD-TRIPS-COLUMN", f"the table of records has no column {quote_column_name(name)}{near}")
+        near = suggest_similar_name(name, tuple(self._types)) if isinstance(name, str) else ""
+        return self._make_column_error(
+            "OD-TRIPS-COLUMN", f"the table of records has no column {quote_column_name(name)}{near}"
+        )
 
-    def _fault(self, code: str, message: str, next_step: str | None = None) -> OdError:
+    def _make_column_error(self, code: str, message: str, next_step: str | None = None) -> OdError:
         step = next_step or "correct the table of records, or the columns named in the configuration"
         return OdError(code, message, next_step=step)
 
     def _name(self, name: str) -> str:
         return f"`{name.replace('`', '``')}`"
 
-    def _text(self, value: str) -> str:
-        """See :meth:`RecordQuery._text`. Whether a quoted text has escapes depends on the settings of the session."""
+    def _make_text_sql(self, value: str) -> str:
+        """See :meth:`RecordQuery._make_text_sql`.
+
+        Whether a quoted text has escapes depends on the settings of the session.
+        """
         return f"CAST(X'{value.encode().hex()}' AS STRING)"
 
     def _refuse_unclear_times(self, found: str, kind: str) -> None:
@@ -99,11 +107,13 @@ class SparkQuery(RecordQuery):
             return
         if self._form.timestamps == "local":
             message = f"column {found!r} holds timestamp, which Spark reads as instants, but they are declared as local"
-            raise self._fault("OD-TRIPS-DATE", message, "give a view in which the column has type TIMESTAMP_NTZ")
+            raise self._make_column_error(
+                "OD-TRIPS-DATE", message, "give a view in which the column has type TIMESTAMP_NTZ"
+            )
         if self._form.timestamps is None and self._is_file:
             message = f"column {found!r} holds timestamp; in Parquet files, these may be instants or local times"
             step = "write timestamps: utc if they are instants, as Spark writes them; else give a view with local times"
-            raise self._fault("OD-TRIPS-DATE", message, step)
+            raise self._make_column_error("OD-TRIPS-DATE", message, step)
 
 
 _DONE = "ok"
@@ -161,40 +171,46 @@ def count_in_spark(
     has_users, counters = count.unit.is_of_users, count.counters
     tables = count.relations | ({"secret": count.secret} if has_users else {})
     try:
-        with _spark_errors_stay_inside():
+        with _replace_spark_errors():
             is_file = "/" in source
             frame = session.read.parquet(source) if is_file else session.table(source)
             query = SparkQuery(frame, columns, record_format, time_zone, is_file=is_file)
-            records = query.records(Period(period), tree.origin, tree.destination)
+            records = query.select_records(Period(period), tree.origin, tree.destination)
             _refuse_unfit(session, records)
             if has_users:
-                is_id = " AND ".join(query.matches("`user`", pattern) for pattern in faults.id_patterns(count.unit))
+                is_id = " AND ".join(
+                    query.matches("`user`", pattern) for pattern in faults.list_id_patterns(count.unit)
+                )
                 records = records.selectExpr("*", f"CASE WHEN {is_id} THEN `user` END AS person")
             if counters is not None:  # counts and counters are two queries, which must see the same users
                 records = records.localCheckpoint()
             if count.is_flows:
-                bad_counts = _query_relations(session, {"flows": records}, count.sql("bad_counts", "flows", "-1"))
+                bad_counts = _query_relations(
+                    session, {"flows": records}, count.render_sql("bad_counts", "flows", "-1")
+                )
                 refuse_bad_counts(*bad_counts.collect()[0])
             relations = {"records": records, **{name: session.createDataFrame(table) for name, table in tables.items()}}
             if counters is not None:
-                allowances = counters.allowances()
+                allowances = counters.compute_allowances()
                 relations["allowances"] = session.createDataFrame(allowances.table)
-                relations["users"] = _query_relations(session, relations, count.sql("users", allowances.others))
-            ranked = _query_relations(session, relations, count.sql("ranked")).repartitionByRange("rank")
+                relations["users"] = _query_relations(session, relations, count.render_sql("users", allowances.others))
+            ranked = _query_relations(session, relations, count.render_sql("ranked")).repartitionByRange("rank")
             by_rank = _query_relations(
-                session, {"ranked": ranked}, count.sql("by_rank", "ranked")
+                session, {"ranked": ranked}, count.render_sql("by_rank", "ranked")
             ).sortWithinPartitions("rank")
-            files, tally = _counts(by_rank, store, folder)
+            files, tally = _write_ranked_counts(by_rank, store, folder)
 
             faults.refuse_too_many_faults(
                 tally.faulty,
                 tally.counted,
                 count.fault_threshold,
-                most_unlisted=lambda: _query_relations(session, relations, count.sql("most_unlisted")).collect()[0],
+                most_unlisted=lambda: _query_relations(session, relations, count.render_sql("most_unlisted")).collect()[
+                    0
+                ],
             )
             if counters is not None:
-                counters_of_users = _query_relations(session, relations, count.sql("counters"))
-                counters.keep(_counters(counters_of_users, store, f"{folder}/{_USERS}").to_batches())
+                counters_of_users = _query_relations(session, relations, count.render_sql("counters"))
+                counters.keep(_collect_counters(counters_of_users, store, f"{folder}/{_USERS}").to_batches())
         return finish_count_files(store, folder, files, count.breakdowns)
     except BaseException:
         store.remove(folder)
@@ -255,7 +271,7 @@ def _write_counts(store: Store, folder: str, batches: _Batches, part: int) -> by
     return json.dumps(summary).encode()
 
 
-def _counts(ranked: DataFrame, store: Store, folder: str) -> tuple[list[CountFile], Tally]:
+def _write_ranked_counts(ranked: DataFrame, store: Store, folder: str) -> tuple[list[CountFile], Tally]:
     """Write counts to files, and return their descriptions, and the total numbers of counted and faulty trips."""
     files, tally = [], Tally()
     for file in _write_partition_files(
@@ -268,16 +284,16 @@ def _counts(ranked: DataFrame, store: Store, folder: str) -> tuple[list[CountFil
     return files, tally
 
 
-def _counters_as_parquet(batches: _Batches, _part: int) -> pa.Buffer:
+def _encode_counters(batches: _Batches, _part: int) -> pa.Buffer:
     """Return the counters of the users of one partition as a Parquet file."""
     sink = pa.BufferOutputStream()
     pq.write_table(pa.Table.from_batches([batch.cast(SCHEMA) for batch in batches], SCHEMA), sink)
     return sink.getvalue()
 
 
-def _counters(users: DataFrame, store: Store, folder: str) -> pa.Table:
+def _collect_counters(users: DataFrame, store: Store, folder: str) -> pa.Table:
     """Return the counters of users, sorted by user. They are written to files in the store, which are then removed."""
-    files = _write_partition_files(users, _Task(store, folder, _counters_as_parquet))
+    files = _write_partition_files(users, _Task(store, folder, _encode_counters))
     tables = [pq.read_table(file, schema=SCHEMA) for file in files]
     store.remove(folder)
     return pa.concat_tables([SCHEMA.empty_table(), *tables]).sort_by([(name, "ascending") for name in USER])
@@ -336,7 +352,7 @@ def _finds(session: SparkSession, folder: str, logs: Sequence[str]) -> bool:
 
 
 @contextmanager
-def _spark_errors_stay_inside() -> Iterator[None]:
+def _replace_spark_errors() -> Iterator[None]:
     """Replace exceptions of Spark, which may quote rows, by an OdError with their text as confidential detail."""
     try:
         yield

@@ -26,10 +26,10 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from od_core.errors import OdError, public_address, raise_alone
+from od_core.errors import OdError, raise_alone, remove_address_secrets
 from od_core.extras import require
 from od_core.flows.parts import Task
-from od_core.ledger.confidential import LOCK_NAME, exclusive
+from od_core.ledger.confidential import LOCK_NAME, lock_folder
 from od_core.parallel import use_one_thread
 
 if TYPE_CHECKING:
@@ -79,13 +79,13 @@ def open_session(address: str, folder: Path, settings: Mapping[str, str] | None 
         OdError: PySpark is not installed, this process has another session, or this one fails or repeats tasks.
     """
     require("spark")
-    quiet_spark()
+    silence_spark()
     usual = _REMOTE if address.startswith("sc://") else {**_SAFE, "spark.master": address}
     if address.startswith("local"):  # it accepts connections from this machine only
         usual = usual | {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     chosen = usual | dict(settings or {})
     _refuse_repetition(chosen.get)
-    with _scratch(folder) as scratch:
+    with _make_scratch_folder(folder) as scratch:
         session = _start_session(address, scratch, chosen)
         try:
             check_session(session)
@@ -95,15 +95,15 @@ def open_session(address: str, folder: Path, settings: Mapping[str, str] | None 
 
 
 @contextmanager
-def _scratch(folder: Path) -> Iterator[Path]:
+def _make_scratch_folder(folder: Path) -> Iterator[Path]:
     """Yield a new folder of mode 0700, which is removed at the end, as are those of killed processes before."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     for left_behind in folder.glob(f"{_SCRATCH}*"):
-        with suppress(OdError, FileNotFoundError), exclusive(left_behind, seconds=0):  # in use, or already removed
+        with suppress(OdError, FileNotFoundError), lock_folder(left_behind, seconds=0):  # in use, or already removed
             shutil.rmtree(left_behind, ignore_errors=True)
     new = Path(tempfile.mkdtemp(prefix="new-", dir=folder))
     (new / LOCK_NAME).touch(mode=0o600)
-    with exclusive(new):
+    with lock_folder(new):
         scratch = new.rename(new.with_name(f"{_SCRATCH}{new.name}"))  # locked before it gets the name that is searched
         try:
             yield scratch
@@ -117,7 +117,7 @@ def check_session(session: SparkSession) -> None:
     If a task is repeated, :mod:`od_core.flows.parts` prevents a second draw of the noise. But the first draw of the
     part may then be lost, and a new draw costs budget (``docs/explanation/parts.md``).
     """
-    quiet_spark()
+    silence_spark()
     from pyspark.errors import PySparkException
 
     def setting(name: str) -> str | None:
@@ -129,7 +129,7 @@ def check_session(session: SparkSession) -> None:
     _refuse_repetition(setting)
 
 
-def quiet_spark() -> None:
+def silence_spark() -> None:
     """Suppress PySpark's error messages on standard error, which quote values, and its irrelevant pandas warning."""
     from pyspark.logger import PySparkLogger
 
@@ -157,7 +157,7 @@ def _start_session(address: str, scratch: Path, settings: Mapping[str, str]) -> 
     except Exception as error:  # noqa: BLE001  # of PySpark, py4j, gRPC or the operating system
         raise OdError(
             "OD-SPARK-SESSION",
-            f"cannot open a Spark session at {public_address(address)}",
+            f"cannot open a Spark session at {remove_address_secrets(address)}",
             next_step="check that Spark runs and is reachable; a master needs Java 17 or later on this machine",
             confidential_detail=f"{type(error).__name__}: {error}",
         ) from None
@@ -208,7 +208,7 @@ class SparkWorkers:
         """
         if not descriptors:
             return []
-        quiet_spark()
+        silence_spark()
         count = len(descriptors)
         table = pa.table({"part": pa.array(range(count), pa.int32()), "descriptor": pa.array(descriptors, pa.string())})
         try:

@@ -73,7 +73,7 @@ class Grid:
         return math.prod(self.sizes)
 
 
-def cells_of(
+def compute_cells(
     coordinates: NDArray[np.float64], least: NDArray[np.float64], most: NDArray[np.float64], sizes: Sequence[int]
 ) -> Points:
     """Return the cell of each point in each dimension; shape (points, dimensions).
@@ -98,7 +98,7 @@ def count_trips_by_cell(points: Points, grid: Grid) -> Rows:
 
     The caller ensures that there are fewer than 2^31 trips, and that all are on the grid.
     """
-    words = keys(points, grid)
+    words = compute_cell_numbers(points, grid)
     if len(words) == 1:
         cells, trips = np.unique(words[0], return_counts=True)
         first = None
@@ -118,7 +118,7 @@ def count_trips_by_cell(points: Points, grid: Grid) -> Rows:
     return rows
 
 
-def keys(points: Points, grid: Grid) -> list[Counts]:
+def compute_cell_numbers(points: Points, grid: Grid) -> list[Counts]:
     """Return the number of each trip's cell in the lexicographic order of all cells. The result is confidential.
 
     The result is a list of int64 arrays of shape (trips,). On a small grid, it has one array. On a large grid, the
@@ -189,23 +189,23 @@ class MapGrid:
 
         ``side`` and ``places`` are the attributes of the map. Raises OdError if a coordinate is missing or no number.
         """
-        degrees = [_degrees(column) for column in (longitude, latitude)]
+        degrees = [_parse_degrees(column) for column in (longitude, latitude)]
         (west, east), (south, north) = ((float(column.min()), float(column.max())) for column in degrees)
         return cls(west, east, south, north, side, tuple(places))
 
-    def cells(self, longitude: pd.Series, latitude: pd.Series) -> Points:
+    def find_cells(self, longitude: pd.Series, latitude: pd.Series) -> Points:
         """Return the cell of each public place, given in degrees, along longitude and latitude; shape (places, 2).
 
         A place on the east or north edge of the map lies in the last cell. Raises OdError if a coordinate is missing or
         not a number, or if a place is not on the map.
         """
-        degrees = np.column_stack([_degrees(longitude), _degrees(latitude)])
+        degrees = np.column_stack([_parse_degrees(longitude), _parse_degrees(latitude)])
         least, most = np.array([self.west, self.south]), np.array([self.east, self.north])
         if (degrees < least).any() or (degrees > most).any():
             raise _map_fault("a listed place is not on the map")
-        return cells_of(degrees, least, most, (self.side, self.side))
+        return compute_cells(degrees, least, most, (self.side, self.side))
 
-    def degrees(self, lower: Bounds, upper: Bounds) -> list[tuple[float, ...]]:
+    def convert_to_degrees(self, lower: Bounds, upper: Bounds) -> list[tuple[float, ...]]:
         """Return the edges of a box for each of the k places of a trip: west, south, east and north, in degrees.
 
         ``lower`` and ``upper`` are the first and last cell of the box in each dimension; shape (2k,).
@@ -225,7 +225,7 @@ class MapGrid:
         return cls(**{**facts, "places": tuple(facts["places"])})
 
 
-def _degrees(column: pd.Series) -> np.ndarray[Any, np.dtype[np.float64]]:
+def _parse_degrees(column: pd.Series) -> np.ndarray[Any, np.dtype[np.float64]]:
     degrees = pd.to_numeric(column, errors="coerce").to_numpy(dtype=np.float64)
     if not len(degrees) or not np.isfinite(degrees).all():
         raise _map_fault("a listed place has no coordinates")
@@ -270,7 +270,7 @@ PRIME = (1 << 31) - 1
 ROUNDS = 3
 
 
-def boxes_fill_the_grid(lower: Bounds, upper: Bounds, grid: Grid) -> bool:
+def is_grid_partition(lower: Bounds, upper: Bounds, grid: Grid) -> bool:
     """Return whether every cell of the grid lies in exactly one box.
 
     This is a random test of a polynomial identity [schwartz1980polynomial, zippel1979sparse]. If every cell lies in
@@ -286,10 +286,10 @@ def boxes_fill_the_grid(lower: Bounds, upper: Bounds, grid: Grid) -> bool:
     if len(lower) == 0 or (upper >= np.array(grid.sizes)).any():
         return False
     generator = np.random.default_rng(secrets.randbits(128))
-    return all(_weights_agree(lower, upper, grid, generator) for _ in range(ROUNDS))
+    return all(_has_equal_weights(lower, upper, grid, generator) for _ in range(ROUNDS))
 
 
-def _weights_agree(lower: Bounds, upper: Bounds, grid: Grid, generator: np.random.Generator) -> bool:
+def _has_equal_weights(lower: Bounds, upper: Bounds, grid: Grid, generator: np.random.Generator) -> bool:
     """Return whether random weights of cells modulo ``PRIME`` sum to the same over the boxes and over the grid."""
     of_boxes, of_grid = np.ones(len(lower), dtype=np.int64), 1
     for dimension, size in enumerate(grid.sizes):
@@ -324,7 +324,7 @@ class Nodes:
         return len(self.trips)
 
     @classmethod
-    def root(cls, rows: Rows, grid: Grid) -> Nodes:
+    def make_root(cls, rows: Rows, grid: Grid) -> Nodes:
         """Create the root node, which covers the whole grid and contains ``rows``, all cells with trips."""
         upper = (np.array([grid.sizes], dtype=np.int64) - 1).astype(np.int32)
         trips = rows[:, -1].sum(dtype=np.int64)
@@ -372,7 +372,7 @@ def _divide(rows, firsts, lasts, dimensions, starts, begins, child_first, child_
         first, last, dimension = firsts[node], lasts[node], dimensions[node]
         start, end = starts[node], starts[node + 1]
         for i in range(first, last):
-            child = part_of(rows[i, dimension], begins, start, end)
+            child = find_part(rows[i, dimension], begins, start, end)
             child_last[child] += 1
             child_trips[child] += rows[i, width - 1]
         next_row = first
@@ -384,7 +384,7 @@ def _divide(rows, firsts, lasts, dimensions, starts, begins, child_first, child_
             limit = child_first[child + 1] if child + 1 < end else last
             while child_last[child] < limit:
                 i = child_last[child]
-                home = part_of(rows[i, dimension], begins, start, end)
+                home = find_part(rows[i, dimension], begins, start, end)
                 if home != child:
                     for k in range(width):
                         carried[k] = rows[i, k]
@@ -393,14 +393,14 @@ def _divide(rows, firsts, lasts, dimensions, starts, begins, child_first, child_
                         child_last[home] += 1
                         for k in range(width):
                             carried[k], rows[j, k] = rows[j, k], carried[k]
-                        home = part_of(carried[dimension], begins, start, end)
+                        home = find_part(carried[dimension], begins, start, end)
                     for k in range(width):
                         rows[i, k] = carried[k]
                 child_last[child] += 1
 
 
 @kernel
-def part_of(cell, begins, start, end):  # type: ignore[no-untyped-def]  # compiled
+def find_part(cell, begins, start, end):  # type: ignore[no-untyped-def]  # compiled
     """Return the last of the part numbers ``start:end`` whose part begins at or before the cell, by bisection."""
     size = end - start
     while size > 1:
@@ -424,11 +424,11 @@ def validate_ranges(ranges: ArrayLike, sizes: Sequence[int]) -> Ranges:
     try:
         array = np.asarray(ranges)
     except ValueError:  # rows of different lengths
-        raise _misshapen(sizes) from None
+        raise _make_shape_error(sizes) from None
     if array.shape[:1] == (0,):
         return np.empty((0, len(sizes), 2), dtype=np.int64)
     if array.shape[1:] != (len(sizes), 2):
-        raise _misshapen(sizes)
+        raise _make_shape_error(sizes)
     if not np.issubdtype(array.dtype, np.integer):
         raise query_fault("the cells of a query must be whole numbers")
     first, last = array[:, :, 0], array[:, :, 1]
@@ -440,7 +440,7 @@ def validate_ranges(ranges: ArrayLike, sizes: Sequence[int]) -> Ranges:
     return np.ascontiguousarray(array, dtype=np.int64)
 
 
-def _misshapen(sizes: Sequence[int]) -> OdError:
+def _make_shape_error(sizes: Sequence[int]) -> OdError:
     return query_fault(f"a query needs a first and a last cell for each of the {len(sizes)} dimensions")
 
 
@@ -498,7 +498,7 @@ class BoxIndex:
         around = np.minimum.reduceat(sorted_lower, starts), np.maximum.reduceat(sorted_upper, starts)
         return cls(order, sorted_lower, sorted_upper, *around)
 
-    def answers(self, counts: Counts | Reals, ranges: Ranges) -> Reals:
+    def answer_queries(self, counts: Counts | Reals, ranges: Ranges) -> Reals:
         """Return the estimated number of trips in each query; shape (queries,).
 
         An answer is a sum over all boxes: the count of a box times the share of its cells that lie in the query. The
@@ -506,7 +506,7 @@ class BoxIndex:
         which they were passed to :meth:`from_boxes`.
 
         >>> index = BoxIndex.from_boxes(np.array([[0], [4]]), np.array([[3], [5]]))
-        >>> index.answers(np.array([8, 3]), np.array([[(2, 4)], [(0, 5)]]))
+        >>> index.answer_queries(np.array([8, 3]), np.array([[(2, 4)], [(0, 5)]]))
         array([ 5.5, 11. ])
         """
         ordered = counts[self.order].astype(np.float64)
@@ -545,17 +545,17 @@ def _answer(lower, upper, counts, block_lower, block_upper, block_sums, ranges, 
     for query in range(len(ranges)):
         total = 0.0
         for block in range(len(block_sums)):
-            covered = _share(block_lower, block_upper, block, ranges, query)
+            covered = _compute_overlap_share(block_lower, block_upper, block, ranges, query)
             if covered == 1:
                 total += block_sums[block]
             elif covered >= 0:
                 for box in range(block * _BLOCK, min((block + 1) * _BLOCK, len(counts))):
-                    total += max(_share(lower, upper, box, ranges, query), 0.0) * counts[box]
+                    total += max(_compute_overlap_share(lower, upper, box, ranges, query), 0.0) * counts[box]
         answers[query] = total
 
 
 @kernel
-def _share(lower, upper, box, ranges, query):  # type: ignore[no-untyped-def]  # compiled
+def _compute_overlap_share(lower, upper, box, ranges, query):  # type: ignore[no-untyped-def]  # compiled
     """Return the share of the box's cells that lie in the query: 1 only if all do, and -1 if none does."""
     share = 1.0
     for i in range(lower.shape[1]):

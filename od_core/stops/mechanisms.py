@@ -25,14 +25,14 @@ from od_core.errors import STAYS_CHARGED, OdError
 from od_core.kernels import kernel
 from od_core.noise.backends import LaplaceSource, check_noise
 from od_core.noise.opendp import SCALE_SLACK
-from od_core.noise.table_sampler import Keystream, rational, set_precision
-from od_core.privacy.accounting import exact_fraction
+from od_core.noise.table_sampler import Keystream, convert_to_rational, set_precision
+from od_core.privacy.accounting import parse_exact_fraction
 from od_core.privacy.plan import Mechanism
 from od_core.registry import Registry, refuse_unknown
-from od_core.stops.geometry import Boxes, Counts, Grid, Nodes, Points, Rows, count_trips_by_cell, make_boxes, part_of
+from od_core.stops.geometry import Boxes, Counts, Grid, Nodes, Points, Rows, count_trips_by_cell, find_part, make_boxes
 
 _BITS_OF_WEIGHT = 20
-"""Number of bits after the binary point of the weights by which :func:`shares_below` splits the budget among depths.
+"""Number of bits after the binary point of the weights of :func:`split_budget_by_depth`.
 Weights are rounded down to these bits, so that the shares are exact fractions."""
 
 
@@ -61,11 +61,11 @@ class Path:
         ``counts`` are confidential; shape (boxes,). The noise has scale sensitivity / epsilon.
         """
         paid = self.with_charge(epsilon)
-        noisy = self.noise(self.sensitivity / epsilon, len(counts))
+        noisy = self.draw_noise(self.sensitivity / epsilon, len(counts))
         noisy += counts
         return noisy, paid
 
-    def noise(self, scale: Fraction, size: int) -> Counts:
+    def draw_noise(self, scale: Fraction, size: int) -> Counts:
         """Return ``size`` draws of discrete Laplace noise. The caller charges them first, with :meth:`with_charge`.
 
         Raises OdError if the noise source does not return ``size`` integers, or if one is too large.
@@ -84,7 +84,7 @@ class Path:
         return replace(self, left=self.left - epsilon, spent=self.spent + epsilon)
 
 
-def shares_below(left: Fraction, root_parts: int, dimensions: int) -> list[Fraction]:
+def split_budget_by_depth(left: Fraction, root_parts: int, dimensions: int) -> list[Fraction]:
     """Split the budget ``left`` among the depths i = 1 to d, in proportion to m0^(i / 3), and return the shares.
 
     m0 is ``root_parts``, the number of parts of the root, and d is ``dimensions`` [shaham2022stops, equation 32].
@@ -103,7 +103,7 @@ class StopsMechanism(Mechanism, Protocol):
         By default, every grid is accepted, because the number of boxes depends on a draw.
         """
 
-    def scales(self, epsilon: Fraction, sensitivity: int) -> dict[str, Fraction]:
+    def compute_noise_scales(self, epsilon: Fraction, sensitivity: int) -> dict[str, Fraction]:
         """Return the noise scales that do not depend on a draw, by purpose. The plan publishes them.
 
         The last one is that of the published counts, unless the mechanism overrides :meth:`count_scale`.
@@ -118,13 +118,13 @@ class StopsMechanism(Mechanism, Protocol):
 
         The noise on the published count of a box is drawn after the box is fixed, and only for this count. So, given
         the boxes, a published count is the true count plus discrete Laplace noise of at most this scale. For
-        ``epsilon`` and ``sensitivity``, see :meth:`scales`.
+        ``epsilon`` and ``sensitivity``, see :meth:`compute_noise_scales`.
         """
-        return list(self.scales(epsilon, sensitivity).values())[-1]
+        return list(self.compute_noise_scales(epsilon, sensitivity).values())[-1]
 
-    def widest_scale(self, grid: Grid, epsilon: Fraction, sensitivity: int) -> Fraction:
+    def compute_widest_scale(self, grid: Grid, epsilon: Fraction, sensitivity: int) -> Fraction:
         """Return an upper bound of the scale of all noise that a draw may need, from public facts alone."""
-        return max(self.scales(epsilon, sensitivity).values())
+        return max(self.compute_noise_scales(epsilon, sensitivity).values())
 
     def draw(self, points: Points, grid: Grid, path: Path) -> Drawn:
         """Draw the boxes, each with a noisy count, from confidential points. The result is public.
@@ -157,7 +157,7 @@ Rounding = Literal["nearest", "up", "down", "times_1.5"]
 """Rounding of the computed number of parts m of a box to an integer. ``times_1.5`` gives the integer nearest 1.5 m."""
 
 
-def fan_out(noisy: Counts, epsilon: Fraction, dimensions: int, length: int, rounding: Rounding) -> Counts:
+def compute_fan_out(noisy: Counts, epsilon: Fraction, dimensions: int, length: int, rounding: Rounding) -> Counts:
     """Return m, the number of parts into which each box is cut in a dimension; shape (boxes,).
 
     Before rounding, m = (N epsilon / sqrt 2)^(2 / (3 d)) for a noisy count N [shaham2022stops, equation 19]. At this m,
@@ -167,7 +167,7 @@ def fan_out(noisy: Counts, epsilon: Fraction, dimensions: int, length: int, roun
     ``noisy`` has the N of the boxes, and ``epsilon`` is the inverse of the scale of the noise that the parts will have.
     d is ``dimensions``, the number of those still to be cut, and ``length`` the number of cells of this one.
     """
-    exact = parts_of(np.maximum(noisy, 1), float(epsilon), dimensions)
+    exact = compute_unrounded_fan_out(np.maximum(noisy, 1), float(epsilon), dimensions)
     if rounding == "up":
         rounded = np.ceil(exact)
     elif rounding == "down":
@@ -177,8 +177,8 @@ def fan_out(noisy: Counts, epsilon: Fraction, dimensions: int, length: int, roun
     return np.where(noisy > 1, np.clip(rounded, 1, length), 1).astype(np.int64)
 
 
-def parts_of(noisy: Counts, epsilon: float, dimensions: int) -> NDArray[Any]:
-    """Return m, the unrounded number of parts in a dimension; for the formula and arguments, see :func:`fan_out`."""
+def compute_unrounded_fan_out(noisy: Counts, epsilon: float, dimensions: int) -> NDArray[Any]:
+    """Return m, the unrounded number of parts in a dimension; see :func:`compute_fan_out`."""
     return (noisy * (epsilon / math.sqrt(2))) ** (2 / (3 * dimensions))
 
 
@@ -196,7 +196,7 @@ class EqualGrid(StopsMechanism, ABC):
     clipped to the range from 1 to the number of cells of the dimension. If N is at most 1, m is 1.
     """
 
-    def scales(self, epsilon: Fraction, sensitivity: int) -> dict[str, Fraction]:
+    def compute_noise_scales(self, epsilon: Fraction, sensitivity: int) -> dict[str, Fraction]:
         """Return the noise scales of the total and of the boxes; see :class:`StopsMechanism`."""
         total = TOTAL_SHARE * epsilon
         return {"total": sensitivity / total, "boxes": sensitivity / (epsilon - total)}
@@ -204,17 +204,17 @@ class EqualGrid(StopsMechanism, ABC):
     def draw(self, points: Points, grid: Grid, path: Path) -> Drawn:
         """Draw the noisy total, then the boxes, each with a noisy count; see :class:`StopsMechanism`."""
         total, path = path.measure(np.array([len(points)], dtype=np.int64), path.left * TOTAL_SHARE)
-        parts = self.parts(int(total[0]), path.left / path.sensitivity, grid)
+        parts = self.compute_parts(int(total[0]), path.left / path.sensitivity, grid)
         refuse_too_many(self.name, math.prod(parts))
         return draw_equal_boxes(points, grid, parts, path)
 
-    def parts(self, total: int, rate: Fraction, grid: Grid) -> Parts:
+    def compute_parts(self, total: int, rate: Fraction, grid: Grid) -> Parts:
         """Return the number of parts of each dimension of a grid for N and the inverse of the boxes' noise scale."""
-        m = 1.0 if total <= 1 else self.fan_out(float(total), float(rate), grid.dimensions)
+        m = 1.0 if total <= 1 else self.compute_unrounded_parts(float(total), float(rate), grid.dimensions)
         return tuple(max(1, math.floor(min(m, size) + 0.5)) for size in grid.sizes)
 
     @abstractmethod
-    def fan_out(self, total: float, rate: float, dimensions: int) -> float:
+    def compute_unrounded_parts(self, total: float, rate: float, dimensions: int) -> float:
         """Return the unrounded m for N, which is above 1, and the inverse of the noise scale of the boxes."""
 
 
@@ -222,21 +222,21 @@ class FixedGrid(StopsMechanism, ABC):
     """A mechanism whose boxes are fixed before any draw. They are measured with the whole budget."""
 
     @abstractmethod
-    def parts(self, grid: Grid) -> Parts:
+    def compute_parts(self, grid: Grid) -> Parts:
         """Return the number of parts of each dimension."""
 
     def refuse(self, grid: Grid) -> None:
         """Raise OdError if there would be more than ``MAX_BOXES`` boxes. The message states how many."""
-        refuse_too_many(self.name, math.prod(self.parts(grid)), spent="nothing was spent")
+        refuse_too_many(self.name, math.prod(self.compute_parts(grid)), spent="nothing was spent")
 
-    def scales(self, epsilon: Fraction, sensitivity: int) -> dict[str, Fraction]:
+    def compute_noise_scales(self, epsilon: Fraction, sensitivity: int) -> dict[str, Fraction]:
         """Return the noise scale of the boxes; see :class:`StopsMechanism`."""
         return {"boxes": sensitivity / epsilon}
 
     def draw(self, points: Points, grid: Grid, path: Path) -> Drawn:
         """Draw a noisy count of every box; see :class:`StopsMechanism`."""
         self.refuse(grid)
-        return draw_equal_boxes(points, grid, self.parts(grid), path)
+        return draw_equal_boxes(points, grid, self.compute_parts(grid), path)
 
 
 MAX_BOXES = 1 << 23
@@ -284,7 +284,7 @@ class Uniform(FixedGrid):
 
     name: ClassVar[str] = "uniform"
 
-    def parts(self, grid: Grid) -> Parts:
+    def compute_parts(self, grid: Grid) -> Parts:
         """Return one part of each dimension."""
         return (1,) * grid.dimensions
 
@@ -295,7 +295,7 @@ class Identity(FixedGrid):
 
     name: ClassVar[str] = "identity"
 
-    def parts(self, grid: Grid) -> Parts:
+    def compute_parts(self, grid: Grid) -> Parts:
         """Return the number of cells of each dimension."""
         return grid.sizes
 
@@ -324,13 +324,13 @@ class EUG(EqualGrid):
 
     def __post_init__(self) -> None:
         if self.query_size is not None:
-            size = exact_fraction("the size of the queries", self.query_size)
+            size = parse_exact_fraction("the size of the queries", self.query_size)
             object.__setattr__(self, "query_size", size)
             if not 0 < size <= 1:
                 message = "the size of the queries is a share of the space, above 0 and at most 1"
                 raise OdError("OD-STOPS-QUERY-SIZE", message, next_step="correct the mechanism's options")
 
-    def fan_out(self, total: float, rate: float, dimensions: int) -> float:
+    def compute_unrounded_parts(self, total: float, rate: float, dimensions: int) -> float:
         """Return m, the unrounded number of parts per dimension."""
         d = dimensions
         base = 2 * (d - 1) / d * total * rate / (math.sqrt(2) * BORDER_CONSTANT)
@@ -349,9 +349,9 @@ class EBP(EqualGrid):
 
     name: ClassVar[str] = "ebp"
 
-    def fan_out(self, total: float, rate: float, dimensions: int) -> float:
+    def compute_unrounded_parts(self, total: float, rate: float, dimensions: int) -> float:
         """Return m, the unrounded number of parts per dimension."""
-        return float(parts_of(np.array(total), rate, dimensions))
+        return float(compute_unrounded_fan_out(np.array(total), rate, dimensions))
 
 
 @dataclass(frozen=True)
@@ -364,7 +364,7 @@ class MKM(EqualGrid):
 
     name: ClassVar[str] = "mkm"
 
-    def fan_out(self, total: float, rate: float, dimensions: int) -> float:
+    def compute_unrounded_parts(self, total: float, rate: float, dimensions: int) -> float:
         """Return m, the unrounded number of parts per dimension."""
         return float((total / math.sqrt(math.log(total))) ** (2 / (dimensions + 2)))
 
@@ -372,28 +372,28 @@ class MKM(EqualGrid):
 # Where to cut the nodes of a density tree: a score of each candidate, and noise on the scores.
 
 
-def equal_parts(parts: Counts, length: int) -> NDArray[np.int32]:
+def make_equal_parts(parts: Counts, length: int) -> NDArray[np.int32]:
     """Divide ``length`` cells into nearly equal parts for each node, and return the first cell of every part.
 
     ``parts`` has the number of parts of each node. The parts of the first node come first; shape (sum of parts,).
     """
     count = np.repeat(parts, parts)
-    return (number_of_part(parts) * length // count).astype(np.int32)
+    return (number_parts(parts) * length // count).astype(np.int32)
 
 
-def number_of_part(parts: Counts) -> Counts:
+def number_parts(parts: Counts) -> Counts:
     """Return the number of every part within its node: 0, 1, ..., parts - 1 for each node; shape (sum of parts,)."""
     return np.arange(parts.sum()) - np.repeat(np.cumsum(parts) - parts, parts)
 
 
 SCORE_SENSITIVITY = 2
-"""Largest change of a score of a cut (:func:`heterogeneity`) when one trip is added or removed."""
+"""Largest change of a score of a cut (:func:`compute_heterogeneity`) when one trip is added or removed."""
 
 _LARGE = np.int64((1 << 63) - 1)
 """Largest 64-bit integer, which replaces every larger number of cells."""
 
 
-def heterogeneity(
+def compute_heterogeneity(
     rows: Rows, nodes: Nodes, dimension: int, parts: Counts, candidates: NDArray[np.int32]
 ) -> NDArray[np.int64]:
     """Return the score of every candidate cut of every node; shape (nodes, candidates). The result is confidential.
@@ -429,9 +429,9 @@ def _score(rows, firsts, lasts, dimension, starts, candidates, upper, others, mo
     """Write the scores of all candidates of all nodes into ``scores``.
 
     The first cells of the parts of all candidates of a node are sorted into one list of edges, and the trips between
-    adjacent edges are counted once. ``trips_above`` and ``cells_above`` are S and K of :func:`heterogeneity`. A part is
-    dense if it has at least as many trips as cells; in other parts, every filled cell is above the mean. The rows of a
-    node are read once, and once more for each candidate that has a dense part.
+    adjacent edges are counted once. ``trips_above`` and ``cells_above`` are S and K of :func:`compute_heterogeneity`. A
+    part is dense if it has at least as many trips as cells; in other parts, every filled cell is above the mean. The
+    rows of a node are read once, and once more for each candidate that has a dense part.
     """
     of_row, number = rows.shape[1] - 1, len(candidates)
     trips, filled = np.empty(number * most + 1, np.int64), np.empty(number * most + 1, np.int64)  # before each edge
@@ -443,7 +443,7 @@ def _score(rows, firsts, lasts, dimension, starts, candidates, upper, others, mo
         count = len(edges)
         trips[: count + 1], filled[: count + 1] = 0, 0
         for i in range(first, last):
-            edge = part_of(rows[i, dimension], edges, 0, count)
+            edge = find_part(rows[i, dimension], edges, 0, count)
             trips[edge + 1] += rows[i, of_row]
             filled[edge + 1] += 1
         for edge in range(count):
@@ -466,7 +466,7 @@ def _score(rows, firsts, lasts, dimension, starts, candidates, upper, others, mo
                 begin = end
             if is_dense:
                 for i in range(first, last):
-                    part = part_of(rows[i, dimension], begins, 0, parts)
+                    part = find_part(rows[i, dimension], begins, 0, parts)
                     in_cell, in_part = np.int64(rows[i, of_row]), trips_of_part[part]
                     if in_part >= cells_of_part[part] and in_cell * cells_of_part[part] > in_part:
                         trips_above[part] += in_cell
@@ -477,12 +477,12 @@ def _score(rows, firsts, lasts, dimension, starts, candidates, upper, others, mo
             scores[node, candidate] = score
 
 
-def choice_scale(epsilon: Fraction, sensitivity: int) -> Fraction:
+def compute_choice_scale(epsilon: Fraction, sensitivity: int) -> Fraction:
     """Return the scale of the noise on every score, 2 D / epsilon, where a change of one unit changes a score by D."""
     return 2 * SCORE_SENSITIVITY * sensitivity / epsilon
 
 
-def noisy_minimum(scores: Counts, epsilon: Fraction, path: Path) -> Counts:
+def choose_noisy_minimum(scores: Counts, epsilon: Fraction, path: Path) -> Counts:
     """Return the number of the candidate with the least noisy score for each node; shape (nodes,).
 
     The choice costs epsilon for any number of candidates. To see this, fix the noise of all candidates but one. This
@@ -494,12 +494,12 @@ def noisy_minimum(scores: Counts, epsilon: Fraction, path: Path) -> Counts:
 
     The scores are confidential; shape (nodes, candidates). The caller has already charged epsilon to the path.
     """
-    noise = path.noise(choice_scale(epsilon, path.sensitivity), scores.size)
+    noise = path.draw_noise(compute_choice_scale(epsilon, path.sensitivity), scores.size)
     chosen: Counts = np.argmin(scores + noise.reshape(scores.shape), axis=1)
     return chosen
 
 
-def random_parts(parts: Counts, length: int, candidates: int) -> NDArray[np.int32]:
+def draw_random_cuts(parts: Counts, length: int, candidates: int) -> NDArray[np.int32]:
     """Draw random cuts of each node, and return the first cells of their parts; shape (candidates, sum of parts).
 
     For a node with m parts, equal parts would begin at j ``length`` / m for j = 0, ..., m - 1. Here, part 0 begins at
@@ -507,10 +507,10 @@ def random_parts(parts: Counts, length: int, candidates: int) -> NDArray[np.int3
     ranges are disjoint and have at least one cell each, so the parts are not empty. The key of the random numbers comes
     from the operating system, for this call only. The result depends on trips only through noisy numbers of parts.
     """
-    count, part = np.repeat(parts, parts), number_of_part(parts)
+    count, part = np.repeat(parts, parts), number_parts(parts)
     # The first cells at or after both ends of the range in which a part may begin.
     low, high = (-(-((2 * part + side) * length) // (2 * count)) for side in (-1, 1))
-    words = (Keystream().words(64, candidates * len(part)) >> np.uint64(33)).astype(np.int64)
+    words = (Keystream().draw_words(64, candidates * len(part)) >> np.uint64(33)).astype(np.int64)
     begins = low + (words.reshape(candidates, len(part)) * (high - low) >> 31)
     return np.where(part == 0, 0, begins).astype(np.int32)
 
@@ -536,7 +536,7 @@ class DAFEntropy(StopsMechanism):
     Every node that has an uncut dimension is measured. Let epsilon be the budget that then remains on its path. If the
     noisy count meets the stop condition, the node becomes a leaf: it is measured again with the whole remaining budget,
     and its first count is discarded. Any other node is charged for the choice of its cuts, if there is a choice, and is
-    cut in the dimension of its depth into parts whose number :func:`fan_out` gives. A node that is cut in all
+    cut in the dimension of its depth into parts whose number :func:`compute_fan_out` gives. A node that is cut in all
     dimensions is measured once, with the whole remaining budget, and so is a node that stops by its bounds alone.
 
     The paper leaves the stop condition to the application; ``docs/explanation/stops.md`` defines those that there are.
@@ -561,7 +561,7 @@ class DAFEntropy(StopsMechanism):
         refuse_unknown("rounding", self.rounding, get_args(Rounding), code="OD-STOPS-ROUNDING", next_step=step)
         if (self.stop, self.threshold) != (None, None):
             refuse_unknown("stop condition", self.stop, get_args(Stop), code="OD-STOPS-CONDITION", next_step=step)
-            threshold = exact_fraction("the threshold of the stop condition", self.threshold)
+            threshold = parse_exact_fraction("the threshold of the stop condition", self.threshold)
             object.__setattr__(self, "threshold", threshold)
             if threshold <= 0 or (self.stop == "depth" and threshold.denominator != 1):
                 raise _stop_fault(f"the threshold of {self.stop!r} must be above 0, and whole for 'depth'")
@@ -573,7 +573,7 @@ class DAFEntropy(StopsMechanism):
         if (self.stop == "depth" and t >= grid.dimensions) or (self.stop == "extent" and t < least):
             raise _stop_fault(f"the stop condition {self.stop!r} with threshold {t} never stops in this space")
 
-    def scales(self, epsilon: Fraction, sensitivity: int) -> dict[str, Fraction]:
+    def compute_noise_scales(self, epsilon: Fraction, sensitivity: int) -> dict[str, Fraction]:
         """Return the noise scale of the total number of trips, as ``total``; see :class:`StopsMechanism`."""
         return {"total": sensitivity / (ROOT_SHARE * epsilon)}
 
@@ -584,39 +584,42 @@ class DAFEntropy(StopsMechanism):
         not always tell the two apart. The number of parts of the root, which determines the shares of the budget, is
         the number of different first cells of the boxes in dimension 1.
         """
-        return self._scales_of(len(np.unique(boxes.lower[:, 0])), grid, epsilon, sensitivity)[-1]
+        return self._compute_path_scales(len(np.unique(boxes.lower[:, 0])), grid, epsilon, sensitivity)[-1]
 
-    def widest_scale(self, grid: Grid, epsilon: Fraction, sensitivity: int) -> Fraction:
+    def compute_widest_scale(self, grid: Grid, epsilon: Fraction, sensitivity: int) -> Fraction:
         """Return the largest noise scale for any number m0 of parts of the root; see :class:`StopsMechanism`.
 
-        The inverse of a depth's share (:func:`shares_below`) is a sum of powers of m0, so it is convex in log m0, and
-        largest for the least or the largest m0. A leaf has at least the share of the last depth, the largest one.
-        The largest m0 is that of 2^31 trips and noise of 1000 scales, which is exceeded with probability exp(-1000).
+        The inverse of a depth's share (:func:`split_budget_by_depth`) is a sum of powers of m0, so it is convex in log
+        m0, and largest for the least or the largest m0. A leaf has at least the share of the last depth, the largest
+        one. The largest m0 is that of 2^31 trips and noise of 1000 scales, which is exceeded with probability
+        exp(-1000).
         """
         sizes, scale = self._select_cut_sizes(grid), int(sensitivity / (ROOT_SHARE * epsilon))
         most = np.array([min((1 << 31) + 1000 * scale, 1 << 62)])
-        (largest,) = fan_out(most, epsilon / sensitivity, len(sizes), min(sizes[0], MAX_BOXES), self.rounding)
-        return max(each for m0 in (1, int(largest)) for each in self._scales_of(m0, grid, epsilon, sensitivity))
+        (largest,) = compute_fan_out(most, epsilon / sensitivity, len(sizes), min(sizes[0], MAX_BOXES), self.rounding)
+        return max(
+            each for m0 in (1, int(largest)) for each in self._compute_path_scales(m0, grid, epsilon, sensitivity)
+        )
 
-    def _scales_of(self, root_parts: int, grid: Grid, epsilon: Fraction, sensitivity: int) -> list[Fraction]:
+    def _compute_path_scales(self, root_parts: int, grid: Grid, epsilon: Fraction, sensitivity: int) -> list[Fraction]:
         """Return the scales of the noise on a path that is cut in every dimension; the last is that of its box."""
         shares, scales, remaining, sizes = [ROOT_SHARE * epsilon], [], epsilon, self._select_cut_sizes(grid)
         for depth, length in enumerate(sizes):
-            counting, choosing = self.costs(depth, shares[depth])
+            counting, choosing = self.compute_depth_costs(depth, shares[depth])
             scales.append(sensitivity / counting)
             remaining -= counting
             if choosing and length > 1:
-                scales.append(choice_scale(choosing, sensitivity))
+                scales.append(compute_choice_scale(choosing, sensitivity))
                 remaining -= choosing
             if depth == 0:
-                shares += shares_below(remaining, root_parts, len(sizes))
+                shares += split_budget_by_depth(remaining, root_parts, len(sizes))
         return [*scales, sensitivity / remaining]
 
     def _select_cut_sizes(self, grid: Grid) -> tuple[int, ...]:
         """Return the numbers of cells of the dimensions that are cut: all, or the first of them."""
         return grid.sizes[: int(self.threshold)] if self.stop == "depth" and self.threshold else grid.sizes
 
-    def _small(self, nodes: Nodes, grid: Grid) -> NDArray[np.bool_]:
+    def _find_small_nodes(self, nodes: Nodes, grid: Grid) -> NDArray[np.bool_]:
         """Return whether each node stops by its bounds alone; shape (nodes,)."""
         if self.stop != "extent" or self.threshold is None:
             return np.zeros(len(nodes), dtype=np.bool_)
@@ -629,7 +632,7 @@ class DAFEntropy(StopsMechanism):
             return np.ones(len(counted), dtype=np.bool_)
         epsilon = path.left / path.sensitivity
         if self.stop == "entropy" and self.threshold is not None:
-            bits = np.log2(parts_of(np.maximum(counted, 1), float(epsilon), 1))
+            bits = np.log2(compute_unrounded_fan_out(np.maximum(counted, 1), float(epsilon), 1))
             share, least = np.maximum(counted, 0) / max(total, 1), min(self.threshold, Fraction(10**6))
             return np.asarray(share * bits >= float(least))
         return counted >= math.ceil((self.threshold or 1) / epsilon)
@@ -637,15 +640,15 @@ class DAFEntropy(StopsMechanism):
     def draw(self, points: Points, grid: Grid, path: Path) -> Drawn:
         """Grow the tree, and return its leaves with their noisy counts; see :class:`StopsMechanism`."""
         rows, sizes, total = count_trips_by_cell(points, grid), self._select_cut_sizes(grid), 0
-        nodes, shares = Nodes.root(rows, grid), [ROOT_SHARE * path.left]
+        nodes, shares = Nodes.make_root(rows, grid), [ROOT_SHARE * path.left]
         leaves: list[tuple[Nodes, Counts, Path]] = []
         for depth, length in enumerate(sizes):
-            if (is_small := self._small(nodes, grid)).any():
+            if (is_small := self._find_small_nodes(nodes, grid)).any():
                 small, nodes = nodes.select(is_small), nodes.select(~is_small)
                 leaves.append((small, *path.measure(small.trips, path.left)))
                 if not len(nodes):
                     break
-            counting, choosing = self.costs(depth, shares[depth])
+            counting, choosing = self.compute_depth_costs(depth, shares[depth])
             counted, path = path.measure(nodes.trips, counting)
             total = total if depth else int(counted[0])
             goes_on = self._goes_on(counted, total, path)
@@ -658,25 +661,25 @@ class DAFEntropy(StopsMechanism):
             if choosing and length > 1:
                 path = path.with_charge(choosing)
             epsilon = path.left / path.sensitivity
-            parts = fan_out(counted[goes_on], epsilon, len(sizes) - depth, length, self.rounding)
+            parts = compute_fan_out(counted[goes_on], epsilon, len(sizes) - depth, length, self.rounding)
             refuse_too_many(self.name, sum(len(stopped) for stopped, _, _ in leaves) + int(parts.sum()))
-            begins = self.cuts(rows, nodes, depth, parts, length, choosing, path)
+            begins = self.choose_cuts(rows, nodes, depth, parts, length, choosing, path)
             nodes = nodes.divide(rows, np.full(len(nodes), depth), parts, begins)
             if depth == 0:
-                shares += shares_below(path.left, int(parts[0]), len(sizes))
+                shares += split_budget_by_depth(path.left, int(parts[0]), len(sizes))
         else:
             leaves.append((nodes, *path.measure(nodes.trips, path.left)))
         boxes, noisy, paths = zip(*leaves, strict=True)
         return Drawn(make_boxes(boxes, noisy), paths)
 
-    def costs(self, depth: int, share: Fraction) -> tuple[Fraction, Fraction]:
+    def compute_depth_costs(self, depth: int, share: Fraction) -> tuple[Fraction, Fraction]:
         """Return the epsilons that the counts and the choice of cuts cost at a depth with some share of the budget.
 
         By default, there is no choice, and the counts cost the whole share.
         """
         return share, Fraction(0)
 
-    def cuts(
+    def choose_cuts(
         self, rows: Rows, nodes: Nodes, depth: int, parts: Counts, length: int, choosing: Fraction, path: Path
     ) -> NDArray[np.int32]:
         """Return where to cut the nodes in dimension ``depth``: the first cell of every part; shape (sum of parts,).
@@ -686,7 +689,7 @@ class DAFEntropy(StopsMechanism):
         ``parts`` has the number of parts of each node, and ``length`` is the number of cells of the dimension.
         ``choosing`` is the epsilon of the choice of cuts, which the ``path`` was charged unless ``length`` is 1.
         """
-        return equal_parts(parts, length)
+        return make_equal_parts(parts, length)
 
 
 MOST_CANDIDATES = 1000
@@ -698,7 +701,8 @@ class DAFHomogeneity(DAFEntropy):
     """A tree of boxes whose nodes are cut so that trips are spread evenly within the parts.
 
     For each node, p candidate cuts are drawn at random. The candidate with the lowest noisy score
-    (:func:`heterogeneity`, :func:`noisy_minimum`) is chosen. The source is [shaham2022stops, section 4.3, Algorithm 3].
+    (:func:`compute_heterogeneity`, :func:`choose_noisy_minimum`) is chosen. The source is [shaham2022stops, section
+    4.3, Algorithm 3].
 
     Its errors are corrected here; see ``docs/explanation/stops.md``.
 
@@ -719,7 +723,7 @@ class DAFHomogeneity(DAFEntropy):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        share = exact_fraction("the share of the choice", self.choosing_share)
+        share = parse_exact_fraction("the share of the choice", self.choosing_share)
         object.__setattr__(self, "choosing_share", share)
         candidates = parse_whole_number(self.candidates)
         if candidates is None or not 1 <= candidates <= MOST_CANDIDATES or not 0 < share < 1:
@@ -727,24 +731,27 @@ class DAFHomogeneity(DAFEntropy):
             raise OdError("OD-STOPS-CHOICE", message, next_step="correct the mechanism's options")
         object.__setattr__(self, "candidates", candidates)
 
-    def scales(self, epsilon: Fraction, sensitivity: int) -> dict[str, Fraction]:
+    def compute_noise_scales(self, epsilon: Fraction, sensitivity: int) -> dict[str, Fraction]:
         """Return the noise scales of the total number of trips and of the root's scores; see ``StopsMechanism``."""
-        choice = choice_scale(ROOT_SHARE * epsilon, sensitivity)
-        return {**super().scales(epsilon, sensitivity), "root_choice": choice}
+        choice = compute_choice_scale(ROOT_SHARE * epsilon, sensitivity)
+        return {**super().compute_noise_scales(epsilon, sensitivity), "root_choice": choice}
 
-    def costs(self, depth: int, share: Fraction) -> tuple[Fraction, Fraction]:
+    def compute_depth_costs(self, depth: int, share: Fraction) -> tuple[Fraction, Fraction]:
         """Divide the share of a depth by ``choosing_share``; at the root, the choice costs as much as the count."""
         choosing = self.choosing_share * share
         return (share - choosing, choosing) if depth else (share, share)
 
-    def cuts(
+    def choose_cuts(
         self, rows: Rows, nodes: Nodes, depth: int, parts: Counts, length: int, choosing: Fraction, path: Path
     ) -> NDArray[np.int32]:
-        """Choose a candidate for each node, and return the first cells of its parts; see :meth:`DAFEntropy.cuts`."""
-        candidates = random_parts(parts, length, self.candidates)
-        scores = heterogeneity(rows, nodes, depth, parts, candidates)
+        """Choose a candidate for each node, and return the first cells of its parts.
+
+        See :meth:`DAFEntropy.choose_cuts`.
+        """
+        candidates = draw_random_cuts(parts, length, self.candidates)
+        scores = compute_heterogeneity(rows, nodes, depth, parts, candidates)
         chosen, is_cut = np.zeros(len(parts), dtype=np.int64), parts > 1
-        chosen[is_cut] = noisy_minimum(scores[is_cut], choosing, path)
+        chosen[is_cut] = choose_noisy_minimum(scores[is_cut], choosing, path)
         return candidates[np.repeat(chosen, parts), np.arange(parts.sum())]
 
 
@@ -781,7 +788,7 @@ class PrivTree(StopsMechanism):
     name: ClassVar[str] = "privtree"
 
     def __post_init__(self) -> None:
-        share = exact_fraction("the share of the tree", self.tree_share)
+        share = parse_exact_fraction("the share of the tree", self.tree_share)
         object.__setattr__(self, "tree_share", share)
         theta = parse_whole_number(self.theta)
         if not 0 < share < 1 or theta is None or abs(theta) > LARGEST_THETA:
@@ -793,7 +800,7 @@ class PrivTree(StopsMechanism):
             )
         object.__setattr__(self, "theta", theta)
 
-    def scales(self, epsilon: Fraction, sensitivity: int) -> dict[str, Fraction]:
+    def compute_noise_scales(self, epsilon: Fraction, sensitivity: int) -> dict[str, Fraction]:
         """Return the noise scales of the splits and of the leaf counts; see :class:`StopsMechanism`."""
         scale, _ = find_scale_and_decay(self.tree_share * epsilon, sensitivity)
         leaves = sensitivity / ((1 - self.tree_share) * epsilon)
@@ -806,12 +813,12 @@ class PrivTree(StopsMechanism):
         path = path.with_charge(tree_budget)
         rows = count_trips_by_cell(points, grid)
         sizes = np.array(grid.sizes, dtype=np.int64)
-        nodes, leaves = Nodes.root(rows, grid), []
+        nodes, leaves = Nodes.make_root(rows, grid), []
         for depth in count():
             sides = nodes.upper.astype(np.int64) - nodes.lower + 1
             splits: NDArray[np.bool_] = np.any(sides > 1, axis=1)
             noisy = np.maximum(nodes.trips[splits] - depth * decay, self.theta - decay)
-            noisy += path.noise(scale, len(noisy))
+            noisy += path.draw_noise(scale, len(noisy))
             splits[splits] = noisy > self.theta
             leaves.append(nodes.select(~splits))
             if not splits.any():
@@ -833,16 +840,16 @@ def find_scale_and_decay(epsilon: Fraction, sensitivity: int) -> tuple[Fraction,
     lambda. A smaller k may have such a cost, too. Raises OdError if no fraction up to 1 has it.
     """
     paper = 3 * sensitivity / epsilon
-    enough = path_cost(paper, _decay(paper), sensitivity) / epsilon
+    enough = compute_path_cost(paper, _compute_decay(paper), sensitivity) / epsilon
     for steps in range(max(1, int(enough * _STEPS)), _STEPS + 1):
         scale = paper * Fraction(steps, _STEPS)
-        if path_cost(scale, _decay(scale), sensitivity) <= epsilon:
-            return scale, _decay(scale)
+        if compute_path_cost(scale, _compute_decay(scale), sensitivity) <= epsilon:
+            return scale, _compute_decay(scale)
     message = f"the splits of a path with noise of scale {float(paper):.6g} could cost more than epsilon {epsilon}"
     raise OdError("OD-STOPS-PATH-COST", message, next_step="report this defect")
 
 
-def _decay(scale: Fraction) -> int:
+def _compute_decay(scale: Fraction) -> int:
     """Return delta, the decay of the counts per depth: lambda (``scale``) times ln 2, rounded up to an integer."""
     return -int(-scale * _LN_2 // 1)
 
@@ -864,13 +871,16 @@ _BITS = 192
 """Precision of the ball arithmetic in bits. For scales up to 2^50, more than a hundred bits of a result are exact."""
 
 _TERMS = 200
-"""Number of terms of the sum in :func:`path_cost` that are added one by one. A geometric series bounds the rest."""
+"""Number of terms of the sum in :func:`compute_path_cost` that are added one by one.
+
+A geometric series bounds the rest.
+"""
 
 _RESULT_BITS = 64
 
 
 @lru_cache(maxsize=64)
-def path_cost(scale: Fraction, decay: int, sensitivity: int) -> Fraction:
+def compute_path_cost(scale: Fraction, decay: int, sensitivity: int) -> Fraction:
     """Return an upper bound of the epsilon that all splits on a path cost together.
 
     For any length of the path, it is at most 2 / scale + rho(decay) + rho(2 decay) + ... if one trip is added, and 1 /
@@ -882,7 +892,7 @@ def path_cost(scale: Fraction, decay: int, sensitivity: int) -> Fraction:
     ln 2. ``sensitivity`` is 1, or 2 if a trip may be replaced.
     """
     with set_precision(_BITS):
-        rate = 1 / arb(rational(scale)).union(arb(rational(scale * (1 + SCALE_SLACK))))
+        rate = 1 / arb(convert_to_rational(scale)).union(arb(convert_to_rational(scale * (1 + SCALE_SLACK))))
         a, complement = (-rate).exp(), -(-rate).expm1()
         fading = (-rate * decay).exp()  # a^decay
         cost, power = 2 * rate, arb(1)

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 import pandas as pd
 
 from od_core.meaning.features import list_given_options, refuse_unsupported
-from od_core.privacy.accounting import float_above
+from od_core.privacy.accounting import round_up_to_float
 from od_core.privacy.budget import Budget
 from od_core.privacy.neighbours import DEFAULT_ACCEPTANCE, Acceptance
-from od_core.privacy.plan import DetailNoise, LaplaceStep, Plan, Table, laplace_verdict, read_plan_options
+from od_core.privacy.plan import DetailNoise, LaplaceStep, Plan, Table, describe_laplace_noise, read_plan_options
 from od_core.privacy.unit import PrivacyUnit
 from od_core.stops.geometry import Boxes, Grid, MapGrid
 from od_core.stops.mechanisms import MECHANISMS, StopsMechanism
@@ -64,12 +64,12 @@ class StopsPlan(Plan):
 
         Its sensitivity is the largest total change of the counts of one depth of the tree if one trip is added or
         removed (unbounded neighbours) or replaced (bounded neighbours). Its scales are those of
-        :meth:`od_core.stops.mechanisms.StopsMechanism.scales`.
+        :meth:`od_core.stops.mechanisms.StopsMechanism.compute_noise_scales`.
         """
         epsilon = cast("Fraction", self.budget.epsilon)  # a budget in rho is not supported
         sensitivity = self.unit.differing_units  # a replaced trip leaves one box and enters another
-        scales = tuple(self.mechanism.scales(epsilon, sensitivity).items())
-        widest = self.mechanism.widest_scale(self.grid, epsilon, sensitivity)
+        scales = tuple(self.mechanism.compute_noise_scales(epsilon, sensitivity).items())
+        widest = self.mechanism.compute_widest_scale(self.grid, epsilon, sensitivity)
         return LaplaceStep(1, sensitivity, epsilon, scales, widest)
 
     @property
@@ -86,21 +86,23 @@ class StopsPlan(Plan):
         """Return the noise of the published boxes, given those that were drawn if it depends on them."""
         step, scales = self.step, dict(self.step.scales)
         if measured is not None:
-            return DetailNoise.laplace(self.mechanism.count_scale(measured, self.grid, step.epsilon, step.sensitivity))
+            return DetailNoise.from_laplace_scale(
+                self.mechanism.count_scale(measured, self.grid, step.epsilon, step.sensitivity)
+            )
         scale = next(scales[name] for name in (*DETAILED, *scales) if name in scales)
         is_known = bool(scales.keys() & {*DETAILED})
         note = "" if is_known else "the noise of a box depends on the boxes that are drawn"
-        return DetailNoise.laplace(scale, note, is_known=is_known)
+        return DetailNoise.from_laplace_scale(scale, note, is_known=is_known)
 
     def to_frame(self) -> pd.DataFrame:
         """Return a table with one row per noise scale: noise_on (the purpose of the noise) and scale (rounded up)."""
-        return pd.DataFrame([{"noise_on": name, "scale": float_above(scale)} for name, scale in self.step.scales])
+        return pd.DataFrame([{"noise_on": name, "scale": round_up_to_float(scale)} for name, scale in self.step.scales])
 
     def verdicts(self) -> list[str]:
         """Return a sentence for each noise distribution that is fixed before the first draw."""
-        return [laplace_verdict(name.replace("_", " "), scale) for name, scale in self.step.scales]
+        return [describe_laplace_noise(name.replace("_", " "), scale) for name, scale in self.step.scales]
 
-    def _own_facts(self) -> dict[str, Any]:
+    def _list_own_facts(self) -> dict[str, Any]:
         return {
             "epsilon": str(self.budget.epsilon),
             "delta": "0",

@@ -21,26 +21,26 @@ from numpy.typing import NDArray
 from od_core.ledger.measurements import NoisyVector
 from od_core.ledger.staged_files import StagedTable
 from od_core.meaning.subject import Subject
-from od_core.privacy.accounting import float_above
+from od_core.privacy.accounting import round_up_to_float
 from od_core.privacy.budget import Spent
 from od_core.privacy.plan import Step, with_fields
-from od_core.privacy.stability import laplace_variance
-from od_core.publication.certificate import Certificate, confidence, has_intervals, is_selected, subject_of
-from od_core.publication.certify import guarantee_sentences
-from od_core.publication.columns import CONFIDENCE, COUNT_ENDS, boxes_table
+from od_core.privacy.stability import compute_laplace_variance
+from od_core.publication.certificate import Certificate, format_confidence, has_intervals, is_selected, read_subject
+from od_core.publication.certify import describe_guarantee
+from od_core.publication.columns import CONFIDENCE, COUNT_ENDS, make_boxes_table
 from od_core.publication.kind import ReleaseContext, TableKind
 from od_core.publication.number_formats import Scale
 from od_core.publication.read_back import (
-    certificate_and_tables,
     make_changed_data_error,
+    read_certificate_and_tables,
     read_spent_budget,
     refuse_other_plan,
 )
-from od_core.publication.tables import BundleFile, public_files
+from od_core.publication.tables import BundleFile, make_table_files
 from od_core.publication.templates import render_data, render_markup, render_template
-from od_core.stops.geometry import Bounds, MapGrid, boxes_fill_the_grid
+from od_core.stops.geometry import Bounds, MapGrid, is_grid_partition
 from od_core.stops.plan import StopsPlan
-from od_core.stops.release import StopsRelease, estimate_release, flat_boxes, measure_plan
+from od_core.stops.release import StopsRelease, estimate_release, flatten_boxes, measure_plan
 from od_core.stops.trajectories import Trajectories
 
 
@@ -55,7 +55,7 @@ class StagedStops(StagedTable[StopsPlan, Trajectories, StopsRelease]):
 
         See :meth:`StagedTable.read_counted_input`.
         """
-        columns = [np.asarray(column) for column in pq.read_table(self.path(self.counted_name)).columns]
+        columns = [np.asarray(column) for column in pq.read_table(self.locate_file(self.counted_name)).columns]
         return Trajectories(np.column_stack(columns), plan.grid)
 
     def make_counted_table(self, counted: Trajectories) -> pa.Table:
@@ -65,8 +65,8 @@ class StagedStops(StagedTable[StopsPlan, Trajectories, StopsRelease]):
         """
         return pa.table({f"cell_{i + 1}": counted.points[:, i] for i in range(counted.grid.dimensions)})
 
-    def table_of(self, release: StopsRelease) -> pa.Table:
-        """Return the table of boxes and counts of a release; see :meth:`StagedTable.table_of`."""
+    def make_table(self, release: StopsRelease) -> pa.Table:
+        """Return the table of boxes and counts of a release; see :meth:`StagedTable.make_table`."""
         return pa.Table.from_pandas(release.boxes, preserve_index=False)
 
 
@@ -79,7 +79,7 @@ def _write_geojson(release: StopsRelease, on_map: MapGrid, interval: bool, file:
     ends = dict(zip(_ENDS, release.intervals, strict=True)) if interval else {}
     file.write(b'{"type": "FeatureCollection", "features": [\n')
     for box in range(len(measured)):
-        rectangles = on_map.degrees(measured.lower[box], measured.upper[box])
+        rectangles = on_map.convert_to_degrees(measured.lower[box], measured.upper[box])
         polygons = [
             {"type": "Polygon", "coordinates": [[[w, s], [e, s], [e, n], [w, n], [w, s]]]} for w, s, e, n in rectangles
         ]
@@ -105,11 +105,11 @@ def open_stops(bundle: str | Path) -> StopsRelease:
     Raises:
         OdError: the folder is not a bundle of trips with stops, or its files do not match its certificate.
     """
-    certificate, (boxes,) = certificate_and_tables(bundle, ["boxes"])
+    certificate, (boxes,) = read_certificate_and_tables(bundle, ["boxes"])
     plan = StopsPlan.from_facts(certificate["plan"])
     refuse_other_plan(plan, certificate["plan"])
     ends = [f"{end}_{dimension + 1}" for end in ("lower", "upper") for dimension in range(plan.grid.dimensions)]
-    table = boxes_table(plan.grid.dimensions, interval=has_intervals(certificate))
+    table = make_boxes_table(plan.grid.dimensions, interval=has_intervals(certificate))
     if [column.name for column in table.columns] != list(boxes.columns):
         raise make_changed_data_error("boxes")
     flat = boxes[[*ends, "noisy"]].to_numpy(dtype=np.int64).ravel()
@@ -136,7 +136,7 @@ _PIXELS = 64
 _WIDTH, _PIECE = 480, 1 << 16
 
 
-def _largest(release: StopsRelease) -> list[dict[str, Any]]:
+def _list_largest_boxes(release: StopsRelease) -> list[dict[str, Any]]:
     """Return the boxes with the most trips: their bounds in degrees if the plan has a map, else in cells."""
     on_map, (count_lower, count_upper) = release.plan.map, release.intervals
     largest = []
@@ -145,7 +145,7 @@ def _largest(release: StopsRelease) -> list[dict[str, Any]]:
         largest.append(
             {
                 "cells": list(zip(lower.tolist(), upper.tolist(), strict=True)),
-                "degrees": None if on_map is None else on_map.degrees(lower, upper),
+                "degrees": None if on_map is None else on_map.convert_to_degrees(lower, upper),
                 "trips": int(release.counts[box]),
                 "reach": (int(count_lower[box]), int(count_upper[box])),
             }
@@ -153,9 +153,9 @@ def _largest(release: StopsRelease) -> list[dict[str, Any]]:
     return largest
 
 
-def _maps(release: StopsRelease, on_map: MapGrid, counted: str) -> dict[str, Any]:
+def _make_maps(release: StopsRelease, on_map: MapGrid, counted: str) -> dict[str, Any]:
     """Return the map of each place by its title, their common scale, and the fields with the most trips."""
-    densities = [_density(release, place) for place in range(len(on_map.places))]
+    densities = [_compute_density(release, place) for place in range(len(on_map.places))]
     scale = Scale.from_maximum(max(float(density.max()) for density in densities))
     pixels = len(densities[0])
     wide, high = (on_map.east - on_map.west) / pixels, (on_map.north - on_map.south) / pixels
@@ -170,7 +170,7 @@ def _maps(release: StopsRelease, on_map: MapGrid, counted: str) -> dict[str, Any
             width=_WIDTH,
             height=f"{height:.1f}",
             field=(_WIDTH / pixels, height / pixels),
-            drawn=list(_rectangles(density, scale)),
+            drawn=list(_iterate_rectangles(density, scale)),
         )
         for field in np.argsort(-density.ravel(), kind="stable")[:_LISTED_FIELDS].tolist():
             x, y = divmod(field, pixels)
@@ -185,7 +185,7 @@ def _maps(release: StopsRelease, on_map: MapGrid, counted: str) -> dict[str, Any
     return {"pictures": pictures, "scale": scale, "pixels": pixels, "fields": fields}
 
 
-def _density(release: StopsRelease, place: int) -> NDArray[np.float64]:
+def _compute_density(release: StopsRelease, place: int) -> NDArray[np.float64]:
     """Return the number of trips in each field of one place's map, from west to east and from south to north."""
     boxes, counts = release.measured, release.counts
     side = release.plan.grid.sizes[2 * place]
@@ -194,14 +194,14 @@ def _density(release: StopsRelease, place: int) -> NDArray[np.float64]:
     for first in range(0, len(counts), _PIECE):
         piece = slice(first, first + _PIECE)
         across, up = (
-            _shares(boxes.lower[piece, dimension], boxes.upper[piece, dimension], side, pixels)
+            _compute_overlap_shares(boxes.lower[piece, dimension], boxes.upper[piece, dimension], side, pixels)
             for dimension in (2 * place, 2 * place + 1)
         )
         density += (across * counts[piece, np.newaxis]).T @ up
     return density
 
 
-def _shares(lower: Bounds, upper: Bounds, side: int, pixels: int) -> NDArray[np.float64]:
+def _compute_overlap_shares(lower: Bounds, upper: Bounds, side: int, pixels: int) -> NDArray[np.float64]:
     """Return the share of each range of cells in each of equal parts of a side of the map; shape (ranges, pixels)."""
     edges = np.arange(pixels + 1) * (side / pixels)
     first, end = lower[:, np.newaxis].astype(np.float64), upper[:, np.newaxis].astype(np.float64) + 1
@@ -210,7 +210,7 @@ def _shares(lower: Bounds, upper: Bounds, side: int, pixels: int) -> NDArray[np.
     return shares
 
 
-def _scales(release: StopsRelease) -> Iterator[tuple[str, Fraction]]:
+def _iterate_scales(release: StopsRelease) -> Iterator[tuple[str, Fraction]]:
     """Yield the scales of the noise by purpose: those of the plan, and that of a box where the draw determines it."""
     planned = release.plan.step.scales
     yield from planned
@@ -218,7 +218,7 @@ def _scales(release: StopsRelease) -> Iterator[tuple[str, Fraction]]:
         yield "a box", release.scale
 
 
-def _rectangles(density: NDArray[np.float64], scale: Scale) -> Iterator[dict[str, Any]]:
+def _iterate_rectangles(density: NDArray[np.float64], scale: Scale) -> Iterator[dict[str, Any]]:
     """Yield a rectangle for adjacent fields of one shade in a row, except for the lightest shade, in fields."""
     for row, line in enumerate(density.T[::-1].tolist()):
         for shade, run in groupby(enumerate(map(scale.shade, line)), key=lambda field: field[1]):
@@ -250,18 +250,21 @@ class StopsKind(TableKind[StopsPlan, Trajectories, StopsRelease]):
                     "level": step.level,
                     "sensitivity": step.sensitivity,
                     "epsilon_exact": str(step.epsilon),
-                    "scales": {name: float_above(scale) for name, scale in step.scales},
+                    "scales": {name: round_up_to_float(scale) for name, scale in step.scales},
                     "measured_cells": len(release.measured),
                 }
             ],
             "invariants": ["the grid"],
         }
 
-    def guarantee(self, plan: StopsPlan, spent: Spent, subject: Subject) -> dict[str, str]:
-        """Return the sentences of a plan's guarantee by name; see :meth:`od_core.publication.kind.Kind.guarantee`."""
-        return guarantee_sentences(subject, spent, plan.acceptance, public=["the grid"])
+    def describe_guarantee(self, plan: StopsPlan, spent: Spent, subject: Subject) -> dict[str, str]:
+        """Return the sentences of a plan's guarantee by name.
 
-    def summary(self, release: StopsRelease) -> pd.DataFrame:
+        See :meth:`od_core.publication.kind.Kind.describe_guarantee`.
+        """
+        return describe_guarantee(subject, spent, plan.acceptance, public=["the grid"])
+
+    def make_summary(self, release: StopsRelease) -> pd.DataFrame:
         """Return a table with one row: numbers of boxes and trips, the median size of a box, and the noise scales."""
         boxes, plan = release.measured, release.plan
         sides = (boxes.upper.astype(np.float64) - boxes.lower + 1).prod(axis=1)
@@ -279,20 +282,20 @@ class StopsKind(TableKind[StopsPlan, Trajectories, StopsRelease]):
             ]
         )
 
-    def files(self, release: StopsRelease, certificate: Certificate) -> list[BundleFile]:
+    def list_files(self, release: StopsRelease, certificate: Certificate) -> list[BundleFile]:
         """Return the files with the table of boxes, and a GeoJSON file of the boxes if the plan has a map."""
         release = with_fields(release, selected=is_selected(certificate))
         on_map, interval = release.plan.map, has_intervals(certificate)
-        places, nouns = () if on_map is None else on_map.places, subject_of(certificate).nouns
-        table = boxes_table(release.plan.grid.dimensions, places, nouns, interval=interval)
+        places, nouns = () if on_map is None else on_map.places, read_subject(certificate).nouns
+        table = make_boxes_table(release.plan.grid.dimensions, places, nouns, interval=interval)
         boxes = release.boxes[[column.name for column in table.columns]]
-        files = public_files(table, boxes)
+        files = make_table_files(table, boxes)
         if on_map is None:
             return files
         name = "The boxes as GeoJSON (RFC 7946): a polygon for each place."
         return [*files, BundleFile("boxes.geojson", name, partial(_write_geojson, release, on_map, interval), "gis")]
 
-    def notes(self, release: StopsRelease, certificate: Certificate) -> list[str]:
+    def list_notes(self, release: StopsRelease, certificate: Certificate) -> list[str]:
         """Return the codebook's notes on the intervals and on the map, if the release has them."""
         stated = {"interval": has_intervals(certificate), "certificate": certificate}
         texts = render_data("stops_notes.yaml", **stated, map=release.plan.map)
@@ -302,7 +305,7 @@ class StopsKind(TableKind[StopsPlan, Trajectories, StopsRelease]):
     def report(self, release: StopsRelease, certificate: Certificate, context: ReleaseContext[StopsRelease]) -> str:
         """Return the report of a release as HTML; see :meth:`od_core.publication.kind.Kind.report`."""
         release = with_fields(release, selected=is_selected(certificate))
-        interval, on_map = confidence(certificate), release.plan.map
+        interval, on_map = format_confidence(certificate), release.plan.map
         zeros = release.counts == 0
         cell = 1.0 if on_map is None else min(on_map.east - on_map.west, on_map.north - on_map.south) / on_map.side
         return render_template(
@@ -316,16 +319,19 @@ class StopsKind(TableKind[StopsPlan, Trajectories, StopsRelease]):
             zeros=int(zeros.sum()),
             zero_bound=int(release.intervals[1][zeros].max(initial=0)),
             places=None if on_map is None else on_map.places,
-            largest=_largest(release),
-            maps=None if on_map is None else _maps(release, on_map, subject_of(certificate).nouns.counted),
-            errors=[(name, float(scale), math.sqrt(laplace_variance(scale))) for name, scale in _scales(release)],
+            largest=_list_largest_boxes(release),
+            maps=None if on_map is None else _make_maps(release, on_map, read_subject(certificate).nouns.counted),
+            errors=[
+                (name, float(scale), math.sqrt(compute_laplace_variance(scale)))
+                for name, scale in _iterate_scales(release)
+            ],
             context=context,
         )
 
-    def pictures(self, release: StopsRelease, certificate: Certificate) -> dict[str, Markup]:
+    def render_pictures(self, release: StopsRelease, certificate: Certificate) -> dict[str, Markup]:
         """Return one map of trips per place of a trip, as SVG by title, or none if the plan has no map."""
-        counted = subject_of(certificate).nouns.counted
-        return {} if release.plan.map is None else _maps(release, release.plan.map, counted)["pictures"]
+        counted = read_subject(certificate).nouns.counted
+        return {} if release.plan.map is None else _make_maps(release, release.plan.map, counted)["pictures"]
 
     def list_metadata(self, release: StopsRelease) -> dict[str, Any]:
         """Return the mechanism and the number of trips."""
@@ -337,7 +343,7 @@ class StopsKind(TableKind[StopsPlan, Trajectories, StopsRelease]):
 
     def list_measurements(self, release: StopsRelease) -> list[tuple[Step, NoisyVector]]:
         """Return the step of a release with its noisy values."""
-        return [(release.plan.step, NoisyVector.from_arrays([flat_boxes(release.measured)]))]
+        return [(release.plan.step, NoisyVector.from_arrays([flatten_boxes(release.measured)]))]
 
     def invariants(self, release: StopsRelease) -> Iterator[str]:
         """Yield a message for each of these three rules that the release breaks.
@@ -346,18 +352,18 @@ class StopsKind(TableKind[StopsPlan, Trajectories, StopsRelease]):
         noisy counts, or to 0 if that sum is negative.
         """
         boxes, counts = release.measured, release.counts
-        if not boxes_fill_the_grid(boxes.lower, boxes.upper, release.plan.grid):
+        if not is_grid_partition(boxes.lower, boxes.upper, release.plan.grid):
             yield "the boxes overlap or do not cover the grid"
         if (counts < 0).any():
             yield "a count is below 0"
         if int(counts.sum()) != max(0, int(boxes.noisy.sum())):
             yield "the counts do not sum to the noisy total"
 
-    def row(self, release: StopsRelease) -> dict[str, Any]:
+    def make_row(self, release: StopsRelease) -> dict[str, Any]:
         """Return the values for the columns ``trips`` and ``grid`` of the table ``stops_releases``."""
         return {"trips": int(release.counts.sum()), "grid": list(release.plan.grid.sizes)}
 
-    def tables(self, release: StopsRelease, certificate: Certificate) -> Mapping[str, pa.Table]:
+    def make_tables(self, release: StopsRelease, certificate: Certificate) -> Mapping[str, pa.Table]:
         """Return the rows for the table ``stops_boxes`` of the release database, without the column ``release``."""
         release = with_fields(release, selected=is_selected(certificate))
         boxes = release.measured

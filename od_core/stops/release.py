@@ -15,10 +15,10 @@ from od_core.errors import STAYS_CHARGED, OdError
 from od_core.files.data_frame import TableOrFile
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.measurements import Measured, Measurements, release_table
-from od_core.noise.backends import NoiseSource, backend_name, laplace_source
+from od_core.noise.backends import NoiseSource, find_backend_name, require_laplace_source
 from od_core.privacy.budget import Budget, Spent
 from od_core.privacy.plan import PlannedRelease
-from od_core.privacy.stability import laplace_reach
+from od_core.privacy.stability import compute_laplace_reach
 from od_core.privacy.unit import PrivacyUnit
 from od_core.stops.geometry import (
     Boxes,
@@ -93,7 +93,7 @@ class StopsRelease(PlannedRelease):
     @property
     def reach(self) -> int:
         """Number of trips that the noise of the count of a box exceeds at most 1 time in 10."""
-        return laplace_reach(self.scale)
+        return compute_laplace_reach(self.scale)
 
     @property
     def scale(self) -> Fraction:
@@ -111,7 +111,11 @@ class StopsRelease(PlannedRelease):
         them contain the true number [benjamini2005false, Theorem 1].
         """
         noisy, reach, positive = self.measured.noisy, self.reach, int(np.count_nonzero(self.counts))
-        below = laplace_reach(self.scale, Fraction(positive, 20 * len(noisy))) if positive and self.selected else reach
+        below = (
+            compute_laplace_reach(self.scale, Fraction(positive, 20 * len(noisy)))
+            if positive and self.selected
+            else reach
+        )
         lower, upper = np.where(self.counts > 0, noisy - below, noisy - reach), np.maximum(noisy + reach, 0)
         return np.clip(lower, 0, self.counts), upper  # no count is released above its noisy count and 0
 
@@ -132,7 +136,7 @@ class StopsRelease(PlannedRelease):
         """
         single = np.ndim(ranges) == 2
         several = [ranges] if single else ranges
-        answered = self._index.answers(self.counts, validate_ranges(several, self.plan.grid.sizes))  # type: ignore[arg-type]
+        answered = self._index.answer_queries(self.counts, validate_ranges(several, self.plan.grid.sizes))  # type: ignore[arg-type]
         return float(answered[0]) if single else answered
 
     def od(self, origin: Sequence[Range], destination: Sequence[Range]) -> float:
@@ -162,8 +166,11 @@ class StopsRelease(PlannedRelease):
 
     @property
     def entropy(self) -> float:
-        """Entropy of the released counts of the boxes in bits, at most log2 of their number; see :func:`entropy_of`."""
-        return entropy_of(self.counts)
+        """Entropy of the released counts of the boxes in bits, at most log2 of their number.
+
+        See :func:`compute_entropy`.
+        """
+        return compute_entropy(self.counts)
 
     @cached_property
     def _index(self) -> BoxIndex:
@@ -220,7 +227,7 @@ def release_stops(
 def run_plan(plan: StopsPlan, trips: Trajectories, noise: NoiseSource, measurements: Measurements) -> StopsRelease:
     """Draw the boxes of a plan, unless ``measurements`` already contains them, and return the release."""
     measured = measure_plan(plan, trips, noise, measurements)
-    return estimate_release(plan, measured, spent=plan.spent, noise=backend_name(noise))
+    return estimate_release(plan, measured, spent=plan.spent, noise=find_backend_name(noise))
 
 
 def measure_plan(plan: StopsPlan, counted: Trajectories, noise: NoiseSource, measurements: Measurements) -> Measured:
@@ -237,15 +244,15 @@ def measure(plan: StopsPlan, trips: Trajectories, noise: NoiseSource) -> Iterato
     For each box in turn, the array has its lower bounds, its upper bounds and its noisy count; shape
     (boxes * values_per_box,), public. The trips are confidential. Raises OdError if a path spent another epsilon.
     """
-    path = Path(laplace_source(noise), plan.step.sensitivity, plan.step.epsilon)
+    path = Path(require_laplace_source(noise), plan.step.sensitivity, plan.step.epsilon)
     drawn = plan.mechanism.draw(trips.points, plan.grid, path)
     if not all(path.spent == plan.step.epsilon and path.left == 0 for path in drawn.paths):
         message = f"a path of {plan.mechanism.name} did not spend exactly epsilon {plan.step.epsilon}"
         raise OdError("OD-STOPS-CHARGE", message, next_step="report this defect", spent=STAYS_CHARGED)
-    yield flat_boxes(drawn.boxes)
+    yield flatten_boxes(drawn.boxes)
 
 
-def flat_boxes(boxes: Boxes) -> Counts:
+def flatten_boxes(boxes: Boxes) -> Counts:
     """Return the boxes as they are stored: one flat vector in the layout of :func:`measure`."""
     flat = np.hstack([boxes.lower, boxes.upper, boxes.noisy[:, np.newaxis]], dtype=np.int64).ravel()
     flat.flags.writeable = False  # measured values do not change
@@ -258,7 +265,7 @@ def estimate_release(plan: StopsPlan, measured: Measured, *, spent: Spent, noise
     Raises OdError if the noisy values do not describe boxes of the grid in the layout of :func:`measure`.
     """
     ((_, noisy),), dimensions = measured, plan.grid.dimensions
-    width, values = plan.grid.values_per_box, noisy.values()
+    width, values = plan.grid.values_per_box, noisy.read_values()
     is_whole = len(values) > 0 and len(values) % width == 0
     if not is_whole or (values.reshape(-1, width)[:, dimensions:-1] >= plan.grid.sizes).any():
         message = "the measurement is not a list of boxes of this grid"
@@ -319,17 +326,24 @@ def evaluate_stops(
     boxes, grid = release.measured, release.plan.grid
     queries, cells = validate_ranges(ranges, grid.sizes), Trajectories.from_cells(points, grid).points
     if not len(queries):
-        raise _fault("the mean error needs at least one query")
-    floors = headline_floors(len(cells)) if floors is None else floors
-    true, index = true_answers(count_trips_by_cell(cells, grid), queries), BoxIndex.from_boxes(boxes.lower, boxes.upper)
+        raise _make_evaluation_error("the mean error needs at least one query")
+    floors = compute_default_floors(len(cells)) if floors is None else floors
+    true, index = (
+        count_trips_in_ranges(count_trips_by_cell(cells, grid), queries),
+        BoxIndex.from_boxes(boxes.lower, boxes.upper),
+    )
     answered = {
-        "noisy": index.answers(boxes.noisy, queries),
-        "count": index.answers(release.counts, queries),
+        "noisy": index.answer_queries(boxes.noisy, queries),
+        "count": index.answer_queries(release.counts, queries),
         "zero": np.zeros(len(queries)),
     }
     return pd.DataFrame(
         [
-            {"answered_by": name, "floor": floor, "mean_relative_error": mean_relative_error(true, values, floor)}
+            {
+                "answered_by": name,
+                "floor": floor,
+                "mean_relative_error": compute_mean_relative_error(true, values, floor),
+            }
             for floor in floors
             for name, values in answered.items()
         ]
@@ -359,23 +373,23 @@ def evaluate_stops_entropy(release: StopsRelease, points: ArrayLike) -> dict[str
     grid, boxes = release.plan.grid, release.measured
     rows = count_trips_by_cell(Trajectories.from_cells(points, grid).points, grid)
     ranges = np.stack([boxes.lower, boxes.upper], axis=2).astype(np.int64)
-    cells, true = entropy_of(rows[:, -1].astype(np.int64)), entropy_of(true_answers(rows, ranges))
+    cells, true = compute_entropy(rows[:, -1].astype(np.int64)), compute_entropy(count_trips_in_ranges(rows, ranges))
     return {"cells": cells, "boxes": true, "lost": cells - true, "released": release.entropy}
 
 
-def entropy_of(counts: Counts) -> float:
+def compute_entropy(counts: Counts) -> float:
     """Return the entropy of a partition in bits from its counts, of at least 0; 0 if there are no trips.
 
     It is the sum of -p log2 p over the parts, for p the share of a part in all trips [shaham2022stops, equation 4].
 
-    >>> entropy_of(np.array([2, 0, 1, 1]))
+    >>> compute_entropy(np.array([2, 0, 1, 1]))
     1.5
     """
     shares = counts[counts > 0] / max(1, int(counts.sum()))
     return float(-(shares * np.log2(shares)).sum()) + 0.0  # of one part: 0, not -0
 
 
-def headline_floors(trips: int) -> tuple[float, float]:
+def compute_default_floors(trips: int) -> tuple[float, float]:
     """Return the default floors of :func:`evaluate_stops`: a thousandth of the number of trips (at least 1), and 1.
 
     A floor is the lower limit of the divisor of an error. With lower ones, empty space dominates the mean error.
@@ -383,20 +397,20 @@ def headline_floors(trips: int) -> tuple[float, float]:
     return max(trips, 1) / 1000, 1.0
 
 
-def mean_relative_error(true: Counts, answered: Reals, floor: float) -> float:
+def compute_mean_relative_error(true: Counts, answered: Reals, floor: float) -> float:
     """Return the mean of |answered - true| / max(true, floor) over queries; ``floor`` is above 0."""
     if not floor > 0:
-        raise _fault("the floor must be above 0")
+        raise _make_evaluation_error("the floor must be above 0")
     return float(np.mean(np.abs(answered - true) / np.maximum(true, floor)))
 
 
-def true_answers(rows: Rows, ranges: Ranges) -> Counts:
+def count_trips_in_ranges(rows: Rows, ranges: Ranges) -> Counts:
     """Return the number of trips in each range, from the cells with trips; shape (queries,). It is confidential."""
     if not len(rows):
         return np.zeros(len(ranges), dtype=np.int64)
     cells = np.ascontiguousarray(rows[:, :-1])
-    return BoxIndex.from_boxes(cells, cells).answers(rows[:, -1].astype(np.int64), ranges).astype(np.int64)
+    return BoxIndex.from_boxes(cells, cells).answer_queries(rows[:, -1].astype(np.int64), ranges).astype(np.int64)
 
 
-def _fault(message: str) -> OdError:
+def _make_evaluation_error(message: str) -> OdError:
     return OdError("OD-STOPS-EVALUATION", message, next_step="correct the evaluation")

@@ -19,14 +19,21 @@ import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
 from od_core.errors import OdError
-from od_core.files.data_frame import Table, TableOrFile, data_frame, exact_numbers, find_unexpected_type, holds_numbers
-from od_core.geography.codes import check_case, format_pandas_advice, text_codes
+from od_core.files.data_frame import (
+    Table,
+    TableOrFile,
+    convert_to_data_frame,
+    convert_to_exact_numbers,
+    find_unexpected_type,
+    holds_numbers,
+)
+from od_core.geography.codes import check_case, format_pandas_advice, read_text_codes
 from od_core.notebook import Confidential
 from od_core.privacy.neighbours import FAULT_THRESHOLD
 from od_core.records.callers_table import AS_DOUBLE, read_table
-from od_core.records.counting import sound_records
+from od_core.records.counting import query_loaded_records
 from od_core.records.load import as_count, refuse_unused
-from od_core.stops.geometry import Counts, Grid, MapGrid, Points, cells_of, keys
+from od_core.stops.geometry import Counts, Grid, MapGrid, Points, compute_cell_numbers, compute_cells
 
 MAX_TRIPS = (1 << 31) - 1
 """Largest number of trips. Trips per cell are counted in 32 bits, and products of two such counts in 64 bits."""
@@ -54,9 +61,9 @@ class Trajectories(Confidential):
 
     def __post_init__(self) -> None:
         if self.points.dtype != np.int32 or self.points.ndim != 2 or self.points.shape[1] != self.grid.dimensions:
-            raise _dimensions(self.grid)
+            raise _make_dimensions_error(self.grid)
         if len(self.points) > MAX_TRIPS:
-            raise _fault("OD-STOPS-TRIPS", f"there are more than {MAX_TRIPS} trips")
+            raise _make_trips_error("OD-STOPS-TRIPS", f"there are more than {MAX_TRIPS} trips")
         _refuse_off_grid(self.points, self.grid)
 
     @property
@@ -64,12 +71,12 @@ class Trajectories(Confidential):
         """Number of trips, which is confidential."""
         return len(self.points)
 
-    def column_pieces(self) -> Iterator[Sequence[Counts]]:
+    def iterate_column_pieces(self) -> Iterator[Sequence[Counts]]:
         """Yield one list of arrays, the sorted cell numbers of all trips, which do not depend on the order of trips.
 
-        A cell number takes one or more arrays; see :func:`od_core.stops.geometry.keys`.
+        A cell number takes one or more arrays; see :func:`od_core.stops.geometry.compute_cell_numbers`.
         """
-        words = keys(self.points, self.grid)
+        words = compute_cell_numbers(self.points, self.grid)
         if len(words) == 1:
             yield [np.sort(words[0])]
         else:
@@ -101,12 +108,12 @@ class Trajectories(Confidential):
                 or nothing states what a row is.
         """
         values = _read_columns(points, columns, one_row_a_trip=one_row_a_trip)
-        table = _table(values, grid)
+        table = _make_trip_array(values, grid)
         if isinstance(values, pd.DataFrame) and table.dtype == np.float64 and np.isfinite(table).all():
             rounded = np.rint(table)
             table = rounded.astype(np.int64) if (rounded == table).all() else table  # numbers of a CSV file are floats
         if not np.issubdtype(table.dtype, np.integer):
-            raise _fault("OD-STOPS-CELL", "a cell is missing or is not a whole number")
+            raise _make_trips_error("OD-STOPS-CELL", "a cell is missing or is not a whole number")
         _refuse_off_grid(table, grid)
         return cls(np.ascontiguousarray(table, dtype=np.int32), grid)
 
@@ -136,19 +143,21 @@ class Trajectories(Confidential):
             bounds = [(grid.west, grid.east), (grid.south, grid.north)] * len(grid.places)
             grid, advice = grid.grid, "; on a map, the longitude of a point comes before the latitude"
         elif isinstance(grid, MapGrid) or bounds is None:
-            raise _fault("OD-STOPS-BOUNDS", "a grid needs bounds, and a map has edges in their place")
+            raise _make_trips_error("OD-STOPS-BOUNDS", "a grid needs bounds, and a map has edges in their place")
         limits = np.array(bounds, dtype=np.float64)
         if limits.shape != (grid.dimensions, 2) or not (np.isfinite(limits).all() and (np.diff(limits) > 0).all()):
-            raise _fault("OD-STOPS-BOUNDS", "the bounds must be one ascending pair for each dimension")
-        table = _table(_read_columns(coordinates, columns, as_number=AS_DOUBLE, one_row_a_trip=one_row_a_trip), grid)
+            raise _make_trips_error("OD-STOPS-BOUNDS", "the bounds must be one ascending pair for each dimension")
+        table = _make_trip_array(
+            _read_columns(coordinates, columns, as_number=AS_DOUBLE, one_row_a_trip=one_row_a_trip), grid
+        )
         if not (np.issubdtype(table.dtype, np.floating) or np.issubdtype(table.dtype, np.integer)):
-            raise _fault("OD-STOPS-COORDINATE", "a coordinate is not a number")
+            raise _make_trips_error("OD-STOPS-COORDINATE", "a coordinate is not a number")
         values = table.astype(np.float64)
         if not np.isfinite(values).all():
-            raise _fault("OD-STOPS-COORDINATE", "a coordinate is missing or infinite")
+            raise _make_trips_error("OD-STOPS-COORDINATE", "a coordinate is missing or infinite")
         if (values < limits[:, 0]).any() or (values > limits[:, 1]).any():
-            raise _fault("OD-STOPS-OFF-GRID", "a coordinate lies beyond the bounds", advice)
-        return cls(cells_of(values, limits[:, 0], limits[:, 1], grid.sizes), grid)
+            raise _make_trips_error("OD-STOPS-OFF-GRID", "a coordinate lies beyond the bounds", advice)
+        return cls(compute_cells(values, limits[:, 0], limits[:, 1], grid.sizes), grid)
 
     @classmethod
     def from_zones(
@@ -175,18 +184,18 @@ class Trajectories(Confidential):
         number = {zone: k for k, zone in enumerate(zones) if isinstance(zone, str)}
         if not number or len(number) < len(zones):
             message = "the list of zones is empty, lists a zone twice, or has a zone that is not text"
-            raise _fault("OD-STOPS-ZONES", message)
+            raise _make_trips_error("OD-STOPS-ZONES", message)
         places = _read_columns(trips, columns, as_number=None, one_row_a_trip=one_row_a_trip)
         if not isinstance(places, pd.DataFrame) or not len(places.columns):
-            raise _fault("OD-STOPS-DIMENSIONS", "trips need one column per place")
+            raise _make_trips_error("OD-STOPS-DIMENSIONS", "trips need one column per place")
         for name, column in places.items():
             if (kind := find_unexpected_type(column)) is not None:
-                raise _fault("OD-STOPS-ZONE", f"column {name!r} holds {kind}; zone codes must be text")
+                raise _make_trips_error("OD-STOPS-ZONE", f"column {name!r} holds {kind}; zone codes must be text")
         numbered = places.astype(object).map(lambda code: number.get(code, -1) if isinstance(code, str) else -1)
         cells = numbered.to_numpy(dtype=np.int64)
         if (cells < 0).any():
             advice = format_pandas_advice(list(number))
-            raise _fault("OD-STOPS-ZONE", "a place is missing or is not in the list of zones", advice)
+            raise _make_trips_error("OD-STOPS-ZONE", "a place is missing or is not in the list of zones", advice)
         return cls(cells.astype(np.int32), Grid((len(number),) * len(places.columns)))
 
 
@@ -203,18 +212,20 @@ def _read_columns(
     cannot be read, or if a row might be several trips.
     """
     if isinstance(columns, str):
-        raise _fault("OD-STOPS-DIMENSIONS", f"columns is the single text {columns!r}, not a list of names")
+        raise _make_trips_error("OD-STOPS-DIMENSIONS", f"columns is the single text {columns!r}, not a list of names")
     is_file = isinstance(values, (str, Path))
     if not (is_file or isinstance(values, pd.DataFrame) or hasattr(values, "__arrow_c_stream__")):
         if columns is not None:
-            raise _fault("OD-STOPS-DIMENSIONS", "columns names columns, but the trips are not a table")
+            raise _make_trips_error("OD-STOPS-DIMENSIONS", "columns names columns, but the trips are not a table")
         return cast("ArrayLike", values)
     if columns is None:
         if is_file:
-            raise _fault("OD-STOPS-DIMENSIONS", "a file of trips needs columns=[...], one name for each dimension")
-        return data_frame(cast("Table", values))
+            raise _make_trips_error(
+                "OD-STOPS-DIMENSIONS", "a file of trips needs columns=[...], one name for each dimension"
+            )
+        return convert_to_data_frame(cast("Table", values))
     if len(set(columns)) < len(columns):
-        raise _fault("OD-STOPS-DIMENSIONS", "columns names a column twice")
+        raise _make_trips_error("OD-STOPS-DIMENSIONS", "columns names a column twice")
     read = partial(read_table, cast("TableOrFile", values), columns, named="the trips", code="OD-STOPS-DIMENSIONS")
     table = read() if as_number is None else read(numbers=columns, as_number=as_number)
     if not one_row_a_trip:
@@ -223,28 +234,28 @@ def _read_columns(
     return table.frame[list(columns)]
 
 
-def _table(values: ArrayLike | pd.DataFrame, grid: Grid) -> NDArray[np.generic]:
+def _make_trip_array(values: ArrayLike | pd.DataFrame, grid: Grid) -> NDArray[np.generic]:
     """Return the values as an array of shape (trips, dimensions). Raises OdError if they are missing or misshapen."""
     try:
-        table = np.asarray(_exact(values) if isinstance(values, pd.DataFrame) else values)
+        table = np.asarray(_convert_without_rounding(values) if isinstance(values, pd.DataFrame) else values)
     except ValueError:  # rows of unequal length
-        raise _dimensions(grid) from None
+        raise _make_dimensions_error(grid) from None
     none = np.empty((0, grid.dimensions), dtype=np.int64)
     if table.size == 0 and table.ndim < 2:
         return none
     if table.ndim != 2 or table.shape[1] != grid.dimensions:
-        raise _dimensions(grid)
+        raise _make_dimensions_error(grid)
     return table if len(table) else none
 
 
-def _exact(frame: pd.DataFrame) -> pd.DataFrame | NDArray[np.generic]:
+def _convert_without_rounding(frame: pd.DataFrame) -> pd.DataFrame | NDArray[np.generic]:
     """Return the numbers of a data frame without rounding; itself if a column holds others. Refuse missing values."""
     if frame.isna().any(axis=None):
-        raise _fault("OD-STOPS-MISSING", "a value is missing")
+        raise _make_trips_error("OD-STOPS-MISSING", "a value is missing")
     columns = [column for _, column in frame.items()]
     if not columns or not all(map(holds_numbers, columns)):
         return frame
-    numbers = [exact_numbers(column) for column in columns]
+    numbers = [convert_to_exact_numbers(column) for column in columns]
     is_whole = all(np.issubdtype(number.dtype, np.integer) for number in numbers)
     return np.column_stack([number.astype(np.int64 if is_whole else np.float64) for number in numbers])
 
@@ -252,14 +263,16 @@ def _exact(frame: pd.DataFrame) -> pd.DataFrame | NDArray[np.generic]:
 def _refuse_off_grid(points: NDArray[np.generic], grid: Grid) -> None:
     beyond = (column.min() < 0 or column.max() >= size for column, size in zip(points.T, grid.sizes, strict=True))
     if len(points) and any(beyond):
-        raise _fault("OD-STOPS-OFF-GRID", "a trip has a cell that is not on the grid")
+        raise _make_trips_error("OD-STOPS-OFF-GRID", "a trip has a cell that is not on the grid")
 
 
-def _dimensions(grid: Grid) -> OdError:
-    return _fault("OD-STOPS-DIMENSIONS", f"trips must be rows of {grid.dimensions} whole numbers, one per dimension")
+def _make_dimensions_error(grid: Grid) -> OdError:
+    return _make_trips_error(
+        "OD-STOPS-DIMENSIONS", f"trips must be rows of {grid.dimensions} whole numbers, one per dimension"
+    )
 
 
-def _fault(code: str, message: str, advice: str = "") -> OdError:
+def _make_trips_error(code: str, message: str, advice: str = "") -> OdError:
     return OdError(code, message, next_step=f"correct the trips or the grid{advice}")
 
 
@@ -312,7 +325,7 @@ class PlaceList:
         for name in columns:
             if name not in places.columns:
                 raise _list_fault(f"the list of places has no column {name!r}")
-        codes = pd.Series(text_codes(places[columns.code], columns.code), dtype=object)
+        codes = pd.Series(read_text_codes(places[columns.code], columns.code), dtype=object)
         if codes.duplicated().any():
             raise _list_fault("a place is listed twice", f"place {codes[codes.duplicated()].iloc[0]!r}")
         check_case(list(codes), columns.code)
@@ -321,7 +334,9 @@ class PlaceList:
             on_map = MapGrid.around(longitude, latitude, side, stages)
         else:
             on_map = MapGrid(*edges, side, tuple(stages))
-        return cls(places[list(columns)].reset_index(drop=True), columns, on_map, on_map.cells(longitude, latitude))
+        return cls(
+            places[list(columns)].reset_index(drop=True), columns, on_map, on_map.find_cells(longitude, latitude)
+        )
 
     @classmethod
     def from_map_cells(cls, on_map: MapGrid, columns: PlaceColumns) -> PlaceList:
@@ -386,6 +401,6 @@ def place_records(records: Path, places: PlaceList, fault_threshold: Fraction = 
     listed = pa.table({"code": pa.array(places.codes, pa.string()), "number": np.arange(len(places.cells))})
     placed = f"SELECT in_period, {numbers} FROM records {joins}"  # noqa: S608  # checked names
     query = f"SELECT {', '.join(stages)} FROM placed WHERE {sound}"  # noqa: S608  # our own SQL
-    table = sound_records(records, {"places": listed}, placed, f"NOT ({sound})", query, fault_threshold)
+    table = query_loaded_records(records, {"places": listed}, placed, f"NOT ({sound})", query, fault_threshold)
     cells = [places.cells[table[stage].to_numpy()] for stage in stages]
     return Trajectories(np.ascontiguousarray(np.concatenate(cells, axis=1)), places.map.grid)

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from benchmarks.assisted import WAYS, compared, estimates
 from od_core import FlowTree, assist_release
-from od_core.evaluation.known_flows import binary
-from od_core.flows.derived_flows import rule_of
+from od_core.evaluation.known_flows import make_binary_flows
+from od_core.flows.derived_flows import choose_release_rule
 from tests.od_core.flows.estimation.test_shrinkage import GRAVITY
 from tests.od_core.flows.test_assisted_flows import releases_of
 
@@ -23,7 +23,7 @@ def test_estimates_are_those_of_model_assisted_flows():
     found = estimates(own, before, 5)
     for name, expected in (("alone", assist_release([own])), ("assisted", assist_release([*before, own]))):
         assert np.array_equal(found[name].trips, expected.leaves.trips)
-    assert rule_of(own, before[-1].leaves).learns
+    assert choose_release_rule(own, before[-1].leaves).learns
     assert {tuple(found[way].trips) for way in WAYS}.isdisjoint({tuple(found["assisted"].trips)})
 
 
@@ -31,7 +31,7 @@ def test_estimates_are_those_of_model_assisted_flows():
 @given(seed=SEEDS)
 def test_costs_are_changes_from_the_estimates_alone(seed):
     """Of three runs. A level of 36 cells has errors, but no cost of its own."""
-    tree = FlowTree(*2 * [binary(1, levels=6, trips=5_000).geography])
+    tree = FlowTree(*2 * [make_binary_flows(1, levels=6, trips=5_000).geography])
     random, levels = np.random.default_rng(seed), tree.depth
     alone, other = random.uniform(1, 9, (2, 3, levels, 4))
     found = [{"paper": np.ones((levels, 4)), "alone": a, "misled": o} for a, o in zip(alone, other, strict=True)]

@@ -9,7 +9,7 @@ import pytest
 from benchmarks.cities import rides
 from od_core import Budget, PrivacyUnit, Trajectories, evaluate_stops_entropy, release_stops
 from od_core.stops.geometry import count_trips_by_cell
-from od_core.stops.release import entropy_of, true_answers
+from od_core.stops.release import compute_entropy, count_trips_in_ranges
 from tests.real_data import real_data
 
 
@@ -26,10 +26,10 @@ def test_journeys_of_real_taxis_are_released_with_intervals_that_hold():
     release = release_stops(trips, trips.grid, unit=PrivacyUnit("trip"), budget=budget, noise="table")
     rows = count_trips_by_cell(known.points, known.grid)
     drawn, boxes = release.measured, release.boxes
-    true = true_answers(rows, np.stack([drawn.lower, drawn.upper], axis=2).astype(np.int64))
+    true = count_trips_in_ranges(rows, np.stack([drawn.lower, drawn.upper], axis=2).astype(np.int64))
     assert true.sum() == len(known.points)
     held = ((boxes["count_lower"] <= true) & (true <= boxes["count_upper"])).mean()
     assert len(boxes) > 500
     assert held > 0.9 - 6 * (0.09 / len(boxes)) ** 0.5
     bits = evaluate_stops_entropy(release, known.points)
-    assert 0 < bits["boxes"] < bits["cells"] == pytest.approx(entropy_of(rows[:, -1].astype(np.int64)))
+    assert 0 < bits["boxes"] < bits["cells"] == pytest.approx(compute_entropy(rows[:, -1].astype(np.int64)))

@@ -20,7 +20,7 @@ def test_plain_averages_are_those_of_the_oracle_group_by_group():
         plain = Plain(tuple(rng.choice(["cumulative", "sizes"], geography.depth).tolist()))
         noisy = noisy_values(world, plain, rng, p=0.4)
         groups = {}
-        for level, query, values in zip(frame.levels, plain.level_queries(geography.depth), noisy, strict=True):
+        for level, query, values in zip(frame.levels, plain.list_level_queries(geography.depth), noisy, strict=True):
             totals = frame.totals(level).tolist()
             ends = np.cumsum([0, *totals]).tolist()
             variance = Fraction(1, 2 ** max(level - 2, 0))

@@ -26,7 +26,7 @@ def true_leaves(case: Case) -> Nodes:
     ordered = truth[np.ix_(*places)]
     o, d = np.nonzero(ordered)
     nodes = Nodes(tree.depth, o.astype(np.int32), d.astype(np.int32), ordered[o, d])
-    order = np.argsort(tree.first_rank(nodes))
+    order = np.argsort(tree.compute_first_ranks(nodes))
     return Nodes(tree.depth, nodes.origin[order], nodes.destination[order], nodes.trips[order])
 
 

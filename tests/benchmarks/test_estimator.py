@@ -10,7 +10,7 @@ import pytest
 from benchmarks.estimator import METRICS, PAPER, VARIANTS, errors_by_level, estimated, planned
 from benchmarks.rivals import RIVALS
 from od_core import Budget, PrivacyUnit, plan_release
-from od_core.evaluation.known_flows import KnownFlows, binary
+from od_core.evaluation.known_flows import KnownFlows, make_binary_flows
 from od_core.flows.release import run_plan
 from od_core.ledger.measurements import MemoryMeasurements
 from od_core.privacy.neighbours import NO_FAULTS
@@ -21,7 +21,7 @@ TRIP = PrivacyUnit("trip")
 
 def test_the_reference_is_the_paper():
     """Bun & Steinke's rho, spread evenly over the levels."""
-    geography = binary(1, levels=2, trips=50).geography
+    geography = make_binary_flows(1, levels=2, trips=50).geography
     assert VARIANTS[0] is PAPER
     for epsilon, rho in (("0.1", 1.3535e-4), ("1", 0.0132154), ("10", 1.07988)):
         plan = planned(PAPER, geography, epsilon)
@@ -41,7 +41,7 @@ def test_the_reference_is_the_paper():
 
 @pytest.mark.parametrize("name", ["refined", *RIVALS])
 def test_without_noise_every_table_is_the_truth(name):
-    data = KnownFlows.synthetic(binary(1, levels=4, trips=5_000))
+    data = KnownFlows.from_synthetic_flows(make_binary_flows(1, levels=4, trips=5_000))
     plan = planned(next(variant for variant in VARIANTS if variant.name == "refined"), data.geography, "1")
     measured = run_plan(plan, data.trips, no_noise(), MemoryMeasurements()).measured
     errors = np.array(errors_by_level(data, estimated(name, plan, data.trips.total, measured)))

@@ -17,8 +17,8 @@ from od_core.evaluation.comparison import (
     METRICS,
     STYLES,
     SYNTHETIC,
-    figure_3,
-    figure_6,
+    make_figure_3,
+    make_figure_6,
 )
 
 LABELS = [contender.label for contender in CONTENDERS]
@@ -58,7 +58,7 @@ def drawn(axes) -> dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]:
 
 def test_no_panel_cuts_off_a_value():
     """Panels of a line share their scale, also where the last of them has the largest values."""
-    for panel in whole_figure(figure_3, "italy").axes[:6]:
+    for panel in whole_figure(make_figure_3, "italy").axes[:6]:
         lowest, highest = panel.get_ylim()
         for median, least, most in drawn(panel).values():
             assert lowest < least.min() <= median.min()
@@ -66,7 +66,7 @@ def test_no_panel_cuts_off_a_value():
 
 
 def test_one_legend_names_every_contender_and_the_bound():
-    for figure, extra in ((whole_figure(figure_3, "italy"), [BOUND_LABEL]), (whole_figure(figure_6), [])):
+    for figure, extra in ((whole_figure(make_figure_3, "italy"), [BOUND_LABEL]), (whole_figure(make_figure_6), [])):
         (legend,) = figure.legends
         assert [text.get_text() for text in legend.get_texts()] == [*LABELS, *extra]
         assert not any(axes.get_legend() for axes in figure.axes)

@@ -22,7 +22,7 @@ from benchmarks import (
 )
 from benchmarks.stops_tables import REFERENCE, csv_tables
 from benchmarks.tables import write_csv
-from od_core.evaluation.known_flows import KnownFlows, binary
+from od_core.evaluation.known_flows import KnownFlows, make_binary_flows
 
 DOCS = Path(__file__).parents[2] / "docs"
 TABLES = DOCS / "reference" / "tables"
@@ -30,7 +30,7 @@ CASE = "zipf 1.5, 4 dimensions"
 
 
 def made_by_estimator() -> dict[str, list[dict[str, Any]]]:
-    data = KnownFlows.synthetic(binary(1, levels=2, trips=500))
+    data = KnownFlows.from_synthetic_flows(make_binary_flows(1, levels=2, trips=500))
     variants = [estimator.PAPER, estimator.VARIANTS[1]]
     gains = estimator.gains(list(estimator.measured("binary", "1", data, 2, variants)))
     compared = estimator.published_methods(list(estimator.paired("binary", "1", data, 2, ["blue_down"])))
@@ -38,12 +38,12 @@ def made_by_estimator() -> dict[str, list[dict[str, Any]]]:
 
 
 def made_by_intervals() -> dict[str, list[dict[str, Any]]]:
-    data = KnownFlows.synthetic(binary(1, levels=2, trips=500))
+    data = KnownFlows.from_synthetic_flows(make_binary_flows(1, levels=2, trips=500))
     return {"intervals.csv": intervals.by_level(intervals.measured(intervals.VARIANTS[0], "binary", "1", data, 1))}
 
 
 def made_by_selected() -> dict[str, list[dict[str, Any]]]:
-    data = KnownFlows.synthetic(binary(1, levels=2, trips=500))
+    data = KnownFlows.from_synthetic_flows(make_binary_flows(1, levels=2, trips=500))
     rows = selected.measured("binary", "least_squares", "1", selected.Known(data.tree, data.trips), 1)
     return {"uncertainty-selected.csv": selected.csv_rows(rows)}
 

@@ -9,20 +9,20 @@ import pytest
 
 from benchmarks.sections import italy_sections
 from od_core import Geography
-from od_core.evaluation.known_flows import binary, italy, random_tree
+from od_core.evaluation.known_flows import make_binary_flows, make_italy_flows, make_random_tree_flows
 
 SEEDS = range(3)
 SMALL = {
-    "binary": lambda seed: binary(seed, levels=4, filled=Fraction(1, 3), trips=900),
-    "random": lambda seed: random_tree(seed, levels=3, zones=100, filled=Fraction(1, 10), trips=5_000),
-    "italy": lambda seed: italy(seed, scale=0.01),
+    "binary": lambda seed: make_binary_flows(seed, levels=4, filled=Fraction(1, 3), trips=900),
+    "random": lambda seed: make_random_tree_flows(seed, levels=3, zones=100, filled=Fraction(1, 10), trips=5_000),
+    "italy": lambda seed: make_italy_flows(seed, scale=0.01),
     "italy_sections": lambda seed: italy_sections(seed, scale=0.01),
 }
 
 
 @pytest.fixture(scope="module")
 def country():
-    return italy(1)
+    return make_italy_flows(1)
 
 
 @pytest.fixture(params=SMALL)

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from od_core import Budget, Geography, PrivacyUnit, Release, release_flows
-from od_core.flows.interval_ends import reliability
+from od_core.flows.interval_ends import choose_reliability_words
 from od_core.flows.publishing.atlas import write_atlas
 from od_core.flows.publishing.flow_tables import FlowTables
 from od_core.flows.released_flows import ReleasedFlows
@@ -40,7 +40,7 @@ def compare_with(page, path: Path) -> None:
 
 def word_of(trips: int, lower: int, upper: int) -> str:
     """The word on a number by the library; pages have none on one that was released as 0."""
-    (word,) = reliability(*(np.array([number]) for number in (trips, lower, upper)))
+    (word,) = choose_reliability_words(*(np.array([number]) for number in (trips, lower, upper)))
     return str(word) if trips else ""
 
 

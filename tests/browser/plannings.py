@@ -15,8 +15,8 @@ import pandas as pd
 
 from od_core import Budget, Geography, PrivacyUnit, ReleasePlan, plan_release
 from od_core.flows.mechanisms import InfTDARefined
-from od_core.flows.planning_page import EPSILONS, planning_page
-from od_core.privacy.accounting import epsilon_tight
+from od_core.flows.planning_page import EPSILONS, render_planning_page
+from od_core.privacy.accounting import compute_tight_epsilon
 from od_core.privacy.neighbours import NO_FAULTS, Acceptance
 
 CAP = Fraction(1, 2)
@@ -141,21 +141,21 @@ class Case:
     def write(self, folder: Path, name: str = "flows") -> str:
         """Write the page, and return its address."""
         path = folder / "planning.html"
-        text = self.page_of_flows if name == "flows" else planning_page(self.declared(), name, CAP, self.periods)
+        text = self.page_of_flows if name == "flows" else render_planning_page(self.declared(), name, CAP, self.periods)
         path.write_text(text, encoding="utf-8")
         return path.as_uri()
 
     @cached_property
     def page_of_flows(self) -> str:
         """The page, made once for all tests of a case: it holds a plan for each budget."""
-        return planning_page(self.declared(), "flows", CAP, self.periods)
+        return render_planning_page(self.declared(), "flows", CAP, self.periods)
 
     def epsilons(self) -> list[str | None]:
         """The budgets that the page offers, in the order of the slider; None is the declared one."""
         offered: dict[str | None, Fraction] = {each: Fraction(each) for each in EPSILONS}
         declared = self.budget.epsilon
         if declared is None:
-            declared = epsilon_tight(self.budget.total_rho("tight"), self.budget.delta)
+            declared = compute_tight_epsilon(self.budget.compute_total_rho("tight"), self.budget.delta)
         offered = {each: value for each, value in offered.items() if value != declared} | {None: declared}
         return sorted(offered, key=lambda each: offered[each])
 

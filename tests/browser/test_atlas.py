@@ -110,7 +110,7 @@ def test_the_download_has_the_numbers_of_the_selection(opened, bundle):
     assert {(row["selection"], row["release"]) for row in rows} == {(" ".join(chosen), "us_flights/2001-06/r1")}
     assert all("noise" in row["note"] for row in rows)
     totals = {row["measure"]: [int(row[name]) for name in ("value", "lower", "upper")] for row in rows[:3]}
-    others = set(release.tree.origin.codes[release.tree.origin.level_number("state")]) - {*chosen}
+    others = set(release.tree.origin.codes[release.tree.origin.find_level_number("state")]) - {*chosen}
     (division,) = indicators(release, ["division"]).query("area == 'Middle Atlantic'").to_dict("records")
     assert totals["flights to elsewhere"] == [division[f"outflow{end}"] for end in ("", "_lower", "_upper")]
     # The number of the division is one of a table, whose largest are read; that of chosen states is not.

@@ -22,7 +22,7 @@ def listed(page) -> list[list[str]]:
 
 def test_the_list_has_the_numbers_of_all_areas(opened, bundle):
     release = open_release(bundle)
-    codes = release.tree.origin.codes[release.tree.origin.level_number("state")]
+    codes = release.tree.origin.codes[release.tree.origin.find_level_number("state")]
     page, seen = opened((bundle / "atlas.html").as_uri() + "#level=state&areas=IL,NY&view=list")
     page.wait_for_selector("#panel[aria-busy=false]")
     rows = listed(page)

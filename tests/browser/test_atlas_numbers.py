@@ -12,11 +12,11 @@ import pandas as pd
 import pytest
 
 from od_core import Budget, Geography, InfTDARefined, Release, open_release, sum_releases
-from od_core.flows.estimation.intervals import Intervals, _subtract_trips_within, bounds_of
+from od_core.flows.estimation.intervals import Intervals, _subtract_trips_within, compute_bounds
 from od_core.flows.indicators import _find_likely_sides, indicators
 from od_core.flows.publishing import atlas
 from od_core.flows.publishing.changes import changes
-from od_core.flows.released_flows import ReleasedFlows, zone_function
+from od_core.flows.released_flows import ReleasedFlows, make_zone_function
 from tests.browser.atlases import (
     compare_with,
     downloaded,
@@ -73,15 +73,15 @@ def dropped_row(
 ) -> list[int]:
     trips = flows.trips_between(*named, **{"segment": segment, "category": category} if segment else {}).trips
     sides = (flows.tree.origin, flows.tree.destination)
-    levels = tuple(side.level_number(name) for side, name in zip(sides, named[::2], strict=True))
-    inside = [side.zones_in(level, areas) for side, level, areas in zip(sides, levels, named[1::2], strict=True)]
+    levels = tuple(side.find_level_number(name) for side, name in zip(sides, named[::2], strict=True))
+    inside = [side.mask_zones(level, areas) for side, level, areas in zip(sides, levels, named[1::2], strict=True)]
     if segment is None:
         sums = [fit.sum_between(*inside) for fit in flows.intervals.fits]
     else:
         (k,) = (one.position(category) for one in flows.breakdowns if one.name == segment)
         sums = [fit.sum_between(*inside)[k] for fit in flows.segment_intervals(segment)._fits]
-    ends = flows.selection(levels, segment).lower_ends(np.array([trips]))
-    (lower,), (upper,) = bounds_of(reduce(add, sums), ends)
+    ends = flows.make_selection(levels, segment).make_lower_ends(np.array([trips]))
+    (lower,), (upper,) = compute_bounds(reduce(add, sums), ends)
     return [trips, min(lower, trips), max(upper, trips)]
 
 
@@ -153,7 +153,7 @@ def sparse_below(mechanism: str) -> Release:
 
 @pytest.mark.parametrize("mechanism", ["inftda_refined", "inftda"])
 def test_a_page_is_cut_exactly_whatever_was_dropped_above(opened, tmp_path, monkeypatch, mechanism):
-    monkeypatch.setattr(atlas, "_depth", lambda *_: 2)  # noise decides how many nodes there are
+    monkeypatch.setattr(atlas, "_choose_depth", lambda *_: 2)  # noise decides how many nodes there are
     release = random_release(3, mechanism=mechanism)
     compared(opened, written(release, facts(release), tmp_path), release, finest=2)
 
@@ -217,7 +217,7 @@ def test_totals_are_marked_as_the_indicators_are(opened, tmp_path, monkeypatch, 
 
 def same_totals(page: Any, release: ReleasedFlows, level: str) -> None:
     """Every area's totals in the page are its indicators."""
-    number = release.tree.origin.level_number(level)
+    number = release.tree.origin.find_level_number(level)
     for area, row in indicators(release, [level]).iterrows():
         got = totals_of(page, number, [area])
         for name in ("outflow", "inflow", "within"):
@@ -260,7 +260,7 @@ def test_totals_below_dropped_nodes_are_the_measured_ones_where_these_are_more_e
         for side, (name, ends) in enumerate((("outflow", (here, ~here)), ("inflow", (~here, here)))):
             measured = fit.sum_measured_totals(side, 3).take(np.array([zone]))
             sums, chosen = _subtract_trips_within(measured, within, fit.sum_between(*ends))
-            trips, ((lower,), (upper,)) = got[name]["trips"], bounds_of(sums)
+            trips, ((lower,), (upper,)) = got[name]["trips"], compute_bounds(sums)
             assert got[name]["interval"] == [min(lower, trips), max(upper, trips)]
             of_measured += int(chosen[0])
     assert 0 < of_measured < 80
@@ -283,10 +283,10 @@ def test_the_mean_distance_of_several_areas_is_a_ratio_of_weighted_sums(opened, 
     Weighted sums use measured totals of areas. Mean distances, here and among the indicators, follow from the flows.
     """
     release, chosen = sparse_below("inftda_refined"), ["t0", "t3", "t4"]
-    level = release.tree.origin.level_number("town")
-    inside = release.tree.origin.zones_in(level, chosen)
+    level = release.tree.origin.find_level_number("town")
+    inside = release.tree.origin.mask_zones(level, chosen)
     zones = dict(zip(release.tree.origin.zones, inside, strict=True))
-    known = zone_function(release.tree, "has_distance"), zone_function(release.tree, "distance")
+    known = make_zone_function(release.tree, "has_distance"), make_zone_function(release.tree, "distance")
     numbers = {code: number for number, code in enumerate(release.tree.origin.zones)}
 
     def weight(quantity):

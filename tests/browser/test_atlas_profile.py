@@ -10,7 +10,7 @@ import pytest
 
 from od_core import Budget, Geography, Release, sum_releases
 from od_core.flows.estimation.fitted_tree import Estimates, estimate_dropped_trips
-from od_core.flows.estimation.intervals import bounds_of
+from od_core.flows.estimation.intervals import compute_bounds
 from od_core.flows.indicators import distance_bands
 from od_core.flows.mechanisms import InfTDARefined
 from od_core.flows.publishing import atlas
@@ -103,7 +103,7 @@ def test_categories_of_a_sum_of_releases_are_those_of_the_library(opened, tmp_pa
 
 @pytest.mark.parametrize("dropped", [False, True])
 def test_categories_of_a_page_that_is_cut_are_those_of_the_library(opened, tmp_path, monkeypatch, dropped):
-    monkeypatch.setattr(atlas, "_depth", lambda *_: 2)
+    monkeypatch.setattr(atlas, "_choose_depth", lambda *_: 2)
     release = made(4, mechanism=DROPPING if dropped else "inftda_refined")
     compare_categories(opened, written(release, facts(release), tmp_path), release, 50, finest=2)
 
@@ -193,7 +193,7 @@ def test_bands_of_every_area_are_those_of_the_table(opened, tmp_path, mechanism,
     """Also of the whole space. ``inftda`` drops nodes, whose trips may have any distance."""
     release = made(6, mechanism=mechanism, unknown=unknown, segments=None)
     table = distance_bands(release)
-    table["level"] = table["level"].map(release.tree.origin.level_number)
+    table["level"] = table["level"].map(release.tree.origin.find_level_number)
     asks, expected = [], []
     for level, codes in enumerate(release.tree.origin.codes):
         for number, code in enumerate(codes):
@@ -213,7 +213,7 @@ def expected_bands(release: Release, ask: dict) -> list[list[int]]:
     """The interval of each band of a selection: of the set of its pairs of zones, by weights that are 0 or 1."""
     tree = release.tree
     inside = [
-        side.zones_in(ask[name]["level"], [side.codes[ask[name]["level"]][k] for k in ask[name]["areas"]])
+        side.mask_zones(ask[name]["level"], [side.codes[ask[name]["level"]][k] for k in ask[name]["areas"]])
         for name, side in (("origins", tree.origin), ("destinations", tree.destination))
     ]
     band, count = group_of(release), len(ZoneDistances.from_tree(tree).edges) + 1
@@ -221,7 +221,7 @@ def expected_bands(release: Release, ask: dict) -> list[list[int]]:
     own = inside[0][release.leaves.origin] & inside[1][release.leaves.destination]
     released_bands = band(release.leaves.origin[own], release.leaves.destination[own])
     trips = np.bincount(released_bands, release.leaves.trips[own], count).astype(int)
-    ends = [[int(end[0]) for end in bounds_of(one)] for one in sums]
+    ends = [[int(end[0]) for end in compute_bounds(one)] for one in sums]
     return [[n, min(low, n), max(high, n)] for n, (low, high) in zip(trips.tolist(), ends, strict=True)]
 
 
@@ -259,7 +259,7 @@ def dropped_bands(release: Release, areas: list[int]) -> list[list[int]]:
         hidden, spread = estimate_dropped_trips(level)
         unseen, doubt = unseen + hidden[here].sum(), doubt + spread[here].sum()
     ones = np.ones(count)
-    lower, upper = bounds_of(Estimates(estimate, variance, most * ones, unseen * ones, doubt * ones, 0 * ones))
+    lower, upper = compute_bounds(Estimates(estimate, variance, most * ones, unseen * ones, doubt * ones, 0 * ones))
     here = inside[release.leaves.origin]
     leaves = group_of(release)(release.leaves.origin[here], release.leaves.destination[here])
     trips = np.bincount(leaves, release.leaves.trips[here], count).astype(int)

@@ -12,10 +12,10 @@ import yaml
 
 from od_core import Budget, ReleasePlan
 from od_core.meaning.subject import Subject
-from od_core.privacy.accounting import epsilon_bun_steinke, epsilon_tight, text_above
-from od_core.privacy.domain import largest_rho
+from od_core.privacy.accounting import compute_bun_steinke_epsilon, compute_tight_epsilon, format_rounded_up
+from od_core.privacy.domain import compute_largest_rho
 from od_core.privacy.posterior import Guarantee
-from od_core.publication.certify import clauses
+from od_core.publication.certify import render_clauses
 from tests.browser.conftest import show
 from tests.browser.plannings import CAP, CASES, UNEVEN, Case, Setting
 from tests.browser.test_pages import DESK, PHONE, inaccessible, too_wide
@@ -66,13 +66,13 @@ def near(found: list[float], expected: list[float]) -> None:
 
 def same_numbers(found: dict, plan: ReleasePlan) -> None:
     """Compare what is shown with a plan."""
-    assert found["rho"] == f"rho {text_above(plan.spent.rho)}"
+    assert found["rho"] == f"rho {format_rounded_up(plan.spent.rho)}"
     assert found["exactRho"] == float(plan.spent.rho)
     promised = Fraction(found["epsilon"].removeprefix("epsilon "))
     if plan.budget.epsilon is not None:
         assert promised == plan.budget.epsilon
     else:
-        assert text_above(epsilon_tight(plan.spent.rho, plan.budget.delta)) == str(float(promised))
+        assert format_rounded_up(compute_tight_epsilon(plan.spent.rho, plan.budget.delta)) == str(float(promised))
     assert plan.spent.epsilon <= promised
     assert found["verdicts"] == plan.verdicts()[: -len(plan.area_total_steps) or None]  # those of levels
     accuracies = {"": (plan.expected_errors, plan.half_widths)}
@@ -90,7 +90,7 @@ def same_numbers(found: dict, plan: ReleasePlan) -> None:
         exact = not by and plan.publishes_total
         assert [row["shown"] == "exact" for row in rows] == [exact, *[False] * plan.tree.depth]
         assert [float(row["shownError"].replace(",", "")) for row in rows] == [float(f"{e:.3g}") for e in errors]
-    change = clauses(Subject.from_plan(plan))["change"]
+    change = render_clauses(Subject.from_plan(plan))["change"]
     assert found["promise"].startswith(
         f"The promise compares the records as they are with the records as they would be if {change}."
     )
@@ -104,7 +104,7 @@ def same_chances(found: dict, plan: ReleasePlan, periods: int = 12, *, looser: b
         of_year = {f"a year of {periods} such releases": year_factor(plan, periods)}
     times = {"any number": 1, "one release": 1, **of_year, "such a year without its bound": periods}
     assert len(found["persons"]) == 3 or not of_year
-    largest = plan._largest_variances(plan.totals)
+    largest = plan._compute_largest_variances(plan.totals)
     for level, chance in found["seen"]:
         noise, least = math.sqrt(largest[level]), plan.half_widths[level]
         of_noise = 1 - NormalDist(5, noise).cdf(least) if noise else float(least < 5)  # 5 is the number in question
@@ -118,9 +118,9 @@ def same_chances(found: dict, plan: ReleasePlan, periods: int = 12, *, looser: b
         if factor == 1 and not looser:  # as `explain` states it
             stated = Guarantee.from_spent(plan.spent)
         near([person["epsilon"]], [float(stated.epsilon)])
-        assert float(person["shown"].replace(",", "")) == float(text_above(stated.epsilon, 3))
-        near([person["guess"]], [float(stated.best_guess())])
-        near([person["odds"]], [float(epsilon_bun_steinke(rho, delta))])
+        assert float(person["shown"].replace(",", "")) == float(format_rounded_up(stated.epsilon, 3))
+        near([person["guess"]], [float(stated.bound_guess_probability())])
+        near([person["odds"]], [float(compute_bun_steinke_epsilon(rho, delta))])
     assert ("computed from rho alone" in found["text"]) == (looser and plan.spent.variances is not None)
 
 
@@ -141,7 +141,7 @@ def test_the_numbers_of_random_settings_are_those_of_the_plans(opened, tmp_path,
 def year_factor(plan: ReleasePlan, periods: int) -> Fraction:
     """What a year of releases like this one costs, as a multiple of one."""
     if plan.unit.max_trips_pair is None:
-        return largest_rho([Fraction(1)] * periods, plan.unit.max_trips, plan.unit.max_trips_year)
+        return compute_largest_rho([Fraction(1)] * periods, plan.unit.max_trips, plan.unit.max_trips_year)
     return plan.rho_of_year(plan.spent, periods) / plan.spent.rho
 
 
@@ -191,7 +191,7 @@ def test_the_alternatives_are_plans_of_their_own(opened, tmp_path, name):
             names = [names[0] for names in plan.tree.level_names]
             for level, width in zip(case.origins.columns, widths, strict=True):
                 if level in names:
-                    near([width], [plan.half_widths[len(case.sides) * plan.tree.origin.level_number(level)]])
+                    near([width], [plan.half_widths[len(case.sides) * plan.tree.origin.find_level_number(level)]])
                 else:
                     assert width is None
 
@@ -265,7 +265,7 @@ def test_every_control_changes_the_plan_and_the_address_leads_back(opened, tmp_p
 def test_the_share_of_the_cap_is_that_of_the_declared_unit_alone(opened, tmp_path):
     case = CASES["uneven"]
     page, _ = opened(case.write(tmp_path))
-    share = text_above(100 * case.declared().spent.rho / CAP, 3)
+    share = format_rounded_up(100 * case.declared().spent.rho / CAP, 3)
     assert f"{share} % of the cap of the data set" in page.inner_text("#short")
     page.focus("#budget")
     page.keyboard.press("End")

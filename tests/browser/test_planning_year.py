@@ -7,7 +7,7 @@ import math
 import pytest
 
 from od_core import Budget, PrivacyUnit
-from od_core.privacy.accounting import text_above
+from od_core.privacy.accounting import format_rounded_up
 from tests.browser.plannings import CAP, UNEVEN, Case, Setting
 from tests.browser.test_planning_page import READ, at, same_chances, same_declaration, same_numbers, year_factor
 
@@ -53,7 +53,9 @@ def test_a_year_costs_what_it_costs_in_python(page):
             factor = year_factor(plan, 12)
             times = [factor, 12] if factor < 12 else [12]
             shown = page.locator("[data-cost]").all()
-            assert [each.inner_text() for each in shown] == [f"rho {text_above(n * plan.spent.rho, 3)}" for n in times]
+            assert [each.inner_text() for each in shown] == [
+                f"rho {format_rounded_up(n * plan.spent.rho, 3)}" for n in times
+            ]
             assert [float(each.get_attribute("data-cost")) for each in shown] == pytest.approx(list(map(float, times)))
             text = page.inner_text("#promise")
             assert ("at most as much as one release" in text) == (factor == 1)

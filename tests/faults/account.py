@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from od_core.files.durable import file_digest
+from od_core.files.durable import compute_file_digest
 from od_core.noise.opendp import OpenDPNoise
 from tests.faults.worker import R1, RHO, charges_of, released, side_file, watched
 from tests.od_core.ledger.ledger_rows import assert_chain, charged, ledger_at, reservations, rows, states
@@ -23,7 +23,9 @@ def drawn(folder, release_id=R1) -> Counter:
 def measurement_files(folder, release_id=R1) -> dict[str, str]:
     place = folder / "confidential" / release_id
     return (
-        {path.name: file_digest(path) for path in place.glob("noisy_measurement_*.parquet")} if place.exists() else {}
+        {path.name: compute_file_digest(path) for path in place.glob("noisy_measurement_*.parquet")}
+        if place.exists()
+        else {}
     )
 
 

@@ -13,7 +13,7 @@ import os
 import sys
 from fractions import Fraction
 
-from od_core.noise.backends import NoiseSource, noise_named
+from od_core.noise.backends import NoiseSource, resolve_noise_source
 from tests.od_core.doubles import SeededNoise
 
 CLONE_NEWPID = 0x20000000
@@ -48,5 +48,5 @@ def in_clone(source: NoiseSource) -> list[int]:
 
 if __name__ == "__main__":
     for name in sys.argv[1:]:
-        source = SeededNoise(1) if name == "seeded" else noise_named(name)
+        source = SeededNoise(1) if name == "seeded" else resolve_noise_source(name)
         print(json.dumps([draws(source), in_clone(source), in_clone(source)]), flush=True)

@@ -13,8 +13,8 @@ from od_core.flows.publishing.kind import FLOWS as FLOW_KIND
 from od_core.ledger.release_key import ReleaseKey
 from od_core.publication import bundle
 from od_core.publication import database as store
-from od_core.publication.certificate import CheckResult, certificate_digest
-from od_core.publication.certify import certificate, context_of
+from od_core.publication.certificate import CheckResult, compute_certificate_digest
+from od_core.publication.certify import build_certificate, read_release_context
 from tests.faults.worker import R1, die, released
 from tests.od_core.ledger.ledger_rows import FLOWS, ledger_at
 
@@ -38,7 +38,7 @@ def publish(folder: Path, point: str = "", key: ReleaseKey = KEY, flows: pd.Data
         if here == point:
             die()
 
-    text, insert, sync = bundle.json_text, store._insert, bundle.sync
+    text, insert, sync = bundle.encode_json, store._insert, bundle.sync
     write_zip, zipped = bundle.write_zip, bundle._publish_zip
 
     def text_or_die(content: dict) -> bytes:
@@ -67,12 +67,12 @@ def publish(folder: Path, point: str = "", key: ReleaseKey = KEY, flows: pd.Data
             yield
         reached("before the rename")
 
-    bundle.json_text, store._insert, bundle.sync = text_or_die, insert_or_die, sync_or_die
+    bundle.encode_json, store._insert, bundle.sync = text_or_die, insert_or_die, sync_or_die
     bundle.write_zip, bundle._publish_zip = zip_or_die, renamed_or_die
     try:
         ledger = ledger_at(folder / "ledger.sqlite")
         release = released(ledger, str(key), flows)
-        facts = certificate(
+        facts = build_certificate(
             FLOW_KIND,
             release,
             key,
@@ -80,7 +80,7 @@ def publish(folder: Path, point: str = "", key: ReleaseKey = KEY, flows: pd.Data
             [CheckResult(subject="flows", check="sum to n", passed=True)],
             record=ledger.record(key),
         )
-        context = context_of(FLOW_KIND, ledger, key, "commuters", folder / "releases")
+        context = read_release_context(FLOW_KIND, ledger, key, "commuters", folder / "releases")
         report = FLOW_KIND.report(release, facts, context)
         with bundle.publish_folder(
             lambda staged: bundle.write_bundle(FLOW_KIND, release, facts, report, staged), place
@@ -88,9 +88,9 @@ def publish(folder: Path, point: str = "", key: ReleaseKey = KEY, flows: pd.Data
             reached("before the store")
             FLOW_KIND.store(folder / "release.duckdb", release, key, facts)
             reached("after the store")
-        ledger.publish(key, certificate_digest(facts), facts["exact"])
+        ledger.publish(key, compute_certificate_digest(facts), facts["exact"])
     finally:
-        bundle.json_text, store._insert, bundle.sync = text, insert, sync
+        bundle.encode_json, store._insert, bundle.sync = text, insert, sync
         bundle.write_zip, bundle._publish_zip = write_zip, zipped
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from od_core import OdError
-from od_core.files.durable import file_digest
+from od_core.files.durable import compute_file_digest
 from od_core.ledger.confidential import ConfidentialFolder
 from od_core.ledger.measurements import begin_release
 from od_core.ledger.release_key import ReleaseKey
@@ -34,7 +34,7 @@ def release(folder: Path, key: ReleaseKey, locked: bool) -> None:
     """Measure all levels; each draw leaves a line before its first random bit."""
     side = os.open(folder / "draws", os.O_APPEND | os.O_CREAT | os.O_WRONLY)
     ledger = ledger_at(folder / "ledger.sqlite")
-    with ledger.exclusive() if locked else nullcontext(), ledger.keep_open():
+    with ledger.lock_for_release() if locked else nullcontext(), ledger.keep_open():
         measurements = begin_release(ConfidentialFolder(folder / "confidential"), ledger, key, "commuters", PLAN, TRIPS)
         for step in PLAN.steps:
 
@@ -98,7 +98,7 @@ def check(folder: Path, races: int) -> dict[str, int]:
         if row["kind"] == "MEASURED":
             file = f"noisy_measurement_{row['level']}.draw_{row['draw']}.parquet"
             digest = json.loads(row["content"])["digest"]
-            assert file_digest(folder / "confidential" / row["release"] / file) == digest
+            assert compute_file_digest(folder / "confidential" / row["release"] / file) == digest
     draws = Counter(tuple(line.split()) for line in (folder / "draws").read_text().splitlines())
     for revision in range(1, races + 1):
         key = str(ReleaseKey("commuters", "2001-06", revision))

@@ -26,7 +26,7 @@ def never_charged_again() -> AbstractContextManager[object]:
     start_draw = Ledger.start_draw
 
     def planted(self: Ledger, key: ReleaseKey, level: int, *rest: str) -> int:
-        state = self.level_state(key, level)
+        state = self.find_level_state(key, level)
         lost = state is not None and state.kind == "DRAWING"
         return state.draw if lost else start_draw(self, key, level, *rest)
 

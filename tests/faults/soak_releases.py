@@ -20,18 +20,18 @@ from od_core.flows.plan import Bands, plan_release
 from od_core.flows.publishing.kind import FLOWS
 from od_core.flows.release import run_plan
 from od_core.group_sizes.publishing import GROUP_SIZES
-from od_core.ledger.confidential import ConfidentialFolder, exclusive
+from od_core.ledger.confidential import ConfidentialFolder, lock_folder
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.measurements import Draw, DurableMeasurements, begin_release
 from od_core.ledger.object_store import LocalStore
 from od_core.ledger.release_key import ReleaseKey
 from od_core.noise import table_sampler
-from od_core.noise.backends import BACKENDS, noise_named
+from od_core.noise.backends import BACKENDS, resolve_noise_source
 from od_core.privacy.budget import Cap
 from od_core.privacy.domain import PrivacyDomain
 from od_core.publication.bundle import as_published, publish_folder, write_bundle
-from od_core.publication.certificate import CheckResult, certificate_digest
-from od_core.publication.certify import certificate, context_of
+from od_core.publication.certificate import CheckResult, compute_certificate_digest
+from od_core.publication.certify import build_certificate, read_release_context
 from od_core.published.verification import Published
 from od_core.records.counting import count_trips
 from od_core.records.counts import CountFiles, finish_count_files, write_count_files
@@ -59,12 +59,12 @@ def _flows(ledger: Ledger, key: ReleaseKey, noise: str) -> Any:
 
 def _parts(ledger: Ledger, key: ReleaseKey, noise: str) -> Any:
     """Released part by part in the confidential folder; then once more as a whole, from what was kept."""
-    source = noise_named(noise)
+    source = resolve_noise_source(noise)
     plan = plan_release(GEOGRAPHY, unit=UNIT, budget=FLOW_BUDGET, bands=Bands((1,), part_trips=150))
     confidential = ConfidentialFolder(ledger.path.parent / "confidential")
-    with exclusive(ledger.path.parent), ledger.keep_open():
-        trips = count_trips(TRIPS, plan.tree, unit=UNIT, key=confidential.key(), period=key.period)
-        store = LocalStore(confidential.subfolder(key.folder))
+    with lock_folder(ledger.path.parent), ledger.keep_open():
+        trips = count_trips(TRIPS, plan.tree, unit=UNIT, key=confidential.read_or_make_key(), period=key.period)
+        store = LocalStore(confidential.make_subfolder(key.folder))
         counts = CountFiles(store, "trip_counts/one")
         if not store.has("trip_counts/one/counted.json"):
             store.remove("trip_counts")
@@ -100,7 +100,7 @@ def _stops(ledger: Ledger, key: ReleaseKey, noise: str) -> Any:
 
 
 def _charged(release: Any, ledger: Ledger, key: ReleaseKey) -> Any:
-    return replace(release, spent=ledger.spent(key, release.plan), noise=ledger.noise(key))
+    return replace(release, spent=ledger.compute_spent_budget(key, release.plan), noise=ledger.read_noise_backends(key))
 
 
 RELEASES: dict[str, tuple[Callable[[Ledger, ReleaseKey, str], Any], Any]] = {
@@ -119,7 +119,7 @@ def publish(root: Path, kind: str, noise: str, period: str = PERIOD) -> Publishe
     ledger.declare(PrivacyDomain(kind, UNIT, Cap(rho=Fraction(10**6)), "a table and any number of lost draws"))
     release = released(ledger, key, noise)
     place = published_place(root, kind, period, ledger)
-    facts = certificate(
+    facts = build_certificate(
         published_as,
         release,
         key,
@@ -127,14 +127,14 @@ def publish(root: Path, kind: str, noise: str, period: str = PERIOD) -> Publishe
         [CheckResult(subject="release", check="made by a soak", passed=True)],
         record=ledger.record(key),
     )
-    published = ledger.publication(key).get("certificate")
+    published = ledger.read_publication(key).get("certificate")
     facts = as_published(facts, place.bundle, published)
-    report = published_as.report(release, facts, context_of(published_as, ledger, key, kind, place.releases))
+    report = published_as.report(release, facts, read_release_context(published_as, ledger, key, kind, place.releases))
     with publish_folder(
         lambda staged: write_bundle(published_as, release, facts, report, staged), place.bundle, published
     ):
         published_as.store(place.database, release, key, facts)
-    ledger.publish(key, certificate_digest(facts), facts["exact"])
+    ledger.publish(key, compute_certificate_digest(facts), facts["exact"])
     return place
 
 

@@ -31,7 +31,7 @@ import duckdb
 
 from od_core.errors import OdError
 from od_core.ledger.release_key import ReleaseKey
-from od_core.publication.bundle import faulty_files
+from od_core.publication.bundle import check_checksums
 from od_core.publication.database import CLOSED
 from od_core.published.verification import verify_release
 from tests.faults.soak_models import MODELS, Disk, kept_by_cut
@@ -302,7 +302,7 @@ def damaged(root: Path) -> Iterator[str]:
     """What is wrong with public files, however far their release has come."""
     for bundle in (root / "releases").glob("*/*/r*"):
         if bundle.is_dir():
-            yield from (f"damaged public file: {bundle.name}/{name} {fault}" for name, fault in faulty_files(bundle))
+            yield from (f"damaged public file: {bundle.name}/{name} {fault}" for name, fault in check_checksums(bundle))
         else:
             try:
                 whole = zipfile.ZipFile(bundle).testzip() is None

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from od_core import OdError
-from od_core.files.durable import file_digest
-from od_core.ledger.confidential import ConfidentialFolder, exclusive
+from od_core.files.durable import compute_file_digest
+from od_core.ledger.confidential import ConfidentialFolder, lock_folder
 from tests.faults.full_disk import KEY, PLAN, begun
 from tests.faults.worker import R1
 from tests.od_core.ledger.ledger_rows import charged, domain, ledger_at
@@ -19,11 +19,11 @@ from tests.od_core.ledger.ledger_rows import charged, domain, ledger_at
 
 def test_a_run_that_does_not_end_is_waited_for_and_then_named(tmp_path):
     """The lock goes with its holder; until then nobody else is let in."""
-    with exclusive(tmp_path):
-        with pytest.raises(OdError) as refused, exclusive(tmp_path, seconds=0.3):
+    with lock_folder(tmp_path):
+        with pytest.raises(OdError) as refused, lock_folder(tmp_path, seconds=0.3):
             pytest.fail("two were let in")
         assert refused.value.code == "OD-RELEASE-LOCKED"
-    with exclusive(tmp_path, seconds=0.0):
+    with lock_folder(tmp_path, seconds=0.0):
         pass
 
 
@@ -63,11 +63,11 @@ def test_a_draw_that_another_has_overtaken_is_not_taken_for_it(tmp_path, first_t
     def not_wanted():
         raise AssertionError("a value was drawn")
 
-    values = begun(tmp_path, ledger_at(ledger.path)).draw_once(step, not_wanted).values().tolist()
+    values = begun(tmp_path, ledger_at(ledger.path)).draw_once(step, not_wanted).read_values().tolist()
     assert values in ([1, 1], [2, 2])
-    state = ledger.level_state(KEY, 1)
+    state = ledger.find_level_state(KEY, 1)
     path = tmp_path / "confidential" / R1 / f"noisy_measurement_1.draw_{state.draw}.parquet"
-    assert file_digest(path) == state.digest
+    assert compute_file_digest(path) == state.digest
     assert values == [state.draw] * 2
     assert charged(ledger.path, level=1) == 2 * Fraction(3, 70)
 
@@ -101,7 +101,7 @@ def test_a_live_draw_without_a_lock_ends_in_an_error_without_a_path(tmp_path, wh
     assert "any budget reserved earlier stays charged" in str(refused.value)
     if when != "without its folder":
         values = begun(tmp_path, ledger_at(ledger.path)).draw_once(step, lambda: pytest.fail("a value was drawn"))
-        assert values.values().tolist() == [2, 2]
+        assert values.read_values().tolist() == [2, 2]
     assert charged(ledger.path, level=1) == 2 * Fraction(3, 70)
 
 
@@ -110,5 +110,5 @@ def test_two_that_make_the_key_of_a_new_folder_have_one(tmp_path, started):
     processes = [started("worker", "key", tmp_path, name) for name in ("one", "two")]
     outcomes = [process.communicate(timeout=300) for process in processes]
     assert [process.returncode for process in processes] == [0, 0], outcomes
-    kept = ConfidentialFolder(tmp_path / "confidential").key().hex()
+    kept = ConfidentialFolder(tmp_path / "confidential").read_or_make_key().hex()
     assert [output.strip() for output, _ in outcomes] == [kept, kept]

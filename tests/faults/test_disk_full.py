@@ -35,7 +35,7 @@ def files(folder):
 def assert_retried(folder, ledger, *, lost):
     """With room again, the level is drawn and kept; what was lost is paid for."""
     noisy = begun(folder, Ledger(ledger.path)).draw_once(PLAN.step(1), lambda: [VALUES + 1])
-    np.testing.assert_array_equal(noisy.values(), VALUES + 1)
+    np.testing.assert_array_equal(noisy.read_values(), VALUES + 1)
     assert charged(ledger.path) == Fraction(3, 7) + lost * FIRST
     assert files(folder) == ["identity.json", f"noisy_measurement_1.draw_{lost + 1}.parquet"]
     assert_chain(ledger.path)

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from od_core import ReleaseError, open_release
-from od_core.publication.bundle import bundle_faults
+from od_core.publication.bundle import check_bundle
 from tests.faults.publisher import KEY, POINTS, publish
 from tests.faults.worker import declare, released
 from tests.od_core.ledger.ledger_rows import assert_chain, rows
@@ -56,7 +56,7 @@ def test_a_killed_publication_is_ended_by_the_next_run(tmp_path, started, point)
     for _ in range(2):
         publish(tmp_path)
         assert visible(tmp_path).keys() == {"r1", "r1.zip"}
-        assert list(bundle_faults(tmp_path / "releases" / "r1")) == []
+        assert list(check_bundle(tmp_path / "releases" / "r1")) == []
         assert {path.name for path in (tmp_path / "releases").iterdir()} == {"r1", "r1.zip"}
         assert {name: visible(tmp_path)[name] for name in seen} == seen
         for place in ("releases/r1", "release.duckdb"):

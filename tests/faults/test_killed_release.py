@@ -66,7 +66,7 @@ def test_a_release_killed_three_times_is_resumed(tmp_path: Path, environment: di
     release = open_release(tmp_path / "releases" / str(KEY))
     ledger = ledger_at(tmp_path / "ledger.sqlite")
     steps = release.plan.charged_steps  # of the flow tree and of area totals
-    lost = [step for step in steps if ledger.draws(KEY, step.number) > 1]
+    lost = [step for step in steps if ledger.count_draws(KEY, step.number) > 1]
     assert len(lost) <= 1  # at most the level that was being drawn when the process died
     expected = sum((step.rho for step in lost), start=release.plan.spent.rho)
     assert release.spent.rho == expected == Fraction(facts["spent"]["rho_exact"])  # type: ignore[index]
@@ -85,4 +85,4 @@ def test_two_runs_at_once_draw_once(tmp_path: Path, environment: dict[str, str])
     assert [run.returncode for run in runs] == [0, 0], outcomes
     release, ledger = open_release(tmp_path / "release.duckdb"), ledger_at(tmp_path / "ledger.sqlite")
     assert ledger.balance("us_flights", KEY.period).spent == release.plan.spent.rho
-    assert all(ledger.draws(KEY, step.number) == 1 for step in release.plan.charged_steps)
+    assert all(ledger.count_draws(KEY, step.number) == 1 for step in release.plan.charged_steps)

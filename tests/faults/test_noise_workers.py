@@ -25,9 +25,9 @@ from od_core.noise.opendp import (
     MIN_DRAWS,
     SCALE_SLACK,
     OpenDPNoise,
+    divide_draws,
     draw_noise,
-    draws_by_process,
-    library,
+    locate_library,
 )
 from od_core.noise.opendp_worker import ANSWER, GAUSSIAN, LAPLACE, PIECE, REQUEST, OpenDP, find_smallest_scale
 from tests.statistical.laws import block_length, repeats_a_block
@@ -117,7 +117,7 @@ def wait_until(so: Callable[[], bool], seconds: float = 60.0) -> bool:
 @pytest.mark.parametrize("processors", [1, 2, 3, 64])
 @pytest.mark.parametrize("size", [0, 1, MIN_DRAWS - 1, 2 * MIN_DRAWS - 1, 2 * MIN_DRAWS, 3 * MIN_DRAWS + 1, 10**6 + 7])
 def test_shares_are_even_and_each_is_worth_its_process(size, processors):
-    counts = draws_by_process(size, processors)
+    counts = divide_draws(size, processors)
     assert sum(counts) == size
     assert max(counts) - min(counts) <= 1
     assert len(counts) <= processors
@@ -215,7 +215,7 @@ def test_half_an_answer_or_a_wrong_scale_is_no_noise(what, size, code, tmp_path,
 
 
 def test_an_installation_without_the_library_says_so(monkeypatch):
-    monkeypatch.setattr(opendp_noise, "library", library.__wrapped__)
+    monkeypatch.setattr(opendp_noise, "locate_library", locate_library.__wrapped__)
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     with pytest.raises(OdError, match=r"OD-NOISE-LOST.*not installed"):
         draw()
@@ -272,7 +272,7 @@ def test_a_worker_imports_next_to_nothing_answers_once_and_ends(tmp_path):
     (tmp_path / "sitecustomize.py").write_text("import os\nos.write(1, b'a note')\n")
     command = [sys.executable, "-I", "-S", "-X", "importtime", opendp_worker.__file__]
     worker = subprocess.run(
-        [*command, library(), str(os.getpid())],
+        [*command, locate_library(), str(os.getpid())],
         input=REQUEST.pack(GAUSSIAN, SIGMA, 1.0, 7) * 2,
         capture_output=True,
         timeout=300,
@@ -288,12 +288,12 @@ def test_a_worker_imports_next_to_nothing_answers_once_and_ends(tmp_path):
 
 def test_opendps_python_package_and_the_c_interface_say_the_same():
     """The package's numbers of one map, here through the interface that the workers use; and its refusals."""
-    opendp = OpenDP(library())
-    assert opendp.loss(GAUSSIAN, opendp.measurement(GAUSSIAN, 10.0)) == pytest.approx(0.005, rel=1e-15)
-    assert opendp.loss(LAPLACE, opendp.measurement(LAPLACE, 4.0)) == pytest.approx(0.25, rel=1e-15)
-    assert opendp.loss(GAUSSIAN, opendp.measurement(GAUSSIAN, 0.0)) == math.inf
+    opendp = OpenDP(locate_library())
+    assert opendp.compute_loss(GAUSSIAN, opendp.make_measurement(GAUSSIAN, 10.0)) == pytest.approx(0.005, rel=1e-15)
+    assert opendp.compute_loss(LAPLACE, opendp.make_measurement(LAPLACE, 4.0)) == pytest.approx(0.25, rel=1e-15)
+    assert opendp.compute_loss(GAUSSIAN, opendp.make_measurement(GAUSSIAN, 0.0)) == math.inf
     with pytest.raises(RuntimeError, match="OpenDP refused measurements__make_gaussian"):
-        opendp.measurement(GAUSSIAN, -1.0)
+        opendp.make_measurement(GAUSSIAN, -1.0)
 
 
 @pytest.mark.parametrize(
@@ -301,7 +301,7 @@ def test_opendps_python_package_and_the_c_interface_say_the_same():
 )
 def test_laplace_costs_no_more_than_planned(scale, monkeypatch):
     """By OpenDP's own map, and within what thresholds allow: the scale is rounded up."""
-    opendp, used = OpenDP(library()), []
+    opendp, used = OpenDP(locate_library()), []
 
     def hand_over(law, least, largest_loss, size):
         assert law == LAPLACE
@@ -310,7 +310,7 @@ def test_laplace_costs_no_more_than_planned(scale, monkeypatch):
 
     monkeypatch.setattr(opendp_noise, "draw_noise", hand_over)
     OpenDPNoise().draw_laplace(scale, 1)
-    assert Fraction(opendp.loss(LAPLACE, opendp.measurement(LAPLACE, used[0]))) <= 1 / scale
+    assert Fraction(opendp.compute_loss(LAPLACE, opendp.make_measurement(LAPLACE, used[0]))) <= 1 / scale
     assert scale <= Fraction(used[0]) <= scale * (1 + SCALE_SLACK)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from od_assets.failures import dagster_instance
+from od_assets.failures import open_dagster_instance
 from od_core import OdError
 from od_core.ledger.ledger import Ledger
 from tests.od_assets.conftest import SILENT
@@ -54,7 +54,7 @@ def test_a_full_disk_of_dagsters_storage_ends_in_one_line(
     monkeypatch.setenv("DAGSTER_HOME", str(home))
     with mounted(home, size):
         (home / "dagster.yaml").write_text("telemetry: {enabled: false}\n", encoding="utf-8")
-        with pytest.raises(OdError) as failed, dagster_instance() as instance:
+        with pytest.raises(OdError) as failed, open_dagster_instance() as instance:
             talking.execute_in_process(instance=instance, run_config=SILENT)
     error = failed.value
     assert error.code == "OD-DISK-WRITE"

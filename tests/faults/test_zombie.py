@@ -16,11 +16,11 @@ from benchmarks.parted_release import run_in_parts
 from od_core.flows.estimation.levels import make_published_root
 from od_core.flows.measuring import measure_levels
 from od_core.flows.mechanisms import InfTDARefined
-from od_core.flows.parts import Threads, Work, first_band_counts, grant_rounds, read_claimed_rounds
+from od_core.flows.parts import Threads, Work, grant_rounds, read_claimed_rounds, read_first_band_counts
 from od_core.flows.plan import Bands
 from od_core.geography.flow_tree import Nodes
-from od_core.ledger.object_store import LocalStore, part_digest, part_file
-from od_core.noise.backends import noise_named
+from od_core.ledger.object_store import LocalStore, compute_part_digest, name_part_file
+from od_core.noise.backends import resolve_noise_source
 from od_core.records.counts import CountFiles
 from tests.faults.zombie import StoppingStore
 from tests.od_core.flows.parts.passes import begun, counted, kept_counts, plan_of, small_italy
@@ -35,16 +35,16 @@ def test_a_late_commit_loses_and_uses_what_is_kept(tmp_path):
     flows = small_italy()
     plan = plan_of(flows, Bands((4,), 6_000), mechanism=InfTDARefined(keep_all_cap=0))
     store = LocalStore(tmp_path / "store")
-    counts, file = kept_counts(store, counted(plan, flows)), part_file(LEVEL, PART)
-    noise = noise_named("table")
+    counts, file = kept_counts(store, counted(plan, flows)), name_part_file(LEVEL, PART)
+    noise = resolve_noise_source("table")
 
     # The first run: its first band is measured, the rounds are granted, and one task gets no further than its draw.
     measurements, steps = begun(tmp_path, plan, counts), plan.step_bands[0]
     root = make_published_root(plan, counts.total)
-    _, frontier = measure_levels(plan, steps, root, first_band_counts(plan, counts), noise, measurements)
+    _, frontier = measure_levels(plan, steps, root, read_first_band_counts(plan, counts), noise, measurements)
     rounds = grant_rounds(measurements.ledger, measurements.key, plan.step_bands[1], store, "table")
     work = Work.begin_attempt(plan, store, counts.folder, noise)
-    nodes = plan.bands.parts(frontier)[PART]
+    nodes = plan.bands.split_into_parts(frontier)[PART]
     own = Nodes(frontier.level, frontier.origin[nodes], frontier.destination[nodes], frontier.trips[nodes])
     work.save_nodes("frontier", {"band": 1, "part": PART}, [own])
     stopping = replace(work, store=StoppingStore(store.folder, file))
@@ -59,7 +59,7 @@ def test_a_late_commit_loses_and_uses_what_is_kept(tmp_path):
 
         # The second run takes it for dead, and draws the part in another round.
         run_in_parts(plan, CountFiles(store, counts.folder), noise, begun(tmp_path, plan, counts), Threads())
-        kept = part_digest(store, file)
+        kept = compute_part_digest(store, file)
         assert read_claimed_rounds(store, LEVEL)[PART] == 2
         assert charged(tmp_path / "ledger.sqlite") == plan.spent.rho + plan.step(LEVEL).rho
         zombie.send_signal(signal.SIGCONT)
@@ -68,7 +68,7 @@ def test_a_late_commit_loses_and_uses_what_is_kept(tmp_path):
         zombie.kill()
         zombie.wait()
     assert said.splitlines() == ["lost the race", kept]
-    assert part_digest(store, file) == kept
+    assert compute_part_digest(store, file) == kept
 
 
 def wait_until_stopped(process: int) -> None:

@@ -194,7 +194,7 @@ def make_key_with_another(folder: Path, name: str) -> None:
         return random_bytes(size)
 
     confidential.secrets.token_bytes = after_the_other
-    print(ConfidentialFolder(folder / "confidential").key().hex())
+    print(ConfidentialFolder(folder / "confidential").read_or_make_key().hex())
 
 
 def main(kind: str, folder: str, *rest: str) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from od_core.flows.parts import Threads, measure_part, run_on_all_parts
-from od_core.ledger.object_store import LocalStore, part_digest
+from od_core.ledger.object_store import LocalStore, compute_part_digest
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class StoppingStore(LocalStore):
 def main() -> None:
     work, part, file = pickle.loads(Path(sys.argv[1]).read_bytes())  # noqa: S301  # the test's own
     run_on_all_parts(Threads(), measure_part, work, [part])
-    print(part_digest(work.store, file), flush=True)
+    print(compute_part_digest(work.store, file), flush=True)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import pytest
 import od_assets.assets.flows
 from od_assets.resources.release_work import FlowWork
 from od_assets.resources.warehouse import Warehouse
-from od_assets.runs.period_status import period_status
+from od_assets.runs.period_status import list_release_statuses
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
 from tests.od_assets.conftest import SEGMENTS, ZONES, Project, failure_text, public_bytes, records, records_by_mode
@@ -56,12 +56,12 @@ def test_area_totals_are_drawn_once_also_after_a_failure_and_used(
     assert project.run(component).success
     assert (public_bytes(project.var), drawn(project)) == (published, first)
     plan = component.plan(component.read_geography(), "2001-01")
-    assert [ledger.draws(KEY, step.number) for step in plan.charged_steps] == [1] * 11
+    assert [ledger.count_draws(KEY, step.number) for step in plan.charged_steps] == [1] * 11
     assert ledger.balance("trips", "2001-01").spent == spent == plan.spent.rho
 
     for changes in ({}, {"area_totals": {"share": "1/5"}}):
         changed = project.component(**declared, **changes)
-        row, _ = period_status([changed], ledger, ledger.states())
+        row, _ = list_release_statuses([changed], ledger, ledger.states())
         assert row["settings_changed"] == ["area_totals", "steps"]
     assert project.run(changed).success  # with the settings of the certificate
     assert (public_bytes(project.var), drawn(project)) == (published, first)
@@ -74,7 +74,7 @@ def test_area_totals_are_drawn_once_also_after_a_failure_and_used(
         true = records()[side].value_counts()[ZONES["zone"]].to_numpy()
         deviation = float(measured.step.variance) ** 0.5
         assert measured.parents is None
-        assert np.abs(measured.noisy.values() - true).max() < 10 * deviation  # a chance below 1e-21
+        assert np.abs(measured.noisy.read_values() - true).max() < 10 * deviation  # a chance below 1e-21
         shown = metadata(result, f"area_totals_{side}")
         assert (shown["origin_level"], shown["destination_level"]) == levels
         assert (shown["public_cells"], shown["measured_cells"]) == (6, 6)

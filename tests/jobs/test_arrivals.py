@@ -13,7 +13,7 @@ import dagster as dg
 import pytest
 
 from od_assets.assets import release, steps
-from od_assets.resources.arrivals import arrival, hold_to_marker
+from od_assets.resources.arrivals import check_arrival, hold_to_marker
 from od_core import Ledger, OdError
 from od_core.periods import Period
 from tests.od_assets.conftest import Project, draw_by_hand, failure_text, records
@@ -126,9 +126,9 @@ def test_a_file_is_taken_once_it_is_whole_and_still(project: Project) -> None:
     assert "2001-01.csv changed less than 60 seconds ago" in look(project, arrivals={}).skip_message
     settings = project.component(arrivals={"complete": "{period}.done"}).require_valid()
     january, soon = Period("2001-01"), datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=61)
-    assert arrival(settings, january, soon).waits == "2001-01.csv exists, but 2001-01.done does not"
+    assert check_arrival(settings, january, soon).waits == "2001-01.csv exists, but 2001-01.done does not"
     marker.touch()
-    assert arrival(settings, january, soon).waits is None
+    assert check_arrival(settings, january, soon).waits is None
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     marker.write_text(f"{'0' * 64}  other.csv\nready")  # nothing of this file
     hold_to_marker(path, marker)

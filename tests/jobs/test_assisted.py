@@ -92,7 +92,7 @@ def test_a_backfill_waits_for_the_bundles_of_the_months_before(months: Project) 
     bundle = graph.get(ASSISTED).parent_keys
     assert bundle == {dg.AssetKey(["trips", "bundle"])}
     mapping = graph.get(ASSISTED).partition_mappings[dg.AssetKey(["trips", "bundle"])]
-    partitions = months.component().periods.definition()
+    partitions = months.component().periods.make_partitions_definition()
     keys = mapping.get_upstream_mapped_partitions_result_for_partitions(
         partitions.subset_with_partition_keys(["2001-02"]), partitions, partitions
     )

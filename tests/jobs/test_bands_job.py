@@ -33,7 +33,7 @@ def test_a_month_is_published_and_a_second_run_changes_nothing(project: Project,
     assert int(release.flows["trips"].sum()) == len(records())
     assert release.plan.bands == Bands(cuts, 300)
     ledger = Ledger(project.var / "ledger.sqlite")
-    assert ledger.spent(KEY, release.plan) == release.plan.spent
+    assert ledger.compute_spent_budget(KEY, release.plan) == release.plan.spent
     from_database = open_release(project.var / "release.duckdb")
     pd.testing.assert_frame_equal(release.measurements, from_database.measurements)
     staged = project.var / "confidential" / str(KEY)

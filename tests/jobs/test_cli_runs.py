@@ -17,11 +17,11 @@ from typer.testing import CliRunner
 
 from od_assets.cli.app import app
 from od_assets.runs import jobs
-from od_assets.series.reading import declaration
+from od_assets.series.reading import read_declared_series
 from od_core.ledger import measurements
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
-from od_core.privacy.accounting import epsilon_tight, text_above
+from od_core.privacy.accounting import compute_tight_epsilon, format_rounded_up
 from tests.od_assets.conftest import ATTRIBUTES, Project
 from tests.projects import make_dg_project
 
@@ -80,7 +80,7 @@ def test_a_run_says_which_draws_were_lost_and_what_is_charged_and_not_published(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A draw ends before it is stored, and a revision is charged and never drawn."""
-    monkeypatch.setattr(jobs, "load_definitions", lambda: project.definitions(declaration("trips")))
+    monkeypatch.setattr(jobs, "load_definitions", lambda: project.definitions(read_declared_series("trips")))
     project.component()  # writes the domain
     project.declare(ATTRIBUTES | {"privacy": {"rho": "0.01", "delta": "1e-8"}})
     write = measurements._write_draw
@@ -96,15 +96,15 @@ def test_a_run_says_which_draws_were_lost_and_what_is_charged_and_not_published(
     with monkeypatch.context() as patch:
         patch.setattr(measurements, "_write_draw", dies)
         assert "trips/2001-01/r1 is not published." in ran()
-    settings, ledger = declaration("trips").require_valid(), Ledger(project.var / "ledger.sqlite")
+    settings, ledger = read_declared_series("trips").require_valid(), Ledger(project.var / "ledger.sqlite")
     plan = settings.plan(settings.read_geography(), "2001-01")
     ledger.reserve(ReleaseKey("trips", "2001-01", 2), "trips", plan)
     said = ran()
     assert "trips/2001-01/r2 is charged to the same cap, but not published: its rho 0.01 stays spent." in said
     lost = next(step.charge.rho for step in plan.steps if step.level == 2)
-    spent = text_above(epsilon_tight(Fraction(1, 100) + lost, Fraction(1, 10**8)))
+    spent = format_rounded_up(compute_tight_epsilon(Fraction(1, 100) + lost, Fraction(1, 10**8)))
     assert (
         "Lost draws of earlier runs, which ended before the noisy values were stored: level 2. Their rho"
-        f" {text_above(lost)} stays spent, so the release spent epsilon {spent} at delta 1e-8 instead of epsilon"
-        f" {text_above(plan.spent.epsilon)}."
+        f" {format_rounded_up(lost)} stays spent, so the release spent epsilon {spent} at delta 1e-8 instead of epsilon"
+        f" {format_rounded_up(plan.spent.epsilon)}."
     ) in said

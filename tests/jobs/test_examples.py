@@ -19,7 +19,7 @@ import pandas as pd
 import pytest
 
 from od_assets.components import OdCounts, OdRelease
-from od_assets.series.reading import component_type, read_declaration
+from od_assets.series.reading import read_component_type, read_declaration
 from od_core import open_release
 from od_core.flows.staging import StagedRelease
 from tests.od_assets.conftest import Project, failure_text
@@ -181,15 +181,17 @@ def test_from_its_file_to_a_published_release(name: str, project: Project, monke
     folder.mkdir(parents=True)
     pairs = example.write(folder)
     declared = EXAMPLES / name / "defs.yaml"
-    component = read_declaration(declared, OdCounts if component_type(declared).endswith("OdCounts") else OdRelease)
+    component = read_declaration(
+        declared, OdCounts if read_component_type(declared).endswith("OdCounts") else OdRelease
+    )
     result = project.run(component, period=example.partition)
     assert result.success, failure_text(result)
 
     settings = component.require_valid()
     key = settings.key(example.period)
-    counts = StagedRelease(project.var / "confidential" / key.folder).trip_counts().read_all()
+    counts = StagedRelease(project.var / "confidential" / key.folder).open_trip_counts().read_all()
     tree = settings.plan(settings.read_geography(), example.period).tree
-    leaves = tree.pairs_at(counts.rank)
+    leaves = tree.find_leaf_pairs(counts.rank)
     ends = [tree.origin.zones[k] for k in leaves.origin], [tree.destination.zones[k] for k in leaves.destination]
     assert dict(zip(zip(*ends, strict=True), np.diff(counts.before), strict=True)) == pairs
     bundle = project.var / "releases" / key.folder

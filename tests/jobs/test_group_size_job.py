@@ -55,13 +55,13 @@ def test_a_month_is_published_and_a_second_run_changes_nothing(month: Project) -
     release, ledger = open_group_sizes(bundle), Ledger(month.var / "ledger.sqlite")
     assert release.plan.frame.groups.tolist() == [31] * 6
     assert [step.level for step in release.plan.steps] == [1, 2]
-    assert ledger.spent(KEY, release.plan) == release.plan.spent
+    assert ledger.compute_spent_budget(KEY, release.plan) == release.plan.spent
     assert release.plan.spent.epsilon == Fraction(1, 10)
     assert ledger.balance("trips", "2001-01").spent == 2 * Fraction(1, 20) ** 2 / 2  # each level epsilon^2 / 2
     files = public_bytes(month.var)
     assert month.run(month.group_sizes()).success
     assert public_bytes(month.var) == files
-    assert ledger.draws(KEY, 1) == ledger.draws(KEY, 2) == 1
+    assert ledger.count_draws(KEY, 1) == ledger.count_draws(KEY, 2) == 1
     assert verify_published_releases() == [{"release": str(KEY), "verified": True, "faults": {}}]
 
 
@@ -137,7 +137,7 @@ def test_a_draw_that_dies_is_charged_and_the_other_level_read_back(
     ledger = Ledger(month.var / "ledger.sqlite")
     assert not ledger.is_published(KEY)
     assert month.run(month.group_sizes()).success
-    assert (ledger.draws(KEY, 1), ledger.draws(KEY, 2)) == (1, 2)
+    assert (ledger.count_draws(KEY, 1), ledger.count_draws(KEY, 2)) == (1, 2)
     release = open_group_sizes(month.var / "releases" / str(KEY))
     assert release.spent.epsilon == Fraction(3, 20)  # a twentieth a level, and once more for the lost draw
     assert verify_published_releases() == [{"release": str(KEY), "verified": True, "faults": {}}]
@@ -160,7 +160,7 @@ def test_what_was_counted_for_one_geography_is_not_drawn_under_another(month: Pr
     assert month.materialize("geography", component=component).success
     refused = month.materialize(measured[kind], component=component)
     assert "OD-STAGED-OTHER-PLAN" in failure_text(refused)
-    assert Ledger(month.var / "ledger.sqlite").draws(ReleaseKey(name, "2001-01"), 1) == 0
+    assert Ledger(month.var / "ledger.sqlite").count_draws(ReleaseKey(name, "2001-01"), 1) == 0
     assert month.run(component).success
 
 
@@ -237,18 +237,18 @@ def test_the_sql_of_the_checks_counts_what_it_says(project: Project) -> None:
     frame = Frame(geography, np.array([3, 0, 4, 5, 1, 2]), 4)
     for _ in range(20):
         leaves = generator.integers(-1, 3, (6, 5))
-        top = frame.sums(leaves, 1)
+        top = frame.sum_at_level(leaves, 1)
         top[generator.integers(3), generator.integers(5)] += generator.integers(0, 2)
         staged = StagedGroupSizes(project.root)
         table = SimpleNamespace(frame=frame, histograms_of={1: top, 2: leaves}.__getitem__)
-        table.cells_of = partial(release_module.GroupSizeRelease.cells_of, table)
+        table.cells_of = partial(release_module.GroupSizeRelease.list_cells, table)
         staged.save_table(table)  # type: ignore[arg-type]
-        assert group_size_violations(frame, staged.table()) == {
+        assert group_size_violations(frame, staged.read_table()) == {
             "are_counts": (top < 0).sum() + (leaves < 0).sum(),
             "sum_to_totals": (top.sum(axis=1) != frame.totals(1)).sum() + (leaves.sum(axis=1) != frame.groups).sum(),
-            "add_up": (top != frame.sums(leaves, 1)).sum(),
+            "add_up": (top != frame.sum_at_level(leaves, 1)).sum(),
         }
-        level, area, size, groups = (np.asarray(column) for column in staged.table().columns)
+        level, area, size, groups = (np.asarray(column) for column in staged.read_table().columns)
         for number, table in enumerate([top, leaves], start=1):
             kept = np.zeros_like(table)
             kept[area[level == number], size[level == number]] = groups[level == number]

@@ -15,16 +15,16 @@ from dagster import ComponentTree
 from od_assets import code_location
 from od_assets.code_location import load_definitions
 from od_assets.components.series import ExampleScaffolder
-from od_assets.project import CHECKOUT, Project, current_project, prepare_dagster_home, project_at
+from od_assets.project import CHECKOUT, Project, find_current_project, prepare_dagster_home, project_at
 from od_assets.resources.dead_runs import PROCESS_TAG, mark_process
 from od_assets.resources.warehouse import Warehouse
 from od_assets.series.reading import (
     RELEASES,
     WAREHOUSE,
-    component_type,
-    declaration_file,
-    declarations_of,
+    find_declaration_file,
     list_series_names,
+    read_component_type,
+    select_declaration_files,
 )
 from od_core.errors import OdError
 from tests.od_assets.conftest import SILENT, failure_text, records
@@ -142,7 +142,7 @@ def test_a_project_is_found_from_any_folder_in_it(layout: str, tmp_path: Path, m
     (tmp_path / layout / "defs" / "deep").mkdir(parents=True)
     (tmp_path / "pyproject.toml").write_text('[tool.dg.project]\nroot_module = "team"\n', encoding="utf-8")
     monkeypatch.chdir(tmp_path / layout / "defs" / "deep")
-    assert current_project() == Project(tmp_path, tmp_path / layout / "defs", "team.definitions")
+    assert find_current_project() == Project(tmp_path, tmp_path / layout / "defs", "team.definitions")
 
 
 def test_a_project_without_its_package_is_refused(tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ def test_no_project_anywhere_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("od_assets.project.CHECKOUT", tmp_path)
     with pytest.raises(OdError, match="OD-PROJECT-ABSENT"):
-        current_project()
+        find_current_project()
 
 
 def test_the_settings_of_a_project_that_is_installed_beside_this_package_are_not_followed(
@@ -168,10 +168,10 @@ def test_the_settings_of_a_project_that_is_installed_beside_this_package_are_not
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     monkeypatch.setattr("od_assets.project.CHECKOUT", tmp_path / "packages")
-    assert current_project().root == tmp_path / "packages"  # as in a checkout
+    assert find_current_project().root == tmp_path / "packages"  # as in a checkout
     monkeypatch.setattr("od_assets.project.IS_CHECKOUT", False)
     with pytest.raises(OdError, match="OD-PROJECT-ABSENT"):
-        current_project()
+        find_current_project()
 
 
 def test_a_scaffolded_release_declares_a_warehouse_if_there_is_none(tmp_path: Path) -> None:
@@ -182,10 +182,10 @@ def test_a_scaffolded_release_declares_a_warehouse_if_there_is_none(tmp_path: Pa
         ExampleScaffolder().scaffold(
             dg.ScaffoldRequest("od_assets.components.OdRelease", defs / name, "yaml", tmp_path, params=None)
         )
-        return {path.parent.name for path in declarations_of(WAREHOUSE, project=project_at(tmp_path))}
+        return {path.parent.name for path in select_declaration_files(WAREHOUSE, project=project_at(tmp_path))}
 
     assert scaffolded("warehouse") == set()  # the place is taken by a release, which stays
-    assert component_type(defs / "warehouse" / "defs.yaml") == RELEASES[0]
+    assert read_component_type(defs / "warehouse" / "defs.yaml") == RELEASES[0]
     shutil.rmtree(defs / "warehouse")
     assert scaffolded("trips") == {"warehouse"}
     (defs / "warehouse").rename(defs / "shared")
@@ -199,10 +199,10 @@ def test_declarations_are_found_in_folders_of_folders_but_once(tmp_path: Path, m
         (defs / folder).mkdir(parents=True)
         (defs / folder / "defs.yaml").write_text(f"type: {kind}\n", encoding="utf-8")
     assert list_series_names() == ("flights", "trips")
-    assert declaration_file("trips") == defs / "team_a" / "trips" / "defs.yaml"
+    assert find_declaration_file("trips") == defs / "team_a" / "trips" / "defs.yaml"
     shutil.copytree(defs / "team_a" / "trips", defs / "team_b" / "trips")
     with pytest.raises(OdError, match=r"trips is declared twice: in team_a/trips and team_b/trips"):
-        declaration_file("trips")
+        find_declaration_file("trips")
 
 
 def test_the_dagster_home_of_a_team_is_left_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,7 +64,7 @@ def test_what_is_drawn_is_published_as_it_was_read(project: Project, fact: str) 
     assert project.run(project.component(**changed)).success  # what is published stays
     assert project.run().success
     assert public_bytes(project.var) == before
-    assert Ledger(project.var / "ledger.sqlite").draws(KEY, 1) == 1
+    assert Ledger(project.var / "ledger.sqlite").count_draws(KEY, 1) == 1
 
 
 @pytest.mark.parametrize("done", [("geography", "raw_trips"), INPUTS], ids=["read", "counted"])
@@ -76,7 +76,7 @@ def test_what_was_read_otherwise_is_not_drawn_from(project: Project, done: tuple
     rest = [asset for asset in (*INPUTS, *NOISED_ROOT, *LEVELS, *REST[len(LEVELS) - 1 :]) if asset not in done]
     result = project.materialize(*rest, component=other)
     assert "OD-STAGED-OTHER-READING" in failure_text(result)
-    assert Ledger(project.var / "ledger.sqlite").draws(KEY, 1) == 0
+    assert Ledger(project.var / "ledger.sqlite").count_draws(KEY, 1) == 0
     assert project.run(other).success
     assert stated(project)["categories"] == {"kind": ["2"]}
 

@@ -21,7 +21,7 @@ from od_core.errors import OdError
 from od_core.geography.flow_tree import Nodes
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
-from od_core.privacy.accounting import text_above
+from od_core.privacy.accounting import format_rounded_up
 from tests.od_assets.conftest import ZONES, Project, doctors_faults, failure_text, public_bytes, records
 
 KEY = ReleaseKey("trips", "2001-01", 1)
@@ -54,7 +54,7 @@ def test_a_month_is_published_and_a_second_run_changes_nothing(project: Project)
         ("zone", "zone"),
     ]
     ledger = Ledger(project.var / "ledger.sqlite")
-    assert ledger.spent(KEY, release.plan) == release.plan.spent
+    assert ledger.compute_spent_budget(KEY, release.plan) == release.plan.spent
     files, content = public_bytes(project.var), database_content(project.var)
 
     second = project.run()
@@ -66,7 +66,7 @@ def test_a_month_is_published_and_a_second_run_changes_nothing(project: Project)
     assert len({bundle.tags["dagster/data_version"] for bundle in bundles}) == 1  # so nothing below is made again
     runs = [project.instance.get_run_by_id(result.run_id) for result in (first, second)]
     shown = [run.tags.get("od/rho") for run in runs]
-    assert shown == [text_above(release.plan.spent.rho), None]  # what the run charged, not what the release cost
+    assert shown == [format_rounded_up(release.plan.spent.rho), None]  # what the run charged, not what the release cost
 
 
 def test_metadata_is_of_the_allowed_names_and_confidential_assets_have_none(

@@ -43,7 +43,7 @@ def execute(project: Project, month: str, failed_run: str | None = None) -> dg.E
 
 def draws(project: Project, month: str) -> list[int]:
     ledger = Ledger(project.var / "ledger.sqlite")
-    return [ledger.draws(ReleaseKey("trips", month), level) for level in range(1, 5)]
+    return [ledger.count_draws(ReleaseKey("trips", month), level) for level in range(1, 5)]
 
 
 def spent(project: Project, month: str) -> Fraction:

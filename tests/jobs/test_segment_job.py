@@ -84,8 +84,8 @@ def test_each_level_draws_its_queries_once_and_all_checks_pass(
         f"noisy_measurement_{level}": 2 if level == 0 else 3 for level in range(5)
     }
     ledger, release = Ledger(var / "ledger.sqlite"), open_release(var / "releases" / str(KEY))
-    assert [ledger.draws(KEY, step.number) for step in release.plan.steps] == [1] * 14
-    assert ledger.spent(KEY, release.plan) == release.plan.spent
+    assert [ledger.count_draws(KEY, step.number) for step in release.plan.steps] == [1] * 14
+    assert ledger.compute_spent_budget(KEY, release.plan) == release.plan.spent
 
 
 def test_a_second_run_reads_back_and_publishes_the_same_bytes(released: Project) -> None:

@@ -14,7 +14,7 @@ import pytest
 from od_assets.cli.diagnosis import inspect_budget
 from od_assets.components import OdRelease
 from od_assets.resources.warehouse import Warehouse
-from od_assets.runs.period_status import period_status
+from od_assets.runs.period_status import list_release_statuses
 from od_core.flows.estimation import held_out
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
@@ -32,7 +32,7 @@ PERIODS = ["2001-01", "2001-02", "2001-03"]
 def near_the_limit() -> Iterator[None]:
     """One release alone does not show enough, and two do."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(held_out, "_losses_by_rule", shown(0.028))
+        patch.setattr(held_out, "_compare_rules", shown(0.028))
         yield
 
 
@@ -99,7 +99,9 @@ def test_a_series_changes_its_rule_when_its_evidence_is_clear_and_keeps_it(publi
         ("mixture", 3, "trips/2001-02/r1", "trips/2001-02/r1"),
     ]
     ledger = Ledger(months.var / "ledger.sqlite")
-    assert [row["settings_changed"] for row in period_status([component(months)], ledger, ledger.states())] == [[]] * 3
+    assert [row["settings_changed"] for row in list_release_statuses([component(months)], ledger, ledger.states())] == [
+        []
+    ] * 3
     assert inspect_budget(component(months).require_valid(), "2001-03").fault is None
 
 
@@ -173,4 +175,4 @@ def test_a_changed_certificate_of_an_earlier_release_is_refused_before_anything_
     result = months.run(component(months), "2001-02")
     assert not result.success
     assert "OD-BUNDLE-DAMAGED" in failure_text(result)
-    assert Ledger(months.var / "ledger.sqlite").charges(ReleaseKey("trips", "2001-02")) == []
+    assert Ledger(months.var / "ledger.sqlite").list_charges(ReleaseKey("trips", "2001-02")) == []

@@ -45,7 +45,7 @@ def test_a_month_is_published_and_a_second_run_changes_nothing(mapped: Project) 
     files = public_bytes(mapped.var)
     assert mapped.run(mapped.stops()).success
     assert public_bytes(mapped.var) == files
-    assert ledger.draws(KEY, 1) == 1
+    assert ledger.count_draws(KEY, 1) == 1
     assert verify_published_releases() == [{"release": str(KEY), "verified": True, "faults": {}}]
 
 

@@ -17,7 +17,7 @@ import pytest
 
 from od_assets.assets import release as assets
 from od_assets.project import CHECKOUT
-from od_assets.series.reading import RELEASES, declaration
+from od_assets.series.reading import RELEASES, read_declared_series
 from od_assets.testing import dry_run
 from od_core import OdError, Plan, explain_release, open_release
 from tests.od_assets.conftest import (
@@ -135,7 +135,7 @@ def declare(project: Project, case: str, **further: Any) -> str:
 
 
 def plan_of(name: str) -> Plan:
-    series = declaration(name)
+    series = read_declared_series(name)
     return series.plan(series.read_geography(), series.periods.first.text)
 
 

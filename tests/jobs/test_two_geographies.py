@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from od_assets.checks.expectations import records_meet_expectations
+from od_assets.checks.expectations import check_record_expectations
 from od_assets.cli.published import compare
 from od_assets.cli.target_plan import forecast_of
 from od_assets.components import OdRelease
@@ -143,7 +143,7 @@ def test_each_side_is_held_to_its_own_list(tmp_path: Path) -> None:
         if swapped:
             table = table.rename(columns={"origin": "destination", "destination": "origin"})
         table[["date", "origin", "destination", "in_period"]].to_parquet(tmp_path / "records.parquet")
-        met = records_meet_expectations(
+        met = check_record_expectations(
             tmp_path / "records.parquet",
             HOMES,
             0,

@@ -15,7 +15,7 @@ from od_assets.resources.warehouse import verify_published_releases
 from od_core import open_release
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
-from od_core.privacy.accounting import epsilon_tight
+from od_core.privacy.accounting import compute_tight_epsilon
 from od_core.published.derived import publish_sum
 from od_core.published.opening import open_bundle
 from tests.jobs.test_user_year import MONTHS, SCHEMA, of_users, users
@@ -61,7 +61,7 @@ def test_the_number_is_published_charged_verified_and_replayed(project: Project,
         trips = facts["contents"]["trips"]
         assert stated["share"] == round(stated["trips"] / (stated["trips"] + trips), 4)
         assert facts["spent"]["rho_exact"] == "1"
-        epsilon = epsilon_tight(Fraction(5, 4) * Fraction(1, 2) + 12 * Fraction(1, 2), Fraction(1, 10**8))
+        epsilon = compute_tight_epsilon(Fraction(5, 4) * Fraction(1, 2) + 12 * Fraction(1, 2), Fraction(1, 10**8))
         said = float(facts["guarantee"]["year"].partition("together are (")[2].partition(",")[0])
         assert epsilon <= said <= float(epsilon) * 1.001
         assert open_bundle(bundle)[1].uncounted == stated["trips"]
@@ -70,7 +70,10 @@ def test_the_number_is_published_charged_verified_and_replayed(project: Project,
     assert [row["verified"] for row in verify_published_releases("trips")] == [True] * 3
     assert Ledger(project.var / "ledger.sqlite").balance("trips", "2001-01").spent == YEAR
     added_up = publish_sum(project.var / "releases", [ReleaseKey("trips", month) for month in MONTHS])
-    least, stated = epsilon_tight(YEAR, Fraction(1, 10**8)), added_up.certificate["spent"]["all_periods"]["epsilon"]
+    least, stated = (
+        compute_tight_epsilon(YEAR, Fraction(1, 10**8)),
+        added_up.certificate["spent"]["all_periods"]["epsilon"],
+    )
     assert least <= stated <= 1.001 * float(least)
     shutil.rmtree(added_up.folder)
     before = public_bytes(project.var)

@@ -14,10 +14,10 @@ import duckdb
 import pytest
 
 from od_assets.cli.printing import print_outcome
-from od_assets.components.series import series_definitions
+from od_assets.components.series import build_series_definitions
 from od_assets.resources.warehouse import verify_published_releases
 from od_assets.runs import jobs
-from od_assets.series.reading import declaration
+from od_assets.series.reading import read_declared_series
 from od_core.ledger import ledger as ledger_module
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
@@ -51,8 +51,8 @@ def test_a_published_period_keeps_its_settings_and_is_repaired_with_them(
         changed = make(privacy={"epsilon": "2", "delta": "1e-8"}, area_totals={"share": "1/10"})
     else:
         changed = make(privacy={"epsilon": "1/5"}, top_code=30)
-    job = with_warehouse(series_definitions(changed)).resolve_job_def(f"{changed.name}_release")
-    monkeypatch.setattr(jobs, "dagster_instance", lambda: nullcontext(project.instance))
+    job = with_warehouse(build_series_definitions(changed)).resolve_job_def(f"{changed.name}_release")
+    monkeypatch.setattr(jobs, "open_dagster_instance", lambda: nullcontext(project.instance))
     outcome = jobs.run_period(changed, job, "2001-01", quiet=True)
     assert outcome.facts["published"], outcome.facts
     assert (outcome.facts["settings_changed"], outcome.facts["drawn"]) == (True, 0)
@@ -117,7 +117,7 @@ def test_the_next_month_of_an_earlier_state_is_released(project: Project, archiv
             write_zip(folder, str(key), zip_beside(folder))
         before = [row["release"] for row in verify_published_releases()]
         for month in ("2001-02", "2001-03"):
-            result = project.run(declaration("trips"), period=month)
+            result = project.run(read_declared_series("trips"), period=month)
             assert result.success, failure_text(result)
         rows = {row["release"]: row["faults"] for row in verify_published_releases()}
         assert {*rows} == {*before, "trips/2001-03/r1"}

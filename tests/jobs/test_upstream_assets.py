@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from od_assets.assets import release
-from od_assets.resources.arrivals import arrival
+from od_assets.resources.arrivals import check_arrival
 from od_assets.resources.upstream import refuse_wrong_upstream
 from od_core.errors import OdError
 from od_core.periods import Period
@@ -52,7 +52,7 @@ class Lake:
         first = {"periods": {"first": "2001-01"}, "trips__files": "nowhere/{period}.parquet", "schedule": None}
         self.series = project.component(**first | {"trips__asset": "lake/trips"} | changes)
         own = project.definitions(self.series)
-        series_months = self.series.periods.definition()
+        series_months = self.series.periods.make_partitions_definition()
 
         @dg.asset(partitions_def=series_months, automation_condition=dg.AutomationCondition.eager())
         def dashboard(context: dg.AssetExecutionContext, trips_flows: duckdb.DuckDBPyRelation) -> None:
@@ -268,7 +268,7 @@ def test_a_parquet_data_set_is_read_as_one_file(project: Project) -> None:
     (folder / "f.parquet").unlink()
     declared = project.component(trips__files="lake/{period}", arrivals={"settled_seconds": 0}).require_valid()
     assert doctors_faults(project, declared) == []
-    assert arrival(declared, Period("2001-01")).waits is None
+    assert check_arrival(declared, Period("2001-01")).waits is None
     for place, why in (
         (folder / "_temporary", "2001-01 has _temporary, so some of its files may be no records"),
         (folder / "base_0000001", "2001-01 is in a table of Hive with transactions, whose log is not read"),
@@ -279,7 +279,7 @@ def test_a_parquet_data_set_is_read_as_one_file(project: Project) -> None:
         (project.root / "_spark_metadata", "2001-01 is in a table of Spark Structured Streaming, whose log is not"),
     ):
         place.mkdir()
-        assert str(arrival(declared, Period("2001-01")).waits).startswith(why)
+        assert str(check_arrival(declared, Period("2001-01")).waits).startswith(why)
         said = failure_text(read_stated(project, {"path": str(folder)}))
         assert f"OD-FILE-INCOMPLETE: {why}" in said
         place.rmdir()

@@ -42,10 +42,10 @@ def test_at_most_m_trips_of_a_user_are_counted_and_replayed(project: Project) ->
     assert run(project).success
     staged = project.var / "confidential" / "trips" / "2001-01" / "r1"
     assert pq.read_schema(staged / "raw_trips.parquet").names == ["date", "origin", "destination", "in_period", "user"]
-    counts = StagedRelease(staged).trip_counts().read_all()
+    counts = StagedRelease(staged).open_trip_counts().read_all()
     assert counts.total == 200
     geography = project.component().require_valid().read_geography().origin
-    key = ConfidentialFolder(project.var / "confidential").key()
+    key = ConfidentialFolder(project.var / "confidential").read_or_make_key()
     expected = count_trips(
         users(), FlowTree(geography, geography), unit=UNIT, key=key, period="2001-01", one_row_a_trip=True
     )

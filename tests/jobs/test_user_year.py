@@ -21,7 +21,7 @@ from od_core import open_release
 from od_core.flows.staging import StagedRelease
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
-from od_core.privacy.accounting import epsilon_tight
+from od_core.privacy.accounting import compute_tight_epsilon
 from tests.od_assets.canary import USER, leaks
 from tests.od_assets.conftest import Project, doctors_faults, failure_text, projects_in, public_bytes, records
 from tests.od_core.published.test_verify_spending import Row, charges, forged, found
@@ -79,7 +79,7 @@ def released(three_months: Path, project: Project) -> Project:
 
 def counted(project: Project, month: str, revision: int = 1) -> int:
     folder = project.var / "confidential" / "trips" / month / f"r{revision}"
-    return StagedRelease(folder).trip_counts().read_all().total
+    return StagedRelease(folder).open_trip_counts().read_all().total
 
 
 def test_a_year_of_users_is_counted_certified_and_verified(released: Project) -> None:
@@ -97,7 +97,7 @@ def test_a_year_of_users_is_counted_certified_and_verified(released: Project) ->
         assert facts["plan"]["max_trips_year"] == 3
         protected, year = facts["guarantee"]["protected"], facts["guarantee"]["year"]
         assert "at most 2 in each period and 3 in the year are counted" in protected
-        epsilon = epsilon_tight(Fraction(5, 4) * RHO, Fraction(1, 10**8))
+        epsilon = compute_tight_epsilon(Fraction(5, 4) * RHO, Fraction(1, 10**8))
         stated = float(year.partition("together are (")[2].partition(",")[0])
         assert epsilon <= stated <= float(epsilon) + 1e-3
         assert "within the cap of the privacy domain" in year
@@ -134,7 +134,10 @@ def test_model_assisted_flows_promise_for_the_year(project: Project) -> None:
     facts = json.loads(path.read_text(encoding="utf-8"))
     jsonschema.validate(facts, json.loads(SCHEMA.read_text(encoding="utf-8")))
     assert [one["release"] for one in facts["sources"]] == [f"trips/{month}/r1" for month in MONTHS[:2]]
-    least, stated = epsilon_tight(Fraction(5, 4) * RHO, Fraction(1, 10**8)), facts["spent"]["all_periods"]["epsilon"]
+    least, stated = (
+        compute_tight_epsilon(Fraction(5, 4) * RHO, Fraction(1, 10**8)),
+        facts["spent"]["all_periods"]["epsilon"],
+    )
     assert least <= stated <= 1.001 * float(least)
     assert Ledger(project.var / "ledger.sqlite").balance("trips", MONTHS[0]).spent == Fraction(5, 4) * RHO
     assert leaks(project.root) == []

@@ -34,14 +34,14 @@ for noise in ("table", "opendp"):
     assert release.flows["trips"].min() > 0 or release.flows.empty
     assert release.spent.rho > 0
 
-from od_assets.checks.expectations import flows_meet_expectations
+from od_assets.checks.expectations import check_flow_expectations
 from od_assets.cli.__main__ import main
 from od_core.evaluation.comparison import draw_figures
 from od_core.spark.session import open_session
 
 uses = {
     "bundle": lambda: draw_figures(None, None),
-    "checks": lambda: flows_meet_expectations(release.flows, [], [], Path("docs")),
+    "checks": lambda: check_flow_expectations(release.flows, [], [], Path("docs")),
     "dagster": main,
     "spark": lambda: open_session("local[1]", None).__enter__(),
 }
@@ -78,11 +78,11 @@ from pathlib import Path
 
 import pandas as pd
 
-from od_assets.checks.expectations import flows_meet_expectations
+from od_assets.checks.expectations import check_flow_expectations
 
 flows = pd.DataFrame({"origin": ["A", "B"], "destination": ["B", "B"], "trips": [3, 1]})
-assert all(flows_meet_expectations(flows, ["A", "B"], ["B"], Path("docs").absolute()).values())
-found = flows_meet_expectations(flows, ["A", "B"], ["A"], Path("docs").absolute())
+assert all(check_flow_expectations(flows, ["A", "B"], ["B"], Path("docs").absolute()).values())
+found = check_flow_expectations(flows, ["A", "B"], ["A"], Path("docs").absolute())
 print(*(name for name, met in found.items() if not met), sep=chr(10))
 """
 

@@ -23,7 +23,7 @@ from od_core.flows.step import AreaTotalStep
 from od_core.group_sizes.groups import Frame, Query
 from od_core.privacy.neighbours import Acceptance, Neighbours, Standing
 from od_core.privacy.unit import PrivacyUnit
-from od_core.publication.bundle import bundle_faults
+from od_core.publication.bundle import check_bundle
 from tests.od_assets.conftest import SEGMENTS, ZONES, Project, records, records_by_mode
 from tests.od_core.ledger.ledger_rows import rows
 from tests.od_core.mutants import forget_that_a_record_may_leave
@@ -107,7 +107,7 @@ def injected(plan: Any, step: Any, parents: Any, trips: Any, noise: Any) -> list
     """Noisy values that depend on query and position alone, as if the noise had made up for the difference."""
     cells = 1 if parents is None else sum(map(len, plan.tree.expand(parents)))
     if isinstance(step, AreaTotalStep):
-        cells = plan.public_cells(step)
+        cells = plan.count_public_cells(step)
     if step.by_segment:
         cells *= next(len(one.categories) for one in plan.breakdowns if one.name == step.breakdown)
     return [np.random.default_rng(step.number).integers(0, 1000, cells)]
@@ -127,7 +127,7 @@ def outside(project: Project) -> dict[str, Any]:
     for certificate in (var / "releases").rglob("certificate.json"):
         period = certificate.parents[1].name
         # Without faults, checksums and zip file say nothing but what the files do.
-        assert list(bundle_faults(certificate.parent)) == []
+        assert list(check_bundle(certificate.parent)) == []
         # The hash of the ledger's entry covers the times of all entries before it.
         hidden = {"measured_at": None, "ledger": None}
         found[f"{period} certificate.json"] = {**json.loads(certificate.read_text(encoding="utf-8")), **hidden}
@@ -268,7 +268,9 @@ def test_neighbouring_groups_leave_the_same_traces(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, protected: str
 ) -> None:
     def injected_sizes(frame: Frame, query: Query, step: Any, groups: Any, noise: Any) -> list[np.ndarray]:
-        return [np.random.default_rng(step.level).integers(0, 1000, int(frame.widths(query, step.level).sum()))]
+        return [
+            np.random.default_rng(step.level).integers(0, 1000, int(frame.count_query_values(query, step.level).sum()))
+        ]
 
     monkeypatch.setattr(od_core.group_sizes.release, "measure", injected_sizes)
     changes = DOMAINS[protected]

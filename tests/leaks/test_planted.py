@@ -253,7 +253,7 @@ def test_a_refused_month_holds_nothing_planted(kept_project: Project, found: Cal
     assert found() == []
     details = [path.read_text(encoding="utf-8") for path in (kept_project.var / "confidential" / "errors").iterdir()]
     assert any(ZONE in detail and USER in detail and str(COUNT) in detail for detail in details)
-    assert Ledger(kept_project.var / "ledger.sqlite").draws(KEY, 1) == 0
+    assert Ledger(kept_project.var / "ledger.sqlite").count_draws(KEY, 1) == 0
 
 
 def a_duckdb_file(path: Path) -> None:
@@ -336,7 +336,7 @@ def quoting(*_: object, **__: object) -> None:
 
 FAILING = [
     "od_assets.assets.release.load_records",
-    "od_assets.checks.release_checks.records_meet_expectations",
+    "od_assets.checks.release_checks.check_record_expectations",
     "od_assets.assets.steps.count_records",
     "od_assets.resources.release_work.begin_release",
     "od_core.noise.opendp.OpenDPNoise.draw",
@@ -367,7 +367,7 @@ def test_an_error_that_is_not_scrubbed_is_found(
 ) -> None:
     """The defect seeded: Dagster keeps the text of every exception that leaves a step. Lineage has none even so."""
     monkeypatch.setattr(od_assets.assets.steps, "count_records", quoting)
-    monkeypatch.setattr(od_assets.resources.release_work, "failures_without_values", lambda _: nullcontext())
+    monkeypatch.setattr(od_assets.resources.release_work, "convert_errors_without_values", lambda _: nullcontext())
     assert not kept_project.run(of_flows(kept_project)).success
     assert '"FAIL"' in tell(lineage)
     places = found()
@@ -378,13 +378,15 @@ def test_an_error_that_is_not_scrubbed_is_found(
 def test_an_asset_that_hands_over_its_records_is_found(kept_project: Project, found: Callable[[], list[str]]) -> None:
     """The defect seeded: the default IO manager pickles what an asset returns."""
     component = of_flows(kept_project)
-    series, partitions = component.require_valid(), component.periods.definition()
-    sound = next(asset for asset in od_assets.assets.release.source_assets(series) if asset.key.path[-1] == "raw_trips")
+    series, partitions = component.require_valid(), component.periods.make_partitions_definition()
+    sound = next(
+        asset for asset in od_assets.assets.release.make_source_assets(series) if asset.key.path[-1] == "raw_trips"
+    )
 
     @dg.asset(key=sound.key, partitions_def=partitions)
     def raw_trips(context, od_warehouse: Warehouse):  # without a type of what it returns, as the defect needs
         target = FlowWork(od_warehouse, series, series.key(context.partition_key)).staged.records
-        load_records(series.records_path("2001-01"), series.columns, context.partition_key, target)
+        load_records(series.locate_records_file("2001-01"), series.columns, context.partition_key, target)
         return pd.read_parquet(target)
 
     storage = dg.FilesystemIOManager(base_dir=str(kept_project.root / "dagster" / "storage"))

@@ -23,7 +23,7 @@ from jsonschema import Draft202012Validator
 
 from od_core import OdError
 from od_core.meaning.features import list_possible_formats
-from od_core.publication.bundle import bundle_tables
+from od_core.publication.bundle import list_bundle_tables
 from od_core.published.documents import data_contract
 from od_core.published.verification import verify_release
 from tests.matrix.damaged import PARTS, damaged
@@ -54,7 +54,7 @@ def accepted_formats(made: Made, _: list[Page]) -> Iterator[Finding]:
     """Yield each format that a plan accepts and that has no file, and each that it refuses and that would have one."""
     plan, stated = made.main.release.plan, {**made.main.facts, "formats": [*_PLACES]}
     accepted = list_possible_formats(plan.table, plan.features)
-    names = [file.name for file in bundle_tables(kind_of(made.row), made.main.release, stated)]  # type: ignore[arg-type]
+    names = [file.name for file in list_bundle_tables(kind_of(made.row), made.main.release, stated)]  # type: ignore[arg-type]
     for form, pattern in _PLACES.items():
         if (form in accepted) != any(PurePath(name).match(pattern) for name in names):
             what = "is accepted, and has no file" if form in accepted else "is refused, and would have a file"

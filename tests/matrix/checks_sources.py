@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from od_assets.cli.printing import print_status
-from od_assets.failures import failure_lines
+from od_assets.failures import describe_failures
 from od_assets.runs.period_status import release_status
 from od_assets.terminal import console
 from od_core.ledger.release_key import ReleaseKey
@@ -122,7 +122,7 @@ def failed_check_of_what_is_published() -> Iterator[Finding]:
         passed=False,
     )
     event: Any = SimpleNamespace(event_type=_evaluation(), asset_check_evaluation_data=failed)
-    for line in failure_lines([event], "trips"):
+    for line in describe_failures([event], "trips"):
         if "nothing was published" in line:
             yield Finding("run", "a changed published file is announced as nothing published", line)
 

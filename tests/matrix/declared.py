@@ -39,7 +39,7 @@ from od_core.ledger.release_key import ReleaseKey
 from od_core.meaning.features import refuse_unsupported
 from od_core.privacy.neighbours import DEFAULT_ACCEPTANCE, NO_FAULTS
 from od_core.publication.kind import Kind
-from od_core.records.segments import breakdowns
+from od_core.records.segments import make_breakdowns
 from od_core.stops.publishing import STOPS
 from tests.matrix.options import Row
 
@@ -164,7 +164,7 @@ def _plan_of(row: Row) -> Plan:
         groups = np.bincount(np.arange(GROUPS) % len(homes.zones))
         return plan_group_sizes(homes, groups, top_code=_top_code(row), **given)
     options = SEGMENTS[row["segments"]]
-    segments = Segments.of(breakdowns(options.get("segments"), options.get("segment_unknown")), None)
+    segments = Segments.of(make_breakdowns(options.get("segments"), options.get("segment_unknown")), None)
     works = (
         Geography.whole() if row["kind"] == "counts" else geography(row["destinations"], row["geography"], row["zones"])
     )

@@ -15,8 +15,8 @@ from od_core import Ledger, OdError
 from od_core.ledger.release_key import ReleaseKey
 from od_core.ledger.user_counters import UserCounters
 from od_core.publication.bundle import publish_folder, write_bundle, zip_beside
-from od_core.publication.certificate import CheckResult, certificate_digest
-from od_core.publication.certify import certificate, context_of
+from od_core.publication.certificate import CheckResult, compute_certificate_digest
+from od_core.publication.certify import build_certificate, read_release_context
 from od_core.published.derived import publish_assisted, publish_sum
 from od_core.published.site import SiteDescription, write_site
 from od_core.published.verification import Published
@@ -105,7 +105,7 @@ def make(row: Row, root: Path) -> Made:
             bundle = publish(row, key, ledger, release, root, "release" if is_last else "earlier")
             kind = kind_of(row)
             kind.store(root / "release.duckdb", release, key, bundle.facts)
-            ledger.publish(key, certificate_digest(bundle.facts), bundle.facts["exact"])
+            ledger.publish(key, compute_certificate_digest(bundle.facts), bundle.facts["exact"])
             bundles[bundle.name] = bundle
             previous = release if "auto" in row["mechanism"] else None
         if row["series"] == "and another series":
@@ -148,8 +148,8 @@ def publish(row: Row, key: ReleaseKey, ledger: Ledger, release: Any, root: Path,
     """Write the bundle of a release below a folder, without an entry in the ledger or the database."""
     kind = kind_of(row)
     given = {"formats": FORMATS[row["formats"]], "about": ABOUT[row["words"]], "intervals": row["intervals"] == "yes"}
-    facts = certificate(kind, release, key, domain_of(row).name, CHECKS, record=ledger.record(key), **given)
-    report = kind.report(release, facts, context_of(kind, ledger, key, key.release, root / "releases"))
+    facts = build_certificate(kind, release, key, domain_of(row).name, CHECKS, record=ledger.record(key), **given)
+    report = kind.report(release, facts, read_release_context(kind, ledger, key, key.release, root / "releases"))
     folder = root / "releases" / key.folder
     with publish_folder(lambda place: write_bundle(kind, release, facts, report, place), folder):
         pass

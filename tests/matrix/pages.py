@@ -17,7 +17,7 @@ import yaml
 from od_assets.cli import printing, published
 from od_assets.terminal import console
 from od_core import OdError, explain_release
-from od_core.evaluation.decision import decision_page, options, select_example_flows
+from od_core.evaluation.decision import iterate_options, render_decision_page, select_example_flows
 from od_core.evaluation.known_flows import KnownFlows
 from od_core.flows import planning_page as planning
 from od_core.flows.plan import ReleasePlan
@@ -79,7 +79,7 @@ def _pages(made: Made) -> Iterator[Page]:
             yield Page("site", str(inner), tuple(blocks))
     yield from _of_plan(made)
     if "earlier" in made.bundles:
-        folders = SimpleNamespace(bundle_named=lambda name: made.root / "releases" / ReleaseKey.parse(name).folder)
+        folders = SimpleNamespace(find_bundle=lambda name: made.root / "releases" / ReleaseKey.parse(name).folder)
         keys = [str(made.bundles[name].key) for name in ("earlier", "release")]
         with patch.object(published, "project_folders", lambda: folders):
             yield _printed("release", "compare", lambda: published.compare(*keys))
@@ -136,15 +136,17 @@ def _of_plan(made: Made) -> Iterator[Page]:
         states_intervals=made.row["intervals"] == "yes",
     )
     subject = Subject.from_plan(plan, ABOUT[made.row["words"]])
-    compared, facts = [*options(plan, subject=subject)], dict[str, Any](runs=1, flows=[], source="")
+    compared, facts = [*iterate_options(plan, subject=subject)], dict[str, Any](runs=1, flows=[], source="")
     if (table := known_table(made)) is not None:
         compared = [option.with_simulated_errors(table, 1) for option in compared[:2]] + compared[2:]
         facts |= {"flows": [*select_example_flows(plan, table)], "source": "The table is synthetic."}  # type: ignore[arg-type]
-    page = decision_page(series, plan, compared, periods, published=[], paid=1, left=domain.cap.allowed_rho(), **facts)
+    page = render_decision_page(
+        series, plan, compared, periods, published=[], paid=1, left=domain.cap.allowed_rho(), **facts
+    )
     yield Page("plan", "decide", tuple(prose.of_html(page)[0]))
     try:
         with patch.object(planning, "EPSILONS", ("1", "2")):  # each takes a second, and has the same words
-            text = planning.planning_page(plan, SERIES, domain.cap.allowed_rho(), about=series.about_facts)
+            text = planning.render_planning_page(plan, SERIES, domain.cap.allowed_rho(), about=series.about_facts)
     except OdError as error:
         yield Page("plan", "planning page", (f"{error.code}: {error.message}; next step: {error.next_step}",))
     else:
@@ -155,5 +157,5 @@ def _of_plan(made: Made) -> Iterator[Page]:
         yield Page("plan", "planning page", tuple(blocks))
     yield _printed("plan", "plan", lambda: printing.print_plan(series, plan, verbose=True))
     yield _printed(
-        "plan", "plan --explain", lambda: printing.print_guarantee(kind.guarantee(plan, plan.spent, subject))
+        "plan", "plan --explain", lambda: printing.print_guarantee(kind.describe_guarantee(plan, plan.spent, subject))
     )

@@ -30,7 +30,7 @@ from od_assets.cli import app as cli
 from od_assets.cli.diagnosis import Finding, inspect_budget, inspect_input
 from od_assets.components import OdCounts, OdGroupSizes, OdRelease, OdStops
 from od_assets.components import project as components
-from od_assets.components.series import series_definitions
+from od_assets.components.series import build_series_definitions
 from od_assets.series.series import Series
 from od_core import Ledger, ReleaseKey
 from od_core.files.durable import make_folder
@@ -130,7 +130,7 @@ def equal_series_tried_once() -> Iterator[None]:
 
     A command tries them before it writes a declaration or reads one, which takes most of its time.
     """
-    build, taken = components.series_definitions, set[tuple[str, ...]]()
+    build, taken = components.build_series_definitions, set[tuple[str, ...]]()
 
     def build_once(series: Series) -> None:
         asked = str(type(series)), repr(series), repr(series.require_valid().domain)
@@ -139,7 +139,7 @@ def equal_series_tried_once() -> Iterator[None]:
             taken.add(asked)  # what Dagster refuses is tried again
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(components, "series_definitions", build_once)
+        patch.setattr(components, "build_series_definitions", build_once)
         yield
 
 
@@ -233,7 +233,7 @@ class Project:
         return declare(self.defs, attributes["name"], kind, attributes)
 
     def definitions(self, component: Series) -> dg.Definitions:
-        return with_warehouse(series_definitions(component))
+        return with_warehouse(build_series_definitions(component))
 
     def run(self, component: Series | None = None, period: str = "2001-01") -> dg.ExecuteInProcessResult:
         component = component or self.component()
@@ -266,7 +266,7 @@ class Project:
 
 def draw_by_hand(series: Series, var: Path) -> None:
     """Enter a draw of the data set of a series in a new ledger: as after its first release, whatever requests runs."""
-    ConfidentialFolder(var / "confidential").key()
+    ConfidentialFolder(var / "confidential").read_or_make_key()
     key, plan = ReleaseKey("by_hand", "2000-01", 1), series.plan(series.read_geography(), "2001-01")
     ledger = Ledger(var / "ledger.sqlite")
     ledger.declare(series.domain)

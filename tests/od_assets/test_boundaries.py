@@ -12,7 +12,7 @@ import shapely
 from pydantic import ValidationError
 
 from od_assets.resources.warehouse import verify_published_releases
-from od_assets.series.section import first_fault
+from od_assets.series.section import describe_first_fault
 from od_assets.series.series import Zones
 
 from .conftest import ZONES, Project, failure_text
@@ -96,4 +96,4 @@ def test_boundaries_are_declared_for_zones_or_by_level(declared, read) -> None:
 def test_other_declarations_of_boundaries_are_refused(declared, words) -> None:
     with pytest.raises(ValidationError) as caught:
         Zones(file="zones.csv", levels=["region", "zone"], boundaries=declared)
-    assert re.search(words, first_fault(caught.value.errors(), Zones))
+    assert re.search(words, describe_first_fault(caught.value.errors(), Zones))

@@ -18,10 +18,10 @@ from dagster_shared.serdes import serialize_value
 from typer.testing import CliRunner
 
 from od_assets.cli.app import app
-from od_assets.cli.diagnosis import code_location
+from od_assets.cli.diagnosis import inspect_code_location
 from od_assets.code_location import load_definitions, load_from_defs_folder
 from od_assets.components.project import refuse_broken_declarations
-from od_assets.series.reading import declaration
+from od_assets.series.reading import read_declared_series
 from od_assets.testing import check_project
 from od_core.errors import OdError
 from tests.od_assets.conftest import ATTRIBUTES, Project, records
@@ -94,7 +94,7 @@ def test_a_broken_declaration_is_named_and_the_others_go_on(
     declare_beside_trips(project, monkeypatch, loader, broken=text)
     with pytest.raises(OdError, match=f"^OD-(CONFIG|MECHANISM-UNKNOWN|SITE-ADDRESS): .*{re.escape(BROKEN[text])}"):
         refuse_broken_declarations()
-    finding = code_location()
+    finding = inspect_code_location()
     assert BROKEN[text] in str(finding.fault)
     caplog.clear()
     loaded = load_definitions()
@@ -282,9 +282,9 @@ def test_a_declaration_below_another_is_refused_and_the_others_go_on(
     folders = {"trips/late": late, "team": "type: dagster.DefsFolderComponent\n", "team/other": other}
     declare_beside_trips(project, monkeypatch, "od_assets.code_location", **folders)
     with pytest.raises(OdError, match=r"^OD-CONFIG: late/defs\.yaml is in the folder of trips/defs\.yaml, .*move"):
-        declaration("late")
+        read_declared_series("late")
     with pytest.raises(OdError, match=r"^OD-CONFIG: late/defs"):
         refuse_broken_declarations()
     loaded = load_definitions()
     for name in ("trips", "other"):
-        assert loaded.resolve_job_def(f"{declaration(name).name}_release")
+        assert loaded.resolve_job_def(f"{read_declared_series(name).name}_release")

@@ -15,10 +15,10 @@ import yaml
 from dagster._core.utils import make_new_run_id
 
 from od_assets.components import OdSite, OdWarehouse
-from od_assets.components.series import series_definitions
+from od_assets.components.series import build_series_definitions
 from od_assets.definitions import defs
 from od_assets.resources.dead_runs import HOST_TAG, PROCESS_TAG, SITE_TAG, mark_charge, mark_process, sweep_dead_runs
-from od_assets.series.reading import declaration
+from od_assets.series.reading import read_declared_series
 
 from .conftest import Project, draw_by_hand
 
@@ -118,7 +118,7 @@ def test_steps_run_in_one_process_unless_the_project_declares_an_executor(projec
     component = project.component()
     for declared in (None, dg.multiprocess_executor):
         found = dg.Definitions.merge(
-            series_definitions(component), OdWarehouse().build_defs(None), dg.Definitions(executor=declared)
+            build_series_definitions(component), OdWarehouse().build_defs(None), dg.Definitions(executor=declared)
         )
         executor = found.resolve_job_def("trips_release").executor_def
         assert executor.name == (declared or dg.in_process_executor).name
@@ -161,7 +161,7 @@ def test_each_tick_releases_the_month_before_it(
     project_definitions: dg.Definitions, tick: str, month: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OD_VAR", str(tmp_path))
-    draw_by_hand(declaration("us_flights"), tmp_path)
+    draw_by_hand(read_declared_series("us_flights"), tmp_path)
     repository = project_definitions.get_repository_def()
     schedule = repository.get_schedule_def("us_flights_schedule")
     time = datetime.datetime.fromisoformat(f"{tick}T06:00:00+00:00")

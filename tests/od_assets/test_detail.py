@@ -96,7 +96,7 @@ def test_a_month_is_charged_as_with_its_levels(
 @pytest.mark.slow
 def test_a_failed_check_of_a_level_blocks_the_publication(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     """A violation is planted in the query of the estimates."""
-    monkeypatch.setattr(release_checks, "level_violations", lambda *_: {"non_negative_integers": 1})
+    monkeypatch.setattr(release_checks, "count_level_violations", lambda *_: {"non_negative_integers": 1})
     ran = project.run(project.component(detail="publication"))
     failed = [one.check_name for one in ran.get_asset_check_evaluations() if not one.passed]
     assert failed == ["refined_flows_non_negative_integers"]

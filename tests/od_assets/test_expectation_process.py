@@ -12,8 +12,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from od_assets.checks.expectation_process import expectation_process, run_check
-from od_assets.checks.expectations import flows_meet_expectations
+from od_assets.checks.expectation_process import run_check, run_expectation_process
+from od_assets.checks.expectations import check_flow_expectations
 
 PARENT = """
 import time
@@ -44,22 +44,22 @@ def test_a_check_runs_in_the_process_with_its_results_and_its_errors(
     monkeypatch.delitem(sys.modules, "great_expectations", raising=False)
     here = os.getpid()
     flows = pd.DataFrame({"origin": ["A"], "destination": ["B"], "trips": [1]})
-    with expectation_process():
+    with run_expectation_process():
         assert run_check(is_elsewhere, here) == {"elsewhere": True}
-        met = run_check(flows_meet_expectations, flows, ["A"], ["A"], tmp_path / "there")
+        met = run_check(check_flow_expectations, flows, ["A"], ["A"], tmp_path / "there")
         with pytest.raises(ValueError, match=r"^here$"):
             run_check(fails, here)
         assert run_check(is_elsewhere, here) == {"elsewhere": False}  # the process ended with the error
     assert run_check(is_elsewhere, here) == {"elsewhere": False}
     monkeypatch.undo()
-    assert met == flows_meet_expectations(flows, ["A"], ["A"], tmp_path / "here")
+    assert met == check_flow_expectations(flows, ["A"], ["A"], tmp_path / "here")
     assert not all(met.values())
     assert sorted(path.name for path in (tmp_path / "there").rglob("*.html"))
 
 
 def test_no_process_is_started_where_great_expectations_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "great_expectations", sys)
-    with expectation_process():
+    with run_expectation_process():
         assert run_check(is_elsewhere, os.getpid()) == {"elsewhere": False}
 
 

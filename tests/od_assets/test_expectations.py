@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from od_assets.checks import expectations, release_checks
-from od_assets.checks.expectations import flows_meet_expectations, records_meet_expectations
+from od_assets.checks.expectations import check_flow_expectations, check_record_expectations
 from od_assets.resources.release_work import FlowWork
 from od_assets.resources.warehouse import Warehouse
 
@@ -38,7 +38,7 @@ def met(tmp_path: Path) -> Callable[..., dict[str, bool]]:
 
     def count_violations(frame: pd.DataFrame, threshold: Fraction = Fraction(1, 1000)) -> dict[str, bool]:
         frame.to_parquet(tmp_path / "raw_trips.parquet", index=False)
-        outcome = records_meet_expectations(tmp_path / "raw_trips.parquet", LISTED, threshold, tmp_path / "docs")
+        outcome = check_record_expectations(tmp_path / "raw_trips.parquet", LISTED, threshold, tmp_path / "docs")
         assert {path.name for path in tmp_path.iterdir()} == {"raw_trips.parquet", "docs"}
         pages = list(tmp_path.rglob("*.html"))
         assert pages
@@ -118,7 +118,7 @@ def test_of_flows_the_schema_alone_is_expected(met: Callable[..., dict[str, bool
     ],
 )
 def test_published_flows(tmp_path: Path, change: object, unmet: str | None) -> None:
-    outcome = flows_meet_expectations(change(SOUND), LISTED, LISTED, tmp_path)  # type: ignore[operator]
+    outcome = check_flow_expectations(change(SOUND), LISTED, LISTED, tmp_path)  # type: ignore[operator]
     assert [name for name, met in outcome.items() if not met] == ([] if unmet is None else [unmet])
 
 
@@ -127,11 +127,11 @@ def test_flows_are_checked_once_in_a_run_unless_they_change(released: Project, m
     settings, looked = released.component().require_valid(), list[int]()
 
     def look(*given: object) -> dict[str, bool]:
-        met = flows_meet_expectations(*given)  # type: ignore[arg-type]
+        met = check_flow_expectations(*given)  # type: ignore[arg-type]
         looked.append(sum(not one for one in met.values()))
         return met
 
-    monkeypatch.setattr(release_checks, "flows_meet_expectations", look)
+    monkeypatch.setattr(release_checks, "check_flow_expectations", look)
     (check,) = (one for one in release_checks.release_checks(settings) if one.asset == ["flows"])
     warehouse = Warehouse()
     assert check.count_violations(warehouse, "2001-01") == check.count_violations(warehouse, "2001-01")
@@ -173,7 +173,7 @@ def test_pages_about_records_are_closed_at_every_moment(project: Project) -> Non
 @pytest.mark.parametrize("mask", [0o000, 0o077])
 def test_a_page_about_what_is_public_is_read_by_all_whatever_the_umask(tmp_path: Path, mask: int) -> None:
     with umask(mask):
-        flows_meet_expectations(SOUND, LISTED, LISTED, tmp_path / "docs" / "trips")
+        check_flow_expectations(SOUND, LISTED, LISTED, tmp_path / "docs" / "trips")
     found = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "docs").rglob("*")}
     assert found == {"trips": 0o755, "published_flows.html": 0o644}
 

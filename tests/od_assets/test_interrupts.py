@@ -11,7 +11,7 @@ import dagster as dg
 import pytest
 
 from od_assets.cli import app as cli
-from od_assets.interrupts import Interrupted, get_received_signal, interruptible, refuse_if_received
+from od_assets.interrupts import Interrupted, get_received_signal, handle_interrupts, refuse_if_received
 from od_assets.resources import warehouse
 from od_assets.runs import jobs, period_status
 from od_assets.series import reading
@@ -63,7 +63,7 @@ def test_no_period_is_begun_after_an_interrupt(
                 raise as_seen or Interrupted(number) from None
         return SimpleNamespace(facts={"release": period}, released=True)
 
-    monkeypatch.setattr(reading, "declaration", lambda _name: project.component())
+    monkeypatch.setattr(reading, "read_declared_series", lambda _name: project.component())
     monkeypatch.setattr(period_status, "choose_periods", lambda *_, **__: PERIODS)
     monkeypatch.setattr(jobs, "release_job", lambda _: None)
     monkeypatch.setattr(jobs, "run_period", run)
@@ -84,7 +84,7 @@ def test_no_release_is_verified_after_an_interrupt(
     number, code = interrupt
     ledger = SimpleNamespace(list_published_releases=lambda: [ReleaseKey("trips", period) for period in PERIODS])
     monkeypatch.setattr(warehouse.Warehouse, "open_existing_ledger", lambda _: ledger)
-    monkeypatch.setattr(warehouse.Warehouse, "public_releases", lambda _: [])
+    monkeypatch.setattr(warehouse.Warehouse, "list_public_releases", lambda _: [])
     monkeypatch.setattr(warehouse.Warehouse, "locate_release", lambda *_: signal.raise_signal(number))
     output, errors = said_by(capsys, monkeypatch, code, "verify")
     assert output == ""
@@ -105,7 +105,7 @@ def test_a_run_of_dagster_ends_with_the_signal_that_it_received(interrupt: tuple
         after.append(1)
 
     definitions = dg.Definitions(assets=[flows, bundle], jobs=[dg.define_asset_job("release")])
-    with dg.DagsterInstance.ephemeral() as instance, interruptible():
+    with dg.DagsterInstance.ephemeral() as instance, handle_interrupts():
         run_id = str(uuid.uuid4())
         with pytest.raises(Interrupted) as ended:
             jobs.execute(definitions.resolve_job_def("release"), instance, run_id, None)
@@ -123,7 +123,7 @@ def test_a_signal_in_a_finalizer_is_kept_and_nothing_is_printed_of_it(capsys: py
         def __del__(self) -> None:
             signal.raise_signal(signal.SIGTERM)
 
-    with interruptible():
+    with handle_interrupts():
         Ended()
         assert get_received_signal() == signal.SIGTERM
         with pytest.raises(Interrupted):

@@ -9,9 +9,9 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from od_assets.checks.release_checks import count_inconsistent_nodes, geography_violations, level_violations
+from od_assets.checks.release_checks import count_geography_violations, count_inconsistent_nodes, count_level_violations
 from od_core import FlowTree, Geography
-from od_core.files.duckdb_session import memory_database
+from od_core.files.duckdb_session import connect_to_memory_database
 
 TREE = FlowTree(*[Geography.from_frame(pd.DataFrame({"r": list("AABB"), "z": list("abcd")}), levels=["r", "z"])] * 2)
 
@@ -33,7 +33,7 @@ SOUND = {"non_negative_integers": 0, "children_sum_to_parents": 0}
 
 
 def test_sound_nodes_have_no_violation() -> None:
-    assert level_violations(TREE, 3, (2, table(PARENTS)), table(NODES)) == SOUND
+    assert count_level_violations(TREE, 3, (2, table(PARENTS)), table(NODES)) == SOUND
 
 
 @pytest.mark.parametrize(
@@ -52,22 +52,22 @@ def test_planted_violations_are_counted(
     nodes: list[tuple[int, int, float]], kind: pa.DataType | None, bad: int, unbalanced: int
 ) -> None:
     expected = {"non_negative_integers": bad, "children_sum_to_parents": unbalanced}
-    assert level_violations(TREE, 3, (2, table(PARENTS)), table(nodes, kind)) == expected
+    assert count_level_violations(TREE, 3, (2, table(PARENTS)), table(nodes, kind)) == expected
 
 
 def test_the_kept_side_is_its_own_parent_on_both_trees() -> None:
     destination_level_1 = [(0, 0, 7), (0, 1, 4)]
-    assert level_violations(TREE, 1, (0, table([(0, 0, 11)])), table(destination_level_1)) == SOUND
+    assert count_level_violations(TREE, 1, (0, table([(0, 0, 11)])), table(destination_level_1)) == SOUND
     origin_first = FlowTree(TREE.origin, TREE.destination, "origin")
-    assert level_violations(origin_first, 1, (0, table([(0, 0, 11)])), table([(0, 0, 7), (1, 0, 4)])) == SOUND
-    of_the_other_tree = level_violations(origin_first, 1, (0, table([(0, 0, 11)])), table(destination_level_1))
+    assert count_level_violations(origin_first, 1, (0, table([(0, 0, 11)])), table([(0, 0, 7), (1, 0, 4)])) == SOUND
+    of_the_other_tree = count_level_violations(origin_first, 1, (0, table([(0, 0, 11)])), table(destination_level_1))
     assert of_the_other_tree["children_sum_to_parents"] == 2  # the root is short, and a node has no parent
 
 
 def test_parents_may_stand_some_levels_above() -> None:
     """Where the levels in between are not measured."""
-    assert level_violations(TREE, 3, (1, table([(0, 0, 5), (0, 1, 6)])), table(NODES)) == SOUND
-    lost = level_violations(TREE, 3, (1, table([(0, 0, 5), (0, 1, 7)])), table(NODES))
+    assert count_level_violations(TREE, 3, (1, table([(0, 0, 5), (0, 1, 6)])), table(NODES)) == SOUND
+    lost = count_level_violations(TREE, 3, (1, table([(0, 0, 5), (0, 1, 7)])), table(NODES))
     assert lost["children_sum_to_parents"] == 1
 
 
@@ -89,17 +89,17 @@ def test_flows_are_compared_with_every_level() -> None:
 )
 def test_a_zone_list_is_a_partition(rows: list[str], whole: bool) -> None:
     zones = pd.DataFrame([tuple(row) for row in rows], columns=["r", "z"])
-    assert (geography_violations(zones, ["r", "z"]) == 0) == whole
+    assert (count_geography_violations(zones, ["r", "z"]) == 0) == whole
 
 
 def test_a_region_in_two_divisions_is_no_partition() -> None:
     zones = pd.DataFrame([("X", "A", "a"), ("Y", "A", "b")], columns=["d", "r", "z"])
-    assert geography_violations(zones, ["d", "r", "z"]) > 0
+    assert count_geography_violations(zones, ["d", "r", "z"]) > 0
 
 
 def test_a_forked_process_has_a_database_of_its_own_and_checks_leave_no_table_in_it() -> None:
     """It might wait for ever for the threads of the database that it inherits."""
-    with memory_database() as ours:
+    with connect_to_memory_database() as ours:
         ours.execute("CREATE TABLE inherited AS SELECT 1")
         child = multiprocessing.get_context("fork").Process(target=_check_and_count_tables)
         child.start()
@@ -111,5 +111,5 @@ def test_a_forked_process_has_a_database_of_its_own_and_checks_leave_no_table_in
 
 def _check_and_count_tables() -> None:
     test_sound_nodes_have_no_violation()
-    with memory_database() as own:
+    with connect_to_memory_database() as own:
         os._exit(len(own.execute("SHOW ALL TABLES").fetchall()))

@@ -8,21 +8,21 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from od_assets.cli.published import newest_report
+from od_assets.cli.published import find_newest_report
 from od_assets.components.project import (
     OdComparison,
     OdSite,
-    comparison_definitions,
+    build_comparison_definitions,
     list_publishing_asset_keys,
-    site_asset,
+    make_site_asset,
 )
-from od_assets.components.series import series_definitions
-from od_assets.failures import asset_of
-from od_assets.project import current_project
-from od_assets.resources.arrivals import arrival, correction
+from od_assets.components.series import build_series_definitions
+from od_assets.failures import name_asset_of_step
+from od_assets.project import find_current_project
+from od_assets.resources.arrivals import check_arrival, describe_correction
 from od_assets.resources.dead_runs import list_selected_series
 from od_assets.resources.folders import Folders
-from od_assets.series.reading import declaration
+from od_assets.series.reading import read_declared_series
 from od_assets.series.series import Series
 from od_core.errors import OdError
 from od_core.ledger.release_key import ReleaseKey
@@ -76,7 +76,7 @@ def test_every_name_has_the_prefix(project: Project, kind: str) -> None:
 
     for then, now in zip(named(before), named(project.definitions(series)), strict=True):
         assert {f"north/{name}" for name in then} == now
-    definitions = series_definitions(series)
+    definitions = build_series_definitions(series)
     keys = {key for asset in definitions.assets or () for key in asset.keys}
     run = dg.DagsterRun(job_name="some", run_id="1", asset_selection=frozenset(keys))  # as "Materialize all"
     assert list_selected_series(run, "north") == {series.name}
@@ -89,14 +89,14 @@ def test_every_name_has_the_prefix(project: Project, kind: str) -> None:
 def test_site_and_comparison_have_the_prefix(project: Project) -> None:
     declare_trips(project)
     set_prefix(project, "north")
-    assert list_publishing_asset_keys(current_project()) == [
+    assert list_publishing_asset_keys(find_current_project()) == [
         ["north", "trips", "bundle"],
         ["north", "trips", "assisted"],
     ]
-    site = site_asset(OdSite(owners=["team:statistics"]))
+    site = make_site_asset(OdSite(owners=["team:statistics"]))
     assert site.key.path == ["north", "od", "site"]
     rivals = OdComparison(name="rivals", owners=["team:statistics"], synthetic=["random dense"], epsilons=["1"])
-    made = comparison_definitions(rivals)
+    made = build_comparison_definitions(rivals)
     assert {key.to_user_string() for asset in made.assets or () for key in asset.keys} == {
         f"north/rivals/{name}" for name in ("runs", "tables", "figures")
     }
@@ -107,9 +107,9 @@ def test_site_and_comparison_have_the_prefix(project: Project) -> None:
 def test_a_prefix_may_be_the_name_of_a_series_or_of_an_asset(project: Project, prefix: str) -> None:
     declare_trips(project)
     set_prefix(project, prefix)
-    series = declaration("trips")
+    series = read_declared_series("trips")
     assert series.name == f"{prefix}_trips"
-    keys = [key for asset in series_definitions(series).assets or () for key in asset.keys]
+    keys = [key for asset in build_series_definitions(series).assets or () for key in asset.keys]
     assert len({*keys}) == len(keys)
     assert {key.path[0] for key in keys} == {prefix}
 
@@ -119,7 +119,7 @@ def test_a_wrong_prefix_is_refused_with_its_line(project: Project, prefix: Any) 
     declare_trips(project)
     set_prefix(project, prefix)
     with pytest.raises(OdError, match=r"^OD-CONFIG: warehouse/defs\.yaml: key_prefix \(line 3\): ") as refused:
-        declaration("trips")
+        read_declared_series("trips")
     assert refused.value.file == "warehouse/defs.yaml"
 
 
@@ -140,22 +140,22 @@ def test_a_name_that_is_too_long_with_its_prefix_is_refused(project: Project) ->
     ],
 )
 def test_steps_are_called_by_keys_with_the_prefix(step: str, name: str, key: str) -> None:
-    assert asset_of(step, name) == key
+    assert name_asset_of_step(step, name) == key
 
 
 def test_commands_that_are_advised_and_given_have_the_declared_name(project: Project) -> None:
     declare_trips(project)
     set_prefix(project, "north")
-    series, published = declaration("trips"), ReleaseKey("north_trips", "2001-01")
-    newer = replace(arrival(series, Period("2001-01")), key=replace(published, revision=2))
-    said = correction(series, newer, published, Folders())
+    series, published = read_declared_series("trips"), ReleaseKey("north_trips", "2001-01")
+    newer = replace(check_arrival(series, Period("2001-01")), key=replace(published, revision=2))
+    said = describe_correction(series, newer, published, Folders())
     assert str(said).endswith(f"{newer.key} is charged again, so run it by hand: od-release run trips --period 2001-01")
 
-    bundle = Folders().bundle(published)
+    bundle = Folders().locate_bundle(published)
     bundle.mkdir(parents=True)
     (bundle / "certificate.json").write_text(f'{{"release": "{published}"}}', encoding="utf-8")
     (bundle / "report.html").touch()
     for name in ("trips", "north_trips"):
-        assert newest_report(Folders().releases, name, None) == bundle / "report.html"
+        assert find_newest_report(Folders().releases, name, None) == bundle / "report.html"
     with pytest.raises(OdError, match=r"no release of trips for 2001-02 .*next: od-release run trips --period 2001-02"):
-        newest_report(Folders().releases, "trips", "2001-02")
+        find_newest_report(Folders().releases, "trips", "2001-02")

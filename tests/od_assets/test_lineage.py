@@ -14,10 +14,10 @@ import pandas as pd
 import pytest
 
 from od_assets.components import OdWarehouse
-from od_assets.metadata import source_metadata
+from od_assets.metadata import make_source_metadata
 from od_assets.sensors.notices import lineage_events
 from od_core.errors import OdError
-from od_core.files.durable import file_digest
+from od_core.files.durable import compute_file_digest
 
 from .conftest import SILENT, Project
 from .watch import Watch
@@ -112,7 +112,7 @@ def test_a_release_is_told_step_by_step_and_a_failed_one_without_its_reason(
         {"namespace": "dagster", "name": "trips/levels/noisy_measurement_1", "field": "noisy", "transformations": []}
     ]
     [path] = project.var.glob("confidential/trips/2001-01/r1/**/*estimate*1*.parquet")
-    assert made["facets"]["version"]["datasetVersion"] == file_digest(path)
+    assert made["facets"]["version"]["datasetVersion"] == compute_file_digest(path)
     assert made["outputFacets"]["outputStatistics"]["rowCount"] == len(pd.read_parquet(path))
     [noisy] = ended["trips__levels__noisy_measurement_1 COMPLETE"]["outputs"]
     from_counts = noisy["facets"]["columnLineage"]["fields"]["noisy"]["inputFields"]
@@ -151,7 +151,7 @@ def test_a_configuration_that_the_client_refuses_is_not_repeated(
 
 def test_addresses_are_told_without_passwords() -> None:
     given = [f"s3a://key:{SECRET}@lake:9000/trips/{{period}}.parquet?sig={SECRET}", "/lake/trips#1?.csv", "db.trips"]
-    assert source_metadata(given) == {
+    assert make_source_metadata(given) == {
         "od/sources": ["s3a://lake:9000/trips/{period}.parquet", "/lake/trips#1?.csv", "db.trips"]
     }
 

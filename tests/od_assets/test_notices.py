@@ -20,7 +20,7 @@ from od_assets.resources.dead_runs import RELEASE_TAG
 from od_assets.sensors.notices import Failed, Notices, Published
 from od_core.errors import OdError
 from od_core.ledger.ledger import Ledger
-from od_core.publication.certify import promise
+from od_core.publication.certify import describe_promise
 
 from .conftest import Project, records
 from .watch import Kept, Watch
@@ -198,7 +198,7 @@ def test_a_run_that_never_began_is_said(project: Project) -> None:
 def test_a_failed_run_of_chosen_assets_is_said_with_its_period(project: Project) -> None:
     """As "Materialize all" and automation request it: with the published table, and an asset of the team."""
     component = project.component(revision=2, periods={"first": "2001-Q1", "last": "2001-Q2", "every": "quarter"})
-    quarters = component.require_valid().periods.definition()
+    quarters = component.require_valid().periods.make_partitions_definition()
 
     @dg.asset(deps=["trips_flows"], partitions_def=quarters)
     def dashboard() -> None:
@@ -233,7 +233,7 @@ def test_a_release_is_said_as_the_document_shows_and_seen_by_the_team_downstream
     certificate = json.loads((folder / "certificate.json").read_text(encoding="utf-8"))
     notices.failed(Failed("trips", "2001-02", "7", ("a: b", "c: d")), logging.getLogger())
     assert sent == [
-        ("team", "trips/2001-01/r3 is out", promise(certificate["guarantee"])),
+        ("team", "trips/2001-01/r3 is out", describe_promise(certificate["guarantee"])),
         ("team", "trips 2001-02 failed", "a: b\nc: d"),
     ]
     requested = [each.get_requested_partitions(dg.AssetKey("busiest_pairs")) for each in (before, after)]

@@ -33,9 +33,9 @@ def test_the_partitions_of_dagster_are_the_periods_that_have_ended(every, days):
         expected.append(period)
         period = Period.from_day(period.end, every)
     assert periods.list_ended_periods(now) == expected
-    keys = periods.definition().get_partition_keys(current_time=now)
+    keys = periods.make_partitions_definition().get_partition_keys(current_time=now)
     assert [periods.partition(each) for each in expected] == keys
-    assert [periods.period(key) for key in keys] == expected
+    assert [periods.parse_partition(key) for key in keys] == expected
     assert periods.find_last_ended_period(now) == (expected[-1] if expected else None)
 
 
@@ -46,7 +46,7 @@ def test_the_partitions_of_dagster_are_the_periods_that_have_ended(every, days):
 def test_a_series_that_ends(every, last, number):
     periods = series(every, FIRST[every], last)
     assert (periods.list_ended_periods()[-1].text, len(periods.list_ended_periods())) == (last, number)
-    assert len(periods.definition().get_partition_keys()) == number
+    assert len(periods.make_partitions_definition().get_partition_keys()) == number
     just_after = datetime.datetime.combine(Period(last).end, datetime.time(6), datetime.UTC)
     assert periods.find_last_ended_period(just_after) == Period(last)
     assert periods.find_last_ended_period(just_after + datetime.timedelta(days=100)) is None
@@ -64,16 +64,16 @@ def test_a_day_whose_midnight_the_clock_skips_begins_for_dagster_when_it_begins(
     periods = series("day", "2018-11-01", zone="America/Sao_Paulo")
     for minutes in (-1, 0, 1):
         now = datetime.datetime(2018, 11, 4, 3, tzinfo=datetime.UTC) + datetime.timedelta(minutes=minutes)
-        keys = periods.definition().get_partition_keys(current_time=now)
+        keys = periods.make_partitions_definition().get_partition_keys(current_time=now)
         assert [period.text for period in periods.list_ended_periods(now)] == keys
         assert len(keys) == (2 if minutes < 0 else 3)
 
 
 def test_a_single_release_of_a_span():
     periods = series("single", "2018-01--2020-12")
-    assert isinstance(periods.definition(), dg.StaticPartitionsDefinition)
+    assert isinstance(periods.make_partitions_definition(), dg.StaticPartitionsDefinition)
     assert [period.text for period in periods.list_ended_periods()] == ["2018-01--2020-12"]
-    assert periods.period(periods.partition(periods.first)) == periods.first
+    assert periods.parse_partition(periods.partition(periods.first)) == periods.first
     before = datetime.datetime(2020, 12, 31, 23, tzinfo=datetime.UTC)
     assert (periods.list_ended_periods(before), periods.find_last_ended_period(before)) == ([], None)
     assert periods.find_last_ended_period(before + datetime.timedelta(hours=1)) == periods.first

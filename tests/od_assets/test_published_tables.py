@@ -118,7 +118,9 @@ def test_a_series_that_had_periods_of_another_length_is_loaded_by_its_present_on
         return loaded
 
     declared = {
-        every: released.component(periods={"first": first, "every": every}).require_valid().periods.definition()
+        every: released.component(periods={"first": first, "every": every})
+        .require_valid()
+        .periods.make_partitions_definition()
         for every, first in (("month", "2001-01"), ("quarter", "2001-Q1"), ("single", "2001-Q2"))
     }
     assert periods(declared["month"], "2001-04") == {"2001-04"}

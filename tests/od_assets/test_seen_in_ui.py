@@ -15,7 +15,7 @@ from dagster_dg_core.context import DgContext
 from dagster_graphql.schema import create_schema
 
 from od_assets.components.project import AFTER_PUBLICATION
-from od_assets.project import current_project
+from od_assets.project import find_current_project
 from od_assets.runs.jobs import execute
 from tests.projects import make_dg_project
 
@@ -55,7 +55,7 @@ def test_the_pages_of_a_job_and_of_the_timeline_find_a_run_of_the_command(
     change(tmp_path)
     monkeypatch.setenv("OD_PROJECT", str(tmp_path))
     location = DgContext.for_project_environment(tmp_path, {}).code_location_name
-    assert current_project().location == location
+    assert find_current_project().location == location
     run_id = str(uuid.uuid4())
     with dg.instance_for_test() as instance, WorkspaceProcessContext(instance, EmptyWorkspaceTarget()) as process:
         assert execute(trips_release, instance, run_id, None).success

@@ -25,6 +25,6 @@ def test_spending_is_held_to_the_plan_and_its_draws(project: Project, kind: str)
     assert spend_violations(warehouse, plan, key) == 0
     for _ in range(2):
         ledger.start_draw(key, plan.steps[-1].level)
-    assert ledger.draws(key, plan.steps[-1].level) == 2
+    assert ledger.count_draws(key, plan.steps[-1].level) == 2
     assert spend_violations(warehouse, plan, key) == 0
     assert spend_violations(warehouse, other.plan(geography, key.period), key) == 1

@@ -7,7 +7,7 @@ import stat
 
 import pytest
 
-from od_assets.failures import dagster_instance
+from od_assets.failures import open_dagster_instance
 from od_assets.project import prepare_dagster_home
 from tests.od_assets.conftest import Project
 from tests.od_core.files.disks import umask
@@ -17,7 +17,7 @@ from tests.od_core.files.disks import umask
 def test_files_of_dagster_are_read_by_all_whatever_the_umask(project: Project, mask: int) -> None:
     home = prepare_dagster_home()
     with umask(mask):
-        with dagster_instance() as instance:
+        with open_dagster_instance() as instance:
             instance.get_runs()
         assert os.umask(mask) == mask
     files = [path for path in home.rglob("*") if path.is_file() and path.name != "release.lock"]
@@ -28,9 +28,9 @@ def test_files_of_dagster_are_read_by_all_whatever_the_umask(project: Project, m
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs the rights of root")
 def test_root_is_told_whose_files_it_makes(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
     home = prepare_dagster_home()
-    with dagster_instance():
+    with open_dagster_instance():
         assert "root" not in capsys.readouterr().err
     os.chown(home.parent, 1234, 1234)
-    with dagster_instance():
+    with open_dagster_instance():
         said = capsys.readouterr().err
     assert said == f"Files that root makes in {home.parent} cannot be changed by its owner, user 1234.\n"

@@ -34,15 +34,15 @@ from od_core import (
     release_flows,
     sum_releases,
 )
-from od_core.flows.planning_page import planning_page
-from od_core.meaning.features import Refusal, list_usual_formats, refuse_unsupported, support
+from od_core.flows.planning_page import render_planning_page
+from od_core.meaning.features import Refusal, list_usual_formats, read_support, refuse_unsupported
 from od_core.privacy.budget import Cap
 from tests.od_assets.conftest import ZONES, Project
 
 PLACED = ZONES.assign(longitude=[0, 1, 2, 3, 4, 8], latitude=[50, 51, 55, 53, 57, 58])
 GEOGRAPHY = Geography.from_frame(ZONES, ["region", "zone"])
 USERS = ("user", "user_period", "user_year")
-DECLARED = {*support().groups["records"], *support().groups["formats"], "mechanism_options"}
+DECLARED = {*read_support().groups["records"], *read_support().groups["formats"], "mechanism_options"}
 """Features that only a declaration has."""
 
 EXCLUSIVE = [
@@ -58,7 +58,7 @@ EXCLUSIVE = [
     *(
         {other, option}
         for other in ("vanilla_gauss", "stability_histogram")
-        for option in support().groups["mechanism"]
+        for option in read_support().groups["mechanism"]
     ),
 ]
 """Features that no value has together: the type of a unit, budget or mechanism leaves no such choice."""
@@ -129,7 +129,7 @@ def made_by_the_library(kind: str, features: set[str], root: Path) -> None:
     else:
         plan = plan_of_flows(kind, features)
         if "planning_page" in features:
-            planning_page(plan, "trips")
+            render_planning_page(plan, "trips")
         if features & {"ledger", "no_ledger", "intervals", "assisted", "sum"}:
             _release_flows(plan, features, root)
 
@@ -164,7 +164,7 @@ def declared(project: Project, kind: str, features: set[str]) -> Series:
         place = "domain__" if unit.kind == "user_year" else ""
         if flows:
             changes |= {f"{place}max_trips": unit.max_trips, f"{place}max_trips_pair": unit.max_trips_pair}
-        changes |= {f"domain__{name}": value for name, value in unit.year_facts().items()}
+        changes |= {f"domain__{name}": value for name, value in unit.list_year_facts().items()}
     if flows:
         budget = budget_of(features, pure=False)
         amount = {"rho": "0.05"} if "rho" in features else {"epsilon": "1"}
@@ -200,7 +200,7 @@ def declared(project: Project, kind: str, features: set[str]) -> Series:
     }
     for name in features & {*sections}:
         changes |= sections[name]
-    if chosen := [form for form in support().groups["formats"] if form in features]:
+    if chosen := [form for form in read_support().groups["formats"] if form in features]:
         changes["formats"] = chosen
     made = {
         "flows": project.component,
@@ -223,7 +223,7 @@ def asked(project: Project, kind: str, features: set[str]) -> None:
         made_by_the_library(kind, features, project.root)
 
 
-@pytest.mark.parametrize("row", support().refusals, ids=identified)
+@pytest.mark.parametrize("row", read_support().refusals, ids=identified)
 def test_what_the_table_refuses_is_refused_and_nothing_is_charged(row: Refusal, project: Project) -> None:
     features, ledger = {*row.features}, project.root / "ledger.sqlite"
     if "spark" in features and "bands" not in row.needs:
@@ -242,7 +242,7 @@ def test_what_the_table_refuses_is_refused_and_nothing_is_charged(row: Refusal, 
 def required(kind: str, features: set[str]) -> set[str] | None:
     """Return the features with all that they need; None if the table refuses them whatever else there is."""
     while True:
-        refusing = [row for row in support().refusals if row.kind == kind and row.applies_to(features)]
+        refusing = [row for row in read_support().refusals if row.kind == kind and row.applies_to(features)]
         if not refusing:
             return features
         if not refusing[0].needs:
@@ -252,7 +252,7 @@ def required(kind: str, features: set[str]) -> set[str] | None:
 
 def choices(kind: str) -> list[str]:
     """Return the features that a declaration of a kind may have."""
-    groups = support().groups
+    groups = read_support().groups
     pure = ["trip", "bounded", "unbounded", "arrivals", "schedule", "running", "trips_asset", *groups["formats"]]
     if kind == "boxes":
         return [*pure, "map"]
@@ -268,7 +268,7 @@ def choices(kind: str) -> list[str]:
 
 
 PAIRS = [
-    (kind, first, second) for kind in support().kinds for first, second in combinations(choices(kind), 2)
+    (kind, first, second) for kind in read_support().kinds for first, second in combinations(choices(kind), 2)
 ]  # fmt: skip
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from od_assets.cli import app
 from od_assets.cli.diagnosis import place_of_releases
-from od_assets.project import current_project, load_variables
+from od_assets.project import find_current_project, load_variables
 from od_assets.resources.folders import Folders
 from od_assets.resources.warehouse import Warehouse
 from od_core.errors import OdError
@@ -61,7 +61,7 @@ def test_the_file_of_the_project_says_where_it_writes_in_every_working_directory
         monkeypatch.chdir(folder)
         if not folder.is_relative_to(project):
             monkeypatch.setenv("OD_PROJECT", str(project))
-        assert current_project().var == (project / var).resolve()
+        assert find_current_project().var == (project / var).resolve()
         assert Warehouse().ledger_place == ((project / var).resolve() / "ledger.sqlite", None)
 
 
@@ -69,7 +69,7 @@ def test_the_project_counts_before_its_workspace_and_a_change_of_the_file_at_onc
     write(project.parent, f"OD_VAR=/srv/all\nOD_LEDGER={ADDRESS}")
     assert Folders().ledger_place == (Path("/srv/all/ledger.sqlite"), ADDRESS)
     write(project, "OD_VAR=/srv/own")
-    assert current_project().var == Path("/srv/own")
+    assert find_current_project().var == Path("/srv/own")
     write(project, "OD_VAR=/srv/moved\nOD_LEDGER=")
     assert Folders().ledger_place == (Path("/srv/moved/ledger.sqlite"), None)
 
@@ -123,13 +123,13 @@ def test_one_folder_by_two_paths_is_no_disagreement(
     (project / "link").symlink_to(project / "out")
     write(project, "OD_VAR=" + stated.format(project=project))
     monkeypatch.setenv("OD_VAR", given.format(project=project))
-    assert current_project().var == project / "out"
+    assert find_current_project().var == project / "out"
 
 
 def test_a_relative_folder_of_the_environment_is_refused(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OD_VAR", "var")
     with pytest.raises(OdError, match=f"OD-PROJECT-ENV: .* relative .* write it as {project}/var"):
-        assert current_project().var
+        assert find_current_project().var
 
 
 @pytest.mark.parametrize("stated", [b"OD_VAR=\xff\n", b'OD_VAR="out\n', b"OTHER=1\nOD_LEDGER='", None])
@@ -140,12 +140,12 @@ def test_a_file_that_cannot_be_read_is_named(project: Path, stated: bytes | None
     else:
         (project / ".env").write_bytes(stated)
     with pytest.raises(OdError, match=r"OD-PROJECT-ENV: .*/\.env cannot be read: (Unicode|Value|FileNotFound)"):
-        assert current_project().var
+        assert find_current_project().var
 
 
 def test_a_faulty_line_of_another_variable_is_left_to_others(project: Path) -> None:
     (project / ".env").write_text("OD_VAR=out\nOTHER='\n", encoding="utf-8")
-    assert current_project().var == project / "out"
+    assert find_current_project().var == project / "out"
 
 
 def test_other_variables_are_those_of_the_file_as_with_dg(
@@ -173,10 +173,10 @@ def test_other_variables_are_those_of_the_file_as_with_dg(
 PRINTS = """\
 import dagster as dg
 from od_assets.code_location import load_from_defs_folder
-from od_assets.project import Project, current_project
+from od_assets.project import Project, find_current_project
 from od_assets.resources.warehouse import Warehouse
 
-print("USES", *Warehouse.of(current_project()).ledger_place)
+print("USES", *Warehouse.of(find_current_project()).ledger_place)
 defs = dg.Definitions()
 """
 

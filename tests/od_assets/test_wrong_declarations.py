@@ -17,8 +17,8 @@ from od_assets.components import OdCounts, OdGroupSizes, OdRelease, OdStops
 from od_assets.components.project import refuse_unloadable
 from od_assets.components.series import Declared
 from od_assets.runs.period_status import choose_period_to_plan
-from od_assets.series.reading import declaration
-from od_assets.series.section import _section_of
+from od_assets.series.reading import read_declared_series
+from od_assets.series.section import _find_section
 from od_assets.series.series import DomainSection
 from od_core.errors import OdError
 from tests.od_assets.conftest import Project, projects_in
@@ -256,7 +256,7 @@ def write(project: Project, wrong: Wrong | None = None) -> None:
 
 def look() -> None:
     """Read, resolve and plan the declaration and load its definitions, as all commands do."""
-    series = declaration("trips")
+    series = read_declared_series("trips")
     series.plan(series.read_geography(), choose_period_to_plan(series, None))
     refuse_unloadable(series)
 
@@ -303,7 +303,7 @@ def test_no_text_is_evaluated(declared: Project) -> None:
     """Dagster would make a number of the text."""
     write(declared, defs(PRIVACY, f'{PRIVACY}  noise: "5"\n', "", ""))
     with pytest.raises(OdError, match="noise backend '5'"):
-        declaration("trips")
+        read_declared_series("trips")
 
 
 @pytest.mark.parametrize("form", ["{{ env.OD_DOMAIN }}", "{{env('OD_DOMAIN')}}", '{{ env("OD_DOMAIN") }}'])
@@ -332,7 +332,7 @@ def fields(section: Any, above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...
     for field_name, field in section.model_fields.items():
         name = field.alias or field_name
         yield (*above, name)
-        part = _section_of(field.annotation)
+        part = _find_section(field.annotation)
         if hasattr(part, "model_fields"):
             yield from fields(part, (*above, name))
 

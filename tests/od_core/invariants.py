@@ -74,6 +74,6 @@ def assert_invariants(release: Release, total: int, zones: pd.DataFrame, names: 
 def released_keys(release: Release, nodes, pair: tuple[str, str]) -> list[tuple[str, str]]:
     """Codes of released nodes of one level."""
     tree = release.plan.tree
-    origin = tree.origin.codes[tree.origin.level_number(pair[0])]
-    destination = tree.destination.codes[tree.destination.level_number(pair[1])]
+    origin = tree.origin.codes[tree.origin.find_level_number(pair[0])]
+    destination = tree.destination.codes[tree.destination.find_level_number(pair[1])]
     return [(origin[o], destination[d]) for o, d in zip(nodes.origin, nodes.destination, strict=True)]

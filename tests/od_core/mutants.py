@@ -51,4 +51,4 @@ def select_nodes_by_one_category(monkeypatch: pytest.MonkeyPatch) -> None:
         noisy = NoisyVector.from_arrays([first * len(breakdown.categories)])
         return estimate(plan, totals[0].step, None if totals[0].parents is None else parents, noisy)
 
-    monkeypatch.setattr(measuring, "next_parents", by_the_first)
+    monkeypatch.setattr(measuring, "estimate_next_parents", by_the_first)

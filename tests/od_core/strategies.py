@@ -121,5 +121,5 @@ def noises(reach: int = 15) -> st.SearchStrategy[list[int]]:
 def leaves_of(tree: FlowTree, origin: np.ndarray, destination: np.ndarray, trips: np.ndarray) -> Nodes:
     """Leaves in tree order from different pairs of zones in any order, without those of no trips."""
     pairs = Pairs(tree.depth, *(np.asarray(side, dtype=np.int32)[trips > 0] for side in (origin, destination)))
-    order = np.argsort(tree.first_rank(pairs))
+    order = np.argsort(tree.compute_first_ranks(pairs))
     return Nodes(tree.depth, pairs.origin[order], pairs.destination[order], trips[trips > 0][order])

@@ -20,7 +20,7 @@ import pytest
 
 from od_core import Budget, FlowTree, Geography, OdError, PrivacyUnit, StabilityHistogram, release_flows
 from od_core.flows.release import Release
-from od_core.records.counting import trip_counts_of
+from od_core.records.counting import count_records_in_memory
 from od_core.records.load import RecordColumns, load_records
 from od_core.records.zone_lists import ZoneList
 from tests.od_core.doubles import NoiseNotWanted, no_noise
@@ -51,7 +51,7 @@ def zones(what: str, content: str | bytes, code: str, *names: str, detail: str |
 
     def read(folder: Path) -> object:
         (folder / "zones.csv").write_bytes(content.encode() if isinstance(content, str) else content)
-        return ZoneList("zones.csv", tuple(LEVELS)).geography(folder)
+        return ZoneList("zones.csv", tuple(LEVELS)).read_geography(folder)
 
     return Bad(f"zone list: {what}", read, code, ("zones.csv", *names), detail)
 
@@ -75,7 +75,7 @@ def records(
         target = folder / "confidential" / "records.parquet"
         target.parent.mkdir()
         load_records(folder / name, columns or RecordColumns(), "2001-06", target)
-        return trip_counts_of(target, FlowTree(GEOGRAPHY, GEOGRAPHY))
+        return count_records_in_memory(target, FlowTree(GEOGRAPHY, GEOGRAPHY))
 
     return Bad(f"records: {what}", read, code, names, detail)
 

@@ -16,7 +16,7 @@ import pytest
 import od_assets
 import od_core
 from od_core.errors import OdError, hide
-from od_core.ledger.chain import chain_of
+from od_core.ledger.chain import make_chain
 from od_core.ledger.object_store import store_at
 
 ROOTS = [Path(str(package.__file__)).parent for package in (od_core, od_assets)]
@@ -198,7 +198,7 @@ def test_no_error_shows_a_part_of_the_password_of_the_ledger(tmp_path: Path, sig
             pytest.raises(OdError, match=r"^OD-LEDGER-(ADDRESS|UNAVAILABLE): ") as refused,
             contextlib.ExitStack() as left,
         ):
-            left.enter_context(chain_of(tmp_path / "ledger.sqlite", address).transaction())
+            left.enter_context(make_chain(tmp_path / "ledger.sqlite", address).open_transaction())
         assert not re.findall("hunter2|WREN", whole(refused.value))
 
 

@@ -45,7 +45,7 @@ def test_no_home_is_no_fault(monkeypatch):
     for name in ("NUMBA_CACHE_DIR", "XDG_CACHE_HOME", "HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(compiled.os.path, "expanduser", lambda path: path)  # as where the user has no entry
-    assert compiled._places() == [compiled._environment_cache()]
+    assert compiled._list_cache_roots() == [compiled._locate_environment_cache()]
 
 
 def test_other_sources_are_another_folder(cache, monkeypatch):
@@ -59,8 +59,8 @@ def test_a_kernel_is_compiled_once_by_the_threads_that_call_it_first(cache, monk
     started = threading.Barrier(4)
     compilations = []
     monkeypatch.setattr(compiled, "cache_folder", lambda: cache)  # in that of the environment they may be from before
-    njit = compiled._njit
-    monkeypatch.setattr(compiled, "_njit", lambda function: compilations.append(function) or njit(function))
+    njit = compiled._make_dispatcher
+    monkeypatch.setattr(compiled, "_make_dispatcher", lambda function: compilations.append(function) or njit(function))
 
     def first_call(number):
         started.wait()

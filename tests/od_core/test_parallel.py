@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from od_core.parallel import map_in_order, run_in_background, threads, use_one_thread
+from od_core.parallel import choose_thread_count, map_in_order, run_in_background, use_one_thread
 
 
 @pytest.mark.parametrize("number", ["1", "2", "5"])
@@ -66,13 +66,13 @@ def test_an_error_comes_out_at_its_place_and_ends_the_work(monkeypatch, bad):
 
 def test_the_number_of_threads_is_the_operators_or_the_machines(monkeypatch):
     monkeypatch.delenv("OD_THREADS", raising=False)
-    own = threads()
+    own = choose_thread_count()
     assert own >= 1
     for unusable in ("", "0", "two", "-1"):
         monkeypatch.setenv("OD_THREADS", unusable)
-        assert threads() == own
+        assert choose_thread_count() == own
     monkeypatch.setenv("OD_THREADS", "3")
-    assert threads() == 3
+    assert choose_thread_count() == 3
 
 
 def test_the_pieces_of_a_piece_are_worked_on_by_its_own_thread(monkeypatch):
@@ -100,15 +100,15 @@ def test_where_others_have_the_processors_one_thread_works(monkeypatch):
 
     with use_one_thread():
         with use_one_thread():
-            assert threads() == 1
-        assert threads() == 1
+            assert choose_thread_count() == 1
+        assert choose_thread_count() == 1
         assert set(map_in_order(work, range(50))) == {threading.current_thread().name}
         elsewhere: list[int] = []
-        other = threading.Thread(target=lambda: elsewhere.append(threads()))
+        other = threading.Thread(target=lambda: elsewhere.append(choose_thread_count()))
         other.start()
         other.join()
     assert elsewhere == [4]
-    assert threads() == 4
+    assert choose_thread_count() == 4
     assert len(set(map_in_order(work, range(200)))) > 1
 
 

@@ -54,7 +54,7 @@ def test_parts_are_whole_and_follow_one_another(day, more, length):
     period = Period(f"{day}--{day + datetime.timedelta(days=more)}") if more else Period(day.isoformat())
     around = [Period.from_day(each, length) for each in (period.first, period.end - datetime.timedelta(days=1))]
     whole = around[0].first == period.first and around[1].end == period.end
-    parts = period.parts(length)
+    parts = period.split_into(length)
     assert bool(parts) == whole
     if whole:
         assert (parts[0], parts[-1]) == tuple(around)

@@ -13,7 +13,7 @@ from od_core.records.counts import TripCounts
 
 def trips_of(counts: TripCounts, tree: FlowTree, nodes: Pairs) -> NDArray[np.int64]:
     """True trips of each node; shape (nodes,)."""
-    first = tree.first_rank(nodes)
+    first = tree.compute_first_ranks(nodes)
     start = np.searchsorted(counts.rank, first)
     stop = np.searchsorted(counts.rank, first + leaf_pairs(tree, nodes))
     return counts.before[stop] - counts.before[start]
@@ -32,5 +32,5 @@ def pairs_of(tree: FlowTree, counts: TripCounts) -> Counter[tuple[str, str]]:
 def leaf_pairs(tree: FlowTree, nodes: Pairs) -> NDArray[np.int64]:
     """Number of leaf pairs below each node; shape (nodes,)."""
     origin_level, destination_level = tree.level_pair(nodes.level)
-    origin_zones = tree.origin.zones_below(origin_level).astype(np.int64)[nodes.origin]
-    return origin_zones * tree.destination.zones_below(destination_level)[nodes.destination]
+    origin_zones = tree.origin.count_zones_below(origin_level).astype(np.int64)[nodes.origin]
+    return origin_zones * tree.destination.count_zones_below(destination_level)[nodes.destination]

@@ -22,7 +22,7 @@ class ListedWords:
     def __init__(self, number: int, bits: int) -> None:
         self.number, self.left = number, bits
 
-    def words(self, bits: int, size: int) -> NDArray[np.unsignedinteger]:
+    def draw_words(self, bits: int, size: int) -> NDArray[np.unsignedinteger]:
         given = np.empty(size, dtype=_kind(bits))
         for i in range(size):
             if self.left < bits:
@@ -38,7 +38,7 @@ class ListedArrays:
     def __init__(self, *arrays: NDArray[np.int64]) -> None:
         self._arrays = iter(arrays)
 
-    def words(self, bits: int, size: int) -> NDArray[np.unsignedinteger]:
+    def draw_words(self, bits: int, size: int) -> NDArray[np.unsignedinteger]:
         array = next(self._arrays, None)
         if array is None:
             raise ExhaustedError
@@ -52,9 +52,9 @@ class NarrowWords:
     def __init__(self) -> None:
         self._keystream = Keystream()
 
-    def words(self, bits: int, size: int) -> NDArray[np.unsignedinteger]:
+    def draw_words(self, bits: int, size: int) -> NDArray[np.unsignedinteger]:
         wide = 16 if bits <= 16 else 64
-        return self._keystream.words(wide, size) >> _kind(bits)(wide - bits)
+        return self._keystream.draw_words(wide, size) >> _kind(bits)(wide - bits)
 
 
 class RecordedWords:
@@ -64,7 +64,7 @@ class RecordedWords:
         self._source = source
         self.given: list[tuple[int, NDArray[np.unsignedinteger]]] = []
 
-    def words(self, bits: int, size: int) -> NDArray[np.unsignedinteger]:
-        words = self._source.words(bits, size)
+    def draw_words(self, bits: int, size: int) -> NDArray[np.unsignedinteger]:
+        words = self._source.draw_words(bits, size)
         self.given.append((bits, words.copy()))
         return words

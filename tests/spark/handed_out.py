@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from od_core.errors import OdError
-from od_core.ledger.confidential import exclusive
-from od_core.parallel import threads
-from od_core.spark.session import SparkWorkers, open_session, quiet_spark
+from od_core.ledger.confidential import lock_folder
+from od_core.parallel import choose_thread_count
+from od_core.spark.session import SparkWorkers, open_session, silence_spark
 from tests.spark.plans import plans_of
 
 CANARY = "CANARY77"
@@ -28,7 +28,7 @@ def late_first(descriptor: str) -> str:
     """Those that come first are done last."""
     number = int(descriptor.partition(" ")[0])
     time.sleep(0.3 if number < 2 else 0)
-    return f"{descriptor} on {threads()} in {os.getpid()}"
+    return f"{descriptor} on {choose_thread_count()} in {os.getpid()}"
 
 
 def bad(descriptor: str) -> Any:
@@ -69,7 +69,7 @@ def session_of(kind: str, folder: Path) -> Iterator[Any]:
         return
     from pyspark.sql import SparkSession
 
-    quiet_spark()
+    silence_spark()
     of_server = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -91,7 +91,7 @@ def main(kind: str, folder: Path) -> None:
     for scratch in (of_killed, in_use):
         scratch.mkdir(mode=0o700)
         (scratch / "shuffled").write_text(CANARY)
-    with exclusive(in_use), session_of(kind, folder) as session:
+    with lock_folder(in_use), session_of(kind, folder) as session:
         found["removed"] = [not (scratch / "shuffled").exists() for scratch in (of_killed, in_use)]
         shutil.rmtree(in_use)
         workers = SparkWorkers(session)

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from od_core.ledger.object_store import LocalStore
-from od_core.noise.backends import noise_named
+from od_core.noise.backends import resolve_noise_source
 
 MOMENTS = ("before the claim", "claimed", "drawn", "kept")
 
@@ -62,9 +62,9 @@ class LoggedNoise:
     log: Path
 
     def draw(self, variance: Fraction, level: int, first: int, size: int) -> np.ndarray:
-        return noise_named("table").draw(variance, level, first, size)
+        return resolve_noise_source("table").draw(variance, level, first, size)
 
     def draw_nodes(self, variance: Fraction, level: int, first_rank: np.ndarray) -> np.ndarray:
         self.log.mkdir(exist_ok=True)
         (self.log / f"{level}.{first_rank[0]}.{secrets.token_hex(4)}").touch()
-        return noise_named("table").draw(variance, level, 0, len(first_rank))
+        return resolve_noise_source("table").draw(variance, level, 0, len(first_rank))

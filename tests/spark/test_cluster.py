@@ -22,7 +22,7 @@ from od_core.flows.mechanisms import InfTDARefined
 from od_core.flows.parts import read_claimed_rounds
 from od_core.flows.plan import Bands
 from od_core.geography.flow_tree import Nodes
-from od_core.ledger.object_store import part_file
+from od_core.ledger.object_store import name_part_file
 from od_core.records.counts import CountFiles
 from od_core.spark.session import SparkWorkers, open_session
 from tests.od_core.flows.parts.passes import (
@@ -114,7 +114,7 @@ def lost_draws(store: KillingStore) -> set[tuple[int, int]]:
     """Levels and parts that are claimed and not kept."""
     levels = [step.level for step in PLAN.step_bands[1]]
     claimed = [(level, part) for level in levels for part in read_claimed_rounds(store, level)]
-    return {(level, part) for level, part in claimed if not store.has(part_file(level, part))}
+    return {(level, part) for level, part in claimed if not store.has(name_part_file(level, part))}
 
 
 def draws(folder: Path) -> Counter[str]:
@@ -123,7 +123,7 @@ def draws(folder: Path) -> Counter[str]:
 
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_an_executor_is_killed(tmp_path, cluster, moment):
-    file = part_file(LEVEL, PART) if moment in ("drawn", "kept") else f"claims/{LEVEL}.{PART:05d}.1"
+    file = name_part_file(LEVEL, PART) if moment in ("drawn", "kept") else f"claims/{LEVEL}.{PART:05d}.1"
     store = KillingStore(tmp_path / "store", moment, file)
     kept_counts(store, TRIPS)
     with pytest.raises(OdError, match="OD-SPARK-JOB") as failed:
@@ -172,4 +172,4 @@ def assert_consistent(parted: PartedRelease) -> None:
     levels = [Nodes.concatenate(level, parted.pieces(level)) for level in range(PLAN.tree.depth + 1)]
     assert int(levels[-1].trips.sum()) == TRIPS.total
     for above, below in itertools.pairwise(levels):
-        assert PLAN.tree.sums_agree(above, below)
+        assert PLAN.tree.has_consistent_sums(above, below)

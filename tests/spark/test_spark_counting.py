@@ -27,7 +27,7 @@ import pytest
 from od_core import FlowTree, Geography, OdError, PrivacyUnit
 from od_core.ledger.object_store import LocalStore
 from od_core.ledger.release_key import ReleaseKey
-from od_core.records.counting import CountQuery, trip_counts_of
+from od_core.records.counting import CountQuery, count_records_in_memory
 from od_core.records.counts import CountFiles, TripCounts
 from od_core.records.formats import TABLE, RecordColumns
 from od_core.records.load import load_records
@@ -183,7 +183,7 @@ def both(session: Any, folder: Path, table: pa.Table, way: str, tree: FlowTree, 
         target = folder / "raw_trips.parquet"
         sides = {"geography": tree.origin, "destination_geography": tree.destination}
         load_records(source, columns, PERIOD, target, record_format=form, time_zone=zone, **sides)
-        return trip_counts_of(target, tree, period=PERIOD, **bound, **threshold)
+        return count_records_in_memory(target, tree, period=PERIOD, **bound, **threshold)
 
     return counted(by_spark), counted(by_duckdb)
 
@@ -235,7 +235,7 @@ def test_users_of_a_year_are_counted_as_by_duckdb_with_the_same_counters(session
 
         def given(engine: str, key: ReleaseKey = key) -> dict[str, Any]:
             year = years[engine]
-            bound = {"unit": year.unit, "key": year.confidential.key(), "counters": year.counters(key)}
+            bound = {"unit": year.unit, "key": year.confidential.read_or_make_key(), "counters": year.counters(key)}
             return bound | {"fault_threshold": Fraction(1), "breakdowns": tuple(segments.values())}
 
         folder = f"counts-{month}-{revision}"
@@ -244,11 +244,11 @@ def test_users_of_a_year_are_counted_as_by_duckdb_with_the_same_counters(session
             session, str(source), columns, key.period, tree, store, folder, record_format=PLAIN, **given("spark")
         )
         load_records(source, columns, key.period, tmp_path / "raw.parquet", record_format=PLAIN)
-        by_duckdb = trip_counts_of(tmp_path / "raw.parquet", tree, period=key.period, **given("duckdb"))
+        by_duckdb = count_records_in_memory(tmp_path / "raw.parquet", tree, period=key.period, **given("duckdb"))
         assert counted(files.read_all) == counted(lambda counts=by_duckdb: counts)
         stored = {engine: pq.read_table(year.path(key)) for engine, year in years.items()}
         assert stored["spark"].equals(stored["duckdb"])
-        assert len({year.counters(key).fingerprint(key) for year in years.values()}) == 1
+        assert len({year.counters(key).compute_fingerprint(key) for year in years.values()}) == 1
         assert years["spark"].path(key).stat().st_mode & 0o777 == 0o600
         assert not (tmp_path / folder / "users").exists()
         users = years["spark"].counted(key, ["u1", "u2", "null"])
@@ -270,7 +270,7 @@ def test_counts_and_counters_of_users_are_of_one_reading_of_a_source_that_looks_
     renamed = udf(named, "string")
     session.createDataFrame(table).withColumn("person", renamed("person")).createOrReplaceTempView(name)
     year, key = PersonYear(tmp_path / "year", m=3, most=4), ReleaseKey("commuters", PERIOD)
-    bound = {"unit": year.unit, "key": year.confidential.key(), "counters": year.counters(key)}
+    bound = {"unit": year.unit, "key": year.confidential.read_or_make_key(), "counters": year.counters(key)}
     columns = RecordColumns("home", "work", "day", user="person")
     given = bound | {"fault_threshold": Fraction(1), "record_format": PLAIN}
     count_in_spark(session, name, columns, PERIOD, TREES["destination"], LocalStore(tmp_path), "a", **given)
@@ -375,7 +375,7 @@ def test_an_id_that_the_pattern_refuses_is_told_as_by_duckdb(session, tmp_path):
     with pytest.raises(OdError, match="OD-TRIPS-FAULTS") as by_spark:
         count_in_spark(session, str(source), columns, PERIOD, tree, store, "counts", record_format=PLAIN, **bound)
     with pytest.raises(OdError, match="OD-TRIPS-FAULTS") as by_duckdb:
-        trip_counts_of(tmp_path / "raw.parquet", tree, period=PERIOD, **bound)
+        count_records_in_memory(tmp_path / "raw.parquet", tree, period=PERIOD, **bound)
     assert str(by_spark.value) == str(by_duckdb.value)
     assert by_spark.value.confidential_detail == by_duckdb.value.confidential_detail == "1 of 2 trips"
     assert "lack a valid user id (one that matches id_pattern, if declared)" in by_spark.value.message
@@ -605,8 +605,12 @@ def test_neither_key_nor_period_nor_a_record_stands_in_a_plan(session, tmp_path)
     count = CountQuery(tree, WAYS["users"][1], key=KEY, period=period)
     public = count.relations | {"secret": count.secret}
     frames = {name: session.createDataFrame(table) for name, table in public.items()}
-    ranked = _query_relations(session, {"records": records, **frames}, count.sql("ranked")).repartitionByRange("rank")
-    counts = _query_relations(session, {"ranked": ranked}, count.sql("by_rank", "ranked")).sortWithinPartitions("rank")
+    ranked = _query_relations(session, {"records": records, **frames}, count.render_sql("ranked")).repartitionByRange(
+        "rank"
+    )
+    counts = _query_relations(session, {"ranked": ranked}, count.render_sql("by_rank", "ranked")).sortWithinPartitions(
+        "rank"
+    )
     counts.collect()
     plans = str(counts._jdf.queryExecution().toString()) + "".join(
         counts._jdf.queryExecution().explainString(

@@ -50,7 +50,7 @@ def test_a_month_is_published_and_a_second_run_changes_nothing(project: Project)
     release = open_release(project.var / "releases" / str(KEY))
     assert int(release.flows["trips"].sum()) == len(records())
     ledger = Ledger(project.var / "ledger.sqlite")
-    assert ledger.spent(KEY, release.plan) == release.plan.spent
+    assert ledger.compute_spent_budget(KEY, release.plan) == release.plan.spent
     assert not (project.var / "confidential" / str(KEY) / "raw_trips.parquet").exists()
     verify_release(Warehouse().locate_release(KEY))
 
@@ -91,7 +91,7 @@ def test_steps_that_are_submitted_publish_the_same_way(project: Project, monkeyp
         own = release.flows_at("zone", "zone", segment=name)
         sums = own.groupby(["origin", "destination"], as_index=False)["trips"].sum()
         pd.testing.assert_frame_equal(sums, release.flows)
-    assert Ledger(project.var / "ledger.sqlite").spent(KEY, release.plan) == release.plan.spent
+    assert Ledger(project.var / "ledger.sqlite").compute_spent_budget(KEY, release.plan) == release.plan.spent
     assert not list((project.var / "confidential" / "spark").iterdir())
 
     write_lake(project, records_by_mode().assign(origin=7))

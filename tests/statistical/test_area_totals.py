@@ -11,7 +11,7 @@ from od_core.flows.estimation.area_totals import include_area_totals
 from od_core.flows.estimation.least_squares import build_measured_levels
 from od_core.flows.release import run_plan
 from od_core.ledger.measurements import MemoryMeasurements
-from od_core.noise.backends import noise_named
+from od_core.noise.backends import resolve_noise_source
 from od_core.privacy.neighbours import NO_FAULTS
 from od_core.records.counts import TripCounts
 from tests.od_core.strategies import geography_of
@@ -26,7 +26,7 @@ def test_totals_have_no_bias_and_the_variance_that_is_stated():
     zones = geography_of([("x",), ("y",), ("z",)])
     budget = Budget(rho=Fraction(1, 100), delta="1e-8")
     given = {"unit": PrivacyUnit("trip"), "budget": budget, "acceptance": NO_FAULTS, "area_totals": "1/3"}
-    plan, noise = plan_release(zones, **given), noise_named("table")
+    plan, noise = plan_release(zones, **given), resolve_noise_source("table")
     origin, destination = (side.ravel().astype(np.int32) for side in np.indices(TRUE.shape))
     trips = TripCounts.from_pairs(plan.tree, origin, destination, TRUE.ravel())
     found = []

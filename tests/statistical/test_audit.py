@@ -32,7 +32,7 @@ from scipy import stats
 from od_core import Budget, Geography, PrivacyUnit, plan_release
 from od_core.flows.release import run_plan
 from od_core.ledger.measurements import MemoryMeasurements
-from od_core.noise.backends import noise_named
+from od_core.noise.backends import resolve_noise_source
 from od_core.privacy.neighbours import NO_FAULTS
 from od_core.records.counting import count_trips
 from tests.statistical.laws import ALPHA, probabilities
@@ -96,7 +96,7 @@ def measured_levels(unit: PrivacyUnit, *, depth: int = 8, trips: int | None = No
         rows = [*((o, d, 100) for o in (a, b) for d in (a, b)), *one]
         flows = pd.DataFrame(rows, columns=["origin", "destination", "trips"])
         release = run_plan(plan, count_trips(flows, plan.tree), asked, MemoryMeasurements())
-        sides.append([measurement.noisy.values() for measurement in release.measured])
+        sides.append([measurement.noisy.read_values() for measurement in release.measured])
     variances = [asked.variances[step.level] for step in plan.steps]
     return [Level(*level) for level in zip(variances, *sides, strict=True)]
 
@@ -148,7 +148,7 @@ def wrong_guesses(
     levels: list[Level], direction: Direction, *, backend: str = "table", runs: int = RUNS, noise_of: Callable = own
 ) -> int:
     """Errors in guessing the data set from so many releases of each. Cells without weight are not drawn."""
-    weights, source, wrong = direction(levels), noise_named(backend), 0
+    weights, source, wrong = direction(levels), resolve_noise_source(backend), 0
     middle = middle_of(levels, weights)
     for is_after in (False, True):
         score, above = np.zeros(runs, dtype=np.int64), None
@@ -332,7 +332,7 @@ def segment_levels(unit: PrivacyUnit, **other: str) -> list[Level]:
         one = {**(second if is_after else first), "trips": trips}
         counts = count_trips(pd.DataFrame([*others, one]), plan.tree, breakdowns=plan.breakdowns)
         release = run_plan(plan, counts, asked, MemoryMeasurements())
-        sides.append([measurement.noisy.values() for measurement in release.measured])
+        sides.append([measurement.noisy.read_values() for measurement in release.measured])
     return [Level(*level) for level in zip((asked.variances[s.number] for s in plan.steps), *sides, strict=True)]
 
 

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from od_core.noise.backends import laplace_source, noise_named
+from od_core.noise.backends import require_laplace_source, resolve_noise_source
 from tests.statistical.laws import least_epsilon, sure_epsilon
 
 CLAIM = Fraction(1, 2)
@@ -80,7 +80,7 @@ def audited(query: Query, scale: Fraction = SCALE) -> float:
     """Draw the changed values of the releases, and bound epsilon from below."""
     before, after = changed(query)
     threshold = best_threshold(len(before), scale)
-    source, events, piece = laplace_source(noise_named("table")), [], 100_000
+    source, events, piece = require_laplace_source(resolve_noise_source("table")), [], 100_000
     for values in (before, after):
         seen = 0
         for _ in range(RUNS // piece):

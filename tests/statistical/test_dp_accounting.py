@@ -14,11 +14,11 @@ import absl.logging
 import pytest
 from dp_accounting.pld import privacy_loss_distribution
 
-from od_core.privacy.accounting import rho_for_epsilon
+from od_core.privacy.accounting import find_rho_for_epsilon
 from od_core.privacy.budget import Spent
-from od_core.privacy.domain import largest_rho
+from od_core.privacy.domain import compute_largest_rho
 from od_core.privacy.posterior import Guarantee
-from od_core.privacy.privacy_loss import epsilon_exact
+from od_core.privacy.privacy_loss import compute_exact_epsilon
 
 # Its handler has taken the file that pytest captures standard error in, and would close it with the next configuration
 # of logging, under all tests after it.
@@ -34,7 +34,7 @@ def plans() -> Iterator[tuple[Fraction, list[tuple[Fraction, int]]]]:
         epsilon, delta = Fraction(10 ** rng.uniform(-1, 1)), Fraction(10 ** rng.uniform(-9, -5))
         levels = rng.randint(2, 16)
         weights = [Fraction(1) if number % 2 else Fraction(rng.randint(1, 20)) for _ in range(levels)]
-        rho = rho_for_epsilon(epsilon, delta, "tight")
+        rho = find_rho_for_epsilon(epsilon, delta, "tight")
         cells = [rng.choice((1, 2)) for _ in range(levels)]
         spent = [rho * weight / sum(weights) for weight in weights]
         yield delta, [(count / (2 * share), count) for share, count in zip(spent, cells, strict=True)]
@@ -74,7 +74,7 @@ def computed() -> list[tuple[float, float, float]]:
     """By plan: ours, and theirs from above and from below."""
     found = []
     for delta, levels in plans():
-        ours = epsilon_exact(tuple(variance for variance, count in levels for _ in range(count)), delta)
+        ours = compute_exact_epsilon(tuple(variance for variance, count in levels for _ in range(count)), delta)
         theirs = [epsilon_of_dp_accounting(levels, delta, pessimistic=each) for each in (True, False)]
         found.append((float(ours), *theirs))
     return found
@@ -95,7 +95,7 @@ def test_an_epsilon_of_half_the_cells_would_be_seen(computed):
     """As if a substitution moved one cell a level: far below the lower bound."""
     for (delta, levels), (_, _, below) in zip(plans(), computed, strict=True):
         if any(count == 2 for _, count in levels):
-            assert float(epsilon_exact(tuple(variance for variance, _ in levels), delta)) < 0.99 * below
+            assert float(compute_exact_epsilon(tuple(variance for variance, _ in levels), delta)) < 0.99 * below
 
 
 def of_plan(number: int, plan: tuple[Fraction, list[tuple[Fraction, int]]]) -> tuple[Guarantee, float]:
@@ -115,7 +115,7 @@ def of_plan(number: int, plan: tuple[Fraction, list[tuple[Fraction, int]]]) -> t
     )
     ours = {0: trip, 1: trip.scale_to_units(most), 2: Guarantee.from_rho(most**2 * rho, delta)}.get(kind)
     if ours is None:
-        ours = Guarantee.from_rho(largest_rho([most**2 * rho] * 12, most, 2 * most), delta)
+        ours = Guarantee.from_rho(compute_largest_rho([most**2 * rho] * 12, most, 2 * most), delta)
     loss = loss_of_dp_accounting(levels, pessimistic=True, most=most if kind else 1, times=times)
     return ours, 0.5 + loss.get_delta_for_epsilon(0) / 2
 
@@ -124,7 +124,7 @@ def test_best_guesses_of_fifty_plans_are_those_of_dp_accounting():
     """Equal for single trips, up to the grids; never below for persons, users and years, which follow from rho."""
     for number, plan in zip(range(50), plans(), strict=False):
         ours, theirs = of_plan(number, plan)
-        guess = float(ours.best_guess())
+        guess = float(ours.bound_guess_probability())
         assert guess > theirs - 0.001
         if number % 4 == 0:
             assert guess < theirs + 0.001

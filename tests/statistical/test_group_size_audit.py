@@ -27,7 +27,7 @@ from od_core import Budget, Geography, PrivacyUnit
 from od_core.group_sizes.groups import GroupSizes
 from od_core.group_sizes.plan import SENSITIVITY, TopCodeEstimate, plan_group_sizes
 from od_core.group_sizes.release import measure
-from od_core.noise.backends import noise_named
+from od_core.noise.backends import resolve_noise_source
 from tests.od_core.group_sizes.doubles import Measuring
 from tests.statistical.laws import ALPHA, least_epsilon, sure_epsilon
 
@@ -138,7 +138,7 @@ def threshold(levels: list[Level], runs: int = RUNS) -> int:
 
 def seen(levels: list[Level], least: int, *, backend: str = "table", runs: int = RUNS) -> tuple[int, int]:
     """How often, of so many releases of each table, the event happened. Cells without change are not drawn."""
-    source, result = noise_named(backend), []
+    source, result = resolve_noise_source(backend), []
     for is_after in (False, True):
         far = np.zeros(runs, dtype=np.int64)
         for level in levels:

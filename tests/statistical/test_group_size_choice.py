@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.synthetic_groups import departures, households, taxis
 from od_core.evaluation.known_flows import SEED
-from od_core.noise.backends import noise_named
+from od_core.noise.backends import resolve_noise_source
 from tests.od_core.doubles import SeededLaplace
 from tests.od_core.group_sizes.test_chosen import BOUNDED, FLIGHTS, UNBOUNDED, to_the_best
 
@@ -19,7 +19,9 @@ def test_the_choice_is_near_the_best_on_the_flights(month, epsilon, unit):
 
     It is at most 0.90 (ten runs); a ratio of three runs each varies by 0.04, so that mistakes are rarer than 1e-6.
     """
-    assert max(to_the_best(departures(FLIGHTS, month), epsilon, unit, lambda: [noise_named("table")] * 3)) <= 1.15
+    assert (
+        max(to_the_best(departures(FLIGHTS, month), epsilon, unit, lambda: [resolve_noise_source("table")] * 3)) <= 1.15
+    )
 
 
 @pytest.mark.parametrize("epsilon", ["1", "0.1"])

@@ -6,7 +6,7 @@ import scipy.optimize
 
 from od_core import OdError
 from od_core.group_sizes import area_totals
-from od_core.group_sizes.area_totals import MOST_EXACT_CELLS, nearest_with_area_totals
+from od_core.group_sizes.area_totals import MOST_EXACT_CELLS, fit_histograms_to_totals
 from od_core.group_sizes.groups import Frame
 from tests.od_core.group_sizes.trees import assert_consistent, cost, least_cost, random_case, random_geography
 
@@ -23,7 +23,7 @@ def test_is_optimal_from_any_start(monkeypatch):
     rng = np.random.default_rng(40)
     for _ in range(40):
         frame, noisy, _ = random_case(rng, most_groups=15, most_sizes=8)
-        histograms = nearest_with_area_totals(frame, noisy)
+        histograms = fit_histograms_to_totals(frame, noisy)
         assert cost(noisy, histograms) == least_cost(frame, noisy, area_totals=True)
 
 
@@ -39,10 +39,10 @@ def test_is_optimal_by_brute_force():
             for count in frame.groups.tolist()
         ]
         least = min(
-            cost(noisy, [frame.sums(np.array(leaves), level) for level in frame.levels])
+            cost(noisy, [frame.sum_at_level(np.array(leaves), level) for level in frame.levels])
             for leaves in itertools.product(*ways)
         )
-        assert cost(noisy, nearest_with_area_totals(frame, noisy)) == least
+        assert cost(noisy, fit_histograms_to_totals(frame, noisy)) == least
 
 
 def test_above_the_limit_no_solver_is_called(monkeypatch):
@@ -59,9 +59,9 @@ def test_above_the_limit_no_solver_is_called(monkeypatch):
             patch.setattr(scipy.optimize, "milp", refuse)
             if solves:
                 with pytest.raises(AssertionError):
-                    nearest_with_area_totals(frame, noisy)
+                    fit_histograms_to_totals(frame, noisy)
             else:
-                assert_consistent(frame, nearest_with_area_totals(frame, noisy), all_totals=True)
+                assert_consistent(frame, fit_histograms_to_totals(frame, noisy), all_totals=True)
 
 
 @pytest.mark.parametrize("value", [2**38, -(2**38)])
@@ -70,7 +70,7 @@ def test_noise_of_any_size_up_to_the_limit(value):
     frame, noisy, _ = random_case(rng)
     for values in noisy:
         values[:, 0] += value
-    assert_consistent(frame, nearest_with_area_totals(frame, noisy), all_totals=True)
+    assert_consistent(frame, fit_histograms_to_totals(frame, noisy), all_totals=True)
     noisy[-1][0, 0] = 4 * value
     with pytest.raises(OdError, match="OD-GROUPS-OVERFLOW"):
-        nearest_with_area_totals(frame, noisy)
+        fit_histograms_to_totals(frame, noisy)

@@ -11,7 +11,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from od_core.noise.backends import BACKENDS, noise_named
+from od_core.noise.backends import BACKENDS, resolve_noise_source
 from tests.od_core.doubles import SeededNoise
 from tests.statistical.laws import block_length, repeats_a_block
 
@@ -22,7 +22,7 @@ class Replayed:
     """A backend's noise, drawn once and used again from the start for every level (and by every release)."""
 
     def __init__(self, backend: str) -> None:
-        self.source, self.kept = noise_named(backend), np.empty(0, dtype=np.int64)
+        self.source, self.kept = resolve_noise_source(backend), np.empty(0, dtype=np.int64)
 
     def draw(self, variance, level, first, size):
         if len(self.kept) < first + size:
@@ -88,7 +88,7 @@ def drawn_in_two_processes(source, method: str) -> list[np.ndarray]:
 @pytest.mark.parametrize("backend", sorted(BACKENDS))
 def test_two_processes_draw_different_noise(backend, method):
     """Fails with probability 1e-6 for each way to start a process; a copied generator is caught."""
-    assert not repeats(drawn_in_two_processes(noise_named(backend), method), 1000.0)
+    assert not repeats(drawn_in_two_processes(resolve_noise_source(backend), method), 1000.0)
     copied = drawn_in_two_processes(SeededNoise(1), method)
     assert repeats(copied[1:3], 1000.0)
 
@@ -96,7 +96,7 @@ def test_two_processes_draw_different_noise(backend, method):
 @pytest.mark.parametrize("backend", sorted(BACKENDS))
 def test_threads_draw_different_noise(backend):
     """Eight threads at once on one source, over several blocks of the table. Fails with probability 1e-6."""
-    source = noise_named(backend)
+    source = resolve_noise_source(backend)
     with ThreadPoolExecutor(8) as pool:
         drawn = list(pool.map(lambda _: source.draw(VARIANCE, 1, 0, 5_000), range(16)))
     assert not repeats(drawn, 1000.0)

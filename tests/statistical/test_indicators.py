@@ -14,20 +14,20 @@ import pandas as pd
 import pytest
 
 from benchmarks.indicators import NUMBERS, RATIOS, true_bands, true_indicators
-from od_core.evaluation.known_flows import SEED, KnownFlows, italy, random_tree
+from od_core.evaluation.known_flows import SEED, KnownFlows, make_italy_flows, make_random_tree_flows
 from od_core.flows import indicators as module
 from od_core.flows import interval_ends
 from od_core.flows.estimation import intervals
 from od_core.flows.indicators import distance_bands
 from od_core.flows.release import run_plan
 from od_core.ledger.measurements import MemoryMeasurements
-from od_core.noise.backends import noise_named
+from od_core.noise.backends import resolve_noise_source
 from tests.statistical.laws import too_rarely_covered
 from tests.statistical.test_interval_coverage import plan_of
 
 CASES = {
-    "random": (lambda: random_tree(SEED, levels=3, zones=60, trips=60_000), "1", 5_000_000),
-    "italy, nodes dropped": (lambda: italy(SEED, scale=0.01), "1", 0),
+    "random": (lambda: make_random_tree_flows(SEED, levels=3, zones=60, trips=60_000), "1", 5_000_000),
+    "italy, nodes dropped": (lambda: make_italy_flows(SEED, scale=0.01), "1", 0),
 }
 RUNS, LEAST = 40, 0.88
 
@@ -35,7 +35,7 @@ RUNS, LEAST = 40, 0.88
 def covered(name: str) -> pd.DataFrame:
     """The share of areas whose interval holds the truth, by run (rows) and indicator. Shares of 0 are left out."""
     make, epsilon, cap = CASES[name]
-    data = KnownFlows.synthetic(make())
+    data = KnownFlows.from_synthetic_flows(make())
     degrees = np.random.default_rng(SEED).uniform(-20, 20, (len(data.geography.zones), 2))
     plan = plan_of(replace(data.geography, coordinates=degrees), epsilon, cap)
     true = true_indicators(plan.tree, data.trips)
@@ -45,7 +45,7 @@ def covered(name: str) -> pd.DataFrame:
     bands = true_bands(plan.tree, data.trips)[0]
     rows = []
     for _ in range(RUNS):
-        release = run_plan(plan, data.trips, noise_named("table"), MemoryMeasurements())
+        release = run_plan(plan, data.trips, resolve_noise_source("table"), MemoryMeasurements())
         found = module.indicators(release)
         inside = {
             column: ((found[f"{column}_lower"] <= true[column]) & (true[column] <= found[f"{column}_upper"]))[

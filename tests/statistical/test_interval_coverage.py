@@ -19,14 +19,14 @@ import pytest
 
 from benchmarks.coverage import coverage
 from od_core import Budget, Geography, PrivacyUnit, Release, ReleasePlan, plan_release
-from od_core.evaluation.known_flows import SEED, KnownFlows, binary, italy, random_tree
+from od_core.evaluation.known_flows import SEED, KnownFlows, make_binary_flows, make_italy_flows, make_random_tree_flows
 from od_core.flows import interval_ends
-from od_core.flows.interval_ends import half_width
+from od_core.flows.interval_ends import compute_half_width
 from od_core.flows.mechanisms import InfTDARefined
 from od_core.flows.release import run_plan
 from od_core.geography.flow_tree import Nodes
 from od_core.ledger.measurements import MemoryMeasurements
-from od_core.noise.backends import noise_named
+from od_core.noise.backends import resolve_noise_source
 from od_core.privacy.neighbours import NO_FAULTS
 from tests.statistical.laws import coverage_p_values, too_rarely_covered
 
@@ -34,11 +34,16 @@ LEAST_COVERED = 0.88
 LEAST_CELLS = 10
 
 CASES: dict[str, tuple[Callable[[], Any], str, int, int]] = {
-    "binary": (lambda: binary(SEED, levels=4, trips=3_000), "10", 5_000_000, 80),
-    "random": (lambda: random_tree(SEED, levels=3, zones=50, trips=15_000), "1", 5_000_000, 60),
-    "italy, nodes dropped": (lambda: italy(SEED, scale=0.01), "1", 0, 40),
-    "italy, nodes dropped, little noise": (lambda: italy(SEED, scale=0.01), "10", 0, 40),
-    "binary, nodes dropped": (lambda: binary(SEED, levels=7, filled=Fraction(1, 60), trips=30_000), "1", 0, 60),
+    "binary": (lambda: make_binary_flows(SEED, levels=4, trips=3_000), "10", 5_000_000, 80),
+    "random": (lambda: make_random_tree_flows(SEED, levels=3, zones=50, trips=15_000), "1", 5_000_000, 60),
+    "italy, nodes dropped": (lambda: make_italy_flows(SEED, scale=0.01), "1", 0, 40),
+    "italy, nodes dropped, little noise": (lambda: make_italy_flows(SEED, scale=0.01), "10", 0, 40),
+    "binary, nodes dropped": (
+        lambda: make_binary_flows(SEED, levels=7, filled=Fraction(1, 60), trips=30_000),
+        "1",
+        0,
+        60,
+    ),
     "flights": (lambda: None, "1", 5_000_000, 16),
 }
 """Data, epsilon, cap of the leaf pairs up to which all nodes are kept, runs."""
@@ -46,7 +51,7 @@ CASES: dict[str, tuple[Callable[[], Any], str, int, int]] = {
 
 @cache
 def _synthetic(name: str) -> KnownFlows:
-    return KnownFlows.synthetic(CASES[name][0]())
+    return KnownFlows.from_synthetic_flows(CASES[name][0]())
 
 
 def known(name: str, flights, geography) -> KnownFlows:
@@ -65,11 +70,11 @@ def runs_of(name: str, data: KnownFlows, judged: Callable[[Release], Any] = lamb
     """Shares of covered cells by pair of levels and class, one row a run."""
     _, epsilon, cap, runs = CASES[name]
     plan = plan_of(data.geography, epsilon, cap)
-    pairs = data.tree.pairs_at(data.trips.rank)
+    pairs = data.tree.find_leaf_pairs(data.trips.rank)
     truth = Nodes(pairs.level, pairs.origin, pairs.destination, np.diff(data.trips.before))
     tables = []
     for run in range(runs):
-        release = run_plan(plan, data.trips, noise_named("table"), MemoryMeasurements())
+        release = run_plan(plan, data.trips, resolve_noise_source("table"), MemoryMeasurements())
         tables.append(coverage([judged(release)], truth).assign(run=run))
     table = pd.concat(tables)
     classes = ["origin_level", "destination_level", "least_trips"]
@@ -90,5 +95,7 @@ def test_every_class_of_true_size_is_covered(name, flights, airport_geography):
 def test_narrower_intervals_are_rejected(monkeypatch, name):
     """By a fifth."""
     usual = interval_ends.DEVIATIONS
-    monkeypatch.setattr(interval_ends, "half_width", lambda e, v, deviations=usual: half_width(e, v, 0.8 * deviations))
+    monkeypatch.setattr(
+        interval_ends, "compute_half_width", lambda e, v, deviations=usual: compute_half_width(e, v, 0.8 * deviations)
+    )
     assert too_rarely_covered(runs_of(name, _synthetic(name)), LEAST_COVERED)

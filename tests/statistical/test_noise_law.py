@@ -10,7 +10,7 @@ import pytest
 
 from od_core import FlowTree, Geography
 from od_core.geography.flow_tree import Pairs
-from od_core.noise.backends import noise_named
+from od_core.noise.backends import resolve_noise_source
 from od_core.noise.table_sampler import TableNoise
 from od_core.records.counts import TripCounts
 from tests.statistical.laws import (
@@ -29,7 +29,7 @@ DRAWS = {"opendp": 120_000, "table": 10**7}
 
 
 def draw(backend: str, variance: Fraction) -> np.ndarray:
-    return noise_named(backend).draw(variance, 1, 0, DRAWS[backend])
+    return resolve_noise_source(backend).draw(variance, 1, 0, DRAWS[backend])
 
 
 @pytest.fixture(scope="module", params=[(b, v) for b in DRAWS for v in VARIANCES], ids=lambda p: f"{p[0]}-{p[1]}")

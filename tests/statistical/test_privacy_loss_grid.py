@@ -7,7 +7,7 @@ from fractions import Fraction
 import pytest
 from flint import arb
 
-from od_core.privacy.privacy_loss import rho_for_epsilon_exact
+from od_core.privacy.privacy_loss import find_rho_by_loss
 from tests.od_core.oracles import privacy_loss as oracle
 
 LEVELS = (2, 3, 4, 6, 8, 11, 16)
@@ -21,7 +21,7 @@ FAN_OUTS = (4, 4, 3, 3, 9, 9, 60, 60, 2, 2, 5, 5, 20, 20, 7, 7)
 @pytest.mark.parametrize("levels", LEVELS)
 def test_uniform_shares_by_balls(levels, epsilon, delta):
     shares = (Fraction(1, levels),) * levels
-    rho = rho_for_epsilon_exact(Fraction(epsilon), Fraction(delta), shares, (2,) * len(shares))
+    rho = find_rho_by_loss(Fraction(epsilon), Fraction(delta), shares, (2,) * len(shares))
     promised, more = arb(oracle.rational(Fraction(delta))), rho * Fraction("1.005")
     assert oracle.delta_by_balls(levels / rho, 2 * levels, Fraction(epsilon)) <= promised
     assert oracle.delta_by_balls(levels / more, 2 * levels, Fraction(epsilon)) > promised
@@ -35,7 +35,7 @@ def test_shares_by_a_grid_a_hundred_times_as_fine(rule, levels, epsilon, number)
     by_geography = [1 - Fraction(1, fan_out) for fan_out in FAN_OUTS[1:levels]] + [Fraction(3, 2)]
     weights = by_geography if rule == "geography" else [Fraction(1)] * levels
     shares = tuple(weight / sum(weights) for weight in weights)
-    rho = rho_for_epsilon_exact(Fraction(epsilon), Fraction(delta), shares, (2,) * len(shares))
+    rho = find_rho_by_loss(Fraction(epsilon), Fraction(delta), shares, (2,) * len(shares))
 
     def recomputed(rho: Fraction, fineness: int) -> float:
         counts = {share: 2 * shares.count(share) for share in shares}

@@ -39,5 +39,5 @@ def trips_by_pair(nodes):
 
 def sums_of_leaves(release, level):
     tree = release.plan.tree
-    origin, destination, trips = tree.sums_at(release.leaves, *tree.level_pair(level))
+    origin, destination, trips = tree.sum_trips(release.leaves, *tree.level_pair(level))
     return dict(zip(zip(origin, destination, strict=True), trips, strict=True))

@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from od_core.noise.backends import BACKENDS, noise_named
+from od_core.noise.backends import BACKENDS, resolve_noise_source
 from tests.statistical.laws import ALPHA, mean_p_value, variance_p_value
 
 
@@ -19,7 +19,7 @@ class Misscaled:
     """A backend's noise at a sigma that is off by a factor."""
 
     def __init__(self, backend: str, factor: Fraction) -> None:
-        self.source, self.factor = noise_named(backend), factor
+        self.source, self.factor = resolve_noise_source(backend), factor
 
     def draw(self, variance, level, first, size):
         return self.source.draw(variance * self.factor**2, level, first, size)

@@ -23,11 +23,11 @@ from scipy import stats
 from od_core import Budget, PrivacyUnit, Release, ReleasePlan, plan_release
 from od_core.flows import interval_ends
 from od_core.flows.estimation.least_squares import fit_least_squares
-from od_core.flows.estimation.levels import combine_totals, segment_counts
+from od_core.flows.estimation.levels import combine_totals, list_segment_counts
 from od_core.flows.mechanisms import InfTDARefined
 from od_core.flows.release import run_plan
 from od_core.ledger.measurements import MemoryMeasurements
-from od_core.noise.backends import noise_named
+from od_core.noise.backends import resolve_noise_source
 from od_core.privacy.neighbours import DEFAULT_ACCEPTANCE, NO_FAULTS
 from od_core.records.counting import count_trips
 from od_core.records.counts import TripCounts
@@ -95,7 +95,7 @@ def summed(truth: Table, levels: tuple[int, int]) -> Table:
 def releases(plan: ReleasePlan, truth: Table, runs: int) -> Iterator[Release]:
     counts = counted(plan, truth)
     for _ in range(runs):
-        yield run_plan(plan, counts, noise_named("table"), MemoryMeasurements())
+        yield run_plan(plan, counts, resolve_noise_source("table"), MemoryMeasurements())
 
 
 # -- coverage ----------------------------------------------------------------------------------------------------------
@@ -184,7 +184,7 @@ def errors(runs: int) -> dict[tuple[int, str], list[float]]:
     found = defaultdict(list)
     for release in releases(plan, truth, runs):
         totals = fit_least_squares(plan, int(truth.sum()), combine_totals(plan, release.measured))
-        own = [fit_least_squares(plan, None, counts) for counts in segment_counts(plan, release.measured, "mode")]
+        own = [fit_least_squares(plan, None, counts) for counts in list_segment_counts(plan, release.measured, "mode")]
         for total, *fits in zip(totals, *own, strict=True):
             kept = total.divided if total.nodes.level < plan.tree.depth else np.arange(len(total.nodes))
             o, d = total.nodes.origin[kept], total.nodes.destination[kept]

@@ -14,23 +14,23 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from od_core.noise.backends import noise_named
-from od_core.privacy.stability import laplace_scale, stability_threshold
+from od_core.noise.backends import resolve_noise_source
+from od_core.privacy.stability import compute_laplace_scale, compute_stability_threshold
 from od_core.privacy.unit import TRIP
 from tests.od_core.oracles.stability import at_least
 from tests.statistical.laws import ALPHA
 
 dp.enable_features("contrib")  # OpenDP asks that users of unvetted parts say so
 
-SCALE = laplace_scale(TRIP, Fraction(1))
-THRESHOLD = stability_threshold(TRIP, Fraction(1), Fraction(1, 100))
+SCALE = compute_laplace_scale(TRIP, Fraction(1))
+THRESHOLD = compute_stability_threshold(TRIP, Fraction(1), Fraction(1, 100))
 COUNTS = [1, THRESHOLD - 3, THRESHOLD, THRESHOLD + 6]
 DRAWS = 200_000
 
 
 def kept_by_us(backend: str, count: int, scale: Fraction = SCALE, threshold: int = THRESHOLD) -> NDArray[np.int64]:
     """Noise added to so many equal counts, and what reaches the threshold."""
-    noisy = count + noise_named(backend).draw_laplace(scale, DRAWS)
+    noisy = count + resolve_noise_source(backend).draw_laplace(scale, DRAWS)
     return noisy[noisy >= threshold]
 
 

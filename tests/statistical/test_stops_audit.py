@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from od_core.noise.backends import noise_named
+from od_core.noise.backends import resolve_noise_source
 from od_core.stops import mechanisms
 from od_core.stops.geometry import Grid, Nodes, count_trips_by_cell
 from od_core.stops.mechanisms import (
@@ -30,11 +30,11 @@ from od_core.stops.mechanisms import (
     DAFHomogeneity,
     Path,
     PrivTree,
-    equal_parts,
+    choose_noisy_minimum,
+    compute_heterogeneity,
     find_scale_and_decay,
-    heterogeneity,
-    noisy_minimum,
-    shares_below,
+    make_equal_parts,
+    split_budget_by_depth,
 )
 from tests.statistical.laws import ALPHA, least_epsilon, sure_epsilon
 
@@ -63,7 +63,7 @@ class Backend:
     """The noise of a real backend, which is asked for much of a scale at a time, since trees ask for little."""
 
     def __init__(self) -> None:
-        self.source = noise_named("table")
+        self.source = resolve_noise_source("table")
         self.drawn: dict[Fraction, NDArray[np.int64]] = {}
 
     def draw_laplace(self, scale: Fraction, size: int) -> NDArray[np.int64]:
@@ -148,7 +148,7 @@ def test_a_root_count_that_takes_more_than_it_is_charged_is_caught():
     assert chance_to_miss(entropy_chances(CLAIM, EQUAL), CLAIM, runs := 10_000) <= ALPHA
 
     class Cheating(Watched):
-        def measured(self, counts, epsilon):
+        def measure(self, counts, epsilon):
             if self.spent == 0:
                 noisy = counts + self.source.draw_laplace(1 / self.left, len(counts))
                 self.show(counts, noisy)
@@ -177,7 +177,7 @@ def line_trips(more: bool) -> NDArray[np.int32]:
 
 def line_scores(more: bool, candidates: NDArray[np.int32]) -> NDArray[np.int64]:
     rows = count_trips_by_cell(line_trips(more), LINE)
-    return heterogeneity(rows, Nodes.root(rows, LINE), 0, np.array([2]), candidates)
+    return compute_heterogeneity(rows, Nodes.make_root(rows, LINE), 0, np.array([2]), candidates)
 
 
 def chance_of_first(scores: NDArray[np.int64], scale: Fraction) -> float:
@@ -207,9 +207,9 @@ def chosen_bound() -> float:
     """From so many nodes that choose at once, of each input, by the real choice."""
     happened = []
     for more in (False, True):
-        path = Path(noise_named("table"), 1, Fraction(1))
+        path = Path(resolve_noise_source("table"), 1, Fraction(1))
         scores = np.repeat(line_scores(more, CANDIDATES), CHOICES, axis=0)
-        happened.append(int(np.count_nonzero(noisy_minimum(scores, CHOICE_CLAIM, path) == 0)))
+        happened.append(int(np.count_nonzero(choose_noisy_minimum(scores, CHOICE_CLAIM, path) == 0)))
     return least_epsilon((happened[0], happened[1]), CHOICES)
 
 
@@ -228,7 +228,9 @@ def test_the_printed_noise_of_the_choice_is_caught(monkeypatch):
     printed = 2 / (10 * CHOICE_CLAIM)
     chances = choice_chances(printed)
     assert chance_to_miss(chances, CHOICE_CLAIM, CHOICES) <= ALPHA
-    monkeypatch.setattr(mechanisms, "choice_scale", lambda epsilon, sensitivity: 2 * sensitivity / (10 * epsilon))
+    monkeypatch.setattr(
+        mechanisms, "compute_choice_scale", lambda epsilon, sensitivity: 2 * sensitivity / (10 * epsilon)
+    )
     assert chosen_bound() > CHOICE_CLAIM
 
 
@@ -238,9 +240,9 @@ def two_ways_to_cut(monkeypatch):
     both = np.array([[0, FAVOURED], [0, OTHER]], dtype=np.int32)
 
     def known(parts, length, candidates):
-        return both if parts.tolist() == [2] else np.tile(equal_parts(parts, length), (2, 1))
+        return both if parts.tolist() == [2] else np.tile(make_equal_parts(parts, length), (2, 1))
 
-    monkeypatch.setattr(mechanisms, "random_parts", known)
+    monkeypatch.setattr(mechanisms, "draw_random_cuts", known)
 
 
 TOTAL, BELOW = int(HELD.sum()), int(HELD[:FAVOURED].sum())
@@ -272,7 +274,7 @@ def homogeneity_chances(choice_scale: Fraction, left: Fraction) -> Chances:
         k, wide = 1 - more, 1 / (ROOT_SHARE * CLAIM)
         chance = at_least(k, wide) - at_least(MOST_FOR_TWO_PARTS + 1 - TOTAL - more, wide)
         chance *= chance_of_first(line_scores(more, both)[0], choice_scale)
-        result.append(chance * math.prod(at_least(k, 1 / share) for share in shares_below(left, 2, 4)))
+        result.append(chance * math.prod(at_least(k, 1 / share) for share in split_budget_by_depth(left, 2, 4)))
     return result[0], result[1]
 
 
@@ -294,8 +296,10 @@ def test_a_root_choice_that_is_not_charged_is_caught(two_ways_to_cut, monkeypatc
     free = 2 * CLAIM
     chances = homogeneity_chances(4 / free, CLAIM * Fraction(99, 100))
     assert chance_to_miss(chances, CLAIM, runs := 12_500) <= ALPHA
-    monkeypatch.setattr(mechanisms, "noisy_minimum", lambda scores, _, path: noisy_minimum(scores, free, path))
-    monkeypatch.setattr(DAFHomogeneity, "costs", mechanisms.DAFEntropy.costs)
+    monkeypatch.setattr(
+        mechanisms, "choose_noisy_minimum", lambda scores, _, path: choose_noisy_minimum(scores, free, path)
+    )
+    monkeypatch.setattr(DAFHomogeneity, "compute_depth_costs", mechanisms.DAFEntropy.compute_depth_costs)
     assert shown(homogeneity_event, runs) > CLAIM
 
 

@@ -21,7 +21,7 @@ from od_core import Budget, sum_releases
 from od_core.flows.estimation import intervals
 from od_core.flows.estimation.fitted_tree import Estimates
 from od_core.flows.mechanisms import InfTDARefined
-from od_core.noise.backends import noise_named
+from od_core.noise.backends import resolve_noise_source
 from tests.od_core.oracles.intervals import made
 from tests.statistical.laws import ALPHA
 
@@ -55,7 +55,7 @@ def runs() -> list[Any]:
                 truth,
                 mechanism=InfTDARefined(),
                 budget=Budget(rho=rho, delta=1e-8),
-                noise=noise_named("table"),
+                noise=resolve_noise_source("table"),
             )
             for truth, rho in zip(truths, RHOS, strict=True)
         ]

@@ -24,7 +24,7 @@ from od_core.group_sizes.intervals import NoisyGroups
 from od_core.group_sizes.mechanisms import MECHANISMS
 from od_core.group_sizes.plan import plan_group_sizes
 from od_core.ledger.measurements import MemoryMeasurements
-from od_core.noise.backends import laplace_source, noise_named
+from od_core.noise.backends import require_laplace_source, resolve_noise_source
 from od_core.stops import release as box_intervals
 from od_core.stops import release as stops
 from od_core.stops.plan import plan_stops
@@ -68,7 +68,7 @@ def covered(case: str) -> pd.DataFrame:
     true = [true_histograms(plan.frame, data, level) for level in range(data.geography.depth + 1)]
     runs = []
     for _ in range(RUNS):
-        release = group_sizes.run_plan(plan, data.groups, noise_named("table"), MemoryMeasurements())
+        release = group_sizes.run_plan(plan, data.groups, resolve_noise_source("table"), MemoryMeasurements())
         levels = pd.DataFrame(covered_groups(release, true)).set_index("level")
         leaf = data.geography.levels[-1]
         shares = {f"groups, {level}": row["groups"] for level, row in levels.iterrows()}
@@ -105,7 +105,7 @@ def covered_of_one_size(used: Fraction) -> pd.DataFrame:
     None of them has at most size 19, and all have at most size 20: the lower bound must be 0, and the upper one 400.
     """
     groups = np.full(200, 400)
-    source, runs = laplace_source(noise_named("table")), []
+    source, runs = require_laplace_source(resolve_noise_source("table")), []
     for _ in range(RUNS):
         noisy = 20 + source.draw_laplace(Fraction(4), int(groups.sum()))
         bounds = NoisyGroups("sizes", used, 40, groups, np.ones_like(groups), noisy)
@@ -133,7 +133,7 @@ def covered_by_run(mechanism: str) -> pd.DataFrame:
     runs = []
     for _ in range(RUNS):
         trips = Trajectories(data.points, data.grid)
-        release = stops.run_plan(plan, trips, noise_named("table"), MemoryMeasurements())
+        release = stops.run_plan(plan, trips, resolve_noise_source("table"), MemoryMeasurements())
         table = covered_boxes(release, data)
         runs.append({"all": table["held"].mean(), "large": table.loc[table["true"] >= 10, "held"].mean()})
     return pd.DataFrame(runs)
@@ -148,6 +148,6 @@ def test_boxes_are_covered(mechanism):
 
 @pytest.mark.parametrize("mechanism", ["daf_entropy", "privtree"])
 def test_boxes_with_intervals_for_half_of_the_noise_are_rejected(monkeypatch, mechanism):
-    reach = box_intervals.laplace_reach
-    monkeypatch.setattr(box_intervals, "laplace_reach", lambda scale, *beyond: reach(scale / 2, *beyond))
+    reach = box_intervals.compute_laplace_reach
+    monkeypatch.setattr(box_intervals, "compute_laplace_reach", lambda scale, *beyond: reach(scale / 2, *beyond))
     assert too_rarely_covered(covered_by_run(mechanism), LEAST)

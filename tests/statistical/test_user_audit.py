@@ -217,7 +217,7 @@ def changes(case: Case) -> list[tuple[int, str, int, int]]:
         (
             one.step.level,
             one.step.breakdown if one.step.by_segment else "",
-            int(((one.noisy.values() - other.noisy.values()) ** 2).sum()),
+            int(((one.noisy.read_values() - other.noisy.read_values()) ** 2).sum()),
             one.step.sensitivity_squared,
         )
         for one, other in zip(*sides, strict=True)
@@ -247,22 +247,22 @@ def test_a_canary_below_one_node_attains_the_sensitivity_of_every_level():
 
 def in_sql(monkeypatch: pytest.MonkeyPatch, seeded: str) -> None:
     """Count trips of a pair in another partition."""
-    sound, partition = CountQuery.sql, "PARTITION BY person, rank ORDER BY hash"
+    sound, partition = CountQuery.render_sql, "PARTITION BY person, rank ORDER BY hash"
 
     def sql(query: CountQuery, name: str, *arguments: object) -> str:
         text = sound(query, name, *arguments)
         assert (partition in text) == (name == "ranked")
         return text.replace(partition, f"PARTITION BY {seeded} ORDER BY hash")
 
-    monkeypatch.setattr(CountQuery, "sql", sql)
+    monkeypatch.setattr(CountQuery, "render_sql", sql)
 
 
 def a_cap_that_an_engine_forgets(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if Spark asked for the SQL of another unit."""
-    sound = CountQuery.sql
+    sound = CountQuery.render_sql
     monkeypatch.setattr(
         CountQuery,
-        "sql",
+        "render_sql",
         lambda query, *given: sound(replace(query, unit=replace(query.unit, max_trips_pair=None)), *given),
     )
 

@@ -1,9 +1,10 @@
 """Gray-box audit of a year: the noisy measurements of all its releases tell no more of a user than the ledger states.
 
 The auditor of ``test_audit.py`` knows all records of two years that differ in one user, and the noise. The releases are
-planned so that the largest rho of a user, by :func:`largest_rho`, is 1 for the whole year. Their counts are made by the
-library from records of several users, with counters of users in a confidential folder. Then the same defects as in the
-other audits are planted in what a year adds: its bound, its counters, its revisions, and whose records decide a cut.
+planned so that the largest rho of a user, by :func:`compute_largest_rho`, is 1 for the whole year. Their counts are
+made by the library from records of several users, with counters of users in a confidential folder. Then the same
+defects as in the other audits are planted in what a year adds: its bound, its counters, its revisions, and whose
+records decide a cut.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from od_core.ledger.measurements import MemoryMeasurements
 from od_core.ledger.release_key import ReleaseKey
 from od_core.ledger.user_counters import UserCounters
 from od_core.privacy.budget import Cap
-from od_core.privacy.domain import CALENDAR, PrivacyDomain, largest_rho
+from od_core.privacy.domain import CALENDAR, PrivacyDomain, compute_largest_rho
 from od_core.privacy.neighbours import NO_FAULTS, Neighbours
 from od_core.records.counting import count_trips
 from tests.statistical.laws import ALPHA
@@ -75,7 +76,7 @@ def levels_of_year(
     charged: dict[str, int] = {}
     for release in releases:
         charged[of_month(release)] = charged.get(of_month(release), 0) + 1
-    rho = 1 / largest_rho(map(Fraction, charged.values()), M, M_YEAR)
+    rho = 1 / compute_largest_rho(map(Fraction, charged.values()), M, M_YEAR)
     geography = Geography.from_frame(pd.DataFrame({"zone": ["a", "b"]}), ["zone"])
     budget = Budget(rho=rho, delta="1e-8")
     plan = plan_release(geography, unit=unit, budget=budget, mechanism="inftda", acceptance=NO_FAULTS)
@@ -93,10 +94,10 @@ def levels_of_year(
             flows = pd.DataFrame(rows * (M + 1), columns=["user", "origin", "destination"])
             counters = UserCounters(confidential, ledger, key, "panel", unit, "month", CALENDAR)
             trips = count_trips(
-                flows, plan.tree, unit=unit, key=confidential.key(), period=key.period, counters=counters
+                flows, plan.tree, unit=unit, key=confidential.read_or_make_key(), period=key.period, counters=counters
             )
             made = run_plan(plan, trips, asked, MemoryMeasurements())
-            counted += [measurement.noisy.values() for measurement in made.measured]
+            counted += [measurement.noisy.read_values() for measurement in made.measured]
         sides.append(counted)
     variances = [asked.variances[step.level] for step in plan.steps] * len(releases)
     return [Level(*level) for level in zip(variances, *sides, strict=True)]
@@ -124,7 +125,7 @@ def test_a_year_of_a_replaced_user_tells_all_that_is_stated_and_no_more(tmp_path
 
 
 def m_of_the_year_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Level]:
-    monkeypatch.setattr(UserCounters, "_files", lambda _counters, but=None: {})
+    monkeypatch.setattr(UserCounters, "_list_checked_files", lambda _counters, but=None: {})
     return levels_of_year(tmp_path)
 
 
@@ -145,14 +146,14 @@ def a_revision_charged_as_a_further_month(tmp_path: Path, _monkeypatch: pytest.M
 
 def a_cut_that_looks_at_other_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Level]:
     """Everybody may have a trip less where the number of users who were counted before is odd."""
-    allowances = UserCounters.allowances
+    allowances = UserCounters.compute_allowances
 
     def quota(counters: UserCounters):
-        stated, others = allowances(counters), counters._files(but=counters.key.period)
+        stated, others = allowances(counters), counters._list_checked_files(but=counters.key.period)
         users = sum(len(pd.read_parquet(path)) for paths in others.values() for path in paths)
         return replace(stated, others=stated.others - users % 2)
 
-    monkeypatch.setattr(UserCounters, "allowances", quota)
+    monkeypatch.setattr(UserCounters, "compute_allowances", quota)
     return levels_of_year(tmp_path)
 
 

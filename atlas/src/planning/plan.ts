@@ -169,7 +169,7 @@ function totalAccuracy(facts: Facts, tree: Tree, variances: Variances, keepsAll:
   return accuracy(() => tree.expectedErrors(known, facts.mechanism.refines, facts.normal), largest);
 }
 
-/** The accuracy of the trips of one category; see `segment_variance` in `od_core/flows/accuracy.py`. */
+/** The accuracy of the trips of one category; see `compute_segment_variance` in `od_core/flows/accuracy.py`. */
 function segmentAccuracy(
   facts: Facts,
   tree: Tree,

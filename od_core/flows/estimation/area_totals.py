@@ -127,9 +127,9 @@ class TotalsSystem:
         """The multipliers m of the measurements, as one vector; see :meth:`split_by_side`."""
         noisy, offsets = self._levels[-1].noisy, self._levels[-1].offsets
         h = self._families.estimate_families(run_sums(noisy, offsets), lambda at: self._levels[at].noisy)
-        return self.multipliers(noisy, h, {side: y for side, (y, _) in self._totals.items()})
+        return self.compute_multipliers(noisy, h, {side: y for side, (y, _) in self._totals.items()})
 
-    def multipliers(self, noisy: Reals, h: Reals, totals: Mapping[int, Reals]) -> Reals:
+    def compute_multipliers(self, noisy: Reals, h: Reals, totals: Mapping[int, Reals]) -> Reals:
         """Return m of some measurements with these variances, as one vector.
 
         Args:
@@ -137,22 +137,22 @@ class TotalsSystem:
             h: Estimates of the families by the tree; shape (families,).
             totals: Measured totals of each side; shape (zones,) each.
         """
-        return self._solve(self._concatenate_sides(totals) - self._totals_of(noisy, h))
+        return self._solve(self._concatenate_sides(totals) - self._fit_totals(noisy, h))
 
     def compute_family_shortfalls(self, m: Reals) -> Reals:
         """Return what C R' m adds to each family, minus what s2 R' m adds to its leaves; shape (families,)."""
-        sums, _ = self._noise_of(m)
+        sums, _ = self._sum_leaf_changes(m)
         return self._families.estimate_families(sums) - sums
 
-    def improvement(self, weights: Reals) -> tuple[float, float]:
+    def compute_improvement(self, weights: Reals) -> tuple[float, float]:
         """Return what the totals add to the tree's estimate of a weighted sum, and by how much its variance falls.
 
         ``weights`` are those of the leaves. The covariances of the totals and the sum are c = R C w, so the estimate
         changes by c' m, and the variance falls by c' (R C R' + S)^-1 c.
         """
         noisy = self._levels[-1].noise * weights
-        c = self._totals_of(noisy, self._families.estimate_families(run_sums(noisy, self._levels[-1].offsets)))
-        return _dot(c, self.solution), _dot(c, self._solve(c))
+        c = self._fit_totals(noisy, self._families.estimate_families(run_sums(noisy, self._levels[-1].offsets)))
+        return _compute_dot_product(c, self.solution), _compute_dot_product(c, self._solve(c))
 
     def split_by_side(self, values: Reals) -> tuple[Reals, Reals]:
         """Return numbers of the measured totals by side; 0 for a side without measured totals."""
@@ -164,7 +164,7 @@ class TotalsSystem:
     def _concatenate_sides(self, values: Sequence[Reals] | Mapping[int, Reals]) -> Reals:
         return np.concatenate([values[side] for side in self._totals])
 
-    def _totals_of(self, noisy: Reals, h: Reals) -> Reals:
+    def _fit_totals(self, noisy: Reals, h: Reals) -> Reals:
         """Return the fitted totals, given the noisy values of the leaves and the estimates of the families."""
         own = np.bincount(self._own, noisy, minlength=self._zones[self._side]).astype(np.float64)
         return self._compute_fitted_totals(h, run_sums(noisy, self._levels[-1].offsets), own)
@@ -176,7 +176,7 @@ class TotalsSystem:
         divided = own + lacking[self._area_of]
         return self._concatenate_sides((whole, divided) if self._side else (divided, whole))
 
-    def _noise_of(self, m: Reals) -> tuple[Reals, Reals]:
+    def _sum_leaf_changes(self, m: Reals) -> tuple[Reals, Reals]:
         """Return s2 R' m, summed over the leaves of each family, and over those of each zone that is divided."""
         by_side, noise = self.split_by_side(m), self._levels[-1].noise
         own, other = by_side[self._side], by_side[1 - self._side][self._zone]
@@ -184,27 +184,31 @@ class TotalsSystem:
         of_others = np.bincount(self._area, other, minlength=len(of_areas))[self._area_of]
         return noise * (of_areas[self._area] + self._size * other), noise * (self._families_of_zone * own + of_others)
 
-    def _product(self, m: Reals) -> Reals:
+    def _multiply_by_matrix(self, m: Reals) -> Reals:
         """Return (R C R' + S) m."""
-        sums, own = self._noise_of(m)
+        sums, own = self._sum_leaf_changes(m)
         return self._compute_fitted_totals(self._changes.estimate_families(sums), sums, own) + self._spread * m
 
     def _solve(self, right: Reals) -> Reals:
         """Return the solution for a right side by conjugate gradients, with sums in a fixed order."""
         solution, left = np.zeros_like(right), right.copy()
         scaled = left / self._diagonal
-        towards, size, enough = scaled, _dot(left, scaled), _RESIDUAL**2 * _dot(right, right)
+        towards, size, enough = (
+            scaled,
+            _compute_dot_product(left, scaled),
+            _RESIDUAL**2 * _compute_dot_product(right, right),
+        )
         for _ in range(_ITERATIONS):
-            if _dot(left, left) <= enough:
+            if _compute_dot_product(left, left) <= enough:
                 break
-            moved = self._product(towards)
-            step = size / _dot(towards, moved)
+            moved = self._multiply_by_matrix(towards)
+            step = size / _compute_dot_product(towards, moved)
             solution, left = solution + step * towards, left - step * moved
             scaled, before = left / self._diagonal, size
-            size = _dot(left, scaled)
+            size = _compute_dot_product(left, scaled)
             towards = scaled + size / before * towards
         return solution
 
 
-def _dot(a: Reals, b: Reals) -> float:
+def _compute_dot_product(a: Reals, b: Reals) -> float:
     return float(run_sums(a * b, np.array([0, len(a)]))[0])

@@ -37,7 +37,7 @@ import numpy as np
 
 from od_core.errors import OdError
 from od_core.flows.arrays import Integers, Reals
-from od_core.flows.estimation.families import bins
+from od_core.flows.estimation.families import assign_bins
 from od_core.flows.estimation.levels import NoisyCounts
 from od_core.flows.estimation.shrinkage import round_in_lumps
 from od_core.flows.plan import ReleasePlan
@@ -78,7 +78,7 @@ class Rows:
     @classmethod
     def sum_parts(cls, plan: ReleasePlan, parts: Iterable[Rows]) -> Rows:
         """Return the sum of ``parts``, the rows over disjoint sets of leaves, for all areas."""
-        areas, largest = _row_areas(plan), 0
+        areas, largest = _count_row_areas(plan), 0
         sums, cells = np.zeros((2, areas), dtype=np.int64)
         for part in parts:
             areas_of_part = slice(part.first, part.first + len(part.sums))
@@ -96,10 +96,12 @@ class Rows:
     def refuse_large(self) -> None:
         """Raise OdError if ``largest`` is so large that a sum may exceed 64 bits or lose precision."""
         if self.largest >= min(_LIMIT, (1 << 62) // int(self.cells.max(initial=1))):
-            raise _overflow()
+            raise _make_overflow_error()
 
 
-def leaves_by_empirical_bayes(plan: ReleasePlan, leaf: NoisyCounts, totals: Integers, u: Fraction) -> Iterator[Nodes]:
+def estimate_empirical_bayes_leaves(
+    plan: ReleasePlan, leaf: NoisyCounts, totals: Integers, u: Fraction
+) -> Iterator[Nodes]:
     """Return an iterator of the estimated leaves in tree order, in consecutive pieces. Leaves of 0 are left out.
 
     Args:
@@ -110,15 +112,17 @@ def leaves_by_empirical_bayes(plan: ReleasePlan, leaf: NoisyCounts, totals: Inte
     Raises:
         OdError: If the noisy values or the trips are too large.
     """
-    rows = leaf_rows(plan, leaf)
+    rows = sum_leaf_rows(plan, leaf)
     rows.refuse_large()
-    posterior = posterior_of(GridNoise.from_variance(leaf.step.variance), leaf_histogram(plan, leaf, totals, rows))
-    return posterior_leaves(plan, leaf, totals, u, rows, posterior)
+    posterior = estimate_posterior(
+        GridNoise.from_variance(leaf.step.variance), make_leaf_histogram(plan, leaf, totals, rows)
+    )
+    return estimate_posterior_leaves(plan, leaf, totals, u, rows, posterior)
 
 
-def leaf_rows(plan: ReleasePlan, leaf: NoisyCounts) -> Rows:
+def sum_leaf_rows(plan: ReleasePlan, leaf: NoisyCounts) -> Rows:
     """Return the rows over the leaves of one measurement, for all areas."""
-    areas = _row_areas(plan)
+    areas = _count_row_areas(plan)
 
     def read(piece: tuple[Expansion, Integers]) -> Rows:
         expansion, noisy = piece
@@ -129,22 +133,22 @@ def leaf_rows(plan: ReleasePlan, leaf: NoisyCounts) -> Rows:
     return Rows.sum_parts(plan, map_in_order(read, leaf.expand_parents(plan)))
 
 
-def _row_areas(plan: ReleasePlan) -> int:
+def _count_row_areas(plan: ReleasePlan) -> int:
     """Return the number of areas, each with a row, on the side that the step to the leaves refines."""
-    above = plan.level_above(plan.steps[-1])
+    above = plan.find_level_above(plan.steps[-1])
     level = plan.tree.depth if above is None else above + 1
     side = 0 if plan.tree.refines_origin(level) else 1
     return (plan.tree.origin, plan.tree.destination)[side].size(plan.tree.level_pair(level)[side])
 
 
-def leaf_histogram(plan: ReleasePlan, leaf: NoisyCounts, totals: Integers, rows: Rows) -> Integers:
+def make_leaf_histogram(plan: ReleasePlan, leaf: NoisyCounts, totals: Integers, rows: Rows) -> Integers:
     """Count some leaves by the octave of their prior mean and the grid point of x; shape (octaves, points of x).
 
     Leaves whose parent has no trips or no other leaf are not counted. Neither are leaves with x above the grid. For the
-    arguments, see :func:`posterior_leaves`. Raises OdError if the trips are too large.
+    arguments, see :func:`estimate_posterior_leaves`. Raises OdError if the trips are too large.
     """
     if totals.max(initial=0) >= _LIMIT:
-        raise _overflow()
+        raise _make_overflow_error()
     noise = GridNoise.from_variance(leaf.step.variance)
 
     def count(piece: tuple[Expansion, Integers]) -> Integers:
@@ -159,10 +163,10 @@ def leaf_histogram(plan: ReleasePlan, leaf: NoisyCounts, totals: Integers, rows:
     return counts
 
 
-def posterior_leaves(
+def estimate_posterior_leaves(
     plan: ReleasePlan, leaf: NoisyCounts, totals: Integers, u: Fraction, rows: Rows, posterior: Posterior
 ) -> Iterator[Nodes]:
-    """Return the estimates of :func:`leaves_by_empirical_bayes` for all or some of the leaves.
+    """Return the estimates of :func:`estimate_empirical_bayes_leaves` for all or some of the leaves.
 
     ``rows`` and ``posterior`` are those of all leaves.
     """
@@ -178,7 +182,7 @@ def posterior_leaves(
     return map_in_order(leaves, leaf.expand_parents(plan))
 
 
-def _overflow() -> OdError:
+def _make_overflow_error() -> OdError:
     return OdError(
         "OD-REFINEMENT-OVERFLOW",
         "the noisy values are too large for empirical Bayes leaves",
@@ -227,7 +231,7 @@ def _add_rows(noisy, offsets, first_child, sums, cells):  # type: ignore[no-unty
 
 
 @kernel
-def _prior_means(leaves, parent, mean):  # type: ignore[no-untyped-def]  # compiled
+def _compute_prior_means(leaves, parent, mean):  # type: ignore[no-untyped-def]  # compiled
     """Write the prior means of the children of one parent to the beginning of ``mean``.
 
     They divide ``total``, the parent's trips, in proportion to the row sums of the children without the children
@@ -246,14 +250,14 @@ def _prior_means(leaves, parent, mean):  # type: ignore[no-untyped-def]  # compi
 
 
 @kernel
-def _octave(mean, sigma):  # type: ignore[no-untyped-def]  # compiled
+def _find_octave(mean, sigma):  # type: ignore[no-untyped-def]  # compiled
     _, exponent = math.frexp(mean / sigma)
     return min(max(exponent + _OCTAVE_OF_SIGMA, 0), OCTAVES - 1) if mean > 0.0 else 0
 
 
 @kernel
 def _add_to_histogram(leaves, counts):  # type: ignore[no-untyped-def]  # compiled
-    """Add 1 to ``counts``, see :func:`leaf_histogram`, for every child of a parent with trips and several children."""
+    """Add 1 to the counts of :func:`make_leaf_histogram` for each child of a parent with trips and several children."""
     noisy, offsets, totals = leaves.noisy, leaves.offsets, leaves.totals
     sigma, step, low = leaves.sigma, leaves.step, leaves.low
     points = counts.shape[1]
@@ -262,11 +266,11 @@ def _add_to_histogram(leaves, counts):  # type: ignore[no-untyped-def]  # compil
         first, size = offsets[parent], offsets[parent + 1] - offsets[parent]
         if totals[parent] == 0 or size == 1:
             continue
-        _prior_means(leaves, parent, mean)
+        _compute_prior_means(leaves, parent, mean)
         for i in range(size):
             point = max((noisy[first + i] + step // 2) // step - low, 0)  # on the grid of x, in steps of ``step`` trips
             if point < points:
-                counts[_octave(mean[i], sigma), point] += 1
+                counts[_find_octave(mean[i], sigma), point] += 1
 
 
 @kernel
@@ -282,13 +286,13 @@ def _share_out(leaves, bin_of, means, deviations, least, lump, trips):  # type: 
         if total == 0 or size == 1:
             trips[first : first + size] = total
             continue
-        _prior_means(leaves, parent, w)
+        _compute_prior_means(leaves, parent, w)
         for i in range(size):
             x = noisy[first + i]
             if x > _HIGHEST * sigma:
                 w[i], deviation[i] = x, sigma
                 continue
-            bin_ = bin_of[_octave(w[i], sigma)]
+            bin_ = bin_of[_find_octave(w[i], sigma)]
             point, rest = divmod(max(x - low * step, 0), step)
             beyond, part = min(point + 1, points - 1), rest / float(step)
             mean = means[bin_, point] + part * (means[bin_, beyond] - means[bin_, point])
@@ -367,20 +371,20 @@ class Posterior:
     deviation: Reals
 
 
-def posterior_of(noise: GridNoise, counts: Integers) -> Posterior:
+def estimate_posterior(noise: GridNoise, counts: Integers) -> Posterior:
     """Return the posterior means and standard deviations of the true counts, for all bins.
 
     The distribution of true counts is first estimated for all cells together. The result is the start for each bin.
     ``counts`` has the number of cells with a mean in each octave and each noisy value x; shape (octaves, points of x).
     """
-    bin_of = bins(counts.sum(axis=1), _LEAST_CELLS)
+    bin_of = assign_bins(counts.sum(axis=1), _LEAST_CELLS)
     by_x = np.ascontiguousarray(noise.likelihood.T)
     pooled = maximise_likelihood(noise, counts.sum(axis=0), None, _POOLED_ITERATIONS)
 
     def moments(number: int) -> tuple[Reals, Reals]:
         of_bin = counts[bin_of == number].sum(axis=0)
         prior = maximise_likelihood(noise, of_bin, pooled, _BIN_ITERATIONS)
-        mean, deviation = _moments(by_x, prior, noise.low)
+        mean, deviation = _compute_moments(by_x, prior, noise.low)
         return mean * noise.step, deviation * noise.step
 
     means, deviations = zip(*map_in_order(moments, range(int(bin_of[-1]) + 1)), strict=True)
@@ -432,7 +436,7 @@ def _maximise_likelihood(likelihood, by_x, counts, start, iterations):  # type: 
     return prior
 
 
-def _moments(by_x: Reals, prior: Reals, low: int) -> tuple[Reals, Reals]:
+def _compute_moments(by_x: Reals, prior: Reals, low: int) -> tuple[Reals, Reals]:
     """Return mean and standard deviation of n in steps, given each x; the mean is x where ``prior`` excludes x."""
     n, weight = np.arange(len(prior)), prior * by_x
     total = np.cumsum(weight, axis=1)[:, -1]  # cumulative sums add one after the other

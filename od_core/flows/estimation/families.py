@@ -29,7 +29,7 @@ from od_core.flows.arrays import Integers, Reals
 from od_core.flows.estimation.least_squares import MeasuredLevel, combine_bottom_up, descend
 from od_core.flows.plan import ReleasePlan
 from od_core.flows.projection.onto_area_totals import EstimatedTotals
-from od_core.geography.flow_tree import CHILDREN_AT_ONCE, Nodes, Pairs, family_blocks, run_sums
+from od_core.geography.flow_tree import CHILDREN_AT_ONCE, Nodes, Pairs, iterate_family_blocks, run_sums
 from od_core.kernels import kernel
 from od_core.parallel import map_in_order
 
@@ -98,7 +98,7 @@ class Families:
         """Whether the level has enough cells to learn from."""
         return len(self.area) >= _LEAST_LEARNED
 
-    def children_of(self, chosen: Integers) -> Integers:
+    def list_child_positions(self, chosen: Integers) -> Integers:
         """Return the positions of the children of some families; ascending if ``chosen`` is."""
         first, size = self.offsets[chosen], np.diff(self.offsets)[chosen]
         children: Integers = np.arange(size.sum()) + np.repeat(first - np.cumsum(size) + size, size)
@@ -106,7 +106,7 @@ class Families:
 
     def select_leaf_families(self, chosen: Integers) -> Families:
         """Return some families of leaves. Their learning does not depend on their number."""
-        children = self.children_of(chosen)
+        children = self.list_child_positions(chosen)
         offsets = np.concatenate([[0], np.cumsum(np.diff(self.offsets)[chosen])])
         return self._select_families(chosen, children, offsets=offsets)
 
@@ -151,9 +151,9 @@ class Families:
 
         ``places`` has the positions of their children. Each call writes numbers of its own.
         """
-        return map_in_order(lambda block: work(*self._block(*block)), family_blocks(self.offsets))
+        return map_in_order(lambda block: work(*self._select_block(*block)), iterate_family_blocks(self.offsets))
 
-    def _block(self, first: int, last: int) -> tuple[Families, Places]:
+    def _select_block(self, first: int, last: int) -> tuple[Families, Places]:
         """Return the families ``first:last``, and the positions of their children."""
         begin, end = self.offsets[[first, last]].tolist()
         places = Places(slice(begin, end), slice(0, 0))
@@ -190,7 +190,7 @@ class Places(NamedTuple):
     kept: slice
 
 
-def families_of(plan: ReleasePlan, levels: Sequence[MeasuredLevel]) -> Iterator[Families]:
+def iterate_families(plan: ReleasePlan, levels: Sequence[MeasuredLevel]) -> Iterator[Families]:
     """Yield the families of each level below the root, top level first; h, z and v are those of least squares."""
     tree = plan.tree
     from_below = [
@@ -222,7 +222,7 @@ def families_of(plan: ReleasePlan, levels: Sequence[MeasuredLevel]) -> Iterator[
         )
 
 
-def gravity_shares(families: Families) -> Reals:
+def compute_gravity_shares(families: Families) -> Reals:
     """Return the gravity share p of each child; shape (children,). The shares of a family sum to 1."""
     rows, cells = np.zeros(families.areas), np.bincount(families.area, minlength=families.areas)
     shares = np.empty(len(families.area))
@@ -242,9 +242,9 @@ def gravity_shares(families: Families) -> Reals:
     return shares
 
 
-def trips_of_nodes(plan: ReleasePlan, levels: Sequence[MeasuredLevel], table: Nodes) -> list[Reals]:
+def sum_trips_by_node(plan: ReleasePlan, levels: Sequence[MeasuredLevel], table: Nodes) -> list[Reals]:
     """Return the trips that a table of leaves, at least one, has at each node of each level below the root."""
-    return sums_of_leaves(levels, trips_at(_positions(plan, levels[-1].nodes, table), table.trips))
+    return sum_leaves_by_node(levels, take_trips(_find_leaf_positions(plan, levels[-1].nodes, table), table.trips))
 
 
 def return_positions(plan: ReleasePlan, levels: Sequence[MeasuredLevel]) -> Integers:
@@ -253,17 +253,17 @@ def return_positions(plan: ReleasePlan, levels: Sequence[MeasuredLevel]) -> Inte
     The shape is (leaves,). Origins and destinations must have the same geography.
     """
     leaves = levels[-1].nodes
-    return _positions(plan, Pairs(plan.tree.depth, leaves.destination, leaves.origin), leaves)
+    return _find_leaf_positions(plan, Pairs(plan.tree.depth, leaves.destination, leaves.origin), leaves)
 
 
-def _positions(plan: ReleasePlan, wanted: Pairs, table: Pairs) -> Integers:
+def _find_leaf_positions(plan: ReleasePlan, wanted: Pairs, table: Pairs) -> Integers:
     """Return the position of each wanted leaf in a table in tree order, or -1 if it is absent; shape (wanted,)."""
-    ranks = plan.tree.first_rank(Pairs(plan.tree.depth, table.origin, table.destination))
+    ranks = plan.tree.compute_first_ranks(Pairs(plan.tree.depth, table.origin, table.destination))
     at: Integers = np.empty(len(wanted), dtype=np.int32 if len(ranks) < 1 << 31 else np.int64)
 
     def find(first: int) -> None:
         block = slice(first, first + CHILDREN_AT_ONCE)
-        asked = plan.tree.first_rank(Pairs(wanted.level, wanted.origin[block], wanted.destination[block]))
+        asked = plan.tree.compute_first_ranks(Pairs(wanted.level, wanted.origin[block], wanted.destination[block]))
         place = np.searchsorted(ranks[:-1], asked)  # a rank after the last one is compared with the last
         at[block] = np.where(ranks[place] == asked, place, -1)
 
@@ -271,7 +271,7 @@ def _positions(plan: ReleasePlan, wanted: Pairs, table: Pairs) -> Integers:
     return at
 
 
-def sums_of_leaves(levels: Sequence[MeasuredLevel], leaves: Reals) -> list[Reals]:
+def sum_leaves_by_node(levels: Sequence[MeasuredLevel], leaves: Reals) -> list[Reals]:
     """Return the sums of numbers of the leaves at each node of each level below the root; shape (nodes,) each."""
     of_levels = [leaves]
     for level, above in zip(levels[:1:-1], levels[-2:0:-1], strict=True):
@@ -298,7 +298,7 @@ def blend_shares(families: Families, p: Reals, other: Reals, weight: float, leas
 
     for given, other_of_block in families.map_blocks(select_block_inputs):
         _regress(given, other_of_block, weight, explained, total, squares, cells)
-    bin_of = bins(cells, _LEAST_CELLS)
+    bin_of = assign_bins(cells, _LEAST_CELLS)
     explained, total, squares = (np.bincount(bin_of, sums).astype(np.float64) for sums in (explained, total, squares))
     score = np.divide(explained, np.sqrt(squares), out=np.zeros_like(squares), where=squares > 0)
     if math.fsum(score) < least * math.sqrt(len(score)):
@@ -314,7 +314,7 @@ def blend_shares(families: Families, p: Reals, other: Reals, weight: float, leas
     return shares
 
 
-def bins(cells: Integers, least: int) -> Integers:
+def assign_bins(cells: Integers, least: int) -> Integers:
     """Return the bin, numbered from 0, to which each size belongs, given the number of its cells; shape (sizes,).
 
     Consecutive sizes share a bin until it has at least ``least`` cells and the remaining sizes have that many, too.
@@ -330,13 +330,13 @@ def bins(cells: Integers, least: int) -> Integers:
 
 
 def pool_sums_by_bin(cells: Integers, *sums: Reals) -> list[Reals]:
-    """Return sums by size, each replaced by the sum over its bin (:func:`bins`) of at least ``_LEAST_CELLS`` cells."""
-    bin_of = bins(cells, _LEAST_CELLS)
+    """Return sums by size, each replaced by the sum over its bin of at least ``_LEAST_CELLS`` cells."""
+    bin_of = assign_bins(cells, _LEAST_CELLS)
     return [np.bincount(bin_of, array).astype(np.float64)[bin_of] for array in sums]
 
 
 @kernel
-def trips_at(positions, trips):  # type: ignore[no-untyped-def]  # compiled
+def take_trips(positions, trips):  # type: ignore[no-untyped-def]  # compiled
     """Return the trips at each position, as real numbers, and 0 where it is -1; shape (positions,)."""
     values = np.zeros(len(positions))
     for i in range(len(positions)):
@@ -346,7 +346,7 @@ def trips_at(positions, trips):  # type: ignore[no-untyped-def]  # compiled
 
 
 @kernel
-def size_of(trips, sigma):  # type: ignore[no-untyped-def]  # compiled
+def compute_cell_size(trips, sigma):  # type: ignore[no-untyped-def]  # compiled
     """Return the size (:data:`SIZES`) of a cell that is predicted to have ``trips``."""
     if not trips > 0.0:
         return 0
@@ -355,7 +355,7 @@ def size_of(trips, sigma):  # type: ignore[no-untyped-def]  # compiled
 
 
 @kernel
-def deviation(h, v, p, parent_h, siblings, parent_variance):  # type: ignore[no-untyped-def]  # compiled
+def compute_deviation(h, v, p, parent_h, siblings, parent_variance):  # type: ignore[no-untyped-def]  # compiled
     """Return r = h_i - p_i h, and w, the variance that the noise alone gives to r.
 
     ``siblings`` is the sum of v over the family. The part of h_i that does not depend on h has the variance
@@ -384,7 +384,7 @@ def _regress(given, other, weight, explained, total, squares, cells):  # type: i
         for i in range(first, last):
             tau = (other[i] + weight * p[i]) / other_total
             gap = (tau - p[i]) * parent
-            size = size_of(p[i] * parent, given.sigma)
+            size = compute_cell_size(p[i] * parent, given.sigma)
             product = (h[i] - p[i] * parent) * gap
             explained[size] += product
             total[size] += gap * gap
@@ -403,7 +403,7 @@ def _blend(offsets, p, parent_h, sigma, other, weight, slope, shares):  # type: 
         total = 0.0
         for i in range(first, last):
             tau = (other[i] + weight * p[i]) / other_total
-            shares[i] = max(p[i] + slope[size_of(p[i] * parent, sigma)] * (tau - p[i]), 0.0)
+            shares[i] = max(p[i] + slope[compute_cell_size(p[i] * parent, sigma)] * (tau - p[i]), 0.0)
             total += shares[i]
         for i in range(first, last):
             shares[i] = shares[i] / total if total > 0.0 else p[i]

@@ -164,7 +164,7 @@ class NodeSums:
         )
         return above
 
-    def estimates(self, of_nodes: Reals) -> Estimates:
+    def compute_estimates(self, of_nodes: Reals) -> Estimates:
         """Return the estimate of each sum; ``of_nodes`` has the variance V of each node's estimate, shape (nodes,)."""
         factor, residual, estimate, *dropped = self.values
         variance = residual + factor**2 * np.repeat(of_nodes, np.diff(self.offsets))
@@ -301,7 +301,7 @@ class FittedTree:
         is_used = self.area_totals and self.nothing_dropped and len(self.levels) > 1
         return TotalsSystem(self.tree, self.levels, self.area_totals) if is_used else None
 
-    def cells(
+    def estimate_cells(
         self, origin_level: int, destination_level: int, weights: Weights = _EVERY, level: int | None = None
     ) -> tuple[Numbers, Numbers, Estimates]:
         """Return the origins, destinations and estimates of all cells of a pair of levels, given by their numbers.
@@ -314,41 +314,43 @@ class FittedTree:
             level: Number of the level of both geographies to which these areas belong; by default, the coarsest pair
                 of levels of which all cells are sums.
         """
-        hub, finest = self.span(origin_level, destination_level)
+        hub, finest = self.find_enclosing_levels(origin_level, destination_level)
         if level is not None:
-            finest = self.span(level, min(level, self.tree.destination.depth))[1]
+            finest = self.find_enclosing_levels(level, min(level, self.tree.destination.depth))[1]
         level_of_cells = self.levels[hub]
         if hub == finest:
             nodes = level_of_cells.nodes
             if weights is _EVERY:
                 estimates = Estimates.from_nodes(level_of_cells.estimate, level_of_cells.variance)
                 return nodes.origin, nodes.destination, estimates
-            sums = self._single(level_of_cells, _evaluate_at_nodes(weights.of, level_of_cells))
+            sums = self._make_node_sums(level_of_cells, _evaluate_at_nodes(weights.of, level_of_cells))
             if weights.group is not None:
                 single, group = sums, weights.group(nodes.origin, nodes.destination)
                 sums = NodeSums.make_zeros(np.full(len(nodes), weights.groups), self._rows)
                 sums.values[:, sums.offsets[:-1] + group] = single.values
-            return nodes.origin, nodes.destination, sums.estimates(level_of_cells.variance)
+            return nodes.origin, nodes.destination, sums.compute_estimates(level_of_cells.variance)
         apart = 1 if origin_level < destination_level else 0
         apart_level = (origin_level, destination_level)[apart]
-        sums = self._sums(hub, finest, apart, apart_level, weights)
+        sums = self._sum_nodes_below(hub, finest, apart, apart_level, weights)
         offsets = sums.offsets // weights.groups
         count = np.diff(offsets)
         divided = level_of_cells.divided
-        summed_area = np.repeat(_side(level_of_cells, 1 - apart)[divided], count)
-        first = self.areas_of(level_of_cells, apart, apart_level)[0][divided]
+        summed_area = np.repeat(_select_side_areas(level_of_cells, 1 - apart)[divided], count)
+        first = self.find_overlapped_areas(level_of_cells, apart, apart_level)[0][divided]
         apart_area = (np.arange(len(summed_area)) + np.repeat(first - offsets[:-1], count)).astype(np.int32)
         origin, destination = (apart_area, summed_area) if apart == 0 else (summed_area, apart_area)
-        return origin, destination, sums.estimates(level_of_cells.variance[divided])
+        return origin, destination, sums.compute_estimates(level_of_cells.variance[divided])
 
-    def best_cells(self, origin_level: int, destination_level: int) -> tuple[Numbers, Numbers, Estimates]:
-        """Return the cells of :meth:`cells`, improved by measured area totals.
+    def estimate_cells_with_totals(
+        self, origin_level: int, destination_level: int
+    ) -> tuple[Numbers, Numbers, Estimates]:
+        """Return the cells of :meth:`estimate_cells`, improved by measured area totals.
 
         For a level of a side with measured totals and the whole space of the other side, these are all areas. Measured
         totals contain the trips of dropped nodes. If there are some, the estimate of an area is that of the tree or the
         measured one, whichever has the smaller variance.
         """
-        origin, destination, of_tree = self.cells(origin_level, destination_level)
+        origin, destination, of_tree = self.estimate_cells(origin_level, destination_level)
         side, level = (0, origin_level) if destination_level == 0 else (1, destination_level)
         measured = None if 0 not in (origin_level, destination_level) else self.sum_measured_totals(side, level)
         if measured is None:
@@ -358,7 +360,7 @@ class FittedTree:
         place = find_pairs(origin, destination, *ends, len(areas) if side else 1)
         return *ends, self._combine_with_measurement(of_tree.take(place), measured, place >= 0)
 
-    def best_sum_between(self, origins: NDArray[np.bool_], destinations: NDArray[np.bool_]) -> Estimates:
+    def estimate_sum_with_totals(self, origins: NDArray[np.bool_], destinations: NDArray[np.bool_]) -> Estimates:
         """Return the sum of :meth:`sum_between`, improved by measured area totals if one of the sets has all zones."""
         estimate = self.sum_between(origins, destinations)
         for side, (chosen, other) in enumerate(((origins, destinations), (destinations, origins))):
@@ -381,20 +383,21 @@ class FittedTree:
         if side not in self.area_totals or level == 0:
             return None
         (noisy, noise), geography = self.area_totals[side], (self.tree.origin, self.tree.destination)[side]
-        zones = geography.zones_below(level).astype(np.float64)
+        zones = geography.count_zones_below(level).astype(np.float64)
         return Estimates.from_nodes(run_sums(noisy, geography.first_zone[level].astype(np.int64)), noise * zones)
 
     def sum_between(self, origins: NDArray[np.bool_], destinations: NDArray[np.bool_]) -> Estimates:
         """Return the estimate of the trips between two sets, given as masks of zones, as one sum; shape (zones,) each.
 
         If all zone pairs below a node are selected, their sum is the value of the node itself. If nodes were dropped,
-        this is its noisy value (see :meth:`_single`), with a wider interval than the estimate of :meth:`cells`.
+        this is its noisy value (see :meth:`_make_node_sums`), with a wider interval than the estimate of
+        :meth:`estimate_cells`.
         """
         inside = [np.concatenate([[0], np.cumsum(zones)]) for zones in (origins, destinations)]
         below: NodeSums | None = None
         for level in reversed(self.levels):
-            wholly, partly = self._overlap(level, inside)
-            sums = self._single(level, wholly)
+            wholly, partly = self._find_selected_nodes(level, inside)
+            sums = self._make_node_sums(level, wholly)
             if below is not None:
                 is_split = partly & ~wholly
                 to_add = is_split[level.divided]
@@ -402,16 +405,16 @@ class FittedTree:
                 if not self.nothing_dropped:
                     sums.values[_MOST_UNSEEN:] += np.where(is_split, _bound_and_estimate_dropped(level), 0.0)
             below = sums.sum_to_parents(level, np.zeros(len(level.nodes), dtype=np.int64))
-        return sums.estimates(self.levels[0].variance)
+        return sums.compute_estimates(self.levels[0].variance)
 
-    def largest_dropped(self, origin_level: int, destination_level: int) -> int | None:
+    def find_largest_dropped_bound(self, origin_level: int, destination_level: int) -> int | None:
         """Return the largest upper bound of the dropped nodes above a pair of levels; None if none was dropped."""
-        hub, finest = self.span(origin_level, destination_level)
+        hub, finest = self.find_enclosing_levels(origin_level, destination_level)
         above = range(hub if hub == finest else hub + 1)
         dropped = (np.delete(self.levels[k].bound, self.levels[k].divided) for k in above)
         return max((int(bounds.max()) for bounds in dropped if len(bounds)), default=None)
 
-    def span(self, origin_level: int, destination_level: int) -> tuple[int, int]:
+    def find_enclosing_levels(self, origin_level: int, destination_level: int) -> tuple[int, int]:
         """Return the positions in ``levels`` of two levels of the flow tree that enclose a pair of levels.
 
         The first is the finest level whose nodes contain whole cells of the pair. The second is the coarsest level
@@ -424,7 +427,7 @@ class FittedTree:
         numbers = [level.nodes.level for level in self.levels]
         return bisect_left(numbers, above), bisect_left(numbers, below)
 
-    def _sums(self, hub: int, finest: int, apart: int, apart_level: int, weights: Weights) -> NodeSums:
+    def _sum_nodes_below(self, hub: int, finest: int, apart: int, apart_level: int, weights: Weights) -> NodeSums:
         """Return sums of the nodes of the level at ``finest`` below each divided node of the level at ``hub``.
 
         A divided node has one sum per area of ``apart_level`` on the side ``apart`` (0 for origins, 1 for
@@ -436,7 +439,7 @@ class FittedTree:
 
         def sum_up_levels(sums: NodeSums, levels: Sequence[FittedLevel]) -> NodeSums:
             for level in reversed(levels):
-                first, count = self.areas_of(level, apart, apart_level)
+                first, count = self.find_overlapped_areas(level, apart, apart_level)
                 unseen = None if self.nothing_dropped else _bound_and_estimate_dropped(level)
                 sums = sums.sum_to_parents(level, groups * first, groups * count, unseen=unseen)
             return sums
@@ -448,17 +451,17 @@ class FittedTree:
                 levels_of_block.append(level.select_children(first, last))
                 first, last = np.searchsorted(level.divided, level.offsets[[first, last]]).tolist()
             *above, lowest = levels_of_block
-            areas, count = self.areas_of(lowest, apart, apart_level)
-            sums = self._single(lowest, _evaluate_at_nodes(weights.of, lowest))
+            areas, count = self.find_overlapped_areas(lowest, apart, apart_level)
+            sums = self._make_node_sums(lowest, _evaluate_at_nodes(weights.of, lowest))
             sums = sums.sum_to_parents(
                 lowest, groups * areas, groups * count, _evaluate_at_nodes(weights.group, lowest)
             )
             return sum_up_levels(sums, above)
 
-        sums = NodeSums.concatenate(map_in_order(sums_of_block, _blocks(levels)), self._rows)
+        sums = NodeSums.concatenate(map_in_order(sums_of_block, _iterate_blocks(levels)), self._rows)
         return sum_up_levels(sums, self.levels[hub + 1 : middle + 1])
 
-    def _single(self, level: FittedLevel, weights: NodeWeights | None) -> NodeSums:
+    def _make_node_sums(self, level: FittedLevel, weights: NodeWeights | None) -> NodeSums:
         """Return one sum per node of a level: its value times its weight, which is 1 by default; shape (nodes,).
 
         The value is the least-squares estimate of the node. But if nodes were dropped, the others were selected by
@@ -468,9 +471,9 @@ class FittedTree:
         fitted = self.nothing_dropped or level.noise == 0 or not self.by_noise
         return NodeSums.from_level(level, weights, self._rows, noisy=not fitted)
 
-    def areas_of(self, level: FittedLevel, side: int, apart_level: int) -> tuple[Integers, Integers]:
+    def find_overlapped_areas(self, level: FittedLevel, side: int, apart_level: int) -> tuple[Integers, Integers]:
         """Return the first of the areas of ``apart_level`` that each node overlaps on one side, and their number."""
-        geography, nodes = (self.tree.origin, self.tree.destination)[side], _side(level, side)
+        geography, nodes = (self.tree.origin, self.tree.destination)[side], _select_side_areas(level, side)
         own_level = self.tree.level_pair(level.nodes.level)[side]
         if own_level >= apart_level:
             ancestors = geography.ancestors_at(own_level, apart_level)[nodes]
@@ -478,32 +481,37 @@ class FittedTree:
         first = np.searchsorted(geography.first_zone[apart_level], geography.first_zone[own_level])
         return first[nodes], np.diff(first)[nodes]
 
-    def _overlap(self, level: FittedLevel, inside: Sequence[Integers]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    def _find_selected_nodes(
+        self, level: FittedLevel, inside: Sequence[Integers]
+    ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """Return masks of nodes with all, and with any, zone pairs selected; ``inside`` has those before each zone."""
         wholly, partly = np.ones((2, len(level.nodes)), dtype=np.bool_)
         for side, geography in enumerate((self.tree.origin, self.tree.destination)):
             first = geography.first_zone[self.tree.level_pair(level.nodes.level)[side]]
-            selected, zones = np.diff(inside[side][first])[_side(level, side)], np.diff(first)[_side(level, side)]
+            selected, zones = (
+                np.diff(inside[side][first])[_select_side_areas(level, side)],
+                np.diff(first)[_select_side_areas(level, side)],
+            )
             wholly, partly = wholly & (selected == zones), partly & (selected > 0)
         return wholly, partly
 
-    def estimates_at(
+    def take_estimates(
         self, levels: tuple[int, int], origin: Numbers, destination: Numbers, place: Integers, estimates: Estimates
     ) -> Estimates:
-        """Return the estimates of some cells of a pair of levels, given the ``estimates`` of :meth:`cells`.
+        """Return the estimates of some cells of a pair of levels, given the ``estimates`` of :meth:`estimate_cells`.
 
         ``place`` is the position of each cell among those, or -1 for a cell below a dropped node. Such a cell has the
         estimate 0 and, as ``unmeasured``, the upper bound of its nearest measured ancestor.
         """
         below, unmeasured = place < 0, np.zeros(len(place))
         if below.any():
-            unmeasured[below] = self._nearest_bound(levels, origin[below], destination[below])
+            unmeasured[below] = self._find_nearest_bound(levels, origin[below], destination[below])
         return replace(estimates.take(place), unmeasured=unmeasured)
 
-    def _nearest_bound(self, levels: tuple[int, int], origin: Numbers, destination: Numbers) -> Integers:
+    def _find_nearest_bound(self, levels: tuple[int, int], origin: Numbers, destination: Numbers) -> Integers:
         """Return the upper bound of the nearest measured ancestor of each cell below a dropped node; shape (cells,)."""
         nearest = np.zeros(len(origin), dtype=np.int64)
-        for measured in self.levels[: self.span(*levels)[0] + 1]:
+        for measured in self.levels[: self.find_enclosing_levels(*levels)[0] + 1]:
             nodes, pair = measured.nodes, self.tree.level_pair(measured.nodes.level)
             from_origin, to_destination = (
                 geography.ancestors_at(level, above)[areas] if above < level else areas
@@ -530,7 +538,7 @@ def _bound_and_estimate_dropped(level: FittedLevel) -> Reals:
     return np.array([most, *estimate_dropped_trips(level)])
 
 
-def _blocks(levels: Sequence[FittedLevel]) -> Iterator[tuple[int, int]]:
+def _iterate_blocks(levels: Sequence[FittedLevel]) -> Iterator[tuple[int, int]]:
     """Yield ranges of nodes above the first of some levels, each with about ``_BLOCK`` nodes of the last one below."""
     ends = levels[0].offsets
     for above, level in pairwise(levels):
@@ -553,5 +561,5 @@ def find_pairs(origins: Numbers, destinations: Numbers, origin: Numbers, destina
     return np.where(codes[place] == wanted_codes, np.append(order, -1)[place], -1)
 
 
-def _side(level: FittedLevel, side: int) -> Numbers:
+def _select_side_areas(level: FittedLevel, side: int) -> Numbers:
     return level.nodes.destination if side else level.nodes.origin

@@ -47,12 +47,12 @@ import numpy as np
 from od_core.flows.arrays import Integers, Reals
 from od_core.flows.estimation.empirical_bayes import GridNoise, maximise_likelihood
 from od_core.flows.estimation.families import (
-    bins,
-    families_of,
+    assign_bins,
+    iterate_families,
     return_positions,
-    sums_of_leaves,
-    trips_at,
-    trips_of_nodes,
+    sum_leaves_by_node,
+    sum_trips_by_node,
+    take_trips,
 )
 from od_core.flows.estimation.least_squares import MeasuredLevel
 from od_core.flows.estimation.shrinkage import (
@@ -60,8 +60,8 @@ from od_core.flows.estimation.shrinkage import (
     Prediction,
     Rule,
     blend_shares_by_level,
+    estimate_trips_by_rule,
     predict_by_gravity,
-    trips_by_rule,
 )
 from od_core.flows.plan import ReleasePlan
 from od_core.geography.flow_tree import Nodes, run_sums
@@ -118,7 +118,7 @@ class _Losses(NamedTuple):
     false: Reals  # shares of false discoveries of both; shape (rules, 2)
     increase: Reals  # of the squared error in the largest cells of each level, and its variance; (2, rules, levels)
 
-    def best(self, base: Rule) -> Rule:
+    def choose_best_rule(self, base: Rule) -> Rule:
         """Return the rule with the least error if it is better than the base rule, and otherwise the base rule."""
         harmful = (self.increase[0] > _MOST_HARM * np.sqrt(self.increase[1])).any(axis=1)
         refused = harmful | (self.false[:, 1] > _MOST_FALSE * self.false[:, 0])
@@ -171,7 +171,7 @@ class Evidence:
         part = 1 if self.releases < _MOST_POOLED else 2
         return Evidence(self.releases // part + newest.releases, self.sums // part + newest.sums)
 
-    def rule_after(self, before: Rule) -> Rule:
+    def choose_next_rule(self, before: Rule) -> Rule:
         """Return the rule of the newest release. It is that of the release before unless another one is clearly better.
 
         Of n releases, a mean varies less than one value by the square root of n, and a sum more.
@@ -209,7 +209,7 @@ class Choice:
         return {"estimation": self.rule.facts(), "evidence": {"since": self.since, **self.evidence.facts()}}
 
 
-def earlier_of(plan: ReleasePlan, stated: Mapping[str, Any]) -> dict[str, Any] | None:
+def read_earlier_evidence(plan: ReleasePlan, stated: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return what ``ReleasePlan.earlier`` is, given what the certificate of an earlier release of the series states.
 
     Return None if the release has another plan, or states no evidence on these rules, as those of early versions do.
@@ -222,30 +222,30 @@ def earlier_of(plan: ReleasePlan, stated: Mapping[str, Any]) -> dict[str, Any] |
     return {name: stated[name] for name in ("release", "estimation", "evidence")}
 
 
-def choice_of(plan: ReleasePlan, levels: Sequence[MeasuredLevel]) -> Choice:
+def choose_rule_with_evidence(plan: ReleasePlan, levels: Sequence[MeasuredLevel]) -> Choice:
     """Return the rule with the least held-out error, :data:`LEAST_SQUARES` or one of :data:`RULES`, and the evidence.
 
     If the plan has the evidence of earlier releases, their rule stays unless all evidence is clearly against it.
     """
-    losses = _losses_by_rule(plan, levels, LEAST_SQUARES, None)
+    losses = _compare_rules(plan, levels, LEAST_SQUARES, None)
     own = Evidence.from_losses(losses)
     if plan.earlier is None:
-        return Choice(losses.best(LEAST_SQUARES), own)
+        return Choice(losses.choose_best_rule(LEAST_SQUARES), own)
     stated, before = plan.earlier["evidence"], Rule.from_facts(plan.earlier["estimation"])
     pooled = Evidence.from_facts(stated) + own
-    rule = pooled.rule_after(before)
+    rule = pooled.choose_next_rule(before)
     return Choice(rule, pooled, (stated["since"] or plan.earlier["release"]) if rule == before else None)
 
 
 def choose_rule(plan: ReleasePlan, levels: Sequence[MeasuredLevel], earlier: Nodes | None = None) -> Rule:
-    """Return the rule of :func:`choice_of`, or a better one that learns from the leaves of an earlier release."""
-    alone = choice_of(plan, levels).rule
+    """Return the rule of :func:`choose_rule_with_evidence`, or a better one that learns from an earlier release."""
+    alone = choose_rule_with_evidence(plan, levels).rule
     if earlier is None or not len(earlier):
         return alone
-    return _losses_by_rule(plan, levels, alone, trips_of_nodes(plan, levels, earlier)).best(alone)
+    return _compare_rules(plan, levels, alone, sum_trips_by_node(plan, levels, earlier)).choose_best_rule(alone)
 
 
-def _losses_by_rule(
+def _compare_rules(
     plan: ReleasePlan, levels: Sequence[MeasuredLevel], base: Rule, others: list[Reals] | None
 ) -> _Losses:
     """Return what held-out noise shows of each rule beside ``base``; rules learn from ``others``, trips at nodes."""
@@ -254,15 +254,15 @@ def _losses_by_rule(
     turn = 0 if plan.earlier is None else plan.earlier["evidence"]["releases"]
     sample = _sample_families(levels, turn)
     back = return_positions(plan, levels) if plan.tree.same_geography else None
-    for half in _halves(levels, turn):
-        families = list(families_of(plan, half))
-        held_out = _make_held_out_levels(levels, half, families[-1].children_of(sample))
+    for half in _iterate_halves(levels, turn):
+        families = list(iterate_families(plan, half))
+        held_out = _make_held_out_levels(levels, half, families[-1].list_child_positions(sample))
         noise, y = GridNoise.from_variance(Fraction(held_out[-1].noise)), held_out[-1].noisy
         first = predict_by_gravity(half, families, others)
         by_base = _estimate_sampled_trips(plan, half, first, base, back, sample)
         for number, rule in enumerate(RULES):
             tables = _estimate_sampled_trips(plan, half, first, rule, back, sample)
-            found = _losses(noise, y, (by_base[-1], tables[-1]))
+            found = _estimate_table_losses(noise, y, (by_base[-1], tables[-1]))
             errors[number] += found[0]
             false[number] += found[1]
             increase[:, number] += np.transpose(list(map(_increase, held_out, by_base, tables)))
@@ -282,12 +282,12 @@ def _estimate_sampled_trips(
     if not rule.learns:
         given = Prediction.from_shares(levels, first.families, ())
     elif back is not None:
-        others = sums_of_leaves(levels, trips_at(back, trips_by_rule(plan, first, rule)[-1]))
+        others = sum_leaves_by_node(levels, take_trips(back, estimate_trips_by_rule(plan, first, rule)[-1]))
         given = Prediction.from_shares(
             levels, first.families, blend_shares_by_level(first.families, first.shares, others)
         )
         del others
-    return trips_by_rule(plan, given.select_leaf_families(sample), rule)
+    return estimate_trips_by_rule(plan, given.select_leaf_families(sample), rule)
 
 
 def _sample_families(levels: Sequence[MeasuredLevel], turn: int = 0) -> Integers:
@@ -299,7 +299,7 @@ def _sample_families(levels: Sequence[MeasuredLevel], turn: int = 0) -> Integers
     return np.flatnonzero(words < np.uint64((_MOST_COMPARED << 31) // leaves))
 
 
-def _halves(levels: Sequence[MeasuredLevel], turn: int = 0) -> Iterator[list[MeasuredLevel]]:
+def _iterate_halves(levels: Sequence[MeasuredLevel], turn: int = 0) -> Iterator[list[MeasuredLevel]]:
     """Yield the levels measured with y + W, and then those measured with y - W; each turn has a W of its own."""
     for sign in (1, -1):
         words, half = np.random.Philox(_SEED).jumped(turn), []
@@ -307,7 +307,7 @@ def _halves(levels: Sequence[MeasuredLevel], turn: int = 0) -> Iterator[list[Mea
             noisy = level.noisy.copy()
             for first in range(0, 0 if level.noise == 0 or math.isinf(level.noise) else len(noisy), _BLOCK):
                 block = noisy[first : first + _BLOCK]
-                quantiles = normal_quantiles()[words.random_raw(len(block)) >> np.uint64(48)]
+                quantiles = compute_normal_quantiles()[words.random_raw(len(block)) >> np.uint64(48)]
                 block += sign * np.rint(quantiles * math.sqrt(level.noise))
             half.append(MeasuredLevel(level.nodes, level.offsets, level.divided, noisy, 2 * level.noise))
         yield half
@@ -338,16 +338,18 @@ def _increase(held_out: MeasuredLevel, base: Integers, table: Integers) -> tuple
 
 
 @cache
-def normal_quantiles() -> Reals:
+def compute_normal_quantiles() -> Reals:
     """Return 65,536 quantiles of the normal distribution, rounded so that they are the same on every machine."""
     law = NormalDist()
     return np.array([round(law.inv_cdf((k + 0.5) / 65536) * 1024) / 1024 for k in range(65536)])
 
 
-def _losses(noise: GridNoise, y: Reals, tables: tuple[Integers, Integers]) -> tuple[list[float], list[float]]:
+def _estimate_table_losses(
+    noise: GridNoise, y: Reals, tables: tuple[Integers, Integers]
+) -> tuple[list[float], list[float]]:
     """Return the estimated total error of each of two tables, and its estimated share of false discoveries."""
-    code, point = _places(noise, y, *tables)
-    group = bins(np.bincount(code, minlength=(len(_EDGES) + 1) ** 2), _LEAST_CELLS)[code]
+    code, point = _classify_cells(noise, y, *tables)
+    group = assign_bins(np.bincount(code, minlength=(len(_EDGES) + 1) ** 2), _LEAST_CELLS)[code]
     known, groups = point < noise.points, int(group.max(initial=0)) + 1
     counts = np.bincount(group[known] * noise.points + point[known], minlength=groups * noise.points)
     counts = counts.reshape(groups, noise.points)
@@ -361,7 +363,7 @@ def _losses(noise: GridNoise, y: Reals, tables: tuple[Integers, Integers]) -> tu
     return list(errors), list(false)
 
 
-def _places(noise: GridNoise, y: Reals, base: Integers, table: Integers) -> tuple[Integers, Integers]:
+def _classify_cells(noise: GridNoise, y: Reals, base: Integers, table: Integers) -> tuple[Integers, Integers]:
     """Return the class of each cell, by its sizes in two tables, and its point on the grid of noisy values."""
     by_base, by_table = (np.searchsorted(_EDGES, trips / noise.sigma) for trips in (base, table))
     point = np.floor((y + noise.step // 2) / noise.step).astype(np.int64) - noise.low

@@ -56,7 +56,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from od_core.errors import OdError
-from od_core.flows.accuracy import segment_variance
+from od_core.flows.accuracy import compute_segment_variance
 from od_core.flows.arrays import Integers, Reals
 from od_core.flows.estimation.fitted_tree import (
     FACTOR,
@@ -70,8 +70,8 @@ from od_core.flows.estimation.fitted_tree import (
     find_pairs,
 )
 from od_core.flows.estimation.least_squares import FittedLevel, fit_least_squares
-from od_core.flows.estimation.levels import Measurement, segment_counts
-from od_core.flows.interval_ends import DEVIATIONS, ROUNDING, USUAL, LowerEnds, lower_bound, upper_bound
+from od_core.flows.estimation.levels import Measurement, list_segment_counts
+from od_core.flows.interval_ends import DEVIATIONS, ROUNDING, USUAL, LowerEnds, compute_lower_bound, compute_upper_bound
 from od_core.flows.plan import ReleasePlan
 from od_core.geography.flow_tree import FlowTree, Pairs
 from od_core.geography.geography import Numbers
@@ -88,21 +88,24 @@ def exchange_covariances(fit: FittedTree, level: int) -> Reals:
     shared = np.zeros(fit.tree.origin.size(level))
     if not fit.nothing_dropped:
         return shared
-    finest = fit.span(level, level)[1]
+    finest = fit.find_enclosing_levels(level, level)[1]
     nodes = fit.levels[finest].nodes
     between_areas = NodeSums.from_level(fit.levels[finest], nodes.origin != nodes.destination, MEASURED_ROWS)
     sides = [between_areas, between_areas]
-    node, product = _common_nodes(fit, finest, level, sides)
+    node, product = _find_common_nodes(fit, finest, level, sides)
     for k in range(finest, 0, -1):
         fitted = fit.levels[k]
         shared += product * fitted.own[node]
-        sides = [sums.sum_to_parents(fitted, fit.areas_of(fitted, side, level)[0]) for side, sums in enumerate(sides)]
-        node, product = _common_nodes(fit, k - 1, level, sides)
+        sides = [
+            sums.sum_to_parents(fitted, fit.find_overlapped_areas(fitted, side, level)[0])
+            for side, sums in enumerate(sides)
+        ]
+        node, product = _find_common_nodes(fit, k - 1, level, sides)
         shared -= product * fitted.siblings[node]
     return shared + product * fit.levels[0].variance[node]
 
 
-def _common_nodes(fit: FittedTree, k: int, level: int, sides: Sequence[NodeSums]) -> tuple[Integers, Reals]:
+def _find_common_nodes(fit: FittedTree, k: int, level: int, sides: Sequence[NodeSums]) -> tuple[Integers, Reals]:
     """Return the node of ``fit.levels[k]`` above outflow and inflow (``sides``) of each area, and its product c d."""
     fitted, nodes, tree = fit.levels[k], fit.levels[k].nodes, fit.tree
     areas = np.arange(tree.origin.size(level), dtype=np.int32)
@@ -111,7 +114,9 @@ def _common_nodes(fit: FittedTree, k: int, level: int, sides: Sequence[NodeSums]
     node = find_pairs(nodes.origin, nodes.destination, origin, destination, tree.destination.size(pair[1]))
     product = np.ones(len(areas))
     for side, sums in enumerate(sides):
-        product *= sums.values[FACTOR, sums.offsets[node] + areas - fit.areas_of(fitted, side, level)[0][node]]
+        product *= sums.values[
+            FACTOR, sums.offsets[node] + areas - fit.find_overlapped_areas(fitted, side, level)[0][node]
+        ]
     return node, product
 
 
@@ -160,16 +165,16 @@ class Intervals:
     ) -> int:
         """Return the largest upper bound of all cells of a pair of levels but the given ones, which have trips."""
         levels, width = (origin_level, destination_level), self._tree.destination.size(destination_level)
-        estimated = [fit.best_cells(*levels) for fit in self.fits]
+        estimated = [fit.estimate_cells_with_totals(*levels) for fit in self.fits]
         cells: tuple[Numbers, Numbers] = estimated[0][:2]
         if len(estimated) > 1:  # cells that any release estimates
             numbers = [origins.astype(np.int64) * width + destinations for origins, destinations, _ in estimated]
             origins, destinations = np.divmod(np.unique(np.concatenate(numbers)), width)
             cells = origins.astype(np.int32), destinations.astype(np.int32)
-        upper = upper_end(self._estimates(levels, estimated, *cells), upper_bound)
+        upper = compute_sum_upper_bounds(self._sum_cell_estimates(levels, estimated, *cells), compute_upper_bound)
         place = find_pairs(*cells, origin, destination, width)
         upper[place[place >= 0]] = 0
-        dropped = [bound for fit in self.fits if (bound := fit.largest_dropped(*levels)) is not None]
+        dropped = [bound for fit in self.fits if (bound := fit.find_largest_dropped_bound(*levels)) is not None]
         of_other_cells = sum(dropped) if len(dropped) == len(self.fits) else 0  # cells that no release estimates
         return int(max(upper.max(initial=0), of_other_cells))
 
@@ -181,12 +186,14 @@ class Intervals:
         By default, they are those of cells that were chosen before the release.
         """
         levels = origin_level, destination_level
-        sums = self._estimates(levels, [fit.best_cells(*levels) for fit in self.fits], origin, destination)
-        return bounds_of(sums, ends)
+        sums = self._sum_cell_estimates(
+            levels, [fit.estimate_cells_with_totals(*levels) for fit in self.fits], origin, destination
+        )
+        return compute_bounds(sums, ends)
 
     def estimate_areas(self, level: int) -> AreaEstimates:
         """Return estimates of the trips within, from and to each area of a level. Both geographies are the same."""
-        of_releases = [_areas(fit, level) for fit in self.fits]
+        of_releases = [_estimate_areas_of_release(fit, level) for fit in self.fits]
         return AreaEstimates(*(reduce(add, estimates) for estimates in zip(*of_releases, strict=True)))
 
     def estimate_begun_trips(
@@ -199,7 +206,7 @@ class Intervals:
         """
         areas = np.arange(self._tree.origin.size(level), dtype=np.int32)
         weights, zones = Weights(weight, group, groups), self._tree.origin.depth
-        sums = [fit.cells(level, 0, weights, zones) for fit in self.fits]
+        sums = [fit.estimate_cells(level, 0, weights, zones) for fit in self.fits]
         by_group = [
             [
                 (origin, destination, estimates.take(np.arange(k, groups * len(origin), groups)))
@@ -207,18 +214,20 @@ class Intervals:
             ]
             for k in range(groups)
         ]
-        return [self._estimates((level, 0), cells, areas, np.zeros_like(areas)) for cells in by_group]
+        return [self._sum_cell_estimates((level, 0), cells, areas, np.zeros_like(areas)) for cells in by_group]
 
     def compute_sum_bounds(self, origins: NDArray[np.bool_], destinations: NDArray[np.bool_]) -> tuple[int, int]:
         """Return the lower and upper bound of the trips between two sets, given as masks of zones, shape (zones,)."""
-        lower, upper = bounds_of(sum_estimates([fit.best_sum_between(origins, destinations) for fit in self.fits]))
+        lower, upper = compute_bounds(
+            sum_estimates([fit.estimate_sum_with_totals(origins, destinations) for fit in self.fits])
+        )
         return int(lower[0]), int(upper[0])
 
     def estimate_weighted_sum(self, weight: ZoneFunction, deviations: float | None) -> Weighted:
         """Estimate the sum of all trips, each with its weight, as :func:`estimate_weighted_tree_sum` does."""
         return reduce(add, [estimate_weighted_tree_sum(fit, weight, deviations) for fit in self.fits])
 
-    def _estimates(
+    def _sum_cell_estimates(
         self, levels: tuple[int, int], estimated: Sequence[Cells], origin: Numbers, destination: Numbers
     ) -> Estimates:
         """Return the estimates of the given cells of a pair of levels, from the estimated cells of each release."""
@@ -234,26 +243,29 @@ def _select_cell_estimates(
     """Return the estimates of the given cells of a pair of levels, from the estimated cells of a release."""
     origins, destinations, estimates = cells
     place = find_pairs(origins, destinations, origin, destination, fit.tree.destination.size(levels[1]))
-    return fit.estimates_at(levels, origin, destination, place, estimates)
+    return fit.take_estimates(levels, origin, destination, place, estimates)
 
 
-def _areas(fit: FittedTree, level: int) -> AreaEstimates:
+def _estimate_areas_of_release(fit: FittedTree, level: int) -> AreaEstimates:
     """Return the estimates of each area of a level from one release; both geographies are the same."""
     areas = np.arange(fit.tree.origin.size(level), dtype=np.int32)
     none = np.zeros_like(areas)
     ends = {(level, level): (areas, areas), (level, 0): (areas, none), (0, level): (none, areas)}
-    origin, destination, estimates = fit.cells(level, level)
+    origin, destination, estimates = fit.estimate_cells(level, level)
     own = np.flatnonzero(origin == destination)
     of_cells = {
         (level, level): (origin[own], destination[own], estimates.take(own)),
-        **{pair: fit.cells(*pair, OTHERS, level) for pair in ((level, 0), (0, level))},
+        **{pair: fit.estimate_cells(*pair, OTHERS, level) for pair in ((level, 0), (0, level))},
     }
     parts = [_select_cell_estimates(fit, pair, cells, *ends[pair]) for pair, cells in of_cells.items()]
     exchange, (within, outflow, inflow) = exchange_covariances(fit, level), parts
     if fit.area_totals and fit.nothing_dropped:
-        sums = [_select_cell_estimates(fit, pair, fit.cells(*pair), *ends[pair]) for pair in ((level, 0), (0, level))]
+        sums = [
+            _select_cell_estimates(fit, pair, fit.estimate_cells(*pair), *ends[pair])
+            for pair in ((level, 0), (0, level))
+        ]
         return _combine_with_measured_totals(fit, level, parts, sums, exchange)
-    begun = _select_cell_estimates(fit, (level, 0), fit.best_cells(level, 0), areas, none)
+    begun = _select_cell_estimates(fit, (level, 0), fit.estimate_cells_with_totals(level, 0), areas, none)
     (outflow, of_out), (inflow, of_in) = (
         _subtract_trips_within(fit.sum_measured_totals(side, level), within, other)
         for side, other in enumerate(parts[1:])
@@ -333,23 +345,23 @@ def sum_estimates(each: Sequence[Estimates]) -> Estimates:
     return reduce(add, each)
 
 
-def bounds_of(sums: Estimates, ends: LowerEnds = USUAL) -> tuple[Integers, Integers]:
+def compute_bounds(sums: Estimates, ends: LowerEnds = USUAL) -> tuple[Integers, Integers]:
     """Return the lower and upper bounds of sums; shape (sums,) each.
 
     The lower bound assumes no trips of dropped nodes. The upper bound is the smaller of two bounds: the upper bound of
     the sum without dropped nodes, plus the upper bound of each dropped node; and the upper bound of the sum plus the
     estimated trips of all dropped nodes together. The upper bounds of cells of which nothing was measured are added.
     """
-    return lower_bound(sums.estimate, sums.variance, ends), upper_end(sums, upper_bound)
+    return compute_lower_bound(sums.estimate, sums.variance, ends), compute_sum_upper_bounds(sums, compute_upper_bound)
 
 
 def compute_dropped_bounds(sums: Estimates) -> Integers:
     """Return the upper bounds of the trips of the dropped nodes that sums overlap; shape (sums,)."""
     nothing = np.zeros(len(sums.estimate))
-    return bounds_of(replace(sums, estimate=nothing, variance=nothing))[1]
+    return compute_bounds(replace(sums, estimate=nothing, variance=nothing))[1]
 
 
-def upper_end(sums: Estimates, end: Callable[[Reals, Reals], Integers]) -> Integers:
+def compute_sum_upper_bounds(sums: Estimates, end: Callable[[Reals, Reals], Integers]) -> Integers:
     """Return the upper bounds of sums; ``end`` is the function from an estimate and its variance to an upper bound."""
     upper = end(sums.estimate, sums.variance) + sums.most.astype(np.int64)
     if sums.most.any():
@@ -367,7 +379,7 @@ class SegmentFit:
 
     def __init__(self, plan: ReleasePlan, totals: FittedTree, measured: Sequence[Measurement], breakdown: str) -> None:
         refuse_without_intervals(plan, max(len(m.noisy) for m in measured))
-        fits = [fit_least_squares(plan, None, counts) for counts in segment_counts(plan, measured, breakdown)]
+        fits = [fit_least_squares(plan, None, counts) for counts in list_segment_counts(plan, measured, breakdown)]
         self._width = plan.tree.destination.size
         self._totals = totals
         bounded = _add_category_bounds(totals.levels, fits)
@@ -378,15 +390,15 @@ class SegmentFit:
     ) -> list[Estimates]:
         """Return the estimates of the given cells of a pair of levels in each category."""
         levels = origin_level, destination_level
-        origins, destinations, total = self._totals.cells(*levels)
-        of_categories = [category.cells(*levels)[2] for category in self.categories]
+        origins, destinations, total = self._totals.estimate_cells(*levels)
+        of_categories = [category.estimate_cells(*levels)[2] for category in self.categories]
         place = find_pairs(origins, destinations, origin, destination, self._width(destination_level))
         return [
-            category.estimates_at(levels, origin, destination, place, estimates)
-            for category, estimates in zip(self.categories, _segments(total, of_categories), strict=True)
+            category.take_estimates(levels, origin, destination, place, estimates)
+            for category, estimates in zip(self.categories, _estimate_category_sums(total, of_categories), strict=True)
         ]
 
-    def shares(self, level: int) -> tuple[Reals, Reals]:
+    def compute_share_bounds(self, level: int) -> tuple[Reals, Reals]:
         """Return the bounds of the share of each category in the trips from each area; shape (categories, areas) each.
 
         The estimate of a category and that of the total T have the covariance var(T) / K. If nodes were dropped, they
@@ -394,19 +406,19 @@ class SegmentFit:
         """
         areas = np.arange(self._totals.tree.origin.size(level), dtype=np.int32)
         ends = areas, np.zeros_like(areas)
-        total = _select_cell_estimates(self._totals, (level, 0), self._totals.cells(level, 0), *ends)
+        total = _select_cell_estimates(self._totals, (level, 0), self._totals.estimate_cells(level, 0), *ends)
         categories = self.estimate_cells(level, 0, *ends)
         if self._totals.nothing_dropped:
             shared = total.variance / len(categories)
             lower, upper = zip(*(ratio_bounds(each, total, shared, 1.0) for each in categories), strict=True)
             return np.array(lower), np.array(upper)
-        (low, high), (least, most) = _bounds([categories]), bounds_of(total)
+        (low, high), (least, most) = _compute_category_bounds([categories]), compute_bounds(total)
         return low.T / np.maximum(most, 1), np.minimum(high.T / np.maximum(least, 1), 1.0)
 
     def sum_between(self, origins: NDArray[np.bool_], destinations: NDArray[np.bool_]) -> list[Estimates]:
         """Return the estimate of the trips between two sets of zones in each category, as one sum each."""
         of_categories = [category.sum_between(origins, destinations) for category in self.categories]
-        return _segments(self._totals.sum_between(origins, destinations), of_categories)
+        return _estimate_category_sums(self._totals.sum_between(origins, destinations), of_categories)
 
     def estimate_weighted_sum(self, weight: ZoneFunction, deviations: float | None, category: int) -> Weighted:
         """Return the estimate of the sum of the trips of a category, each with its weight."""
@@ -430,13 +442,13 @@ class SegmentIntervals:
     ) -> tuple[Integers, Integers]:
         """Return the bounds of :meth:`Intervals.compute_cell_bounds` by category; shape (cells, categories) each."""
         of_releases = [fit.estimate_cells(origin_level, destination_level, origin, destination) for fit in self._fits]
-        return _bounds(of_releases, ends)
+        return _compute_category_bounds(of_releases, ends)
 
     def compute_sum_bounds(
         self, origins: NDArray[np.bool_], destinations: NDArray[np.bool_]
     ) -> tuple[Integers, Integers]:
         """Return the bounds of :meth:`Intervals.compute_sum_bounds` for each category; shape (categories,) each."""
-        lower, upper = _bounds([fit.sum_between(origins, destinations) for fit in self._fits])
+        lower, upper = _compute_category_bounds([fit.sum_between(origins, destinations) for fit in self._fits])
         return lower[0], upper[0]
 
     def estimate_weighted_sum(self, weight: ZoneFunction, deviations: float | None, category: int) -> Weighted:
@@ -447,16 +459,18 @@ class SegmentIntervals:
         return reduce(add, [fit.estimate_weighted_sum(weight, deviations, category) for fit in self._fits])
 
 
-def _bounds(of_releases: Sequence[Sequence[Estimates]], ends: LowerEnds = USUAL) -> tuple[Integers, Integers]:
+def _compute_category_bounds(
+    of_releases: Sequence[Sequence[Estimates]], ends: LowerEnds = USUAL
+) -> tuple[Integers, Integers]:
     """Return bounds from the estimates of each release in each category; shape (sums, categories) each."""
     of_categories = [sum_estimates(of_category) for of_category in zip(*of_releases, strict=True)]
     shape = len(of_categories[0].estimate), len(of_categories)
     each = map(LowerEnds, *(np.broadcast_to(values, shape).T for values in ends))
-    lower, upper = zip(*map(bounds_of, of_categories, each), strict=True)
+    lower, upper = zip(*map(compute_bounds, of_categories, each), strict=True)
     return np.stack(lower, axis=1), np.stack(upper, axis=1)
 
 
-def _segments(total: Estimates, of_categories: Sequence[Estimates]) -> list[Estimates]:
+def _estimate_category_sums(total: Estimates, of_categories: Sequence[Estimates]) -> list[Estimates]:
     """Return the estimates of sums in each category, of whose dropped trips all may be in one category."""
     estimates, variance = _combine_categories(total, of_categories)
     return [
@@ -471,7 +485,7 @@ def _combine_categories(
     """Return the estimates of each category and their common variance; see the module docstring for the formula."""
     estimates, number = [np.asarray(each.estimate) for each in of_categories], len(of_categories)
     excess = (total.estimate - sum(estimates)) / number
-    variance = segment_variance(np.asarray(total.variance), np.asarray(of_categories[0].variance), number)
+    variance = compute_segment_variance(np.asarray(total.variance), np.asarray(of_categories[0].variance), number)
     return [estimate + excess for estimate in estimates], variance
 
 
@@ -483,7 +497,7 @@ def _add_category_bounds(
     for total, *of_categories in zip(totals, *fits, strict=True):
         estimates, variance = _combine_categories(total, of_categories)
         for levels, level, estimate in zip(bounded, of_categories, estimates, strict=True):
-            levels.append(replace(level, bound=np.minimum(upper_bound(estimate, variance), total.bound)))
+            levels.append(replace(level, bound=np.minimum(compute_upper_bound(estimate, variance), total.bound)))
     return bounded
 
 
@@ -530,7 +544,7 @@ class Weighted:
         unseen, doubt = max(self.unseen, 0.0), deviations * math.sqrt(self.doubt)
         return max(self.least, self.lowest * (unseen + doubt)), min(self.most, self.highest * (unseen + doubt))
 
-    def ends(self, deviations: float) -> tuple[float, float]:
+    def compute_ends(self, deviations: float) -> tuple[float, float]:
         """Return the ends of the interval with a half-width of some standard deviations, with all dropped nodes.
 
         They are wider by the rounding of floating-point sums, so that a sum that is known exactly lies between them.
@@ -550,21 +564,23 @@ def estimate_weighted_tree_sum(fit: FittedTree, weight: ZoneFunction, deviations
 
     The half-width of intervals is in standard ``deviations``; None leaves out what dropped nodes may add.
     """
-    _, _, cells = fit.cells(0, 0, Weights(weight), fit.tree.origin.depth)  # the whole space; no cell if it was dropped
+    _, _, cells = fit.estimate_cells(
+        0, 0, Weights(weight), fit.tree.origin.depth
+    )  # the whole space; no cell if it was dropped
     estimate, variance, unseen, doubt = (
         float(values.sum()) for values in (cells.estimate, cells.variance, cells.unseen, cells.doubt)
     )
     if fit.totals_system is not None:
         leaves = fit.levels[-1].nodes
         of_leaves = np.asarray(weight(leaves.origin, leaves.destination), dtype=np.float64)
-        change, fall = fit.totals_system.improvement(of_leaves)
+        change, fall = fit.totals_system.compute_improvement(of_leaves)
         estimate, variance = estimate + change, max(variance - fall, 0.0)
     if fit.nothing_dropped or deviations is None:
         return Weighted(estimate, variance)
-    return Weighted(estimate, variance, *_limits(fit, weight, deviations), unseen, doubt)
+    return Weighted(estimate, variance, *_compute_dropped_limits(fit, weight, deviations), unseen, doubt)
 
 
-def covariance(
+def compute_covariance(
     estimate: SumEstimator, one: tuple[ZoneFunction, Weighted], other: tuple[ZoneFunction, Weighted]
 ) -> float:
     """Return the covariance of the estimates of two weighted sums, given the weights and the estimate of each."""
@@ -576,7 +592,7 @@ def covariance(
     return (mixed.variance - n.variance - scale**2 * b.variance) / (2 * scale)
 
 
-def fieller(
+def compute_fieller_ends(
     part: Estimates | Weighted, whole: Estimates | Weighted, shared: Reals | float, deviations: float
 ) -> tuple[Reals, Reals, NDArray[np.bool_]]:
     """Return the ends of the intervals of ratios, and whether they are known; shape (ratios,) or () each.
@@ -594,13 +610,15 @@ def fieller(
 
 
 def ratio_bounds(part: Estimates, whole: Estimates, shared: Reals, most: float) -> tuple[Reals, Reals]:
-    """Return the ends of the intervals of :func:`fieller` between 0 and ``most``: these two where they are unknown."""
-    low, high, is_known = fieller(part, whole, shared, DEVIATIONS)
+    """Return the ends of :func:`compute_fieller_ends`, cut at 0 and ``most``, which also stand where they are unknown."""
+    low, high, is_known = compute_fieller_ends(part, whole, shared, DEVIATIONS)
     is_known &= whole.estimate > 0
     return np.where(is_known, np.clip(low, 0, most), 0.0), np.where(is_known, np.clip(high, 0, most), most)
 
 
-def _limits(fit: FittedTree, weight: ZoneFunction, deviations: float) -> tuple[float, float, float, float]:
+def _compute_dropped_limits(
+    fit: FittedTree, weight: ZoneFunction, deviations: float
+) -> tuple[float, float, float, float]:
     """Return lower and upper bounds of the trips of dropped nodes, and the least and greatest weight below, with 0."""
     nodes, trips = [], []
     wider = max(deviations - DEVIATIONS, 0.0)  # bounds of nodes are of 90 % intervals
@@ -608,21 +626,21 @@ def _limits(fit: FittedTree, weight: ZoneFunction, deviations: float) -> tuple[f
         undivided = np.delete(np.arange(len(level.nodes)), level.divided)
         nodes.append(Pairs(level.nodes.level, level.nodes.origin[undivided], level.nodes.destination[undivided]))
         trips.append(level.bound[undivided] + wider * np.sqrt(level.variance[undivided]))
-    low, high = _extremes(fit.tree, nodes, weight)
+    low, high = _find_extreme_weights(fit.tree, nodes, weight)
     low, high, most = np.minimum(low, 0.0), np.maximum(high, 0.0), np.concatenate(trips)
     return float(low @ most), float(high @ most), float(low.min(initial=0)), float(high.max(initial=0))
 
 
-def _extremes(tree: FlowTree, nodes: Sequence[Pairs], weight: ZoneFunction) -> tuple[Reals, Reals]:
+def _find_extreme_weights(tree: FlowTree, nodes: Sequence[Pairs], weight: ZoneFunction) -> tuple[Reals, Reals]:
     """Return the least and greatest weight of the pairs of zones below each node of each level; shape (nodes,) each."""
-    first = np.concatenate([np.empty(0, dtype=np.int64), *map(tree.first_rank, nodes)])
-    pairs = np.concatenate([np.empty(0, dtype=np.int64), *(tree.pairs_below(of_level) for of_level in nodes)])
+    first = np.concatenate([np.empty(0, dtype=np.int64), *map(tree.compute_first_ranks, nodes)])
+    pairs = np.concatenate([np.empty(0, dtype=np.int64), *(tree.count_pairs_below(of_level) for of_level in nodes)])
     low, high = np.full(len(first), np.inf), np.full(len(first), -np.inf)
     ends = np.cumsum(pairs)
     for start in range(0, int(pairs.sum()), _BLOCK):
         number = np.arange(start, min(start + _BLOCK, int(ends[-1])))
         position = np.searchsorted(ends, number, side="right")
-        below = tree.pairs_at(first[position] + number - (ends - pairs)[position])
+        below = tree.find_leaf_pairs(first[position] + number - (ends - pairs)[position])
         weights = weight(below.origin, below.destination).astype(np.float64)
         begins = np.flatnonzero(np.diff(position, prepend=-1))
         low[position[begins]] = np.minimum(low[position[begins]], np.minimum.reduceat(weights, begins))

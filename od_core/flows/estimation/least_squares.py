@@ -33,7 +33,7 @@ import numpy as np
 
 from od_core.flows.arrays import Integers, Reals
 from od_core.flows.estimation.levels import NoisyCounts
-from od_core.flows.interval_ends import upper_bound
+from od_core.flows.interval_ends import compute_upper_bound
 from od_core.flows.plan import ReleasePlan
 from od_core.geography.flow_tree import Pairs, run_sums
 from od_core.kernels import kernel
@@ -117,7 +117,7 @@ def fit(levels: Sequence[MeasuredLevel]) -> list[FittedLevel]:
         bound = np.empty(len(z), dtype=np.int64)
         for first in range(0, len(bound), _BLOCK):
             block = slice(first, first + _BLOCK)
-            bound[block] = upper_bound(estimate[block], variance[block])
+            bound[block] = compute_upper_bound(estimate[block], variance[block])
         fitted.append(
             FittedLevel(**vars(level), own=own, siblings=siblings, estimate=estimate, variance=variance, bound=bound)
         )
@@ -247,7 +247,7 @@ def build_measured_levels(plan: ReleasePlan, total: int | None, measured: Sequen
     counts = [(m.step.level, float(m.step.variance), m.reals()) for m in measured]
     parents = [m.parents for m in measured if m.parents is not None]
     if plan.mechanism.measures == "all_leaves":
-        parents = [plan.tree.public_nodes(level) for level in range(plan.tree.depth)]
+        parents = [plan.tree.list_public_nodes(level) for level in range(plan.tree.depth)]
         counts = [(nodes.level, math.inf, np.zeros(len(nodes))) for nodes in parents] + counts
     elif total is None and len(parents) == len(counts):  # the root was not measured: its only child was
         counts.insert(0, (0, math.inf if len(parents[0]) else 0.0, np.zeros(1)))  # dropped: an exact root of no trips
@@ -256,10 +256,12 @@ def build_measured_levels(plan: ReleasePlan, total: int | None, measured: Sequen
     levels = []
     for (number, noise, noisy), above, divided_nodes in zip(counts, [None, *parents], [*parents, None], strict=True):
         nodes, offsets = (
-            (plan.tree.public_nodes(0), np.zeros(1, np.int64)) if above is None else plan.tree.list_children(above)
+            (plan.tree.list_public_nodes(0), np.zeros(1, np.int64)) if above is None else plan.tree.list_children(above)
         )
         nodes, divided = replace(nodes, level=number), np.empty(0, dtype=np.int64)
         if divided_nodes is not None:
-            divided = np.searchsorted(plan.tree.first_rank(nodes), plan.tree.first_rank(divided_nodes))
+            divided = np.searchsorted(
+                plan.tree.compute_first_ranks(nodes), plan.tree.compute_first_ranks(divided_nodes)
+            )
         levels.append(MeasuredLevel(nodes, offsets, divided, noisy, noise))
     return levels

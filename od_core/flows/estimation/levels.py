@@ -22,7 +22,7 @@ from od_core.flows.plan import ReleasePlan
 from od_core.flows.step import AreaTotalStep, CombinedTotals, ThresholdStep, TotalStep
 from od_core.geography.flow_tree import Expansion, Nodes, Pairs
 from od_core.ledger.measurements import NoisyVector
-from od_core.parallel import map_in_order, memory
+from od_core.parallel import map_in_order, read_memory_limit
 from od_core.privacy.plan import GaussianStep
 from od_core.records.segments import MOST_CATEGORIES, Breakdown, find
 
@@ -55,9 +55,9 @@ class NoisyCounts:
 
     def reals(self) -> Reals:
         """Return the noisy counts as real numbers; shape (cells,)."""
-        return self.noisy.values().astype(np.float64) if self.exact is None else self.exact
+        return self.noisy.read_values().astype(np.float64) if self.exact is None else self.exact
 
-    def cells(self, plan: ReleasePlan) -> int:
+    def count_cells(self, plan: ReleasePlan) -> int:
         """Return the number of measured cells, computed from the flow tree and the parents."""
         if self.parents is None:
             return len(list_parentless_cells(plan, self.step))
@@ -67,11 +67,11 @@ class NoisyCounts:
     def _stands_alone(self) -> bool:
         return self.parents is None or self.parents.level == self.step.level
 
-    def pieces(self, plan: ReleasePlan, categories: int = 1) -> Iterator[tuple[Pairs, Integers]]:
+    def iterate_pieces(self, plan: ReleasePlan, categories: int = 1) -> Iterator[tuple[Pairs, Integers]]:
         """Yield the measured cells in tree order, in pieces, with ``categories`` consecutive noisy values each."""
         if self._stands_alone:
             cells = list_parentless_cells(plan, self.step) if self.parents is None else self.parents
-            yield cells, self.noisy.values()
+            yield cells, self.noisy.read_values()
             return
         for expansion, noisy in self.expand_parents(plan, categories):
             children = expansion.children
@@ -90,7 +90,7 @@ class NoisyCounts:
         if sum(sizes) != len(self.noisy):
             message = f"{self.step.level} has {len(self.noisy)} values, but must have {sum(sizes)}"
             raise _make_length_error(message)
-        return zip(expansions, self.noisy.pieces(sizes), strict=True)
+        return zip(expansions, self.noisy.iterate_pieces(sizes), strict=True)
 
 
 def _make_length_error(message: str) -> OdError:
@@ -122,7 +122,7 @@ def list_parentless_cells(plan: ReleasePlan, step: TotalStep) -> Pairs:
     return Pairs(step.level, *((everywhere, zones) if step.side else (zones, everywhere)))
 
 
-def disorder() -> OdError:
+def make_measurement_order_error() -> OdError:
     """Return the error for a measurement that does not follow the one of the level above."""
     return OdError(
         "OD-MEASUREMENT-ORDER",
@@ -133,12 +133,12 @@ def disorder() -> OdError:
 
 def make_published_root(plan: ReleasePlan, total: int) -> Nodes | None:
     """Return the root with the exact total if the total is an invariant, and otherwise None."""
-    return root_of(plan, total) if plan.publishes_total else None
+    return make_root(plan, total) if plan.publishes_total else None
 
 
 def list_leaf_parents(plan: ReleasePlan) -> Nodes:
     """Return all public nodes above the leaves, with 0 trips: the parents in a plan that measures every leaf alone."""
-    nodes = plan.tree.public_nodes(plan.tree.depth - 1)
+    nodes = plan.tree.list_public_nodes(plan.tree.depth - 1)
     return Nodes(nodes.level, nodes.origin, nodes.destination, np.zeros(len(nodes), dtype=np.int64))
 
 
@@ -158,7 +158,7 @@ def estimate_pieces(plan: ReleasePlan, step: TotalStep, parents: Nodes | None, n
         OdError: If the number of noisy values differs from the number of the parents' children.
     """
     if parents is None:
-        return iter([replace(root_of(plan, max(0, int(noisy.values()[0]))), level=step.level)])
+        return iter([replace(make_root(plan, max(0, int(noisy.read_values()[0]))), level=step.level)])
 
     def estimate_piece(piece: tuple[Expansion, Integers]) -> Nodes:
         expansion, values = piece
@@ -169,7 +169,7 @@ def estimate_pieces(plan: ReleasePlan, step: TotalStep, parents: Nodes | None, n
     return map_in_order(estimate_piece, NoisyCounts(step, parents, noisy).expand_parents(plan))
 
 
-def root_of(plan: ReleasePlan, total: int) -> Nodes:
+def make_root(plan: ReleasePlan, total: int) -> Nodes:
     """Return the root with the given total, as nodes of level 0.
 
     There is no node if the total is 0 and the plan drops nodes of 0. In that case, nothing below is measured.
@@ -180,8 +180,8 @@ def root_of(plan: ReleasePlan, total: int) -> Nodes:
 
 def present_leaves(plan: ReleasePlan, step: ThresholdStep, kept: NoisyVector) -> tuple[Nodes, Measurement]:
     """Return the released leaves and their measurement, given the stored ranks and then noisy counts, as one vector."""
-    ranks, noisy = kept.pieces([len(kept) // 2] * 2)
-    pairs = plan.tree.pairs_at(ranks)
+    ranks, noisy = kept.iterate_pieces([len(kept) // 2] * 2)
+    pairs = plan.tree.find_leaf_pairs(ranks)
     measurement = Measurement(step, pairs, NoisyVector.from_arrays([noisy]))
     return Nodes(pairs.level, pairs.origin, pairs.destination, noisy), measurement
 
@@ -189,10 +189,10 @@ def present_leaves(plan: ReleasePlan, step: ThresholdStep, kept: NoisyVector) ->
 def refuse_large(values: Integers | Reals, limit: int) -> None:
     """Raise OdError if the magnitude of a value is ``limit`` or larger, so that sums may not fit 64 bits."""
     if values.size and (values.max() >= limit or values.min() <= -limit):
-        raise overflow()
+        raise make_overflow_error()
 
 
-def overflow() -> OdError:
+def make_overflow_error() -> OdError:
     """Return the error for sums that may not fit 64 bits."""
     return OdError(
         "OD-REFINEMENT-OVERFLOW",
@@ -240,7 +240,7 @@ def refuse_beyond_memory(plan: ReleasePlan, level: int, parents: Pairs | None) -
     values, needed = plan.tables * cells, cells * of_leaves
     if plan.segments is not None:
         needed += values * (_BYTES if plan.mechanism.segment_profile is None else _BYTES + _PROFILE_BYTES)
-    if needed > memory():
+    if needed > read_memory_limit():
         smaller = "with bands or fewer categories"
         if plan.area_totals is not None and not plan.mechanism.shrinks:
             smaller = "without area_totals"
@@ -251,13 +251,13 @@ def refuse_beyond_memory(plan: ReleasePlan, level: int, parents: Pairs | None) -
         raise OdError(
             "OD-PARTS-NEEDED",
             f"level {level} has {values:,} values in {plan.tables} table{'s' * (plan.tables > 1)}, which need about"
-            f" {needed / 1e9:,.0f} GB of memory; this process may use {memory() / 1e9:,.0f} GB",
+            f" {needed / 1e9:,.0f} GB of memory; this process may use {read_memory_limit() / 1e9:,.0f} GB",
             next_step=f"run the release on a larger machine, or release a revision {smaller}",
             spent=STAYS_CHARGED,
         )
 
 
-def next_parents(plan: ReleasePlan, measured: Sequence[Measurement], parents: Nodes | None) -> Nodes | None:
+def estimate_next_parents(plan: ReleasePlan, measured: Sequence[Measurement], parents: Nodes | None) -> Nodes | None:
     """Return the estimated nodes of a level, whose children are measured next, given all measurements of the level.
 
     ``parents`` are the estimated nodes of the level above. They are returned if the level is an exact root.
@@ -280,12 +280,12 @@ def split_by_category(measurement: Measurement, breakdown: Breakdown) -> Integer
             f"{measurement.step.level} by {breakdown.name} has {len(measurement.noisy)} values, which is not a multiple"
             f" of its {categories} categories"
         )
-    values = np.ascontiguousarray(measurement.noisy.values().reshape(-1, categories).T)
+    values = np.ascontiguousarray(measurement.noisy.read_values().reshape(-1, categories).T)
     refuse_large(values, LIMIT // MOST_CATEGORIES)  # so that the values of all categories can be added
     return values
 
 
-def segment_counts(plan: ReleasePlan, measured: Sequence[Measurement], name: str) -> list[list[NoisyCounts]]:
+def list_segment_counts(plan: ReleasePlan, measured: Sequence[Measurement], name: str) -> list[list[NoisyCounts]]:
     """Return the measurements of a breakdown, category by category; each has the levels in order, top first."""
     breakdown, steps = find(plan.breakdowns, name), plan.segment_steps(name)
     counts = [(m, split_by_category(m, breakdown)) for m in measured if m.step in steps]
@@ -313,9 +313,9 @@ Tables = dict[str, list[list[NoisyCounts]]]
 of a breakdown, each of its categories."""
 
 
-def tables_of(plan: ReleasePlan, measured: Sequence[Measurement]) -> Tables:
+def make_noisy_tables(plan: ReleasePlan, measured: Sequence[Measurement]) -> Tables:
     """Return the tables of a release at some levels, given the measurements of all steps of these levels."""
-    segments = {breakdown.name: segment_counts(plan, measured, breakdown.name) for breakdown in plan.breakdowns}
+    segments = {breakdown.name: list_segment_counts(plan, measured, breakdown.name) for breakdown in plan.breakdowns}
     totals: list[NoisyCounts] = [counts for counts in measured if not isinstance(counts.step, AreaTotalStep)]
     if segments:
         totals = _combine_level_totals(plan, measured, segments)
@@ -328,7 +328,7 @@ def combine_totals(plan: ReleasePlan, measured: Sequence[Measurement]) -> list[N
     Without segments, these are the measurements. With segments, they are the weighted means of the totals of a level
     and the sums of their segments; see :class:`od_core.flows.step.CombinedTotals`. An exact root is left out.
     """
-    (totals,) = tables_of(plan, measured)[""]
+    (totals,) = make_noisy_tables(plan, measured)[""]
     return totals
 
 
@@ -339,10 +339,10 @@ def _combine_level_totals(plan: ReleasePlan, measured: Sequence[Measurement], se
         of_totals = next((m for m in measured if m.step.level == total.level), None)
         if of_totals is None or not isinstance(total, CombinedTotals):
             continue
-        multiples = _multiply_by_weight(of_totals.noisy.values(), total.weights[0])
+        multiples = _multiply_by_weight(of_totals.noisy.read_values(), total.weights[0])
         for tables, weight in zip(segments.values(), total.weights[1:], strict=True):
             at_level = (counts for table in tables for counts in table if counts.step.level == total.level)
-            of_breakdown = sum((counts.noisy.values() for counts in at_level), start=np.zeros_like(multiples))
+            of_breakdown = sum((counts.noisy.read_values() for counts in at_level), start=np.zeros_like(multiples))
             multiples += _multiply_by_weight(of_breakdown, weight)
         refuse_large(multiples, LIMIT // 2)
         divisor = sum(total.weights)

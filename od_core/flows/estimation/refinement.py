@@ -41,25 +41,25 @@ from typing import NamedTuple
 import numpy as np
 
 from od_core.flows.arrays import Integers, Reals
-from od_core.flows.estimation.empirical_bayes import leaves_by_empirical_bayes
-from od_core.flows.estimation.families import SIZES, pool_sums_by_bin, size_of
-from od_core.flows.estimation.held_out import choice_of
+from od_core.flows.estimation.empirical_bayes import estimate_empirical_bayes_leaves
+from od_core.flows.estimation.families import SIZES, compute_cell_size, pool_sums_by_bin
+from od_core.flows.estimation.held_out import choose_rule_with_evidence
 from od_core.flows.estimation.least_squares import MeasuredLevel, build_measured_levels
 from od_core.flows.estimation.levels import (
     LIMIT,
     Measurement,
     NoisyCounts,
     Tables,
-    disorder,
     estimate,
-    overflow,
+    make_measurement_order_error,
+    make_noisy_tables,
+    make_overflow_error,
     refuse_large,
-    tables_of,
 )
 from od_core.flows.estimation.shrinkage import LEAST_SQUARES, Rule, shrink
 from od_core.flows.plan import ReleasePlan
 from od_core.flows.projection.categories_onto_margins import fit_to_margins, fits, project_to_margins
-from od_core.geography.flow_tree import Expansion, Nodes, Pairs, family_blocks, run_sums
+from od_core.geography.flow_tree import Expansion, Nodes, Pairs, iterate_family_blocks, run_sums
 from od_core.geography.geography import Numbers
 from od_core.kernels import kernel
 from od_core.parallel import map_in_order
@@ -134,33 +134,35 @@ def refine(plan: ReleasePlan, root: Nodes | None, measured: Sequence[Measurement
     Raises:
         OdError: If the noisy values are too large, or if their number differs from the number of cells.
     """
-    counts = tables_of(plan, measured)
+    counts = make_noisy_tables(plan, measured)
     (totals,) = counts[""]
     leaf = totals[-1]
     if leaf.parents is None:  # every level has one node, and only the leaves are measured
         leaves = estimate(plan, leaf.step, None, leaf.noisy)
         segments = {
-            name: _top_segments(plan, _to_fixed_point(plan, np.concatenate(values)), leaves.trips[leaves.trips > 0])
-            for name, values in _leaf_values(counts).items()
+            name: _project_top_segments(
+                plan, _to_fixed_point(plan, np.concatenate(values)), leaves.trips[leaves.trips > 0]
+            )
+            for name, values in _read_leaf_values(counts).items()
         }
         return _add_root([select_nodes_with_trips(leaves, leaves.trips)]), segments
-    shrunk = shrunk_levels(plan, root, totals, measured)
+    shrunk = shrink_levels_if_needed(plan, root, totals, measured)
     if shrunk is not None and plan.segments is None:
         return _add_root([select_nodes_with_trips(level.nodes, trips) for level, trips in shrunk]), {}
-    sums = leaf_sums(plan, leaf)
+    sums = sum_measured_leaves(plan, leaf)
     nodes, above = refine_above(
         plan,
         root,
         {name: [levels[:-1] for levels in tables] for name, tables in counts.items()},
         leaf.parents,
-        lambda name, k: leaf_sums(plan, counts[name][k][-1]) if name else sums,
+        lambda name, k: sum_measured_leaves(plan, counts[name][k][-1]) if name else sums,
         shrunk,
     )
     if shrunk is None and plan.mechanism.leaf_dial is not None:
-        pieces = leaves_by_empirical_bayes(plan, leaf, above[""], plan.mechanism.leaf_dial)
+        pieces = estimate_empirical_bayes_leaves(plan, leaf, above[""], plan.mechanism.leaf_dial)
         return [*nodes, Nodes.concatenate(leaf.step.level, pieces)], {}
     of_leaves = None if shrunk is None else shrunk[-1][1]
-    leaves, segments = leaves_with_segments(plan, counts, sums.noisy, above, of_leaves)
+    leaves, segments = refine_leaves_with_segments(plan, counts, sums.noisy, above, of_leaves)
     return [*nodes, leaves], segments
 
 
@@ -179,13 +181,13 @@ def refine_above(
         counts: What every table is estimated from at these levels, top level first.
         kept: The nodes of the last of these levels that the top-down pass did not drop.
         sums: Returns the sums of a table, by breakdown and category, over the measured children of ``kept``.
-        shrunk: The trips of the totals of all levels, from :func:`shrunk_levels`, if they are shrunk.
+        shrunk: The trips of the totals of all levels, from :func:`shrink_levels_if_needed`, if they are shrunk.
     """
     exact = np.empty(0, dtype=np.int64) if root is None else root.trips
     (totals,) = counts[""]
     if shrunk is None:
-        levels, _ = rise(plan, totals, kept, sums("", 0))
-        trips = trips_by_level(plan, exact, levels)
+        levels, _ = combine_levels_upwards(plan, totals, kept, sums("", 0))
+        trips = descend_levels(plan, exact, levels)
         nodes = [] if root is None else [select_nodes_with_trips(root, root.trips)]
         nodes += [
             select_nodes_with_trips(level.nodes, of_level) for level, of_level in zip(levels, trips[1:], strict=True)
@@ -197,8 +199,8 @@ def refine_above(
     refined = {"": trips[-1]}
     for name, tables in counts.items():
         if name:
-            risen = [rise(plan, table, kept, sums(name, k)) for k, table in enumerate(tables)]
-            refined[name] = _segments_from_root(plan, risen, trips)
+            risen = [combine_levels_upwards(plan, table, kept, sums(name, k)) for k, table in enumerate(tables)]
+            refined[name] = _descend_segments_from_root(plan, risen, trips)
     return _add_root(nodes), refined
 
 
@@ -207,7 +209,7 @@ def _add_root(nodes: list[Nodes]) -> list[Nodes]:
     return [replace(nodes[0], level=0), *nodes] if nodes and nodes[0].level > 0 else nodes
 
 
-def shrunk_levels(
+def shrink_levels_if_needed(
     plan: ReleasePlan, root: Nodes | None, totals: Sequence[NoisyCounts], areas: Sequence[Measurement] = ()
 ) -> list[tuple[MeasuredLevel, Integers]] | None:
     """Return all levels with the trips of their nodes, top level first, for estimators that need whole levels.
@@ -221,7 +223,7 @@ def shrunk_levels(
     refuse_large_levels(levels)
     rule = LEAST_SQUARES
     if plan.mechanism.estimator.key == "auto":
-        rule = choice_of(plan, levels).rule  # which knows no area totals
+        rule = choose_rule_with_evidence(plan, levels).rule  # which knows no area totals
     elif plan.mechanism.shrinks:
         rule = Rule(u=plan.mechanism.leaf_dial)
     if not rule.learns and plan.area_totals is None:
@@ -235,7 +237,7 @@ def refuse_large_levels(levels: Sequence[MeasuredLevel]) -> None:
         refuse_large(level.noisy, LIMIT // max(1, len(level.noisy)))
 
 
-def trips_by_level(plan: ReleasePlan, above: Integers, levels: Sequence[RisenLevel]) -> list[Integers]:
+def descend_levels(plan: ReleasePlan, above: Integers, levels: Sequence[RisenLevel]) -> list[Integers]:
     """Return given trips, and the refined trips of all kept nodes of each level below, including those of 0.
 
     ``above`` has the refined trips of the nodes above the first level; it is empty if that is the root.
@@ -243,17 +245,17 @@ def trips_by_level(plan: ReleasePlan, above: Integers, levels: Sequence[RisenLev
     return list(accumulate(levels, lambda totals, level: descend(plan, level, totals), initial=above))
 
 
-def leaf_sums(plan: ReleasePlan, leaf: NoisyCounts) -> ChildSums:
+def sum_measured_leaves(plan: ReleasePlan, leaf: NoisyCounts) -> ChildSums:
     """Return the sums over the measured leaves below each node of the level above, estimated by their noisy values."""
     if leaf.parents is None:
-        raise disorder()
+        raise make_measurement_order_error()
     none = np.empty(0, dtype=np.int32)
     noisy, _, fan_out = _read_children(plan, leaf, none, np.zeros(len(leaf.parents) + 1, dtype=np.int64))
     variance = fan_out.astype(np.float64) * float(leaf.step.variance)
     return ChildSums(noisy, np.zeros_like(noisy), variance)
 
 
-def rise(
+def combine_levels_upwards(
     plan: ReleasePlan, measured: Sequence[NoisyCounts], kept: Pairs, sums: ChildSums
 ) -> tuple[list[RisenLevel], ChildSums]:
     """Combine consecutive levels above the leaves by least squares, from the bottom up.
@@ -269,29 +271,31 @@ def rise(
     """
     levels: list[RisenLevel] = []
     for measurement in reversed(measured):
-        level, sums = _level(plan, measurement, kept, sums)
+        level, sums = _combine_level(plan, measurement, kept, sums)
         levels.insert(0, level)
         if measurement.parents is not None:
             kept = measurement.parents
     return levels, sums
 
 
-def _level(plan: ReleasePlan, measurement: NoisyCounts, nodes: Pairs, sums: ChildSums) -> tuple[RisenLevel, ChildSums]:
+def _combine_level(
+    plan: ReleasePlan, measurement: NoisyCounts, nodes: Pairs, sums: ChildSums
+) -> tuple[RisenLevel, ChildSums]:
     """Return the kept nodes of a level with their estimates, and sums over the level for each node above it."""
     own_variance = float(measurement.step.variance)
     if measurement.parents is None:
-        runs, noisy = None, measurement.noisy.values()[: len(nodes)]  # no node if the root was estimated as 0
+        runs, noisy = None, measurement.noisy.read_values()[: len(nodes)]  # no node if the root was estimated as 0
         total = fan_out = np.empty(0, dtype=np.int64)
     else:
         kept_pairs = Pairs(measurement.parents.level + 1, nodes.origin, nodes.destination)  # also if unmeasured
-        runs = plan.tree.child_runs(measurement.parents, kept_pairs)
+        runs = plan.tree.find_child_runs(measurement.parents, kept_pairs)
         if runs[-1] != len(nodes):
-            raise disorder()
+            raise make_measurement_order_error()
         divided = kept_pairs.origin if plan.tree.refines_origin(kept_pairs.level) else kept_pairs.destination
         total, noisy, fan_out = _read_children(plan, measurement, divided, runs)
     gap = sums.noisy - noisy
-    refuse_large(gap, LIMIT >> fraction_bits(plan))
-    gap = (gap << fraction_bits(plan)) + sums.difference
+    refuse_large(gap, LIMIT >> compute_fraction_bits(plan))
+    gap = (gap << compute_fraction_bits(plan)) + sums.difference
     share = np.floor(own_variance / (own_variance + sums.variance) * (1 << WEIGHT_BITS)).astype(np.int64)
     difference = (gap >> WEIGHT_BITS) * share + ((gap & _WEIGHT_MASK) * share >> WEIGHT_BITS)
     refuse_large(difference, LIMIT // max(1, len(difference)))
@@ -325,7 +329,7 @@ def _read_children(
 
     parts = list(map_in_order(read, measurement.expand_parents(plan)))
     if not all(cannot_overflow for *_, cannot_overflow in parts):
-        raise overflow()
+        raise make_overflow_error()
     none = np.empty(0, dtype=np.int64)
     sums, kept, fan_out = (np.concatenate([none, *(part[k] for part in parts)]) for k in range(3))
     return sums, kept, fan_out
@@ -336,7 +340,7 @@ def descend(plan: ReleasePlan, level: RisenLevel, totals: Integers) -> Integers:
 
     The root has no parent: its trips are its rounded estimate, and ``totals`` is not used.
     """
-    bits = fraction_bits(plan)
+    bits = compute_fraction_bits(plan)
     half = (1 << bits) >> 1
     if level.runs is None:
         return np.maximum(level.noisy + (level.difference + half >> bits), 0)
@@ -346,7 +350,7 @@ def descend(plan: ReleasePlan, level: RisenLevel, totals: Integers) -> Integers:
     weights = compute_integer_weights(level.variance, level.largest)
     rounded = np.empty_like(level.noisy)
     if not share_out(excess, weights, level.runs, level.noisy, level.difference, half, bits, rounded):
-        raise overflow()
+        raise make_overflow_error()
     return plan.mechanism.project(rounded, totals, level.runs)
 
 
@@ -361,7 +365,7 @@ def select_nodes_with_trips(nodes: Pairs, trips: Integers) -> Nodes:
     return Nodes(nodes.level, nodes.origin[has_trips], nodes.destination[has_trips], trips[has_trips])
 
 
-def fraction_bits(plan: ReleasePlan) -> int:
+def compute_fraction_bits(plan: ReleasePlan) -> int:
     """Return the number of fractional bits of the difference between best estimate and noisy value."""
     widest = max(math.ceil(step.variance) for step in plan.steps)
     return max(0, min(_MOST_FRACTION_BITS, _SCALE_BITS - widest.bit_length() // 2))
@@ -410,22 +414,22 @@ def share_out(excess, weights, runs, noisy, difference, half, bits, rounded):  #
     return True
 
 
-def _leaf_values(counts: Tables) -> dict[str, list[Integers]]:
+def _read_leaf_values(counts: Tables) -> dict[str, list[Integers]]:
     """Return the noisy values of the last level by breakdown and category; shape (leaves,) each."""
-    return {name: [levels[-1].noisy.values() for levels in tables] for name, tables in counts.items() if name}
+    return {name: [levels[-1].noisy.read_values() for levels in tables] for name, tables in counts.items() if name}
 
 
-def _segments_from_root(
+def _descend_segments_from_root(
     plan: ReleasePlan, risen: Sequence[tuple[Sequence[RisenLevel], ChildSums]], trips: Sequence[Integers]
 ) -> Integers:
-    """Return the trips by category of the last kept nodes; ``risen`` has the result of :func:`rise` by category."""
+    """Return the trips by category of the last kept nodes; ``risen`` is of :func:`combine_levels_upwards`."""
     # Without an exact root, the first level is the root. An exact root of no trips is empty, and has no levels below.
     total = trips[0] if len(trips[0]) or len(trips) == 1 else trips[1]
     tops = [levels[0] if levels and levels[0].runs is None else sums for levels, sums in risen]
     estimates = [_to_fixed_point(plan, top.noisy) + top.difference for top in tops]
     root = np.array([estimate[0] if len(estimate) else 0 for estimate in estimates], dtype=np.int64)
     below_root = [levels[len(levels) - len(trips) + 1 :] for levels, _ in risen]
-    return descend_segments(plan, below_root, trips[1:], _top_segments(plan, root, total))
+    return descend_segments(plan, below_root, trips[1:], _project_top_segments(plan, root, total))
 
 
 def descend_segments(
@@ -460,7 +464,7 @@ def _project_segments(
     offsets: Integers,
 ) -> Integers:
     """Return the projection of estimates, moved to their profile if planned; see :func:`project_to_margins`."""
-    weights, bits = compute_integer_weights(variances, largest_variance), fraction_bits(plan)
+    weights, bits = compute_integer_weights(variances, largest_variance), compute_fraction_bits(plan)
     if plan.mechanism.segment_profile is not None:
         most = float(plan.mechanism.segment_profile)
         estimates = move_to_profile(estimates, weights, variances, totals, parents, offsets, bits, most)
@@ -473,27 +477,27 @@ def _project_segments(
         of_families = parents[first:last], offsets[first : last + 1] - own.start
         projected[own] = project_to_margins(estimates[own], weights[own], totals[own], *of_families, bits)
 
-    deque(map_in_order(project, family_blocks(offsets)), maxlen=0)
+    deque(map_in_order(project, iterate_family_blocks(offsets)), maxlen=0)
     return projected
 
 
 def _to_fixed_point(plan: ReleasePlan, noisy: Integers) -> Integers:
     """Return noisy values in fixed point. Raises OdError if they are too large."""
-    bits = fraction_bits(plan)
+    bits = compute_fraction_bits(plan)
     refuse_large(noisy, LIMIT >> bits)
     return noisy << bits
 
 
-def _top_segments(plan: ReleasePlan, estimates: Integers, trips: Integers) -> Integers:
+def _project_top_segments(plan: ReleasePlan, estimates: Integers, trips: Integers) -> Integers:
     """Return the trips of the top node, or none, by category, from estimates in fixed point; (nodes, categories)."""
-    bits, categories = fraction_bits(plan), len(estimates)
+    bits, categories = compute_fraction_bits(plan), len(estimates)
     lacking = (trips << bits) - estimates.sum()
     rounded = estimates + (lacking // categories)[:, np.newaxis] + ((1 << bits) >> 1) >> bits
     offsets = np.arange(len(trips) + 1) * categories
     return plan.mechanism.project(rounded.ravel(), trips, offsets).reshape(-1, categories)
 
 
-def leaves_with_segments(
+def refine_leaves_with_segments(
     plan: ReleasePlan, counts: Tables, sums: Integers, above: Trips, of_leaves: Integers | None = None
 ) -> tuple[Nodes, Trips]:
     """Return the refined leaves in tree order, without those of 0 trips, and their trips by breakdown.
@@ -525,7 +529,7 @@ def leaves_with_segments(
     leaves, segments = Nodes.concatenate(leaf.step.level, [nodes for nodes, _, _ in pieces]), Trips()
     kept, fan_out = (np.concatenate([np.empty(0, dtype=np.int64), *(piece[k] for piece in pieces)]) for k in (1, 2))
     variance, offsets = float(leaf.step.variance), np.append(0, np.cumsum(fan_out))
-    for name, noisy in _leaf_values(counts).items():
+    for name, noisy in _read_leaf_values(counts).items():
         estimates = np.stack([_to_fixed_point(plan, values[kept]) for values in noisy], axis=1)
         variances = np.full(len(leaves), variance)
         segments[name] = _project_segments(plan, estimates, variances, variance, leaves.trips, above[name], offsets)
@@ -581,7 +585,7 @@ def _fit(families, moved, fitted, squares, cells):  # type: ignore[no-untyped-de
     """Fit estimates to both margins, mark these families, and add (estimate - profile)^2 - noise and cells by size."""
     weights, variances, totals, parents, offsets, bits, sigma = families
     for parent in range(len(parents)):
-        rows, columns = _choices(totals, parents[parent], offsets[parent], offsets[parent + 1])
+        rows, columns = _find_positions_with_trips(totals, parents[parent], offsets[parent], offsets[parent + 1])
         trips = parents[parent].sum()
         if len(rows) < 2 or len(columns) < 2 or not fits(moved, weights, rows, columns, trips, bits):
             continue
@@ -590,11 +594,11 @@ def _fit(families, moved, fitted, squares, cells):  # type: ignore[no-untyped-de
         values = fit_to_margins(moved, weights[rows], rows, columns, row_sums, column_sums, bits)
         siblings = variances[rows].sum()
         for i in range(len(rows)):
-            noise = _noise(variances[rows[i]], siblings, len(columns))
+            noise = _compute_noise_variance(variances[rows[i]], siblings, len(columns))
             for s in range(len(columns)):
                 profile = np.float64(row_sums[i]) * column_sums[s] / trips
                 gap = values[s, i] / np.float64(1 << bits) - profile
-                size = size_of(profile, sigma)
+                size = compute_cell_size(profile, sigma)
                 squares[size] += gap * gap - noise
                 cells[size] += 1
                 moved[rows[i], columns[s]] = values[s, i]
@@ -605,26 +609,26 @@ def _move(families, fitted, deviation, most, moved):  # type: ignore[no-untyped-
     """Move the estimates of the fitted families towards the profile; see :func:`move_to_profile`."""
     _, variances, totals, parents, offsets, bits, sigma = families
     for parent in np.flatnonzero(fitted):
-        rows, columns = _choices(totals, parents[parent], offsets[parent], offsets[parent + 1])
+        rows, columns = _find_positions_with_trips(totals, parents[parent], offsets[parent], offsets[parent + 1])
         trips = parents[parent].sum()
         siblings = variances[rows].sum()
         for i in range(len(rows)):
-            noise = _noise(variances[rows[i]], siblings, len(columns))
+            noise = _compute_noise_variance(variances[rows[i]], siblings, len(columns))
             limit = most * math.sqrt(noise)
             for s in range(len(columns)):
                 profile = np.float64(totals[rows[i]]) * parents[parent][columns[s]] / trips
                 value = moved[rows[i], columns[s]] / np.float64(1 << bits)
-                step = (profile - value) * noise / (noise + deviation[size_of(profile, sigma)])
+                step = (profile - value) * noise / (noise + deviation[compute_cell_size(profile, sigma)])
                 moved[rows[i], columns[s]] += np.int64(np.rint(min(max(step, -limit), limit) * (1 << bits)))
 
 
 @kernel
-def _choices(totals, by_category, first, last):  # type: ignore[no-untyped-def]  # compiled
+def _find_positions_with_trips(totals, by_category, first, last):  # type: ignore[no-untyped-def]  # compiled
     """Return the positions of the children, and of the categories, that have trips in a family."""
     return np.flatnonzero(totals[first:last]) + first, np.flatnonzero(by_category)
 
 
 @kernel
-def _noise(variance, siblings, columns):  # type: ignore[no-untyped-def]  # compiled
+def _compute_noise_variance(variance, siblings, columns):  # type: ignore[no-untyped-def]  # compiled
     """Return w, the variance that the noise gives to E of one child in a family with this sum of variances."""
     return variance * (1.0 - variance / siblings) * (1.0 - 1.0 / columns)

@@ -28,12 +28,12 @@ import numpy as np
 from od_core.errors import OdError
 from od_core.flows.arrays import Reals
 from od_core.flows.estimation.fitted_tree import FittedTree
-from od_core.flows.estimation.held_out import normal_quantiles
+from od_core.flows.estimation.held_out import compute_normal_quantiles
 from od_core.flows.estimation.intervals import Intervals, compute_dropped_bounds
 from od_core.flows.estimation.least_squares import FamilyFit
 from od_core.geography.flow_tree import run_sums
 from od_core.geography.geography import Numbers
-from od_core.parallel import map_in_order, memory
+from od_core.parallel import map_in_order, read_memory_limit
 
 _IN_A_STEP = 16
 """Number of nodes whose noise comes from one step of the counter of Philox: four words of 64 bits."""
@@ -67,7 +67,7 @@ class Replicates:
         for noisy, _ in fitted.area_totals.values():
             digest.update(noisy.astype("<f8").tobytes())
         self._key = np.frombuffer(digest.digest()[:16], dtype="<u8").astype(np.uint64)
-        quantiles = normal_quantiles()  # the sum of their squares is an exact real number
+        quantiles = compute_normal_quantiles()  # the sum of their squares is an exact real number
         self._quantiles = quantiles / math.sqrt(float(np.square(quantiles).sum()) / len(quantiles))
 
     @cached_property
@@ -78,7 +78,9 @@ class Replicates:
 
     def tables(self, number: int) -> Iterator[Reals]:
         """Yield each replicate; shape (leaves,)."""
-        return map_in_order(lambda r: self._rows(self._shortfall(r), r, 0, len(self._leaf.nodes)), range(number))
+        return map_in_order(
+            lambda r: self._compute_leaves(self._fit_noise(r), r, 0, len(self._leaf.nodes)), range(number)
+        )
 
     def blocks(self, number: int) -> Iterator[tuple[int, Reals]]:
         """Yield consecutive leaves in all replicates: the position of the first one, and an array (replicates, leaves).
@@ -89,28 +91,30 @@ class Replicates:
             OdError: If the values of the parents do not fit into memory.
         """
         needed = 8 * number * len(self._leaf.siblings) if self._are_fitted else 0
-        if needed > memory():
+        if needed > read_memory_limit():
             raise OdError(
                 "OD-LEVEL-MEMORY",
                 f"{number:,} replicates need about {needed / 1e9:,.0f} GB of memory; this process may use"
-                f" {memory() / 1e9:,.0f} GB",
+                f" {read_memory_limit() / 1e9:,.0f} GB",
                 next_step="ask for fewer replicates, or use a larger machine",
             )
-        shortfalls = list(map_in_order(self._shortfall, range(number)))
+        shortfalls = list(map_in_order(self._fit_noise, range(number)))
 
         def block(ends: tuple[int, int]) -> tuple[int, Reals]:
-            return ends[0], np.array([self._rows(shortfall, r, *ends) for r, shortfall in enumerate(shortfalls)])
+            return ends[0], np.array(
+                [self._compute_leaves(shortfall, r, *ends) for r, shortfall in enumerate(shortfalls)]
+            )
 
-        return map_in_order(block, self._ends(max(1, _BLOCK // number)))
+        return map_in_order(block, self._iterate_runs(max(1, _BLOCK // number)))
 
-    def _ends(self, most: int) -> Iterator[tuple[int, int]]:
+    def _iterate_runs(self, most: int) -> Iterator[tuple[int, int]]:
         """Yield the first position and the end of runs of about ``most`` leaves; siblings are in the same run."""
         leaves, starts = len(self._leaf.nodes), np.arange(0, len(self._leaf.nodes), most)
         if self._are_fitted:
             starts = np.unique(self._leaf.offsets[np.searchsorted(self._leaf.offsets, starts, side="right") - 1])
         return pairwise([*starts.tolist(), leaves])
 
-    def _noise(self, r: int, at: int, first: int, last: int) -> Reals:
+    def _draw_level_noise(self, r: int, at: int, first: int, last: int) -> Reals:
         """Return noise of the nodes ``first:last`` of the level at position ``at``; shape (nodes,)."""
         return self._draw_noise(r, at, self._levels[at].noise, first, last)
 
@@ -125,20 +129,20 @@ class Replicates:
             np.multiply(self._quantiles.take(bits), math.sqrt(noise), out=drawn)
         return drawn
 
-    def _shortfall(self, r: int) -> _Fit:
+    def _fit_noise(self, r: int) -> _Fit:
         """Return the fit of the noise of a replicate."""
         if self._families is None:
             return _Fit(np.empty(0))
-        levels, leaves = self._levels, self._noise(r, len(self._levels) - 1, 0, len(self._leaf.nodes))
+        levels, leaves = self._levels, self._draw_level_noise(r, len(self._levels) - 1, 0, len(self._leaf.nodes))
         sums = run_sums(leaves, self._leaf.offsets)
-        h = self._families.estimate_families(sums, lambda at: self._noise(r, at, 0, len(levels[at].nodes)))
+        h = self._families.estimate_families(sums, lambda at: self._draw_level_noise(r, at, 0, len(levels[at].nodes)))
         if self._system is None:
             return _Fit(h - sums)
         totals = {
             side: self._draw_noise(r, len(levels) + side, noise, 0, len(noisy))
             for side, (noisy, noise) in self._fitted.area_totals.items()
         }
-        m = self._system.multipliers(leaves, h, totals)
+        m = self._system.compute_multipliers(leaves, h, totals)
         return _Fit(h - sums + self._system.compute_family_shortfalls(m), self._system.split_by_side(m))
 
     def _compute_leaf_corrections(self, fit: _Fit, first: int, last: int) -> Reals:
@@ -151,9 +155,9 @@ class Replicates:
         origin, destination = (ends[first:last] for ends in self.ends)
         return equal + self._leaf.noise * (fit.moved[0][origin] + fit.moved[1][destination])
 
-    def _rows(self, fit: _Fit, r: int, first: int, last: int) -> Reals:
+    def _compute_leaves(self, fit: _Fit, r: int, first: int, last: int) -> Reals:
         """Return the leaves ``first:last`` of a replicate; shape (leaves,)."""
-        rows = self._noise(r, len(self._levels) - 1, first, last)
+        rows = self._draw_level_noise(r, len(self._levels) - 1, first, last)
         if self._are_fitted:
             rows += self._compute_leaf_corrections(fit, first, last)
         np.subtract(self.estimate[first:last], rows, out=rows)

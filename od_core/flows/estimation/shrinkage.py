@@ -80,17 +80,17 @@ from od_core.flows.estimation.families import (
     Families,
     Places,
     PredictedFamilies,
-    bins,
+    assign_bins,
     blend_shares,
-    deviation,
-    families_of,
-    gravity_shares,
+    compute_cell_size,
+    compute_deviation,
+    compute_gravity_shares,
+    iterate_families,
     pool_sums_by_bin,
     return_positions,
-    size_of,
-    sums_of_leaves,
-    trips_at,
-    trips_of_nodes,
+    sum_leaves_by_node,
+    sum_trips_by_node,
+    take_trips,
 )
 from od_core.flows.estimation.least_squares import MeasuredLevel, combine_bottom_up
 from od_core.flows.estimation.levels import Measurement
@@ -137,7 +137,7 @@ class Deviations:
         """The variance of the deviations; shape (sizes,)."""
         excess, rest, cells = np.zeros(SIZES), np.zeros(SIZES), np.zeros(SIZES, dtype=np.int64)
         for given in self.families.map_blocks(self._attach_predicted_shares):
-            deviate(given, excess, rest, cells)
+            add_deviations_by_size(given, excess, rest, cells)
         excess, rest = pool_sums_by_bin(cells, excess, rest)
         d = np.divide(excess, rest, out=np.zeros_like(rest), where=rest > 0)
         return np.maximum(d, _LEAST_DISPERSION * self.families.sigma**2)
@@ -154,19 +154,19 @@ class Deviations:
 
         for counts in self.families.map_blocks(tabulate_block):
             table += counts
-        bin_of = bins(table.sum(axis=1), _LEAST_CELLS)
-        at_centres, at_points = _densities(1), _densities(0)
+        bin_of = assign_bins(table.sum(axis=1), _LEAST_CELLS)
+        at_centres, at_points = _compute_densities(1), _compute_densities(0)
         kept = np.empty((int(bin_of[-1]) + 1, len(at_points)))
         part = np.array([float(one / (1 + one)) for one in _LAMBDAS])
         for number in range(len(kept)):
             own = table[bin_of == number].sum(axis=0)
-            each = at_points * _weights(at_centres, own)
+            each = at_points * _estimate_weights(at_centres, own)
             kept[number] = np.cumsum(each * part, axis=1)[:, -1] / np.cumsum(each, axis=1)[:, -1]
         return bin_of, kept
 
 
 @cache
-def _densities(half: int) -> Reals:
+def _compute_densities(half: int) -> Reals:
     """Return the densities, up to a factor, on or (``half``) between points of the grid; shape (points, components)."""
     exact = Context(prec=40)
     rows = []
@@ -187,14 +187,14 @@ def _tabulate(given, table):  # type: ignore[no-untyped-def]  # compiled
         if last - first < 2:
             continue
         for i in range(first, last):
-            r, noise = deviation(h[i], v[i], p[i], parent_h[family], siblings[family], parent_variance[family])
+            r, noise = compute_deviation(h[i], v[i], p[i], parent_h[family], siblings[family], parent_variance[family])
             point = math.floor((r / math.sqrt(noise) - LOWEST) * STEPS)
             if 0 <= point < points:
-                table[size_of(p[i] * parent_h[family], sigma), int(point)] += 1
+                table[compute_cell_size(p[i] * parent_h[family], sigma), int(point)] += 1
 
 
 @kernel
-def _weights(densities, cells):  # type: ignore[no-untyped-def]  # compiled
+def _estimate_weights(densities, cells):  # type: ignore[no-untyped-def]  # compiled
     """Return the weights of the components after expectation-maximisation; shape (components,)."""
     points, components = densities.shape
     weights, sums = np.full(components, 1.0 / components), np.empty(components)
@@ -259,7 +259,7 @@ def round_in_lumps(w, total, least, lump, trips):  # type: ignore[no-untyped-def
 
 
 @kernel
-def deviate(given, excess, rest, cells):  # type: ignore[no-untyped-def]  # compiled
+def add_deviations_by_size(given, excess, rest, cells):  # type: ignore[no-untyped-def]  # compiled
     """Add r^2 - w and 1 - p of the children of every family of several, and their number, by size."""
     offsets, h, v, siblings, p, parent_h, parent_variance, sigma = given
     for family in range(len(offsets) - 1):
@@ -267,21 +267,21 @@ def deviate(given, excess, rest, cells):  # type: ignore[no-untyped-def]  # comp
         if last - first < 2:
             continue
         for i in range(first, last):
-            r, noise = deviation(h[i], v[i], p[i], parent_h[family], siblings[family], parent_variance[family])
-            size = size_of(p[i] * parent_h[family], sigma)
+            r, noise = compute_deviation(h[i], v[i], p[i], parent_h[family], siblings[family], parent_variance[family])
+            size = compute_cell_size(p[i] * parent_h[family], sigma)
             excess[size] += r * r - noise
             rest[size] += 1.0 - p[i]
             cells[size] += 1
 
 
 @kernel
-def dispersions(given, family, d, own):  # type: ignore[no-untyped-def]  # compiled
+def compute_dispersions(given, family, d, own):  # type: ignore[no-untyped-def]  # compiled
     """Write d_i of the children of one family to the beginning of ``own``."""
     h, v, p, first = given.h, given.v, given.p, given.offsets[family]
     total, siblings, variance = given.parent_h[family], given.siblings[family], given.parent_variance[family]
     for i in range(first, given.offsets[family + 1]):
-        r, noise = deviation(h[i], v[i], p[i], total, siblings, variance)
-        own[i - first] = max(d[size_of(p[i] * total, given.sigma)], r * r - noise)
+        r, noise = compute_deviation(h[i], v[i], p[i], total, siblings, variance)
+        own[i - first] = max(d[compute_cell_size(p[i] * total, given.sigma)], r * r - noise)
 
 
 @kernel
@@ -291,7 +291,7 @@ def combine(given, d, own_z, own_v, sums, spread):  # type: ignore[no-untyped-de
     own_d = np.empty(np.max(np.diff(offsets)))
     for family in range(len(offsets) - 1):
         first, last = offsets[family], offsets[family + 1]
-        dispersions(given, family, d, own_d)
+        compute_dispersions(given, family, d, own_d)
         pp, pd, dv, pz, dz = 0.0, 0.0, 0.0, 0.0, 0.0
         for i in range(first, last):
             own = own_d[i - first]
@@ -329,7 +329,7 @@ def descend(given, d, division, estimate):  # type: ignore[no-untyped-def]  # co
     own_d = np.empty(np.max(np.diff(given.offsets)))
     for family in range(len(totals)):
         first = given.offsets[family]
-        dispersions(given, family, d, own_d)
+        compute_dispersions(given, family, d, own_d)
         whole = 0.0
         for k in range(runs[family], runs[family + 1]):
             whole += p[kept[k]]
@@ -360,7 +360,7 @@ def descend_by_mixture(p, sigma, division, bin_of, kept_parts, furthest, w):  # 
             i = kept[first + k]
             mean = p[i] * (total / whole) if whole > 0.0 else 0.0
             spread = math.sqrt(own_v[i])
-            part = interpolate_kept_part((own_z[i] - mean) / spread, kept_parts[bin_of[size_of(mean, sigma)]])
+            part = interpolate_kept_part((own_z[i] - mean) / spread, kept_parts[bin_of[compute_cell_size(mean, sigma)]])
             linear = own_z[i] + (total - z) * own_v[i] / v
             estimate = mean + (own_z[i] - mean) * part
             w[first + k] = min(max(estimate, linear - furthest * spread), linear + furthest * spread)
@@ -442,21 +442,21 @@ def shrink(
         areas: Measurements, of which those of area totals are used.
     """
     levels, of_areas = include_area_totals(plan, levels, areas)
-    families = [replace(own, of_areas=of_areas.get(k)) for k, own in enumerate(families_of(plan, levels))]
+    families = [replace(own, of_areas=of_areas.get(k)) for k, own in enumerate(iterate_families(plan, levels))]
     if not rule.learns:
-        return trips_by_rule(plan, Prediction.from_shares(levels, families, ()), rule)
-    others = None if earlier is None or not len(earlier) else trips_of_nodes(plan, levels, earlier)
+        return estimate_trips_by_rule(plan, Prediction.from_shares(levels, families, ()), rule)
+    others = None if earlier is None or not len(earlier) else sum_trips_by_node(plan, levels, earlier)
     first = predict_by_gravity(levels, families, others)
-    trips = trips_by_rule(plan, first, rule)
+    trips = estimate_trips_by_rule(plan, first, rule)
     if not plan.tree.same_geography:
         return trips
     shares, leaves = first.shares, trips[-1]
     del first, trips  # a third of the memory
-    others = sums_of_leaves(levels, trips_at(return_positions(plan, levels), leaves))
+    others = sum_leaves_by_node(levels, take_trips(return_positions(plan, levels), leaves))
     del leaves
     shares = blend_shares_by_level(families, shares, others)
     del others
-    return trips_by_rule(plan, Prediction.from_shares(levels, families, shares), rule)
+    return estimate_trips_by_rule(plan, Prediction.from_shares(levels, families, shares), rule)
 
 
 @dataclass(frozen=True, eq=False)
@@ -500,7 +500,7 @@ class Prediction:
         last = self.families[-1]
         if len(chosen) == len(last.parents):
             return self
-        leaves = last.children_of(chosen)
+        leaves = last.list_child_positions(chosen)
         shares = [*self.shares[:-1], *(p[leaves] for p in self.shares[-1:])]
         return replace(self, families=[*self.families[:-1], last.select_leaf_families(chosen)], shares=shares)
 
@@ -509,7 +509,7 @@ def predict_by_gravity(
     levels: Sequence[MeasuredLevel], families: Sequence[Families], others: Sequence[Reals] | None
 ) -> Prediction:
     """Return the prediction from gravity shares, blended with the trips of another table at the nodes of each level."""
-    shares = [gravity_shares(each) for each in families]
+    shares = [compute_gravity_shares(each) for each in families]
     if others is not None:
         shares = blend_shares_by_level(families, shares, others, _CLEAR)
     return Prediction.from_shares(levels, families, shares)
@@ -523,15 +523,15 @@ def blend_shares_by_level(
     return [blend_shares(*own, weight=families[-1].sigma, least=least) for own in each]
 
 
-def trips_by_rule(plan: ReleasePlan, given: Prediction, rule: Rule) -> list[Integers]:
+def estimate_trips_by_rule(plan: ReleasePlan, given: Prediction, rule: Rule) -> list[Integers]:
     """Return the trips of all nodes of each level by a rule, top level first; step 4."""
     trips = [np.maximum(np.floor(given.root + 0.5), 0).astype(np.int64)]
     for k in range(len(given.families)):
-        trips.append(_trips_of_children(plan, given, k, rule, trips[-1]))
+        trips.append(_estimate_child_trips(plan, given, k, rule, trips[-1]))
     return trips
 
 
-def _trips_of_children(plan: ReleasePlan, given: Prediction, k: int, rule: Rule, above: Integers) -> Integers:
+def _estimate_child_trips(plan: ReleasePlan, given: Prediction, k: int, rule: Rule, above: Integers) -> Integers:
     """Return the trips of the children of the level at position ``k``, given those of all nodes ``above``."""
     level, trips = given.families[k], np.zeros(len(given.families[k].noisy), dtype=np.int64)
     deviations = given.deviations.get(k)

@@ -206,7 +206,7 @@ def _project_all(estimates, weights, totals, parents, offsets, bits, projected):
     """Write the trips of all children into ``projected``, which is 0. Return the first fault found, or 0."""
     for parent in range(len(parents)):
         first, last = offsets[parent], offsets[parent + 1]
-        trips = _common_sum(totals[first:last], parents[parent], bits)
+        trips = _sum_margins(totals[first:last], parents[parent], bits)
         if trips < 0:
             return -trips
         if trips == 0:
@@ -231,7 +231,7 @@ def _project_all(estimates, weights, totals, parents, offsets, bits, projected):
 
 
 @kernel
-def _common_sum(totals, by_category, bits):  # type: ignore[no-untyped-def]  # compiled
+def _sum_margins(totals, by_category, bits):  # type: ignore[no-untyped-def]  # compiled
     """Return the trips of a family, which are the sum of both margins; or a fault, as a negative number."""
     limit = np.int64(_LIMIT) >> bits
     children = categories = np.int64(0)
@@ -301,12 +301,12 @@ def _ascend(values, row_sums, column_sums, bits):  # type: ignore[no-untyped-def
         for s in range(width):
             for i in range(height):
                 column[i] = values[s, i] - a[i]
-            b[s] = _threshold(column, column_sums[s] << bits)
+            b[s] = _find_threshold(column, column_sums[s] << bits)
             missed[s] = -(column_sums[s] << bits)
         for i in range(height):
             for s in range(width):
                 row[s] = values[s, i] - b[s]
-            a[i] = _threshold(row, row_sums[i] << bits)
+            a[i] = _find_threshold(row, row_sums[i] << bits)
             for s in range(width):
                 missed[s] += max(row[s] - a[i], 0)
         if np.abs(missed).sum() <= tolerable:
@@ -318,7 +318,7 @@ def _ascend(values, row_sums, column_sums, bits):  # type: ignore[no-untyped-def
 
 
 @kernel
-def _threshold(x, total):  # type: ignore[no-untyped-def]  # compiled
+def _find_threshold(x, total):  # type: ignore[no-untyped-def]  # compiled
     """Return the smallest whole number t with sum max(x - t, 0) <= ``total``, from where no sum can overflow."""
     count = np.uint64(len(x))
     high = x[0]

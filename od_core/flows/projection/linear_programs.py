@@ -52,24 +52,30 @@ def project_children_by_solver(noisy: Integers, totals: Integers, offsets: Integ
     """
     check_parents(noisy, totals, offsets)
     if len(totals) and (np.add.reduceat(np.abs(noisy), offsets[:-1]) + totals).max() >= _LIMIT:
-        raise _fault("OD-SOLVER-OVERFLOW", "the values are too large for a floating-point solver", next_step=_INSTEAD)
+        raise _make_solver_error(
+            "OD-SOLVER-OVERFLOW", "the values are too large for a floating-point solver", next_step=_INSTEAD
+        )
     projected = np.empty_like(noisy)
     first = 0
     while first < len(totals):
         last = max(first + 1, int(np.searchsorted(offsets, offsets[first] + _CHILDREN, "right")) - 1)
         edges = offsets[first : last + 1]
-        projected[edges[0] : edges[-1]] = _nearest(noisy[edges[0] : edges[-1]], totals[first:last], np.diff(edges))
+        projected[edges[0] : edges[-1]] = _find_nearest_counts(
+            noisy[edges[0] : edges[-1]], totals[first:last], np.diff(edges)
+        )
         first = last
     return projected
 
 
-def _nearest(x: Integers, totals: Integers, children: Integers) -> Integers:
+def _find_nearest_counts(x: Integers, totals: Integers, children: Integers) -> Integers:
     """Return the projected counts of all children, shape of their noisy counts ``x``, for their number by parent."""
     parent, starts = np.repeat(np.arange(len(totals)), children), np.cumsum(children) - children
     t = _find_least_distances(x, totals, parent, starts)
     low = np.maximum(x - t[parent], 0)
     bounds = Bounds(low, np.maximum(x + t[parent], low))
-    y = _solution(np.arange(len(x)) - starts[parent], _sums(parent, len(totals)), (totals, totals), bounds)
+    y = _solve_linear_program(
+        np.arange(len(x)) - starts[parent], _make_sum_matrix(parent, len(totals)), (totals, totals), bounds
+    )
     return _verify_solution(np.rint(y).astype(np.int64), x, totals, starts, t)
 
 
@@ -78,8 +84,8 @@ def _find_least_distances(x: Integers, totals: Integers, parent: Integers, start
     at_least = np.maximum(0, (totals - np.add.reduceat(x, starts)) / np.bincount(parent))
     at_least = np.maximum(at_least, -np.minimum.reduceat(x, starts))
     counts = np.flatnonzero(x > at_least[parent])  # of the others, max(x - t, 0) is 0
-    sums = _sums(parent[counts], len(totals))
-    solution = _solution(  # of the variables u, which are at least x - t, and t
+    sums = _make_sum_matrix(parent[counts], len(totals))
+    solution = _solve_linear_program(  # of the variables u, which are at least x - t, and t
         np.concatenate([np.zeros(len(counts)), np.ones(len(totals))]),
         sparse.block_array([[sparse.eye_array(len(counts)), sums.T], [-sums, None]], format="csc"),
         (np.concatenate([x[counts], -totals]), np.inf),
@@ -88,18 +94,18 @@ def _find_least_distances(x: Integers, totals: Integers, parent: Integers, start
     return np.ceil(solution[len(counts) :] - _NEARLY).astype(np.int64)
 
 
-def _sums(parent: Integers, parents: int) -> sparse.csc_array:
+def _make_sum_matrix(parent: Integers, parents: int) -> sparse.csc_array:
     """Return the matrix whose product with values of children is their sum by parent; shape (parents, children)."""
     return sparse.csc_array((np.ones(len(parent)), (parent, np.arange(len(parent)))), shape=(parents, len(parent)))
 
 
-def _solution(
+def _solve_linear_program(
     costs: ArrayLike, conditions: sparse.csc_array, limits: tuple[ArrayLike, ArrayLike], bounds: Bounds
 ) -> Reals:
     """Return the variables of least cost within the limits of the conditions and the bounds; shape of ``costs``."""
     result = milp(costs, bounds=bounds, constraints=LinearConstraint(conditions, *limits))  # no variable is an integer
     if not result.success:
-        raise _fault(
+        raise _make_solver_error(
             "OD-SOLVER-FAILED",
             f"the solver found no optimum: {result.message}",
             next_step=f"{_INSTEAD}, and report this",
@@ -122,7 +128,7 @@ def _verify_solution(y: Integers, x: Integers, totals: Integers, starts: Integer
     )
     distance = np.maximum.reduceat(np.abs(x - y), starts)
     if y.min() < 0 or not (too_small & (distance == t) & (np.add.reduceat(y, starts) == totals)).all():
-        raise _fault(
+        raise _make_solver_error(
             "OD-SOLVER-INEXACT",
             "the solver's optimum is not valid in whole numbers",
             next_step=f"{_INSTEAD}, and report this",
@@ -130,5 +136,5 @@ def _verify_solution(y: Integers, x: Integers, totals: Integers, starts: Integer
     return y
 
 
-def _fault(code: str, message: str, next_step: str) -> OdError:
+def _make_solver_error(code: str, message: str, next_step: str) -> OdError:
     return OdError(code, message, next_step=next_step, spent="draws already made stay charged")

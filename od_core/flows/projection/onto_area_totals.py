@@ -29,7 +29,7 @@ import numpy as np
 
 from od_core.flows.arrays import Integers, Reals
 from od_core.flows.projection.onto_parents import shift_to_total
-from od_core.geography.flow_tree import family_blocks
+from od_core.geography.flow_tree import iterate_family_blocks
 from od_core.geography.geography import Numbers
 from od_core.kernels import kernel
 from od_core.parallel import map_in_order
@@ -129,9 +129,9 @@ def shift_towards_totals(
 
     softness = _SOFTNESS * of_areas.noise / noise
     for _ in range(_ROUNDS):
-        sums, number = sum(map_in_order(sum_shifted_block, family_blocks(runs)), start=np.zeros((2, len(move))))
+        sums, number = sum(map_in_order(sum_shifted_block, iterate_family_blocks(runs)), start=np.zeros((2, len(move))))
         move += (of_areas.trips - sums - softness * move) / (np.maximum(number, 1) + softness)
-    deque(map_in_order(partial(sum_shifted_block, replaces=True), family_blocks(runs)), maxlen=0)
+    deque(map_in_order(partial(sum_shifted_block, replaces=True), iterate_family_blocks(runs)), maxlen=0)
 
 
 @kernel

@@ -64,12 +64,12 @@ def check_parents(noisy: Integers, totals: Integers, offsets: Integers) -> None:
     Raises:
         OdError: If a parent has no children or a negative total, or if sums exceed 64-bit arithmetic.
     """
-    if fault := _first_fault(noisy, totals, offsets):
-        raise _fault_error(fault)
+    if fault := _find_first_fault(noisy, totals, offsets):
+        raise _make_fault_error(fault)
 
 
 @kernel
-def _first_fault(noisy, totals, offsets):  # type: ignore[no-untyped-def]  # compiled
+def _find_first_fault(noisy, totals, offsets):  # type: ignore[no-untyped-def]  # compiled
     """Return the fault of the first parent that has one: ``_EMPTY``, ``_NEGATIVE`` or ``_OVERFLOW``; 0 if none has."""
     low = high = np.int64(0)
     for i in range(np.uint64(len(noisy))):
@@ -90,12 +90,12 @@ def _first_fault(noisy, totals, offsets):  # type: ignore[no-untyped-def]  # com
     return 0
 
 
-def _fault_error(found: int) -> OdError:
-    """Return the error for a fault that :func:`_first_fault` found."""
+def _make_fault_error(found: int) -> OdError:
+    """Return the error for a fault that :func:`_find_first_fault` found."""
     if found == _EMPTY:
-        return _fault("OD-INTOPT-EMPTY", "there are no children among which to divide the total")
+        return _make_call_error("OD-INTOPT-EMPTY", "there are no children among which to divide the total")
     if found == _NEGATIVE:
-        return _fault("OD-INTOPT-TOTAL", "the total is negative")
+        return _make_call_error("OD-INTOPT-TOTAL", "the total is negative")
     return OdError(
         "OD-INTOPT-OVERFLOW",
         "the values are too large for 64-bit sums",
@@ -104,7 +104,7 @@ def _fault_error(found: int) -> OdError:
     )
 
 
-def _fault(code: str, message: str) -> OdError:
+def _make_call_error(code: str, message: str) -> OdError:
     return OdError(code, message, next_step="correct the call")
 
 
@@ -215,13 +215,13 @@ def intopt(noisy: ArrayLike, total: int, order: Order = "ascending") -> Integers
     """
     x = np.asarray(noisy)
     if x.ndim != 1 or len(x) == 0:
-        raise _fault_error(_EMPTY)
+        raise _make_fault_error(_EMPTY)
     if not np.issubdtype(x.dtype, np.integer) or isinstance(total, bool) or not isinstance(total, int | np.integer):
-        raise _fault("OD-INTOPT-INTEGER", "noisy values and total must be whole numbers")
+        raise _make_call_error("OD-INTOPT-INTEGER", "noisy values and total must be whole numbers")
     if total < 0:
-        raise _fault_error(_NEGATIVE)
+        raise _make_fault_error(_NEGATIVE)
     if total >= 1 << 62 or x.max() >= 1 << 62 or x.min() <= -(1 << 62):
-        raise _fault_error(_OVERFLOW)
+        raise _make_fault_error(_OVERFLOW)
     return project_children(x.astype(np.int64), np.array([int(total)]), np.array([0, len(x)]), order)
 
 

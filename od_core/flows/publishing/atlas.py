@@ -19,27 +19,32 @@ import numpy as np
 from markupsafe import escape
 from numpy.typing import NDArray
 
-from od_core.files.durable import facts_digest
+from od_core.files.durable import compute_facts_digest
 from od_core.flows.derived_flows import DerivedFlows
 from od_core.flows.estimation.fitted_tree import FittedTree
 from od_core.flows.estimation.intervals import SegmentFit
 from od_core.flows.estimation.least_squares import FittedLevel, combine_bottom_up
-from od_core.flows.publishing.changes import cautions, rules_of
+from od_core.flows.publishing.changes import describe_cautions, name_mechanism_and_rule
 from od_core.flows.publishing.flow_tables import FlowTables, LevelPair
 from od_core.geography.codes import Degrees
 from od_core.geography.geography import (
     Geography,
+    compute_square_degrees,
     dissolve_boundaries,
-    points_within,
-    rings,
+    find_points_within,
+    list_rings,
     simplify_shapes,
-    square_degrees,
 )
-from od_core.geography.places import ZoneDistances, compute_least_squared_chord, mean_places, to_degrees
+from od_core.geography.places import ZoneDistances, compute_least_squared_chord, compute_mean_places, to_degrees
 from od_core.periods import Period
 from od_core.publication.bundle import ATLAS
-from od_core.publication.certificate import Certificate, format_release_title, subject_of
-from od_core.publication.comparability import categories_differ, categories_of, days_of, facts_of_counts
+from od_core.publication.certificate import Certificate, format_release_title, read_subject
+from od_core.publication.comparability import (
+    count_period_days,
+    list_compared_facts,
+    name_breakdown_categories,
+    read_category_definitions,
+)
 from od_core.publication.templates import render_data, render_template
 
 FIRST_WITH_ATLAS = 4
@@ -61,20 +66,20 @@ _STEPS = 4_000
 def write_atlas(tables: FlowTables, certificate: Certificate, file: BinaryIO) -> None:
     """Write the HTML page of the atlas. Every call writes the same bytes."""
     title = format_release_title(certificate, f"Flows: {certificate['release'].split('/')[0]}")
-    packed = atlas_data(tables, certificate, title)
+    packed = build_atlas_data(tables, certificate, title)
     page = (files("od_core.publication") / "html" / ATLAS).read_text(encoding="utf-8")
     before, after = page.replace("{{title}}", escape(title)).split("{{data}}")
     for part in (before.encode(), base64.b64encode(packed), after.encode()):
         file.write(part)
 
 
-def atlas_data(tables: FlowTables, certificate: Certificate, title: str) -> bytes:
+def build_atlas_data(tables: FlowTables, certificate: Certificate, title: str) -> bytes:
     """Return the data of the page, which ``atlas/src/columns.ts`` reads: JSON and columns of numbers, compressed."""
     columns = _Columns()
     tree = tables.tree
     fits = tables.release.intervals.fits if tables.interval else []
-    depth = _depth(tables, fits)
-    levels, segment_depth = tree.origin.levels, _segment_depth(tables, fits, depth)
+    depth = _choose_depth(tables, fits)
+    levels, segment_depth = tree.origin.levels, _choose_segment_depth(tables, fits, depth)
     notes = render_data(
         "atlas_notes.yaml",
         tables=tables,
@@ -91,18 +96,20 @@ def atlas_data(tables: FlowTables, certificate: Certificate, title: str) -> byte
         "period": certificate["period"],
         "comparable": is_comparable,
         **(_list_comparison_facts(certificate) if is_comparable else {}),
-        **({"caution": caution} if (caution := cautions(subject_of(certificate))) else {}),
+        **({"caution": caution} if (caution := describe_cautions(read_subject(certificate))) else {}),
         "notes": [*filter(None, notes.values())],
         "order": tree.order,
-        "origin": _geography(tree.origin, depth, columns),
-        "destination": None if len(tables.geographies) == 1 else _geography(tree.destination, depth, columns),
+        "origin": _make_geography_facts(tree.origin, depth, columns),
+        "destination": None
+        if len(tables.geographies) == 1
+        else _make_geography_facts(tree.destination, depth, columns),
         "measured": [not fits or tables.release.intervals.has_measured_totals(side) for side in (0, 1)],
         "fits": [_fit(fit, depth, columns) for fit in fits],
-        "leaves": _flows_at(tables, depth, columns),
-        "selection": _selection(tables, depth),
+        "leaves": _make_flow_facts(tables, depth, columns),
+        "selection": _make_selection_facts(tables, depth),
         # Distances are those between zones, so that a page without zones has none.
-        "distances": _distances(tables, columns) if tables.distance and depth == tree.origin.depth else None,
-        "segments": _segments(tables, fits, depth, columns),
+        "distances": _make_distance_facts(tables, columns) if tables.distance and depth == tree.origin.depth else None,
+        "segments": _make_segment_facts(tables, fits, depth, columns),
     }
     text = json.dumps(header, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
     start = len(text).to_bytes(4, "little") + text
@@ -112,21 +119,23 @@ def atlas_data(tables: FlowTables, certificate: Certificate, title: str) -> byte
 
 def _list_comparison_facts(certificate: Certificate) -> dict[str, Any]:
     """Return what another page compares with its own: the end of the period and its days, the facts, and the rules."""
-    counts = facts_of_counts(certificate)
-    categories = {categories_differ(name): facts for name, facts in categories_of(certificate).items()}
+    counts = list_compared_facts(certificate)
+    categories = {
+        name_breakdown_categories(name): facts for name, facts in read_category_definitions(certificate).items()
+    }
     return {
         "end": Period(certificate["period"]).end.isoformat(),
-        "days": days_of(certificate),
+        "days": count_period_days(certificate),
         "bounded": certificate["unit"] != "trip",
-        "facts": {name: facts_digest({name: fact}) for name, fact in counts.items()},
-        "categories": {name: facts_digest(facts) for name, facts in categories.items()},
-        "rules": rules_of(certificate),
+        "facts": {name: compute_facts_digest({name: fact}) for name, fact in counts.items()},
+        "categories": {name: compute_facts_digest(facts) for name, facts in categories.items()},
+        "rules": name_mechanism_and_rule(certificate),
     }
 
 
-def atlas_rows(tables: FlowTables) -> str:
+def make_atlas_sql(tables: FlowTables) -> str:
     """Return the flows of the page in SQL: those between areas of its finest level that are not 0."""
-    depth = _depth(tables, tables.release.intervals.fits if tables.interval else [])
+    depth = _choose_depth(tables, tables.release.intervals.fits if tables.interval else [])
     return render_template("rows/atlas.sql", pair=LevelPair(tables, (depth, depth)))
 
 
@@ -150,13 +159,13 @@ class _Columns:
         return location
 
 
-def _depth(tables: FlowTables, fits: Sequence[FittedTree]) -> int:
+def _choose_depth(tables: FlowTables, fits: Sequence[FittedTree]) -> int:
     """Return the number of the finest level of areas that the page has."""
     levels = range(tables.tree.origin.depth, 1, -1)
     return next((depth for depth in levels if _find_largest_node_count(tables, fits, depth) <= MOST_NODES), 1)
 
 
-def _segment_depth(tables: FlowTables, fits: Sequence[FittedTree], depth: int) -> int:
+def _choose_segment_depth(tables: FlowTables, fits: Sequence[FittedTree], depth: int) -> int:
     """Return the number of the finest level of areas that have categories in the page; 0 if none has."""
     categories = sum(len(breakdown.categories) for breakdown in tables.breakdowns)
     levels = range(depth if categories else 0, 0, -1)
@@ -167,12 +176,12 @@ def _segment_depth(tables: FlowTables, fits: Sequence[FittedTree], depth: int) -
 
 def _find_largest_node_count(tables: FlowTables, fits: Sequence[FittedTree], depth: int) -> int:
     """Return the largest number of measured nodes of a level, or of released flows, down to the level ``depth``."""
-    flows = len(tables.tree.sums_at(tables.release.leaves, depth, depth)[2])
+    flows = len(tables.tree.sum_trips(tables.release.leaves, depth, depth)[2])
     measured = [level.nodes for fit in fits for level in fit.levels if level.nodes.level <= 2 * depth]
     return max([flows, *map(len, measured)])
 
 
-def _geography(geography: Geography, depth: int, columns: _Columns) -> dict[str, Any]:
+def _make_geography_facts(geography: Geography, depth: int, columns: _Columns) -> dict[str, Any]:
     """Return the areas of the levels 1 to ``depth`` with their places, and the boundaries if the zones have some."""
     codes = [list(level) for level in geography.codes[1 : depth + 1]]
     labels = [list(level) for level in geography.labels[1 : depth + 1]]
@@ -186,34 +195,34 @@ def _geography(geography: Geography, depth: int, columns: _Columns) -> dict[str,
         "shapes": None,
     }
     if geography.coordinates is not None or geography.level_boundaries:
-        facts["coordinates"] = columns.add(_places(geography, depth).ravel())
-        facts["centres"] = [columns.add(_places(geography, level).ravel()) for level in range(1, depth)]
+        facts["coordinates"] = columns.add(_compute_places(geography, depth).ravel())
+        facts["centres"] = [columns.add(_compute_places(geography, level).ravel()) for level in range(1, depth)]
     if geography.given_boundaries:
-        facts["shapes"] = _shapes(geography, depth, columns)
+        facts["shapes"] = _make_shape_facts(geography, depth, columns)
     return facts
 
 
-def _places(geography: Geography, level: int) -> Degrees:
+def _compute_places(geography: Geography, level: int) -> Degrees:
     """Return the places of the areas of a level: amid their zones, or elsewhere within the boundary that was given."""
     if level == geography.depth and geography.coordinates is not None:
         return geography.coordinates
-    places = to_degrees(mean_places(geography, level))
+    places = to_degrees(compute_mean_places(geography, level))
     if (given := geography.level_boundaries.get(geography.level_names[level])) is not None:
-        places = points_within(given, places)
+        places = find_points_within(given, places)
     return places
 
 
-def _shapes(geography: Geography, depth: int, columns: _Columns) -> dict[str, Any]:
+def _make_shape_facts(geography: Geography, depth: int, columns: _Columns) -> dict[str, Any]:
     """Return simplified boundaries of all levels; each point is a difference, in grid steps, from the one before."""
     levels = dissolve_boundaries(geography)
-    finest = next(filter(None, map(square_degrees, reversed(levels))))  # of the levels with boundaries
+    finest = next(filter(None, map(compute_square_degrees, reversed(levels))))  # of the levels with boundaries
     step = finest**0.5 / _STEPS
     per_area: list[int] = []
     per_ring: list[int] = []
     points = [np.zeros((0, 2), dtype=np.int64)]
     for level in levels[:depth]:
         for shape in simplify_shapes(level, 2 * step):
-            lines = [np.round(ring / step).astype(np.int64) for ring in rings(shape)]
+            lines = [np.round(ring / step).astype(np.int64) for ring in list_rings(shape)]
             lines = [line for line in lines if len(np.unique(line, axis=0)) > 2]
             per_area.append(len(lines))
             per_ring += map(len, lines)
@@ -229,7 +238,7 @@ def _shapes(geography: Geography, depth: int, columns: _Columns) -> dict[str, An
 def _fit(fit: FittedTree, depth: int, columns: _Columns) -> dict[str, Any]:
     """Return the levels of a fitted tree down to pairs of areas of the level ``depth``, or the next measured one."""
     last = 2 * depth
-    last_position, has_lower = _last_kept(fit.levels, last)
+    last_position, has_lower = _find_last_kept(fit.levels, last)
     levels: list[dict[str, Any]] = []
     for position, level in enumerate(fit.levels[: last_position + 1]):
         has_undivided = position < last_position and len(level.divided) < len(level.nodes)
@@ -253,16 +262,16 @@ def _fit(fit: FittedTree, depth: int, columns: _Columns) -> dict[str, Any]:
     return {"byNoise": fit.by_noise, "nothingDropped": fit.nothing_dropped, "levels": levels, "totals": totals}
 
 
-def _last_kept(levels: Sequence[FittedLevel], last: int) -> tuple[int, bool]:
+def _find_last_kept(levels: Sequence[FittedLevel], last: int) -> tuple[int, bool]:
     """Return the position of the first level whose number is at least ``last``, and whether others are below it."""
     position = sum(level.nodes.level < last for level in levels)
     return position, position + 1 < len(levels)
 
 
-def _flows_at(tables: FlowTables, depth: int, columns: _Columns) -> dict[str, Any]:
+def _make_flow_facts(tables: FlowTables, depth: int, columns: _Columns) -> dict[str, Any]:
     """Return the flows above 0 between the areas of a level, sorted by origin and then destination."""
     tree = tables.tree
-    origin, destination, trips = tree.sums_at(tables.release.leaves, depth, depth)
+    origin, destination, trips = tree.sum_trips(tables.release.leaves, depth, depth)
     order = np.lexsort((destination, origin))
     return {
         "perOrigin": columns.add(np.bincount(origin, minlength=tree.origin.size(depth))),
@@ -271,17 +280,19 @@ def _flows_at(tables: FlowTables, depth: int, columns: _Columns) -> dict[str, An
     }
 
 
-def _selection(tables: FlowTables, depth: int, segment: str | None = None) -> dict[str, list[list[float]]] | None:
+def _make_selection_facts(
+    tables: FlowTables, depth: int, segment: str | None = None
+) -> dict[str, list[list[float]]] | None:
     """Return which flows people read, by origin and destination level; None without intervals of selected flows."""
     if not tables.has_reliability:
         return None
     levels = range(depth + 1)
-    found = [[tables.release.selection((one, other), segment) for other in levels] for one in levels]
+    found = [[tables.release.make_selection((one, other), segment) for other in levels] for one in levels]
     names = {"deviations": "deviations", "leastListed": "least_listed", "changes": "deviations_of_changes"}
     return {name: [[getattr(one, of) for one in row] for row in found] for name, of in names.items()}
 
 
-def _distances(tables: FlowTables, columns: _Columns) -> dict[str, Any]:
+def _make_distance_facts(tables: FlowTables, columns: _Columns) -> dict[str, Any]:
     """Return the places of zones as unit vectors, and the ends of bands in km and, exactly, as squares of chords."""
     zones = ZoneDistances.from_tree(tables.tree)
     return {
@@ -294,36 +305,36 @@ def _distances(tables: FlowTables, columns: _Columns) -> dict[str, Any]:
     }
 
 
-def _segments(
+def _make_segment_facts(
     tables: FlowTables, fits: Sequence[FittedTree], page_depth: int, columns: _Columns
 ) -> dict[str, Any] | None:
     """Return the flows by category and their measurements; None if no level has them."""
-    depth = _segment_depth(tables, fits, page_depth)
+    depth = _choose_segment_depth(tables, fits, page_depth)
     if depth == 0:
         return None
     flows, breakdowns = tables.release, []
     fitted = flows.parts if tables.interval else ()
-    pairs = None if depth == page_depth else _flows_at(tables, depth, columns)
+    pairs = None if depth == page_depth else _make_flow_facts(tables, depth, columns)
     for breakdown in tables.breakdowns:
         name = breakdown.name
-        trips = tables.tree.values_at(flows.leaves, flows.segments[name], depth, depth)[2]
-        trips = trips[trips.sum(axis=1) != 0]  # in the order of _flows_at
+        trips = tables.tree.sum_values(flows.leaves, flows.segments[name], depth, depth)[2]
+        trips = trips[trips.sum(axis=1) != 0]  # in the order of _make_flow_facts
         breakdowns.append(
             {
                 "name": name,
                 "categories": list(breakdown.categories),
                 "trips": [columns.add(of_category) for of_category in trips.T],
-                "selection": _selection(tables, depth, name),
-                "fits": [_segment_fit(release.segment_fit(name), 2 * depth, columns) for release in fitted],
+                "selection": _make_selection_facts(tables, depth, name),
+                "fits": [_make_segment_fit_facts(release.fit_segment(name), 2 * depth, columns) for release in fitted],
             }
         )
     return {"depth": depth, "pairs": pairs, "breakdowns": breakdowns}
 
 
-def _segment_fit(fit: SegmentFit, last: int, columns: _Columns) -> list[dict[str, Any]]:
+def _make_segment_fit_facts(fit: SegmentFit, last: int, columns: _Columns) -> list[dict[str, Any]]:
     """Return the levels of fitted categories, whose nodes are those of the totals; see :func:`_fit`."""
     trees = [category.levels for category in fit.categories]
-    last_position, has_lower = _last_kept(trees[0], last)
+    last_position, has_lower = _find_last_kept(trees[0], last)
     levels: list[dict[str, Any]] = [
         {
             "noise": None if math.isinf(level.noise) else level.noise,

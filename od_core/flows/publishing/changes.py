@@ -17,7 +17,7 @@ from od_core.flows.interval_ends import DEVIATIONS
 from od_core.flows.release import Release
 from od_core.geography.geography import Geography
 from od_core.meaning.subject import Subject
-from od_core.publication.comparability import Comparability, comparable
+from od_core.publication.comparability import Comparability, check_comparability
 from od_core.publication.templates import render_data
 from od_core.records.segments import find
 
@@ -35,20 +35,20 @@ _UNKNOWN: Mapping[str, Any] = MappingProxyType({})
 """A certificate that is not known."""
 
 
-def cautions(
+def describe_cautions(
     subject: Subject, before: Mapping[str, Any] = _UNKNOWN, after: Mapping[str, Any] = _UNKNOWN, *, lengths: bool = True
 ) -> str:
     """Return sentences on what else than travel changes flows, each after a space; an empty text if nothing is known.
 
     It is the bound of a user's trips in a year, by the ``subject``; and by the certificates of the releases
-    ``before`` and ``after``, if they are given, what makes them not :func:`comparable`, the days of their periods
-    unless ``lengths`` is False, and different rules of estimation.
+    ``before`` and ``after``, if they are given, what makes them not :func:`check_comparability`, the days of their
+    periods unless ``lengths`` is False, and different rules of estimation.
     """
     rules: list[str] = []
     found = Comparability()
     if before and after:
-        found = comparable(before, after)
-        pairs = zip(rules_of(before), rules_of(after), strict=True)
+        found = check_comparability(before, after)
+        pairs = zip(name_mechanism_and_rule(before), name_mechanism_and_rule(after), strict=True)
         rules = next(([*pair] for pair in pairs if pair[0] != pair[1]), [])
     values = {
         "subject": subject,
@@ -61,7 +61,7 @@ def cautions(
     return "".join(f" {sentence}" for sentence in render_data("changes.yaml", **values).values() if sentence)
 
 
-def rules_of(certificate: Mapping[str, Any]) -> list[str]:
+def name_mechanism_and_rule(certificate: Mapping[str, Any]) -> list[str]:
     """Return the names of the mechanism of a release and of its rule of estimation, the chosen or the declared one."""
     options = certificate["mechanism"]["options"]
     rule, u = find_estimator(options), options.get("u")
@@ -139,15 +139,15 @@ def changes(
                 next_step="compare releases with the same categories, or compare the totals",
             )
     tree = before.tree
-    levels = tree.origin.level_number(origin_level), tree.destination.level_number(destination_level)
+    levels = tree.origin.find_level_number(origin_level), tree.destination.find_level_number(destination_level)
     old, new = (
         release.flows_at(origin_level, destination_level, segment=segment, interval=True) for release in (before, after)
     )
-    deviations = min(release.selection(levels, segment).deviations_of_changes for release in (before, after))
-    return changes_of_tables(old, new, _PAIR if segment is None else [*_PAIR, segment], deviations, days)
+    deviations = min(release.make_selection(levels, segment).deviations_of_changes for release in (before, after))
+    return compute_table_changes(old, new, _PAIR if segment is None else [*_PAIR, segment], deviations, days)
 
 
-def changes_of_tables(
+def compute_table_changes(
     old: pd.DataFrame,
     new: pd.DataFrame,
     cell: list[str] = _PAIR,
@@ -160,7 +160,7 @@ def changes_of_tables(
     """
     merged = old.merge(new, how="outer", on=cell, suffixes=(" old", " new"))  # a space, as in no breakdown's name
     table = merged[cell].rename(columns={name: f"{name}_category" for name in _COMPUTED})
-    numbers = _numbers(merged, "old"), _numbers(merged, "new")
+    numbers = _select_numbers(merged, "old"), _select_numbers(merged, "new")
     table["before"], table["after"] = (np.nan_to_num(side[0]).astype(np.int64) for side in numbers)
     change, lower, upper = _change(*numbers, deviations)
     table["change"] = change.astype(np.int64)
@@ -188,29 +188,29 @@ def as_told(changed: pd.DataFrame) -> pd.DataFrame:
 
 def _change(old: Reals, new: Reals, deviations: float) -> tuple[Reals, Reals, Reals]:
     """Return changes, from 0 if absent, and the ends of their intervals, NaN if a side has none."""
-    trips, down, up, reach_down = _distances(old)
-    new_trips, new_down, new_up, new_reach_down = _distances(new)
+    trips, down, up, reach_down = _compute_reaches(old)
+    new_trips, new_down, new_up, new_reach_down = _compute_reaches(new)
     change = new_trips - trips
-    lower = change - np.minimum(_root(new_reach_down, up), new_down + up)
-    upper = change + np.minimum(_root(new_up, reach_down), new_up + down)
+    lower = change - np.minimum(_compute_root(new_reach_down, up), new_down + up)
+    upper = change + np.minimum(_compute_root(new_up, reach_down), new_up + down)
     if (k := deviations / DEVIATIONS) > 1:
-        lower = np.where(change > 0, change - _root(np.maximum(new_down, k * new_up), k * up), lower)
-        upper = np.where(change < 0, change + _root(k * new_up, np.maximum(down, k * up)), upper)
+        lower = np.where(change > 0, change - _compute_root(np.maximum(new_down, k * new_up), k * up), lower)
+        upper = np.where(change < 0, change + _compute_root(k * new_up, np.maximum(down, k * up)), upper)
     return change, lower, upper
 
 
-def _root(one: Reals, other: Reals) -> Reals:
+def _compute_root(one: Reals, other: Reals) -> Reals:
     """Return the roots of the sums of two squares, rounded up to whole numbers."""
     return np.ceil(np.sqrt(one**2 + other**2))
 
 
-def _numbers(both: pd.DataFrame, which: str) -> Reals:
+def _select_numbers(both: pd.DataFrame, which: str) -> Reals:
     """Return the flows of one of the two releases and the ends of their intervals; shape (3, pairs), NaN if absent."""
     columns = [both[f"{name} {which}"] for name in ("trips", "lower", "upper")]
     return np.stack([column.to_numpy(np.float64, na_value=np.nan) for column in columns])
 
 
-def _distances(numbers: Reals) -> tuple[Reals, Reals, Reals, Reals]:
+def _compute_reaches(numbers: Reals) -> tuple[Reals, Reals, Reals, Reals]:
     """Return flows, 0 if absent, and their reach down, up, and down as if not cut at 0; shape (pairs,) each."""
     trips, lower, upper = numbers
     down, up = trips - lower, upper - trips
@@ -224,22 +224,22 @@ def _refuse_other_areas(side: str, before: Geography, after: Geography) -> None:
         return
     if before.levels != after.levels:
         named = (", ".join(geography.levels) or "none" for geography in (before, after))
-        raise _geography_error(f"the {side} levels are {' and '.join(named)}")
+        raise _make_geography_error(f"the {side} levels are {' and '.join(named)}")
     for level, name in enumerate(before.levels, start=1):
-        first, second = _parents(before, level), _parents(after, level)
+        first, second = _index_parents(before, level), _index_parents(after, level)
         for areas, other_areas, where in ((first, second, "first"), (second, first, "second")):
             if missing := sorted(areas.keys() - other_areas.keys()):
-                raise _geography_error(
+                raise _make_geography_error(
                     f"of {side} level {name!r} {_format_examples_with_verb(missing)} only in the {where} release"
                 )
         if moved := sorted(area for area, parent in first.items() if second[area] != parent):
-            raise _geography_error(
+            raise _make_geography_error(
                 f"of {side} level {name!r} {_format_examples_with_verb(moved)} in other areas of the level above"
             )
-    raise _geography_error(f"the {side} zones for unknown places are {before.unknown!r} and {after.unknown!r}")
+    raise _make_geography_error(f"the {side} zones for unknown places are {before.unknown!r} and {after.unknown!r}")
 
 
-def _parents(geography: Geography, level: int) -> dict[str, str]:
+def _index_parents(geography: Geography, level: int) -> dict[str, str]:
     """Return a mapping from the code of each area of a level to the code of the area that contains it."""
     above = geography.codes[level - 1]
     return {area: above[parent] for area, parent in zip(geography.codes[level], geography.parents[level], strict=True)}
@@ -251,7 +251,7 @@ def _format_examples_with_verb(areas: list[str]) -> str:
     return f"{', '.join(areas[:_EXAMPLES])}{more} {'is' if len(areas) == 1 else 'are'}"
 
 
-def _geography_error(message: str) -> OdError:
+def _make_geography_error(message: str) -> OdError:
     return OdError(
         "OD-CHANGES-GEOGRAPHY",
         f"the two releases have different areas: {message}",

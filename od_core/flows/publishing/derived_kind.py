@@ -26,37 +26,37 @@ from od_core.flows.derived_flows import (
 )
 from od_core.flows.estimation.held_out import RULES
 from od_core.flows.estimation.shrinkage import LEAST_SQUARES
-from od_core.flows.publishing.flow_files import flow_files, flow_notes
+from od_core.flows.publishing.flow_files import list_flow_files, list_flow_notes
 from od_core.flows.publishing.kind import FLOWS, describe_uncounted_trips
-from od_core.flows.publishing.report import LISTED, estimation_text, flow_facts
+from od_core.flows.publishing.report import LISTED, describe_estimation, make_flow_facts
 from od_core.flows.release import Release
 from od_core.ledger.chain import BUNDLE_FORMAT
 from od_core.ledger.release_key import ReleaseKey
 from od_core.meaning.features import list_usual_formats
 from od_core.meaning.subject import Subject
 from od_core.periods import Length, Period, iterate_periods
-from od_core.privacy.accounting import float_above, text_above
+from od_core.privacy.accounting import format_rounded_up, round_up_to_float
 from od_core.privacy.budget import Cap
-from od_core.privacy.domain import Charged, rho_of_year
+from od_core.privacy.domain import Charged, bound_rho_of_year
 from od_core.privacy.plan import with_fields
 from od_core.privacy.posterior import Guarantee
-from od_core.publication.bundle import as_published, faulty_files
+from od_core.publication.bundle import as_published, check_checksums
 from od_core.publication.certificate import (
     Certificate,
-    certificate_digest,
+    compute_certificate_digest,
     has_intervals,
     is_derived,
     is_selected,
     read_publisher_texts,
-    subject_of,
+    read_subject,
 )
-from od_core.publication.certify import clauses, software_versions
+from od_core.publication.certify import list_software_versions, render_clauses
 from od_core.publication.kind import BundleKind
 from od_core.publication.read_back import (
     REPAIR,
-    certificate_of,
     make_changed_data_error,
     name_bundle,
+    read_bundle_certificate,
     refuse_incomplete,
 )
 from od_core.publication.templates import render_data, render_template
@@ -75,13 +75,13 @@ class Source:
         spent = dict(self.certificate["spent"])
         return {
             "release": str(self.key),
-            "certificate": certificate_digest(self.certificate),
+            "certificate": compute_certificate_digest(self.certificate),
             "measured_at": self.certificate["measured_at"],
             **{name: spent[name] for name in ("rho_exact", "epsilon", "delta")},
         }
 
 
-def sources_of(bundle: Path, certificate: Certificate) -> list[Source]:
+def open_published_sources(bundle: Path, certificate: Certificate) -> list[Source]:
     """Return the releases that a bundle's flows are derived from, from the bundles below the same folder.
 
     Raises:
@@ -93,7 +93,7 @@ def sources_of(bundle: Path, certificate: Certificate) -> list[Source]:
             key = ReleaseKey.parse(source_facts["release"])
             source = open_published_source(releases, key)
             if source.facts() != source_facts:
-                raise _unsound(f"{key} is not the release that was used: its certificate differs")
+                raise _make_source_error(f"{key} is not the release that was used: its certificate differs")
             sources.append(source)
     return sources
 
@@ -102,10 +102,10 @@ def open_published_source(releases: Path, key: ReleaseKey) -> Source:
     """Return a published release of flows. Raises OdError if it is missing, damaged or not of flows."""
     folder = releases / key.folder
     if not folder.is_dir():
-        raise _unsound(f"{key} is not published below the same folder as what is derived from it")
-    if faults := [f"{name} {fault}" for name, fault in faulty_files(folder)]:
-        raise _unsound(f"the bundle of {key} is damaged: {'; '.join(faults)}")
-    certificate = certificate_of(folder)
+        raise _make_source_error(f"{key} is not published below the same folder as what is derived from it")
+    if faults := [f"{name} {fault}" for name, fault in check_checksums(folder)]:
+        raise _make_source_error(f"the bundle of {key} is damaged: {'; '.join(faults)}")
+    certificate = read_bundle_certificate(folder)
     if certificate.get("format") != FLOWS.format:
         raise make_source_kind_error(
             str(key), "derived itself" if is_derived(certificate) else "not a release of flows"
@@ -119,7 +119,7 @@ def index_releases_by_name(sources: Sequence[Source]) -> Mapping[str, Release]:
     return {str(source.key): source.release for source in sources}
 
 
-def _unsound(message: str) -> OdError:
+def _make_source_error(message: str) -> OdError:
     return OdError("OD-DERIVED-SOURCE", message, next_step=REPAIR)
 
 
@@ -156,12 +156,15 @@ def make_derived_certificate(
     releases = [source.release for source in sources]
     main, plan = sources[releases.index(flows.parts[0])].certificate, flows.parts[0].plan
     trips = int(flows.leaves.trips.sum())
-    guarantees = {"one_period": _guarantee_for_one_period(releases), "all_periods": _guarantee_for_all_periods(sources)}
-    uncounted, subject = describe_uncounted_trips(flows.parts, trips), subject_of(main)
-    promises = {name: _promise_text(guarantee) for name, guarantee in guarantees.items()}
-    sentences = _guarantee_sentences(kind, subject, sources, promises, uncounted.get("uncounted"))
+    guarantees = {
+        "one_period": _make_one_period_guarantee(releases),
+        "all_periods": _make_all_periods_guarantee(sources),
+    }
+    uncounted, subject = describe_uncounted_trips(flows.parts, trips), read_subject(main)
+    promises = {name: _format_promise(guarantee) for name, guarantee in guarantees.items()}
+    sentences = _describe_guarantee(kind, subject, sources, promises, uncounted.get("uncounted"))
     copied = _COPIED_SENTENCES if flows.breakdowns else _COPIED_SENTENCES - {"segments"}
-    stated = FLOWS.guarantee(plan, flows.parts[0].spent, subject)
+    stated = FLOWS.describe_guarantee(plan, flows.parts[0].spent, subject)
     facts = {
         "format": kind.format,
         "bundle_format": BUNDLE_FORMAT,
@@ -177,21 +180,21 @@ def make_derived_certificate(
         "guarantee": sentences["guarantee"]
         | {name: text for name, text in stated.items() if name in copied}
         | ({"uncounted": sentences["uncounted"]} if uncounted else {}),
-        **_losses(sources, guarantees),
+        **_make_spending_facts(sources, guarantees),
         "contents": {"flows": len(flows.leaves), "trips": trips},
         **kind.facts(flows),
         **uncounted,
         "interval": None if any(source.certificate["interval"] is None for source in sources) else main["interval"],
         "exact": {} if flows.exact_trips is None else {"trips": flows.exact_trips},
         "invariants": [] if flows.exact_trips is None else [sentences["total"]],
-        "software": dict(software_versions()),
+        "software": dict(list_software_versions()),
         "known_limitations": render_data("limitations.yaml"),
     }
     made = cast("Certificate", facts)
     return made if published is None else _keep_published_wording(made, published)
 
 
-def _guarantee_sentences(
+def _describe_guarantee(
     kind: DerivedKind[Any],
     subject: Subject,
     sources: Sequence[Source],
@@ -204,7 +207,7 @@ def _guarantee_sentences(
         kind=kind,
         subject=subject,
         nouns=subject.nouns,
-        said=clauses(subject),
+        said=render_clauses(subject),
         sources=[source.key for source in sources],
         one=promises["one_period"],
         every=promises["all_periods"],
@@ -220,14 +223,16 @@ def _make_about_field(kind: DerivedKind[Any], main: Certificate) -> dict[str, An
     return {"about": about | {"title": f"{about['title']} ({kind.name})"}} if about else {}
 
 
-def _losses(sources: Sequence[Source], guarantees: Mapping[str, Guarantee]) -> dict[str, Any]:
+def _make_spending_facts(sources: Sequence[Source], guarantees: Mapping[str, Guarantee]) -> dict[str, Any]:
     """Return what the releases spent, their privacy losses, and the account with the largest cap if all state one."""
     rho = sum((source.release.spent.rho for source in sources), start=Fraction(0))
     spent: dict[str, Any] = {"charged_rho_exact": "0", "rho_exact": str(rho)}
     for name, guarantee in guarantees.items():
-        spent[name] = {"epsilon": float_above(guarantee.epsilon), "delta": float_above(guarantee.delta)}
+        spent[name] = {"epsilon": round_up_to_float(guarantee.epsilon), "delta": round_up_to_float(guarantee.delta)}
     facts = {"spent": spent}
-    if losses := {name: _loss_facts(guarantee) for name, guarantee in guarantees.items() if guarantee.rho is not None}:
+    if losses := {
+        name: _make_loss_facts(guarantee) for name, guarantee in guarantees.items() if guarantee.rho is not None
+    }:
         facts["privacy_loss"] = losses
     if all("account" in source.certificate for source in sources):
         accounts = [source.certificate["account"] for source in sources]
@@ -237,11 +242,11 @@ def _losses(sources: Sequence[Source], guarantees: Mapping[str, Guarantee]) -> d
 
 def _keep_published_wording(made: Certificate, published: Path) -> Certificate:
     """Return a certificate in the words of the state of this library that published it in a folder."""
-    before, now = certificate_of(published), made["software"]
+    before, now = read_bundle_certificate(published), made["software"]
     worded_by = before["software"].get(_WORDED_BY, before["software"].get("od-release", ""))
     if worded_by == now.get("od-release", ""):  # the sentences are made again and compared
         return made
-    worded = as_published(made, published, certificate_digest(before))
+    worded = as_published(made, published, compute_certificate_digest(before))
     worded["software"] = now | {_WORDED_BY: worded_by}
     return worded
 
@@ -250,19 +255,19 @@ _WORDED_BY = "od-release of the sentences"
 """Name in ``software`` of the state of this library whose sentences a certificate has, if it is another one."""
 
 
-def _promise_text(guarantee: Guarantee) -> str:
+def _format_promise(guarantee: Guarantee) -> str:
     """Return epsilon, or (epsilon, delta) if delta is above 0, both rounded up."""
-    epsilon = text_above(guarantee.epsilon)
-    return f"({epsilon}, {text_above(guarantee.delta)})" if guarantee.delta else epsilon
+    epsilon = format_rounded_up(guarantee.epsilon)
+    return f"({epsilon}, {format_rounded_up(guarantee.delta)})" if guarantee.delta else epsilon
 
 
-def _loss_facts(guarantee: Guarantee) -> dict[str, Any]:
+def _make_loss_facts(guarantee: Guarantee) -> dict[str, Any]:
     """Return the facts of a guarantee from which its exact privacy loss is computed: rho and, if known, variances."""
     variances = {"variances": [*map(str, guarantee.variances)]} if guarantee.variances else {}
     return {"rho_exact": str(guarantee.rho), **variances}
 
 
-def _guarantee_for_one_period(releases: Sequence[Release]) -> Guarantee:
+def _make_one_period_guarantee(releases: Sequence[Release]) -> Guarantee:
     """Return a guarantee that holds for every change in the records of one of the periods."""
     guarantees = [Guarantee.from_spent(release.spent) for release in releases]
     rhos = [guarantee.rho for guarantee in guarantees if guarantee.rho is not None]
@@ -275,7 +280,7 @@ def _guarantee_for_one_period(releases: Sequence[Release]) -> Guarantee:
     )
 
 
-def _guarantee_for_all_periods(sources: Sequence[Source]) -> Guarantee:
+def _make_all_periods_guarantee(sources: Sequence[Source]) -> Guarantee:
     """Return a guarantee that holds for changes in the records of all periods together.
 
     Rho adds up; under a unit of a year, as far as the trips of a user in a year allow. If the periods are of several
@@ -294,7 +299,7 @@ def _guarantee_for_all_periods(sources: Sequence[Source]) -> Guarantee:
         for source, spent in zip(sources, spending, strict=True):
             by_period.setdefault(source.key.period, []).extend(source.release.plan.list_noise_charges(spent))
         m, c = unit.bounds
-        rho = rho_of_year(by_period.values(), m, unit.max_trips_year, c)
+        rho = bound_rho_of_year(by_period.values(), m, unit.max_trips_year, c)
     return Guarantee.from_rho(rho, max(spent.delta for spent in spending))
 
 
@@ -308,7 +313,7 @@ class DerivedKind(BundleKind[D]):
 
     contents = "flows"
     is_derived = True
-    files = staticmethod(flow_files)
+    list_files = staticmethod(list_flow_files)
     name: ClassVar[str]
 
     @abstractmethod
@@ -328,12 +333,12 @@ class DerivedKind(BundleKind[D]):
 
     def report(self, flows: D, certificate: Certificate) -> str:
         """Return the HTML text of the page that presents these flows to their readers."""
-        facts = flow_facts(flows, certificate) | self.page_facts(flows, certificate)
+        facts = make_flow_facts(flows, certificate) | self.make_page_facts(flows, certificate)
         return render_template(f"{self.name}_report.html", **facts)
 
-    def notes(self, flows: D, certificate: Certificate) -> Sequence[str]:
+    def list_notes(self, flows: D, certificate: Certificate) -> Sequence[str]:
         """Return further paragraphs of the codebook that users of the files must read."""
-        return [_sentences(flows, certificate)[self.name], *flow_notes(flows, certificate)]
+        return [_describe_derived_flows(flows, certificate)[self.name], *list_flow_notes(flows, certificate)]
 
     def refuse_comparison(self, key: ReleaseKey) -> None:
         """Raise OdError; see the base class."""
@@ -345,20 +350,20 @@ class DerivedKind(BundleKind[D]):
         """Return the fields of the certificate that only these flows have."""
         return {}
 
-    def page_facts(self, _flows: D, _certificate: Certificate) -> dict[str, Any]:
+    def make_page_facts(self, _flows: D, _certificate: Certificate) -> dict[str, Any]:
         """Return the facts that only the page of these flows shows, by name."""
         return {}
 
     def open(self, bundle: Path) -> D:
         """Return the flows in a bundle's folder, derived from the bundles of their releases, below the same folder."""
-        certificate = certificate_of(bundle)
-        flows = self.as_stated(index_releases_by_name(sources_of(bundle, certificate)), certificate)
+        certificate = read_bundle_certificate(bundle)
+        flows = self.as_stated(index_releases_by_name(open_published_sources(bundle, certificate)), certificate)
         if certificate["contents"] != {"flows": len(flows.leaves), "trips": int(flows.leaves.trips.sum())}:
             raise make_changed_data_error("flows")
         return with_fields(flows, selected=is_selected(certificate))
 
 
-def _sentences(flows: DerivedFlows, certificate: Certificate) -> dict[str, str]:
+def _describe_derived_flows(flows: DerivedFlows, certificate: Certificate) -> dict[str, str]:
     """Return sentences on what derived flows are and what they learn from, by name."""
     learns, sources = isinstance(flows, AssistedFlows) and flows.rule.learns, certificate["sources"]
     values = {"learns": learns, "sources": [source["release"] for source in sources]}
@@ -400,7 +405,7 @@ class SumKind(DerivedKind[FlowSum]):
         begin, end = (wanted.first, wanted.end) if wanted else (spans[0].first, spans[-1].end)
         for span_first, span_end in [*((span.first, span.end) for span in spans), (end, end)]:
             if begin < span_first:
-                missing += _periods_named(begin, span_first, spans[0].length if spans else None)
+                missing += _iterate_period_names(begin, span_first, spans[0].length if spans else None)
             begin = span_end
         if missing:
             raise OdError(
@@ -415,7 +420,7 @@ class SumKind(DerivedKind[FlowSum]):
 SUMS = SumKind()
 
 
-def _periods_named(begin: datetime.date, until: datetime.date, length: Length | None) -> Iterator[str]:
+def _iterate_period_names(begin: datetime.date, until: datetime.date, length: Length | None) -> Iterator[str]:
     """Yield the periods between two days: by the given length if it fits, and otherwise as one span of days."""
     if length is not None:
         parts = list(takewhile(lambda part: part.first < until, iterate_periods(begin, length)))
@@ -454,20 +459,20 @@ class AssistedKind(DerivedKind[AssistedFlows]):
         """Return how the flows were estimated: the name of the rule, and u if it has one."""
         return {"estimation": flows.rule.facts()}
 
-    def page_facts(self, flows: AssistedFlows, certificate: Certificate) -> dict[str, Any]:
+    def make_page_facts(self, flows: AssistedFlows, certificate: Certificate) -> dict[str, Any]:
         """Return what the estimates learn from, the rule in words, and how they differ from the release."""
-        sentences = _sentences(flows, certificate)
+        sentences = _describe_derived_flows(flows, certificate)
         return {
             "learnt_from": sentences["learnt_from"],
-            "rule": estimation_text(certificate) if flows.rule.learns else sentences["unchanged"],
-            "differences": _differences(flows, intervals=has_intervals(certificate)),
+            "rule": describe_estimation(certificate) if flows.rule.learns else sentences["unchanged"],
+            "differences": _compare_with_release(flows, intervals=has_intervals(certificate)),
         }
 
 
 ASSISTED = AssistedKind()
 
 
-def _differences(flows: AssistedFlows, *, intervals: bool) -> dict[str, Any]:
+def _compare_with_release(flows: AssistedFlows, *, intervals: bool) -> dict[str, Any]:
     """Return how many flows differ from the released ones, and those that differ most, with or without intervals."""
     tree = flows.tree
     released, estimated = (
@@ -485,6 +490,6 @@ def _differences(flows: AssistedFlows, *, intervals: bool) -> dict[str, Any]:
         rows[side] = np.array(geography.labels[-1], dtype=object)[end]
     if intervals and len(rows):
         levels, estimates = (tree.origin.depth, tree.destination.depth), largest["trips_estimated"].to_numpy()
-        lower_ends = flows.selection(levels).lower_ends(estimates)
+        lower_ends = flows.make_selection(levels).make_lower_ends(estimates)
         rows["lower"], rows["upper"] = flows.intervals.compute_cell_bounds(*levels, ends[0], ends[1], lower_ends)
     return {"compared": len(merged), "changed": int((difference > 0).sum()), "rows": rows.to_dict("records")}

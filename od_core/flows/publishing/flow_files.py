@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from od_core.files.table_writers import write_batches
-from od_core.flows.publishing.atlas import FIRST_WITH_ATLAS, atlas_rows, write_atlas
+from od_core.flows.publishing.atlas import FIRST_WITH_ATLAS, make_atlas_sql, write_atlas
 from od_core.flows.publishing.flow_tables import (
     FLOWS_SCHEMA,
     SEGMENTS_SCHEMA,
@@ -19,13 +19,13 @@ from od_core.flows.publishing.flow_tables import (
     LevelPair,
     adapt_count_columns,
     add_area_names,
-    largest,
-    measurement_rows,
+    find_largest_positions,
+    make_measurement_reader,
     write_pairs,
 )
 from od_core.flows.publishing.maps import MOST_LINES, DesireLines, locate_zones
-from od_core.flows.publishing.omx import MOST_CELLS, matrix_name, pairs_by_category, write_matrices
-from od_core.flows.publishing.sdmx import ALL, dimension_identifiers, sdmx_files
+from od_core.flows.publishing.omx import MOST_CELLS, list_category_pairs, name_matrix, write_matrices
+from od_core.flows.publishing.sdmx import ALL, index_dimension_identifiers, list_sdmx_files
 from od_core.flows.release import Release
 from od_core.flows.released_flows import ReleasedFlows
 from od_core.geography.places import has_distances
@@ -38,45 +38,45 @@ from od_core.publication.columns import (
     Table,
     describe_categories,
     describe_unlisted_records,
+    make_public_table,
     pair_segments_table,
-    public_table,
 )
 from od_core.publication.tables import (
     BundleFile,
-    areas_files,
-    areas_table,
-    boundaries_table,
     count_bounded_areas,
-    public_files,
+    make_areas_files,
+    make_areas_table,
+    make_boundaries_table,
+    make_table_files,
     write_parquet,
 )
 from od_core.publication.templates import render_data, render_template
 from od_core.publication.workbook import Sheet, write_workbook
 
 
-def flow_files(release: ReleasedFlows, certificate: Certificate) -> list[BundleFile]:
+def list_flow_files(release: ReleasedFlows, certificate: Certificate) -> list[BundleFile]:
     """Return the files of the bundle: the flows in every format, the areas and, of a release, the noisy measurements.
 
     Derived flows have no measurements: the releases have them. A file's content is computed when it is written.
     """
     tables = FlowTables.from_release(release, certificate)
-    files = _formats(tables, certificate)
+    files = _list_format_files(tables, certificate)
     if isinstance(release, Release):
-        files.append(_measurements(release, tables.nouns, by_segment=False))
-    files += _segments(tables)
+        files.append(_make_measurements_file(release, tables.nouns, by_segment=False))
+    files += _list_segment_files(tables)
     if isinstance(release, Release) and release.breakdowns:
-        files.append(_measurements(release, tables.nouns, by_segment=True))
-    return [*files, *_areas(tables)]
+        files.append(_make_measurements_file(release, tables.nouns, by_segment=True))
+    return [*files, *_list_area_files(tables)]
 
 
-def _formats(tables: FlowTables, certificate: Certificate) -> list[BundleFile]:
+def _list_format_files(tables: FlowTables, certificate: Certificate) -> list[BundleFile]:
     """Return the files with the flows of all trips; the finest pair is the first, because ``README.txt`` names it."""
     files, table = _pair_files(tables.pairs[::-1], tables.define_table("pair_flows")), tables.define_table("flows")
     if tables.format == 1:
         files = [BundleFile("flows.csv", "Flows at every pair of levels.", tables.write_csv, "csv", table)]
-    files.append(_parquet_file(tables.pairs, FLOWS_SCHEMA, table))
+    files.append(_make_parquet_file(tables.pairs, FLOWS_SCHEMA, table))
     has_pairs = tables.nouns.has_pairs  # without, there is no matrix, and nothing to choose in the atlas
-    files += [_matrices(pair) for pair in reversed(tables.pairs) if pair.cells <= MOST_CELLS and has_pairs]
+    files += [_make_matrix_file(pair) for pair in reversed(tables.pairs) if pair.cells <= MOST_CELLS and has_pairs]
     if tables.format > 1:
         workbook = BundleFile(
             f"{tables.nouns.cells if tables.format >= FIRST_WITH_SUBJECT else 'flows'}.xlsx",
@@ -84,19 +84,19 @@ def _formats(tables: FlowTables, certificate: Certificate) -> list[BundleFile]:
             f" {tables.nouns.cells}.",
             partial(write_flow_workbook, tables, certificate),
             "spreadsheet",
-            rows=render_template("rows/sheets.sql", tables=tables, sheets=_sheet_names(tables), most=MOST_ROWS),
+            rows=render_template("rows/sheets.sql", tables=tables, sheets=_name_sheets(tables), most=MOST_ROWS),
         )
-        files += [workbook, *_maps(tables, certificate)]
+        files += [workbook, *_list_map_files(tables, certificate)]
     if tables.has_indicators:
-        files += public_files(tables.define_table("indicators"), lambda: tables.indicators)
+        files += make_table_files(tables.define_table("indicators"), lambda: tables.indicators)
     if tables.distance:
-        files += public_files(tables.define_table("distance_bands"), lambda: tables.distance_bands)
+        files += make_table_files(tables.define_table("distance_bands"), lambda: tables.distance_bands)
     if tables.format >= FIRST_WITH_ATLAS and has_pairs:
         intervals = " with intervals" if tables.interval else ""
         described = f"A page on which you choose areas, and see their {tables.nouns.counted}{intervals}, offline."
-        write, rows = partial(write_atlas, tables, certificate), partial(atlas_rows, tables)
+        write, rows = partial(write_atlas, tables, certificate), partial(make_atlas_sql, tables)
         files.append(BundleFile(ATLAS, described, write, rows=rows))
-    return [*files, *sdmx_files(tables, certificate)]
+    return [*files, *list_sdmx_files(tables, certificate)]
 
 
 def _pair_files(pairs: Iterable[LevelPair], table: Table) -> list[BundleFile]:
@@ -113,7 +113,7 @@ def _pair_files(pairs: Iterable[LevelPair], table: Table) -> list[BundleFile]:
     ]
 
 
-def _parquet_file(pairs: Sequence[LevelPair], schema: pa.Schema, table: Table) -> BundleFile:
+def _make_parquet_file(pairs: Sequence[LevelPair], schema: pa.Schema, table: Table) -> BundleFile:
     write = partial(write_pairs, pairs, schema)
 
     def rows() -> int:
@@ -122,11 +122,11 @@ def _parquet_file(pairs: Sequence[LevelPair], schema: pa.Schema, table: Table) -
     return BundleFile(f"{table.name}.parquet", table.file, write, table=table, rows=rows)
 
 
-def _matrices(pair: LevelPair) -> BundleFile:
+def _make_matrix_file(pair: LevelPair) -> BundleFile:
     """Return the OpenMatrix file of a pair of levels, and of the categories that it has, too."""
     categories = [
-        (matrix_name(breakdown, place), breakdown.name, category)
-        for breakdown, _ in pairs_by_category(pair)
+        (name_matrix(breakdown, place), breakdown.name, category)
+        for breakdown, _ in list_category_pairs(pair)
         for place, category in enumerate(breakdown.categories)
     ]
     rows = render_template("rows/matrices.sql", pair=pair, categories=categories)
@@ -135,7 +135,7 @@ def _matrices(pair: LevelPair) -> BundleFile:
     )
 
 
-def _maps(tables: FlowTables, certificate: Certificate) -> list[BundleFile]:
+def _list_map_files(tables: FlowTables, certificate: Certificate) -> list[BundleFile]:
     """Return the files for maps; those for flowmap.gl, which has one list of places, only if each zone has one code."""
     if not has_distances(tables.tree):
         return []
@@ -156,7 +156,7 @@ def _maps(tables: FlowTables, certificate: Certificate) -> list[BundleFile]:
                 f"For flowmap.gl: {which}.",
                 lines.write_flowmap_flows,
                 "gis",
-                public_table("flowmap_flows", nouns),
+                make_public_table("flowmap_flows", nouns),
                 render_template("rows/flowmap.sql", tables=tables, most=MOST_LINES),
             ),
             BundleFile(
@@ -164,14 +164,14 @@ def _maps(tables: FlowTables, certificate: Certificate) -> list[BundleFile]:
                 "For flowmap.gl: the zones with coordinates.",
                 lines.write_flowmap_locations,
                 "gis",
-                public_table("flowmap_locations"),
+                make_public_table("flowmap_locations"),
                 lambda: len(locate_zones(tables.tree.origin)),
             ),
         ]
     return files
 
 
-def _segments(tables: FlowTables) -> list[BundleFile]:
+def _list_segment_files(tables: FlowTables) -> list[BundleFile]:
     """Return the files with flows by category; an empty list if there are no breakdowns."""
     if not tables.breakdowns:
         return []
@@ -179,19 +179,19 @@ def _segments(tables: FlowTables) -> list[BundleFile]:
     for breakdown in tables.breakdowns:
         table = pair_segments_table(breakdown, tables.nouns, interval=tables.interval)
         files += _pair_files(tables.segments[breakdown.name], table)
-    table = public_table("segments", tables.nouns, interval=tables.interval)
+    table = make_public_table("segments", tables.nouns, interval=tables.interval)
     pairs = [*chain(*tables.segments.values())]
-    return [*files, _parquet_file(pairs, SEGMENTS_SCHEMA, table)]
+    return [*files, _make_parquet_file(pairs, SEGMENTS_SCHEMA, table)]
 
 
-def _measurements(release: Release, nouns: Nouns, *, by_segment: bool) -> BundleFile:
+def _make_measurements_file(release: Release, nouns: Nouns, *, by_segment: bool) -> BundleFile:
     key = "segment_measurements" if by_segment else "noisy_measurements"
     if not by_segment and release.plan.area_totals is not None:
         key = "measurements_with_area_totals"
-    table = public_table(key, nouns)
+    table = make_public_table(key, nouns)
 
     def write(file: BinaryIO) -> None:
-        measured = measurement_rows(release, by_segment=by_segment)
+        measured = make_measurement_reader(release, by_segment=by_segment)
         write_batches(file, measured.schema, measured, compression="zstd")
 
     def rows() -> int:
@@ -200,20 +200,20 @@ def _measurements(release: Release, nouns: Nouns, *, by_segment: bool) -> Bundle
     return BundleFile(f"{table.name}.parquet", table.file, write, table=table, rows=rows)
 
 
-def _areas(tables: FlowTables) -> list[BundleFile]:
+def _list_area_files(tables: FlowTables) -> list[BundleFile]:
     """Return the files of the areas of both sides, and of their boundaries if they have some."""
-    areas = pa.concat_tables(map(areas_table, tables.geographies), promote_options="default")
+    areas = pa.concat_tables(map(make_areas_table, tables.geographies), promote_options="default")
     bounded = [side for side in tables.geographies if side.given_boundaries]
     if not bounded:
-        return areas_files(areas)
+        return make_areas_files(areas)
 
     def write(file: BinaryIO) -> None:
-        listed = [boundaries_table(side, names=tables.for_tools) for side in bounded]
+        listed = [make_boundaries_table(side, names=tables.for_tools) for side in bounded]
         write_parquet(pa.concat_tables(listed, promote_options="default"), file)
 
     description = "The boundaries of the areas of every level below the whole space, as GeoParquet."
     boundaries = BundleFile(BOUNDARIES, description, write, rows=lambda: sum(map(count_bounded_areas, bounded)))
-    return [*areas_files(areas), boundaries]
+    return [*make_areas_files(areas), boundaries]
 
 
 MOST_ROWS = 10_000
@@ -229,9 +229,9 @@ def write_flow_workbook(tables: FlowTables, certificate: Certificate, file: Bina
     Its first sheet explains it, and lists the others.
     """
     sheets = []
-    for pair, name in zip(tables.pairs, _sheet_names(tables), strict=True):
+    for pair, name in zip(tables.pairs, _name_sheets(tables), strict=True):
         trips = pair.flows["trips"].to_numpy(np.int64)
-        rows_shown = largest(trips, MOST_ROWS)
+        rows_shown = find_largest_positions(trips, MOST_ROWS)
         left_out = "" if len(rows_shown) == len(trips) else f", the {len(rows_shown):,} largest"
         line = f"{pair.title}: {len(trips):,} row{'' if len(trips) == 1 else 's'} in all{left_out}, largest first"
         rows = pa.table(pair.columns).take(pa.array(rows_shown))
@@ -253,7 +253,7 @@ def write_flow_workbook(tables: FlowTables, certificate: Certificate, file: Bina
     write_workbook(file, [Sheet("Read me", lines, contents, width=100), *sheets])
 
 
-def _sheet_names(tables: FlowTables) -> list[str]:
+def _name_sheets(tables: FlowTables) -> list[str]:
     """Return the name of the sheet of each pair of levels; numbers of levels if a name would be too long for Excel."""
     names = [pair.name.removeprefix("flows_").removeprefix("counts_") for pair in tables.pairs]
     if max(map(len, names)) <= _LONGEST_NAME:
@@ -261,7 +261,7 @@ def _sheet_names(tables: FlowTables) -> list[str]:
     return ["_".join(map(str, pair.levels)) for pair in tables.pairs]
 
 
-def flow_notes(release: ReleasedFlows, certificate: Certificate) -> list[str]:
+def list_flow_notes(release: ReleasedFlows, certificate: Certificate) -> list[str]:
     """Return paragraphs, in Markdown, that a user of the files must know in addition to the meaning of the columns."""
     tables = FlowTables.from_release(release, certificate)
     unlisted_pairs = [pair.level_names for pair in tables.pairs if pair.cells > MOST_LISTED and tables.interval]
@@ -281,11 +281,11 @@ def flow_notes(release: ReleasedFlows, certificate: Certificate) -> list[str]:
             for breakdown in tables.breakdowns
         ],
         matrices=[
-            (matrix_name(breakdown, place), category)
+            (name_matrix(breakdown, place), category)
             for breakdown in tables.breakdowns
             for place, category in enumerate(breakdown.categories)
         ],
-        dimensions=dimension_identifiers(tables.breakdowns).values(),
+        dimensions=index_dimension_identifiers(tables.breakdowns).values(),
         all=ALL,
     )
     return [note for notes_on in notes.values() for note in notes_on.splitlines()]

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from od_core.files.table_writers import write_rows
 from od_core.flows.indicators import distance_bands, indicators
-from od_core.flows.interval_ends import reliability
+from od_core.flows.interval_ends import choose_reliability_words
 from od_core.flows.release import MEASUREMENT_SCHEMA, SEGMENT_MEASUREMENT_SCHEMA, Release, iterate_measured_cells
 from od_core.flows.released_flows import ReleasedFlows
 from od_core.geography.flow_tree import FlowTree
@@ -32,14 +32,14 @@ from od_core.publication.certificate import (
     format_of,
     has_intervals,
     is_selected,
-    subject_of,
+    read_subject,
 )
-from od_core.publication.columns import MOST_LISTED, RELIABILITY, Table, public_table
-from od_core.publication.tables import schema_of
+from od_core.publication.columns import MOST_LISTED, RELIABILITY, Table, make_public_table
+from od_core.publication.tables import make_table_schema
 from od_core.records.segments import Breakdown
 
-FLOWS_SCHEMA = schema_of(public_table("flows", interval=True, distance=True))
-SEGMENTS_SCHEMA = schema_of(public_table("segments", interval=True))
+FLOWS_SCHEMA = make_table_schema(make_public_table("flows", interval=True, distance=True))
+SEGMENTS_SCHEMA = make_table_schema(make_public_table("segments", interval=True))
 """Columns of the flows at every pair of levels, and by category, some of which a release may lack."""
 
 FIRST_WITH_INDICATORS = 3
@@ -131,7 +131,7 @@ class LevelPair:
         table = pa.Table.from_pandas(self.flows, preserve_index=False)
         return dict(zip(table.column_names, table.columns, strict=True))
 
-    def table(self, schema: pa.Schema) -> pa.Table:
+    def make_table(self, schema: pa.Schema) -> pa.Table:
         """Return the flows with those columns of a schema that they have.
 
         Beside the columns of ``flows``, there are the names of the levels and, by category, that of the breakdown. The
@@ -144,7 +144,7 @@ class LevelPair:
             columns = {"category" if name == self.breakdown.name else name: column for name, column in columns.items()}
         columns = {name: repeat_text(text, len(self.flows)) for name, text in constants.items()} | columns
         if RELIABILITY.name in schema.names and self.tables.has_reliability:
-            words = reliability(*(self.flows[name].to_numpy() for name in ("trips", "lower", "upper")))
+            words = choose_reliability_words(*(self.flows[name].to_numpy() for name in ("trips", "lower", "upper")))
             columns[RELIABILITY.name] = pa.chunked_array([pa.array(words, pa.string())])
         fields = pa.schema([field for field in schema if field.name in columns])
         return pa.table(columns).select(fields.names).cast(fields)
@@ -172,7 +172,7 @@ class FlowTables:
 
         Every call returns the same object, so that files, report and database share what is computed.
         """
-        facts = has_intervals(certificate), format_of(certificate), subject_of(certificate)
+        facts = has_intervals(certificate), format_of(certificate), read_subject(certificate)
         return release.compute_once(
             (cls, *facts), lambda: cls(with_fields(release, selected=is_selected(certificate)), *facts)
         )
@@ -210,7 +210,9 @@ class FlowTables:
     @cached_property
     def indicators(self) -> pa.Table:
         """The indicators with the columns that the bundle has."""
-        return _arrow(self.indicator_rows[[column.name for column in self.define_table("indicators").columns]])
+        return _convert_to_arrow(
+            self.indicator_rows[[column.name for column in self.define_table("indicators").columns]]
+        )
 
     @cached_property
     def distance_bands(self) -> pa.Table:
@@ -220,7 +222,7 @@ class FlowTables:
         """
         tree = self.tree
         levels = None if tree.cells(tree.depth) <= MOST_LISTED else [tree.origin.level_names[0]]
-        return _arrow(distance_bands(self.release, levels, interval=self.interval))
+        return _convert_to_arrow(distance_bands(self.release, levels, interval=self.interval))
 
     @cached_property
     def tree(self) -> FlowTree:
@@ -264,7 +266,7 @@ class FlowTables:
         The numbers have no minimum if they may be negative, and early formats have no balance.
         """
         key = "pair_counts" if key == "pair_flows" and not self.nouns.has_pairs else key
-        table = public_table(key, self.nouns, interval=self.interval, distance=self.distance)
+        table = make_public_table(key, self.nouns, interval=self.interval, distance=self.distance)
         columns = table.columns
         if self.format < FIRST_WITH_DISTANCES:
             columns = tuple(column for column in columns if not column.name.startswith("balance"))
@@ -277,19 +279,19 @@ class FlowTables:
     def write_csv(self, file: BinaryIO) -> None:
         """Write the flows at all pairs of levels as one CSV table (RFC 4180) in UTF-8, for bundles of format 1."""
         for number, pair in enumerate(self.pairs):
-            write_rows(file, pair.table(FLOWS_SCHEMA), header=number == 0)
+            write_rows(file, pair.make_table(FLOWS_SCHEMA), header=number == 0)
 
 
 def write_pairs(pairs: Iterable[LevelPair], schema: pa.Schema, file: BinaryIO) -> None:
     """Write the flows of pairs of levels as one Parquet table, in which each has row groups of its own."""
-    tables = (pair.table(schema) for pair in pairs)
+    tables = (pair.make_table(schema) for pair in pairs)
     first = next(tables)
     with pq.ParquetWriter(file, first.schema, compression="zstd") as writer:
         for table in chain([first], tables):
             writer.write_table(table)
 
 
-def _arrow(frame: pd.DataFrame) -> pa.Table:
+def _convert_to_arrow(frame: pd.DataFrame) -> pa.Table:
     return pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata(None)
 
 
@@ -304,11 +306,14 @@ def label_areas(tree: FlowTree, flows: pd.DataFrame, levels: tuple[int, int] | N
     ``levels`` are the numbers of the levels of origins and of destinations; those of the zones by default.
     """
     origin_level, destination_level = levels or (tree.origin.depth, tree.destination.depth)
-    origins, destinations = labels_at(tree.origin, origin_level), labels_at(tree.destination, destination_level)
+    origins, destinations = (
+        index_labels_by_code(tree.origin, origin_level),
+        index_labels_by_code(tree.destination, destination_level),
+    )
     return flows.assign(origin=flows["origin"].map(origins), destination=flows["destination"].map(destinations))
 
 
-def labels_at(geography: Geography, level: int) -> dict[str, str]:
+def index_labels_by_code(geography: Geography, level: int) -> dict[str, str]:
     """Return the labels of the areas of a level by their codes."""
     return dict(zip(geography.codes[level], geography.labels[level], strict=True))
 
@@ -334,24 +339,24 @@ def adapt_count_columns(tree: FlowTree, flows: pa.Table) -> pa.Table:
     return flows.rename_columns([names.get(name, name) for name in flows.column_names]).drop_columns("destination")
 
 
-def largest(trips: NDArray[np.int64], most: int) -> NDArray[np.intp]:
+def find_largest_positions(trips: NDArray[np.int64], most: int) -> NDArray[np.intp]:
     """Return the positions of the ``most`` largest numbers, largest first; equal numbers keep their order."""
     return np.argsort(-trips, kind="stable")[:most]
 
 
-def flows_table(release: Release) -> pa.Table:
+def make_flows_table(release: Release) -> pa.Table:
     """Return the flows between zones as an Arrow table: origin, destination (zone codes), trips."""
-    return _arrow(release.flows)
+    return _convert_to_arrow(release.flows)
 
 
-def measurement_rows(release: Release, *, by_segment: bool) -> pa.RecordBatchReader:
+def make_measurement_reader(release: Release, *, by_segment: bool) -> pa.RecordBatchReader:
     """Return the measurements of the totals, or by category, in the order of the plan and tree, computed when read."""
     measurements = (measurement for measurement in release.measured if measurement.step.by_segment == by_segment)
     batches = (batch for measurement in measurements for batch in iterate_measured_cells(release.plan, measurement))
     return pa.RecordBatchReader.from_batches(SEGMENT_MEASUREMENT_SCHEMA if by_segment else MEASUREMENT_SCHEMA, batches)
 
 
-def level_rows(release: Release, breakdown: str = "") -> list[dict[str, Any]]:
+def list_level_errors(release: Release, breakdown: str = "") -> list[dict[str, Any]]:
     """Return the noise and the expected error of the totals, or of one category, at each level of the flow tree.
 
     Both are in trips. The noise, a standard deviation, is None where nothing was measured; all errors are NaN if the
@@ -368,7 +373,7 @@ def level_rows(release: Release, breakdown: str = "") -> list[dict[str, Any]]:
         for level, (names, error) in enumerate(zip(release.levels, errors, strict=True))
     ]
     for step in () if breakdown else plan.area_total_steps:
-        noise_of, error = float(step.variance) ** 0.5, plan.area_total_variance(step) ** 0.5
-        rows.append((step.level, *plan.level_names(step), plan.public_cells(step), noise_of, error))
+        noise_of, error = float(step.variance) ** 0.5, plan.bound_area_total_variance(step) ** 0.5
+        rows.append((step.level, *plan.level_names(step), plan.count_public_cells(step), noise_of, error))
     keys = ("level", "origin_level", "destination_level", "public_pairs", "noise", "error")
     return [dict(zip(keys, row, strict=True)) for row in rows]

@@ -19,43 +19,43 @@ from od_core.errors import OdError
 from od_core.flows.estimation.intervals import refuse_without_intervals
 from od_core.flows.estimation.levels import Measurement, estimate, make_published_root
 from od_core.flows.estimation.refinement import refine
-from od_core.flows.interval_ends import lower_bound, upper_bound
+from od_core.flows.interval_ends import compute_lower_bound, compute_upper_bound
 from od_core.flows.plan import ReleasePlan
-from od_core.flows.publishing.flow_files import flow_files, flow_notes
+from od_core.flows.publishing.flow_files import list_flow_files, list_flow_notes
 from od_core.flows.publishing.flow_tables import (
     FLOWS_SCHEMA,
     SEGMENTS_SCHEMA,
     FlowTables,
     LevelPair,
-    flows_table,
     label_areas,
-    level_rows,
-    measurement_rows,
+    list_level_errors,
+    make_flows_table,
+    make_measurement_reader,
 )
 from od_core.flows.publishing.read_bundle import open_flows
 from od_core.flows.publishing.report import (
-    estimation_text,
-    flow_pictures,
-    flows_report,
+    describe_estimation,
+    find_largest_changes,
     label_changes,
-    largest_changes,
-    leaf_flows,
+    render_flow_pictures,
+    render_flows_report,
     select_flows_between_zones,
+    select_leaf_flows,
 )
 from od_core.flows.release import Release
 from od_core.geography.geography import Geography
 from od_core.ledger.measurements import NoisyVector
 from od_core.ledger.release_key import ReleaseKey
 from od_core.meaning.subject import Subject
-from od_core.privacy.accounting import float_above
+from od_core.privacy.accounting import round_up_to_float
 from od_core.privacy.budget import Spent
 from od_core.privacy.plan import Step
 from od_core.publication.certificate import Certificate, has_intervals
-from od_core.publication.certify import guarantee_sentences
+from od_core.publication.certify import describe_guarantee
 from od_core.publication.columns import CONFIDENCE, DISTANCE, RELIABILITY, describe_unlisted_records
 from od_core.publication.database import Rows
 from od_core.publication.kind import Examination, Kind, ReleaseContext
-from od_core.publication.tables import schema_of
+from od_core.publication.tables import make_table_schema
 from od_core.publication.templates import render_data
 
 MOST_STORED = 200_000
@@ -82,8 +82,8 @@ def describe_uncounted_trips(releases: Sequence[Release], counted: int) -> dict[
     estimate, variances, left_out = np.array([float(trips)]), np.array([float(variance)]), max(trips, 0)
     facts = {
         "trips": trips,
-        "lower": int(lower_bound(estimate, variances)[0]),
-        "upper": int(upper_bound(estimate, variances)[0]),
+        "lower": int(compute_lower_bound(estimate, variances)[0]),
+        "upper": int(compute_upper_bound(estimate, variances)[0]),
         "share": round(left_out / max(left_out + counted, 1), 4),
         "max_trips": max(step.max_trips for step, _ in measured),
         "variance_exact": str(variance),
@@ -102,9 +102,9 @@ class FlowKind(Kind[Release]):
     format = "od-release certificate 1"
     schema = "database/flows.sql"
     facts_table = "releases"
-    files = staticmethod(flow_files)
-    report = staticmethod(flows_report)
-    pictures = staticmethod(flow_pictures)
+    list_files = staticmethod(list_flow_files)
+    report = staticmethod(render_flows_report)
+    render_pictures = staticmethod(render_flow_pictures)
     open = staticmethod(open_flows)
 
     def refuse_comparison(self, key: ReleaseKey) -> None:
@@ -128,25 +128,25 @@ class FlowKind(Kind[Release]):
             "mechanism": {"name": plan.mechanism.name, "options": plan.mechanism.options, "tree": plan.tree.order},
         }
 
-    def guarantee(self, plan: ReleasePlan, spent: Spent, subject: Subject) -> dict[str, str]:
+    def describe_guarantee(self, plan: ReleasePlan, spent: Spent, subject: Subject) -> dict[str, str]:
         """Return the guarantee in sentences, by name, with further ones about levels, breakdowns and area totals."""
-        sentences = guarantee_sentences(subject, spent, plan.acceptance, states_total=plan.publishes_total)
+        sentences = describe_guarantee(subject, spent, plan.acceptance, states_total=plan.publishes_total)
         further = render_data(
             "flow_guarantee.yaml", plan=plan, subject=subject, nouns=subject.nouns, unlisted=describe_unlisted_records
         )
         return sentences | {name: text for name, text in further.items() if text}
 
-    def summary(self, release: Release) -> pd.DataFrame:
+    def make_summary(self, release: Release) -> pd.DataFrame:
         """Return a table with one row per level of the flow tree, and then of the area totals.
 
         Returns:
             Columns: level, origin_level, destination_level (names), public_pairs, flows (number of released flows),
                 noise_standard_deviation (of the totals; 0 if they were not measured).
         """
-        tree, table = release.plan.tree, pd.DataFrame(level_rows(release))
+        tree, table = release.plan.tree, pd.DataFrame(list_level_errors(release))
         sides = zip(("origin_level", "destination_level"), (tree.origin, tree.destination), strict=True)
-        pairs = zip(*(map(geography.level_number, table[side]) for side, geography in sides), strict=True)
-        table["flows"] = [len(tree.sums_at(release.leaves, *pair)[2]) for pair in pairs]
+        pairs = zip(*(map(geography.find_level_number, table[side]) for side, geography in sides), strict=True)
+        table["flows"] = [len(tree.sum_trips(release.leaves, *pair)[2]) for pair in pairs]
         table["noise_standard_deviation"] = table["noise"].astype(float).fillna(0.0).round(3)
         return table.drop(columns=["noise", "error"])
 
@@ -159,15 +159,15 @@ class FlowKind(Kind[Release]):
         self, release: Release, certificate: Certificate, context: ReleaseContext[Release]
     ) -> dict[str, Any]:
         """Return the largest flows with their intervals and, if there is an earlier period, the largest changes."""
-        changed = largest_changes(release, certificate, context)
-        largest = select_flows_between_zones(release, leaf_flows(release, certificate)).nlargest(_SHOWN, "trips")
+        changed = find_largest_changes(release, certificate, context)
+        largest = select_flows_between_zones(release, select_leaf_flows(release, certificate)).nlargest(_SHOWN, "trips")
         shown = {} if changed is None else {"largest_changes": label_changes(release, changed.head(_SHOWN))}
         return {"largest_flows": label_areas(release.tree, largest), **shown}
 
-    def notes(self, release: Release, certificate: Certificate) -> Sequence[str]:
+    def list_notes(self, release: Release, certificate: Certificate) -> Sequence[str]:
         """Return further paragraphs of the codebook that users of the files must read."""
-        chosen = estimation_text(certificate)
-        return [*([chosen] if chosen else []), *flow_notes(release, certificate)]
+        chosen = describe_estimation(certificate)
+        return [*([chosen] if chosen else []), *list_flow_notes(release, certificate)]
 
     def list_measurements(self, release: Release) -> list[tuple[Step, NoisyVector]]:
         """Return each charged step of a release with its noisy values, top level first."""
@@ -199,7 +199,7 @@ class FlowKind(Kind[Release]):
         def invariants() -> Iterator[str]:
             yield from self.invariants(release)
             for above, below in pairwise([*levels[:-1], release.leaves]):
-                if not plan.tree.sums_agree(above, below):
+                if not plan.tree.has_consistent_sums(above, below):
                     yield f"level {below.level} does not sum to the level above"
 
         examinations: dict[str, Examination] = {
@@ -232,41 +232,41 @@ class FlowKind(Kind[Release]):
             if not np.array_equal(trips.sum(axis=1), release.leaves.trips):
                 yield f"the flows by {name} do not sum to the flows"
 
-    def row(self, release: Release) -> dict[str, Any]:
+    def make_row(self, release: Release) -> dict[str, Any]:
         """Return the values of the columns that only the database table ``releases`` has, by column."""
         tree = release.plan.tree
         return {
-            "rho": float_above(release.spent.rho),
-            "delta": float_above(release.spent.delta),
+            "rho": round_up_to_float(release.spent.rho),
+            "delta": round_up_to_float(release.spent.delta),
             "trips": int(release.leaves.trips.sum()),
             "origin_geography": tree.origin.digest,
             "destination_geography": tree.destination.digest,
         }
 
-    def geographies(self, release: Release) -> list[Geography]:
+    def list_geographies(self, release: Release) -> list[Geography]:
         """Return the geographies of the origins and of the destinations."""
         return [release.plan.tree.origin, release.plan.tree.destination]
 
-    def tables(self, release: Release, certificate: Certificate) -> dict[str, Rows]:
+    def make_tables(self, release: Release, certificate: Certificate) -> dict[str, Rows]:
         """Return the tables to store, by name; those of intervals only if the release has some, and of segments, too.
 
         The intervals are those of the pairs of levels with at most ``MOST_STORED`` public pairs of areas.
         """
         tables, intervals = FlowTables.from_release(release, certificate), has_intervals(certificate)
         stored: dict[str, Rows] = {
-            "flows": flows_table(release),
-            "measurements": measurement_rows(release, by_segment=False),
+            "flows": make_flows_table(release),
+            "measurements": make_measurement_reader(release, by_segment=False),
         }
         if intervals:
             schema = pa.schema([field for field in FLOWS_SCHEMA if field.name not in (DISTANCE.name, RELIABILITY.name)])
-            stored["flow_intervals"] = _small_pairs(tables.pairs, schema)
+            stored["flow_intervals"] = _select_small_pairs(tables.pairs, schema)
         if tables.breakdowns:
             schema = pa.schema(map(SEGMENTS_SCHEMA.field, ("breakdown", "origin", "destination", "category", "trips")))
-            leaves = [pairs[-1].table(schema) for pairs in tables.segments.values()]
+            leaves = [pairs[-1].make_table(schema) for pairs in tables.segments.values()]
             stored["segment_flows"] = pa.concat_tables(leaves).filter(pc.field("trips") != 0)
-            stored["segment_measurements"] = measurement_rows(release, by_segment=True)
+            stored["segment_measurements"] = make_measurement_reader(release, by_segment=True)
             if intervals:
-                stored["segment_intervals"] = _small_pairs(chain(*tables.segments.values()), SEGMENTS_SCHEMA)
+                stored["segment_intervals"] = _select_small_pairs(chain(*tables.segments.values()), SEGMENTS_SCHEMA)
         return stored
 
     def derive_tables(self, release: Release, certificate: Certificate) -> dict[str, Rows]:
@@ -276,12 +276,16 @@ class FlowKind(Kind[Release]):
         bundle, and are computed when they are read. Columns that the bundle lacks are left out.
         """
         tables = FlowTables.from_release(release, certificate)
-        stored: dict[str, Rows] = {"expected_error": _errors(release, [""]).drop_columns("breakdown")}
+        stored: dict[str, Rows] = {
+            "expected_error": _make_expected_errors_table(release, [""]).drop_columns("breakdown")
+        }
         if tables.has_indicators:
-            schema = schema_of(tables.define_table("indicators"))
-            stored["indicators"] = pa.RecordBatchReader.from_batches(schema, _indicators(tables, schema))
+            schema = make_table_schema(tables.define_table("indicators"))
+            stored["indicators"] = pa.RecordBatchReader.from_batches(schema, _iterate_indicator_batches(tables, schema))
         if tables.breakdowns:
-            stored["segment_expected_error"] = _errors(release, [breakdown.name for breakdown in tables.breakdowns])
+            stored["segment_expected_error"] = _make_expected_errors_table(
+                release, [breakdown.name for breakdown in tables.breakdowns]
+            )
         return stored
 
 
@@ -297,11 +301,11 @@ def _describe_measured_step(plan: ReleasePlan, measurement: Measurement) -> dict
         "origin_level": origin_level,
         "destination_level": destination_level,
         "sensitivity_squared": step.sensitivity_squared,
-        "variance": float_above(step.variance),
+        "variance": round_up_to_float(step.variance),
         "variance_exact": str(step.variance),
-        "rho": float_above(step.rho),
+        "rho": round_up_to_float(step.rho),
         "rho_exact": str(step.rho),
-        "public_cells": plan.public_cells(step),
+        "public_cells": plan.count_public_cells(step),
         "measured_cells": len(measurement.noisy),
     }
 
@@ -314,19 +318,19 @@ def _has_intervals(release: Release) -> bool:
     return False
 
 
-def _small_pairs(pairs: Iterable[LevelPair], schema: pa.Schema) -> pa.RecordBatchReader:
+def _select_small_pairs(pairs: Iterable[LevelPair], schema: pa.Schema) -> pa.RecordBatchReader:
     """Return the flows of those pairs of levels that the database has intervals for. They are computed when read."""
-    small = (pair.table(schema) for pair in pairs if pair.cells <= MOST_STORED)
+    small = (pair.make_table(schema) for pair in pairs if pair.cells <= MOST_STORED)
     return pa.RecordBatchReader.from_batches(schema, (batch for table in small for batch in table.to_batches()))
 
 
-def _indicators(tables: FlowTables, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _iterate_indicator_batches(tables: FlowTables, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Yield the rows of the indicators, which are computed when the first batch is read."""
     yield from tables.indicators.cast(schema).to_batches()
 
 
-def _errors(release: Release, breakdowns: Iterable[str]) -> pa.Table:
-    """Return a table with the expected error of each level, in trips, by breakdown; see :func:`level_rows`."""
-    rows = [{"breakdown": name, **row} for name in breakdowns for row in level_rows(release, name)]
+def _make_expected_errors_table(release: Release, breakdowns: Iterable[str]) -> pa.Table:
+    """Return a table with the expected error of each level, in trips, by breakdown; see :func:`list_level_errors`."""
+    rows = [{"breakdown": name, **row} for name in breakdowns for row in list_level_errors(release, name)]
     columns = ["breakdown", "level", "origin_level", "destination_level", "error"]
     return pa.Table.from_pylist(rows).select(columns).rename_columns([*columns[:-1], "root_mean_square_error"])

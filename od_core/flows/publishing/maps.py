@@ -26,11 +26,17 @@ from markupsafe import Markup
 from numpy.typing import NDArray
 
 from od_core.files.table_writers import write_rows
-from od_core.flows.publishing.flow_tables import FlowTables, add_area_names, label_areas, labels_at, largest
+from od_core.flows.publishing.flow_tables import (
+    FlowTables,
+    add_area_names,
+    find_largest_positions,
+    index_labels_by_code,
+    label_areas,
+)
 from od_core.geography.codes import Degrees
 from od_core.geography.flow_tree import FlowTree
-from od_core.geography.geography import Geography, dissolve_boundaries, rings, simplify_shapes
-from od_core.geography.places import unit_vectors
+from od_core.geography.geography import Geography, dissolve_boundaries, list_rings, simplify_shapes
+from od_core.geography.places import compute_unit_vectors
 from od_core.publication.certificate import Certificate
 from od_core.publication.tables import write_csv
 from od_core.publication.templates import render_data, render_markup, render_template
@@ -84,7 +90,7 @@ class DesireLines:
             if len(places := locate_zones(geography)) < len(geography.zones):
                 is_drawn &= pc.is_in(columns[side], pa.array(places.index, columns[side].type)).to_numpy()
         positions = np.flatnonzero(is_drawn)
-        return pa.table(columns).take(pa.array(positions[largest(trips[positions], self.most)]))
+        return pa.table(columns).take(pa.array(positions[find_largest_positions(trips[positions], self.most)]))
 
     @cached_property
     def lines(self) -> tuple[pa.Table, NDArray[np.float64]]:
@@ -158,7 +164,7 @@ class DesireLines:
         origin = self.tables.tree.origin
         places = locate_zones(origin)
         codes, latitude, longitude = places.index, places["latitude"].array, places["longitude"].array
-        names = codes.map(labels_at(origin, origin.depth))
+        names = codes.map(index_labels_by_code(origin, origin.depth))
         write_csv(pd.DataFrame({"id": codes, "name": names, "lat": latitude, "lon": longitude}), file)
 
     def write_flowmap_flows(self, file: BinaryIO) -> None:
@@ -226,7 +232,7 @@ class _Frame:
         left_of_places, top_of_places = left + (width - across * scale) / 2, top + (height - down * scale) / 2
         return cls(west, north, shrink, scale, left_of_places, top_of_places, (left, top, width, height))
 
-    def places(self, degrees: Degrees) -> NDArray[np.float64]:
+    def project_places(self, degrees: Degrees) -> NDArray[np.float64]:
         """Return the positions (x, y) on the picture of places, given by latitude and longitude; shape (places, 2)."""
         degree = self.shrink * self.scale
         x = self.left + (degrees[:, 1] % 360 - self.west) % 360 * degree
@@ -253,7 +259,7 @@ class _Map:
     @classmethod
     def from_places(cls, degrees: Degrees, trips: NDArray[np.int64], outlines: Sequence[Degrees]) -> _Map:
         """Return the map of places with their trips. A box shows the whole of the outlines that are nearest to it."""
-        ends = unit_vectors(degrees)
+        ends = compute_unit_vectors(degrees)
         chords = np.linalg.norm(ends[:, None] - ends[None, :], axis=2)
 
         def group_places(link: float) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
@@ -269,7 +275,7 @@ class _Map:
         if number - 1 > _MOST_BOXES:
             number, frame_of_end = 1, np.zeros_like(group)
         made = cls([], ends, frame_of_end)
-        firsts = made.frame(np.array([ring[0] for ring in outlines]).reshape(-1, 2))
+        firsts = made.find_frames(np.array([ring[0] for ring in outlines]).reshape(-1, 2))
         frames = [_Frame.fit_to_places(degrees[frame_of_end == 0])]
         (width, low), space = _BOX, _BOX_MARGIN
         height = frames[0].box[3] + (0.75 * low if number > 1 else 0)
@@ -280,20 +286,20 @@ class _Map:
             frames.append(_Frame.fit_to_places(np.concatenate(inside), box))
         return replace(made, frames=frames)
 
-    def frame(self, degrees: Degrees) -> NDArray[np.int64]:
+    def find_frames(self, degrees: Degrees) -> NDArray[np.int64]:
         """Return the number of the frame of each place: that of the end of a line that is nearest to it."""
-        nearest: NDArray[np.int64] = np.argmax(unit_vectors(degrees) @ self.ends.T, axis=1)
+        nearest: NDArray[np.int64] = np.argmax(compute_unit_vectors(degrees) @ self.ends.T, axis=1)
         return np.take(self.frame_of_end, nearest)
 
-    def places(self, degrees: Degrees) -> list[tuple[float, float]]:
+    def project_places(self, degrees: Degrees) -> list[tuple[float, float]]:
         """Return the positions (x, y) on the picture of places, given by latitude and longitude; shape (places, 2)."""
-        positions, of_place = np.empty_like(degrees), self.frame(degrees)
+        positions, of_place = np.empty_like(degrees), self.find_frames(degrees)
         for number, frame in enumerate(self.frames):
-            positions[of_place == number] = frame.places(degrees[of_place == number])
+            positions[of_place == number] = frame.project_places(degrees[of_place == number])
         return [(x, y) for x, y in positions.tolist()]
 
 
-def flow_map(
+def render_flow_map(
     tree: FlowTree, flows: pd.DataFrame, ends: NDArray[np.float64], certificate: Certificate, title: str
 ) -> Markup:
     """Return the map of some flows, largest first, as SVG.
@@ -301,17 +307,17 @@ def flow_map(
     ``ends`` are the ends of their :attr:`DesireLines.lines`; the certificate may state a word for trips.
     """
     labels, most = label_areas(tree, flows).to_dict("records"), int(flows["trips"].max())
-    trips, names = _trips_at_ends(labels, ends)
+    trips, names = _sum_trips_at_ends(labels, ends)
     sides = list({side.digest: side for side in (tree.origin, tree.destination)}.values())
     bounded = [side for side in sides if side.given_boundaries]
-    shapes = [_shapes_by_level(side) for side in bounded]
-    outlines = [ring[:, ::-1] for levels in shapes for shape in levels[0] for ring in rings(shape)]
+    shapes = [_list_shapes_by_level(side) for side in bounded]
+    outlines = [ring[:, ::-1] for levels in shapes for shape in levels[0] for ring in list_rings(shape)]
     drawn = _Map.from_places(np.array([*trips]), np.array([*trips.values()]), outlines)
     height = drawn.frames[0].box[3]
     busiest = sorted(trips, key=lambda place: (-trips[place], names[place]))
-    frames = [drawn.frames[number].box for number in drawn.frame(np.array(busiest))]
-    placed = list(zip(drawn.places(np.array(busiest)), map(names.__getitem__, busiest), frames, strict=True))
-    starts, tips = (drawn.places(ends[:, side, ::-1]) for side in (0, 1))
+    frames = [drawn.frames[number].box for number in drawn.find_frames(np.array(busiest))]
+    placed = list(zip(drawn.project_places(np.array(busiest)), map(names.__getitem__, busiest), frames, strict=True))
+    starts, tips = (drawn.project_places(ends[:, side, ::-1]) for side in (0, 1))
     return render_markup(
         "flow_map.svg",
         title=title,
@@ -320,19 +326,19 @@ def flow_map(
         height=f"{height + _KEY:.1f}",
         map_height=f"{height:.1f}",
         frames=[frame.box for frame in drawn.frames],
-        outlines=[_outlines(drawn, levels, _MOST_OUTLINES // len(bounded)) for levels in shapes],
+        outlines=[_make_outline_paths(drawn, levels, _MOST_OUTLINES // len(bounded)) for levels in shapes],
         others=_find_other_places(drawn, sides, trips),
         lines=[
-            flow | _line(start, tip, flow["trips"] / most)
+            flow | _make_line(start, tip, flow["trips"] / most)
             for flow, start, tip in zip(labels, starts, tips, strict=True)
         ][::-1],  # the largest flow lies on top
         busiest=[position for position, _, _ in placed],
-        labels=list(islice(_labels(placed), _LABELS)),
-        key=[(trips, _WIDEST_LINE * trips / most) for trips in _steps(most)],
+        labels=list(islice(_place_labels(placed), _LABELS)),
+        key=[(trips, _WIDEST_LINE * trips / most) for trips in _choose_key_values(most)],
     )
 
 
-def _trips_at_ends(
+def _sum_trips_at_ends(
     flows: Sequence[Mapping[Any, Any]], ends: NDArray[np.float64]
 ) -> tuple[dict[_Place, int], dict[_Place, str]]:
     """Return the trips that begin or end at each end of the lines of flows, and the label of the area there."""
@@ -344,7 +350,7 @@ def _trips_at_ends(
     return trips, names
 
 
-def _shapes_by_level(geography: Geography) -> list[NDArray[Any]]:
+def _list_shapes_by_level(geography: Geography) -> list[NDArray[Any]]:
     """Return the boundaries of the areas of each level that has some, finest first."""
     return [level for level in reversed(dissolve_boundaries(geography)) if any(level)]
 
@@ -353,21 +359,21 @@ def _find_other_places(drawn: _Map, sides: Sequence[Geography], with_lines: Iter
     """Return the positions (x, y) on the picture of the other places of zones, as far as they are on the map."""
     places = pd.concat([locate_zones(side)[["latitude", "longitude"]] for side in sides])
     without_lines = {*places.itertuples(index=False, name=None)}.difference(with_lines)
-    positions, height = {*drawn.places(np.array([*without_lines]).reshape(-1, 2))}, drawn.frames[0].box[3]
+    positions, height = {*drawn.project_places(np.array([*without_lines]).reshape(-1, 2))}, drawn.frames[0].box[3]
     return [(x, y) for x, y in sorted(positions) if 0 <= x <= _WIDTH and 0 <= y <= height]
 
 
-def _outlines(drawn: _Map, levels: Sequence[NDArray[Any]], most: int) -> list[str]:
+def _make_outline_paths(drawn: _Map, levels: Sequence[NDArray[Any]], most: int) -> list[str]:
     """Return the path of the outlines in each frame, of the finest level that takes at most ``most`` characters."""
     for shapes in levels:
         parts: list[list[str]] = [[] for _ in drawn.frames]
         for ring in (
             ring[:, ::-1]
             for shape in simplify_shapes(shapes, _TOLERANCE / drawn.frames[0].scale)
-            for ring in rings(shape)
+            for ring in list_rings(shape)
         ):
-            number = drawn.frame(ring[:1])[0]
-            places = drawn.frames[number].places(ring)
+            number = drawn.find_frames(ring[:1])[0]
+            places = drawn.frames[number].project_places(ring)
             is_seen = np.ptp(places, axis=0).max() > _TOLERANCE  # and not an island as small as a dot
             if is_seen and drawn.frames[number].shows(places):
                 parts[number].append("M" + "L".join([f"{x:.1f} {y:.1f}" for x, y in places.tolist()]) + "Z")
@@ -377,7 +383,7 @@ def _outlines(drawn: _Map, levels: Sequence[NDArray[Any]], most: int) -> list[st
     return [""] * len(drawn.frames)
 
 
-def _line(start: tuple[float, float], end: tuple[float, float], part: float) -> dict[str, Any]:
+def _make_line(start: tuple[float, float], end: tuple[float, float], part: float) -> dict[str, Any]:
     """Return the path, the arrowhead and the width of a line between two positions.
 
     It is bent, so that the opposite flow is seen. ``part`` has the trips of the flow, as a part of those of the largest
@@ -401,14 +407,14 @@ def _line(start: tuple[float, float], end: tuple[float, float], part: float) -> 
     }
 
 
-def _steps(most: int) -> list[int]:
+def _choose_key_values(most: int) -> list[int]:
     """Return round numbers up to the largest, for a key."""
     unit = 10 ** (len(str(most)) - 1)
     largest = next(times * unit for times in (5, 2, 1) if times * unit <= most)
     return [value for value in (largest, largest // 2, largest // 10) if value >= most * _THINNEST_LINE / _WIDEST_LINE]
 
 
-def _labels(places: Iterable[tuple[tuple[float, float], str, _Rectangle]]) -> Iterator[tuple[float, float, str]]:
+def _place_labels(places: Iterable[tuple[tuple[float, float], str, _Rectangle]]) -> Iterator[tuple[float, float, str]]:
     """Yield the left end, the height and the text of each label that overlaps no earlier one and leaves no frame.
 
     ``places`` are positions (x, y) with the names of the places there, and the frame. A label is right of its place,

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from od_core.extras import require
 from od_core.flows.publishing.flow_tables import LevelPair
-from od_core.geography.codes import MAX_CODE_LENGTH, positions
+from od_core.geography.codes import MAX_CODE_LENGTH, find_positions
 from od_core.geography.flow_tree import FlowTree
-from od_core.geography.places import distances_at
+from od_core.geography.places import compute_level_distances
 from od_core.publication.columns import DISTANCE, MOST_LISTED
 from od_core.records.segments import Breakdown
 
@@ -35,7 +35,7 @@ _IN_MEMORY = {"driver": "H5FD_CORE", "driver_core_backing_store": 0}
 """Options with which HDF5 creates a file in memory only. PyTables still needs a different name for each open file."""
 
 
-def pairs_by_category(pair: LevelPair) -> list[tuple[Breakdown, LevelPair]]:
+def list_category_pairs(pair: LevelPair) -> list[tuple[Breakdown, LevelPair]]:
     """Return the breakdowns, and the flows by their categories, that the file of a pair of levels has, too.
 
     They are those of each breakdown whose matrices together have at most :data:`MOST_CELLS` cells.
@@ -48,7 +48,7 @@ def pairs_by_category(pair: LevelPair) -> list[tuple[Breakdown, LevelPair]]:
     return pairs
 
 
-def matrix_name(breakdown: Breakdown, place: int) -> str:
+def name_matrix(breakdown: Breakdown, place: int) -> str:
     """Return the name of the matrix of a category by its position, such as ``mode_1`` for the first one of ``mode``.
 
     A category can be any text. Readers accept the name of a breakdown and a number, and no other matrix has this name.
@@ -60,23 +60,23 @@ def write_matrices(pair: LevelPair, target: BinaryIO) -> None:
     """Write the flows at a pair of levels to ``target`` as an OpenMatrix file. Every call writes the same bytes.
 
     The codebook (``templates/flow_notes.yaml``) states what it has. ``DIM``, ``NA`` and the numbers of zones are left
-    out before :data:`od_core.flows.publishing.flow_tables.FIRST_FOR_TOOLS`. For each of :func:`pairs_by_category`,
+    out before :data:`od_core.flows.publishing.flow_tables.FIRST_FOR_TOOLS`. For each of :func:`list_category_pairs`,
     there is a matrix of the trips in each category.
 
     The file is created in memory, because HDF5 reports no error if a file on disk could not be written completely. This
     requires memory for one matrix and for two copies of the file.
     """
-    tree, places = pair.tables.tree, _places(pair, pair.flows)
+    tree, places = pair.tables.tree, _find_matrix_cells(pair, pair.flows)
     with open_matrices(tree, pair.levels, target, for_tools=pair.tables.for_tools) as add:
         for name in pair.flows.columns[2:].drop(DISTANCE.name, errors="ignore"):
             add(name, places, pair.flows[name])
         if DISTANCE.name in pair.flows:  # also of pairs that are not listed
             origin, destination = (numbers.ravel() for numbers in np.indices(pair.shape, dtype=np.int32))
-            add(DISTANCE.name, ..., distances_at(tree, pair.levels, origin, destination).reshape(pair.shape))
-        for breakdown, by_category in pairs_by_category(pair):
+            add(DISTANCE.name, ..., compute_level_distances(tree, pair.levels, origin, destination).reshape(pair.shape))
+        for breakdown, by_category in list_category_pairs(pair):
             for place, category in enumerate(breakdown.categories):
                 flows = by_category.flows[by_category.flows[breakdown.name] == category]
-                matrix = add(matrix_name(breakdown, place), _places(pair, flows), flows["trips"])
+                matrix = add(name_matrix(breakdown, place), _find_matrix_cells(pair, flows), flows["trips"])
                 matrix.attrs["breakdown"], matrix.attrs["category"] = breakdown.name, category
 
 
@@ -111,7 +111,7 @@ def open_matrices(
             lookups: dict[str, NDArray[Any]] = {side: _encode_utf8(geography.codes[level])}
             if geography.names is not None and any(geography.names[level]):
                 lookups[f"{side}_name"] = _encode_utf8(geography.names[level])
-            if for_tools and (numbers := _numbers(geography.codes[level])) is not None:
+            if for_tools and (numbers := _parse_zone_numbers(geography.codes[level])) is not None:
                 lookups[f"{side}_number"] = numbers
             for name, entries in lookups.items():
                 lookup = file.create_array(file.root.lookup, name, obj=entries, track_times=False)
@@ -124,7 +124,7 @@ def _encode_utf8(texts: Sequence[str]) -> NDArray[np.bytes_]:
     return np.array([text.encode() for text in texts], dtype=np.bytes_)
 
 
-def _numbers(codes: Sequence[str]) -> NDArray[np.int32] | None:
+def _parse_zone_numbers(codes: Sequence[str]) -> NDArray[np.int32] | None:
     """Return codes as numbers; None unless all are different whole numbers of at most ``_MOST_NUMBER``."""
     if not all(code.isascii() and code.isdigit() and len(code) <= MAX_CODE_LENGTH for code in codes):
         return None
@@ -132,10 +132,10 @@ def _numbers(codes: Sequence[str]) -> NDArray[np.int32] | None:
     return np.array(numbers, np.int32) if len({*numbers}) == len(codes) and max(numbers) <= _MOST_NUMBER else None
 
 
-def _places(pair: LevelPair, flows: pd.DataFrame) -> Places:
+def _find_matrix_cells(pair: LevelPair, flows: pd.DataFrame) -> Places:
     """Return the rows and columns of the matrix in which some flows stand."""
     row, column = (
-        positions(flows[name], side.codes[level])
+        find_positions(flows[name], side.codes[level])
         for (name, side), level in zip(pair.tables.sides.items(), pair.levels, strict=True)
     )
     return row, column

@@ -22,18 +22,18 @@ from od_core.flows.estimation.levels import Measurement
 from od_core.flows.plan import ReleasePlan
 from od_core.flows.release import Release, iterate_measured_cells
 from od_core.flows.step import AreaTotalStep, SegmentStep
-from od_core.geography.codes import positions
+from od_core.geography.codes import find_positions
 from od_core.geography.flow_tree import FlowTree, Nodes, Pairs
 from od_core.ledger.measurements import NoisyVector
 from od_core.ledger.release_key import ReleaseKey
-from od_core.publication.bundle import CERTIFICATE, PARQUET, table_path
+from od_core.publication.bundle import CERTIFICATE, PARQUET, locate_table
 from od_core.publication.certificate import Certificate, is_selected
 from od_core.publication.database import CLOSED, read_release_keys, refuse_newer, refuse_newer_duckdb
 from od_core.publication.read_back import (
-    absent,
-    certificate_of,
-    incomplete,
+    make_absent_release_error,
     make_changed_data_error,
+    make_incomplete_bundle_error,
+    read_bundle_certificate,
     read_published_areas,
     read_spent_budget,
     refuse_incomplete,
@@ -52,13 +52,13 @@ Tables = Mapping[str, pd.DataFrame]
 _SIDES = ("origin", "destination")
 
 
-def _segments(plan: ReleasePlan, leaves: Nodes, tables: Tables) -> dict[str, NDArray[np.int64]]:
+def _read_segments(plan: ReleasePlan, leaves: Nodes, tables: Tables) -> dict[str, NDArray[np.int64]]:
     """Return the trips of each leaf in the categories of each breakdown; shape (leaves, categories)."""
     trips_by_breakdown = {}
     for breakdown in plan.breakdowns:
         rows = tables["segment_flows"][tables["segment_flows"]["breakdown"] == breakdown.name]
-        cells = _pairs(plan.tree, plan.tree.depth, rows)
-        category, width = positions(rows["category"], breakdown.categories), len(plan.tree.destination.zones)
+        cells = _resolve_pairs(plan.tree, plan.tree.depth, rows)
+        category, width = find_positions(rows["category"], breakdown.categories), len(plan.tree.destination.zones)
         place = find_pairs(leaves.origin, leaves.destination, cells.origin, cells.destination, width)
         if np.any(category < 0) or np.any(place < 0):
             raise make_changed_data_error("segments")
@@ -70,7 +70,7 @@ def _segments(plan: ReleasePlan, leaves: Nodes, tables: Tables) -> dict[str, NDA
     return trips_by_breakdown
 
 
-def _measurements(plan: ReleasePlan, tables: Tables, levels: list[dict[str, Any]]) -> Iterator[Measurement]:
+def _iterate_measurements(plan: ReleasePlan, tables: Tables, levels: list[dict[str, Any]]) -> Iterator[Measurement]:
     """Yield the measurement of each step of a plan; ``levels`` are the facts of the certificate on each step."""
     steps = (*plan.steps, *plan.area_total_steps)
     if len(steps) != len(levels):
@@ -82,13 +82,13 @@ def _measurements(plan: ReleasePlan, tables: Tables, levels: list[dict[str, Any]
             rows = cells = tables["measurements"][tables["measurements"]["level"] == step.level]
         parents = None
         if step.level > 0 and not isinstance(step, AreaTotalStep):
-            parents = _pairs(plan.tree, step.level, cells)
+            parents = _resolve_pairs(plan.tree, step.level, cells)
             if not plan.has_threshold:
                 leaves_alone = plan.mechanism.measures == "all_leaves"
-                above = plan.tree.depth - 1 if leaves_alone else plan.level_above(step)
-                parents = None if above is None else plan.tree.ancestors_of(parents, above)
+                above = plan.tree.depth - 1 if leaves_alone else plan.find_level_above(step)
+                parents = None if above is None else plan.tree.find_ancestors(parents, above)
         measurement = Measurement(step, parents, NoisyVector.from_arrays([rows["noisy"].to_numpy(dtype=np.int64)]))
-        if len(rows) != level_facts["measured_cells"] or measurement.cells(plan) != len(cells):
+        if len(rows) != level_facts["measured_cells"] or measurement.count_cells(plan) != len(cells):
             raise make_changed_data_error("measurements")
         if isinstance(step, AreaTotalStep):
             (expected,) = iterate_measured_cells(plan, measurement)
@@ -111,10 +111,10 @@ def _select_segment_rows(
     return rows, first
 
 
-def _pairs(tree: FlowTree, level: int, table: pd.DataFrame) -> Pairs:
+def _resolve_pairs(tree: FlowTree, level: int, table: pd.DataFrame) -> Pairs:
     """Return the area numbers of the codes in a table, row by row. Raises OdError if the geography lacks a code."""
     sides = zip(_SIDES, (tree.origin, tree.destination), tree.level_pair(level), strict=True)
-    numbers = [positions(table[name], side.codes[side_level]) for name, side, side_level in sides]
+    numbers = [find_positions(table[name], side.codes[side_level]) for name, side, side_level in sides]
     if any(np.any(of_side < 0) for of_side in numbers):
         raise make_changed_data_error("areas")
     return Pairs(level, *numbers)
@@ -151,18 +151,20 @@ class ReleaseRequest:
         pairs = ((self.release, key.release), (self.period, key.period), (self.revision, key.revision))
         return all(requested in (None, actual) for requested, actual in pairs)
 
-    def newest(self, keys: list[ReleaseKey]) -> ReleaseKey:
+    def find_newest(self, keys: list[ReleaseKey]) -> ReleaseKey:
         """Return the newest key that matches. Raises OdError if none matches, or keys of several series match."""
         matching = [key for key in keys if self.matches(key)]
         series = sorted({key.release for key in matching})
         if len(series) > 1:
-            raise absent(f"the database has several series; name one of {', '.join(series)}")
+            raise make_absent_release_error(f"the database has several series; name one of {', '.join(series)}")
         if not matching:
-            raise absent(f"there is no such release; published releases: {', '.join(map(str, sorted(keys))) or 'none'}")
+            raise make_absent_release_error(
+                f"there is no such release; published releases: {', '.join(map(str, sorted(keys))) or 'none'}"
+            )
         return max(matching)
 
 
-def _table_names(certificate: Certificate) -> list[str]:
+def _list_table_names(certificate: Certificate) -> list[str]:
     """Return the names of the tables of a release, of which those of segments are there only with breakdowns."""
     return [name for name in PARQUET if "segments" in certificate["plan"] or not name.startswith("segment_")]
 
@@ -177,16 +179,18 @@ def open_flows(place: Path, request: ReleaseRequest | None = None) -> Release:
             return _release(*_from_bundle(place))
         if place.is_file():
             return _release(*_from_database(place, request or ReleaseRequest()))
-    raise absent(f"{place.name} is not a bundle or database")
+    raise make_absent_release_error(f"{place.name} is not a bundle or database")
 
 
 def _from_bundle(folder: Path) -> tuple[Certificate, Tables]:
     """Return the certificate and the tables of a bundle's folder. Raises OdError if a file is missing or damaged."""
-    if not table_path(folder, PARQUET["flows"]).exists() and (folder / CERTIFICATE).exists():
-        raise absent(f"{folder.name} is a bundle without flows: it belongs to another kind of release or is incomplete")
+    if not locate_table(folder, PARQUET["flows"]).exists() and (folder / CERTIFICATE).exists():
+        raise make_absent_release_error(
+            f"{folder.name} is a bundle without flows: it belongs to another kind of release or is incomplete"
+        )
     _refuse_missing(folder, [*(PARQUET[name] for name in ("areas", "flows", "measurements")), CERTIFICATE])
-    certificate = certificate_of(folder)
-    names = _table_names(certificate)
+    certificate = read_bundle_certificate(folder)
+    names = _list_table_names(certificate)
     leaves = next(level for level in reversed(certificate["levels"]) if "area_totals" not in level)
     _refuse_missing(folder, [PARQUET[name] for name in names])
     at_leaves = [(side, "==", leaves[side]) for side in ("origin_level", "destination_level")]
@@ -195,37 +199,39 @@ def _from_bundle(folder: Path) -> tuple[Certificate, Tables]:
     try:
         tables = {
             name: pd.read_parquet(
-                table_path(folder, PARQUET[name]), columns=columns.get(name), filters=filters.get(name)
+                locate_table(folder, PARQUET[name]), columns=columns.get(name), filters=filters.get(name)
             )
             for name in names[1:]
         }
         tables["areas"] = read_published_areas(folder)
     except (OSError, ValueError):
-        raise incomplete(folder, "a table of it cannot be read") from None
+        raise make_incomplete_bundle_error(folder, "a table of it cannot be read") from None
     return certificate, tables
 
 
 def _refuse_missing(folder: Path, names: Sequence[str]) -> None:
     for name in names:
-        if not table_path(folder, name).exists():
-            raise incomplete(folder, f"{name} is missing")
+        if not locate_table(folder, name).exists():
+            raise make_incomplete_bundle_error(folder, f"{name} is missing")
 
 
 def _from_database(file: Path, request: ReleaseRequest) -> tuple[Certificate, Tables]:
     try:
         with _open_for_reading(file) as connection:
             refuse_newer(connection, file.name)
-            key = str(_newest_flows(connection, request))
+            key = str(_find_newest_flows(connection, request))
             text = connection.execute("SELECT certificate FROM releases WHERE release = ?", [key]).fetchall()[0][0]
             certificate = json.loads(text)
             tables = {"areas": connection.execute("SELECT * FROM areas ORDER BY geography, level, position").df()}
-            for name in _table_names(certificate)[1:]:
+            for name in _list_table_names(certificate)[1:]:
                 query = f"SELECT * EXCLUDE release FROM {name} WHERE release = ? ORDER BY rowid"  # noqa: S608  # names above
                 tables[name] = connection.execute(query, [key]).df()
             return certificate, tables
     except duckdb.Error as error:
         refuse_newer_duckdb(error, file.name)
-        raise absent(f"{file.name} is not a release database, or is open elsewhere for writing") from None
+        raise make_absent_release_error(
+            f"{file.name} is not a release database, or is open elsewhere for writing"
+        ) from None
 
 
 @contextmanager
@@ -243,7 +249,7 @@ def _open_for_reading(file: Path) -> Iterator[duckdb.DuckDBPyConnection]:
             yield connection
 
 
-def _newest_flows(connection: duckdb.DuckDBPyConnection, request: ReleaseRequest) -> ReleaseKey:
+def _find_newest_flows(connection: duckdb.DuckDBPyConnection, request: ReleaseRequest) -> ReleaseKey:
     """Return the key of the newest release of flows that matches the request. Raises OdError if none matches."""
     flows = read_release_keys(connection, ("releases",))
     others = [key for key in read_release_keys(connection) if request.matches(key) and key not in flows]
@@ -253,25 +259,25 @@ def _newest_flows(connection: duckdb.DuckDBPyConnection, request: ReleaseRequest
             f"{max(others)} is not a release of flows, and only flows can be opened from a database",
             next_step="open its bundle, or read its tables in the database with DuckDB",
         )
-    return request.newest(flows)
+    return request.find_newest(flows)
 
 
 def _release(certificate: Certificate, tables: Tables) -> Release:
     """Return the release from its certificate and tables. Raises OdError if they do not match each other."""
     plan = _plan(certificate["plan"], tables["areas"], certificate.get("geography_versions", {}))
-    pairs = _pairs(plan.tree, plan.tree.depth, tables["flows"])
+    pairs = _resolve_pairs(plan.tree, plan.tree.depth, tables["flows"])
     trips = tables["flows"]["trips"].to_numpy(dtype=np.int64)
-    order = np.argsort(plan.tree.first_rank(pairs), kind="stable")
+    order = np.argsort(plan.tree.compute_first_ranks(pairs), kind="stable")
     leaves = Nodes(plan.tree.depth, pairs.origin[order], pairs.destination[order], trips[order])
     if certificate["contents"] != {"flows": len(leaves), "trips": int(leaves.trips.sum())}:
         raise make_changed_data_error("flows")
     return Release(
         plan,
         leaves=leaves,
-        measured=tuple(_measurements(plan, tables, certificate["levels"])),
+        measured=tuple(_iterate_measurements(plan, tables, certificate["levels"])),
         noise=certificate["noise"],
         spent=read_spent_budget(plan, certificate),
-        segments=_segments(plan, leaves, tables),
+        segments=_read_segments(plan, leaves, tables),
         selected=is_selected(certificate),
         uncounted=certificate["uncounted"]["trips"] if "uncounted" in certificate else None,
     )

@@ -17,21 +17,28 @@ from od_core.errors import OdError
 from od_core.flows.arrays import Integers, Reals
 from od_core.flows.estimators import ESTIMATORS
 from od_core.flows.indicators import distance_bands
-from od_core.flows.interval_ends import reliability
+from od_core.flows.interval_ends import choose_reliability_words
 from od_core.flows.publishing.atlas import FIRST_WITH_ATLAS
-from od_core.flows.publishing.changes import as_told, cautions, changes
-from od_core.flows.publishing.flow_tables import FlowTables, label_areas, level_rows
-from od_core.flows.publishing.maps import DesireLines, flow_map
+from od_core.flows.publishing.changes import as_told, changes, describe_cautions
+from od_core.flows.publishing.flow_tables import FlowTables, label_areas, list_level_errors
+from od_core.flows.publishing.maps import DesireLines, render_flow_map
 from od_core.flows.release import Release
 from od_core.flows.released_flows import ReleasedFlows
-from od_core.geography.codes import positions
-from od_core.geography.geography import level_up_to
+from od_core.geography.codes import find_positions
+from od_core.geography.geography import find_finest_level
 from od_core.privacy.plan import with_fields
 from od_core.publication.bundle import ATLAS
-from od_core.publication.certificate import Certificate, confidence, format_of, has_intervals, is_selected, subject_of
-from od_core.publication.comparability import Comparability, comparable
+from od_core.publication.certificate import (
+    Certificate,
+    format_confidence,
+    format_of,
+    has_intervals,
+    is_selected,
+    read_subject,
+)
+from od_core.publication.comparability import Comparability, check_comparability
 from od_core.publication.kind import ReleaseContext
-from od_core.publication.number_formats import Scale, class_text, places_of_largest, size_classes
+from od_core.publication.number_formats import Scale, find_places_of_largest, format_class, list_size_classes
 from od_core.publication.templates import render_markup, render_template
 from od_core.records.segments import Breakdown
 
@@ -60,26 +67,28 @@ _MOST_SEGMENTED, _MOST_ROWS, _MOST_CHARTED = 12, 150, 12
 """Largest number of areas by category, of rows of the table for these areas, and of categories in a chart."""
 
 
-def flows_report(release: Release, certificate: Certificate, context: ReleaseContext[Release]) -> str:
+def render_flows_report(release: Release, certificate: Certificate, context: ReleaseContext[Release]) -> str:
     """Return the HTML text of the report of a release of flows."""
     release = with_fields(release, selected=is_selected(certificate))
-    plan, tree, facts = release.plan, release.plan.tree, flow_facts(release, certificate)
+    plan, tree, facts = release.plan, release.plan.tree, make_flow_facts(release, certificate)
     interval, zones = facts["interval"], tree.level_names[-1]
     return render_template(
         "flows_report.html",
         **facts,
         sizes_of_sides=list({side.digest: len(side.zones) for side in tree.listed_sides}.values()),
-        within=_reach(leaf_flows(release, certificate)) if interval and facts["pairs"] else None,
+        within=_reach(select_leaf_flows(release, certificate)) if interval and facts["pairs"] else None,
         zero_bound=release.zero_bound(*zones) if interval and len(release.leaves) < tree.cells(tree.depth) else None,
         atlas=ATLAS if format_of(certificate) >= FIRST_WITH_ATLAS and not tree.has_one_side else None,
-        segments=[_segments(release, breakdown, intervals=interval is not None) for breakdown in plan.breakdowns],
-        errors=level_rows(release),
+        segments=[
+            _summarise_segments(release, breakdown, intervals=interval is not None) for breakdown in plan.breakdowns
+        ],
+        errors=list_level_errors(release),
         has_threshold=plan.has_threshold,
-        chosen=estimation_text(certificate),
+        chosen=describe_estimation(certificate),
         estimates_otherwise=plan.mechanism.estimator.key != "least_squares"
         and certificate.get("estimation", {}).get("rule") != "least_squares",
-        comparable=_comparable(certificate, context),
-        changed=_changes(release, certificate, context),
+        comparable=_assess_comparability(certificate, context),
+        changed=_summarise_changes(release, certificate, context),
         context=context,
     )
 
@@ -94,10 +103,10 @@ def _reach(leaves: pd.DataFrame) -> dict[str, int]:
     }
 
 
-def flow_facts(flows: ReleasedFlows, certificate: Certificate) -> dict[str, Any]:
+def make_flow_facts(flows: ReleasedFlows, certificate: Certificate) -> dict[str, Any]:
     """Return the facts that ``flows_page.html`` shows of a release or of derived flows, by name."""
     flows = with_fields(flows, selected=is_selected(certificate))
-    leaves, interval, tree = leaf_flows(flows, certificate), confidence(certificate), flows.tree
+    leaves, interval, tree = select_leaf_flows(flows, certificate), format_confidence(certificate), flows.tree
     apart = select_flows_between_zones(flows, leaves)
     at_lower, at_upper = (leaves["trips"] == leaves.get(end) for end in ("lower", "upper"))
     return {
@@ -109,18 +118,18 @@ def flow_facts(flows: ReleasedFlows, certificate: Certificate) -> dict[str, Any]
         "zone_names": tree.level_names[-1],
         "listed": len(leaves),
         "at_an_end": int((at_lower ^ at_upper).sum()),  # see docs/explanation/uncertainty.md
-        "between_zones": _largest(flows, apart, LISTED),
-        "within_zones": _largest(flows, leaves.drop(apart.index), _LISTED_WITHIN),
+        "between_zones": _summarise_largest_flows(flows, apart, LISTED),
+        "within_zones": _summarise_largest_flows(flows, leaves.drop(apart.index), _LISTED_WITHIN),
         "heat": _heat(flows, intervals=interval is not None),
-        "areas": _areas(FlowTables.from_release(flows, certificate)),
+        "areas": _list_area_indicators(FlowTables.from_release(flows, certificate)),
         "dropped": interval is not None and not flows.intervals.nothing_dropped,
-        "distances": _distances(flows, certificate),
+        "distances": _sum_trips_by_distance(flows, certificate),
         "map": _map(flows, certificate),
-        "sizes": _sizes(flows),
+        "sizes": _count_flows_by_size(flows),
     }
 
 
-def estimation_text(certificate: Certificate) -> str:
+def describe_estimation(certificate: Certificate) -> str:
     """Return sentences on the rule that a certificate states. The text is empty if no rule was chosen."""
     if "estimation" not in certificate:
         return ""
@@ -132,7 +141,7 @@ def estimation_text(certificate: Certificate) -> str:
     return f"{chosen} The evidence is that of {evidence['releases']} releases of the series{since}."
 
 
-def leaf_flows(release: ReleasedFlows, certificate: Certificate) -> pd.DataFrame:
+def select_leaf_flows(release: ReleasedFlows, certificate: Certificate) -> pd.DataFrame:
     """Return the released flows between zones above 0, as the tables of the bundle have them, computed once."""
     tables = FlowTables.from_release(release, certificate)
     return release.compute_once(
@@ -147,13 +156,13 @@ def select_flows_between_zones(release: ReleasedFlows, leaves: pd.DataFrame) -> 
     return leaves[leaves["origin"] != leaves["destination"]]
 
 
-def flow_pictures(release: Release, certificate: Certificate) -> dict[str, Markup]:
+def render_flow_pictures(release: Release, certificate: Certificate) -> dict[str, Markup]:
     """Return the map of the largest flows as SVG, by title; none if there is no flow to draw."""
     drawn = _map(release, certificate)
     return {} if drawn is None else {drawn["title"]: drawn["picture"]}
 
 
-def _largest(release: ReleasedFlows, flows: pd.DataFrame, most: int) -> dict[str, Any]:
+def _summarise_largest_flows(release: ReleasedFlows, flows: pd.DataFrame, most: int) -> dict[str, Any]:
     """Return the largest of some flows, their number, how many may be none, and the end of the longest bar.
 
     Flows that may be none are left out.
@@ -180,13 +189,13 @@ def _heat(release: ReleasedFlows, *, intervals: bool) -> dict[str, Any]:
     With intervals, numbers above 0 have words on these, and ``reach`` is how far the intervals reach.
     """
     tree = release.tree
-    sides = [(side, level_up_to(side, _MOST_HEATED)) for side in (tree.origin, tree.destination)]
+    sides = [(side, find_finest_level(side, _MOST_HEATED)) for side in (tree.origin, tree.destination)]
     names = [side.level_names[level] for side, level in sides]
     codes = {name: side.codes[level] for name, (side, level) in zip(("origin", "destination"), sides, strict=True)}
-    origin, destination, trips = tree.sums_at(release.leaves, *(level for _, level in sides))
+    origin, destination, trips = tree.sum_trips(release.leaves, *(level for _, level in sides))
     trips_by_pair = np.zeros([side.size(level) for side, level in sides], dtype=np.int64)
     trips_by_pair[origin, destination] = trips
-    busiest = [places_of_largest(trips_by_pair.sum(axis=axis), _MOST_HEATED) for axis in (1, 0)]
+    busiest = [find_places_of_largest(trips_by_pair.sum(axis=axis), _MOST_HEATED) for axis in (1, 0)]
     rows, columns = (
         [side.labels[level][area] for area in areas] for (side, level), areas in zip(sides, busiest, strict=True)
     )
@@ -194,8 +203,8 @@ def _heat(release: ReleasedFlows, *, intervals: bool) -> dict[str, Any]:
     words, reach = np.full(shown_trips.shape, ""), None
     if intervals and trips_by_pair.size <= _MOST_BOUNDED:
         flows = release.flows_at(*names, interval=True)  # all pairs are listed, because the levels have few areas
-        lower, upper = (_matrix(flows, codes, end)[np.ix_(*busiest)] for end in ("lower", "upper"))
-        words = reliability(shown_trips, lower, upper)
+        lower, upper = (_make_matrix(flows, codes, end)[np.ix_(*busiest)] for end in ("lower", "upper"))
+        words = choose_reliability_words(shown_trips, lower, upper)
         reach = max(int(np.max(shown_trips - lower)), int(np.max(upper - shown_trips)))
     cells = [list(zip(*row, strict=True)) for row in zip(shown_trips.tolist(), words.tolist(), strict=True)]
     return {
@@ -208,20 +217,20 @@ def _heat(release: ReleasedFlows, *, intervals: bool) -> dict[str, Any]:
     }
 
 
-def _matrix(flows: pd.DataFrame, sides: Mapping[str, Sequence[str]], kind: str) -> Integers:
+def _make_matrix(flows: pd.DataFrame, sides: Mapping[str, Sequence[str]], kind: str) -> Integers:
     """Return a column of flows as a matrix, 0 where no flow is listed.
 
     ``sides`` has, for the rows and for the columns, the column of flows that names them, and its values in order.
     """
     matrix = np.zeros([len(listed) for listed in sides.values()], dtype=np.int64)
-    matrix[tuple(positions(flows[name], listed) for name, listed in sides.items())] = flows[kind]
+    matrix[tuple(find_positions(flows[name], listed) for name, listed in sides.items())] = flows[kind]
     return matrix
 
 
-def _areas(tables: FlowTables) -> list[dict[str, Any]]:
+def _list_area_indicators(tables: FlowTables) -> list[dict[str, Any]]:
     """Return the indicators of large areas, and of the largest zones; none if both sides have different areas."""
     geography, shown = tables.tree.origin, []
-    levels = {level_up_to(geography, _MOST_AREAS), geography.depth} if tables.tree.same_geography else set()
+    levels = {find_finest_level(geography, _MOST_AREAS), geography.depth} if tables.tree.same_geography else set()
     for level in sorted(levels):
         rows = tables.indicator_rows[tables.indicator_rows["level"] == geography.level_names[level]]
         rows = rows.assign(area=geography.labels[level])
@@ -234,7 +243,7 @@ def _areas(tables: FlowTables) -> list[dict[str, Any]]:
     return shown
 
 
-def _distances(release: ReleasedFlows, certificate: Certificate) -> dict[str, Any] | None:
+def _sum_trips_by_distance(release: ReleasedFlows, certificate: Certificate) -> dict[str, Any] | None:
     """Return all trips by distance; None if the bundle has no distances."""
     if not FlowTables.from_release(release, certificate).distance:
         return None
@@ -255,13 +264,16 @@ def _map(release: ReleasedFlows, certificate: Certificate) -> dict[str, Any] | N
     flows, pair = _drop_uncertain_flows(lines.to_pandas()).head(_MOST_DRAWN), ["origin", "destination"]
     if flows.empty:
         return None
-    nouns, listed = subject_of(certificate).nouns, flows.head(LISTED)
+    nouns, listed = read_subject(certificate).nouns, flows.head(LISTED)
     largest = f"largest {nouns.cell}" if len(flows) == 1 else f"{len(flows)} largest {nouns.cells}"
     which = " whose intervals begin above 0" if has_intervals(certificate) else ""
-    title, leaves = f"Map of the {largest} between zones at different places{which}", leaf_flows(release, certificate)
+    title, leaves = (
+        f"Map of the {largest} between zones at different places{which}",
+        select_leaf_flows(release, certificate),
+    )
     return {
         "title": title,
-        "picture": flow_map(release.tree, flows, ends[flows.index], certificate, title),
+        "picture": render_flow_map(release.tree, flows, ends[flows.index], certificate, title),
         "bounded": any(side.given_boundaries for side in (release.tree.origin, release.tree.destination)),
         "same": np.array_equal(
             listed[pair],
@@ -271,16 +283,16 @@ def _map(release: ReleasedFlows, certificate: Certificate) -> dict[str, Any] | N
     }
 
 
-def _sizes(release: ReleasedFlows) -> list[dict[str, Any]]:
+def _count_flows_by_size(release: ReleasedFlows) -> list[dict[str, Any]]:
     """Return the number of pairs of zones, and their trips, in each class of sizes of flows."""
     trips, rows = release.leaves.trips, []
-    for low, high in size_classes(int(trips.max(initial=0))):
+    for low, high in list_size_classes(int(trips.max(initial=0))):
         in_class = trips[(trips >= low) & (trips <= high)]
-        rows.append({"size": class_text(low, high), "pairs": len(in_class), "trips": int(in_class.sum())})
+        rows.append({"size": format_class(low, high), "pairs": len(in_class), "trips": int(in_class.sum())})
     return rows
 
 
-def _segments(release: Release, breakdown: Breakdown, *, intervals: bool) -> dict[str, Any]:
+def _summarise_segments(release: Release, breakdown: Breakdown, *, intervals: bool) -> dict[str, Any]:
     """Return the trips by category from all areas together, and from those with the most trips of a coarse level.
 
     The trips and the shares of a category in an area come with the ends of their intervals. Those of shares are 0 where
@@ -289,7 +301,7 @@ def _segments(release: Release, breakdown: Breakdown, *, intervals: bool) -> dic
     origins = release.plan.tree.origin
     level = next((level for level in range(1, origins.depth) if origins.size(level) > 1), origins.depth)
     areas, trips, shares = _compute_category_shares(release, breakdown, level, intervals=intervals)
-    charted = places_of_largest(trips[0, :, 0], _MOST_CHARTED)
+    charted = find_places_of_largest(trips[0, :, 0], _MOST_CHARTED)
     names = [breakdown.categories[category] for category in charted]
     most = float(shares[:, charted].max(initial=0.0))
     return {
@@ -313,7 +325,7 @@ def _segments(release: Release, breakdown: Breakdown, *, intervals: bool) -> dic
             }
             for k, area in enumerate(areas)
         ],
-        "errors": level_rows(release, breakdown.name),
+        "errors": list_level_errors(release, breakdown.name),
     }
 
 
@@ -331,14 +343,16 @@ def _compute_category_shares(
     for number in (0, level):
         flows = release.flows_at(origins.level_names[number], everywhere, segment=breakdown.name, interval=intervals)
         sides = {breakdown.name: breakdown.categories, "origin": origins.codes[number]}
-        trips = np.stack([_matrix(flows, sides, end) for end in ends])
+        trips = np.stack([_make_matrix(flows, sides, end) for end in ends])
         of_areas = trips[0].sum(axis=0)
         share = trips[0] / np.maximum(of_areas, 1)
-        lower, upper = release.segment_fit(breakdown.name).shares(number) if intervals else (share, share)
+        lower, upper = release.fit_segment(breakdown.name).compute_share_bounds(number) if intervals else (share, share)
         shares = np.stack([share, np.minimum(lower, share), np.maximum(upper, share)])
         tables.append((trips, shares * (of_areas > 0)))
     (all_trips, all_shares), (trips, shares) = tables
-    busiest = places_of_largest(trips[0].sum(axis=0), min(_MOST_SEGMENTED, _MOST_ROWS // len(breakdown.categories)))
+    busiest = find_places_of_largest(
+        trips[0].sum(axis=0), min(_MOST_SEGMENTED, _MOST_ROWS // len(breakdown.categories))
+    )
     names = ["all", *(origins.labels[level][area] for area in busiest)]
     return (
         names,
@@ -347,7 +361,7 @@ def _compute_category_shares(
     )
 
 
-def largest_changes(
+def find_largest_changes(
     release: Release, certificate: Certificate, context: ReleaseContext[Release]
 ) -> pd.DataFrame | None:
     """Return the :func:`~od_core.flows.publishing.changes.changes` since the previous period, largest first.
@@ -355,7 +369,7 @@ def largest_changes(
     Origins and destinations are compared at the finest level with at most ``_MOST_COMPARED`` areas. Return None without
     a previous release that is comparable, or if one of the two releases has no intervals.
     """
-    found = _comparable(certificate, context)
+    found = _assess_comparability(certificate, context)
     if context.previous is None or not has_intervals(certificate) or not found.is_possible:
         return None
     try:
@@ -367,26 +381,32 @@ def largest_changes(
 
 
 def label_changes(release: Release, changed: pd.DataFrame) -> pd.DataFrame:
-    """Return rows of :func:`largest_changes` for people, with the labels of areas."""
+    """Return rows of :func:`find_largest_changes` for people, with the labels of areas."""
     tree, (origin, destination) = release.plan.tree, _choose_compared_levels(release)
-    return label_areas(tree, changed, (tree.origin.level_number(origin), tree.destination.level_number(destination)))
+    return label_areas(
+        tree, changed, (tree.origin.find_level_number(origin), tree.destination.find_level_number(destination))
+    )
 
 
 def _choose_compared_levels(release: Release) -> tuple[str, str]:
     """Return the names of the most detailed level of each side with few enough areas to be compared."""
     origins, destinations = release.plan.tree.origin, release.plan.tree.destination
-    origin, destination = (side.level_names[level_up_to(side, _MOST_COMPARED)] for side in (origins, destinations))
+    origin, destination = (
+        side.level_names[find_finest_level(side, _MOST_COMPARED)] for side in (origins, destinations)
+    )
     return origin, destination
 
 
-def _comparable(certificate: Certificate, context: ReleaseContext[Release]) -> Comparability:
+def _assess_comparability(certificate: Certificate, context: ReleaseContext[Release]) -> Comparability:
     """Return whether and how the previous release, if there is one, is compared."""
-    return comparable(context.previous_certificate, certificate) if context.previous else Comparability()
+    return check_comparability(context.previous_certificate, certificate) if context.previous else Comparability()
 
 
-def _changes(release: Release, certificate: Certificate, context: ReleaseContext[Release]) -> dict[str, Any] | None:
+def _summarise_changes(
+    release: Release, certificate: Certificate, context: ReleaseContext[Release]
+) -> dict[str, Any] | None:
     """Return how many flows changed by more than their uncertainty, and the largest changes; None if none are known."""
-    changes_found = largest_changes(release, certificate, context)
+    changes_found = find_largest_changes(release, certificate, context)
     if changes_found is None:
         return None
     changes_found = as_told(changes_found)
@@ -399,7 +419,7 @@ def _changes(release: Release, certificate: Certificate, context: ReleaseContext
         "grew": int((changes_found["significant"] & grew).sum()),
         "fell": int((changes_found["significant"] & fell).sum()),
         "compared": len(changes_found),
-        "caution": cautions(subject_of(certificate), context.previous_certificate, certificate),
+        "caution": describe_cautions(read_subject(certificate), context.previous_certificate, certificate),
         "increases": increases,
         "decreases": decreases,
     }

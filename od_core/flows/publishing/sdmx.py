@@ -23,7 +23,15 @@ from od_core.geography.geography import Geography
 from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import Period
 from od_core.publication.certificate import Certificate
-from od_core.publication.columns import LOWER, PERIOD, TRIPS, UPPER, pair_segments_table, period_column, public_table
+from od_core.publication.columns import (
+    LOWER,
+    PERIOD,
+    TRIPS,
+    UPPER,
+    make_period_column,
+    make_public_table,
+    pair_segments_table,
+)
 from od_core.publication.tables import BundleFile
 from od_core.publication.templates import render_template
 from od_core.records.segments import Breakdown
@@ -56,12 +64,12 @@ ALL = "_T"
 _TAKEN = frozenset((*IDENTIFIERS.values(), "STRUCTURE", "STRUCTURE_ID", "ACTION"))
 
 
-def area_identifier(level: int, code: str) -> str:
+def format_area_identifier(level: int, code: str) -> str:
     """Return the SDMX identifier of an area: the number of its level and its code. No two areas have the same."""
     return f"L{level}_" + _escape_text(code)
 
 
-def category_identifier(category: str) -> str:
+def format_category_identifier(category: str) -> str:
     """Return the SDMX identifier of a category. Different categories have different ones, none of which is ``ALL``."""
     return "C_" + _escape_text(category)
 
@@ -70,7 +78,7 @@ def _escape_text(text: str) -> str:
     return _OTHER.sub(lambda byte: b"$%02X" % byte[0][0], text.encode()).decode()
 
 
-def dimension_identifiers(breakdowns: Sequence[Breakdown]) -> dict[str, str]:
+def index_dimension_identifiers(breakdowns: Sequence[Breakdown]) -> dict[str, str]:
     """Return the SDMX identifier of the dimension of each breakdown: its name in upper case.
 
     If such an identifier has another meaning in SDMX-CSV, the identifiers of all breakdowns begin with ``BY_``.
@@ -79,19 +87,23 @@ def dimension_identifiers(breakdowns: Sequence[Breakdown]) -> dict[str, str]:
     return {breakdown.name: f"{prefix}{breakdown.name.upper()}" for breakdown in breakdowns}
 
 
-def time_period(period: Period) -> str:
+def format_time_period(period: Period) -> str:
     """Return a period as an SDMX time period: its text or, of a span of days, its first day and its duration."""
     return f"{period.first}/P{period.days}D" if period.length is None else period.text
 
 
-def sdmx_files(tables: FlowTables, certificate: Certificate) -> list[BundleFile]:
+def list_sdmx_files(tables: FlowTables, certificate: Certificate) -> list[BundleFile]:
     """Return the files for statistical offices: the flows, and their structure."""
     key = ReleaseKey.parse(certificate["release"])
-    series, dimensions = key.release.upper(), dimension_identifiers(tables.breakdowns)
-    sides = {f"CL_{side}_{series}": geography for side, geography in _sides(tables).items()}
-    categories = {_category_list_name(breakdown, series): breakdown.categories for breakdown in tables.breakdowns}
+    series, dimensions = key.release.upper(), index_dimension_identifiers(tables.breakdowns)
+    sides = {f"CL_{side}_{series}": geography for side, geography in _index_geographies_by_side(tables).items()}
+    categories = {_name_category_list(breakdown, series): breakdown.categories for breakdown in tables.breakdowns}
     codes = render_template("rows/codes.sql", sides=sides, categories=categories)
-    values = {"dataflow": _dataflow(tables, key), "period": time_period(Period(key.period)), "dimensions": dimensions}
+    values = {
+        "dataflow": _format_dataflow_reference(tables, key),
+        "period": format_time_period(Period(key.period)),
+        "dimensions": dimensions,
+    }
     files = [
         BundleFile(
             "flows.sdmx.csv",
@@ -116,32 +128,34 @@ def sdmx_files(tables: FlowTables, certificate: Certificate) -> list[BundleFile]
 
 def write_sdmx_csv(tables: FlowTables, key: ReleaseKey, file: BinaryIO) -> None:
     """Write the flows at all pairs of levels as one SDMX-CSV 2.0 table, the totals first, then those by category."""
-    identifiers = [_identifiers(geography) for geography in tables.sides.values()]
+    identifiers = [_index_area_identifiers(geography) for geography in tables.sides.values()]
     for number, pair in enumerate(chain(tables.pairs, *tables.segments.values())):
         flows, rows = pair.columns, len(pair.flows)
         columns = {
             "STRUCTURE": repeat_text("dataflow", rows),
-            "STRUCTURE_ID": repeat_text(_dataflow(tables, key), rows),
+            "STRUCTURE_ID": repeat_text(_format_dataflow_reference(tables, key), rows),
             "ACTION": repeat_text("R", rows),
             "ORIGIN": _map_to_identifiers(flows["origin"], identifiers[0][pair.levels[0]]),
             "DESTINATION": _map_to_identifiers(flows["destination"], identifiers[1][pair.levels[1]]),
         }
-        for name, dimension in dimension_identifiers(tables.breakdowns).items():
+        for name, dimension in index_dimension_identifiers(tables.breakdowns).items():
             columns[dimension] = repeat_text(ALL, rows)
             if pair.breakdown is not None and pair.breakdown.name == name:
-                identifier_of = {category: category_identifier(category) for category in pair.breakdown.categories}
+                identifier_of = {
+                    category: format_category_identifier(category) for category in pair.breakdown.categories
+                }
                 columns[dimension] = _map_to_identifiers(flows[name], identifier_of)
-        columns["TIME_PERIOD"] = repeat_text(time_period(Period(key.period)), rows)
+        columns["TIME_PERIOD"] = repeat_text(format_time_period(Period(key.period)), rows)
         columns |= {IDENTIFIERS[name]: flows[name] for name in ("trips", "lower", "upper") if name in flows}
         write_rows(file, pa.table(columns), header=number == 0)
 
 
-def _version(tables: FlowTables) -> str:
+def _choose_version(tables: FlowTables) -> str:
     return VERSION if tables.format >= _FIRST_WITH_CHANGES else "1.0.0"
 
 
-def _dataflow(tables: FlowTables, key: ReleaseKey) -> str:
-    return f"{AGENCY}:{key.release.upper()}({_version(tables)})"
+def _format_dataflow_reference(tables: FlowTables, key: ReleaseKey) -> str:
+    return f"{AGENCY}:{key.release.upper()}({_choose_version(tables)})"
 
 
 def _map_to_identifiers(codes: pa.ChunkedArray, identifiers: dict[str, str]) -> pa.Array:
@@ -153,28 +167,31 @@ def _map_to_identifiers(codes: pa.ChunkedArray, identifiers: dict[str, str]) -> 
 
 def write_structure(template: str, tables: FlowTables, certificate: Certificate, file: BinaryIO) -> None:
     """Write the structure of a series as a message of SDMX-JSON 2.0, or of SDMX-ML 2.1, from a template."""
-    text = render_template(template, **structure(tables, certificate))
+    text = render_template(template, **make_structure_facts(tables, certificate))
     if template.endswith(".json"):
         text = json.dumps(json.loads(text), indent=1, ensure_ascii=False) + "\n"
     file.write(text.encode())
 
 
-def structure(tables: FlowTables, certificate: Certificate) -> dict[str, Any]:
+def make_structure_facts(tables: FlowTables, certificate: Certificate) -> dict[str, Any]:
     """Return the facts that every message on the structure of a series states.
 
     These are the code lists of areas, one or two, and one for each breakdown; and the concepts, by their roles those
     that the flows have. The message is dated with the time of the measurement.
     """
-    key, dimensions = ReleaseKey.parse(certificate["release"]), dimension_identifiers(tables.breakdowns)
+    key, dimensions = ReleaseKey.parse(certificate["release"]), index_dimension_identifiers(tables.breakdowns)
     series, title = key.release.upper(), tables.define_table("flows").title
-    lists = {f"CL_{side}_{series}": _area_list(side, geography) for side, geography in _sides(tables).items()}
+    lists = {
+        f"CL_{side}_{series}": _make_area_list(side, geography)
+        for side, geography in _index_geographies_by_side(tables).items()
+    }
     coded = dict(zip(tables.sides, [*lists] * 2, strict=False))  # one list may serve both sides
-    described = public_table("flows", tables.nouns, interval=True).columns
-    columns = {column.name: column for column in (*described, period_column(tables.nouns))}
+    described = make_public_table("flows", tables.nouns, interval=True).columns
+    columns = {column.name: column for column in (*described, make_period_column(tables.nouns))}
     for breakdown in tables.breakdowns:
-        coded[breakdown.name] = _category_list_name(breakdown, series)
+        coded[breakdown.name] = _name_category_list(breakdown, series)
         columns |= {breakdown.name: pair_segments_table(breakdown, tables.nouns, interval=False).column(breakdown.name)}
-        lists[coded[breakdown.name]] = _category_list(breakdown)
+        lists[coded[breakdown.name]] = _make_category_list(breakdown)
     attributes = (LOWER.name, UPPER.name)
     identifiers = {name: IDENTIFIERS[name] for name in tables.sides} | dimensions | IDENTIFIERS
     identifiers = {name: one for name, one in identifiers.items() if tables.interval or name not in attributes}
@@ -190,8 +207,8 @@ def structure(tables: FlowTables, certificate: Certificate) -> dict[str, Any]:
     }
     return {
         "agency": AGENCY,
-        "version": _version(tables),
-        "urn": partial(_urn, _version(tables)),
+        "version": _choose_version(tables),
+        "urn": partial(_format_urn, _choose_version(tables)),
         "id": certificate["release"].replace("/", "_"),
         "prepared": certificate["measured_at"],
         "lists": [{"id": name, **listed} for name, listed in lists.items()],
@@ -208,12 +225,12 @@ def structure(tables: FlowTables, certificate: Certificate) -> dict[str, Any]:
     }
 
 
-def _urn(version: str, place: str, identifier: str, item: str = "") -> str:
+def _format_urn(version: str, place: str, identifier: str, item: str = "") -> str:
     """Return the name of an object, or of an item in it; ``place`` is its package and class in the model."""
     return f"urn:sdmx:org.sdmx.infomodel.{place}={AGENCY}:{identifier}({version}){item and f'.{item}'}"
 
 
-def _area_list(side: str, geography: Geography) -> dict[str, Any]:
+def _make_area_list(side: str, geography: Geography) -> dict[str, Any]:
     """Return the code list of areas without its identifier; ``side`` is ``AREA`` for those of both sides."""
     is_named = geography.names is not None
     meaning = "that of the area, and the description is the code" if is_named else "the code"
@@ -222,14 +239,14 @@ def _area_list(side: str, geography: Geography) -> dict[str, Any]:
         "description": f"Each identifier is the number of the area's level and its code; the name is {meaning}.",
         "codes": [
             {"id": identifier, "name": label} | ({"description": code} if is_named else {})
-            for level, labels in zip(_identifiers(geography), geography.labels, strict=True)
+            for level, labels in zip(_index_area_identifiers(geography), geography.labels, strict=True)
             for (code, identifier), label in zip(level.items(), labels, strict=True)
         ],
     }
 
 
-def _category_list(breakdown: Breakdown) -> dict[str, Any]:
-    codes = [{"id": category_identifier(category), "name": category} for category in breakdown.categories]
+def _make_category_list(breakdown: Breakdown) -> dict[str, Any]:
+    codes = [{"id": format_category_identifier(category), "name": category} for category in breakdown.categories]
     return {
         "name": f"Categories of {breakdown.name}",
         "description": f"The name of each identifier is the category; {ALL} stands for all categories.",
@@ -237,17 +254,19 @@ def _category_list(breakdown: Breakdown) -> dict[str, Any]:
     }
 
 
-def _sides(tables: FlowTables) -> dict[str, Geography]:
+def _index_geographies_by_side(tables: FlowTables) -> dict[str, Geography]:
     """Return the geography of each code list of areas; one list if both sides have the same areas."""
     if len(tables.geographies) == 1:
         return {"AREA": tables.tree.origin}
     return {side.upper(): geography for side, geography in tables.sides.items()}
 
 
-def _category_list_name(breakdown: Breakdown, series: str) -> str:
+def _name_category_list(breakdown: Breakdown, series: str) -> str:
     return f"CL_BREAKDOWN_{breakdown.name.upper()}_{series}"
 
 
-def _identifiers(geography: Geography) -> list[dict[str, str]]:
+def _index_area_identifiers(geography: Geography) -> list[dict[str, str]]:
     """Return, for each level of a geography, a mapping from the code of each area to its SDMX identifier."""
-    return [{code: area_identifier(level, code) for code in codes} for level, codes in enumerate(geography.codes)]
+    return [
+        {code: format_area_identifier(level, code) for code in codes} for level, codes in enumerate(geography.codes)
+    ]

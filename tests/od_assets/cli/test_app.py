@@ -15,7 +15,7 @@ from od_assets.cli.app import COMMANDS, STATED
 from od_assets.cli.printing import print_rows
 from od_assets.components import OdRelease
 from od_assets.project import CHECKOUT
-from od_assets.series.reading import declaration, read_declaration
+from od_assets.series.reading import read_declaration, read_declared_series
 from od_assets.terminal import PlainConsole
 from tests.od_assets.cli.commands import refusal, stated
 from tests.od_assets.conftest import ATTRIBUTES, Project
@@ -79,7 +79,7 @@ def test_numbers_in_yaml_are_decimal_however_they_are_written(tmp_path: Path) ->
         text = US_FLIGHTS.read_text(encoding="utf-8").replace('"1e-8"', delta)
         (tmp_path / "defs.yaml").write_text(text, encoding="utf-8")
         budgets.add(read_declaration(tmp_path / "defs.yaml", OdRelease).require_valid().privacy.budget)
-    assert budgets == {declaration("us_flights").require_valid().privacy.budget}
+    assert budgets == {read_declared_series("us_flights").require_valid().privacy.budget}
 
 
 def test_every_text_of_an_option_is_of_a_parameter() -> None:

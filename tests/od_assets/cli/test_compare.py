@@ -14,7 +14,7 @@ from od_core import Geography, open_release
 from od_core.flows.publishing.changes import changes
 from od_core.flows.publishing.kind import FLOWS
 from od_core.ledger.release_key import ReleaseKey
-from od_core.publication.certify import certificate
+from od_core.publication.certify import build_certificate
 from od_core.published.derived import publish_sum
 from tests.od_assets.cli.commands import printed, refusal, stated
 from tests.od_core.publication.examples import CHECKS, RECORD, publish_bundle, released_trips
@@ -87,7 +87,7 @@ def test_categories_that_are_derived_in_another_way_are_not_compared(tmp_path: P
     geography = Geography.from_frame(pd.DataFrame({"zone": ["a", "b"]}), ["zone"])
     for number, limit in enumerate((20, 60), start=1):
         release = released_trips(flows, geography, segments={"age": ("young", "old")}, noise="table")
-        facts = certificate(FLOWS, release, ReleaseKey("ages", f"2001-0{number}"), "ages", CHECKS, record=RECORD)
+        facts = build_certificate(FLOWS, release, ReleaseKey("ages", f"2001-0{number}"), "ages", CHECKS, record=RECORD)
         facts["records"] = {"columns": {"segments": {"age": {"breaks": [limit]}}}}
         publish_bundle(release, facts, tmp_path / str(number))
     paths = [str(tmp_path / number) for number in "12"]

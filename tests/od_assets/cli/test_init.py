@@ -16,13 +16,13 @@ import pytest
 import yaml
 
 from od_assets.cli.app import app
-from od_assets.cli.declare import QUESTIONS, yaml_block
+from od_assets.cli.declare import QUESTIONS, format_yaml_block
 from od_assets.cli.new_declaration import ROOM, describe_records, describe_zones
 from od_assets.interrupts import Interrupted
-from od_assets.series.reading import declaration
+from od_assets.series.reading import read_declared_series
 from od_core import PrivacyUnit
 from od_core.errors import OdError
-from od_core.privacy.domain import largest_rho
+from od_core.privacy.domain import compute_largest_rho
 from tests.od_assets.canary import ZONE
 from tests.od_assets.cli.commands import command, printed, stated
 from tests.od_assets.conftest import ZONES, Project, records
@@ -122,14 +122,16 @@ def test_of_users_of_a_year_the_bounds_are_those_of_the_data_set(empty: Project)
     result = init(unit="user_year", column="rider", neighbours="unbounded", **of_year)
     assert result.exit_code == 0, result.exception
     assert "Without max_trips_year, it would spend" in " ".join(result.stdout.split())
-    settings = declaration("mine").require_valid()
+    settings = read_declared_series("mine").require_valid()
     unit = PrivacyUnit("user_year", "unbounded", "rider", 4, None, 10, "r[0-9]+", 3)
     assert settings.unit == unit
     data_set = yaml.safe_load((empty.defs / "domains" / "mine.yaml").read_text())
     assert (data_set["max_trips"], data_set["max_trips_pair"], data_set["max_trips_year"]) == (4, 3, 10)
     of_month = settings.plan(settings.read_geography(), "2001-01").charge.rho
     assert (
-        settings.domain.cap.allowed_rho() >= ROOM * largest_rho([Fraction(1)] * 12, 4, 10) * of_month > ROOM * of_month
+        settings.domain.cap.allowed_rho()
+        >= ROOM * compute_largest_rho([Fraction(1)] * 12, 4, 10) * of_month
+        > ROOM * of_month
     )
     release = yaml.safe_load((empty.defs / "mine" / "defs.yaml").read_text())["attributes"]
     assert not release.keys() & of_year.keys()
@@ -141,7 +143,7 @@ def test_of_users_of_a_year_the_bounds_are_those_of_the_data_set(empty: Project)
 def test_the_elementary_period_is_that_of_the_periods(empty: Project, every: str, first: str, elementary: str) -> None:
     result = init(every=every, first=first)
     assert result.exit_code == 0, result.exception
-    assert declaration("mine").require_valid().domain.elementary_period == elementary
+    assert read_declared_series("mine").require_valid().domain.elementary_period == elementary
 
 
 class Person:
@@ -294,7 +296,7 @@ def test_an_answer_that_no_declaration_has_is_asked_again_at_once(
     assert said.count(f"{asked}:") + said.count(f"{asked} [") == 2
     first, second = said.index(asked), said.rindex(asked)
     assert first < said.index(fault) < second
-    assert declaration("mine").require_valid()
+    assert read_declared_series("mine").require_valid()
 
 
 @pytest.mark.parametrize("dates", ["15/01/2001", ""])
@@ -396,7 +398,7 @@ def test_counts_by_one_hierarchy_are_declared(empty: Project, typed: Callable[..
         "columns": {"area": "code", "date": "day", "count": "n"},
     }
     assert declared["attributes"]["max_trips_pair"] == 1
-    settings = declaration("mine").require_valid()
+    settings = read_declared_series("mine").require_valid()
     assert settings.plan(settings.read_geography(), "2001-01").tree.has_one_side
     start_again(empty)
     said = typed(**answers | {"area": "area\ncode", "count": "m\nn"})
@@ -441,14 +443,14 @@ def test_flows_that_would_be_counted_as_trips_are_refused_until_it_is_said_what_
     assert "7731" not in str(refused)
     assert written(empty) == {}
     assert "An answer is needed here" in typed(trips="none", one_row_a_trip="\nYes")
-    assert declaration("mine").require_valid().record_format.one_row_a_trip
+    assert read_declared_series("mine").require_valid().record_format.one_row_a_trip
 
 
 def test_a_path_that_is_given_twice_is_of_files_that_come_later(empty: Project, typed: Callable[..., str]) -> None:
     """Though it looks misspelt."""
     said = typed(records="{period}.parquet\n{period}.parquet", origin="origin")
     assert "There is no file {period}.parquet yet." in said
-    assert declaration("mine").require_valid().trips.files == "{period}.parquet"
+    assert read_declared_series("mine").require_valid().trips.files == "{period}.parquet"
 
 
 @pytest.mark.parametrize(
@@ -498,12 +500,12 @@ def test_yaml_holds_any_text_as_it_was_given(empty: Project, odd: str) -> None:
     (empty.root / "2001-01.csv").rename(empty.root / odd.replace("{period}", "2001-01"))
     result = init(records=odd, zones="zones.csv")
     assert result.exit_code == 0, result.exception
-    assert declaration("mine").require_valid().trips.files == odd
+    assert read_declared_series("mine").require_valid().trips.files == odd
 
 
 def test_a_section_of_yaml_has_one_line_unless_it_is_too_long() -> None:
     short, long = {"rho": "1"}, {"files": "x" * 60, "delimiter": "y" * 60}
-    text = yaml_block({"name": "z" * 120, "cap": short, "trips": long})
+    text = format_yaml_block({"name": "z" * 120, "cap": short, "trips": long})
     assert text.splitlines() == [
         f"name: {'z' * 120}",
         "cap: {rho: '1'}",

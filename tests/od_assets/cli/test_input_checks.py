@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from od_assets.cli.diagnosis import Finding, inspect_input
-from od_assets.failures import failure_lines
+from od_assets.failures import describe_failures
 from tests.od_assets.conftest import ZONES, Project, records, states
 
 pytestmark = pytest.mark.usefixtures("one_scratch_database")
@@ -201,7 +201,7 @@ def test_what_a_release_refuses_is_found_with_the_same_line(project: Project, wh
     if "unlisted" in what:  # what is found of records is in the file of details alone
         assert re.search("Z99|tram", detail)
     assert not re.search("Z99|tram", f"{finding.what} {finding.fault} {finding.next_step}")
-    (line,) = failure_lines(project.run(component).all_events)
+    (line,) = describe_failures(project.run(component).all_events)
     assert f"{code}: " in line
     assert re.match(r"(OD-CHECK-FAILED: )?trips/\w+: ", line)
     assert "__" not in line

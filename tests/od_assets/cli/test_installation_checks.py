@@ -31,7 +31,7 @@ from od_assets.resources.dead_runs import HOST_TAG, PROCESS_TAG, mark_process
 from od_assets.resources.warehouse import Warehouse
 from od_core import OdError
 from od_core.kernels import cache_folder
-from od_core.ledger.confidential import exclusive
+from od_core.ledger.confidential import lock_folder
 from od_core.ledger.ledger import Ledger
 from od_core.noise import backends as noise
 from od_core.privacy.budget import Cap
@@ -56,22 +56,22 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., N
 
 
 def test_python_is_one_that_the_project_is_for(checkout: Callable[..., None]) -> None:
-    assert installation.python_version().ok
+    assert installation.inspect_python_version().ok
     checkout(python=">=3.99")
-    assert "needs >=3.99" in str(installation.python_version().fault)
+    assert "needs >=3.99" in str(installation.inspect_python_version().fault)
 
 
 def test_packages_are_those_that_are_required_and_pinned(checkout: Callable[..., None]) -> None:
     this, hashes = np.__version__, "".join(f" \\\n    --hash=sha256:{sign * 64}" for sign in "ab")
     checkout(("numpy>=1",), f"numpy=={this}{hashes}\n")
-    assert all(one.ok for one in installation.packages())
+    assert all(one.ok for one in installation.inspect_packages())
     checkout(("numpy>=99", "not-there>=1"), f"numpy==1.0{hashes}\n")
-    required, pinned = installation.packages()
+    required, pinned = installation.inspect_packages()
     assert required.fault == f"numpy {this} (needed: >=99), not-there is missing (needed: >=1)"
     assert pinned.fault == f"numpy {this} (needed: ==1.0)"
     extras = 'optional-dependencies = {dagster = ["od-release[checks]", "not-there>=1"], dev = ["nor-this>=1"]}\n'
     checkout(pins="not-there==1.0\n", further=extras)  # a pin of development
-    required, pinned = installation.packages()
+    required, pinned = installation.inspect_packages()
     assert pinned.ok
     assert required.fault == "not-there is missing (needed: >=1)"
 
@@ -100,10 +100,13 @@ class Short(Silent):
 
 @pytest.mark.parametrize(("backend", "fault"), [(Silent, "OSError"), (Short, "shape")])
 def test_noise_backends_draw(monkeypatch: pytest.MonkeyPatch, backend: type, fault: str) -> None:
-    assert [one.what for one in installation.noise_backends()] == ["noise backend opendp", "noise backend table"]
-    assert all(one.ok for one in installation.noise_backends())
+    assert [one.what for one in installation.inspect_noise_backends()] == [
+        "noise backend opendp",
+        "noise backend table",
+    ]
+    assert all(one.ok for one in installation.inspect_noise_backends())
     monkeypatch.setitem(noise.BACKENDS, "table", backend)
-    whole, broken = installation.noise_backends()
+    whole, broken = installation.inspect_noise_backends()
     assert whole.ok
     assert fault in str(broken.fault)
 
@@ -113,43 +116,43 @@ def test_noise_backends_draw(monkeypatch: pytest.MonkeyPatch, backend: type, fau
 
 def test_dagsters_home_is_the_projects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DAGSTER_HOME", raising=False)
-    assert installation.home_of_dagster(tmp_path).ok
+    assert installation.inspect_dagster_home(tmp_path).ok
     assert not list(tmp_path.iterdir())
     home = tmp_path / "dagster"
     home.mkdir()
-    assert "differs from the project's settings" in str(installation.home_of_dagster(tmp_path).fault)
+    assert "differs from the project's settings" in str(installation.inspect_dagster_home(tmp_path).fault)
     shutil.copy(DAGSTER_SETTINGS, home)
-    assert installation.home_of_dagster(tmp_path).ok
+    assert installation.inspect_dagster_home(tmp_path).ok
     monkeypatch.setenv("DAGSTER_HOME", str(home))
-    assert installation.home_of_dagster(tmp_path).ok
+    assert installation.inspect_dagster_home(tmp_path).ok
     monkeypatch.setenv("DAGSTER_HOME", "/elsewhere")
-    assert "it is /elsewhere" in str(installation.home_of_dagster(tmp_path).fault)
+    assert "it is /elsewhere" in str(installation.inspect_dagster_home(tmp_path).fault)
 
 
 @pytest.mark.parametrize(
     ("path", "mode"), [(".", 0o750), ("trips", 0o701), ("trips/counts", 0o640), ("trips/counts", 0o604)]
 )
 def test_the_confidential_folder_is_closed(tmp_path: Path, path: str, mode: int) -> None:
-    assert installation.modes(tmp_path).ok
+    assert installation.inspect_modes(tmp_path).ok
     folder = tmp_path / "confidential"
     (folder / "trips").mkdir(parents=True)
     (folder / "trips" / "counts").touch(mode=0o600)
     for each in (folder, folder / "trips"):
         each.chmod(0o700)
-    assert installation.modes(tmp_path).ok
+    assert installation.inspect_modes(tmp_path).ok
     (folder / path).chmod(mode)
-    finding = installation.modes(tmp_path)
+    finding = installation.inspect_modes(tmp_path)
     assert str(Path("confidential") / path) in str(finding.fault)
     assert stat.S_IMODE((folder / path).stat().st_mode) == mode
     subprocess.run(str(finding.next_step), shell=True, check=True)  # noqa: S602  # the next step does what it says
-    assert installation.modes(tmp_path).ok
+    assert installation.inspect_modes(tmp_path).ok
 
 
 def test_the_disk_has_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(installation, "LEAST_FREE", 1)
-    assert installation.free_disk(tmp_path / "var" / "not" / "there").ok
+    assert installation.inspect_free_disk(tmp_path / "var" / "not" / "there").ok
     monkeypatch.setattr(installation, "LEAST_FREE", 1 << 62)
-    assert "needs" in str(installation.free_disk(tmp_path).fault)
+    assert "needs" in str(installation.inspect_free_disk(tmp_path).fault)
     assert not list(tmp_path.iterdir())
 
 
@@ -259,7 +262,7 @@ def test_a_lock_of_a_stopped_process_is_found(tmp_path: Path) -> None:
             assert installation.release_lock(other) == Finding("release lock")
             with (
                 pytest.raises(OdError, match=f"process {holder.pid} holds it but is suspended"),
-                exclusive(tmp_path, seconds=0),
+                lock_folder(tmp_path, seconds=0),
             ):
                 pass
             os.kill(holder.pid, signal.SIGCONT)
@@ -288,7 +291,7 @@ def work() -> None:
 
 
 def test_runs_of_dead_processes_are_found(tmp_path: Path) -> None:
-    assert installation.runs(tmp_path).ok
+    assert installation.inspect_runs(tmp_path).ok
     assert not list(tmp_path.iterdir())
     home = tmp_path / "dagster"
     home.mkdir()
@@ -296,12 +299,12 @@ def test_runs_of_dead_processes_are_found(tmp_path: Path) -> None:
     with dg.DagsterInstance.from_config(str(home)) as instance:
         living = instance.create_run_for_job(work, status=dg.DagsterRunStatus.STARTED)
         mark_process(instance, living.run_id)
-        assert installation.runs(tmp_path).ok
+        assert installation.inspect_runs(tmp_path).ok
         tags = instance.get_run_by_id(living.run_id).tags  # type: ignore[union-attr]
         process = tags[PROCESS_TAG].split("-")[0]
         dead = {HOST_TAG: tags[HOST_TAG], PROCESS_TAG: f"{process}-1"}
         gone = instance.create_run_for_job(work, status=dg.DagsterRunStatus.STARTED, tags=dead)
-    finding = installation.runs(tmp_path)
+    finding = installation.inspect_runs(tmp_path)
     assert finding.fault == f"1 are listed as started: {gone.run_id}"
     assert "od-release ui" in str(finding.next_step)
 
@@ -314,12 +317,12 @@ def test_runs_that_were_killed_while_they_started_are_found(tmp_path: Path) -> N
         run = instance.create_run_for_job(work, tags={"od/release": "trips"})
         event = dg.DagsterEvent(event_type_value="PIPELINE_STARTING", job_name=run.job_name)
         instance.run_storage.handle_run_event(run.run_id, event)
-        finding = installation.runs(tmp_path)
+        finding = installation.inspect_runs(tmp_path)
         assert finding.ok
         assert "1 starting now" in finding.what
         long_ago = datetime.datetime.now(datetime.UTC) - datetime.timedelta(hours=1)
         instance.run_storage.handle_run_event(run.run_id, event, long_ago)
-    assert installation.runs(tmp_path).fault == f"1 are listed as started: {run.run_id}"
+    assert installation.inspect_runs(tmp_path).fault == f"1 are listed as started: {run.run_id}"
 
 
 def test_a_code_location_that_does_not_load_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -328,8 +331,8 @@ def test_a_code_location_that_does_not_load_is_found(monkeypatch: pytest.MonkeyP
             schedules=[dg.ScheduleDefinition(name="late", job_name="absent", cron_schedule="0 0 * * *")]
         )
 
-    assert installation.code_location().ok
+    assert installation.inspect_code_location().ok
     monkeypatch.setattr(definitions, "defs", broken)
-    finding = installation.code_location()
+    finding = installation.inspect_code_location()
     assert "absent" in str(finding.fault)
     assert "\n" not in str(finding.fault)

@@ -89,7 +89,7 @@ def test_a_lost_draw_is_charged_once_more_if_the_cap_allows_it(project: Project)
     assert str(finding.fault).startswith("OD-LEDGER-CAP: drawing a lost level again needs rho 0.0")
     room = project.component(**RHO, domain__cap={"rho": "0.1", "reason": "room"}).require_valid()
     assert inspect_budget(room, "2001-01").what.endswith("lost draws are charged again, which the cap allows: 1")
-    folder = Warehouse().confidential.subfolder(settings.key("2001-01").folder)
+    folder = Warehouse().confidential.make_subfolder(settings.key("2001-01").folder)
     (folder / BEGUN).write_bytes(b"")
     assert inspect_budget(settings, "2001-01").what.endswith("it is charged already")
 

@@ -102,7 +102,7 @@ def test_the_ledger_moves_to_postgresql_and_is_copied_from_there(
         assert stated("ledger") == before
         assert stated("ledger", "verify") == {"whole": True, "entries": 9}
         assert "1 of 1 releases verified" in printed("verify")
-        with Ledger(var / "ledger.sqlite", address)._transaction() as entries:
+        with Ledger(var / "ledger.sqlite", address)._open_transaction() as entries:
             entries.append("CAP", "commuters", content={"rho": "10", "reason": "census year"})
         assert "10 entries were copied" in printed("ledger", "copy", str(elsewhere / "backup.sqlite"))
         assert "GRANT SELECT, INSERT" in printed("ledger", "schema", "--writer", "releases")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from od_assets.cli.releases import write_planning_page
-from od_assets.project import current_project
+from od_assets.project import find_current_project
 from od_core.flows import planning_page
 from tests.od_assets.cli.commands import printed, refusal, stated
 from tests.od_assets.conftest import Project
@@ -30,7 +30,7 @@ def test_the_page_is_written_beside_what_is_printed(tmp_path: Path, monkeypatch:
     path.unlink()
     assert stated(*plan, "--page", str(path))["epsilon"] == "1"
     assert [each.name for each in tmp_path.iterdir()] == ["page.html"]
-    assert not current_project().var.exists()
+    assert not find_current_project().var.exists()
 
 
 def test_the_year_of_a_user_is_that_of_the_data_set(
@@ -38,7 +38,7 @@ def test_the_year_of_a_user_is_that_of_the_data_set(
 ) -> None:
     """A span of weeks has another number of periods than a year of the calendar."""
     seen: list[int] = []
-    monkeypatch.setattr("od_core.flows.planning_page.planning_page", lambda *given: f"{seen.append(given[3])}")
+    monkeypatch.setattr("od_core.flows.planning_page.render_planning_page", lambda *given: f"{seen.append(given[3])}")
     of_year = {"domain__unit": "user_year", "domain__column": "person", "domain__id_pattern": ".+"}
     bounds = {"domain__max_trips": 2, "domain__max_trips_year": 3}
     weeks = {"domain__year": "2001-W01--2001-W52"}

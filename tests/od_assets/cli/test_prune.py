@@ -102,7 +102,7 @@ def test_logs_in_another_home_are_the_teams_own(project: Project, tmp_path: Path
         (run,) = runs(instance, "1")
         own = plant(project.var / "dagster" / "history" / "runs", f"{run}.db")[0]
         own.write_bytes(bytes(1 << 17))
-        assert pruning.prunable(Warehouse(), instance, 0)["logs of runs"] == []
+        assert pruning.find_removable_paths(Warehouse(), instance, 0)["logs of runs"] == []
 
 
 def test_what_may_go_is_listed_then_removed_and_all_else_stays(project: Project) -> None:

@@ -11,7 +11,7 @@ import duckdb
 import pytest
 
 from od_core import Release, open_release
-from od_core.publication.certificate import certificate_digest
+from od_core.publication.certificate import compute_certificate_digest
 from od_core.published import replicate_files
 from tests.od_assets.cli.commands import command, printed, refusal, stated
 from tests.od_assets.cli.test_sum import NEW, var
@@ -39,7 +39,7 @@ def test_the_files_hold_the_replicates_of_the_last_release(var: Path) -> None:
     text = (var / "mine" / "README.md").read_text("utf-8")
     certificate = json.loads((var / "releases" / NEW / "certificate.json").read_text("utf-8"))
     assert text.startswith(f"# Replicates of {NEW}: 1\n")
-    assert certificate_digest(certificate) in text
+    assert compute_certificate_digest(certificate) in text
 
 
 def test_what_has_no_replicates_is_refused_and_nothing_is_written(var: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from od_assets.cli.published import newest_report
-from od_assets.project import current_project
+from od_assets.cli.published import find_newest_report
+from od_assets.project import find_current_project
 from tests.od_assets.cli.commands import printed
 from tests.published_flights import KEYS
 
@@ -41,7 +41,7 @@ def test_without_a_published_release_the_next_command_is_named(
     published_flights: Path, monkeypatch: pytest.MonkeyPatch, refused: Callable[..., str], opened: list[str]
 ) -> None:
     assert refused("report").startswith("OD-RELEASE-ABSENT: no release is published here")
-    assert not current_project().var.exists()
+    assert not find_current_project().var.exists()
     monkeypatch.setenv("OD_VAR", str(published_flights))
     monkeypatch.setenv("DISPLAY", ":0")
     said = refused("report", "us_flights", "--period", "1999-01")
@@ -58,5 +58,5 @@ def test_without_a_name_the_release_that_was_measured_last_is_chosen(tmp_path: P
         bundle.mkdir(parents=True)
         (bundle / "certificate.json").write_text(f'{{"release": "{key}", "measured_at": "{at}"}}', encoding="utf-8")
         (bundle / "report.html").write_bytes(b"")
-    assert newest_report(tmp_path, None, None) == tmp_path / "a/2001-02/r1/report.html"
-    assert newest_report(tmp_path, None, "2001-01") == tmp_path / "b/2001-01/r1/report.html"
+    assert find_newest_report(tmp_path, None, None) == tmp_path / "a/2001-02/r1/report.html"
+    assert find_newest_report(tmp_path, None, "2001-01") == tmp_path / "b/2001-01/r1/report.html"

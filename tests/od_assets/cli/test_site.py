@@ -20,10 +20,10 @@ from od_core.publication.bundle import zip_beside
 from od_core.published.site import (
     SiteDescription,
     SiteRelease,
-    catalogue,
-    dataset_markup,
-    newest_revisions,
-    series_page,
+    make_dataset_markup,
+    render_catalogue,
+    render_series_page,
+    select_newest_revisions,
     write_site,
 )
 from tests.od_assets.cli.test_sum import NEW, OLD, var
@@ -140,7 +140,7 @@ def test_the_catalogue_describes_every_file(var: Path) -> None:
 )
 def test_the_catalogue_states_a_contact(var: Path, contact: str, kind: str, address: str) -> None:
     described = SiteDescription("Trips", URL, publisher="Office", contact=contact)
-    for one in json.loads(catalogue(described, released(var)))["dcat:dataset"]:
+    for one in json.loads(render_catalogue(described, released(var)))["dcat:dataset"]:
         assert one["dcat:contactPoint"] == {"@type": "vcard:Kind", "vcard:fn": "Office", kind: {"@id": address}}
 
 
@@ -169,9 +169,9 @@ def released(var: Path) -> list[SiteRelease]:
 def test_a_replaced_revision_is_marked_and_not_counted(var: Path) -> None:
     old, new = released(var)
     revised = replace(new, key=replace(new.key, revision=2))
-    assert newest_revisions([revised, old, new]) == [revised, old]
+    assert select_newest_revisions([revised, old, new]) == [revised, old]
     shutil.copy(var / "releases" / f"{NEW}.zip", var / "releases" / "us_flights/2001-06/r2.zip")
-    page = series_page(TRIPS, "us_flights", [old, new, replace(revised, place=new.place.with_name("r2"))])
+    page = render_series_page(TRIPS, "us_flights", [old, new, replace(revised, place=new.place.with_name("r2"))])
     assert page.count("1, replaced") == 1
     assert "2001-06/r2/report.html" in page
     assert page.count("<td>exact</td>") == 2
@@ -181,7 +181,7 @@ def test_text_of_a_certificate_cannot_end_the_script_element(var: Path) -> None:
     (old, _) = released(var)
     guarantee = old.certificate["guarantee"] | {"protected": "</script><script>alert(1)</script>"}
     evil = replace(old, certificate=old.certificate | {"guarantee": guarantee})
-    text = dataset_markup(TRIPS, "us_flights", [evil])
+    text = make_dataset_markup(TRIPS, "us_flights", [evil])
     assert text.count("<") == 2
     described = json.loads(re.sub("</?script[^>]*>", "", text))
     assert "</script><script>alert(1)" in described["description"]

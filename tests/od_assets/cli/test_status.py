@@ -6,7 +6,7 @@ import pytest
 
 from od_assets.cli.printing import print_status
 from od_assets.resources.warehouse import Warehouse
-from od_assets.runs.period_status import period_status, release_status
+from od_assets.runs.period_status import list_release_statuses, release_status
 from od_core.ledger.release_key import ReleaseKey
 from tests.od_assets.cli.commands import printed, refusal, stated
 from tests.od_assets.conftest import Project
@@ -30,13 +30,15 @@ def test_changed_settings_are_named_and_the_state_stays(project: Project, capsys
     ledger.declare(settings.domain)
     ledger.reserve(key, settings.domain.name, settings.plan(settings.read_geography(), key.period))
 
-    same, later = period_status([project.component()], ledger, ledger.states())
+    same, later = list_release_statuses([project.component()], ledger, ledger.states())
     assert (same["state"], same["settings_changed"]) == ("begun", [])
     assert (later["state"], later["settings_changed"]) == ("waits", None)
     print_status([same, later])
     assert "other settings" not in capsys.readouterr().out
 
-    other, _ = period_status([project.component(privacy__epsilon="1/2", tree="origin")], ledger, ledger.states())
+    other, _ = list_release_statuses(
+        [project.component(privacy__epsilon="1/2", tree="origin")], ledger, ledger.states()
+    )
     assert other["settings_changed"] == ["epsilon", "rho", "steps", "tree"]
     assert other | {"settings_changed": []} == same
     print_status([other | {"state": "published"}])
@@ -45,7 +47,7 @@ def test_changed_settings_are_named_and_the_state_stays(project: Project, capsys
     assert f"{key} was published with other settings than those declared now: epsilon, rho, steps, tree." in said
 
     (project.root / "zones.csv").unlink()
-    unplanned, _ = period_status([project.component()], ledger, ledger.states())
+    unplanned, _ = list_release_statuses([project.component()], ledger, ledger.states())
     assert (unplanned["state"], unplanned["settings_changed"]) == ("begun", None)
     assert release_status(ReleaseKey("gone", "2001-01"), None)["settings_changed"] is None
 
@@ -65,6 +67,6 @@ def test_a_release_on_which_no_run_works_was_interrupted(project: Project) -> No
     ledger.reserve(key, settings.domain.name, settings.plan(settings.read_geography(), key.period))
     project.declare()
     said = f"{key} is only begun, and no run works on it: its last run was interrupted or failed."
-    with ledger.exclusive():
+    with ledger.lock_for_release():
         assert said not in " ".join(printed("status").split())
     assert said in " ".join(printed("status").split())

@@ -15,7 +15,7 @@ from benchmarks.flights import us_flights
 from od_assets.cli import target_plan as planning
 from od_assets.cli.target_plan import replace_yaml_fields
 from od_assets.resources.folders import Folders
-from od_assets.series.reading import declaration
+from od_assets.series.reading import read_declared_series
 from od_core import OdError
 from od_core.ledger.release_key import ReleaseKey
 from tests.od_assets.cli.commands import command, refusal, stated
@@ -54,7 +54,7 @@ def test_a_table_can_be_stated(var, table, tmp_path):
     """A file with the true flows is as good as the records it is made of, if its owner says that it is public."""
     if table == "file":
         known = us_flights(Path("data/us_flights"))
-        pairs = known.tree.pairs_at(known.trips.rank)
+        pairs = known.tree.find_leaf_pairs(known.trips.rank)
         zones = pd.Series(known.geography.zones)
         frame = pd.DataFrame({"origin": zones[pairs.origin].values, "destination": zones[pairs.destination].values})
         frame.assign(trips=known.truth.levels[-1][1]).to_csv(tmp_path / "public.csv", index=False)
@@ -178,7 +178,7 @@ def decimal_of(text: str) -> float:
 @pytest.mark.slow
 def test_the_declared_periods_that_the_remaining_cap_pays_for_are_counted(empty):
     """Under unit trip, each month has a cap of its own. A month whose cap is nearly used up cannot be released."""
-    settings = declaration("us_flights").require_valid()
+    settings = read_declared_series("us_flights").require_valid()
     months = [period.text for period in settings.periods.list_declared_periods()]
     found = facts("--target", STATES, "--table", "synthetic")
     assert (found["periods"], found["periods_paid"]) == (len(months), len(months))

@@ -14,9 +14,9 @@ import pytest
 from rich.table import Table
 
 import od_assets
-from od_assets.cli.printing import print_outcome, sentences
+from od_assets.cli.printing import make_sentence_templates, print_outcome
 from od_assets.runs.jobs import Outcome, show_progress
-from od_assets.terminal import PlainConsole, printable
+from od_assets.terminal import PlainConsole, escape_unprintable
 from od_core import Budget, Geography, PrivacyUnit, release_flows
 from od_core.flows.publishing.kind import FLOWS
 
@@ -28,9 +28,9 @@ def shown(name: str) -> str:
 
 
 def test_what_cannot_be_printed_is_written_out() -> None:
-    assert printable("Bundle: ü\n\x1b[31m") == "Bundle: ü\n\\x1b[31m"
-    assert [printable(name) for name in NAMES] == [shown(name) for name in NAMES]
-    assert printable("a\tb\u2028c\x00\x7f") == r"a\tb\u2028c\x00\x7f"
+    assert escape_unprintable("Bundle: ü\n\x1b[31m") == "Bundle: ü\n\\x1b[31m"
+    assert [escape_unprintable(name) for name in NAMES] == [shown(name) for name in NAMES]
+    assert escape_unprintable("a\tb\u2028c\x00\x7f") == r"a\tb\u2028c\x00\x7f"
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -119,9 +119,9 @@ def test_every_sentence_can_be_read_and_is_printed_somewhere() -> None:
     used = {
         name
         for file in Path(od_assets.__file__).parent.rglob("*.py")
-        for name in re.findall(r"""\b(?:say|text)\(\s*["'](\w+\.\w+)""", file.read_text(encoding="utf-8"))
+        for name in re.findall(r"""\b(?:say|format_sentence)\(\s*["'](\w+\.\w+)""", file.read_text(encoding="utf-8"))
     }
-    templates = sentences()
+    templates = make_sentence_templates()
     assert used == {*templates.list_templates()}
     assert all(templates.get_template(name) for name in used)
 
@@ -132,4 +132,4 @@ def test_every_table_can_be_read_and_is_printed_somewhere() -> None:
     for name, columns in tomllib.loads((folder / "texts.toml").read_text(encoding="utf-8"))["tables"].items():
         assert f'"{name}"' in source
         assert columns.pop("title")
-        assert all(sentences().compile_expression(expression) for expression in columns.values())
+        assert all(make_sentence_templates().compile_expression(expression) for expression in columns.values())

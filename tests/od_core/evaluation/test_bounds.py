@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from od_core import Budget, FlowTree, PrivacyUnit, evaluate, plan_release
-from od_core.evaluation.known_flows import binary
+from od_core.evaluation.known_flows import make_binary_flows
 from od_core.evaluation.metrics import (
     Truth,
     accumulate_error_bounds,
-    proposition_1_gauss,
-    proposition_1_stability,
-    theorem_4,
+    compute_gauss_bounds,
+    compute_stability_bounds,
+    compute_top_down_bounds,
 )
 from od_core.flows.mechanisms import InfTDA
 from od_core.geography.flow_tree import Nodes
@@ -73,7 +73,9 @@ def test_theorem_4_needs_its_factor_of_two():
 
 def test_levels_that_are_not_measured_have_the_bound_of_those_below():
     geography = geography_of([("a", "a1"), ("b", "b1")])
-    bounds = theorem_4(planned(geography, epsilon=1, shares="geography"))  # levels 1, 2 and 4 are not divided further
+    bounds = compute_top_down_bounds(
+        planned(geography, epsilon=1, shares="geography")
+    )  # levels 1, 2 and 4 are not divided further
     steps = [step.level for step in planned(geography, epsilon=1, shares="geography").steps]
     assert steps == [1, 4]
     assert bounds[2] == bounds[3] == bounds[4] > bounds[1] > bounds[0] == 0
@@ -86,8 +88,8 @@ def test_runs_whose_noise_exceeds_its_bound():
     """
     geography = geography_of([(f"z{number}",) for number in range(10)])
     plan = planned(geography, rho=1)
-    (_, _, leaves), sigma = theorem_4(plan, HALF), Fraction(400)
-    bound = (leaves - theorem_4(plan, HALF)[1]) / 2 * math.sqrt(sigma / plan.steps[-1].variance)
+    (_, _, leaves), sigma = compute_top_down_bounds(plan, HALF), Fraction(400)
+    bound = (leaves - compute_top_down_bounds(plan, HALF)[1]) / 2 * math.sqrt(sigma / plan.steps[-1].variance)
     assert bound == pytest.approx(20 * math.sqrt(2 * math.log(2 * 100 * 2 / 0.5)))
     largest = np.abs(TableNoise().draw(sigma, 2, 0, RUNS * 100).reshape(RUNS, 100)).max(axis=1)
     assert RUNS // 200 < (largest > bound).sum() <= MOST
@@ -99,16 +101,16 @@ def test_runs_that_exceed_the_first_part_of_proposition_1(order):
     """At most half, and more than a two-hundredth: the root exceeds its part 0.1 of beta in 1.4 % of the runs, and the
     leaves, nearly independent of it, in 1.1 %. Both fail by chance with probability below 1e-6.
     """
-    geography = binary(1, levels=2, trips=20).geography
+    geography = make_binary_flows(1, levels=2, trips=20).geography
     tree = FlowTree(geography, geography, order)
     truth = Truth.from_counts(
         tree, TripCounts.from_pairs(tree, *(np.zeros(1, dtype=np.int32),) * 2, np.zeros(1, dtype=np.int64))
     )
-    leaves = tree.public_nodes(4)
-    bounds, exceeded = np.array(proposition_1_gauss(tree, Fraction(25), HALF)), 0
+    leaves = tree.list_public_nodes(4)
+    bounds, exceeded = np.array(compute_gauss_bounds(tree, Fraction(25), HALF)), 0
     noise = TableNoise().draw(Fraction(25), 4, 0, RUNS * 16).reshape(RUNS, 16)
     for values in noise:
-        errors = truth.errors(Nodes(4, leaves.origin, leaves.destination, values))
+        errors = truth.compute_errors(Nodes(4, leaves.origin, leaves.destination, values))
         exceeded += any(level["max_abs_error"] > bound for level, bound in zip(errors, bounds, strict=True))
     assert RUNS // 200 < exceeded <= MOST
 
@@ -133,8 +135,8 @@ def test_the_second_part_of_proposition_1_follows_from_the_largest_noise(world, 
     in_order = [leaf for leaf in world.trees(order)[1].levels()[-1] if leaf in kept]
     leaves = world.nodes(tree, tree.depth, in_order, [kept[leaf] for leaf in in_order])
     scale, beta = scale_whose_bound_is(tree, largest, trips if known_total else None)
-    bounds = proposition_1_stability(tree, scale, threshold, beta, trips=trips if known_total else None)
-    errors = [level["max_abs_error"] for level in truth.errors(leaves)]
+    bounds = compute_stability_bounds(tree, scale, threshold, beta, trips=trips if known_total else None)
+    errors = [level["max_abs_error"] for level in truth.compute_errors(leaves)]
     assert all(error <= bound for error, bound in zip(errors, bounds, strict=True))
 
 
@@ -152,11 +154,11 @@ def scale_whose_bound_is(tree: FlowTree, largest: int, trips: int | None) -> tup
 
 def test_the_second_part_of_proposition_1_by_hand():
     """Scale 2, 16 leaves: 32 a^t / (1 + a) is at most 1/20 from t = 12 on, since a^12 = 0.0025; m is 11."""
-    geography = binary(1, levels=2, trips=20).geography
+    geography = make_binary_flows(1, levels=2, trips=20).geography
     tree, ratio = FlowTree(geography, geography), math.exp(-1 / 2)
     assert 32 * ratio**12 / (1 + ratio) <= 0.05 < 32 * ratio**11 / (1 + ratio)
-    bounds = proposition_1_stability(tree, Fraction(2), 30)
+    bounds = compute_stability_bounds(tree, Fraction(2), 30)
     assert bounds == [leaves * (11 + 29) for leaves in (16, 8, 4, 2, 1)]
-    few = proposition_1_stability(tree, Fraction(2), 30, trips=3)  # 6 a^t / (1 + a): from t = 9 on
+    few = compute_stability_bounds(tree, Fraction(2), 30, trips=3)  # 6 a^t / (1 + a): from t = 9 on
     assert 6 * ratio**9 / (1 + ratio) <= 0.05 < 6 * ratio**8 / (1 + ratio)
     assert few == [leaves * (8 + 29) for leaves in (3, 3, 3, 2, 1)]

@@ -24,18 +24,22 @@ from od_core.evaluation.comparison import (
     compare,
     list_runs,
     measure_release,
-    refusals,
-    table,
+    read_comparison_results,
+    read_refusals,
 )
-from od_core.evaluation.known_flows import KnownFlows, binary, random_tree, synthetic
-from od_core.evaluation.metrics import theorem_4
+from od_core.evaluation.known_flows import KnownFlows, make_binary_flows, make_known_flows, make_random_tree_flows
+from od_core.evaluation.metrics import compute_top_down_bounds
 from od_core.flows.release import run_plan
 from od_core.privacy.neighbours import NO_FAULTS
 from tests.forked import SERVER
 
 SMALL = {
-    "small binary": partial(synthetic, "small binary", partial(binary, 5, levels=4, filled=Fraction(1, 10), trips=900)),
-    "small random": partial(synthetic, "small random", partial(random_tree, 5, levels=2, zones=30, trips=20_000)),
+    "small binary": partial(
+        make_known_flows, "small binary", partial(make_binary_flows, 5, levels=4, filled=Fraction(1, 10), trips=900)
+    ),
+    "small random": partial(
+        make_known_flows, "small random", partial(make_random_tree_flows, 5, levels=2, zones=30, trips=20_000)
+    ),
 }
 TWO = (CONTENDERS[0], CONTENDERS[5])
 
@@ -60,7 +64,7 @@ def results(tmp_path_factory):
 def test_a_file_says_what_was_run_and_with_what_noise(results):
     folder, runs, _ = results
     for run in runs:
-        record = json.loads(run.path(folder).read_text(encoding="utf-8"))
+        record = json.loads(run.locate_result_file(folder).read_text(encoding="utf-8"))
         data = SMALL[run.data_set]()
         plan = plan_release(
             data.geography,
@@ -71,7 +75,7 @@ def test_a_file_says_what_was_run_and_with_what_noise(results):
         )
         assert (record["plan_digest"], record["data_digest"]) == (plan.digest, data.digest)
         assert Fraction(record["rho"]) == plan.spent.rho
-        assert record["bound"] == (theorem_4(plan) if run.contender.label == "inftda" else None)
+        assert record["bound"] == (compute_top_down_bounds(plan) if run.contender.label == "inftda" else None)
         assert [level["level"] for level in record["levels"]] == list(range(data.geography.depth * 2 + 1))
         assert record["levels"][0]["max_abs_error"] == 0
         assert record["levels"][-1]["max_abs_error"] > 0
@@ -84,12 +88,12 @@ def test_a_file_says_what_was_run_and_with_what_noise(results):
 def test_the_table_by_hand(results):
     """Every number again from the files, in plain Python."""
     folder, runs, _ = results
-    rows = table(folder)
+    rows = read_comparison_results(folder)
     assert len(rows) == sum(SMALL[name]().geography.depth * 2 + 1 for name in SMALL) * 2
     assert (rows["runs"] == 3).all()
     for _, row in rows.iterrows():
         records = [
-            json.loads(run.path(folder).read_text(encoding="utf-8"))
+            json.loads(run.locate_result_file(folder).read_text(encoding="utf-8"))
             for run in runs
             if (run.data_set, run.contender.label, run.epsilon) == (row["data_set"], row["contender"], row["epsilon"])
         ]
@@ -131,7 +135,9 @@ def test_a_comparison_that_is_ended_makes_no_run_but_those_in_progress(tmp_path)
 
     with pytest.raises(KeyboardInterrupt):
         compare(runs, tmp_path / "runs", data_sets, workers=1, progress=end)
-    assert {path.name for path in (tmp_path / "runs").iterdir()} <= {run.path(tmp_path).name for run in runs[:2]}
+    assert {path.name for path in (tmp_path / "runs").iterdir()} <= {
+        run.locate_result_file(tmp_path).name for run in runs[:2]
+    }
 
 
 def test_runs_of_different_plans_make_no_table(tmp_path):
@@ -139,24 +145,28 @@ def test_runs_of_different_plans_make_no_table(tmp_path):
     compare([Run("small binary", CONTENDERS[0], "1", 1)], tmp_path, SMALL, workers=1)
     compare([Run("small binary", other, "1", 2)], tmp_path, SMALL, workers=1)
     with pytest.raises(OdError, match="inftda on small binary at epsilon 1 do not all have the same plan") as caught:
-        table(tmp_path)
+        read_comparison_results(tmp_path)
     assert caught.value.code == "OD-EVALUATION-MIXED"
 
 
 def test_a_mechanism_that_refuses_the_size_is_recorded_and_not_a_failure(tmp_path):
     """Italy's shape has 65 million pairs of zones, more than ``vanilla_gauss`` takes."""
     gauss = next(contender for contender in CONTENDERS if contender.label == "vanilla_gauss")
-    large = {"large": partial(synthetic, "large", partial(binary, 1, levels=13, filled=Fraction(1, 10**6), trips=100))}
+    large = {
+        "large": partial(
+            make_known_flows, "large", partial(make_binary_flows, 1, levels=13, filled=Fraction(1, 10**6), trips=100)
+        )
+    }
     runs = [Run("large", gauss, "1", 1), Run("large", CONTENDERS[0], "1", 1)]
     compare(runs, tmp_path, large, workers=1)
-    (refused,) = refusals(tmp_path).to_dict("records")
+    (refused,) = read_refusals(tmp_path).to_dict("records")
     assert (refused["data_set"], refused["contender"], refused["epsilon"]) == ("large", "vanilla_gauss", "1")
     assert "67,108,864" in refused["refused"]
-    assert set(table(tmp_path)["contender"]) == {"inftda"}
-    before, told = runs[0].path(tmp_path).stat().st_mtime_ns, []
+    assert set(read_comparison_results(tmp_path)["contender"]) == {"inftda"}
+    before, told = runs[0].locate_result_file(tmp_path).stat().st_mtime_ns, []
     compare(runs[:1], tmp_path, large, workers=1, progress=lambda run, made: told.append(made))
     assert told == [False]
-    assert runs[0].path(tmp_path).stat().st_mtime_ns == before
+    assert runs[0].locate_result_file(tmp_path).stat().st_mtime_ns == before
 
 
 def test_the_variants_of_a_contender_are_those_that_their_labels_say():
@@ -175,11 +185,11 @@ def test_the_variants_of_a_contender_are_those_that_their_labels_say():
 @pytest.mark.parametrize("contender", CONTENDERS, ids=lambda contender: contender.label)
 def test_every_contender_is_judged(contender, monkeypatch):
     """On a small data set with little noise: errors and rates that fit each other, and the bias by its definition."""
-    data = KnownFlows.synthetic(binary(5, levels=5, filled=Fraction(1, 20), trips=20_000))
+    data = KnownFlows.from_synthetic_flows(make_binary_flows(5, levels=5, filled=Fraction(1, 20), trips=20_000))
     runs = []
     monkeypatch.setattr(comparison, "run_plan", lambda *given: runs.append(run_plan(*given)) or runs[-1])
     record = measure_release(contender.plan(data.geography, "10"), data)
-    pairs, size = data.tree.pairs_at(data.trips.rank), len(data.geography.zones)
+    pairs, size = data.tree.find_leaf_pairs(data.trips.rank), len(data.geography.zones)
     for side, axis in (("origin", 1), ("destination", 0)):
         tables = np.zeros((2, size, size))
         np.add.at(tables[0], (pairs.origin, pairs.destination), np.diff(data.trips.before))

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from od_core import Budget, Cap, Geography, Plan, PrivacyDomain, PrivacyUnit, plan_group_sizes, plan_release
-from od_core.evaluation.decision import Option, options, risks, select_example_flows
+from od_core.evaluation.decision import Option, compute_risks, iterate_options, select_example_flows
 from od_core.evaluation.forecast import SIZE_CLASSES
 from od_core.evaluation.known_flows import KnownFlows
 from od_core.periods import Period
@@ -53,7 +53,7 @@ def test_named_flows_are_those_of_the_table_with_the_interval_of_the_plan(tree: 
 
 def test_every_option_has_the_same_public_facts_and_states_its_own_numbers() -> None:
     plan = plan_release(GEOGRAPHY, unit=TRIP, budget=BUDGET)
-    found = {option.choice: option for option in options(plan)}
+    found = {option.choice: option for option in iterate_options(plan)}
     assert next(iter(found)) == "the decision"
     assert {
         "a budget of epsilon 2",
@@ -70,12 +70,12 @@ def test_every_option_has_the_same_public_facts_and_states_its_own_numbers() -> 
         assert (facts["origin_geography"], facts["delta"]) == (GEOGRAPHY.digest, str(Fraction(1, 10**8)))
     assert found["a budget of epsilon 0.5"].guess < found["the decision"].guess < found["a budget of epsilon 2"].guess
     own = plan_release(GEOGRAPHY, unit=TRIP, budget=Budget("3", "1e-8"))
-    (_, given, *others) = options(plan, ["3"])
+    (_, given, *others) = iterate_options(plan, ["3"])
     assert given.plan is not None
     assert given.plan.facts() == own.facts()
     assert not [option for option in others if option.choice.startswith("epsilon")]
     shares = plan_release(GEOGRAPHY, unit=TRIP, budget=Budget("1", "1e-8", shares=("1/2", *["1/8"] * 4)))
-    assert all(option.plan is not None for option in options(shares))
+    assert all(option.plan is not None for option in iterate_options(shares))
 
 
 def test_simulated_errors_are_of_flows_with_trips() -> None:
@@ -101,7 +101,7 @@ def test_the_risk_of_a_pure_epsilon_is_that_of_randomized_response() -> None:
     """No epsilon-private release lets a guess at even odds be right with more than e^eps / (1 + e^eps)."""
     epsilon, groups = 0.3, np.full(12, 5)
     plan: Plan = plan_group_sizes(GEOGRAPHY, groups, unit=TRIP, budget=Budget("0.3"), top_code=9)
-    found = risks(plan, domain(TRIP), Period("2001-01"))
+    found = compute_risks(plan, domain(TRIP), Period("2001-01"))
     assert found["release"] == math.ceil(100 * math.exp(epsilon) / (1 + math.exp(epsilon)))
     assert found["person"] == math.ceil(100 * math.exp(40 * epsilon) / (1 + math.exp(40 * epsilon)))
     assert found["release"] < found["cap"] < found["person"]
@@ -121,7 +121,7 @@ def test_the_risk_of_a_pure_epsilon_is_that_of_randomized_response() -> None:
 )
 def test_what_a_unit_leaves_open_costs_a_person_more_than_one_release(unit: PrivacyUnit, names: list[str]) -> None:
     plan = plan_release(GEOGRAPHY, unit=unit, budget=Budget(rho="0.01", delta="1e-8"))
-    found = risks(plan, domain(unit), Period("2001-01"))
+    found = compute_risks(plan, domain(unit), Period("2001-01"))
     assert [*found] == names
     # At least as a Gaussian with this rho in all [dong2022gaussian]; at most by Pinsker's inequality.
     times = {"release": 1, "periods": 12, "year": 3, "cap": 10}

@@ -15,8 +15,8 @@ from od_core.evaluation.forecast import (
     COLUMNS,
     arrange_counts_for_plan,
     forecast,
+    make_synthetic_table,
     simulate_releases,
-    synthetic_table,
     with_epsilon,
 )
 from od_core.evaluation.known_flows import KnownFlows
@@ -60,7 +60,7 @@ def test_errors_of_every_level_and_size_are_those_of_the_simulated_releases_cell
     found, tree = forecast(wanted, table, runs=3).set_index(["level", "size_class"]), wanted.tree
     trips = arrange_counts_for_plan(table, wanted)
     tables = np.zeros((4, 25, 25))  # the truth, and three releases
-    pairs = tree.pairs_at(trips.rank)
+    pairs = tree.find_leaf_pairs(trips.rank)
     tables[0, pairs.origin, pairs.destination] = np.diff(trips.before)
     for number, release in enumerate(simulate_releases(wanted, trips, 3, 0), 1):
         tables[number, release.leaves.origin, release.leaves.destination] = release.leaves.trips
@@ -89,7 +89,7 @@ def test_errors_of_every_level_and_size_are_those_of_the_simulated_releases_cell
 
 
 def two_sided() -> KnownFlows:
-    return synthetic_table(zones(), zones(2))
+    return make_synthetic_table(zones(), zones(2))
 
 
 @pytest.mark.parametrize("order", ["destination", "origin"])
@@ -101,12 +101,12 @@ def test_two_geographies_are_forecast_from_a_table_between_them(order):
     assert table.trips.total == 12_000
     tree = table.tree
     assert (tree.origin.digest, tree.destination.digest) == (zones().digest, zones(2).digest)
-    pairs = tree.pairs_at(table.trips.rank)
+    pairs = tree.find_leaf_pairs(table.trips.rank)
     assert len(pairs) <= 48
     assert set(pairs.destination.tolist()) <= set(range(8))
     assert pairs.origin.max() > 7
-    one, swapped = synthetic_table(zones()), synthetic_table(zones(2), zones())
-    assert synthetic_table(zones(), zones()).digest == one.digest
+    one, swapped = make_synthetic_table(zones()), make_synthetic_table(zones(2), zones())
+    assert make_synthetic_table(zones(), zones()).digest == one.digest
     assert len({one.digest, swapped.digest, table.digest}) == 3
     two = plan(zones(), destination_geography=zones(2), tree=order)
     found = forecast(two, table, runs=2)
@@ -132,13 +132,13 @@ def test_what_cannot_be_forecast_is_refused():
     assert code(lambda: forecast(plan(zones(2)), table)) == "OD-FORECAST-GEOGRAPHY"
     two = plan(geography, destination_geography=zones(2))
     assert code(lambda: forecast(two, table)) == "OD-FORECAST-GEOGRAPHY"
-    assert code(lambda: forecast(plan(geography), synthetic_table(geography, zones(2)))) == "OD-FORECAST-GEOGRAPHY"
+    assert code(lambda: forecast(plan(geography), make_synthetic_table(geography, zones(2)))) == "OD-FORECAST-GEOGRAPHY"
     assert (
         code(lambda: forecast(plan(zones(2), destination_geography=geography), two_sided())) == "OD-FORECAST-GEOGRAPHY"
     )
     assert code(lambda: forecast(with_epsilon(plan(geography), "1e-9"), table)) == "OD-FORECAST-NOISE"
     assert code(lambda: with_epsilon(plan(geography), "-1")) == "OD-BUDGET-EPSILON"
-    assert code(lambda: synthetic_table(zones(1, 2))) == "OD-SYNTHETIC"
+    assert code(lambda: make_synthetic_table(zones(1, 2))) == "OD-SYNTHETIC"
     wide = Fraction(1, 10**9)
     assert code(lambda: forecast(plan(geography, budget=Budget(rho=wide, delta="1e-8")), table)) == "OD-FORECAST-NOISE"
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from od_core import OdError
-from od_core.evaluation.known_flows import KnownFlows, synthetic_data_sets
+from od_core.evaluation.known_flows import KnownFlows, list_synthetic_data_sets
 from tests.od_core.strategies import frame_of, geography_of
 
 PUBLISHED = {
@@ -53,7 +53,7 @@ def test_equal_digests_mean_equal_data():
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_synthetic_sets_have_the_published_sizes(name):
-    known = synthetic_data_sets()[name]()
+    known = list_synthetic_data_sets()[name]()
     zones, users, pairs = PUBLISHED[name]
     assert (known.name, known.marking) == (name, "synthetic")
     assert (len(known.geography.zones), known.trips.total, len(known.trips.rank)) == (zones, users, pairs)

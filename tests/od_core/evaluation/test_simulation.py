@@ -12,19 +12,19 @@ from od_core.evaluation.forecast import (
     RepeatableNoise,
     arrange_counts_for_plan,
     forecast,
+    make_synthetic_table,
     simulate_releases,
-    synthetic_table,
 )
-from od_core.evaluation.targets import target_budget
+from od_core.evaluation.targets import find_target_budget
 from od_core.geography import flow_tree
-from od_core.noise.backends import BACKENDS, LaplaceSource, NodeNoiseSource, backend_name
+from od_core.noise.backends import BACKENDS, LaplaceSource, NodeNoiseSource, find_backend_name
 from od_core.parallel import use_one_thread
 from tests.od_core.evaluation.test_target_budget import problem
 
 
 def test_the_noise_is_no_backend_that_a_declaration_can_name():
     noise = RepeatableNoise(0, 0)
-    assert backend_name(noise) is None
+    assert find_backend_name(noise) is None
     assert RepeatableNoise not in BACKENDS.values()
     assert isinstance(noise, LaplaceSource)
     assert not isinstance(noise, NodeNoiseSource)
@@ -55,8 +55,8 @@ def test_the_same_input_gives_the_same_result(monkeypatch: pytest.MonkeyPatch):
         return [release.leaves.trips.tolist() for release in simulate_releases(plan, trips, 3, number)]
 
     def all_of_them() -> list[object]:
-        frame = forecast(plan, synthetic_table(plan.tree.origin), runs=2)
-        return [leaves(0), target_budget(plan, targets[:1], table, runs=3), frame.to_dict("list")]
+        frame = forecast(plan, make_synthetic_table(plan.tree.origin), runs=2)
+        return [leaves(0), find_target_budget(plan, targets[:1], table, runs=3), frame.to_dict("list")]
 
     first = all_of_them()
     np.testing.assert_equal(all_of_them(), first)

@@ -21,10 +21,10 @@ from od_core.evaluation.targets import (
     CHANCE,
     Target,
     TargetClass,
-    classes_of,
-    probability_of_at_least,
-    ratios_of,
-    target_budget,
+    compute_tail_probability,
+    compute_target_ratios,
+    find_target_budget,
+    select_target_classes,
 )
 from od_core.flows.optimal_shares import LEAST, VarianceModel
 from od_core.flows.plan import ReleasePlan
@@ -43,7 +43,7 @@ def test_a_search_that_stops_at_a_corner_goes_on(neighbours):
     origin, destination = (part.ravel().astype(np.int32) for part in np.indices((4, 4)))
     table = made_up(plan, origin, destination, 100 * np.arange(1, 17))
     leaves = " x ".join(plan.tree.level_names[-1])
-    found = target_budget(plan, [Target.parse(f"{leaves}: flows >= 10 within 5 % in 90 %", plan.tree)], table, 0)
+    found = find_target_budget(plan, [Target.parse(f"{leaves}: flows >= 10 within 5 % in 90 %", plan.tree)], table, 0)
     assert found.gap < 1e-4
 
 
@@ -85,7 +85,7 @@ def problem(seed: int, depth: int | None = None) -> tuple[ReleasePlan, KnownFlow
 
 def chosen(plan: ReleasePlan, table: KnownFlows, targets: list[Target]) -> list[TargetClass]:
     trips = arrange_counts_for_plan(table, plan)
-    return list(classes_of(plan, targets, trips))
+    return list(select_target_classes(plan, targets, trips))
 
 
 def at_least(probabilities: np.ndarray, least: int) -> float:
@@ -141,7 +141,7 @@ def by_hand(plan: ReleasePlan, classes: list[TargetClass], chance: float, shares
 @pytest.mark.parametrize("seed", range(10))
 def test_the_solved_rho_is_that_of_brute_force(seed):
     plan, table, targets = problem(seed)
-    found = target_budget(plan, targets, table)
+    found = find_target_budget(plan, targets, table)
     classes = chosen(plan, table, targets)
     needed, smallest = by_hand(plan, classes, found.chance, found.shares)
     assert found.rho == pytest.approx(needed, rel=1e-3)
@@ -162,14 +162,14 @@ def test_the_number_of_events_has_the_distribution_of_all_outcomes(probabilities
         for outcome in product((0, 1), repeat=len(probabilities))
         if sum(outcome) >= least
     )
-    assert probability_of_at_least(np.array(probabilities), least) == pytest.approx(expected, abs=1e-12)
+    assert compute_tail_probability(np.array(probabilities), least) == pytest.approx(expected, abs=1e-12)
 
 
 def test_many_events_are_nearly_normal():
     probabilities = np.full(3000, 0.9)
     for least in (2650, 2700, 2740):
         expected = float(stats.binom.sf(least - 1, 3000, 0.9))
-        assert probability_of_at_least(probabilities, least) == pytest.approx(expected, abs=5e-3)
+        assert compute_tail_probability(probabilities, least) == pytest.approx(expected, abs=5e-3)
 
 
 @pytest.mark.slow
@@ -182,11 +182,11 @@ def test_without_a_target_that_binds_the_others_cost_less():
         f"{region} x {zone}: flows >= 50 within 4 % in 90 %",
     ]
     targets = [Target.parse(text, plan.tree) for text in texts]
-    found = target_budget(plan, targets, table)
+    found = find_target_budget(plan, targets, table)
     for number, cost in enumerate(found.costs):
         others = targets[:number] + targets[number + 1 :]
-        assert cost.without == pytest.approx(target_budget(plan, others, table).rho, rel=1e-9)
-        assert cost.alone == pytest.approx(target_budget(plan, [targets[number]], table).rho, rel=1e-9)
+        assert cost.without == pytest.approx(find_target_budget(plan, others, table).rho, rel=1e-9)
+        assert cost.alone == pytest.approx(find_target_budget(plan, [targets[number]], table).rho, rel=1e-9)
         assert (cost.without < found.rho * 0.999) == cost.binds
 
 
@@ -195,7 +195,9 @@ def test_levels_whose_nodes_have_one_child_get_no_share():
     plan = plan_release(zones, unit=PrivacyUnit("trip"), budget=Budget(1, "1e-8"))
     table = made_up(plan, *(np.arange(4, dtype=np.int32),) * 2, np.full(4, 90))
     region = plan.tree.origin.levels[0]
-    found = target_budget(plan, [Target.parse(f"{region} x {region}: flows >= 9 within 9 % in 90 %", plan.tree)], table)
+    found = find_target_budget(
+        plan, [Target.parse(f"{region} x {region}: flows >= 9 within 9 % in 90 %", plan.tree)], table
+    )
     assert [share == 0 for share in found.shares] == [plan.tree.largest_fan_out(k) == 1 for k in range(7)]
     assert with_budget(plan, Budget(rho=found.rho, delta="1e-8", shares=found.shares)).unmeasured_levels == [2, 3]
 
@@ -215,12 +217,12 @@ def test_the_rho_of_targets_and_release_is_the_charge_of_a_release_with_its_unco
         f"{region} x {region}: flows >= 50 within 4 % in 90 %",
     ]
     targets = [Target.parse(text, base.tree) for text in texts]
-    without, found = (target_budget(plan, targets, table) for plan in plans)
+    without, found = (find_target_budget(plan, targets, table) for plan in plans)
     assert found.rho == pytest.approx(2 * without.rho, rel=1e-9)
     for one, other in zip(without.costs, found.costs, strict=True):
         for name in ("rho", "alone", "without"):
             assert getattr(other, name) == pytest.approx(2 * getattr(one, name), rel=1e-9)
-    simulated = target_budget(plans[1], targets, table, runs=20)
+    simulated = find_target_budget(plans[1], targets, table, runs=20)
     for each in (found, simulated):
         chosen_plan = with_budget(plans[1], Budget(rho=each.rho, delta="1e-8", shares=each.shares))
         assert float(chosen_plan.charge.as_rho) == pytest.approx(each.rho, rel=1e-9)
@@ -248,7 +250,7 @@ def test_the_share_of_the_breakdowns_is_the_best_of_all(by, best):
         segments = Segments(plan.breakdowns, Fraction(twentieths, 20))
         model = VarianceModel(plan.tree, plan.neighbours, plan.mechanism, segments)
         rho[segments.share] = module._Problem(model, classes, np.ones(2)).solve(range(2)).rho
-    found = target_budget(plan, targets, table)
+    found = find_target_budget(plan, targets, table)
     assert found.segment_share == min(rho, key=rho.get) == Fraction(best)
     assert found.rho == pytest.approx(min(rho.values()), rel=1e-9)
 
@@ -269,15 +271,19 @@ def test_simulated_releases_meet_targets_by_category_as_often_as_planned():
         f"{zone} x {zone}: flows >= 20 within 15 % in 80 %",
     ]
     targets = [Target.parse(text, plan.tree, plan.breakdowns) for text in texts]
-    found = target_budget(plan, targets, table, runs=200)
+    found = find_target_budget(plan, targets, table, runs=200)
     best = Segments(plan.breakdowns, found.segment_share)
     tried = with_budget(plan, Budget(rho=found.rho, delta="1e-8", shares=found.shares), best)
     trips = arrange_counts_for_plan(table, tried)
-    classes = classes_of(tried, targets, trips)
-    met = np.mean([max(ratios_of(classes, release)) <= 1 for release in simulate_releases(tried, trips, 300)])
+    classes = select_target_classes(tried, targets, trips)
+    met = np.mean(
+        [max(compute_target_ratios(classes, release)) <= 1 for release in simulate_releases(tried, trips, 300)]
+    )
     assert abs(met - CHANCE) < 5 * math.sqrt(CHANCE * (1 - CHANCE) * (1 / 200 + 1 / 300))
     half = with_budget(plan, Budget(rho=found.rho / 2, delta="1e-8", shares=found.shares), best)
-    met = np.mean([max(ratios_of(classes, release)) <= 1 for release in simulate_releases(half, trips, 100)])
+    met = np.mean(
+        [max(compute_target_ratios(classes, release)) <= 1 for release in simulate_releases(half, trips, 100)]
+    )
     assert met < 0.7  # half of the budget is seen
 
 
@@ -285,7 +291,7 @@ def test_a_target_that_is_stated_twice_is_refused():
     """It would divide the probability of failure twice, and cost more than once."""
     plan, table, targets = problem(1)
     with pytest.raises(OdError, match=r"OD-TARGET: .* is stated twice"):
-        target_budget(plan, [*targets, targets[0]], table)
+        find_target_budget(plan, [*targets, targets[0]], table)
 
 
 def test_what_is_published_exactly_needs_no_target():
@@ -296,8 +302,8 @@ def test_what_is_published_exactly_needs_no_target():
     useful = Target.parse(f"{zone} x {zone}: flows >= 1 within 9 % in 90 %", plan.tree)
     exact = Target.parse("all x all: flows >= 1 within 1 % in 90 %", plan.tree)
     with pytest.raises(OdError, match="OD-TARGET: all x all is published exactly"):
-        target_budget(plan, [useful, exact], table)
-    assert target_budget(base, [Target.parse(str(exact), base.tree)], table).rho > 0  # unbounded: it has noise
+        find_target_budget(plan, [useful, exact], table)
+    assert find_target_budget(base, [Target.parse(str(exact), base.tree)], table).rho > 0  # unbounded: it has noise
 
 
 @pytest.mark.parametrize("runs", [0, 2])
@@ -306,4 +312,4 @@ def test_a_tolerance_that_any_noise_meets_is_refused(runs):
     zone = plan.tree.origin.levels[-1]
     wide = Target.parse(f"{zone} x {zone}: flows >= 1 within 999999999999 trips in 90 %", plan.tree)
     with pytest.raises(OdError, match=r"OD-TARGET: .* less than"):
-        target_budget(plan, [wide], table, runs)
+        find_target_budget(plan, [wide], table, runs)

@@ -9,16 +9,16 @@ import pandas as pd
 import pytest
 
 from od_core import OdError
-from od_core.evaluation.targets import Target, TargetClass, values_of
+from od_core.evaluation.targets import Target, TargetClass, compute_quantity_values
 from od_core.flows.optimal_shares import Quantity
 from od_core.geography.flow_tree import FlowTree, Nodes
-from od_core.records.segments import breakdowns
+from od_core.records.segments import make_breakdowns
 from tests.od_core.strategies import geography_of, leaves_of
 
 ZONES = [("A", "a", "1"), ("A", "a", "2"), ("A", "b", "3"), ("B", "c", "4"), ("B", "c", "5")]
 TREE = FlowTree(geography_of(ZONES), geography_of(ZONES))
 FIRST, SECOND, LAST = TREE.origin.levels
-MODES = breakdowns({"mode": ["car", "bus"]}, {})
+MODES = make_breakdowns({"mode": ["car", "bus"]}, {})
 
 
 def table(seed: int = 1) -> tuple[Nodes, np.ndarray, pd.DataFrame]:
@@ -68,7 +68,7 @@ NAMES = [
 def test_numbers_of_a_quantity_are_sums_of_flows(name):
     leaves, segments, flows = table()
     quantity = Quantity.parse(name, TREE, MODES)
-    keys, trips = values_of(quantity, TREE, leaves, segments if quantity.breakdown else None)
+    keys, trips = compute_quantity_values(quantity, TREE, leaves, segments if quantity.breakdown else None)
     assert (np.diff(keys) > 0).all()
     assert sorted(trips.tolist()) == expected(name, flows)
 
@@ -81,8 +81,15 @@ def test_a_release_meets_a_target_if_enough_flows_are_within_the_tolerance(name)
     target = Target.parse(f"{name}: flows >= 15 within 20 % in 70 %", TREE, MODES)
     by_mode = target.quantity.breakdown is not None
     chosen = TargetClass.select_flows(target, TREE, leaves, segments if by_mode else None)
-    true = dict(zip(*(part.tolist() for part in values_of(target.quantity, TREE, leaves, segments)), strict=True))
-    found = dict(zip(*(part.tolist() for part in values_of(target.quantity, TREE, other, other_segments)), strict=True))
+    true = dict(
+        zip(*(part.tolist() for part in compute_quantity_values(target.quantity, TREE, leaves, segments)), strict=True)
+    )
+    found = dict(
+        zip(
+            *(part.tolist() for part in compute_quantity_values(target.quantity, TREE, other, other_segments)),
+            strict=True,
+        )
+    )
     large = {key: trips for key, trips in true.items() if trips >= 15}
     ratios = sorted(abs(found.get(key, 0) - trips) / (trips // 5 + 0.5) for key, trips in large.items())
     smallest = next(r for r in ratios if sum(one <= r for one in ratios) >= 0.7 * len(ratios) - 1e-9)

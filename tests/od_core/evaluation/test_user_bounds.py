@@ -19,9 +19,9 @@ from od_core.evaluation.forecast import (
     arrange_counts_for_plan,
     bound_errors,
     list_candidate_bounds,
+    make_synthetic_table,
     parse_users,
     simulate_releases,
-    synthetic_table,
     with_bounds,
 )
 from od_core.evaluation.known_flows import SEED, make_generator
@@ -74,7 +74,9 @@ def test_as_many_trips_are_counted_as_by_a_release():
     generator, zones = np.random.default_rng(1), np.array(GEOGRAPHY.zones)
     user, origin, destination = generator.integers(0, (20, 3, 3), (300, 3)).T
     tree = planned().tree
-    trips = UserTrips(tree, tree.first_rank(Pairs(4, origin.astype(np.int32), destination.astype(np.int32))), user)
+    trips = UserTrips(
+        tree, tree.compute_first_ranks(Pairs(4, origin.astype(np.int32), destination.astype(np.int32))), user
+    )
     frame = pd.DataFrame({"person": user.astype(str), "origin": zones[origin], "destination": zones[destination]})
     for m, c in ((3, None), (12, 1), (12, 2), (3, 2)):
         unit = replace(USER, max_trips=m, max_trips_pair=c)
@@ -93,7 +95,7 @@ def test_under_user_year_as_many_users_are_in_each_period_of_the_year():
 def test_made_up_users_travel_as_described():
     users = [parse_users("3: 2x9 4x1"), parse_users("1: 1x2")]
     assert users == [(3, [(2, 9), (4, 1)]), (1, [(1, 2)])]
-    table = synthetic_table(GEOGRAPHY)
+    table = make_synthetic_table(GEOGRAPHY)
     trips = UserTrips.simulate(table, planned(), users)
     by_user = Counter(trips.user.tolist())
     assert Counter(by_user.values()) == {22: round(0.75 * len(by_user)), 2: round(0.25 * len(by_user))}
@@ -114,12 +116,12 @@ def test_errors_are_those_of_the_simulated_releases_and_the_cut_alone_where_ther
     assert (exact["error_of_counted"], exact["within_c"]) == ([0] * 5, 0.8)
     plan = planned(unit)
     (release,) = simulate_releases(
-        plan, arrange_counts_for_plan(trips.flows(trips.mark_trips_within_bounds(unit)), plan), 1, 0
+        plan, arrange_counts_for_plan(trips.count_flows(trips.mark_trips_within_bounds(unit)), plan), 1, 0
     )
     true, got = np.zeros((2, 9))
     np.add.at(true, trips.rank, 1)
     leaves = release.leaves
-    got[plan.tree.first_rank(leaves)] = leaves.trips
+    got[plan.tree.compute_first_ranks(leaves)] = leaves.trips
     found = bound_errors(plan, trips, trips.mark_trips_within_bounds(unit), runs=1)
     assert found["error"][-1] == pytest.approx(np.abs(got - true).sum() / 5)
     true[0] = 1  # of two trips of user 0

@@ -10,7 +10,7 @@ import pytest
 from od_core import OdError
 from od_core.files import durable as files
 from od_core.files.durable import make_folder, replace_folder, write_checked
-from od_core.ledger.confidential import exclusive
+from od_core.ledger.confidential import lock_folder
 from od_core.ledger.object_store import LocalStore
 from tests.od_core.files.disks import keep_other_bytes, room_for, umask
 
@@ -54,7 +54,7 @@ def test_a_disk_that_keeps_other_bytes_is_found(tmp_path, monkeypatch):
 def test_only_their_owner_may_write_into_new_folders(tmp_path, mask):
     """Whatever the umask; what was there before stays as it is."""
     above = mode(tmp_path)
-    with umask(mask), exclusive(tmp_path / "one" / "two"):
+    with umask(mask), lock_folder(tmp_path / "one" / "two"):
         assert mode(tmp_path / "one" / "two" / "release.lock") == 0o600
     assert [mode(path) for path in (tmp_path / "one", tmp_path / "one" / "two")] == [0o755, 0o755]
     assert mode(tmp_path) == above

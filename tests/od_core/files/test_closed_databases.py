@@ -10,11 +10,16 @@ import pyarrow.parquet as pq
 import pytest
 
 from od_core import OdError, open_release
-from od_core.files.duckdb_session import memory_database, parquet_rows, scratch_database, spill_folder
+from od_core.files.duckdb_session import (
+    connect_to_memory_database,
+    make_parquet_sql,
+    open_scratch_database,
+    spill_folder,
+)
 from od_core.flows.publishing.kind import FLOWS as FLOW_KIND
 from od_core.geography.flow_tree import FlowTree
 from od_core.publication.database import list_stored_releases
-from od_core.records.counting import trip_counts_of
+from od_core.records.counting import count_records_in_memory
 from od_core.records.formats import TABLE
 from od_core.records.load import RecordColumns, load_records
 from od_core.records.open_file import record_schema
@@ -83,14 +88,14 @@ def probes(tmp_path, monkeypatch) -> list[list[str]]:
 
 
 def test_the_memory_database_is_closed_and_its_connections_share_no_table(tmp_path):
-    with memory_database() as one, memory_database() as other:
+    with connect_to_memory_database() as one, connect_to_memory_database() as other:
         one.register("records", FLOWS)
         one.execute("CREATE TEMP TABLE counted AS FROM records")
         for name in ("records", "counted"):
             with pytest.raises(duckdb.CatalogException):
                 other.execute(f"FROM {name}")
         assert escapes(other, tmp_path) == []
-    with memory_database() as later, pytest.raises(duckdb.CatalogException):
+    with connect_to_memory_database() as later, pytest.raises(duckdb.CatalogException):
         later.execute("FROM counted")
 
 
@@ -100,7 +105,7 @@ def test_records_are_read_and_counted_behind_closed_doors(tmp_path, probes, suff
     folder.mkdir()
     FLOWS.to_csv(source, index=False) if suffix == "csv" else FLOWS.to_parquet(source)
     load_records(source, RecordColumns(trips="trips"), "2001-06", folder / "raw_trips.parquet")
-    counts = trip_counts_of(folder / "raw_trips.parquet", FlowTree(GEOGRAPHY, GEOGRAPHY))
+    counts = count_records_in_memory(folder / "raw_trips.parquet", FlowTree(GEOGRAPHY, GEOGRAPHY))
     assert counts.total == FLOWS["trips"].sum()
     assert probes == [[], []]
 
@@ -111,7 +116,7 @@ def test_of_a_folder_and_a_source_nothing_beside_them_is_reached(tmp_path):
     folder.mkdir()
     for path in (source, tmp_path / "trips1.csv", tmp_path / "trips2.csv"):
         path.write_text("a\n1\n")
-    with scratch_database(folder, source) as connection:
+    with open_scratch_database(folder, source) as connection:
         assert connection.read_csv(f"{tmp_path}/trips[[]1].csv").fetchall() == [(1,)]
         connection.sql("SELECT 1 AS one").write_parquet(str(spill_folder(folder) / "written.parquet"))
         (spill_folder(folder) / "written.parquet").rename(folder / "kept.parquet")
@@ -122,7 +127,7 @@ def test_of_a_folder_and_a_source_nothing_beside_them_is_reached(tmp_path):
             with pytest.raises(duckdb.PermissionException):
                 connection.sql("SELECT 1 AS one").write_parquet(str(closed / "written.parquet"))
         with pytest.raises(duckdb.PermissionException):
-            connection.sql(f"FROM {parquet_rows(folder / 'kept.parquet')}")
+            connection.sql(f"FROM {make_parquet_sql(folder / 'kept.parquet')}")
     assert pq.read_table(folder / "kept.parquet").to_pylist() == [{"one": 1}]
     assert not spill_folder(folder).exists()
 
@@ -222,5 +227,5 @@ def test_the_name_of_a_folder_is_no_column(tmp_path, name):
     load_records(source, RecordColumns(trips="trips"), "2001-06", target, record_format=TABLE.with_options(table=table))
     assert pd.read_parquet(target)["origin"].tolist() == FLOWS["origin"].tolist()
     assert list(record_schema(source, TABLE.with_options(table=table))) == list(FLOWS.columns)
-    counts = trip_counts_of(target, FlowTree(GEOGRAPHY, GEOGRAPHY))
+    counts = count_records_in_memory(target, FlowTree(GEOGRAPHY, GEOGRAPHY))
     assert counts.total == FLOWS["trips"].sum()

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from od_core import OdError
-from od_core.files.data_frame import data_frame, texts
+from od_core.files.data_frame import convert_to_data_frame, convert_to_texts
 
 FLOWS = pd.DataFrame({"origin": ["a"], "destination": ["c"], "trips": [10]})
 
@@ -14,7 +14,7 @@ FLOWS = pd.DataFrame({"origin": ["a"], "destination": ["c"], "trips": [10]})
 @pytest.mark.parametrize("wrong", [FLOWS.to_dict("records"), "trips.csv", None, FLOWS["trips"].to_numpy()])
 def test_what_is_no_table_is_refused(wrong):
     with pytest.raises(OdError, match=f"OD-TABLE: {type(wrong).__name__} is not a table"):
-        data_frame(wrong)
+        convert_to_data_frame(wrong)
 
 
 def test_values_that_pandas_cannot_hold_are_refused_and_not_quoted():
@@ -23,7 +23,7 @@ def test_values_that_pandas_cannot_hold_are_refused_and_not_quoted():
             raise ValueError("QX-CANARY")
 
     with pytest.raises(OdError, match="OD-TABLE: pandas cannot represent the values of this Broken") as refused:
-        data_frame(Broken())
+        convert_to_data_frame(Broken())
     assert "QX-CANARY" not in str(refused.value)
     assert refused.value.__cause__ is None
 
@@ -33,7 +33,10 @@ def test_text_is_the_same_in_every_kind_of_column(values):
     """Values that are not text, or that UTF-8 cannot encode, are NULL."""
     expected = [value if isinstance(value, str) and value != "\ud800" else None for value in values]
     column = pd.Series(values, dtype=object)
-    assert texts(column).to_pylist() == expected
+    assert convert_to_texts(column).to_pylist() == expected
     if values[0] != "\ud800":  # of which pandas makes no categories
-        assert texts(column.astype("category")).to_pylist() == expected
-        assert texts(column.astype("category"), (int,)).to_pylist() == texts(column, (int,)).to_pylist()
+        assert convert_to_texts(column.astype("category")).to_pylist() == expected
+        assert (
+            convert_to_texts(column.astype("category"), (int,)).to_pylist()
+            == convert_to_texts(column, (int,)).to_pylist()
+        )

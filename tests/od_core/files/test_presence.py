@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from od_core.errors import OdError
-from od_core.files.durable import absence
+from od_core.files.durable import find_file_fault
 from od_core.geography.geography import read_boundaries
 from od_core.records.callers_table import read_table
 from od_core.records.zone_lists import read_zones
@@ -29,12 +29,12 @@ def test_what_is_no_file_is_said() -> None:
         (folder / "locked.csv").chmod(0)
         (folder / "closed").chmod(0)
         with without_rights_of_root():
-            assert absence(folder / "whole.csv") is None
-            assert absence(folder) == f"{folder.name} is a folder, not a file"
+            assert find_file_fault(folder / "whole.csv") is None
+            assert find_file_fault(folder) == f"{folder.name} is a folder, not a file"
             for file in ("gone.csv", "dangling.csv"):
-                assert absence(folder / file) == f"there is no file {file}"
+                assert find_file_fault(folder / file) == f"there is no file {file}"
             for path in (folder / "locked.csv", folder / "closed" / "within.csv"):
-                assert absence(path) == f"{path.name} cannot be read: the user of this process lacks permission"
+                assert find_file_fault(path) == f"{path.name} cannot be read: the user of this process lacks permission"
                 with pytest.raises(OdError, match="cannot be read"):
                     read_zones(path)
         (folder / "closed").chmod(0o700)
@@ -65,4 +65,4 @@ def test_a_path_that_is_none_is_refused_with_its_cause_by_every_reader(path: str
 def test_a_file_may_have_any_name(tmp_path: Path) -> None:
     for name in ("s3:", "~", "[1]*?.csv"):
         (tmp_path / name).touch()
-        assert absence(tmp_path / name) is None
+        assert find_file_fault(tmp_path / name) is None

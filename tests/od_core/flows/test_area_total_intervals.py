@@ -40,7 +40,7 @@ def released(order: str = "destination", mechanism: str | InfTDARefined = "inftd
 def changed(release: Release) -> Iterator[tuple[float, Release]]:
     """Yield the variance of each measured number, and the release with this number raised by 1,000."""
     for at, one in enumerate(release.measured):
-        values = one.noisy.values()
+        values = one.noisy.read_values()
         for k in range(len(values)):
             raised = values.copy()
             raised[k] += 1000
@@ -68,12 +68,12 @@ def fitted(release: Release) -> np.ndarray:
 def test_the_total_of_a_zone_is_the_mean_of_the_tree_and_of_its_measurement(order):
     release = released(order)
     for pair, side in ((("zone", "all"), 0), (("all", "zone"), 1)):
-        levels = release._levels(*pair)
-        tree, best = release.fitted.cells(*levels)[2], release.fitted.best_cells(*levels)[2]
+        levels = release._find_level_numbers(*pair)
+        tree, best = release.fitted.estimate_cells(*levels)[2], release.fitted.estimate_cells_with_totals(*levels)[2]
         measured = next(one for one in release.measured if getattr(one.step, "side", None) == side)
         direct = float(measured.step.variance)
         weights = 1 / tree.variance, 1 / direct
-        mean = (tree.estimate * weights[0] + measured.noisy.values() * weights[1]) / (weights[0] + weights[1])
+        mean = (tree.estimate * weights[0] + measured.noisy.read_values() * weights[1]) / (weights[0] + weights[1])
         np.testing.assert_allclose(best.estimate, mean)
         np.testing.assert_allclose(best.variance, 1 / (weights[0] + weights[1]))
 
@@ -129,7 +129,7 @@ def test_replicates_spread_around_the_fit_of_all_measurements_as_it_does():
 def test_a_whole_margin_of_some_zones_uses_their_measurements():
     release = released()
     found = release.trips_between("zone", ["a1", "b2"], "all", ["all"])
-    areas, leaf = release.fitted.best_cells(2, 0)[2], release.intervals
+    areas, leaf = release.fitted.estimate_cells_with_totals(2, 0)[2], release.intervals
     some = np.isin(GEOGRAPHY.zones, ["a1", "b2"])
     assert leaf.compute_sum_bounds(some, np.ones(5, dtype=bool)) == (found.lower, found.upper)
     one = leaf.compute_sum_bounds(np.isin(GEOGRAPHY.zones, ["a1"]), np.ones(5, dtype=bool))
@@ -142,7 +142,7 @@ def test_a_whole_margin_of_some_zones_uses_their_measurements():
 def test_below_dropped_nodes_the_measured_total_counts_what_the_tree_does_not_see():
     """At keep_all_cap 0, a zone below a dropped node has the measured total alone."""
     release = released(mechanism=InfTDARefined(keep_all_cap=0), noise=no_noise())
-    origins, _, best = release.fitted.best_cells(2, 0)
+    origins, _, best = release.fitted.estimate_cells_with_totals(2, 0)
     assert origins.tolist() == [0, 1, 2, 3, 4]
     np.testing.assert_allclose(best.estimate, FLOWS.groupby("origin")["trips"].sum().loc[list(GEOGRAPHY.zones)])
 

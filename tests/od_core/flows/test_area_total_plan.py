@@ -13,7 +13,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from od_core import Budget, FlowTree, Geography, Ledger, OdError, PrivacyUnit, ReleasePlan, plan_release, release_flows
-from od_core.flows.interval_ends import half_width
+from od_core.flows.interval_ends import compute_half_width
 from od_core.flows.mechanisms import InfTDARefined
 from od_core.flows.plan import Bands
 from od_core.flows.step import AreaTotalStep
@@ -150,9 +150,9 @@ def test_where_nodes_may_be_dropped_a_total_is_promised_by_the_better_of_two_est
     for step in better.area_total_steps:
         name, of_flows = " x ".join(better.level_names(step)), 3 * float(better.totals[-1].variance)
         best = min(float(step.variance), of_flows)
-        assert better.known_to_within[name] == half_width(np.zeros(1), np.array([best]))[0]
+        assert better.known_to_within[name] == compute_half_width(np.zeros(1), np.array([best]))[0]
         assert both.known_to_within[name] < better.known_to_within[name]
-        assert both.area_total_variance(step) == better.area_total_variance(step)
+        assert both.bound_area_total_variance(step) == better.bound_area_total_variance(step)
 
 
 # Sensitivity
@@ -199,11 +199,13 @@ def test_each_side_is_drawn_once_with_noise_of_its_own_and_read_back(tmp_path):
     first, before = release_flows(frame, geography, ledger=ledger, **given_), rows(ledger.path)
     again = release_flows(frame, geography, ledger=ledger, **given_)
     assert rows(ledger.path) == before
-    assert [m.noisy.values().tolist() for m in again.measured] == [m.noisy.values().tolist() for m in first.measured]
+    assert [m.noisy.read_values().tolist() for m in again.measured] == [
+        m.noisy.read_values().tolist() for m in first.measured
+    ]
     assert first.spent.rho == again.spent.rho == Fraction(1, 100)
     key = ReleaseKey("commuters", "2001-06")
-    assert [ledger.draws(key, step.number) for step in first.plan.charged_steps] == [1] * len(first.measured)
-    origins, destinations = (m.noisy.values().tolist() for m in first.measured[-2:])
+    assert [ledger.count_draws(key, step.number) for step in first.plan.charged_steps] == [1] * len(first.measured)
+    origins, destinations = (m.noisy.read_values().tolist() for m in first.measured[-2:])
     assert origins != destinations
     tables = [first.measurements_at(step.level) for step in first.plan.area_total_steps]
     assert set(tables[0]["destination"]) == set(tables[1]["origin"]) == {"all"}

@@ -52,7 +52,7 @@ def test_the_estimates_are_a_table_of_whole_trips_with_the_intervals_of_the_rele
     last, tree = releases[-1], found.tree
     assert found.releases == tuple(releases)
     assert np.all(found.leaves.trips >= 1)
-    assert np.all(np.diff(tree.first_rank(found.leaves)) > 0)
+    assert np.all(np.diff(tree.compute_first_ranks(found.leaves)) > 0)
     if last.plan.publishes_total:
         assert found.leaves.trips.sum() == last.leaves.trips.sum() == found.exact_trips
     else:
@@ -169,10 +169,10 @@ def test_what_has_no_measured_levels_is_refused() -> None:
 
 def test_what_does_not_fit_into_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     case = small()
-    monkeypatch.setattr("od_core.flows.release.memory", lambda: 250 * 9 - 1)
+    monkeypatch.setattr("od_core.flows.release.read_memory_limit", lambda: 250 * 9 - 1)
     with pytest.raises(OdError, match="OD-LEVEL-MEMORY"):
         assist_release([case])
-    monkeypatch.setattr("od_core.flows.release.memory", lambda: 250 * 9)
+    monkeypatch.setattr("od_core.flows.release.read_memory_limit", lambda: 250 * 9)
     assist_release([case])
     monkeypatch.setattr(intervals, "MOST_MEASURED", 8)
     with pytest.raises(OdError, match="OD-INTERVAL"):

@@ -27,7 +27,7 @@ from od_core import (
     release_counts,
     release_flows,
 )
-from od_core.flows.planning_page import planning_facts
+from od_core.flows.planning_page import build_planning_facts
 from od_core.flows.publishing.flow_tables import adapt_count_columns
 from od_core.geography.geography import with_unknown_area
 from tests.od_core.doubles import NoiseNotWanted, SeededNoise, no_noise
@@ -75,7 +75,7 @@ def test_counts_are_flows_to_one_area(table: tuple[list[Area], list[int]], unit:
     assert [step.variance for step in released.plan.steps] == [step.variance for step in to_one_area.plan.steps]
     assert [step.level for step in released.plan.steps] == [step.level // 2 for step in to_one_area.plan.steps]
     for own, other in zip(released.measured, to_one_area.measured, strict=True):
-        assert own.noisy.values().tolist() == other.noisy.values().tolist()
+        assert own.noisy.read_values().tolist() == other.noisy.read_values().tolist()
     for level in hierarchy.level_names:
         interval = mechanism == "inftda_refined"
         expected = to_one_area.flows_at(level, "all", interval=interval).drop(columns="destination")
@@ -95,7 +95,7 @@ def test_a_level_that_is_measured_with_the_noise_of_another_is_found() -> None:
     table = pd.DataFrame({"area": ["A001", "A150", "J001"], "count": [500, 40, 3]})
     numbers = [
         [
-            measured.noisy.values().tolist()
+            measured.noisy.read_values().tolist()
             for measured in release_counts(table, HIERARCHY, noise=noise, **USUAL).measured
         ]
         for noise in (SeededNoise(3), OfFlows(3))
@@ -199,7 +199,7 @@ def test_no_neighbour_changes_a_level_by_more_than_its_sensitivity(unit: Privacy
         released = release_counts(pd.DataFrame({"area": records}), HIERARCHY, **options)
         assert [step.level for step in released.plan.steps] == [0, 1, 2, 3]
         found.update(dict(enumerate(step.sensitivity_squared for step in released.plan.steps)))
-        return [measured.noisy.values() for measured in released.measured]
+        return [measured.noisy.read_values() for measured in released.measured]
 
     found: dict[int, int] = {}
     tables = {records: levels(records) for records in product(codes, repeat=2)}
@@ -218,7 +218,7 @@ def test_no_neighbour_changes_a_level_by_more_than_its_sensitivity(unit: Privacy
 def test_a_planning_page_has_the_hierarchies_of_the_kept_levels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("od_core.flows.planning_page.EPSILONS", ("3",))
     plan = plan_release(HIERARCHY, destination_geography=Geography.whole(), **USUAL)
-    facts = planning_facts(plan, "admissions")
+    facts = build_planning_facts(plan, "admissions")
     assert facts["levels"] == [list(HIERARCHY.levels)]
     for one, [rules, *_] in zip(facts["sets"], facts["rules"], strict=True):
         sizes = [1, *(HIERARCHY.size(level) for level in one["kept"])]

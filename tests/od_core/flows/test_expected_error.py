@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from od_core import Budget, FlowTree, PrivacyUnit, plan_release
 from od_core.flows import accuracy
-from od_core.flows.accuracy import compute_expected_errors, find_most_leaf_pairs, largest_variances
+from od_core.flows.accuracy import compute_expected_errors, compute_largest_variances, find_most_leaf_pairs
 from od_core.flows.projection.onto_parents import project_children
 from od_core.flows.release import run_plan
 from od_core.ledger.measurements import MemoryMeasurements
-from od_core.noise.backends import noise_named
+from od_core.noise.backends import resolve_noise_source
 from od_core.privacy.neighbours import NO_FAULTS
 from od_core.records.counting import count_trips
 from tests.od_core.doubles import no_noise
@@ -97,7 +97,7 @@ def test_the_largest_variance_of_a_level_is_that_of_dense_linear_algebra(problem
     tree, _ = world.trees(order)
     assume(1 in variances or tree.cells(1) == tree.cells(2))
     expected = [each.max() for each in least_squares_variances(tree, variances)]
-    assert largest_variances(tree, variances) == pytest.approx(expected, rel=1e-7, abs=LARGE * 1e-9)
+    assert compute_largest_variances(tree, variances) == pytest.approx(expected, rel=1e-7, abs=LARGE * 1e-9)
 
 
 @given(world=small_worlds(), order=st.sampled_from(TREES))
@@ -179,9 +179,9 @@ def test_releases_have_the_expected_errors(epsilon, mechanism):
     def levels(noise):
         leaves = run_plan(plan, trips, noise, MemoryMeasurements()).leaves
         pairs = map(plan.tree.level_pair, range(1, plan.tree.depth + 1))
-        return [plan.tree.sums_at(leaves, *pair)[2] for pair in pairs]
+        return [plan.tree.sum_trips(leaves, *pair)[2] for pair in pairs]
 
-    truth, table = levels(no_noise()), noise_named("table")
+    truth, table = levels(no_noise()), resolve_noise_source("table")
     squares = np.zeros(plan.tree.depth)
     for _ in range(releases):
         squares += [np.mean((found - true) ** 2) for found, true in zip(levels(table), truth, strict=True)]
@@ -206,9 +206,9 @@ def test_more_shapes_than_are_told_apart(monkeypatch, refined):
     tree = FlowTree(geography, geography)
     variances = {level: Fraction(100) for level in range(1, 7)}
     exact = compute_expected_errors(tree, variances, refined=refined)
-    assert max(map(len, accuracy.shapes_of(geography).areas)) > 30
+    assert max(map(len, accuracy.group_areas_by_shape(geography).areas)) > 30
     monkeypatch.setattr(accuracy, "MAX_SHAPES", 12)
-    merged = accuracy.shapes_of(geography)
+    merged = accuracy.group_areas_by_shape(geography)
     assert max(map(len, merged.areas)) == 12
     assert [areas.sum() for areas in merged.areas] == [geography.size(level) for level in range(4)]
     assert compute_expected_errors(tree, variances, refined=refined) == pytest.approx(exact, rel=0.03)
@@ -219,5 +219,5 @@ def test_areas_are_of_one_shape_whatever_the_order_of_their_children():
     zones = [
         (r, f"{r}{t}", f"{r}{t}{z}") for r, sizes in fan_outs.items() for t, b in enumerate(sizes) for z in range(b)
     ]
-    shapes = accuracy.shapes_of(geography_of(zones))
+    shapes = accuracy.group_areas_by_shape(geography_of(zones))
     assert [sorted(areas) for areas in shapes.areas] == [[1], [1, 1, 2], [1, 2, 4], [11]]

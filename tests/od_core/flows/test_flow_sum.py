@@ -16,7 +16,7 @@ from scipy.linalg import null_space
 from scipy.stats import norm
 
 from od_core import Budget, FlowSum, OdError, PrivacyUnit, Release, sum_releases
-from od_core.flows.interval_ends import LowerEnds, upper_bound
+from od_core.flows.interval_ends import LowerEnds, compute_upper_bound
 from od_core.flows.mechanisms import MECHANISMS, InfTDARefined
 from tests.od_core.doubles import SeededLaplace, SeededNoise
 from tests.od_core.flows.estimation.test_intervals import assert_is_interval, bounds_at
@@ -93,7 +93,7 @@ def test_at_every_pair_of_levels_the_trips_are_the_sums_of_the_released_trips(ra
     total = sum_of(cases)
     tree = total.tree
     assert np.all(total.leaves.trips > 0)
-    assert np.all(np.diff(tree.first_rank(total.leaves)) > 0)
+    assert np.all(np.diff(tree.compute_first_ranks(total.leaves)) > 0)
     for origin_level, destination_level in product(tree.origin.level_names, tree.destination.level_names):
         each = [case.release.flows_at(origin_level, destination_level) for case in cases]
         expected = pd.concat(each).groupby(["origin", "destination"])["trips"].sum()
@@ -103,7 +103,7 @@ def test_at_every_pair_of_levels_the_trips_are_the_sums_of_the_released_trips(ra
         assert listed["trips"].sum() == found.sum()
         assert (listed["lower"] <= listed["trips"]).all()
         assert (listed["trips"] <= listed["upper"]).all()
-        levels = tree.origin.level_number(origin_level), tree.destination.level_number(destination_level)
+        levels = tree.origin.find_level_number(origin_level), tree.destination.find_level_number(destination_level)
         pairs = np.indices((tree.origin.size(levels[0]), tree.destination.size(levels[1])), np.int32).reshape(2, -1)
         above = listed["trips"] > 0
         z = norm.isf(0.05 * max(above.mean(), 1e-9))
@@ -162,7 +162,7 @@ def test_leaves_below_nodes_that_only_some_releases_dropped_add_the_bounds_of_th
         measured = [cell in case.dense.cells[depth] for case in cases]
         fits = [case.dense.of_node(cell) for case, there in zip(cases, measured, strict=True) if there]
         hidden = sum(
-            int(upper_bound(*(np.array([value]) for value in case.dense.of_node(node)))[0])
+            int(compute_upper_bound(*(np.array([value]) for value in case.dense.of_node(node)))[0])
             for case, there in zip(cases, measured, strict=True)
             for node in case.dense.columns
             if not there and within(cell, node)

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from od_core import Budget, PrivacyUnit, plan_release
-from od_core.flows.accuracy import verdict
-from od_core.flows.interval_ends import half_width
+from od_core.flows.accuracy import describe_half_width
+from od_core.flows.interval_ends import compute_half_width
 from od_core.flows.mechanisms import InfTDARefined
 from od_core.flows.release import run_plan
 from od_core.ledger.measurements import MemoryMeasurements
-from od_core.noise.backends import noise_named
+from od_core.noise.backends import resolve_noise_source
 from od_core.privacy.neighbours import NO_FAULTS
 from od_core.records.counting import count_trips
 from tests.od_core.strategies import frame_of, geography_of
@@ -32,7 +32,7 @@ def counted(plan, flows):
 
 
 def released(plan, trips):
-    return run_plan(plan, trips, noise_named("table"), MemoryMeasurements())
+    return run_plan(plan, trips, resolve_noise_source("table"), MemoryMeasurements())
 
 
 def ends(release, level):
@@ -63,7 +63,7 @@ def test_the_widest_interval_of_every_level_is_the_planned_one(options):
 
 def test_where_nodes_may_be_dropped_no_interval_of_a_large_flow_is_wider_than_planned():
     plan = planned(mechanism=InfTDARefined(keep_all_cap=0))
-    alone = half_width(np.zeros(len(plan.steps)), np.array([float(step.variance) for step in plan.steps]))
+    alone = compute_half_width(np.zeros(len(plan.steps)), np.array([float(step.variance) for step in plan.steps]))
     assert [plan.half_widths[step.level] for step in plan.steps] == alone.tolist()
     large = list(product(ZONES, ZONES))[::3]
     release = released(plan, counted(plan, dict.fromkeys(large, 5_000)))
@@ -83,7 +83,7 @@ def test_where_nodes_may_be_dropped_no_interval_of_a_large_flow_is_wider_than_pl
     ],
 )
 def test_a_verdict_is_rounded_up_to_two_digits(width, small, large):
-    said = verdict(width)
+    said = describe_half_width(width)
     assert f"below {small}trips" in said
     assert f"from {large}on" in said
 

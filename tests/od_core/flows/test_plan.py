@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from od_core import Budget, Geography, InfTDA, OdError, PrivacyUnit, plan_release
 from od_core.flows.mechanisms import InfTDARefined
-from od_core.privacy.accounting import epsilon_bun_steinke, epsilon_tight
-from od_core.privacy.neighbours import DEFAULT_ACCEPTANCE, NO_FAULTS, Acceptance, sensitivity_squared
+from od_core.privacy.accounting import compute_bun_steinke_epsilon, compute_tight_epsilon
+from od_core.privacy.neighbours import DEFAULT_ACCEPTANCE, NO_FAULTS, Acceptance, compute_sensitivity_squared
 from tests.od_core.oracles.inftda import Tree
 from tests.od_core.strategies import TREES, geography_of, zone_lists
 
@@ -69,17 +69,17 @@ def test_the_plan_spends_the_budget_exactly(zones, unit, order, promise, accepta
     budget = Budget(**promise, delta=1e-8, shares=given_shares)
     plan = plan_release(geography, unit=unit, budget=budget, tree=order, mechanism="inftda", acceptance=acceptance)
 
-    total = promise.get("rho") or budget.total_rho("tight")
+    total = promise.get("rho") or budget.compute_total_rho("tight")
     assert plan.spent.rho == sum(plan.spent.levels) == total
     assert list(plan.spent.levels) == [step.rho for step in plan.steps] == [total * share for share in exact]
     assert [step.level for step in plan.steps] == list(range(2 * geography.depth + 1))[-levels:]
     for step in plan.steps:
         m = unit.contribution_bound
-        assert step.sensitivity_squared == (m**2 if step.level == 0 else sensitivity_squared(unit))
+        assert step.sensitivity_squared == (m**2 if step.level == 0 else compute_sensitivity_squared(unit))
         assert step.rho == Fraction(step.sensitivity_squared) / (2 * step.variance)
         assert plan.step(step.level) is step
     if "epsilon" in promise:
-        convert = epsilon_bun_steinke if "conversion" in promise else epsilon_tight
+        convert = compute_bun_steinke_epsilon if "conversion" in promise else compute_tight_epsilon
         assert convert(plan.spent.rho, plan.spent.delta) <= Fraction(promise["epsilon"])
 
 

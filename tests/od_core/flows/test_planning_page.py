@@ -13,11 +13,11 @@ import pytest
 
 from od_core import Budget, Geography, OdError, PrivacyUnit, Uncounted, plan_release
 from od_core.flows import planning_page as module
-from od_core.flows.planning_page import list_level_subsets, planning_facts, planning_page, select_levels
+from od_core.flows.planning_page import build_planning_facts, list_level_subsets, render_planning_page, select_levels
 from od_core.meaning.subject import Subject
-from od_core.privacy.accounting import float_above
-from od_core.privacy.neighbours import NO_FAULTS, largest_squares
-from od_core.publication.certify import clauses
+from od_core.privacy.accounting import round_up_to_float
+from od_core.privacy.neighbours import NO_FAULTS, compute_largest_squares
+from od_core.publication.certify import render_clauses
 from tests.od_core.publication.examples import of_unit
 from tests.od_core.publication.reports import EVIL
 
@@ -61,17 +61,17 @@ def test_budgets_are_in_order_and_the_declared_one_is_among_them_once():
         (Budget(epsilon=2, delta="1e-8"), ["0.5", "1", "2", "3"]),
         (Budget(epsilon="1.0", delta="1e-8"), ["0.5", "1", "3"]),
     ):
-        facts = planning_facts(planned(budget=declared), "flows")
+        facts = build_planning_facts(planned(budget=declared), "flows")
         assert [each["epsilon"] for each in facts["budgets"]] == expected
         assert facts["budgets"][facts["declared"]["budget"]]["exact"] == str(declared.epsilon)
-    facts = planning_facts(planned(budget=Budget(rho="0.01", delta="1e-8")), "flows")
+    facts = build_planning_facts(planned(budget=Budget(rho="0.01", delta="1e-8")), "flows")
     promised = [each["promised"] for each in facts["budgets"]]
     assert promised == sorted(promised)
     assert facts["budgets"][facts["declared"]["budget"]]["rho"] == [0.01, "0.01"]
 
 
 def test_rho_of_declared_shares_is_that_of_a_plan_at_every_epsilon():
-    facts = planning_facts(planned(), "flows")
+    facts = build_planning_facts(planned(), "flows")
     for number, relation in enumerate(("bounded", "unbounded")):
         [rule] = facts["rules"][0][number]
         for budget, rho in zip(facts["budgets"], rule["rho"], strict=True):
@@ -84,13 +84,13 @@ def test_rho_of_declared_shares_is_that_of_a_plan_at_every_epsilon():
 @pytest.mark.parametrize("relation", ["bounded", "unbounded"])
 def test_a_year_of_a_user_has_its_periods_and_both_bounds(relation):
     unit = PrivacyUnit("user_year", relation, "person", 10, max_trips_year=40, id_pattern="[0-9]+")
-    facts = planning_facts(planned(unit=unit), "flows", periods=52)
+    facts = build_planning_facts(planned(unit=unit), "flows", periods=52)
     assert facts["year"] == {"periods": 52, "trips": 40}
     assert facts["declared"]["trips"] == 10
     declared = facts["units"][facts["declared"]["unit"]]
     assert [(each["kind"], each["trips"]) for each in facts["units"]] == [("trip", 1)] * 2 + [("user_year", None)] * 2
     assert (declared["relation"], declared["publishesTotal"]) == (relation, [False, False])
-    whole = clauses(Subject.from_plan(planned(unit=unit)))["change"]
+    whole = render_clauses(Subject.from_plan(planned(unit=unit)))["change"]
     for change in declared["change"]:
         assert change.replace("{trips}", "10").replace("{yearly}", "40") == whole
     assert {rule["rho"] is None for rules in facts["rules"] for one in rules[2:] for rule in one} == {True}
@@ -102,7 +102,7 @@ def test_the_largest_nodes_of_a_level_suffice_for_any_bounds(monkeypatch, tree):
     monkeypatch.setattr(module, "MOST_TRIPS", 7)
     unit = PrivacyUnit("user", column="person", max_trips=4, max_trips_pair=2)
     plan = planned(unit=unit, tree=tree)
-    facts = planning_facts(plan, "flows")
+    facts = build_planning_facts(plan, "flows")
     assert facts["declared"]["pair"] == 2
     for one in facts["sets"]:
         ends = [["everywhere"] * 6, *(ZONES[ZONES.columns[at - 1]] for at in one["kept"])]
@@ -119,17 +119,17 @@ def test_the_largest_nodes_of_a_level_suffice_for_any_bounds(monkeypatch, tree):
                 for pairs in every:
                     filled = min(left, trips, cap * pairs)
                     squares, left = squares + filled**2, left - filled
-                assert largest_squares(trips, cap, nodes) == squares
+                assert compute_largest_squares(trips, cap, nodes) == squares
 
 
 @pytest.mark.parametrize("kind", ["user", "user_period", "user_year"])
 def test_the_promise_of_a_pair_cap_is_that_of_the_plan(kind):
     year = {"max_trips_year": 40, "id_pattern": "[0-9]+"} if kind == "user_year" else {}
     unit = PrivacyUnit(kind, column="person", max_trips=10, max_trips_pair=3, **year)
-    facts, may_leave = planning_facts(planned(unit=unit), "flows"), planned(unit=unit).neighbours.record_may_leave
+    facts, may_leave = build_planning_facts(planned(unit=unit), "flows"), planned(unit=unit).neighbours.record_may_leave
     declared = facts["units"][facts["declared"]["unit"]]
     for texts, cap in ((declared["changeOfPairs"], 3), (declared["change"], None)):
-        whole = clauses(of_unit(replace(unit, max_trips_pair=cap), may_leave=may_leave))["change"]
+        whole = render_clauses(of_unit(replace(unit, max_trips_pair=cap), may_leave=may_leave))["change"]
         for text in texts:
             assert text.replace("{trips}", "10").replace("{pair}", "3").replace("{yearly}", "40") == whole
     assert {each["changeOfPairs"] for each in facts["units"] if each["kind"] == "trip"} == {None}
@@ -143,18 +143,18 @@ def test_a_plan_that_no_page_compares_is_refused():
         (planned(unit=year, uncounted=Uncounted("0.01", 50)), "OD-UNCOUNTED: .* gives a table the whole budget"),
     ):
         with pytest.raises(OdError, match=refusal):
-            planning_page(plan, "trips")
+            render_planning_page(plan, "trips")
 
 
 def test_the_promise_includes_area_totals_which_leave_the_rest_to_the_levels():
     """As the plan of each relation states it; a level of a single area has no totals of its own."""
     plan = planned(area_totals="1/10", geography=Geography.from_frame(ZONES.assign(region="a"), list(ZONES)))
-    facts = planning_facts(plan, "flows")
+    facts = build_planning_facts(plan, "flows")
     for number, relation in enumerate(("bounded", "unbounded")):
         [rule] = facts["rules"][0][number]
         own = replace(plan, unit=PrivacyUnit("trip", relation)).spent
         assert rule["ofTree"] == 0.9
-        assert rule["promise"][facts["declared"]["budget"]][0] == float_above(own.epsilon)
+        assert rule["promise"][facts["declared"]["budget"]][0] == round_up_to_float(own.epsilon)
         assert rule["rho"][facts["declared"]["budget"]][0] == float(own.rho)
     by_levels = {
         tuple(one["kept"]): rules[0][0]["ofTree"] for one, rules in zip(facts["sets"], facts["rules"], strict=True)
@@ -165,7 +165,7 @@ def test_the_promise_includes_area_totals_which_leave_the_rest_to_the_levels():
 def test_names_cannot_end_the_data_of_the_page():
     zones = ZONES.rename(columns=dict(zip(ZONES, EVIL, strict=False)))
     plan = planned(geography=Geography.from_frame(zones, list(zones)))
-    page = planning_page(plan, "</script><b>")
+    page = render_planning_page(plan, "</script><b>")
     [data] = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
     assert json.loads(data)["levels"][0] == list(zones)
     assert json.loads(data)["name"] == "</script><b>"

@@ -29,7 +29,7 @@ def test_a_level_beyond_the_memory_is_refused_before_it_is_drawn(monkeypatch):
     plan = plan_release(geography, **asked, segments=segments)
     flows = pd.DataFrame({"origin": ["0"], "destination": ["1"], "mode": ["car"], "hour": ["am"], "trips": [1000]})
     trips = count_trips(flows, plan.tree, breakdowns=plan.breakdowns)
-    monkeypatch.setattr(noisy_levels, "memory", lambda: 24 * 6 * 27)
+    monkeypatch.setattr(noisy_levels, "read_memory_limit", lambda: 24 * 6 * 27)
     kept = MemoryMeasurements()
     with pytest.raises(OdError, match=r"OD-PARTS-NEEDED: level 4 has 486 values in 6 tables.* 0 GB") as refused:
         run_plan(plan, trips, SeededNoise(1), kept)
@@ -37,7 +37,7 @@ def test_a_level_beyond_the_memory_is_refused_before_it_is_drawn(monkeypatch):
     drawn = {step.level for step in plan.steps if step.number in kept._noisy}
     assert drawn == {0, 1, 2, 3}
     few = Nodes(3, *np.zeros((2, 1), dtype=np.int32), np.ones(1, np.int64))
-    monkeypatch.setattr(noisy_levels, "memory", lambda: 24 * 6 * 3 - 1)
+    monkeypatch.setattr(noisy_levels, "read_memory_limit", lambda: 24 * 6 * 3 - 1)
     with pytest.raises(OdError, match="OD-PARTS-NEEDED"):
         noisy_levels.refuse_beyond_memory(plan, 4, few)
     in_parts = plan_release(geography, **asked, segments=segments, bands=Bands((2,)))
@@ -51,15 +51,15 @@ def test_parts_whose_estimates_learn_from_whole_levels_are_checked_together(tmp_
     plan = plan_of(flows, Bands((2,), 9_000), **asked)
     trips = counted(plan, flows)
     needed = max(len(measurement.noisy) for measurement in whole(plan_of(flows, **asked), trips).measured) * 150
-    monkeypatch.setattr(noisy_levels, "memory", lambda: needed - 1)
+    monkeypatch.setattr(noisy_levels, "read_memory_limit", lambda: needed - 1)
     with pytest.raises(OdError, match="OD-PARTS-NEEDED: level 6 has") as refused:
         in_parts(tmp_path, plan, trips)
     assert refused.value.spent == STAYS_CHARGED
     drawn = {path.name for path in (tmp_path / "store" / "parts").iterdir()}
-    monkeypatch.setattr(noisy_levels, "memory", lambda: needed)
+    monkeypatch.setattr(noisy_levels, "read_memory_limit", lambda: needed)
     assert in_parts(tmp_path, plan, trips, noise=SeededNoise(1)).top[-1].trips.sum() == trips.total  # draws nothing
     assert {path.name for path in (tmp_path / "store" / "parts").iterdir()} == drawn
-    monkeypatch.setattr(noisy_levels, "memory", lambda: 1)
+    monkeypatch.setattr(noisy_levels, "read_memory_limit", lambda: 1)
     frontier = Nodes(2, *np.zeros((2, 1), dtype=np.int32), np.ones(1, np.int64))
     with pytest.raises(OdError, match="OD-PARTS-NEEDED: level 3"):
         measure_band(plan, 1, frontier, None, None, None)
@@ -85,10 +85,10 @@ def test_whole_levels_need_memory_for_each_of_their_values(options, by_value, ad
     plan = plan_release(
         zones, **asked, area_totals=options.pop("area_totals", None), mechanism=InfTDARefined(**options)
     )
-    parents = plan.tree.public_nodes(3)
-    monkeypatch.setattr(noisy_levels, "memory", lambda: 16 * by_value)
+    parents = plan.tree.list_public_nodes(3)
+    monkeypatch.setattr(noisy_levels, "read_memory_limit", lambda: 16 * by_value)
     noisy_levels.refuse_beyond_memory(plan, 4, parents)
-    monkeypatch.setattr(noisy_levels, "memory", lambda: 16 * by_value - 1)
+    monkeypatch.setattr(noisy_levels, "read_memory_limit", lambda: 16 * by_value - 1)
     with pytest.raises(OdError, match="OD-PARTS-NEEDED") as refused:
         noisy_levels.refuse_beyond_memory(plan, 4, parents)
     assert advice in refused.value.next_step

@@ -75,7 +75,7 @@ def answers(plan: ReleasePlan, rows: list[Row]) -> dict[Query, np.ndarray]:
     release = run_plan(plan, counts, no_noise(), MemoryMeasurements())
     assert [measured.step for measured in release.measured] == list(plan.charged_steps)
     published = {(0, None): np.array([counts.total])} if plan.publishes_total else {}
-    return published | {query_of(m.step): m.noisy.values() for m in release.measured}
+    return published | {query_of(m.step): m.noisy.read_values() for m in release.measured}
 
 
 CASES = {

@@ -14,10 +14,16 @@ from scipy.stats import norm
 
 from od_core import Budget, sum_releases
 from od_core.flows import interval_ends
-from od_core.flows.estimation.intervals import bounds_of
+from od_core.flows.estimation.intervals import compute_bounds
 from od_core.flows.indicators import indicators
-from od_core.flows.interval_ends import DEVIATIONS, LowerEnds, compute_selected_deviations, lower_bound, reliability
-from od_core.flows.publishing.changes import changes, changes_of_tables
+from od_core.flows.interval_ends import (
+    DEVIATIONS,
+    LowerEnds,
+    choose_reliability_words,
+    compute_lower_bound,
+    compute_selected_deviations,
+)
+from od_core.flows.publishing.changes import changes, compute_table_changes
 from od_core.publication import number_formats
 from tests.od_core.doubles import SeededNoise, usual_release
 from tests.od_core.strategies import geography_of
@@ -38,8 +44,8 @@ def test_the_lower_end_is_that_of_the_definition():
     """An estimate of 30 with a standard deviation of 10, where 20 of 1,000 are published: 30 - 3.09 * 10 - 1/4."""
     assert compute_selected_deviations(20, 1000) == pytest.approx(3.0902, abs=1e-4)
     ends, listed = LowerEnds(compute_selected_deviations(20, 1000)), LowerEnds(3.0902, np.array([False, True]))
-    assert lower_bound(np.array([30.0, 32.0, 50.0]), np.array([100.0] * 3), ends).tolist() == [0, 1, 34]
-    assert lower_bound(np.array([30.0, 50.0]), np.array([100.0] * 2), listed).tolist() == [0, 19]
+    assert compute_lower_bound(np.array([30.0, 32.0, 50.0]), np.array([100.0] * 3), ends).tolist() == [0, 1, 34]
+    assert compute_lower_bound(np.array([30.0, 50.0]), np.array([100.0] * 2), listed).tolist() == [0, 19]
 
 
 @pytest.mark.parametrize(
@@ -55,17 +61,17 @@ def test_the_lower_end_is_that_of_the_definition():
 )
 def test_a_word_says_how_much_of_a_number_its_interval_is(number, lower, upper, word):
     """Solid is at most a quarter; a number of a page that is released as 0 has no word."""
-    assert reliability(*(np.array([value]) for value in (number, lower, upper))).tolist() == [word]
-    assert number_formats.reliability(number, lower, upper) == word
-    assert number_formats.interval_and_word(number, lower, upper).endswith(f" to {upper}, {word}")
-    assert number_formats.interval_and_word(0, 0, upper) == f"0 to {upper}"
+    assert choose_reliability_words(*(np.array([value]) for value in (number, lower, upper))).tolist() == [word]
+    assert number_formats.choose_reliability_word(number, lower, upper) == word
+    assert number_formats.format_interval_and_word(number, lower, upper).endswith(f" to {upper}, {word}")
+    assert number_formats.format_interval_and_word(0, 0, upper) == f"0 to {upper}"
 
 
 @given(st.integers(1, 10**6), st.integers(0, 10**6), st.integers(0, 10**6))
 def test_pages_have_the_words_of_tables(number, down, up):
     lower, upper = max(number - down, 0), number + up
-    (word,) = reliability(*(np.array([value]) for value in (number, lower, upper)))
-    assert number_formats.reliability(number, lower, upper) == word
+    (word,) = choose_reliability_words(*(np.array([value]) for value in (number, lower, upper)))
+    assert number_formats.choose_reliability_word(number, lower, upper) == word
 
 
 @pytest.mark.parametrize("listed", [5, 100])
@@ -90,7 +96,9 @@ def test_flows_above_0_have_the_lower_ends_of_their_pair_of_levels_and_all_other
             release.flows_at(origin, destination, interval=True, segment=segment, selected=selected)
             for selected in (True, False)
         )
-        assert release.selection((o, d), segment) == replace(release).selection((o, d), segment)  # without the table
+        assert release.make_selection((o, d), segment) == replace(release).make_selection(
+            (o, d), segment
+        )  # without the table
         public = len(found)
         assert public == geography.size(o) * geography.size(d) * (1 if segment is None else 3)
         z = norm.isf(0.05 * (found["trips"] > 0).sum() / public)
@@ -122,7 +130,7 @@ def test_trips_within_an_area_have_the_interval_of_the_flow_from_it_to_itself():
             assert (rows[["within", "within_lower", "within_upper"]].to_numpy() == within.iloc[:, 1:].to_numpy()).all()
             areas = release.intervals.estimate_areas(level)
             for column in ("outflow", "inflow"):
-                lower, upper = bounds_of(getattr(areas, column))
+                lower, upper = compute_bounds(getattr(areas, column))
                 assert (rows[f"{column}_lower"] == np.minimum(lower, rows[column])).all()
                 assert (rows[f"{column}_upper"] == np.maximum(upper, rows[column])).all()
     assert (found["within_lower"] < usual["within_lower"]).any()
@@ -149,5 +157,5 @@ def test_flows_of_earlier_bundles_keep_their_intervals():
     )
     found = changes(earlier, other, *names)
     tables = [one.flows_at(*names, interval=True) for one in (earlier, other)]
-    pd.testing.assert_frame_equal(found, changes_of_tables(*tables))
+    pd.testing.assert_frame_equal(found, compute_table_changes(*tables))
     assert not found.equals(changes(release, other, *names))

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from od_core import Budget, Geography, OdError, sum_releases
 from od_core.flows.estimation import intervals
-from od_core.flows.interval_ends import DEVIATIONS, ROUNDING, upper_bound
+from od_core.flows.interval_ends import DEVIATIONS, ROUNDING, compute_upper_bound
 from od_core.flows.released_flows import WeightedSum
 from tests.od_core.doubles import SeededNoise, no_noise, usual_release
 from tests.od_core.oracles.intervals import DROPPING, KEEPING, Case, case_of, within
@@ -116,7 +116,7 @@ def test_dropped_nodes_add_at_most_their_bounds_with_the_extreme_weights_below_t
         if node in leaves:
             continue
         fitted = (np.array([part]) for part in dense.of_node(node))
-        top = float(upper_bound(*fitted)[0])
+        top = float(compute_upper_bound(*fitted)[0])
         below = [
             weights.get((o[-1], d[-1]), 0.0)
             for o, d in product(case.origins, case.destinations)
@@ -177,7 +177,7 @@ def test_categories_are_weighed_as_sums_of_them_are(trips):
         ["origin", "destination"], axis=1
     )
     found = release.weighted_sum(chosen.assign(weight=2.0), segment="mode", category="bus")
-    expected = release.segment_fit("mode").sum_between(origins, destinations)[k]
+    expected = release.fit_segment("mode").sum_between(origins, destinations)[k]
     assert found.value == pytest.approx(2 * expected.estimate[0])
     assert found.deviation**2 == pytest.approx(4 * expected.variance[0])
     in_table = release.trips_between("zone", ["a1", "b2"], "zone", ["b1", "b2", "b3"], segment="mode", category="bus")

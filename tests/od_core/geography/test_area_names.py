@@ -10,11 +10,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from od_core import Geography, OdError
-from od_core.geography.codes import labels_of
+from od_core.geography.codes import make_area_labels
 from od_core.geography.flow_tree import equalise_depths
 from od_core.geography.geography import with_unknown_area
-from od_core.publication.tables import areas_table, build_published_geography
-from od_core.records.zone_lists import ZoneList, geography_from
+from od_core.publication.tables import build_published_geography, make_areas_table
+from od_core.records.zone_lists import ZoneList, build_geography
 
 ZONES = pd.DataFrame(
     [
@@ -50,8 +50,8 @@ def test_names_are_read_at_every_level(named):
 def test_names_are_kept_wherever_the_geography_goes(named):
     """Stored and read again, published and read back, with an added area, and with a repeated level."""
     kept = ZoneList("zones.csv", tuple(LEVELS), names=COLUMNS).with_geography_file("kept.csv")
-    assert geography_from(named.to_frame(), kept).names == NAMES
-    assert build_published_geography(areas_table(named).to_pandas(), named.digest, None).names == NAMES
+    assert build_geography(named.to_frame(), kept).names == NAMES
+    assert build_published_geography(make_areas_table(named).to_pandas(), named.digest, None).names == NAMES
     elsewhere = with_unknown_area(named, "zz")
     assert elsewhere.names == ((("",)), (*NAMES[1], ""), (*NAMES[2], ""))
     deeper = Geography.from_frame(ZONES.assign(block=ZONES["county"] + "0"), [*LEVELS, "block"])
@@ -90,7 +90,7 @@ AREAS = st.lists(st.tuples(st.text("12", min_size=1), st.text("12 ()", max_size=
 @example(areas=[("1", "2"), ("2", ""), ("3", "2")])
 def test_no_two_areas_of_a_level_have_the_same_label(areas):
     codes, names = [code for code, _ in areas], [name.strip() for _, name in areas]
-    labels = labels_of(codes, names)
+    labels = make_area_labels(codes, names)
     assert len(set(labels)) == len(codes)
     for code, name, label in zip(codes, names, labels, strict=True):
         assert label in (name, code, f"{name} ({code})")

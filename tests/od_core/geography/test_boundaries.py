@@ -18,19 +18,19 @@ import shapely
 
 from od_core import Geography, OdError
 from od_core.geography.geography import (
+    compute_square_degrees,
     dissolve_boundaries,
+    list_rings,
     read_boundaries,
-    rings,
     simplify_shapes,
-    square_degrees,
     with_unknown_area,
 )
 from od_core.publication.tables import (
-    areas_table,
-    boundaries_table,
     build_published_geography,
     count_bounded_areas,
     join_boundaries,
+    make_areas_table,
+    make_boundaries_table,
 )
 from od_core.records.zone_lists import ZoneList
 
@@ -69,14 +69,14 @@ def listed(tmp_path: Path) -> ZoneList:
 
 
 def test_boundaries_of_a_file_are_those_of_the_zones_and_are_kept(tmp_path, listed):
-    geography = listed.geography(tmp_path)
+    geography = listed.read_geography(tmp_path)
     shapes = shapely.from_wkb(geography.boundaries)
     for zone, shape in zip(geography.zones, shapes, strict=True):
         assert shape.equals(square(*SQUARES[zone]))
     assert geography.digest == Geography.from_frame(ZONES, LEVELS).digest
     assert shapely.contains_xy(shapes, geography.coordinates[:, 1], geography.coordinates[:, 0]).all()
     geography.to_frame().to_csv(tmp_path / "kept.csv", index=False)
-    kept = listed.with_geography_file("kept.csv").geography(tmp_path)
+    kept = listed.with_geography_file("kept.csv").read_geography(tmp_path)
     assert kept.boundaries == geography.boundaries
     assert kept.coordinates == pytest.approx(geography.coordinates)
 
@@ -91,7 +91,7 @@ def test_a_geopackage_is_read_and_zones_without_boundaries_stay_without(tmp_path
         geometry_type="Unknown",
         crs="EPSG:4326",
     )
-    geography = zone_list(tmp_path, "shapes.gpkg", unknown_area="?").geography(tmp_path)
+    geography = zone_list(tmp_path, "shapes.gpkg", unknown_area="?").read_geography(tmp_path)
     known = dict(zip(geography.zones, geography.boundaries, strict=True))
     assert [zone for zone, shape in known.items() if shape is None] == ["?", "c", "d"]
     assert np.isnan(geography.coordinates).all(axis=1).tolist() == [known[zone] is None for zone in geography.zones]
@@ -168,22 +168,22 @@ def test_a_zone_whose_shape_is_null_has_no_boundary(tmp_path):
 
 
 def test_areas_are_dissolved_and_their_borders_stay_common(tmp_path, listed):
-    geography = listed.geography(tmp_path)
+    geography = listed.read_geography(tmp_path)
     (north, south), zones = dissolve_boundaries(geography)
     assert north.equals(shapely.box(0, 1, 2, 2))
     assert south.equals(shapely.box(0, 0, 2, 1))
     fewer = simplify_shapes(zones, 0.05)
     assert shapely.coverage_is_valid(fewer)
     assert shapely.get_num_coordinates(fewer).sum() < shapely.get_num_coordinates(zones).sum() / 2
-    assert [len(ring) for shape in fewer for ring in rings(shape)] == [4] * 4
-    assert square_degrees(zones) == pytest.approx(4)
+    assert [len(ring) for shape in fewer for ring in list_rings(shape)] == [4] * 4
+    assert compute_square_degrees(zones) == pytest.approx(4)
 
 
 def test_polygons_that_overlap_or_cross_themselves_are_drawn_nevertheless(tmp_path):
     """Boundaries that were simplified one by one do both."""
     bow = shapely.Polygon([(0, 0), (1, 1), (1, 0), (0, 1)])
     geojson(tmp_path, {"a": bow, "b": square(0.5, 0), "c": square(3, 3)})
-    geography = zone_list(tmp_path).geography(tmp_path)
+    geography = zone_list(tmp_path).read_geography(tmp_path)
     assert shapely.from_wkb(geography.boundaries[0]).equals_exact(bow)
     regions, shapes = dissolve_boundaries(geography)
     assert shapely.is_valid(shapes[:3]).all()
@@ -194,11 +194,12 @@ def test_polygons_that_overlap_or_cross_themselves_are_drawn_nevertheless(tmp_pa
 AT_ONCE = """
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
-from od_core.geography.geography import points_within
+from od_core.geography.geography import find_points_within
 
 all_at_once = Barrier(6)
 with ThreadPoolExecutor(6) as threads:
-    print([*threads.map(lambda _: (all_at_once.wait(), points_within([bytes.fromhex("%s")]).tolist())[1], range(6))])
+    print([*threads.map(lambda _: (all_at_once.wait(), find_points_within([bytes.fromhex("%s")]).tolist())[1],
+    range(6))])
 """
 
 
@@ -258,7 +259,7 @@ def test_what_is_no_boundary_is_refused(tmp_path, what):
     """Among others one that crosses the date line uncut, which would be drawn around the whole world."""
     write, words = REFUSED[what]
     with pytest.raises(OdError, match=f"OD-GEOGRAPHY-BOUNDARIES: .*{words}"):
-        zone_list(tmp_path, write(tmp_path).name).geography(tmp_path)
+        zone_list(tmp_path, write(tmp_path).name).read_geography(tmp_path)
 
 
 def test_a_file_a_column_or_shapes_that_are_not_there_are_named(tmp_path):
@@ -288,7 +289,7 @@ def test_boundaries_that_are_cut_at_the_date_line_are_read(tmp_path):
     both = shapely.MultiPolygon([shapely.box(179, 0, 180, 1), shapely.box(-180, 0, -179, 1)])
     pole = shapely.Polygon([(-180, -90), (180, -90), (180, -80), (0, -75), (-180, -80)])
     geojson(tmp_path, {"a": both, "b": pole})
-    geography = zone_list(tmp_path).geography(tmp_path)
+    geography = zone_list(tmp_path).read_geography(tmp_path)
     latitude, longitude = geography.coordinates[geography.zones.index("a")]
     assert shapely.contains_xy(both, longitude, latitude)
 
@@ -301,7 +302,7 @@ def of_levels(folder: Path, **shapes: dict[str, shapely.Geometry]) -> Geography:
     """Four zones in three regions in two parts, with the given boundaries of each level."""
     PARTS.to_csv(folder / "zones.csv", index=False)
     files = {level: (geojson(folder, of_level, f"{level}.geojson").name, "code") for level, of_level in shapes.items()}
-    return ZoneList("zones.csv", THREE, boundaries=files).geography(folder)
+    return ZoneList("zones.csv", THREE, boundaries=files).read_geography(folder)
 
 
 def test_coarser_levels_are_the_union_of_the_finest_given_level_below(tmp_path):
@@ -328,28 +329,30 @@ def test_boundaries_of_one_coarser_level_alone_are_kept_and_published(tmp_path):
     assert geography.digest == Geography.from_frame(PARTS, THREE).digest
     geography.to_frame().to_csv(tmp_path / "kept.csv", index=False)
     listed = ZoneList("zones.csv", THREE, boundaries={"region": ("region.geojson", "code")})
-    assert listed.with_geography_file("kept.csv").geography(tmp_path).level_boundaries == geography.level_boundaries
+    assert (
+        listed.with_geography_file("kept.csv").read_geography(tmp_path).level_boundaries == geography.level_boundaries
+    )
     wider = with_unknown_area(geography, "?")
     given = dict(zip(wider.codes[2], wider.level_boundaries["region"], strict=True))
     assert given == {**dict(zip(geography.codes[2], geography.level_boundaries["region"], strict=True)), "?": None}
-    table = boundaries_table(geography, names=True)
+    table = make_boundaries_table(geography, names=True)
     assert table.select(["area", "given"]).to_pylist() == [
         {"area": "n", "given": True},
         {"area": "s", "given": True},
         {"area": "p", "given": False},
     ]
-    areas = join_boundaries(areas_table(geography).to_pandas(), table)
+    areas = join_boundaries(make_areas_table(geography).to_pandas(), table)
     back = build_published_geography(areas, geography.digest, None)
     assert (back.boundaries, back.level_boundaries) == (None, geography.level_boundaries)
-    assert boundaries_table(back, names=True).equals(table)
+    assert make_boundaries_table(back, names=True).equals(table)
 
 
 def test_boundaries_of_zones_alone_are_published_as_before(tmp_path, listed):
     """Without the column that tells which were given: what was published by earlier software stays equal."""
-    table = boundaries_table(listed.geography(tmp_path), names=True)
+    table = make_boundaries_table(listed.read_geography(tmp_path), names=True)
     assert table.column_names == ["geography", "level_name", "area", "geometry"]
-    areas = join_boundaries(areas_table(listed.geography(tmp_path)).to_pandas(), table)
-    assert build_published_geography(areas, listed.geography(tmp_path).digest, None).level_boundaries == {}
+    areas = join_boundaries(make_areas_table(listed.read_geography(tmp_path)).to_pandas(), table)
+    assert build_published_geography(areas, listed.read_geography(tmp_path).digest, None).level_boundaries == {}
 
 
 def test_wrong_boundaries_of_levels_are_refused(tmp_path):

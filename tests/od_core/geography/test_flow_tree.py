@@ -43,7 +43,7 @@ def test_children_parents_and_cells_of_every_public_node(world, order):
     assert tree.depth == reference.depth
     for level, nodes in enumerate(levels):
         assert tree.cells(level) == len(nodes)
-        parents, public = world.nodes(tree, level, nodes), tree.public_nodes(level)
+        parents, public = world.nodes(tree, level, nodes), tree.list_public_nodes(level)
         assert public.level == level
         assert public.origin.tolist() == parents.origin.tolist()
         assert public.destination.tolist() == parents.destination.tolist()
@@ -56,7 +56,7 @@ def test_children_parents_and_cells_of_every_public_node(world, order):
         assert children.origin.tolist() == expected.origin.tolist()
         assert children.destination.tolist() == expected.destination.tolist()
         assert np.diff(families.offsets).tolist() == [len(reference.children(node)) for node in nodes]
-        back = tree.ancestors_of(children, level)
+        back = tree.find_ancestors(children, level)
         assert back.level == level
         assert back.origin.tolist() == parents.origin.tolist()
         assert back.destination.tolist() == parents.destination.tolist()
@@ -67,14 +67,14 @@ def test_ranks_and_leaf_pairs_of_every_public_node(world, order):
     """Against the leaf pairs listed depth first: a node's leaves are one run of them."""
     tree, reference = world.trees(order)
     rank = {leaf: k for k, leaf in enumerate(reference.leaves_below(((), ())))}
-    expected, pairs = world.nodes(tree, tree.depth, [*rank]), tree.pairs_at(np.arange(len(rank))[::-1])
+    expected, pairs = world.nodes(tree, tree.depth, [*rank]), tree.find_leaf_pairs(np.arange(len(rank))[::-1])
     assert pairs.level == tree.depth
     assert pairs.origin.tolist() == expected.origin.tolist()[::-1]
     assert pairs.destination.tolist() == expected.destination.tolist()[::-1]
     for level, public in enumerate(reference.levels()):
         nodes = world.nodes(tree, level, public)
         below = [[rank[leaf] for leaf in reference.leaves_below(node)] for node in public]
-        assert tree.first_rank(nodes).tolist() == [ranks[0] for ranks in below]
+        assert tree.compute_first_ranks(nodes).tolist() == [ranks[0] for ranks in below]
         assert leaf_pairs(tree, nodes).tolist() == [len(ranks) for ranks in below]
 
 
@@ -114,7 +114,7 @@ def test_sums_at_every_pair_of_levels(world, order):
                 expected[pair] = expected.get(pair, 0) + trips
             o_number, d_number = world.numbered(o_level, d_level)
             rows = sorted((o_number[o], d_number[d], trips) for (o, d), trips in expected.items() if trips)
-            origin, destination, trips = (column.tolist() for column in tree.sums_at(leaves, o_level, d_level))
+            origin, destination, trips = (column.tolist() for column in tree.sum_trips(leaves, o_level, d_level))
             assert list(zip(origin, destination, trips, strict=True)) == rows
 
 
@@ -123,7 +123,7 @@ def test_ranks_beyond_32_bits():
     zones = [(f"r{k // 1000}", f"z{k}") for k in range(60_000)]
     tree = FlowTree(geography_of(zones), geography_of(zones))
     ranks = np.array([0, 1, 999_999, 2**31 - 1, 2**31, 2**31 + 1, 3_599_999_999])
-    assert tree.first_rank(tree.pairs_at(ranks)).tolist() == ranks.tolist()
+    assert tree.compute_first_ranks(tree.find_leaf_pairs(ranks)).tolist() == ranks.tolist()
 
 
 def test_refuses_what_is_no_tree():

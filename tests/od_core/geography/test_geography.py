@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from od_core import Geography, OdError
 from od_core.geography.codes import COORDINATES
-from od_core.publication.tables import areas_table, build_published_geography
+from od_core.publication.tables import build_published_geography, make_areas_table
 from tests.od_core.oracles.inftda import below
 from tests.od_core.strategies import geography_of, level_names, zone_lists
 
@@ -94,7 +94,7 @@ def test_zone_numbers_of_text_are_those_of_objects(zones, data):
     expected = [geography.zones.index(code) if code in geography.zones else -1 for code in asked]
     pieces = pd.concat([texts[:7], texts[7:]])
     for column in (texts, pieces, texts.astype("string"), texts.astype(object), pd.Series(asked, dtype=object)):
-        numbers = geography.zone_numbers(column)
+        numbers = geography.find_zone_numbers(column)
         assert numbers.tolist() == expected
         assert numbers.dtype == np.int32
         assert numbers.flags.writeable
@@ -246,9 +246,9 @@ def test_the_unknown_zone_must_be_listed():
 
 def test_an_unknown_level_comes_with_the_nearest_known():
     geography = Geography.from_frame(ZONES, LEVELS)
-    assert [geography.level_number(name) for name in ["all", *LEVELS]] == [0, 1, 2, 3]
+    assert [geography.find_level_number(name) for name in ["all", *LEVELS]] == [0, 1, 2, 3]
     with pytest.raises(OdError, match=r"OD-LEVEL-UNKNOWN.*'regoin' \(did you mean 'region'\?\)"):
-        geography.level_number("regoin")
+        geography.find_level_number("regoin")
 
 
 @pytest.mark.parametrize(
@@ -300,11 +300,11 @@ def test_coordinates_stay_with_their_zones_and_out_of_the_digest():
         np.testing.assert_array_equal(geography.coordinates, expected)
         assert geography.digest == plain.digest
         again = Geography.from_frame(geography.to_frame(), LEVELS, coordinates=COORDINATES)
-        published = build_published_geography(areas_table(geography).to_pandas(), geography.digest, None)
+        published = build_published_geography(make_areas_table(geography).to_pandas(), geography.digest, None)
         for same in (again, published):
             np.testing.assert_array_equal(same.coordinates, expected)
-    assert build_published_geography(areas_table(plain).to_pandas(), plain.digest, None).coordinates is None
-    assert areas_table(plain).column_names == ["geography", "level", "level_name", "area", "parent", "position"]
+    assert build_published_geography(make_areas_table(plain).to_pandas(), plain.digest, None).coordinates is None
+    assert make_areas_table(plain).column_names == ["geography", "level", "level_name", "area", "parent", "position"]
 
 
 @pytest.mark.parametrize(
@@ -340,10 +340,10 @@ def test_zones_in_some_areas_are_those_whose_path_goes_through_one(zones, data):
     level = data.draw(st.integers(0, geography.depth))
     codes = data.draw(st.lists(st.sampled_from(geography.codes[level])))
     expected = [path_of[zone][level] in codes for zone in geography.zones]
-    found = geography.zones_in(level, codes)
+    found = geography.mask_zones(level, codes)
     assert found.dtype == np.bool_
     assert found.tolist() == expected
-    assert geography.zones_in(level, pd.Series(codes, dtype="str")).tolist() == expected
+    assert geography.mask_zones(level, pd.Series(codes, dtype="str")).tolist() == expected
 
 
 @pytest.mark.parametrize(
@@ -359,4 +359,4 @@ def test_zones_in_some_areas_are_those_whose_path_goes_through_one(zones, data):
 def test_areas_that_a_level_lacks_are_named(codes, message):
     geography = Geography.from_frame(ZONES, LEVELS)
     with pytest.raises(OdError, match=re.escape(message)):
-        geography.zones_in(2, codes)
+        geography.mask_zones(2, codes)

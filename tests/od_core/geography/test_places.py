@@ -11,7 +11,13 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from od_core import Geography
-from od_core.geography.places import compute_least_squared_chord, extent, kilometres, mean_places, to_degrees
+from od_core.geography.places import (
+    compute_kilometres,
+    compute_least_squared_chord,
+    compute_mean_places,
+    compute_nearest_and_farthest,
+    to_degrees,
+)
 
 RADIUS = 6371.0088
 """In kilometres."""
@@ -35,9 +41,11 @@ def zones_at(places: list[tuple[float, float]]) -> Geography:
 
 def between(places: list[tuple[float, float]]) -> np.ndarray:
     """All distances, as a matrix."""
-    points = mean_places(zones_at(places), 2)
+    points = compute_mean_places(zones_at(places), 2)
     size = np.arange(len(places), dtype=np.int32)
-    return kilometres(points, points, np.repeat(size, len(size)), np.tile(size, len(size))).reshape(len(size), -1)
+    return compute_kilometres(points, points, np.repeat(size, len(size)), np.tile(size, len(size))).reshape(
+        len(size), -1
+    )
 
 
 @given(places=st.lists(st.tuples(LATITUDES, LONGITUDES), min_size=1, max_size=6))
@@ -56,12 +64,12 @@ def test_the_mean_place_of_an_area_is_in_the_middle_of_its_zones():
         columns=["region", "zone", "latitude", "longitude"],
     )
     geography = Geography.from_frame(zones, ["region", "zone"], coordinates=("latitude", "longitude"))
-    (latitude, longitude), unknown = to_degrees(mean_places(geography, 1))
+    (latitude, longitude), unknown = to_degrees(compute_mean_places(geography, 1))
     assert (abs(longitude), np.isnan(unknown).all()) == (pytest.approx(180), True)
     assert latitude > 10  # the great circle between the two bends to the pole
-    places = to_degrees(mean_places(geography, 2))
+    places = to_degrees(compute_mean_places(geography, 2))
     assert places == pytest.approx(np.array([[10, 170], [10, -170], [np.nan] * 2, [np.nan] * 2]), nan_ok=True)
-    lost = kilometres(*[mean_places(geography, 1)] * 2, np.array([0, 0, 1]), np.array([0, 1, 1]))
+    lost = compute_kilometres(*[compute_mean_places(geography, 1)] * 2, np.array([0, 0, 1]), np.array([0, 1, 1]))
     assert np.isnan(lost).tolist() == [False, True, True]
 
 
@@ -71,8 +79,8 @@ def test_the_mean_place_of_an_area_is_in_the_middle_of_its_zones():
 )
 def test_the_least_square_divides_the_distances(places, edge):
     """Exactly: a chord is as long, or longer, if and only if the distance is."""
-    vectors = mean_places(zones_at(places), 2)
-    (distance,) = kilometres(vectors, vectors, np.array([0]), np.array([1]))
+    vectors = compute_mean_places(zones_at(places), 2)
+    (distance,) = compute_kilometres(vectors, vectors, np.array([0]), np.array([1]))
     square = 0.0
     for step in vectors[0] - vectors[1]:
         square += step * step
@@ -84,7 +92,7 @@ def test_the_least_square_divides_the_distances(places, edge):
 
 @given(places=st.lists(st.tuples(st.floats(-60, 60), LONGITUDES), min_size=1, max_size=8, unique=True))
 def test_the_extent_is_that_of_all_pairs(places):
-    nearest, farthest = extent(*[mean_places(zones_at(places), 2)] * 2)
+    nearest, farthest = compute_nearest_and_farthest(*[compute_mean_places(zones_at(places), 2)] * 2)
     distances = np.array([[haversine(one, other) for other in places] for one in places])
     assume(not ((distances > 0.0005) & (distances < 0.01)).any())  # two places within a metre are one
     near = [min((d for d in row if d > 0.01), default=None) for row in distances]

@@ -21,7 +21,7 @@ class Measuring:
     def options(self) -> dict[str, str]:
         return {}
 
-    def level_queries(self, depth):
+    def list_level_queries(self, depth):
         return (self.query,) * (1 if self.leaves_alone else depth)
 
     def estimate(self, frame, noisy, scale):

@@ -23,7 +23,7 @@ from od_core.group_sizes.mechanisms import (
     GroupSizeMechanism,
     Sizes,
     SizesPosterior,
-    default_mechanism,
+    choose_default_mechanism,
 )
 from od_core.group_sizes.plan import plan_group_sizes
 from od_core.group_sizes.release import evaluate_group_sizes, run_plan
@@ -56,7 +56,8 @@ def frames(draw):
 def test_less_budget_never_turns_the_choice_back(frame):
     """Noise grows from one budget to the next: the leaf areas' cumulative counts, their sizes, then all levels."""
     places = [
-        BY_NOISE.index(default_mechanism(frame, UNBOUNDED, Fraction(epsilon))) for epsilon in sorted(EPSILONS)[::-1]
+        BY_NOISE.index(choose_default_mechanism(frame, UNBOUNDED, Fraction(epsilon)))
+        for epsilon in sorted(EPSILONS)[::-1]
     ]
     assert places == sorted(places)
     if frame.geography.depth == 1:
@@ -65,7 +66,7 @@ def test_less_budget_never_turns_the_choice_back(frame):
 
 @given(frames(), st.sampled_from(EPSILONS))
 def test_bounded_neighbours_count_as_twice_the_noise(frame, epsilon):
-    assert default_mechanism(frame, BOUNDED, 2 * Fraction(epsilon)) == default_mechanism(
+    assert choose_default_mechanism(frame, BOUNDED, 2 * Fraction(epsilon)) == choose_default_mechanism(
         frame, UNBOUNDED, Fraction(epsilon)
     )
 

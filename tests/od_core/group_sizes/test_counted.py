@@ -107,7 +107,7 @@ def test_records_of_numbers_are_completed_by_groups_without_members(tmp_path):
     grouping = listed(tmp_path)
     groups = grouping.count(loaded(tmp_path, COUNTED), GEOGRAPHY, "2001-02")
     expected = GroupSizes.from_frame(changed(groups=[4, 1, 7, 30, 0]), GEOGRAPHY)
-    for one, other in zip(next(groups.column_pieces()), next(expected.column_pieces()), strict=True):
+    for one, other in zip(next(groups.iterate_column_pieces()), next(expected.iterate_column_pieces()), strict=True):
         assert one.tolist() == other.tolist()
     assert (
         groups.count_per_area(GEOGRAPHY).tolist()

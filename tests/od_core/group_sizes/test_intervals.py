@@ -14,7 +14,7 @@ import pytest
 from scipy import stats
 
 from od_core import Budget, OdError
-from od_core.flows.interval_ends import lower_bound, upper_bound
+from od_core.flows.interval_ends import compute_lower_bound, compute_upper_bound
 from od_core.group_sizes import intervals
 from od_core.group_sizes.intervals import NoisyGroups, list_interval_sizes
 from od_core.group_sizes.mechanisms import MECHANISMS
@@ -65,7 +65,7 @@ def within(bounds, most, released):
 
 def normal_bounds(estimate: float, variance: float) -> tuple[int, int]:
     one, other = np.array([estimate]), np.array([variance])
-    return int(lower_bound(one, other)[0]), int(upper_bound(one, other)[0])
+    return int(compute_lower_bound(one, other)[0]), int(compute_upper_bound(one, other)[0])
 
 
 def variance_of(scale: Fraction) -> float:
@@ -186,7 +186,7 @@ def test_noisy_sizes_are_counted_at_several_distances(leaves_alone, epsilon, exa
 def test_each_end_fails_with_an_equal_part_of_one_in_twenty(number):
     """Indicators that are worst for a mean are 0, 1 or of one probability [hoeffding1956distribution]."""
     counted, trials = np.arange(number + 1.0), np.float64(number)
-    upper, lower = (intervals._exact_end(counted, trials, sign) for sign in (1, -1))
+    upper, lower = (intervals._compute_exact_end(counted, trials, sign) for sign in (1, -1))
     assert lower[::-1] == pytest.approx(number - upper, abs=1e-12)  # so that the lower ends hold if the upper ones do
     worst = 0.0
     for most, mean in enumerate(upper[:-1]):  # just above this mean, an end fails with `most` successes or fewer

@@ -17,7 +17,7 @@ from od_core.errors import OdError
 from od_core.geography.geography import Geography
 from od_core.group_sizes.groups import Frame
 from od_core.group_sizes.mechanisms import BottomUp, Cumulative, GroupSizeMechanism, MixedQueries, Naive, Sizes
-from od_core.group_sizes.merging import Runs, merge, size_keys
+from od_core.group_sizes.merging import Runs, compute_size_keys, merge
 from tests.od_core.group_sizes.trees import assert_consistent, random_geography
 from tests.od_core.oracles import group_sizes as oracle
 from tests.od_core.strategies import geography_of, zone_lists
@@ -49,11 +49,11 @@ class World:
     def truth(self) -> list[np.ndarray]:
         codes = range(self.frame.top_code + 1)
         leaves = np.array([[sizes.count(size) for size in codes] for sizes in self.sizes], dtype=np.int64)
-        return [self.frame.sums(leaves, level) for level in self.frame.levels]
+        return [self.frame.sum_at_level(leaves, level) for level in self.frame.levels]
 
     def measured(self, mechanism: GroupSizeMechanism) -> list[np.ndarray]:
         """True values of what the mechanism measures, in its shapes."""
-        queries, codes = mechanism.level_queries(self.frame.geography.depth), np.arange(self.frame.top_code + 1)
+        queries, codes = mechanism.list_level_queries(self.frame.geography.depth), np.arange(self.frame.top_code + 1)
         values: list[np.ndarray] = []
         for query, table in zip(queries, self.truth()[-len(queries) :], strict=True):
             if query == "histogram":
@@ -95,7 +95,7 @@ def by_oracle(frame: Frame, mechanism: GroupSizeMechanism, noisy: list[np.ndarra
     """Leaf histograms of the mechanism, group by group."""
     depth, geography = frame.geography.depth, frame.geography
     power = 2 if mechanism.options.get("regression") == "least_squares" else 1
-    groups, queries = {}, mechanism.level_queries(depth)
+    groups, queries = {}, mechanism.list_level_queries(depth)
     for level, query, values in zip(frame.levels[-len(queries) :], queries, noisy, strict=True):
         totals = frame.totals(level).tolist()
         ends = np.cumsum([0, *totals]).tolist()
@@ -130,7 +130,7 @@ def test_every_mechanism_keeps_its_promise_and_equals_the_oracle_for_any_noisy_v
             noisy.setdefault(query, []).append(np.array(drawn, dtype=np.int64).reshape(shape))
     queries = st.lists(st.sampled_from(["cumulative", "sizes"]), min_size=geography.depth, max_size=geography.depth)
     for mechanism in (*MECHANISMS, MixedQueries(data.draw(queries))):
-        asked = mechanism.level_queries(geography.depth)
+        asked = mechanism.list_level_queries(geography.depth)
         measured = [noisy[query][level - 1] for query, level in zip(asked, frame.levels[-len(asked) :], strict=True)]
         released = mechanism.estimate(frame, measured, Fraction(7, 3))
         assert_keeps_its_promise(frame, released)
@@ -149,7 +149,7 @@ def test_every_mechanism_keeps_its_promise_and_equals_the_oracle_for_any_noisy_v
 )
 def test_queries_that_do_not_fit_are_refused(queries, depth, what):
     with pytest.raises(OdError, match=f"OD-GROUPS-QUERIES: {what}"):
-        MixedQueries(queries).level_queries(depth)
+        MixedQueries(queries).list_level_queries(depth)
 
 
 def test_ties_are_shared_as_in_the_example_of_the_paper():
@@ -231,7 +231,7 @@ def test_keys_order_sizes_as_fractions_do(fractions, shift):
     numbers = [(size * weight + min(shift, size), weight) for size, weight in fractions]
     numbers += [(3 * total, 3 * weight) for total, weight in numbers if 3 * weight < 2**26]
     totals, weights = (np.array(side, dtype=np.int64) for side in zip(*numbers, strict=True))
-    part, whole = size_keys(totals, weights)
+    part, whole = compute_size_keys(totals, weights)
     keys = list(zip(whole.tolist(), part.tolist(), strict=True))
     exact = [Fraction(total, weight) for total, weight in numbers]
     for key, size in zip(keys, exact, strict=True):

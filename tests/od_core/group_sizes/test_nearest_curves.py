@@ -12,7 +12,7 @@ import pytest
 from od_core.errors import OdError
 from od_core.group_sizes.groups import Counts, Frame
 from od_core.group_sizes.mechanisms import CumulativeNearest, CumulativeRelaxed
-from od_core.group_sizes.nearest_curves import exact_curves, fit_real_curves, round_curves
+from od_core.group_sizes.nearest_curves import find_optimal_curves, fit_real_curves, round_curves
 from tests.od_core.group_sizes.trees import assert_consistent, by_clarabel, cost, random_case
 
 
@@ -45,7 +45,7 @@ def test_the_exact_one_is_the_best_of_all_on_30_trees_from_any_start():
         frame, noisy, _ = cumulative_case(rng, most_groups=3, most_sizes=4)
         if len(frame.groups) > 4:
             continue
-        exact = exact_curves(frame, noisy, np.zeros_like(noisy[-1]))
+        exact = find_optimal_curves(frame, noisy, np.zeros_like(noisy[-1]))
         assert cost(noisy, exact) == by_enumeration(frame, noisy)
         trees += 1
 
@@ -59,7 +59,9 @@ def test_both_keep_their_promises():
         for values, level in zip(relaxed, frame.levels, strict=True):
             assert values.min() >= 0
             assert (values.sum(axis=1) == frame.totals(level)).all()
-        broken += any((values != frame.sums(relaxed[-1], level)).any() for level, values in enumerate(relaxed, 1))
+        broken += any(
+            (values != frame.sum_at_level(relaxed[-1], level)).any() for level, values in enumerate(relaxed, 1)
+        )
     assert broken > 8
 
 
@@ -71,7 +73,7 @@ def test_any_curves_are_rounded_to_some_that_ascend_and_add_up(spread):
         curves = round_curves(frame, [values + rng.normal(0.0, spread, values.shape) for values in noisy])
         for values, level in zip(curves, frame.levels, strict=True):
             assert (np.diff(values, axis=1, prepend=0, append=frame.totals(level)[:, None]) >= 0).all()
-            assert (values == frame.sums(curves[-1], level)).all()
+            assert (values == frame.sum_at_level(curves[-1], level)).all()
 
 
 def test_values_from_the_limit_on_and_other_shapes_are_refused():

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from od_core import parallel as pipeline
 from od_core.group_sizes import area_curves as posterior
-from od_core.group_sizes.area_curves import NoisyAreas, classes_of_sizes, first_chain
+from od_core.group_sizes.area_curves import NoisyAreas, classify_sizes, make_initial_chain
 from od_core.group_sizes.groups import Frame
 from od_core.group_sizes.mechanisms import BottomUpPosterior, GroupSizeMechanism, SizesPosterior
 from tests.od_core.group_sizes.test_mechanisms import (
@@ -169,8 +169,8 @@ def test_equals_dense_matrices_where_many_counts_are_left_out(leaf):
         values = np.searchsorted(true, np.arange(sizes), side="right") if leaf == "cumulative" else true
         p = 1 - exp(-1 / scale)
         noisy = values + rng.geometric(p, len(values)) - rng.geometric(p, len(values))
-        classes = classes_of_sizes(sizes)
-        chain = random_chain(rng, classes[-1] + 1) if number % 2 else first_chain(classes)
+        classes = classify_sizes(sizes)
+        chain = random_chain(rng, classes[-1] + 1) if number % 2 else make_initial_chain(classes)
         areas = NoisyAreas(noisy, np.array([0, len(noisy)]), np.array([total]), sizes, leaf == "sizes", scale)
         found = areas.smooth(np.array([0]), classes, chain)
         means, _ = by_matrices(noisy, total, float(scale), leaf, classes, chain)
@@ -207,7 +207,7 @@ def test_the_number_of_threads_changes_nothing(leaf, monkeypatch):
     monkeypatch.setattr(posterior, "_PIECE", 150)  # three areas
     released = []
     for threads in (1, 4):
-        monkeypatch.setattr(pipeline, "threads", lambda threads=threads: threads)
+        monkeypatch.setattr(pipeline, "choose_thread_count", lambda threads=threads: threads)
         released.append(mechanism.estimate(frame, noisy, Fraction(5)))
     assert all((a == b).all() for a, b in zip(*released, strict=True))
 
@@ -254,18 +254,18 @@ def test_the_fit_raises_the_likelihood(leaf):
         noisy.append(values + rng.geometric(0.6, len(values)) - rng.geometric(0.6, len(values)))
     offsets = np.arange(41) * len(noisy[0])
     areas = NoisyAreas(np.concatenate(noisy), offsets, np.full(40, total), sizes, leaf == "sizes", scale)
-    classes = classes_of_sizes(sizes)
+    classes = classify_sizes(sizes)
 
     def log_likelihood(chain):
         return sum(by_matrices(values, total, 1.0, leaf, classes, chain)[1] for values in noisy)
 
-    assert log_likelihood(areas.fit_chain()) > log_likelihood(first_chain(classes)) + 5
+    assert log_likelihood(areas.fit_chain()) > log_likelihood(make_initial_chain(classes)) + 5
 
 
 def test_classes_are_single_sizes_then_two_an_octave():
-    begins = np.flatnonzero(np.diff(classes_of_sizes(100), prepend=-1))
+    begins = np.flatnonzero(np.diff(classify_sizes(100), prepend=-1))
     assert begins.tolist() == [0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96]
     for top_code in range(1, 40):
-        classes = classes_of_sizes(top_code)
+        classes = classify_sizes(top_code)
         assert len(classes) == top_code + 1
         assert set(np.diff(classes)) <= {0, 1}

@@ -13,7 +13,7 @@ from od_core.group_sizes.publishing import GROUP_SIZES, open_group_sizes
 from od_core.ledger.release_key import ReleaseKey
 from od_core.publication.bundle import publish_folder, write_bundle
 from od_core.publication.certificate import CheckResult
-from od_core.publication.certify import certificate
+from od_core.publication.certify import build_certificate
 from tests.od_core.group_sizes.test_release import GEOGRAPHY, released
 from tests.od_core.ledger.ledger_rows import declared
 from tests.od_core.publication.examples import AROUND, files_of
@@ -26,7 +26,7 @@ def published(folder, mechanism="cumulative", **changes):
     """A release with its ledger, and its certificate."""
     ledger = declared(folder, "departures", BOUNDED)
     release = released(unit=BOUNDED, mechanism=mechanism, ledger=ledger, release_id=str(KEY), **changes)
-    facts = certificate(
+    facts = build_certificate(
         GROUP_SIZES,
         release,
         KEY,
@@ -49,7 +49,7 @@ ESTIMATE = TopCodeEstimate(Fraction(1, 2), most=500)
 
 def test_a_summary_has_a_row_for_each_level():
     release = released()
-    summary = GROUP_SIZES.summary(release)
+    summary = GROUP_SIZES.make_summary(release)
     assert summary["level"].tolist() == list(GEOGRAPHY.levels)
     assert summary["areas"].tolist() == [GEOGRAPHY.size(level) for level in (1, 2)]
     assert summary["groups"].tolist() == [60, 60]

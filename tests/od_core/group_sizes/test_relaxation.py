@@ -2,13 +2,16 @@ import cvxpy as cp
 import numpy as np
 import pytest
 
-from od_core.group_sizes.area_totals import compute_relaxed_prices, reals
+from od_core.group_sizes.area_totals import compute_real_solution, compute_relaxed_prices
 from tests.od_core.group_sizes.trees import by_clarabel, random_case
 
 
 def relaxed(frame, noisy) -> list[np.ndarray]:
     prices = compute_relaxed_prices(frame, noisy)
-    return [np.maximum(reals(frame, noisy, prices, k, slice(0, len(noisy[k]))), 0) for k in range(len(noisy))]
+    return [
+        np.maximum(compute_real_solution(frame, noisy, prices, k, slice(0, len(noisy[k]))), 0)
+        for k in range(len(noisy))
+    ]
 
 
 def test_is_what_a_solver_finds_on_60_trees():

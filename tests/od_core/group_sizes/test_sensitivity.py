@@ -12,7 +12,7 @@ import pytest
 from od_core import Budget, Geography, PrivacyUnit
 from od_core.group_sizes.groups import GroupSizes, Query
 from od_core.group_sizes.plan import SENSITIVITY, plan_group_sizes
-from od_core.group_sizes.release import true_values
+from od_core.group_sizes.release import iterate_true_values
 from tests.od_core.group_sizes.doubles import Measuring
 
 GEOGRAPHY = Geography.from_frame(pd.DataFrame({"r": ["A", "A", "B"], "a": ["a1", "a2", "b1"]}), levels=["r", "a"])
@@ -33,7 +33,10 @@ def counted(sizes: tuple[int, ...]) -> GroupSizes:
 def queries(sizes: tuple[int, ...], query: Query) -> list[np.ndarray]:
     """The query at both levels."""
     plan = plan_of(query, UNBOUNDED, counted(sizes))
-    return [np.concatenate(list(true_values(plan.frame, query, level, counted(sizes)))) for level in plan.frame.levels]
+    return [
+        np.concatenate(list(iterate_true_values(plan.frame, query, level, counted(sizes))))
+        for level in plan.frame.levels
+    ]
 
 
 def plan_of(query: Query, unit: PrivacyUnit, groups: GroupSizes):

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from od_core import Budget, OdError, TopCodeEstimate, evaluate_group_sizes, plan_group_sizes
 from od_core.group_sizes.groups import Frame, GroupSizes
 from od_core.group_sizes.mechanisms import MECHANISMS
-from od_core.group_sizes.plan import MISSED, SENSITIVITY, TOP_CODE_LEVEL, margin
-from od_core.group_sizes.release import run_plan, true_values
+from od_core.group_sizes.plan import MISSED, SENSITIVITY, TOP_CODE_LEVEL, compute_top_code_margin
+from od_core.group_sizes.release import iterate_true_values, run_plan
 from od_core.ledger.confidential import ConfidentialFolder
 from od_core.ledger.measurements import begin_release
 from od_core.ledger.release_key import ReleaseKey
-from od_core.noise.backends import noise_named
+from od_core.noise.backends import resolve_noise_source
 from tests.od_core.group_sizes.test_release import (
     BOUNDED,
     EXPECT_NOISE,
@@ -70,7 +70,7 @@ def test_the_largest_size_changes_by_at_most_one():
         counted = GroupSizes.from_frame(frame, SMALL)
         per_area = counted.count_per_area(SMALL)
         for most in (CAPPED, ROOMY):
-            [values] = true_values(Frame(SMALL, per_area, most), "sizes", TOP_CODE_LEVEL, counted)
+            [values] = iterate_true_values(Frame(SMALL, per_area, most), "sizes", TOP_CODE_LEVEL, counted)
             assert values.tolist() == [min(most, max(sizes))]
             largest[most, sizes] = int(values[0])
     tables = [sizes for most, sizes in largest if most == CAPPED and max(sizes) <= LARGEST]
@@ -90,7 +90,7 @@ def test_the_largest_size_is_seldom_above_the_margin(scale):
     noise = np.arange(-(60 * int(scale) + 60), 60 * int(scale) + 61)
     law = np.exp(-np.abs(noise) / float(scale))
     law /= law.sum()
-    low = margin(scale)
+    low = compute_top_code_margin(scale)
     assert low >= 0
     assert law[noise < -low].sum() <= float(MISSED) * (1 + 1e-9)
     assert low == 0 or law[noise < -(low - 1)].sum() > float(MISSED) * (1 - 1e-6)
@@ -138,7 +138,7 @@ def test_an_estimate_of_nothing_is_refused(make):
 def test_the_table_is_that_of_the_noisy_largest_size_and_the_margin(name, noise):
     """Sizes go up to 12; the levels have no noise."""
     release = released(mechanism=name, top_code=HALF, noise=NoiseOnTheLargest(noise))
-    top_code = min(max(12 + noise + margin(Fraction(2)), 1), 50)
+    top_code = min(max(12 + noise + compute_top_code_margin(Fraction(2)), 1), 50)
     assert release.frame.top_code == top_code
     assert {table.shape[1] for table in release.histograms} == {top_code + 1}
     truth = groups()
@@ -158,7 +158,7 @@ def test_a_mechanism_is_told_the_noise_of_the_levels(name):
     mechanism, frame = release.plan.mechanism, release.frame
     levels = 1 if mechanism.leaves_alone else frame.geography.depth
     scale = SENSITIVITY[mechanism.query] * levels * Fraction(100)
-    noisy = [frame.rows(mechanism.query, values.values()) for _, values in release.measured[1:]]
+    noisy = [frame.reshape_to_rows(mechanism.query, values.read_values()) for _, values in release.measured[1:]]
     for table, expected in zip(release.histograms, mechanism.estimate(frame, noisy, scale), strict=True):
         np.testing.assert_array_equal(table, expected)
 
@@ -191,13 +191,13 @@ def test_a_resumed_release_has_the_top_code_of_the_first_draw(tmp_path, level, d
     confidential = ConfidentialFolder(tmp_path / "confidential")
     kept = begin_release(confidential, ledger, KEY, "departures", plan, counted, "table")
     with pytest.raises(KeyboardInterrupt):
-        run_plan(plan, counted, noise_named("table"), StopsBefore(kept, level, drawing=drawing))
-    [noisy] = kept.read(plan.steps[0]).values() if level > 0 else [None]
+        run_plan(plan, counted, resolve_noise_source("table"), StopsBefore(kept, level, drawing=drawing))
+    [noisy] = kept.read(plan.steps[0]).read_values() if level > 0 else [None]
     arguments = {"unit": BOUNDED, "top_code": HALF, "ledger": ledger, "release_id": R1}
     resumed = released(**arguments)
     if noisy is None:  # nothing was measured; a lost draw is never used
-        [noisy] = kept.read(plan.steps[0]).values()
-    assert resumed.frame.top_code == HALF.top_code(int(noisy), Fraction(2))
+        [noisy] = kept.read(plan.steps[0]).read_values()
+    assert resumed.frame.top_code == HALF.compute_top_code(int(noisy), Fraction(2))
     assert resumed.measurements["noisy"][0] == noisy
     draws = Counter(row["level"] for row in rows(ledger.path) if row["kind"] == "DRAWING")
     assert draws == {0: 1, 1: 1, 2: 1} | ({level: 2} if drawing else {})

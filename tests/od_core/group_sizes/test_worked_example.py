@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from od_core import Budget, Geography, PrivacyUnit, release_group_sizes
-from od_core.group_sizes.cost_tables import leaf_values, root_tables
+from od_core.group_sizes.cost_tables import compute_leaf_values, compute_root_tables
 from tests.od_core.doubles import ListedLaplace
 
 USERS = pd.DataFrame(
@@ -62,16 +62,16 @@ def test_table_5_is_the_cost_table_of_the_subtree_of_size_1():
     tree, columns = np.array([1, 3]), np.array([[NOISY["US"], NOISY["GA"], NOISY["NY"]]])
     for area in ("GA", "NY"):
         assert [(v - NOISY[area]) ** 2 for v in range(5)] == TABLE_5[area]
-    lows, sizes, slopes = root_tables(tree, columns, 16, 6)
+    lows, sizes, slopes = compute_root_tables(tree, columns, 16, 6)
     assert lows.tolist() == [0]
     at_0 = sum(value**2 for value in NOISY.values())
     costs = list(accumulate(slopes[0, : sizes[0]].tolist(), initial=at_0))
     assert costs[:5] == TABLE_5["US"]
     assert costs[3:6] == [1, 5, 11]  # example 5
     assert [cost - (v - NOISY["US"]) ** 2 for v, cost in enumerate(costs)][3:6] == [0, 1, 2]  # phi, example 4
-    values, _ = leaf_values(tree, columns, np.array([3]), 16, 6)
+    values, _ = compute_leaf_values(tree, columns, np.array([3]), 16, 6)
     assert values.tolist() == [[3, 0]]  # the stars
-    values, _ = leaf_values(tree, columns, np.array([5]), 16, 6)
+    values, _ = compute_leaf_values(tree, columns, np.array([5]), 16, 6)
     assert values.tolist() == [[4, 1]]  # v^2 of example 4, where example 5 says that GA is 1
 
 

@@ -11,7 +11,7 @@ from scipy import sparse
 from scipy.optimize import linprog
 
 from od_core import Geography
-from od_core.group_sizes.area_totals import Prices, reals
+from od_core.group_sizes.area_totals import Prices, compute_real_solution
 from od_core.group_sizes.groups import Counts, Frame
 
 
@@ -39,7 +39,7 @@ def random_case(
     scale = int(rng.integers(1, 7))
     noisy = []
     for level in frame.levels:
-        true = frame.sums(truth, level)
+        true = frame.sum_at_level(truth, level)
         chance = 1 - np.exp(-1 / scale)
         noisy.append(true + rng.geometric(chance, true.shape) - rng.geometric(chance, true.shape))
     return frame, noisy, scale
@@ -102,7 +102,7 @@ def assert_consistent(frame: Frame, histograms: Sequence[Counts], *, all_totals:
         assert values.dtype == np.int64
         assert values.shape == (frame.geography.size(level), frame.top_code + 1)
         assert values.min() >= 0
-        assert (values == frame.sums(histograms[-1], level)).all()
+        assert (values == frame.sum_at_level(histograms[-1], level)).all()
         if all_totals or level == 1:
             assert (values.sum(axis=1) == frame.totals(level)).all()
 
@@ -127,7 +127,7 @@ def bound(frame: Frame, noisy: Sequence[Counts], prices: Prices) -> float:
     """
     lower = 0.0
     for k, level in enumerate(frame.levels):
-        y = reals(frame, noisy, prices, k, slice(0, len(noisy[k])))
+        y = compute_real_solution(frame, noisy, prices, k, slice(0, len(noisy[k])))
         x = np.maximum(np.rint(y), 0)
         lower += float(((x - noisy[k]) ** 2 - 2 * (y - noisy[k]) * x).sum())
         lower += 2 * float(prices.totals[k] @ frame.totals(level))

@@ -57,7 +57,7 @@ def declared(folder: Path, data_set: str, unit: PrivacyUnit, cap: Cap | None = N
 
 def finish(ledger: Ledger, key: ReleaseKey, level: int, digest: str) -> None:
     """Say that the newest draw of a level is durable."""
-    ledger.finish_draw(key, level, ledger.draws(key, level), digest)
+    ledger.finish_draw(key, level, ledger.count_draws(key, level), digest)
 
 
 def ledger_at(path: Path, kind: type[Ledger] = Ledger) -> Ledger:

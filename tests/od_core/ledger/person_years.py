@@ -91,12 +91,12 @@ class PersonYear:
 
     def killed(self, key: ReleaseKey, trips: Iterable[Trip]) -> TripCounts:
         """Count, and end when the counters are durable and the counts are not."""
-        with self.ledger.exclusive(), self.ledger.keep_open():
+        with self.ledger.lock_for_release(), self.ledger.keep_open():
             return count_trips(
                 pd.DataFrame(list(trips), columns=COLUMNS, dtype="str"),
                 self.plan.tree,
                 unit=self.unit,
-                key=self.confidential.key(),
+                key=self.confidential.read_or_make_key(),
                 period=key.period,
                 fault_threshold=Fraction(1),
                 counters=self.counters(key),
@@ -110,7 +110,7 @@ class PersonYear:
 
     def draw(self, key: ReleaseKey, noise: NoiseSource | None = None) -> Release:
         """Draw a release from the counts that were saved."""
-        with self.ledger.exclusive(), self.ledger.keep_open():
+        with self.ledger.lock_for_release(), self.ledger.keep_open():
             counted, counters = self.saved[key], self.counters(key)
             begun = begin_release(
                 self.confidential, self.ledger, key, "commuters", self.plan, counted, "table", counters=counters
@@ -125,7 +125,7 @@ class PersonYear:
 
     def counted(self, key: ReleaseKey, users: Sequence[str]) -> dict[str, int]:
         """Return how many trips of each user the stored counters of a release have; every row is one of the users."""
-        names = {hashed(user, self.confidential.key()): user for user in users}
+        names = {hashed(user, self.confidential.read_or_make_key()): user for user in users}
         table = pq.read_table(self.path(key)).to_pydict()
         return {
             names[high, low]: counted
@@ -178,13 +178,13 @@ def rho_between(one: PersonYear, other: PersonYear) -> Fraction:
 
 def forget_the_year(patch: pytest.MonkeyPatch) -> None:
     """Let m alone bound the trips of a user, in what is counted and in what is checked before a draw."""
-    allowances = UserCounters.allowances
+    allowances = UserCounters.compute_allowances
 
     def of_a_period(self: UserCounters) -> Allowances:
         found = allowances(self)
         return found if self.ledger.is_drawn(self.key) else Allowances(found.table.slice(0, 0), found.others)
 
-    patch.setattr(UserCounters, "allowances", of_a_period)
+    patch.setattr(UserCounters, "compute_allowances", of_a_period)
 
 
 def skip_the_check_of_the_year(patch: pytest.MonkeyPatch) -> None:
@@ -199,26 +199,26 @@ def lose_the_counters(patch: pytest.MonkeyPatch) -> None:
 
 def count_a_revision_afresh(patch: pytest.MonkeyPatch) -> None:
     """Let the other releases of the same period use up what the year allows, as those of other periods do."""
-    files = UserCounters._files
-    patch.setattr(UserCounters, "_files", lambda self, but=None: files(self))
+    files = UserCounters._list_checked_files
+    patch.setattr(UserCounters, "_list_checked_files", lambda self, but=None: files(self))
 
 
 def share_one_counter(patch: pytest.MonkeyPatch) -> None:
     """Let all users have the same hash, so that what is counted of one depends on the others."""
-    sql = CountQuery.sql
-    patch.setattr(CountQuery, "sql", lambda *given: sql(*given).replace("'user ' || hex(person)", "'user '"))
+    sql = CountQuery.render_sql
+    patch.setattr(CountQuery, "render_sql", lambda *given: sql(*given).replace("'user ' || hex(person)", "'user '"))
 
 
 def recompute_allowances(patch: pytest.MonkeyPatch) -> None:
     """Let a drawn release be counted again by what the year leaves now, and not by what was counted then."""
-    allowances = UserCounters.allowances
+    allowances = UserCounters.compute_allowances
 
     def afresh(self: UserCounters) -> Allowances:
         with pytest.MonkeyPatch.context() as inner:
             inner.setattr(type(self.ledger), "is_drawn", lambda *_: False)
             return allowances(self)
 
-    patch.setattr(UserCounters, "allowances", afresh)
+    patch.setattr(UserCounters, "compute_allowances", afresh)
 
 
 def charge_the_root_of_a_year_as_one_of_a_period(patch: pytest.MonkeyPatch) -> None:

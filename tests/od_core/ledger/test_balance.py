@@ -10,7 +10,7 @@ from od_core import OdError, PrivacyUnit
 from od_core.ledger.balance import check_cap
 from od_core.ledger.chain import RESERVED
 from od_core.ledger.release_key import ReleaseKey
-from od_core.privacy.accounting import epsilon_tight
+from od_core.privacy.accounting import compute_tight_epsilon
 from od_core.privacy.budget import Cap, Charge
 from od_core.privacy.domain import PrivacyDomain
 from tests.od_core.ledger.ledger_rows import TRIP, ledger_at, reservations, rows, small_plan
@@ -83,7 +83,7 @@ def test_a_lost_draw_is_charged_to_all_its_periods(tmp_path):
 
 def charge(ledger, what, number):
     """Put an event of any kind into the ledger, by the same filter."""
-    with ledger._transaction() as entries:
+    with ledger._open_transaction() as entries:
         check_cap(entries, "commuters", ["2001-06"], [({}, what)])
         content = {"periods": ["2001-06"]}
         entries.append(RESERVED, "commuters", key("2001-06", number), level=0, draw=1, charge=what, content=content)
@@ -104,8 +104,8 @@ def test_an_epsilon_delta_cap_holds_events_of_every_kind(tmp_path):
     rho = Fraction(1, 200) + 3 * Fraction(1, 800)
     (balance,) = ledger.balances()
     assert balance.spent == rho
-    assert epsilon_tight(balance.cap, Fraction(2, 10**7)) <= epsilon
-    assert epsilon_tight(balance.cap * Fraction(1_000_001, 1_000_000), Fraction(2, 10**7)) > epsilon
+    assert compute_tight_epsilon(balance.cap, Fraction(2, 10**7)) <= epsilon
+    assert compute_tight_epsilon(balance.cap * Fraction(1_000_001, 1_000_000), Fraction(2, 10**7)) > epsilon
     with pytest.raises(OdError, match="OD-LEDGER-CAP"):  # of delta, 2e-7 is left
         charge(ledger, Charge(epsilon=Fraction(1, 1000), delta=Fraction(2, 10**7)), 5)
     with pytest.raises(OdError, match="OD-LEDGER-CAP"):

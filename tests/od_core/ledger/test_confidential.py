@@ -60,10 +60,10 @@ def test_all_that_a_release_keeps_is_closed_whatever_the_umask(tmp_path, key, um
     ledger.declare(domain(1))
     trips = count_trips(FLOWS, plan.tree)
     begin_release(confidential, ledger, key, "commuters", plan, trips).draw_once(plan.step(1), lambda: [np.arange(3)])
-    staged = StagedRelease(confidential.subfolder(key.folder))
+    staged = StagedRelease(confidential.make_subfolder(key.folder))
     save_counts(staged, trips)
     staged.save_estimate(0, [Nodes(0, np.zeros(1, np.int32), np.zeros(1, np.int32), np.array([348]))])
-    with pytest.raises(OdError), confidential.errors_stay_inside():
+    with pytest.raises(OdError), confidential.keep_errors_confidential():
         raise ValueError(CANARY)
     assert len([path for path in folder.rglob("*") if path.is_file()]) == 9
     assert not list(folder.rglob("*.tmp"))
@@ -71,19 +71,19 @@ def test_all_that_a_release_keeps_is_closed_whatever_the_umask(tmp_path, key, um
 
 
 def save_counts(staged: StagedRelease, trips: TripCounts) -> None:
-    folder = staged.new_trip_counts()
+    folder = staged.begin_trip_counts()
     files = write_count_files(staged.store, f"{folder}/", [(trips.rank, np.diff(trips.before))])
     staged.save_trip_counts(finish_count_files(staged.store, folder, files))
 
 
 def test_staged_counts_and_estimates_come_back(tmp_path):
     staged, trips = StagedRelease(tmp_path), count_trips(FLOWS, small_plan().tree)
-    for read in (staged.trip_counts, lambda: staged.estimate(2)):
+    for read in (staged.open_trip_counts, lambda: staged.estimate(2)):
         with pytest.raises(OdError, match="OD-STAGED-FILE-MISSING"):
             read()
     save_counts(staged, trips)
-    np.testing.assert_array_equal(staged.trip_counts().read_all().rank, trips.rank)
-    np.testing.assert_array_equal(staged.trip_counts().read_all().before, trips.before)
+    np.testing.assert_array_equal(staged.open_trip_counts().read_all().rank, trips.rank)
+    np.testing.assert_array_equal(staged.open_trip_counts().read_all().before, trips.before)
     nodes = Nodes(2, np.array([0, 1], np.int32), np.array([1, 0], np.int32), np.array([2**53, 1]))
     staged.save_estimate(2, [nodes])
     back = staged.estimate(2)
@@ -96,14 +96,19 @@ def test_staged_counts_and_estimates_come_back(tmp_path):
 def test_the_key_is_made_once_and_names_fingerprints(tmp_path):
     """32 bytes that no other folder has; equal counts give equal fingerprints under one key alone."""
     one, other = ConfidentialFolder(tmp_path / "one"), ConfidentialFolder(tmp_path / "other")
-    assert len(one.key()) == 32
-    assert one.key() == ConfidentialFolder(tmp_path / "one").key() != other.key()
-    assert one.key_name() == ConfidentialFolder(tmp_path / "one").key_name() != other.key_name()
-    assert one.key().hex()[:16] != one.key_name()
+    assert len(one.read_or_make_key()) == 32
+    assert one.read_or_make_key() == ConfidentialFolder(tmp_path / "one").read_or_make_key() != other.read_or_make_key()
+    assert one.compute_key_name() == ConfidentialFolder(tmp_path / "one").compute_key_name() != other.compute_key_name()
+    assert one.read_or_make_key().hex()[:16] != one.compute_key_name()
     tree = small_plan().tree
     same, more = count_trips(FLOWS, tree), count_trips(FLOWS.assign(trips=[40, 7, 2, 300]), tree)
-    assert one.fingerprint(same.column_pieces()) == one.fingerprint(count_trips(FLOWS[::-1], tree).column_pieces())
-    prints = {folder.fingerprint(trips.column_pieces()) for folder, trips in ((one, same), (one, more), (other, same))}
+    assert one.compute_fingerprint(same.iterate_column_pieces()) == one.compute_fingerprint(
+        count_trips(FLOWS[::-1], tree).iterate_column_pieces()
+    )
+    prints = {
+        folder.compute_fingerprint(trips.iterate_column_pieces())
+        for folder, trips in ((one, same), (one, more), (other, same))
+    }
     assert len(prints) == 3
 
 
@@ -138,7 +143,7 @@ def all_that_is_shown(error: BaseException) -> str:
 def outside(folder: Path, error: BaseException) -> OdError:
     """What is raised of an error in a confidential folder."""
     confidential = ConfidentialFolder(folder / "confidential")
-    with pytest.raises(OdError) as seen, confidential.errors_stay_inside():
+    with pytest.raises(OdError) as seen, confidential.keep_errors_confidential():
         raise error
     assert CANARY not in all_that_is_shown(seen.value)
     assert_closed(folder / "confidential")
@@ -198,7 +203,7 @@ def test_the_text_stays_inside_where_its_file_cannot_be_written(tmp_path, error)
     """As on a full disk: the error is then without its details, not without its walls."""
     confidential = ConfidentialFolder(tmp_path / "confidential")
     (tmp_path / "confidential" / "errors").write_text("in the way of the folder")
-    with pytest.raises(Exception) as seen, confidential.errors_stay_inside():  # noqa: PT011  # any text is looked at
+    with pytest.raises(Exception) as seen, confidential.keep_errors_confidential():  # noqa: PT011  # any text is looked at
         raise error
     assert CANARY not in all_that_is_shown(seen.value)
     assert isinstance(seen.value, OdError)

@@ -182,14 +182,14 @@ def test_a_row_that_was_charged_too_little_is_found(ledger, key):
     ledger.reserve(key, "commuters", PLAN)
     whole = ledger.verify()
     content = json.loads(reservations(ledger.path)[0]["content"])
-    with ledger._transaction() as entries:
+    with ledger._open_transaction() as entries:
         entries.append("RESERVED", "commuters", key, level=1, draw=2, charge=Charge(rho=FIRST.rho / 2), content=content)
     with pytest.raises(OdError, match="OD-CHARGE"):
         ledger.verify()
     with pytest.raises(OdError, match="OD-CHARGE"):
         Ledger(ledger.path, server_of(ledger.path), whole=False).verify()
     with pytest.raises(OdError, match="OD-CHARGE"):
-        ledger.spent(key, PLAN)
+        ledger.compute_spent_budget(key, PLAN)
     assert len(rows(ledger.path)) == whole + 1
 
 
@@ -304,7 +304,7 @@ def test_the_cap_holds_to_the_last_digit(tmp_path, key):
         assert "data set 'commuters' has a cap of 0.6, of which 0.5 is spent and 0.1 remains" in refused.value.message
         assert refused.value.spent == "nothing was spent"
         assert rows(ledger.path) == before
-        assert ledger.level_state(second, 1) is None
+        assert ledger.find_level_state(second, 1) is None
 
     ledger.reserve(second, "commuters", small_plan(Fraction("0.1")))
     assert ledger.balance("commuters", "2001-06").left == 0
@@ -333,10 +333,10 @@ def test_a_level_goes_from_reserved_to_published_and_no_other_way(ledger, key):
         refused(ledger.publish, key, DIGEST)
         refused(ledger.read_measured_digest, key, level)
         assert ledger.start_draw(key, level) == 1
-        assert states(ledger.path, str(key))[level] == "DRAWING" == ledger.level_state(key, level).kind
+        assert states(ledger.path, str(key))[level] == "DRAWING" == ledger.find_level_state(key, level).kind
         refused(ledger.publish, key, DIGEST)
         finish(ledger, key, level, f"{level}" * 64)
-        assert states(ledger.path, str(key))[level] == "MEASURED" == ledger.level_state(key, level).kind
+        assert states(ledger.path, str(key))[level] == "MEASURED" == ledger.find_level_state(key, level).kind
         refused(finish, ledger, key, level, DIGEST)
         refused(ledger.start_draw, key, level)
     assert [ledger.read_measured_digest(key, level) for level in (1, 2, 3, 4)] == [
@@ -360,9 +360,14 @@ def test_a_lost_draw_is_charged_once_more_until_the_cap_is_used_up(tmp_path, key
     ledger.declare(domain("0.15"))
     ledger.reserve(key, "commuters", plan)
     assert [ledger.start_draw(key, 2) for _ in range(3)] == [1, 2, 3]
-    assert ledger.spent(key, plan).levels == (Fraction(1, 40), Fraction(3, 40), Fraction(1, 40), Fraction(1, 40))
+    assert ledger.compute_spent_budget(key, plan).levels == (
+        Fraction(1, 40),
+        Fraction(3, 40),
+        Fraction(1, 40),
+        Fraction(1, 40),
+    )
     assert ledger.balance("commuters", key.period).lost_draws == 2
-    assert ledger.draws(key, 2) == 3
+    assert ledger.count_draws(key, 2) == 3
     assert ledger.list_lost_draws(key) == [(2, Charge(rho=Fraction(1, 40)))] * 2
     before = rows(ledger.path)
     for attempt in (lambda: ledger.start_draw(key, 2), lambda: try_release(ledger, key, domain("0.15"), plan, [2])):
@@ -378,7 +383,7 @@ def test_a_lost_draw_is_charged_once_more_until_the_cap_is_used_up(tmp_path, key
     ledger.declare(domain("0.2", "one more draw after the power cut"))
     assert ledger.start_draw(key, 2) == 4
     finish(ledger, key, 2, DIGEST)
-    assert ledger.level_state(key, 2).draw == 4
+    assert ledger.find_level_state(key, 2).draw == 4
     assert charged(ledger.path) == Fraction("0.175") == ledger.balance("commuters", "2001-06").spent
 
 
@@ -438,7 +443,7 @@ def test_any_order_of_calls_keeps_the_account(request, engine, steps, cap):
         for key in KEYS:
             assert states(ledger.path, str(key)) == {level: kind for (k, level), kind in kinds.items() if k == key}
             by_level = tuple(Fraction(draws.get((key, level), 0) * level) for level in (1, 2))
-            assert ledger.spent(key, plan).levels == by_level
+            assert ledger.compute_spent_budget(key, plan).levels == by_level
             assert charged(ledger.path, release=str(key)) == sum(by_level)
         for period in ("2001-06", "2001-07"):
             balance = ledger.balance("commuters", period)

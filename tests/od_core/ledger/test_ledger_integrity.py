@@ -17,11 +17,11 @@ import pytest
 
 from od_core import Budget, OdError, PrivacyUnit, plan_release
 from od_core.ledger import chain
-from od_core.ledger.chain import Entries, chain_of
+from od_core.ledger.chain import Entries, make_chain
 from od_core.ledger.ledger import Ledger, hold_to_unit
 from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.budget import Cap
-from od_core.privacy.domain import PrivacyDomain, unit_facts
+from od_core.privacy.domain import PrivacyDomain, list_unit_facts
 from tests.forked import SERVER
 from tests.od_core.ledger.ledger_rows import (
     GEOGRAPHY,
@@ -78,7 +78,7 @@ def test_a_head_that_is_written_piece_by_piece_is_whole(ledger, key, monkeypatch
     pwrite = chain.os.pwrite
     monkeypatch.setattr(chain.os, "pwrite", lambda file, data, place: pwrite(file, data[: (len(data) + 1) // 2], place))
     ledger.start_draw(key, 1)
-    assert Ledger(ledger.path).draws(key, 1) == 1
+    assert Ledger(ledger.path).count_draws(key, 1) == 1
 
 
 def test_the_head_is_durable_before_an_entry_counts(ledger, key, monkeypatch):
@@ -335,7 +335,7 @@ def test_what_is_read_for_a_release_does_not_grow_with_the_ledger(ledger, monkey
         whole = [
             counted(lambda: ledger.reserve(key, data_set, plan)),
             counted(lambda: ledger.balance(data_set, key.period)),
-            counted(lambda: ledger.newest_of(data_set)),
+            counted(lambda: ledger.read_newest_entry(data_set)),
         ]
         own = [counted(lambda: ledger.read_declared_facts(data_set))]
         for level in levels:
@@ -369,7 +369,7 @@ def test_what_is_read_for_a_release_does_not_grow_with_the_ledger(ledger, monkey
 def test_a_ledger_of_a_later_version_is_refused(ledger, key):
     """What that version charged in its own kind of entries would not be counted."""
     ledger.reserve(key, "commuters", small_plan())
-    with ledger._transaction() as entries:
+    with ledger._open_transaction() as entries:
         entries.append("POOLED", "commuters", key)
     for use in (ledger.verify, lambda: ledger_at(ledger.path)):
         with pytest.raises(OdError, match=r"OD-LEDGER-NEWER: .* POOLED"):
@@ -377,7 +377,7 @@ def test_a_ledger_of_a_later_version_is_refused(ledger, key):
 
 
 def test_a_look_makes_no_ledger(tmp_path):
-    with pytest.raises(OdError, match="OD-LEDGER-UNAVAILABLE"), chain_of(tmp_path / "ledger.sqlite").look():
+    with pytest.raises(OdError, match="OD-LEDGER-UNAVAILABLE"), make_chain(tmp_path / "ledger.sqlite").look():
         pass
     assert not list(tmp_path.iterdir())
 
@@ -390,7 +390,7 @@ def test_a_file_without_entries_is_no_ledger_unless_a_head_names_one(tmp_path):
         path.touch()
         with closing(sqlite3.connect(path)) as begun:
             begun.execute(statement)
-        assert not chain_of(path).exists()
+        assert not make_chain(path).exists()
         kept.unlink(missing_ok=True)
         Ledger(path, whole=False).declare(PrivacyDomain("survey", PrivacyUnit("trip"), Cap(rho=1), "a test"))
     put_back(path, b"")
@@ -405,7 +405,7 @@ def test_a_head_that_a_killed_process_did_not_write_is_written_before_the_next_e
     head = tmp_path / "confidential" / "ledger.head"
     written = head.read_bytes()
     head.unlink()
-    with Ledger(tmp_path / "ledger.sqlite")._transaction():
+    with Ledger(tmp_path / "ledger.sqlite")._open_transaction():
         assert head.read_bytes() == written
     ledger.declare(PrivacyDomain("survey", PrivacyUnit("trip"), Cap(rho=Fraction(2)), "a new reason"))
     assert head.read_bytes() > written
@@ -431,12 +431,12 @@ def test_no_release_is_made_within_a_trial_or_a_look(tmp_path):
     ledger = Ledger(tmp_path / "ledger.sqlite")
     domain = PrivacyDomain("a", PrivacyUnit("trip"), Cap(rho=Fraction(1)), "a test")
     for within in (ledger.trial(), ledger.one_look()):
-        with within, pytest.raises(OdError, match="keeps no charge"), ledger.exclusive():
+        with within, pytest.raises(OdError, match="keeps no charge"), ledger.lock_for_release():
             pass
     with ledger.one_look(), ThreadPoolExecutor(1) as other:
         other.submit(ledger.declare, domain).result()
         assert ledger.balances() == []
-    with ledger.exclusive():
+    with ledger.lock_for_release():
         assert ledger.read_declared_facts("a")["unit"] == "trip"
 
 
@@ -456,6 +456,6 @@ def test_a_cap_that_cannot_state_what_was_charged_is_refused(tmp_path):
 def test_a_pair_cap_that_a_data_set_declares_is_that_of_each_release():
     unit = PrivacyUnit("user_year", "unbounded", "user", 10, max_trips_year=20, max_trips_pair=1, id_pattern="[0-9]{3}")
     for declared, other in ((unit, replace(unit, max_trips_pair=None)), (replace(unit, max_trips_pair=None), unit)):
-        hold_to_unit(declared, unit_facts(declared), "a")
+        hold_to_unit(declared, list_unit_facts(declared), "a")
         with pytest.raises(OdError, match="OD-DOMAIN-CONFLICT"):
-            hold_to_unit(other, unit_facts(declared), "a")
+            hold_to_unit(other, list_unit_facts(declared), "a")

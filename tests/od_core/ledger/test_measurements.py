@@ -143,8 +143,8 @@ def test_a_level_is_drawn_once_and_read_ever_after(ledger, key, level):
     for _ in range(4):
         measurements = begun(ledger, key)
         for noisy in (measurements.draw_once(step, drawer.of(level)), measurements.read(step)):
-            assert noisy.values().dtype == np.int64
-            np.testing.assert_array_equal(noisy.values(), VALUES[level])
+            assert noisy.read_values().dtype == np.int64
+            np.testing.assert_array_equal(noisy.read_values(), VALUES[level])
     assert drawer.asked == [level]
     assert states(ledger.path, str(key)) == {n: "MEASURED" if n == level else "RESERVED" for n in VALUES}
     assert charged(ledger.path) == Fraction(3, 7)
@@ -155,7 +155,7 @@ def test_measurements_of_one_call_are_drawn_once_each():
     for _ in range(3):
         for level in (1, 2):
             np.testing.assert_array_equal(
-                memory.draw_once(PLAN.step(level), drawer.of(level)).values(), VALUES[level] + level - 1
+                memory.draw_once(PLAN.step(level), drawer.of(level)).read_values(), VALUES[level] + level - 1
             )
     assert drawer.asked == [1, 2]
 
@@ -188,7 +188,7 @@ def test_a_changed_or_missing_file_is_never_drawn_anew(ledger, key):
     assert "is missing" in text
     assert path.name in text
     path.write_bytes(whole)
-    np.testing.assert_array_equal(measurements.draw_once(PLAN.step(2), not_wanted).values(), VALUES[2] + 1)
+    np.testing.assert_array_equal(measurements.draw_once(PLAN.step(2), not_wanted).read_values(), VALUES[2] + 1)
     assert rows(ledger.path) == before
 
 
@@ -200,7 +200,7 @@ def test_a_draw_that_the_disk_did_not_keep_is_not_measured(ledger, key, monkeypa
         refused("OD-DISK-DAMAGED", lambda: measurements.draw_once(PLAN.step(3), drawer.of(3)))
     assert states(ledger.path, str(key))[3] == "DRAWING"
     assert not file_of(ledger, 3).exists()
-    np.testing.assert_array_equal(begun(ledger, key).draw_once(PLAN.step(3), drawer.of(3)).values(), VALUES[3] + 1)
+    np.testing.assert_array_equal(begun(ledger, key).draw_once(PLAN.step(3), drawer.of(3)).read_values(), VALUES[3] + 1)
 
 
 def test_a_draw_that_fails_is_charged_when_it_is_drawn_again(ledger, key):
@@ -209,7 +209,7 @@ def test_a_draw_that_fails_is_charged_when_it_is_drawn_again(ledger, key):
         begun(ledger, key).draw_once(PLAN.step(3), not_wanted)
     drawer = Drawer()
     for _ in range(2):
-        np.testing.assert_array_equal(begun(ledger, key).draw_once(PLAN.step(3), drawer.of(3)).values(), VALUES[3])
+        np.testing.assert_array_equal(begun(ledger, key).draw_once(PLAN.step(3), drawer.of(3)).read_values(), VALUES[3])
     assert drawer.asked == [3]
     assert [row["draw"] for row in reservations(ledger.path, level=3)] == [1, 2]
     assert charged(ledger.path) == Fraction(3, 7) + Fraction(3, 7) * Fraction(3, 10)
@@ -274,9 +274,9 @@ def test_a_release_is_held_to_its_input_and_key(ledger, key):
     hmac_key.write_bytes(bytes(32))
     assert "keep confidential/hmac.key" in refused("OD-KEY-LOST", lambda: begun(ledger, key))
     kept_values = DurableMeasurements(identity.parent, ledger, key).read(PLAN.step(1))
-    np.testing.assert_array_equal(kept_values.values(), VALUES[1])
+    np.testing.assert_array_equal(kept_values.read_values(), VALUES[1])
     hmac_key.write_bytes(kept[1])
-    np.testing.assert_array_equal(begun(ledger, key).draw_once(PLAN.step(1), not_wanted).values(), VALUES[1])
+    np.testing.assert_array_equal(begun(ledger, key).draw_once(PLAN.step(1), not_wanted).read_values(), VALUES[1])
     assert rows(ledger.path) == before
 
 

@@ -27,9 +27,9 @@ def test_values_come_back_whatever_the_pieces(values, written, read, group):
         patch.setattr(noisy_vector, "ROW_GROUP", group)
         vector = NoisyVector.from_arrays(cut(values, written))
     assert len(vector) == len(values)
-    np.testing.assert_array_equal(vector.values(), values)
+    np.testing.assert_array_equal(vector.read_values(), values)
     expected = cut(values, read)
-    pieces = list(vector.pieces(map(len, expected)))
+    pieces = list(vector.iterate_pieces(map(len, expected)))
     for piece, wanted in zip(pieces, expected, strict=True):
         assert piece.dtype == np.int64
         assert not piece.flags.writeable

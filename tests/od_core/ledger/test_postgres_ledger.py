@@ -21,8 +21,8 @@ import pytest
 from od_core import OdError
 from od_core.files import durable as lock_module
 from od_core.ledger import chain
-from od_core.ledger.chain import chain_of, schema
-from od_core.ledger.confidential import LOCK_NAME, exclusive
+from od_core.ledger.chain import make_chain, make_schema_sql
+from od_core.ledger.confidential import LOCK_NAME, lock_folder
 from od_core.ledger.ledger import Ledger
 from tests.od_core.ledger.ledger_rows import (
     assert_chain,
@@ -141,7 +141,7 @@ def test_a_database_without_a_ledger_is_named(tmp_path, postgres):
 
 @pytest.mark.parametrize("role", ['a"; DROP TABLE entries; --', "", "A", "a b"])
 def test_a_role_is_a_plain_name(role):
-    refused("OD-CONFIG", lambda: schema(role))
+    refused("OD-CONFIG", lambda: make_schema_sql(role))
 
 
 def test_a_server_that_is_gone_is_named_and_without_the_password(history, key):
@@ -163,7 +163,7 @@ def test_a_session_that_the_server_ends_leaves_no_entry(history, key):
             )
 
     def cut_off() -> None:
-        with ledger._transaction() as entries:
+        with ledger._open_transaction() as entries:
             entries.append("CAP", "commuters", content={"rho": "9"})
             ends_all()
 
@@ -183,7 +183,7 @@ def test_a_session_that_the_server_ends_leaves_no_entry(history, key):
 def test_threads_that_share_a_ledger_do_not_end_each_others_transactions(history, key):
     ledger = ledger_at(history)
     with ledger.keep_open(), ThreadPoolExecutor(1) as other:
-        with ledger._transaction() as entries:
+        with ledger._open_transaction() as entries:
             entries.append("CAP", "commuters", content={"rho": "9", "reason": "another"})
             assert other.submit(ledger.is_published, key).result()
         assert ledger.verify() == len(rows(history))
@@ -198,7 +198,7 @@ def test_a_locked_ledger_is_waited_for_and_then_refused(history, key, monkeypatc
     short = chain._BEGIN.replace("lock_timeout = '60.0s'", "lock_timeout = '0.3s'")
     assert short != chain._BEGIN
     before, ledger = rows(history), ledger_at(history)
-    with chain_of(history, server_of(history)).transaction():
+    with make_chain(history, server_of(history)).open_transaction():
         monkeypatch.setattr(chain.PostgresChain, "_begin", short)
         refused("OD-LEDGER-UNAVAILABLE", lambda: ledger.declare(domain(2)))
         assert ledger.is_published(key)
@@ -224,12 +224,12 @@ def test_two_transactions_follow_each_other_whatever_the_role_has_for_defaults(h
 
     def add_after_the_first() -> None:
         waits.set()
-        with second._transaction() as entries:
-            seen.append(entries.newest("CAP")["content"]["rho"])
+        with second._open_transaction() as entries:
+            seen.append(entries.find_newest("CAP")["content"]["rho"])
             settings = entries._connection.execute("SHOW synchronous_commit")
             seen.extend(setting["synchronous_commit"] for setting in settings)
 
-    with first._transaction() as entries:
+    with first._open_transaction() as entries:
         other = threading.Thread(target=add_after_the_first)
         other.start()
         waits.wait(10)
@@ -254,10 +254,14 @@ def wait_until_one_waits_for_a_lock(path) -> None:
 def test_one_release_at_a_time_on_all_hosts(history, tmp_path):
     """Hosts have folders of their own, in which the file locks do not see each other."""
     address, elsewhere = server_of(history), tmp_path / "elsewhere"
-    here, there = chain_of(history, address), chain_of(elsewhere / "ledger.sqlite", address)
-    with here.exclusive(), pytest.raises(OdError, match="OD-RELEASE-LOCKED"), there.exclusive(seconds=0.2):
+    here, there = make_chain(history, address), make_chain(elsewhere / "ledger.sqlite", address)
+    with (
+        here.lock_for_release(),
+        pytest.raises(OdError, match="OD-RELEASE-LOCKED"),
+        there.lock_for_release(seconds=0.2),
+    ):
         pytest.fail("two were let in")
-    with there.exclusive(seconds=0):
+    with there.lock_for_release(seconds=0):
         assert (elsewhere / LOCK_NAME).exists()
 
 
@@ -268,7 +272,7 @@ def test_both_locks_are_waited_for_until_one_deadline(history, tmp_path, monkeyp
     """
     address, elsewhere = server_of(history), tmp_path / "elsewhere"
     other = ExitStack()
-    other.enter_context(exclusive(elsewhere))
+    other.enter_context(lock_folder(elsewhere))
     passed, said, execute = [], [], psycopg.Connection.execute
 
     def sleep(_):
@@ -282,9 +286,9 @@ def test_both_locks_are_waited_for_until_one_deadline(history, tmp_path, monkeyp
     clock = SimpleNamespace(monotonic=lambda: sum(passed), sleep=sleep)
     for module in (chain, lock_module):
         monkeypatch.setattr(module, "time", clock)
-    with chain_of(history, address).exclusive():
+    with make_chain(history, address).lock_for_release():
         monkeypatch.setattr(psycopg.Connection, "execute", recorded)
-        waiting = chain_of(elsewhere / "ledger.sqlite", address).exclusive(seconds=10)
+        waiting = make_chain(elsewhere / "ledger.sqlite", address).lock_for_release(seconds=10)
         with pytest.raises(OdError, match="more than 10 seconds"), waiting:
             pytest.fail("two were let in")
     assert [re.search("lock_timeout = '(.*)'", query)[1] for query in said if "lock_timeout" in query] == ["0.100s"]
@@ -317,7 +321,7 @@ def test_a_ledger_is_moved_to_postgresql_and_back(tmp_path, postgres, key):
     first.reserve(key, "commuters", small_plan())
     first.start_draw(key, 1)
     before, address = rows(first.path), postgres.new_ledger(tmp_path)
-    file, server = chain_of(first.path), chain_of(first.path, address)
+    file, server = make_chain(first.path), make_chain(first.path, address)
     refused("OD-LEDGER-ROLLED-BACK", lambda: Ledger(first.path, address))
     assert file.copy_to(server) == len(before)
     assert rows(first.path) == before
@@ -328,7 +332,7 @@ def test_a_ledger_is_moved_to_postgresql_and_back(tmp_path, postgres, key):
     refused("OD-LEDGER-ROLLED-BACK", lambda: first.verify())  # whoever still has the file
     copy = tmp_path / "backup" / "ledger.sqlite"
     copy.parent.mkdir()
-    server.copy_to(chain_of(copy))
+    server.copy_to(make_chain(copy))
     assert rows(copy) == rows(first.path)
     (tmp_path / "releases").mkdir()
     second = [sys.executable, str(ROOT / "docs" / "verify_spending.py"), str(copy), str(tmp_path / "releases")]

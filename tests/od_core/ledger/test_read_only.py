@@ -42,7 +42,7 @@ def assert_read_only(path: Path, entries: int, declared: PrivacyDomain) -> None:
         reader = Ledger(path, whole=False)
         with reader.keep_open():
             assert reader.verify() == entries
-        assert reader.level_kinds(KEY) == ["RESERVED"] * 4
+        assert reader.list_level_kinds(KEY) == ["RESERVED"] * 4
         try_release(reader, KEY, declared, small_plan())
         with pytest.raises(OdError, match="OD-LEDGER-CAP"):
             try_release(reader, ReleaseKey("commuters", "2001-06", 2), declared, small_plan(2))

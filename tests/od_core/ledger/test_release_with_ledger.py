@@ -168,7 +168,7 @@ def test_the_backends_that_drew_are_read_from_the_ledger(ledger):
     key = ReleaseKey.parse(R1)
     assert released(ledger, noise="table").noise == "table"
     assert released(ledger, noise="opendp").noise == "table"  # replayed: OpenDP drew nothing
-    assert ledger.noise(key) == "table"
+    assert ledger.read_noise_backends(key) == "table"
     second = "commuters/2001-06/r2"
     released(ledger, release_id=second, noise="opendp")
-    assert ledger.noise(ReleaseKey.parse(second)) == "opendp"
+    assert ledger.read_noise_backends(ReleaseKey.parse(second)) == "opendp"

@@ -12,7 +12,7 @@ import pytest
 from od_core import Budget, OdError, PrivacyUnit, Uncounted, plan_release, release_flows
 from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.budget import Cap, Charge
-from od_core.privacy.domain import PrivacyDomain, largest_rho
+from od_core.privacy.domain import PrivacyDomain, compute_largest_rho
 from od_core.privacy.plan import check_charges
 from tests.od_core.ledger.ledger_rows import Claims, ledger_at, rows
 from tests.od_core.ledger.person_years import (
@@ -80,8 +80,10 @@ def test_area_totals_are_charged_beside_it(year):
     assert made.spent.rho == budget
     assert plan.uncounted_step.rho == budget / 2
     assert sum(step.rho for step in plan.area_total_steps) == budget / 8
-    assert [year.ledger.draws(JANUARY, step.number) for step in plan.charged_steps] == [1] * len(plan.charged_steps)
-    assert sum(made.measured[-1].noisy.values()) == 5
+    assert [year.ledger.count_draws(JANUARY, step.number) for step in plan.charged_steps] == [1] * len(
+        plan.charged_steps
+    )
+    assert sum(made.measured[-1].noisy.read_values()) == 5
 
 
 @pytest.mark.slow
@@ -192,12 +194,12 @@ def test_no_user_of_a_year_costs_more_than_the_ledger_states(tmp_path, neighbour
     unit, share = unit_of(m, most, neighbours), Fraction(1, 2)
     ledger = reserved(tmp_path, unit, 3, Uncounted(share, k))
     (balance,) = ledger.balances()
-    assert balance.spent == largest_rho([1 - share] * 3, m, most) + 3 * share
+    assert balance.spent == compute_largest_rho([1 - share] * 3, m, most) + 3 * share
     assert balance.parts == dict.fromkeys(("2001-01", "2001-02", "2001-03"), Fraction(1))
     found = largest_cost(m, most, k, 3, share, neighbours)
     assert found <= balance.spent
     if most == 1:  # charging the number like the levels would state too little
-        assert found > largest_rho([Fraction(1)] * 3, m, most)
+        assert found > compute_largest_rho([Fraction(1)] * 3, m, most)
 
 
 def test_a_lost_draw_of_the_number_is_charged_in_full_again(tmp_path):
@@ -207,7 +209,7 @@ def test_a_lost_draw_of_the_number_is_charged_in_full_again(tmp_path):
     assert ledger.balances()[0].spent == Fraction(1, 2) + 3 * Fraction(1, 2)
     assert [ledger.start_draw(MARCH, number) for _ in range(2)] == [1, 2]
     assert ledger.balances()[0].spent == Fraction(1, 2) + 4 * Fraction(1, 2)
-    assert ledger.spent(MARCH, plan_of(unit, uncounted)).every_period == 1
+    assert ledger.compute_spent_budget(MARCH, plan_of(unit, uncounted)).every_period == 1
 
 
 def test_the_cap_of_the_year_includes_it(tmp_path):

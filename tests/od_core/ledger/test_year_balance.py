@@ -60,7 +60,7 @@ def test_as_many_periods_are_payable_as_can_then_be_reserved(tmp_path, kind, cap
     reserve(ledger, "2001-02", series="walkers", unit=unit)
     periods = list(itertools.islice(iterate_periods(datetime.date(2001, 1, 1), "month"), 15))
     before = rows(ledger.path)
-    found = ledger.payable("commuters", domain, plan, periods)
+    found = ledger.count_payable_periods("commuters", domain, plan, periods)
     assert rows(ledger.path) == before
     reserved = 0
     for period in periods:

@@ -22,7 +22,7 @@ import od_core
 from od_core import NoiseSource, OdError
 from od_core.noise import opendp
 from od_core.noise import opendp as opendp_noise
-from od_core.noise.backends import backend_name, noise_named
+from od_core.noise.backends import find_backend_name, resolve_noise_source
 from od_core.noise.opendp import MAX_VARIANCE, VARIANCE_SLACK, WRONG_VERSIONS, OpenDPNoise, draw_noise
 from od_core.noise.opendp_worker import GAUSSIAN, OpenDP, find_smallest_scale
 from tests.od_core.doubles import SeededNoise
@@ -41,7 +41,7 @@ class Asked:
 @pytest.fixture
 def asked(monkeypatch) -> Asked:
     """OpenDP's own map holds the scale to the loss, as in the processes that draw, but nothing is drawn."""
-    record, library = Asked(), OpenDP(opendp.library())
+    record, library = Asked(), OpenDP(opendp.locate_library())
 
     def recorded(law, scale, largest_loss, size):
         record.losses.append(largest_loss)
@@ -76,8 +76,8 @@ def test_versions_that_draw_wrong_noise_are_neither_installed_nor_used(monkeypat
     assert not allowed.specifier.contains(version)
     monkeypatch.setattr(opendp, "version", lambda _: version)
     with pytest.raises(OdError, match="OD-NOISE-VERSION"):
-        noise_named("opendp")
-    noise_named("table")
+        resolve_noise_source("opendp")
+    resolve_noise_source("table")
 
 
 def test_the_scale_is_never_below_plan_and_opendp_agrees_exactly(asked):
@@ -142,8 +142,8 @@ def test_this_process_never_loads_opendp():
     """So it can never draw by a generator that a clone of it would copy."""
     code = (
         "import sys; from pathlib import Path; from fractions import Fraction; "
-        "from od_core.noise.backends import noise_named; "
-        "drawn = noise_named('opendp').draw(Fraction(9), 1, 0, 5); "
+        "from od_core.noise.backends import resolve_noise_source; "
+        "drawn = resolve_noise_source('opendp').draw(Fraction(9), 1, 0, 5); "
         "sys.exit('opendp' in sys.modules or 'opendp' in Path('/proc/self/maps').read_text() or len(drawn) != 5)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
@@ -163,9 +163,9 @@ def test_a_double_and_a_changed_backend_are_no_backends():
 
     double = SeededNoise(1)
     assert isinstance(double, NoiseSource)
-    assert noise_named(double) is double
-    assert backend_name(double) is None
-    assert backend_name(Quieter()) is None
+    assert resolve_noise_source(double) is double
+    assert find_backend_name(double) is None
+    assert find_backend_name(Quieter()) is None
 
 
 REPEATABLE = {"simulate_draws", "RepeatableNoise"}

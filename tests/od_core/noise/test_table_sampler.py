@@ -26,10 +26,10 @@ from od_core.noise.table_sampler import (
     Keystream,
     SymmetricDistribution,
     TableNoise,
-    _limbs,
+    _compute_limbs,
     _Table,
-    floors_of_tails,
-    quantile,
+    compute_tail_floors,
+    find_quantile,
 )
 from tests.od_core.oracles.boundaries import Inversion, floors, gaussian_tails, laplace_tails
 from tests.od_core.words import ExhaustedError, ListedArrays, ListedWords, NarrowWords, RecordedWords
@@ -75,7 +75,7 @@ def drawn_from(law: SymmetricDistribution, first_bits: int, further_bits: int, w
 @pytest.mark.parametrize("law", [*LAWS, WIDEST], ids=str)
 def test_every_boundary_is_the_floor_of_the_true_one(law):
     """Against 140 decimal digits; no floating point, no flint and no common formula but the law's own."""
-    firsts, seconds = _limbs(law, 16, 64)
+    firsts, seconds = _compute_limbs(law, 16, 64)
     words = [int(first) << 64 | int(second) for first, second in zip(firsts, seconds, strict=True)]
     assert words == inversion(law).boundaries(80)
     assert words[0] == 0
@@ -87,7 +87,7 @@ def test_every_boundary_is_the_floor_of_the_true_one(law):
 def test_every_ball_holds_the_true_probability(law, precision):
     """At any precision, to the last one of the far tail, where what lies beyond is most of it."""
     with flint.ctx.workprec(precision):
-        balls = law.tails(8)
+        balls = law.compute_tails(8)
     assert balls[-1] < 2.0**-8 or precision < 53
     with flint.ctx.workprec(400):
         assert all(ball.overlaps(flint.arb(str(tail))) for ball, tail in zip(balls, inversion(law).tails, strict=False))
@@ -106,7 +106,7 @@ def test_floors_that_are_not_certain_are_computed_again(guard, monkeypatch):
     monkeypatch.setattr(certified_law, "_prove_floors", recorded)
     monkeypatch.setattr(certified_law, "_GUARD_BITS", guard)
     before = flint.ctx.prec
-    assert floors_of_tails(law, 80) == floors(gaussian_tails(law.variance), 80)
+    assert compute_tail_floors(law, 80) == floors(gaussian_tails(law.variance), 80)
     assert len(precisions) > 1
     assert precisions == sorted(precisions)
     assert flint.ctx.prec == before
@@ -125,9 +125,9 @@ def test_a_quantile_is_given_only_where_it_is_proven(monkeypatch):
     """At 8 bits, with the library's precision and with far too little of it."""
     law = DiscreteGaussian(Fraction(1))
     exact = [inversion(law).value(word, 8) for word in range(256)]
-    assert [quantile(law, word, 8) for word in range(256)] == exact
+    assert [find_quantile(law, word, 8) for word in range(256)] == exact
     monkeypatch.setattr(certified_law, "_GUARD_BITS", -2)
-    vague = [quantile(law, word, 8) for word in range(256)]
+    vague = [find_quantile(law, word, 8) for word in range(256)]
     assert all(given in (None, true) for given, true in zip(vague, exact, strict=True))
     assert vague.count(None) > exact.count(None) > 0
 
@@ -268,7 +268,7 @@ def test_tiny_variances_draw_zero_unless_80_bits_say_otherwise():
     """P(X != 0) far below 2^-80, down to numbers that no float holds."""
     for digits in (3, 20, 400):
         for law in (DiscreteGaussian(Fraction(1, 10**digits)), DiscreteLaplace(Fraction(1, 10**digits))):
-            assert floors_of_tails(law, 80) == [0]
+            assert compute_tail_floors(law, 80) == [0]
             assert drawn_from(law, 16, 64, 2**79, 80) == 0
             assert drawn_from(law, 16, 64, 1, 144) == 0
             assert drawn_from(law, 16, 64, 0, 144) is None
@@ -286,10 +286,10 @@ def test_the_key_stream_is_aes_256_in_counter_mode_keyed_by_the_operating_system
         "2956e1c8693536b1bee99c73a31576b6",
     )
     stream = Keystream()
-    assert stream.words(16, 8).tobytes().hex() == blocks[0]
-    assert stream.words(64, 0).tobytes() == b""
-    assert stream.words(64, 4).tobytes().hex() == blocks[1] + blocks[2]
-    assert stream.words(16, 8).tobytes().hex() == blocks[3]
+    assert stream.draw_words(16, 8).tobytes().hex() == blocks[0]
+    assert stream.draw_words(64, 0).tobytes() == b""
+    assert stream.draw_words(64, 4).tobytes().hex() == blocks[1] + blocks[2]
+    assert stream.draw_words(16, 8).tobytes().hex() == blocks[3]
 
 
 def test_no_two_calls_draw_the_same():
@@ -308,7 +308,7 @@ def test_threads_that_begin_with_many_laws_at_once_get_the_right_tables():
     sys.setswitchinterval(1e-6)
     try:
         with ThreadPoolExecutor(8) as pool:
-            built = list(pool.map(lambda law: floors_of_tails(law, 80 + law.variance.numerator % 9), laws))
+            built = list(pool.map(lambda law: compute_tail_floors(law, 80 + law.variance.numerator % 9), laws))
     finally:
         after = flint.ctx.prec
         flint.ctx.prec = before

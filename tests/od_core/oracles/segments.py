@@ -91,7 +91,7 @@ class SegmentCase(Released):
             name = getattr(m.step, "breakdown", None)
             columns = 1 if name is None else len(self.segments[name])
             nodes = self.cells(m.step)
-            values = m.noisy.values().reshape(len(nodes), columns).astype(float)
+            values = m.noisy.read_values().reshape(len(nodes), columns).astype(float)
             yield m.step.level, name, float(m.step.variance), values, nodes
 
     @cached_property

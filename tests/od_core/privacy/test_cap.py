@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import norm
 
 from od_core import OdError
-from od_core.privacy.accounting import epsilon_tight
+from od_core.privacy.accounting import compute_tight_epsilon
 from od_core.privacy.budget import Cap, Charge
 from od_core.privacy.posterior import Guarantee
 
@@ -74,8 +74,8 @@ def test_a_cap_in_epsilon_converts_the_sum_at_the_delta_that_is_left(spent):
     """What it allows keeps epsilon at the delta that is left, and a little more would not."""
     cap = Cap(epsilon=ONE, delta=Fraction(1, 10**8))
     allowed = cap.allowed_rho(spent)
-    assert epsilon_tight(allowed, cap.delta - spent) <= 1
-    assert epsilon_tight(allowed * Fraction(1_000_001, 1_000_000), cap.delta - spent) > 1
+    assert compute_tight_epsilon(allowed, cap.delta - spent) <= 1
+    assert compute_tight_epsilon(allowed * Fraction(1_000_001, 1_000_000), cap.delta - spent) > 1
 
 
 @pytest.mark.parametrize("spent", [Fraction(1, 10**8), Fraction(2, 10**8)])

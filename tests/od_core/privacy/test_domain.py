@@ -11,7 +11,7 @@ import pytest
 from od_core import OdError, PrivacyUnit
 from od_core.periods import Period
 from od_core.privacy.budget import Cap
-from od_core.privacy.domain import CALENDAR, PrivacyDomain, list_charged_periods, year_of, year_text
+from od_core.privacy.domain import CALENDAR, PrivacyDomain, list_charged_periods, list_periods_of_year, name_year
 
 DAY = datetime.timedelta(days=1)
 CAP = Cap(rho=Fraction(1))
@@ -149,10 +149,10 @@ YEARS = [
 
 @pytest.mark.parametrize(("elementary", "year", "period", "name", "number", "first", "last"), YEARS)
 def test_every_elementary_period_is_of_one_year(elementary, year, period, name, number, first, last):
-    parts = year_of(Period(period), elementary, year)
-    assert (year_text(parts, year), len(parts), parts[0].text, parts[-1].text) == (name, number, first, last)
+    parts = list_periods_of_year(Period(period), elementary, year)
+    assert (name_year(parts, year), len(parts), parts[0].text, parts[-1].text) == (name, number, first, last)
     assert Period(period) in parts
-    assert all(year_of(part, elementary, year) == parts for part in (parts[0], parts[-1]))
+    assert all(list_periods_of_year(part, elementary, year) == parts for part in (parts[0], parts[-1]))
 
 
 @pytest.mark.parametrize(
@@ -161,11 +161,11 @@ def test_every_elementary_period_is_of_one_year(elementary, year, period, name, 
 )
 def test_the_years_of_a_span_are_consecutive(elementary, year):
     """From five years before the span until five years after, without a gap."""
-    parts = year_of(Period(year.partition("--")[0]), elementary, year)
+    parts = list_periods_of_year(Period(year.partition("--")[0]), elementary, year)
     years = [parts]
     for _ in range(5):
-        years.insert(0, year_of(Period.from_day(years[0][0].first - DAY, elementary), elementary, year))
-        years.append(year_of(Period.from_day(years[-1][-1].end, elementary), elementary, year))
+        years.insert(0, list_periods_of_year(Period.from_day(years[0][0].first - DAY, elementary), elementary, year))
+        years.append(list_periods_of_year(Period.from_day(years[-1][-1].end, elementary), elementary, year))
     for one, later in itertools.pairwise(years):
         assert one[-1].end == later[0].first
         assert len(one) == len(later) == len(parts)

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from od_core import Budget, FlowTree, OdError, PrivacyUnit, plan_release
-from od_core.privacy.domain import costs_by_trips, largest_rho_by_trips
-from od_core.privacy.neighbours import largest_squares, nodes_that_hold
+from od_core.privacy.domain import bound_rho_by_trips, compute_costs_by_trips
+from od_core.privacy.neighbours import compute_largest_squares, select_node_sizes
 from tests.od_core.published.test_verify_spending import verify_spending
 from tests.od_core.strategies import TREES, geography_of
 
@@ -38,8 +38,8 @@ def test_the_largest_squares_are_those_of_an_enumeration(m, c, pairs):
     """Also of the nodes that hold all trips alone, which are what a plan states."""
     nodes = sorted(Counter(pairs).items(), reverse=True)
     expected = enumerated(m, c, pairs)
-    assert largest_squares(m, c, nodes) == expected
-    assert largest_squares(m, c, nodes_that_hold(m, c, nodes)) == expected
+    assert compute_largest_squares(m, c, nodes) == expected
+    assert compute_largest_squares(m, c, select_node_sizes(m, c, nodes)) == expected
 
 
 @pytest.mark.parametrize("order", TREES)
@@ -48,7 +48,7 @@ def test_sizes_of_nodes_are_numbers_of_leaf_pairs(order):
     for level in range(tree.depth + 1):
         origin, destination = tree.level_pair(level)
         ends = ((("all", *o)[origin], ("all", *d)[destination]) for o, d in product(ZONES, OTHER_ZONES))
-        assert tree.node_sizes(level) == sorted(Counter(Counter(ends).values()).items(), reverse=True)
+        assert tree.count_nodes_by_size(level) == sorted(Counter(Counter(ends).values()).items(), reverse=True)
 
 
 @pytest.mark.parametrize("order", TREES)
@@ -99,7 +99,7 @@ class Period:
 
     def costs(self, m: int, c: int) -> list[Fraction]:
         charges = [({"node_sizes": [list(node) for node in nodes]}, rho) for rho, nodes in self.levels]
-        return costs_by_trips(charges, m, c)
+        return compute_costs_by_trips(charges, m, c)
 
 
 SHAPES = [[(9, 1)], [(1, 4)], [(2, 1), (1, 2)], [(3, 1), (1, 1)]]
@@ -123,7 +123,7 @@ def test_no_user_of_a_year_costs_more_than_is_stated(m, c, most, periods):
     assert stated == [[period.cost(k, m, c) for k in range(1, m + 1)] for period in periods]
     chosen = (each for each in product(range(m + 1), repeat=len(periods)) if sum(each) <= most)
     worst = max(sum((costs[k - 1] for costs, k in zip(stated, each, strict=True) if k), Fraction(0)) for each in chosen)
-    bound = largest_rho_by_trips(stated, most)
+    bound = bound_rho_by_trips(stated, most)
     assert worst <= bound
     assert bound <= sum(costs[-1] for costs in stated)
     if most >= m * len(periods):
@@ -137,4 +137,4 @@ def test_the_second_verifier_adds_up_a_year_in_the_same_way():
         years = [np.cumsum(generator.integers(0, 9, m)).tolist() for _ in range(generator.integers(1, 5))]
         costs, most = [[Fraction(one, 7) for one in each] for each in years], int(generator.integers(m, 4 * m + 1))
         slopes = sorted((slope for each in costs for slope in verify_spending.slopes_of(each)), reverse=True)
-        assert sum(slopes[:most]) == largest_rho_by_trips(costs, most)
+        assert sum(slopes[:most]) == bound_rho_by_trips(costs, most)

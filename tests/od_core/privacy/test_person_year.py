@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from od_core.privacy.domain import largest_rho
+from od_core.privacy.domain import compute_largest_rho
 from tests.od_core.oracles.person_year import (
     File,
     Record,
@@ -174,7 +174,7 @@ class Explored:
     def stated(self, root: int, below: int) -> Fraction:
         """What the ledger states if the squared sensitivities are these multiples of m^2."""
         amounts = spent(self.draws, {True: root * self.m**2, False: below * self.m**2})
-        return largest_rho(amounts.values(), self.m, self.most)
+        return compute_largest_rho(amounts.values(), self.m, self.most)
 
     def by_pairs_of_vectors(self) -> Fraction:
         """The largest cost of a replaced user if all releases of a period count the same records."""
@@ -260,7 +260,7 @@ def test_the_rule_holds_if_records_are_corrected_before_and_after_releases(m, mo
         assert breaches(year) == set()
         assert not others_moved(year, without, "u")
         costs.append(rho_between(year, without))
-    assert max(costs) == largest_rho(spent(without.draws, {True: m**2, False: m**2}).values(), m, most)
+    assert max(costs) == compute_largest_rho(spent(without.draws, {True: m**2, False: m**2}).values(), m, most)
 
 
 # Adaptive releases
@@ -286,7 +286,7 @@ def renyi_of_a_year(order: int, after_small: Fraction, after_large: Fraction) ->
 def test_the_cap_holds_if_the_noise_of_a_period_is_chosen_by_the_result_of_another(order):
     """What remains is spent after every result, only after a large one, or only after a small one."""
     rest = CAP - FIRST
-    assert largest_rho([FIRST, rest], 1, 2) == CAP
+    assert compute_largest_rho([FIRST, rest], 1, 2) == CAP
     for small, large in ((rest, rest / 100), (rest / 100, rest), (rest, rest)):
         assert renyi_of_a_year(order, small, large) <= order * float(CAP) + 1e-9
 
@@ -298,19 +298,19 @@ AMOUNTS = st.fractions(min_value=0, max_value=10, max_denominator=30)
 
 @given(st.lists(AMOUNTS, max_size=4), st.integers(1, 4), st.integers(0, 9))
 def test_the_largest_rho_is_that_of_the_worst_numbers_of_trips(amounts, m, more):
-    stated = largest_rho(iter(amounts), m, m + more)
+    stated = compute_largest_rho(iter(amounts), m, m + more)
     assert type(stated) is Fraction
     assert stated == largest_by_search(amounts, m, m + more)
 
 
 @given(st.lists(AMOUNTS, min_size=1, max_size=12), st.integers(1, 20), st.integers(0, 300), AMOUNTS, st.randoms())
 def test_the_largest_rho_grows_with_what_is_spent_and_does_not_depend_on_the_order(amounts, m, more, amount, random):
-    stated = largest_rho(amounts, m, m + more)
+    stated = compute_largest_rho(amounts, m, m + more)
     shuffled = random.sample(amounts, len(amounts))
-    assert largest_rho(shuffled, m, m + more) == stated <= sum(amounts)
+    assert compute_largest_rho(shuffled, m, m + more) == stated <= sum(amounts)
     grown = [amounts[0] + amount, *amounts[1:]]
-    assert stated <= largest_rho(grown, m, m + more) <= stated + amount
-    assert stated <= largest_rho([*amounts, amount], m, m + more) <= stated + amount
+    assert stated <= compute_largest_rho(grown, m, m + more) <= stated + amount
+    assert stated <= compute_largest_rho([*amounts, amount], m, m + more) <= stated + amount
     if m + more >= m * len(amounts):
         assert stated == sum(amounts)
 
@@ -329,4 +329,4 @@ def test_the_largest_rho_grows_with_what_is_spent_and_does_not_depend_on_the_ord
 )
 def test_known_values(amounts, m, most, largest):
     for order in list(permutations(amounts))[:6] if len(amounts) < 4 else [amounts]:
-        assert largest_rho(order, m, most) == largest
+        assert compute_largest_rho(order, m, most) == largest

@@ -12,8 +12,8 @@ from flint import arb
 
 from od_core import OdError
 from od_core.privacy import privacy_loss
-from od_core.privacy.accounting import epsilon_tight
-from od_core.privacy.privacy_loss import delta_exact, epsilon_exact, is_defined, rho_for_epsilon_exact
+from od_core.privacy.accounting import compute_tight_epsilon
+from od_core.privacy.privacy_loss import compute_exact_delta, compute_exact_epsilon, find_rho_by_loss, is_defined
 from tests.od_core.oracles import privacy_loss as oracle
 
 DELTA = Fraction("1e-8")
@@ -39,12 +39,12 @@ def test_is_the_definition_outcome_by_outcome(shifts, epsilon):
     """Whatever the directions of the shifts: the noise is symmetric."""
     of_size = [Fraction("0.4"), Fraction("2.5"), Fraction("1.1")][: len(shifts)]
     expected = oracle.delta_of_outcomes(of_size, shifts, Fraction(epsilon))
-    found = delta_exact(of_size, Fraction(epsilon))
+    found = compute_exact_delta(of_size, Fraction(epsilon))
     assert expected * (1 - 1e-12) <= found <= expected * 1.0005
 
 
 def test_more_mass_than_there_is_never_comes_out():
-    assert delta_exact([Fraction(1, 10**6)], Fraction(1)) == 1
+    assert compute_exact_delta([Fraction(1, 10**6)], Fraction(1)) == 1
 
 
 @pytest.mark.parametrize("sigma", ["0.3", "1", "2.45", "13", "90"])
@@ -55,7 +55,7 @@ def test_equal_variances_are_never_below_the_ball(sigma, count):
     for deviations in ("3", "4.5", "6"):
         epsilon = count / (2 * variance) + Fraction(deviations) * Fraction(math.sqrt(count / variance))
         ball = oracle.delta_by_balls(variance, count, epsilon)
-        found = delta_exact([variance] * count, epsilon)
+        found = compute_exact_delta([variance] * count, epsilon)
         assert ball < arb(found)
         assert arb(found) < ball * arb(1.002)
 
@@ -67,8 +67,8 @@ def test_blocks_of_integers_are_never_below_the_ball(sigma):
     variance = Fraction(sigma) ** 2
     epsilon = Fraction(9, 2) / Fraction(sigma)
     ball = oracle.delta_by_balls(variance, 1, epsilon)
-    assert ball < arb(delta_exact([variance], epsilon))
-    assert arb(delta_exact([variance], epsilon)) < ball * arb(1.002)
+    assert ball < arb(compute_exact_delta([variance], epsilon))
+    assert arb(compute_exact_delta([variance], epsilon)) < ball * arb(1.002)
 
 
 @pytest.fixture
@@ -77,10 +77,10 @@ def set_slack(monkeypatch):
 
     def change(slack):
         monkeypatch.setattr(privacy_loss, "VARIANCE_SLACK", slack)
-        privacy_loss._delta_of.cache_clear()
+        privacy_loss._make_delta_function.cache_clear()
 
     yield change
-    privacy_loss._delta_of.cache_clear()
+    privacy_loss._make_delta_function.cache_clear()
 
 
 NOT_MONOTONE = [("0.2", 1, "8"), ("0.2", 2, "11"), ("0.07", 1, "20"), ("0.31", 3, "9")]
@@ -90,14 +90,14 @@ NOT_MONOTONE = [("0.2", 1, "8"), ("0.2", 2, "11"), ("0.07", 1, "20"), ("0.31", 3
 def test_wider_noise_can_have_a_larger_delta_and_the_bound_covers_it(variance, count, epsilon, set_slack):
     """With a twentieth of slack, where the larger delta is plain to see, by balls; at 0.07 the largest lies between."""
     planned = Fraction(variance)
-    at_two_to_the_minus_30 = delta_exact([planned] * count, Fraction(epsilon))
+    at_two_to_the_minus_30 = compute_exact_delta([planned] * count, Fraction(epsilon))
     for slack in (Fraction(1, 20), Fraction(1, 1000)):
         wider = [planned * (1 + slack * step / 20) for step in range(21)]
         balls = [oracle.delta_by_balls(each, count, Fraction(epsilon)) for each in wider]
         assert max(map(float, balls)) > 1.00001 * float(balls[0])
         assert at_two_to_the_minus_30 < max(map(float, balls))  # so the bound does follow the slack
         set_slack(slack)
-        found = delta_exact([planned] * count, Fraction(epsilon))
+        found = compute_exact_delta([planned] * count, Fraction(epsilon))
         assert all(ball < arb(found) for ball in balls)
 
 
@@ -108,7 +108,7 @@ def test_the_bound_covers_every_mixture_of_wider_levels(slack, set_slack):
     set_slack(slack)
     factors = [1 + slack * step / 8 for step in range(9)]
     for epsilon in (Fraction("3.5"), Fraction(6), Fraction(8)):
-        found = delta_exact(planned, epsilon)
+        found = compute_exact_delta(planned, epsilon)
         for pair in itertools.product(factors, repeat=2):
             wider = [variance * factor for variance, factor in zip(planned, pair, strict=True)]
             assert oracle.delta_of_outcomes(wider, (1, 1), epsilon) <= found
@@ -118,7 +118,7 @@ def test_the_bound_covers_every_mixture_of_wider_levels(slack, set_slack):
 def test_the_slack_of_a_rounding_is_covered_and_costs_next_to_nothing(variance, count, epsilon):
     """Balls at both ends and between them; at the least variance the bound is above by less than 1e-4."""
     planned, slack = Fraction(variance), privacy_loss.VARIANCE_SLACK
-    found = arb(delta_exact([planned] * count, Fraction(epsilon)))
+    found = arb(compute_exact_delta([planned] * count, Fraction(epsilon)))
     balls = [oracle.delta_by_balls(planned * (1 + slack * step / 4), count, Fraction(epsilon)) for step in range(5)]
     assert all(ball < found for ball in balls)
     assert found < balls[0] * arb(1.0001)
@@ -128,7 +128,7 @@ def test_a_block_bounds_mass_and_ends_from_above_and_the_mean_from_below(monkeyp
     """Each bound by itself, block by block, on a grid so fine that it adds nothing of its own."""
     monkeypatch.setattr(privacy_loss, "_BLOCKS", 16)
     variance, half = 2500.0, 3
-    law = privacy_loss._distribution(variance, 2**-20)
+    law = privacy_loss._compute_loss_distribution(variance, 2**-20)
     dots = 2**-20 * (law.first + np.arange(len(law.masses)))
     weight = np.exp(-(np.arange(-600, 601) ** 2) / (2 * variance))
     for centre in range(-455, 456, 2 * half + 1):
@@ -156,7 +156,7 @@ def test_unequal_variances_are_never_below_all_pairs_of_halves(levels, epsilon):
     exact = [(Fraction(variance), count) for variance, count in levels]
     known = [level for level in exact if level[0] < 10**6]  # the widest noise loses next to nothing
     expected = oracle.delta_by_halves(known, float(epsilon))
-    found = delta_exact([variance for variance, count in exact for _ in range(count)], Fraction(epsilon))
+    found = compute_exact_delta([variance for variance, count in exact for _ in range(count)], Fraction(epsilon))
     assert expected * (1 - 1e-9) <= found <= expected * 1.003
 
 
@@ -165,7 +165,7 @@ def test_tails_that_are_cut_off_count(monkeypatch):
     monkeypatch.setattr(privacy_loss, "_TAIL", 2 * math.exp(-8))
     for count in (1, 2, 5):
         ball = oracle.delta_by_balls(Fraction(100), count, Fraction("1.2"))
-        assert ball < arb(delta_exact([Fraction(100)] * count, Fraction("1.2")))
+        assert ball < arb(compute_exact_delta([Fraction(100)] * count, Fraction("1.2")))
 
 
 @pytest.mark.parametrize(
@@ -177,8 +177,8 @@ def test_the_gaussian_formula_alone_is_not_safe_on_integers(levels, too_much, al
     assert oracle.delta_of_gaussian(float(rho), 10) <= 1e-8
     ball = oracle.delta_by_balls(levels / rho, 2 * levels, Fraction(10))
     assert float(ball) * 1e8 == pytest.approx(too_much, abs=1e-4)
-    assert delta_exact(variances(rho, uniform(levels), 2), Fraction(10)) > DELTA
-    assert float(rho_for_epsilon_exact(Fraction(10), DELTA, uniform(levels), (2,) * levels)) == pytest.approx(
+    assert compute_exact_delta(variances(rho, uniform(levels), 2), Fraction(10)) > DELTA
+    assert float(find_rho_by_loss(Fraction(10), DELTA, uniform(levels), (2,) * levels)) == pytest.approx(
         allowed, rel=3e-4
     )
 
@@ -189,7 +189,7 @@ def test_the_gaussian_formula_alone_is_not_safe_on_integers(levels, too_much, al
 @pytest.mark.parametrize(("levels", "epsilon"), [(2, "0.1"), (2, "1"), (5, "1"), (2, "10"), (4, "10"), (16, "10")])
 def test_uniform_rho_keeps_its_promise_and_is_the_largest(levels, epsilon, delta, cells):
     """By balls; half a percent more breaks the promise."""
-    rho = rho_for_epsilon_exact(Fraction(epsilon), Fraction(delta), uniform(levels), (cells,) * levels)
+    rho = find_rho_by_loss(Fraction(epsilon), Fraction(delta), uniform(levels), (cells,) * levels)
     promised = arb(oracle.rational(Fraction(delta)))
     more = rho * Fraction("1.005")
     assert oracle.delta_by_balls(levels * cells / (2 * rho), levels * cells, Fraction(epsilon)) <= promised
@@ -203,7 +203,7 @@ def test_uniform_rho_keeps_its_promise_and_is_the_largest(levels, epsilon, delta
 def test_rho_of_geography_shares_keeps_its_promise_and_is_the_largest(fan_outs, epsilon, delta):
     """By all pairs of halves; half a percent more breaks the promise."""
     shares = geography(fan_outs)
-    rho = rho_for_epsilon_exact(Fraction(epsilon), Fraction(delta), shares, (2,) * len(shares))
+    rho = find_rho_by_loss(Fraction(epsilon), Fraction(delta), shares, (2,) * len(shares))
 
     def recomputed(rho: Fraction) -> float:
         counts = {share: 2 * shares.count(share) for share in shares}
@@ -217,9 +217,13 @@ def test_rho_of_geography_shares_keeps_its_promise_and_is_the_largest(fan_outs, 
 @pytest.mark.parametrize("rho", ["1e-6", "0.02", "1.3", "40"])
 def test_epsilon_holds_its_delta_and_is_the_least(rho, cells):
     release = variances(Fraction(rho), uniform(4), cells)
-    epsilon = epsilon_exact(tuple(release), DELTA)
-    assert delta_exact(release, epsilon) <= DELTA < delta_exact(release, epsilon * (1 - Fraction(1, 10**6)))
-    assert epsilon < epsilon_tight(Fraction(rho), DELTA)
+    epsilon = compute_exact_epsilon(tuple(release), DELTA)
+    assert (
+        compute_exact_delta(release, epsilon)
+        <= DELTA
+        < compute_exact_delta(release, epsilon * (1 - Fraction(1, 10**6)))
+    )
+    assert epsilon < compute_tight_epsilon(Fraction(rho), DELTA)
 
 
 def test_delta_below_1e_12_is_not_defined():
@@ -228,14 +232,14 @@ def test_delta_below_1e_12_is_not_defined():
     assert not is_defined(below)
     assert not is_defined(Fraction(1))
     with pytest.raises(OdError, match="OD-BUDGET-DELTA"):
-        rho_for_epsilon_exact(Fraction(1), below, uniform(2), (2,) * 2)
+        find_rho_by_loss(Fraction(1), below, uniform(2), (2,) * 2)
     with pytest.raises(OdError, match="OD-BUDGET-DELTA"):
-        epsilon_exact((Fraction(1),), below)
+        compute_exact_epsilon((Fraction(1),), below)
 
 
 @pytest.mark.parametrize("wrong", [[], [Fraction(0)], [Fraction(1), Fraction(-1)], [Fraction(10**61)]])
 def test_variances_that_are_none_are_refused(wrong):
     with pytest.raises(OdError, match="OD-BUDGET-RHO"):
-        delta_exact(wrong, Fraction(1))
+        compute_exact_delta(wrong, Fraction(1))
     with pytest.raises(OdError, match="OD-BUDGET-RHO"):
-        epsilon_exact(tuple(wrong), DELTA)
+        compute_exact_epsilon(tuple(wrong), DELTA)

@@ -80,7 +80,7 @@ def most(neighbours: Neighbours, depth: int) -> list[int]:
 
 def relation(tree: FlowTree, unit: PrivacyUnit, threshold: int) -> Neighbours:
     has_unknown = tree.origin.unknown is not None and tree.destination.unknown is not None
-    nodes = tuple(map(tree.node_sizes, range(tree.depth + 1)))
+    nodes = tuple(map(tree.count_nodes_by_size, range(tree.depth + 1)))
     return Neighbours(unit, Acceptance(Fraction(threshold)), has_unknown, nodes=nodes)
 
 

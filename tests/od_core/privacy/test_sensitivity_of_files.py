@@ -28,19 +28,19 @@ from od_core.geography.flow_tree import Pairs, equalise_depths
 from od_core.periods import Period
 from od_core.privacy.domain import list_charged_periods
 from od_core.privacy.neighbours import Acceptance, Neighbours
-from od_core.records.counting import trip_counts_of
+from od_core.records.counting import count_records_in_memory
 from od_core.records.formats import TABLE, RecordColumns
 from od_core.records.load import load_records
-from od_core.records.zone_lists import ZoneList, geography_from
+from od_core.records.zone_lists import ZoneList, build_geography
 from tests.od_core.privacy.test_sensitivity import KEY, OF_ONE_KIND, UNITS, most, node_counts
 
 pytestmark = pytest.mark.usefixtures("one_scratch_database")
 
-HOMES = geography_from(
+HOMES = build_geography(
     pd.DataFrame({"zone": ["01a", "01b", "02a", "99x"]}),
     ZoneList("homes.csv", ("county", "zone"), prefixes={"county": 2}, unknown_area="elsewhere"),
 )
-WORKS = geography_from(
+WORKS = build_geography(
     pd.DataFrame(
         [("N", "p", "n1"), ("N", "q", "n2"), ("S", "p", "s1"), ("S", "p", "99x")], columns=["region", "part", "zone"]
     ),
@@ -130,7 +130,9 @@ def counts(folder: Path, rows: list[Record], declared: Declared) -> list[np.ndar
         destination_geography=WORKS,
         time_zone="Europe/Oslo",
     )
-    found = trip_counts_of(target, TREE, unit=unit, key=KEY, period=declared.period, fault_threshold=Fraction(1))
+    found = count_records_in_memory(
+        target, TREE, unit=unit, key=KEY, period=declared.period, fault_threshold=Fraction(1)
+    )
     return node_counts(TREE, found)
 
 
@@ -185,7 +187,10 @@ def test_a_file_counts_what_each_record_alone_counts(tmp_path, rows, declared):
     wanted = expected_leaves(rows, declared)
     for (origin, destination), trips in wanted.items():
         numbers = ([HOMES.zones.index(origin)], [WORKS.zones.index(destination)])
-        assert leaves[TREE.first_rank(Pairs(TREE.depth, *(np.array(number, np.int32) for number in numbers)))] == trips
+        assert (
+            leaves[TREE.compute_first_ranks(Pairs(TREE.depth, *(np.array(number, np.int32) for number in numbers)))]
+            == trips
+        )
 
 
 @pytest.mark.representatives("trip bounded", "user_period unbounded")
@@ -206,7 +211,7 @@ def test_neighbouring_files_differ_by_no_more_than_the_noise_is_made_for(tmp_pat
         another = []
     before = counts(tmp_path, others + one, declared)
     after = counts(tmp_path, data.draw(st.permutations(others + another)), declared)
-    nodes = tuple(map(TREE.node_sizes, range(TREE.depth + 1)))
+    nodes = tuple(map(TREE.count_nodes_by_size, range(TREE.depth + 1)))
     neighbours = Neighbours(unit, Acceptance(Fraction(1), has_categories=True), has_unknown_areas=False, nodes=nodes)
     limits = most(neighbours, TREE.depth)
     for level, (a, b, limit) in enumerate(zip(before, after, limits, strict=True)):
@@ -222,7 +227,7 @@ def test_neighbouring_files_differ_by_no_more_than_the_noise_is_made_for(tmp_pat
 def test_the_charged_periods_hold_every_record_that_a_release_can_hold(tmp_path, rows, declared, elementary):
     """A release counts what the releases of the periods that it charges count together, each record in one of them."""
     period = Period(declared.period)
-    assume(0 < len(period.parts(elementary)) < 10)
+    assume(0 < len(period.split_into(elementary)) < 10)
     parts = list_charged_periods(period, elementary, "trip")
     whole = counts(tmp_path, rows, declared)
     sums = [counts(tmp_path, rows, declared._replace(period=part)) for part in parts]

@@ -18,7 +18,7 @@ from od_core.noise import opendp as opendp_noise
 from od_core.noise.opendp import SCALE_SLACK, OpenDPNoise
 from od_core.noise.opendp_worker import OpenDP, find_smallest_scale
 from od_core.privacy.plan import check_charges
-from od_core.privacy.stability import laplace_reach, laplace_scale, stability_threshold
+from od_core.privacy.stability import compute_laplace_reach, compute_laplace_scale, compute_stability_threshold
 from od_core.privacy.unit import TRIP, PrivacyUnit
 from tests.od_core.ledger.ledger_rows import ONE_LEVEL
 from tests.od_core.oracles.privacy_loss import precision
@@ -26,7 +26,7 @@ from tests.od_core.oracles.stability import BITS, ball, hockey_stick, neighbours
 
 dp.enable_features("contrib")  # OpenDP asks that users of unvetted parts say so
 
-OPENDP = OpenDP(opendp.library())
+OPENDP = OpenDP(opendp.locate_library())
 SLACK = 1 + Fraction(1, 2**30)
 
 PROMISES = [("0.01", "1e-8"), ("0.01", "0.3"), ("0.3", "1e-2"), ("1", "1e-8"), ("3", "1e-4")]
@@ -55,7 +55,7 @@ deltas = st.one_of(
 def test_all_neighbours_keep_the_promise_and_one_less_breaks_it(epsilon, delta, m, cells, others, relation):
     """The divergence of all outputs is at most delta at t; not at t - 1, where there is a cell for each trip."""
     unit, epsilon, delta = users(m, relation), Fraction(epsilon), Fraction(delta)
-    scale, t = laplace_scale(unit, epsilon), stability_threshold(unit, epsilon, delta)
+    scale, t = compute_laplace_scale(unit, epsilon), compute_stability_threshold(unit, epsilon, delta)
     promised = ball(delta)
     pairs = neighbours(m, relation == "bounded", cells, others)
     assert all(hockey_stick(changes, t, scale, epsilon) <= promised for changes in pairs)
@@ -68,7 +68,7 @@ def test_all_neighbours_keep_the_promise_and_one_less_breaks_it(epsilon, delta, 
 def test_99_percent_of_the_scale_loses_more_than_epsilon_on_frequent_pairs(m, relation):
     """Counts above the threshold on both sides: there is no loss beyond epsilon at the scale, and one at less of it."""
     unit, epsilon = users(m, relation), Fraction(1)
-    scale, t = laplace_scale(unit, epsilon), stability_threshold(unit, epsilon, Fraction("1e-9"))
+    scale, t = compute_laplace_scale(unit, epsilon), compute_stability_threshold(unit, epsilon, Fraction("1e-9"))
     low, high = t + 5, t + 5 + m
     changes = ((high, low), (low, high)) if relation == "bounded" else ((high, low),)
     assert hockey_stick(changes, t, scale * Fraction(99, 100), epsilon) > 1e-9
@@ -78,7 +78,7 @@ def test_99_percent_of_the_scale_loses_more_than_epsilon_on_frequent_pairs(m, re
 @given(units, epsilons, deltas)
 def test_it_is_the_least_for_all_partitions(unit, epsilon, delta):
     """All ways to spread m trips, at the planned scale, at the widest that a backend may use, and between."""
-    scale, t = laplace_scale(unit, epsilon), stability_threshold(unit, epsilon, delta)
+    scale, t = compute_laplace_scale(unit, epsilon), compute_stability_threshold(unit, epsilon, delta)
     spread, promised = list(partitions(unit.contribution_bound)), ball(delta)
     for factor in (1, 1 + (SLACK - 1) / 2, SLACK):
         assert all(seen(partition, t, scale * factor) <= promised for partition in spread)
@@ -91,7 +91,10 @@ def test_it_is_the_least_for_all_partitions(unit, epsilon, delta):
 def test_where_rounding_of_the_scale_moves_the_threshold_it_is_followed(epsilon, delta, m):
     """Noise so wide that one part in 2^30 of it is more than a trip: up, and for one trip of a delta above 1/2 down."""
     unit = users(m, "bounded")
-    scale, t = laplace_scale(unit, Fraction(epsilon)), stability_threshold(unit, Fraction(epsilon), Fraction(delta))
+    scale, t = (
+        compute_laplace_scale(unit, Fraction(epsilon)),
+        compute_stability_threshold(unit, Fraction(epsilon), Fraction(delta)),
+    )
     promised = ball(Fraction(delta))
     for factor in (1, 1 + (SLACK - 1) / 3, SLACK):
         assert all(seen(partition, t, scale * factor) <= promised for partition in partitions(m))
@@ -101,7 +104,7 @@ def test_where_rounding_of_the_scale_moves_the_threshold_it_is_followed(epsilon,
 @given(units, epsilons)
 def test_opendp_s_rounding_of_the_scale_stays_within_what_the_threshold_allows(unit, epsilon):
     """What it is asked to draw from, seen where it is handed over."""
-    planned, handed = laplace_scale(unit, epsilon), []
+    planned, handed = compute_laplace_scale(unit, epsilon), []
 
     def hand_over(law, scale, largest_loss, size):
         handed.append(find_smallest_scale(OPENDP, law, scale, largest_loss)[0])
@@ -121,7 +124,7 @@ def test_a_trip_has_the_closed_form_and_the_paper_s_threshold_is_never_smaller(r
     The larger one counts, of s and of the largest scale that a backend may draw with: in the example they differ.
     """
     unit = PrivacyUnit("trip", relation)
-    scale, t = laplace_scale(unit, epsilon), stability_threshold(unit, epsilon, delta)
+    scale, t = compute_laplace_scale(unit, epsilon), compute_stability_threshold(unit, epsilon, delta)
     ends = ball(scale), ball(scale * SLACK)
     with precision(BITS):
         assert t == max(1 + (-s * ((1 + (-1 / s).exp()) * ball(delta)).log()).ceil() for s in ends)
@@ -142,14 +145,14 @@ def by_the_paper(scale: Fraction, delta: Fraction) -> int:
 @example(users(4, "bounded"), Fraction(1), Fraction(1, 10**8))
 def test_the_paper_s_threshold_is_taken_where_it_keeps_delta_and_refused_elsewhere(unit, epsilon, delta):
     """By all ways to spread m trips; for one trip it is never refused."""
-    scale, promised = laplace_scale(unit, epsilon), ball(delta)
+    scale, promised = compute_laplace_scale(unit, epsilon), ball(delta)
     t, spread = by_the_paper(scale, delta), list(partitions(unit.contribution_bound))
     if all(seen(partition, t, scale * factor) <= promised for partition in spread for factor in (1, SLACK)):
-        assert stability_threshold(unit, epsilon, delta, PUBLISHED) == t
+        assert compute_stability_threshold(unit, epsilon, delta, PUBLISHED) == t
     else:
         assert unit.contribution_bound > 1
         with pytest.raises(OdError, match=f"OD-MECHANISM-OPTION: the threshold {t} of {PUBLISHED}"):
-            stability_threshold(unit, epsilon, delta, PUBLISHED)
+            compute_stability_threshold(unit, epsilon, delta, PUBLISHED)
 
 
 @pytest.mark.parametrize("relation", ["bounded", "unbounded"])
@@ -158,10 +161,10 @@ def test_the_paper_s_threshold_is_taken_where_it_keeps_delta_and_refused_elsewhe
 def test_all_neighbours_keep_the_promise_at_the_paper_s_threshold(epsilon, delta, m, cells, others, relation):
     """The divergence of all outputs, where the threshold is not refused; where it is, some neighbours break it."""
     unit, epsilon, delta = users(m, relation), Fraction(epsilon), Fraction(delta)
-    scale, promised = laplace_scale(unit, epsilon), ball(delta)
+    scale, promised = compute_laplace_scale(unit, epsilon), ball(delta)
     t, pairs = by_the_paper(scale, delta), neighbours(m, relation == "bounded", cells, others)
     keeps = all(hockey_stick(changes, t, scale, epsilon) <= promised for changes in pairs)
-    if t >= stability_threshold(unit, epsilon, delta):
+    if t >= compute_stability_threshold(unit, epsilon, delta):
         assert keeps
     elif cells >= m:
         assert not keeps
@@ -173,26 +176,29 @@ def test_nine_in_ten_values_are_within_the_reach_and_fewer_within_one_less(scale
     values = np.arange(0, int(50 * float(Fraction(scale))) + 50)
     weights = np.where(values == 0, 1, 2) * np.exp(-values / float(Fraction(scale)))
     within = np.cumsum(weights) / weights.sum()
-    assert laplace_reach(Fraction(scale)) == int(np.argmax(within >= 0.9))
+    assert compute_laplace_reach(Fraction(scale)) == int(np.argmax(within >= 0.9))
 
 
 @pytest.mark.parametrize(("epsilon", "published"), [(1, "3.7e-8"), (10, "2.4e-7")])
 def test_the_formula_of_one_trip_does_not_hold_for_four(epsilon, published):
     """Delta 1e-8 asked for; the numbers stand in spec 2."""
     unit, delta = users(4, "bounded"), Fraction("1e-8")
-    scale = laplace_scale(unit, Fraction(epsilon))
+    scale = compute_laplace_scale(unit, Fraction(epsilon))
     a = math.exp(-1 / scale)
     t = 1 + math.ceil(float(scale) * math.log(1 / ((1 + a) * delta)))
     broken = max(float(seen(partition, t, scale)) for partition in partitions(4))
     assert f"{broken:.1e}".replace("e-0", "e-") == published
-    assert stability_threshold(unit, Fraction(epsilon), delta) > t
+    assert compute_stability_threshold(unit, Fraction(epsilon), delta) > t
 
 
 def test_thousands_of_trips_need_no_enumeration():
     """Both extremes of the spread, at an m that no enumeration reaches."""
     for epsilon in ("0.1", "20", "100"):
         unit, delta = users(5000, "bounded"), Fraction("1e-8")
-        scale, t = laplace_scale(unit, Fraction(epsilon)), stability_threshold(unit, Fraction(epsilon), delta)
+        scale, t = (
+            compute_laplace_scale(unit, Fraction(epsilon)),
+            compute_stability_threshold(unit, Fraction(epsilon), delta),
+        )
         extremes = [(5000,), (1,) * 5000, (2500, 2500), (4000, *(1,) * 1000)]
         assert all(seen(spread, t, scale) <= ball(delta) for spread in extremes)
         assert any(seen(spread, t - 1, scale) > ball(delta) for spread in extremes)
@@ -201,15 +207,15 @@ def test_thousands_of_trips_need_no_enumeration():
 @pytest.mark.parametrize("delta", ["0", "1", "-1e-8", "2"])
 def test_a_delta_that_no_threshold_keeps_is_refused(delta):
     with pytest.raises(OdError, match="OD-BUDGET-DELTA"):
-        stability_threshold(TRIP, Fraction(1), Fraction(delta))
+        compute_stability_threshold(TRIP, Fraction(1), Fraction(delta))
 
 
 @pytest.mark.parametrize("epsilon", ["0", "-1", "1e-31", "1e10"])
 def test_an_epsilon_out_of_range_is_refused(epsilon):
     with pytest.raises(OdError, match="OD-BUDGET-EPSILON"):
-        laplace_scale(TRIP, Fraction(epsilon))
+        compute_laplace_scale(TRIP, Fraction(epsilon))
     with pytest.raises(OdError, match="OD-BUDGET-EPSILON"):
-        stability_threshold(TRIP, Fraction(epsilon), Fraction("1e-8"))
+        compute_stability_threshold(TRIP, Fraction(epsilon), Fraction("1e-8"))
 
 
 @pytest.mark.parametrize(
@@ -254,7 +260,7 @@ def test_opendp_s_map_agrees_up_to_what_it_cannot_know(m, relation, epsilon, del
     Scales are dyadic here, so that the float is exact; what it rounds up is some 1e-15 a count.
     """
     unit, epsilon, delta = users(m, relation), Fraction(epsilon), Fraction(delta)
-    scale, t = laplace_scale(unit, epsilon), stability_threshold(unit, epsilon, delta)
+    scale, t = compute_laplace_scale(unit, epsilon), compute_stability_threshold(unit, epsilon, delta)
     cells = distances(unit)[0]
     found_epsilon, found_delta = opendp_threshold(scale, t - 1).map(distances(unit))
     assert Fraction(found_epsilon) <= epsilon

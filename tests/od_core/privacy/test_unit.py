@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from od_core import OdError, PrivacyUnit
-from od_core.privacy.neighbours import NO_FAULTS, Neighbours, sensitivity_squared
+from od_core.privacy.neighbours import NO_FAULTS, Neighbours, compute_sensitivity_squared
 
 # unit, m, relation: squared sensitivity of a measured level, and of the root where a record may leave the release.
 TABLE = [
@@ -36,7 +36,7 @@ def unit_of(kind, m, relation) -> PrivacyUnit:
 @pytest.mark.parametrize(("kind", "m", "relation", "level", "root"), TABLE)
 def test_sensitivities_of_the_table(kind, m, relation, level, root):
     unit = unit_of(kind, m, relation)
-    assert sensitivity_squared(unit) == level
+    assert compute_sensitivity_squared(unit) == level
     leaving, staying = Neighbours(unit), Neighbours(unit, NO_FAULTS)
     assert [leaving.sensitivity_squared(number) for number in (0, 1, 9)] == [root, level, level]
     assert not leaving.have_equal_totals
@@ -57,7 +57,7 @@ def of_a_year(**changes) -> PrivacyUnit:
 @pytest.mark.parametrize("rules", [{}, {"acceptance": NO_FAULTS}])
 def test_sensitivities_of_a_year_are_the_same_at_the_root(m, relation, level, rules):
     unit = of_a_year(max_trips=m, neighbours=relation)
-    assert sensitivity_squared(unit) == level
+    assert compute_sensitivity_squared(unit) == level
     neighbours = Neighbours(unit, **rules)
     assert [neighbours.sensitivity_squared(number) for number in (0, 1, 9)] == [level] * 3
     assert not neighbours.have_equal_totals
@@ -86,7 +86,7 @@ def test_other_units_take_no_bound_of_a_year(kind, change):
     unit = unit_of(kind, None if kind == "trip" else 3, "bounded")
     with pytest.raises(OdError, match=r"OD-UNIT-OPTIONS: .* use unit 'user_year'"):
         replace(unit, **change)
-    assert unit.year_facts() == {}
+    assert unit.list_year_facts() == {}
 
 
 @pytest.mark.parametrize(

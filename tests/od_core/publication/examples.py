@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from od_core import Budget, Geography, InfTDA, PrivacyUnit, Release, release_flows
-from od_core.files.durable import file_digest
+from od_core.files.durable import compute_file_digest
 from od_core.flows.publishing.kind import FLOWS
 from od_core.ledger.balance import Balance
 from od_core.ledger.chain import EntryName
@@ -25,9 +25,9 @@ from od_core.ledger.ledger import ReleaseRecord
 from od_core.ledger.release_key import ReleaseKey
 from od_core.meaning.subject import Subject
 from od_core.privacy.plan import Table
-from od_core.publication.bundle import CHECKSUMS, checksum_lines, publish_folder, write_bundle, write_zip, zip_beside
+from od_core.publication.bundle import CHECKSUMS, format_checksums, publish_folder, write_bundle, write_zip, zip_beside
 from od_core.publication.certificate import CheckResult
-from od_core.publication.certify import certificate
+from od_core.publication.certify import build_certificate
 from od_core.publication.kind import ReleaseContext
 
 KEY = ReleaseKey("commuters", "2001-06")
@@ -139,7 +139,7 @@ def files_of(bundle: Path) -> dict[str, Path]:
 def facts(made: Release, key: ReleaseKey = KEY, **changes: Any) -> dict[str, Any]:
     """Its certificate."""
     given = {"record": RECORD, "formats": ALL_FORMATS}
-    return certificate(FLOWS, made, key, "survey", CHECKS, **(given | changes))
+    return build_certificate(FLOWS, made, key, "survey", CHECKS, **(given | changes))
 
 
 def by_hand(made: Release, origin_level: str, destination_level: str) -> dict[tuple[str, str], int]:
@@ -178,8 +178,8 @@ def publish_bundle(release: Release, certificate: dict[str, Any], target: Path, 
 
 def checked_again(bundle: Path) -> None:
     """Checksums of files that were changed, as somebody would make them who wants it unseen."""
-    digests = {name: file_digest(file) for name, file in files_of(bundle).items() if name != CHECKSUMS}
-    (bundle / CHECKSUMS).write_text(checksum_lines(digests), encoding="utf-8")
+    digests = {name: compute_file_digest(file) for name, file in files_of(bundle).items() if name != CHECKSUMS}
+    (bundle / CHECKSUMS).write_text(format_checksums(digests), encoding="utf-8")
 
 
 def sealed_again(bundle: Path) -> None:

@@ -21,8 +21,8 @@ from od_core.noise.backends import NoiseSource
 from od_core.privacy.budget import Cap
 from od_core.privacy.domain import PrivacyDomain
 from od_core.publication.bundle import publish_folder, write_bundle
-from od_core.publication.certificate import CheckResult, certificate_digest
-from od_core.publication.certify import certificate, context_of
+from od_core.publication.certificate import CheckResult, compute_certificate_digest
+from od_core.publication.certify import build_certificate, read_release_context
 from od_core.publication.kind import Kind
 from od_core.published.verification import Published, verify_release
 from od_core.stops.publishing import STOPS
@@ -53,12 +53,14 @@ def publish(
 ) -> tuple[Published, dict[str, Any]]:
     """Make a measured release public, or make it public again; return where it is, and its certificate."""
     place = locations(root, key)
-    facts = certificate(kind, release, key, data_set, checks, record=place.ledger.record(key), formats=ALL_FORMATS)
-    report = kind.report(release, facts, context_of(kind, place.ledger, key, data_set, place.releases))
-    published = place.ledger.publication(key).get("certificate")
+    facts = build_certificate(
+        kind, release, key, data_set, checks, record=place.ledger.record(key), formats=ALL_FORMATS
+    )
+    report = kind.report(release, facts, read_release_context(kind, place.ledger, key, data_set, place.releases))
+    published = place.ledger.read_publication(key).get("certificate")
     with publish_folder(lambda folder: write_bundle(kind, release, facts, report, folder), place.bundle, published):
         kind.store(place.database, release, key, facts)
-    place.ledger.publish(key, certificate_digest(facts), facts["exact"])
+    place.ledger.publish(key, compute_certificate_digest(facts), facts["exact"])
     return place, facts
 
 

@@ -16,7 +16,7 @@ from od_core.group_sizes.publishing import GROUP_SIZES
 from od_core.group_sizes.release import release_group_sizes
 from od_core.ledger.balance import Balance
 from od_core.ledger.release_key import ReleaseKey
-from od_core.publication.certify import certificate
+from od_core.publication.certify import build_certificate
 from od_core.publication.kind import Kind, ReleaseContext
 from od_core.stops.publishing import STOPS
 from tests.od_core.publication.examples import CHECKS, RECORD
@@ -89,10 +89,10 @@ def stops() -> Any:
 
 def reported(release: Any, kind: Kind[Any], previous: Any = None) -> Reported:
     key = ReleaseKey("small", "2001-06")
-    facts = certificate(kind, release, key, "survey", CHECKS, record=RECORD)
+    facts = build_certificate(kind, release, key, "survey", CHECKS, record=RECORD)
     earlier = ReleaseKey("small", "2001-05")
     before = None if previous is None else (earlier, previous)
-    then = {} if previous is None else certificate(kind, previous, earlier, "survey", CHECKS, record=RECORD)
+    then = {} if previous is None else build_certificate(kind, previous, earlier, "survey", CHECKS, record=RECORD)
     balance = Balance("survey", "2001-06", Fraction(9), Fraction(4), dict.fromkeys("abc", Fraction(1)), 0)
     return Reported(kind, release, facts, ReleaseContext(balance, before, then))
 

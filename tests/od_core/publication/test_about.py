@@ -9,8 +9,8 @@ import re
 
 import pytest
 
-from od_core.publication.bundle import as_published, bundle_faults
-from od_core.publication.certificate import certificate_digest
+from od_core.publication.bundle import as_published, check_bundle
+from od_core.publication.certificate import compute_certificate_digest
 from tests.od_core.publication.examples import facts, publish_bundle, release
 
 ABOUT = {
@@ -43,7 +43,7 @@ def test_a_title_is_on_every_page_as_it_was_declared(tmp_path):
     readme = (folder / "README.txt").read_text(encoding="utf-8")
     assert readme.splitlines()[0] == titled
     assert json.loads((folder / "certificate.json").read_text(encoding="utf-8"))["about"] == ABOUT
-    assert list(bundle_faults(folder)) == []
+    assert list(check_bundle(folder)) == []
 
 
 @pytest.mark.parametrize("later", [None, {"title": "Another title"}])
@@ -51,6 +51,6 @@ def test_what_is_published_keeps_its_words(tmp_path, later):
     made, folder = release(), tmp_path / "bundle"
     first = facts(made, about=ABOUT)
     publish_bundle(made, first, folder)
-    again = as_published(facts(made, about=later), folder, certificate_digest(first))
+    again = as_published(facts(made, about=later), folder, compute_certificate_digest(first))
     assert again["about"] == ABOUT
-    assert certificate_digest(again) == certificate_digest(first)
+    assert compute_certificate_digest(again) == compute_certificate_digest(first)

@@ -25,8 +25,8 @@ from od_core import OdError, open_release
 from od_core.files.durable import Written
 from od_core.flows.publishing.kind import FLOWS
 from od_core.publication import bundle as bundle_module
-from od_core.publication.bundle import as_published, bundle_faults, list_differing_files, publish_folder, restore_folder
-from od_core.publication.certificate import certificate_digest
+from od_core.publication.bundle import as_published, check_bundle, list_differing_files, publish_folder, restore_folder
+from od_core.publication.certificate import compute_certificate_digest
 from tests.od_core.files.disks import room_for, umask
 from tests.od_core.publication.examples import (
     KEY,
@@ -143,11 +143,11 @@ def test_a_damaged_bundle_is_replaced_by_what_its_measurements_give(whole, copie
         place = there.index(b"2001-06") if file == "certificate.json" else len(there) // 2
         path.write_bytes(there[:place] + bytes([there[place] ^ 1]) + there[place + 1 :])
     copied.with_name("r1.zip").write_bytes(b"of the damaged bundle")
-    with staged_again(copied, certificate_digest(facts(release()))):
+    with staged_again(copied, compute_certificate_digest(facts(release()))):
         assert content(copied) != content(whole)
     assert content(copied) == content(whole)
     assert {path.name for path in tmp_path.iterdir()} == {"r1", "r1.zip"}
-    assert list(bundle_faults(copied)) == []
+    assert list(check_bundle(copied)) == []
 
 
 def refused(bundle, published=None, seed=4):
@@ -184,7 +184,7 @@ def test_a_sound_file_that_differs_is_never_replaced(copied, file):
         (copied / file).write_bytes(there[:place] + b"9" + there[place + 1 :])
     sealed_again(copied)
     (copied / "tables/areas.csv").unlink()
-    published = certificate_digest(facts(release()))
+    published = compute_certificate_digest(facts(release()))
     assert file in refused(copied, published=published)
 
 
@@ -207,10 +207,10 @@ def test_a_file_that_was_damaged_before_its_checksum_was_made_is_replaced(whole,
     stated.update(bytes=len(damaged), hash=f"sha256:{hashlib.sha256(damaged).hexdigest()}")
     (copied / "datapackage.json").write_text(json.dumps(package, indent=2, sort_keys=True) + "\n", encoding="utf-8")
     sealed_again(copied)
-    assert list(bundle_faults(copied)) == [f"{name} cannot be read, although it matches its checksum"]
+    assert list(check_bundle(copied)) == [f"{name} cannot be read, although it matches its checksum"]
     publish_bundle(release(), facts(release()), copied)
     assert content(copied) == content(whole)
-    assert list(bundle_faults(copied)) == []
+    assert list(check_bundle(copied)) == []
 
 
 def test_a_workbook_is_compared_by_its_parts(whole, copied):
@@ -233,7 +233,7 @@ def test_a_bundle_of_format_1_keeps_its_files(tmp_path):
     """Its certificate states no format; it has all pairs of levels in one CSV file, which is made again as it was."""
     now = facts(release())
     old = {name: fact for name, fact in now.items() if name not in ("bundle_format", "formats")}
-    bundle, published = tmp_path / "r1", certificate_digest(old)
+    bundle, published = tmp_path / "r1", compute_certificate_digest(old)
     publish_bundle(release(), old, bundle)
     parts = {path.name for path in (*bundle.glob("flows_*.csv"), *bundle.glob("*.xlsx"))}
     listed = pd.read_csv(bundle / "flows.csv", dtype=dict.fromkeys(("origin", "destination"), str), na_filter=False)
@@ -261,7 +261,7 @@ def test_a_bundle_keeps_the_format_that_its_certificate_states(whole):
     """Where later software, whose bundles have another format, verifies or repairs it; no other certificate counts."""
     now = facts(release())
     later = now | {"bundle_format": 3}
-    assert as_published(later, whole, certificate_digest(now)) == now
+    assert as_published(later, whole, compute_certificate_digest(now)) == now
     assert as_published(later, whole, "0" * 64) == as_published(later, whole, None) == later
 
 
@@ -412,7 +412,10 @@ def test_a_zip_file_that_was_lost_is_made_again(copied):
 
 def test_no_other_bundle_takes_the_place_of_a_lost_one(copied):
     """Its folder comes back from the zip file, if that has the published certificate."""
-    whole, published = content(copied), certificate_digest(json.loads((copied / "certificate.json").read_text("utf-8")))
+    whole, published = (
+        content(copied),
+        compute_certificate_digest(json.loads((copied / "certificate.json").read_text("utf-8"))),
+    )
     zipped = copied.with_name("r1.zip").read_bytes()
     shutil.rmtree(copied)
     for _ in ("zip file kept", "zip file lost"):
@@ -466,7 +469,7 @@ def bundled_with(formats, target):
 def test_a_published_bundle_keeps_its_formats(tmp_path):
     """Whatever the series chooses now: no file is written beside it, and none is missed."""
     bundle = bundled_with(("csv",), tmp_path / "r1")
-    before, published = content(bundle), certificate_digest(facts(release(), formats=("csv",)))
+    before, published = content(bundle), compute_certificate_digest(facts(release(), formats=("csv",)))
     now = as_published(facts(release(), formats=("omx", "sdmx")), bundle, published)
     publish_bundle(release(), now, bundle, published=published)
     assert content(bundle) == before

@@ -25,7 +25,7 @@ from od_core.publication.certificate import (
     StatedSource,
     StatedSpent,
 )
-from od_core.publication.certify import guarantee_sentences
+from od_core.publication.certify import describe_guarantee
 from tests.od_core.oracles.conversions import digits_tight
 from tests.od_core.oracles.privacy_loss import delta_by_halves
 from tests.od_core.publication.examples import (
@@ -151,7 +151,7 @@ YEAR = "in each of 12 such periods, all released like this one: epsilon"
 def test_a_year_is_said_in_numbers(kind, rho):
     """Twelve times this release's rho at the same delta; never rounded down."""
     unit = PrivacyUnit(kind, column=None if kind == "trip" else "person", max_trips=None if kind == "trip" else 3)
-    said = guarantee_sentences(of_unit(unit), Spent((rho / 3, rho * 2 / 3), DELTA), Acceptance())
+    said = describe_guarantee(of_unit(unit), Spent((rho / 3, rho * 2 / 3), DELTA), Acceptance())
     exact = digits_tight(12 * rho, DELTA)
     assert exact <= stated(said["not_protected"], YEAR) <= exact * Fraction(1001, 1000)
 
@@ -176,7 +176,7 @@ def test_the_sentences_are_those_of_the_unit(kind, neighbours):
     relation = Neighbours(unit, NO_FAULTS)
     subject = of_unit(unit, may_leave=relation.record_may_leave)
     total = relation.have_equal_totals
-    said = guarantee_sentences(subject, Spent((Fraction(1),), DELTA), NO_FAULTS, states_total=total)
+    said = describe_guarantee(subject, Spent((Fraction(1),), DELTA), NO_FAULTS, states_total=total)
     assert CHANGES[kind, neighbours] in said["protected"]
     assert ("several user ids" in said["not_protected"]) == of_users
     assert ("one with 40 trips" in said["not_protected"]) == (not of_users)

@@ -7,16 +7,21 @@ from typing import Any
 
 import pytest
 
-from od_core.flows.publishing.changes import cautions
+from od_core.flows.publishing.changes import describe_cautions
 from od_core.meaning.subject import Subject
-from od_core.publication.comparability import Comparability, categories_differ, categories_of, comparable
+from od_core.publication.comparability import (
+    Comparability,
+    check_comparability,
+    name_breakdown_categories,
+    read_category_definitions,
+)
 
 OF_TRIPS = Subject("flows", "trip", "bounded")
 
 
 def alike(before: dict[str, Any], after: dict[str, Any]) -> bool:
-    assert comparable(before, after).differing == comparable(after, before).differing
-    return comparable(before, after).is_possible
+    assert check_comparability(before, after).differing == check_comparability(after, before).differing
+    return check_comparability(before, after).is_possible
 
 
 def read(**settings: object) -> dict[str, dict[str, object]]:
@@ -38,9 +43,9 @@ def read(**settings: object) -> dict[str, dict[str, object]]:
 def test_releases_of_other_records_or_of_another_column_do_not_count_the_same_trips(settings):
     """And names of other columns, orders of values and codes that name no place make no difference."""
     assert not alike(read(), read(**settings))
-    (differing,) = comparable(read(), read(**settings)).differing
+    (differing,) = check_comparability(read(), read(**settings)).differing
     assert differing == ("selections of records" if "categories" in settings else "columns of what is counted")
-    assert f" The two releases have different {differing}," in cautions(OF_TRIPS, read(), read(**settings))
+    assert f" The two releases have different {differing}," in describe_cautions(OF_TRIPS, read(), read(**settings))
     columns = {"origin": "von", "trips": "n"}
     assert alike(read(), read(columns=columns, categories={"mode": ["bus", "car"]}, nowhere=["99"]))
     of_no_records = {"period": "2001-01", "records": None}
@@ -59,29 +64,34 @@ def test_periods_of_any_length_are_compared_per_day_unless_the_trips_of_users_ar
     for periods in SAME_LENGTHS:
         for pair in itertools.product(periods, DAYS):
             first, second = (read() | {"period": period, "plan": {"unit": unit}} for period in pair)
-            found = comparable(first, second)
+            found = check_comparability(first, second)
             assert found.days == (DAYS[pair[0]], DAYS[pair[1]])
             assert found.per_day == (found.days[0] != found.days[1])
             assert found.is_possible == (unit == "trip" or pair[1] in periods)
-            said = cautions(Subject("flows", unit, "bounded"), first, second)
+            said = describe_cautions(Subject("flows", unit, "bounded"), first, second)
             lengths = f" {pair[0]} has {found.days[0]} days and {pair[1]} {found.days[1]}: changes are told per day."
             assert (lengths in said) == found.per_day
             assert ("however many days" in said) == (found.per_day and unit != "trip")
-            assert "told per day" not in cautions(Subject("flows", unit, "bounded"), first, second, lengths=False)
+            assert "told per day" not in describe_cautions(
+                Subject("flows", unit, "bounded"), first, second, lengths=False
+            )
 
 
 def test_releases_of_other_areas_or_within_other_bounds_are_not_compared():
     areas = {"geographies": {"origin": "a", "destination": "b"}}
-    assert comparable(read() | areas, read()).differing == ("areas",)
+    assert check_comparability(read() | areas, read()).differing == ("areas",)
     plans = [{"unit": "user", name: number} for number in (1, 2) for name in ("contribution_bound", "max_trips_pair")]
     for one, other in itertools.combinations([{"unit": "user"}, {"unit": "trip"}, *plans], 2):
-        assert "bounds of what is counted" in comparable(read() | {"plan": one}, read() | {"plan": other}).differing
-    said = cautions(OF_TRIPS, read() | areas, read(columns={}))
+        assert (
+            "bounds of what is counted"
+            in check_comparability(read() | {"plan": one}, read() | {"plan": other}).differing
+        )
+    said = describe_cautions(OF_TRIPS, read() | areas, read(columns={}))
     assert " different areas and different columns of what is counted, so every flow may have changed" in said
 
 
 def test_what_is_not_stated_makes_no_difference():
-    assert comparable({}, {}) == Comparability()
+    assert check_comparability({}, {}) == Comparability()
     assert not Comparability().per_day
 
 
@@ -98,11 +108,11 @@ def by_band(unknown: str | None = "old", column: str = "age", **bands: object) -
 )
 def test_categories_are_alike_if_they_are_derived_alike(other):
     """All records are counted in both, so that their totals are alike, unless unlisted ones are left out."""
-    assert categories_of(by_band()) == categories_of(by_band(column="Alter"))
-    assert categories_of(by_band()) != categories_of(by_band(**other))
+    assert read_category_definitions(by_band()) == read_category_definitions(by_band(column="Alter"))
+    assert read_category_definitions(by_band()) != read_category_definitions(by_band(**other))
     assert alike(by_band(), by_band(**other))
-    assert comparable(by_band(), by_band(**other), ["ages"]).differing == (categories_differ("ages"),)
-    assert comparable(by_band(), by_band(column="Alter"), ["ages"]).is_possible
+    assert check_comparability(by_band(), by_band(**other), ["ages"]).differing == (name_breakdown_categories("ages"),)
+    assert check_comparability(by_band(), by_band(column="Alter"), ["ages"]).is_possible
     assert alike(by_band(), read(columns={}))
     assert not alike(by_band(None), by_band())
     assert not alike(by_band(None), by_band(None, breaks=[60.0]))

@@ -221,7 +221,7 @@ def test_indicators_are_those_of_the_bundle(tmp_path, bundle_format, interval):
     made = release()
     certificate = facts(made) | {"bundle_format": bundle_format} | ({} if interval else {"interval": None})
     FLOWS.store(tmp_path / "release.duckdb", made, KEY, certificate)
-    files = {file.name: file for file in FLOWS.files(made, certificate)}
+    files = {file.name: file for file in FLOWS.list_files(made, certificate)}
     with duckdb.connect(str(tmp_path / "release.duckdb"), read_only=True) as connection:
         rows = connection.execute("SELECT * EXCLUDE release FROM indicators ORDER BY rowid").df()
         uncommented = connection.execute(

@@ -27,8 +27,8 @@ import shapely
 import tables
 
 from od_core import Budget, Geography, OdError, PrivacyUnit, release_flows
-from od_core.publication.bundle import bundle_tables, write_bundle
-from od_core.publication.file_formats import faulty_files
+from od_core.publication.bundle import list_bundle_tables, write_bundle
+from od_core.publication.file_formats import check_file_rows
 from od_core.publication.tables import BundleFile
 from tests.od_core.publication.published_kinds import EXAMPLES, Made, locations, publish_examples
 
@@ -80,7 +80,7 @@ def copied(published: dict[str, Made], tmp_path: Path) -> Made:
 
 def listed(made: Made) -> list[BundleFile]:
     """The files of the bundle that have rows."""
-    files = bundle_tables(made.kind, made.release, made.facts)
+    files = list_bundle_tables(made.kind, made.release, made.facts)
     return [file for file in files if file.rows is not None or file.table is not None]
 
 
@@ -229,14 +229,14 @@ def test_what_any_file_lacks_is_found(all_published, published, tmp_path, name):
     bundle = shutil.copytree(made.place.bundle, tmp_path / "r1")
     files = listed(made)
     assert {Path(file.name).suffix for file in files} <= {*CUTS}
-    assert list(faulty_files(bundle, files)) == []
+    assert list(check_file_rows(bundle, files)) == []
     finest = [
         file for file in files if not re.match("(tables|omx)/flows_.*(all|land)", file.name)
     ]  # the others are made alike
     read = [file for file in finest if not file.name.endswith(".parquet")]  # each of which is compared by itself
     for how in ("row", "column", "level"):
         cut = [file for file in read if CUTS[Path(file.name).suffix](bundle / file.name, how)]
-        found = dict(faulty_files(bundle, cut))
+        found = dict(check_file_rows(bundle, cut))
         assert found.keys() == {file.name for file in cut}, how
         assert all(re.match("has|cannot be compared", fault) for fault in found.values())
         for file in read:
@@ -248,11 +248,11 @@ def test_what_any_file_lacks_is_found(all_published, published, tmp_path, name):
                 examined = [one for one in files if one.name in alike]
                 if file.name in ("tables/flows.parquet", "tables/segments.parquet"):
                     examined = [one for one in files if one.name.endswith((".parquet", "kreis.csv"))]
-                found = dict(faulty_files(bundle, examined))
+                found = dict(check_file_rows(bundle, examined))
                 assert found.keys() & alike, (file.name, how)
                 assert all(re.match("has|cannot be compared", fault) for fault in found.values())
             shutil.copy(made.place.bundle / file.name, bundle / file.name)
-    assert list(faulty_files(bundle, files)) == []
+    assert list(check_file_rows(bundle, files)) == []
 
 
 def test_rows_without_a_distance_are_in_every_file(published):
@@ -275,7 +275,7 @@ def test_rows_without_a_distance_are_in_every_file(published):
 def test_a_bundle_whose_files_lack_rows_is_not_published(published, monkeypatch, tmp_path, suffixes):
     """Every writer leaves out a row: the error names each file; the bundle has no checksums, and is not published."""
     made = published["categories"]
-    files = made.kind.files
+    files = made.kind.list_files
 
     def cut(file: BundleFile) -> BundleFile:
         def write(target: BinaryIO) -> None:
@@ -287,7 +287,7 @@ def test_a_bundle_whose_files_lack_rows_is_not_published(published, monkeypatch,
         return replace(file, write=write) if file.name in chosen else file
 
     chosen = {Path(file.name).name for file in listed(made) if Path(file.name).suffix in suffixes}
-    monkeypatch.setattr(type(made.kind), "files", lambda *given: [cut(file) for file in files(*given[1:])])
+    monkeypatch.setattr(type(made.kind), "list_files", lambda *given: [cut(file) for file in files(*given[1:])])
     (folder := tmp_path / "r1").mkdir()
     with pytest.raises(OdError, match="OD-BUNDLE-INCOMPLETE") as error:
         write_bundle(made.kind, made.release, made.facts, "<html></html>", folder)

@@ -134,7 +134,7 @@ def test_a_release_is_opened_from_the_database(made):
     assert all(np.array_equal(opened.segments[name], trips) for name, trips in made.release.segments.items())
     for one, other in zip(opened.measured, made.release.measured, strict=True):
         assert one.step == other.step
-        assert np.array_equal(one.noisy.values(), other.noisy.values())
+        assert np.array_equal(one.noisy.read_values(), other.noisy.read_values())
     for name in CATEGORIES:
         pd.testing.assert_frame_equal(
             opened.flows_at("region", "zone", segment=name, interval=True),
@@ -183,7 +183,7 @@ def test_the_intervals_of_shares_hold_the_true_shares(cap):
             segments={"mode": categories},
             noise=RepeatableNoise(seed),
         )
-        for area in report._segments(made, made.plan.breakdowns[0], intervals=True)["areas"]:
+        for area in report._summarise_segments(made, made.plan.breakdowns[0], intervals=True)["areas"]:
             shares = np.array(area["shares"])
             assert (np.diff(shares[:, [1, 0, 2]]) >= 0).all()
             assert ((shares >= 0) & (shares <= 1)).all()
@@ -198,7 +198,7 @@ def test_the_intervals_of_shares_hold_the_true_shares(cap):
         cells = 1, 0, np.arange(60, dtype=np.int32), np.zeros(60, dtype=np.int32)
         least, most = made.segment_intervals("mode").compute_cell_bounds(*cells)
         fewest, all_most = made.intervals.compute_cell_bounds(*cells)
-        low, high = made.segment_fit("mode").shares(1)
+        low, high = made.fit_segment("mode").compute_share_bounds(1)
         assert (low <= least.T / np.maximum(all_most, 1)).all()
         assert (high >= np.minimum(most.T / np.maximum(fewest, 1), 1)).all()
 
@@ -208,7 +208,7 @@ def test_an_area_without_released_trips_has_no_shares():
     flows = pd.DataFrame({"origin": "a", "destination": "b", "mode": ["car", "bus"], "trips": [500, 1500]})
     given = {"budget": Budget(1000, "1e-8"), "segments": {"mode": ("car", "bus")}}
     made = examples.released_trips(flows, geography, **given)
-    whole, of_a, of_b = report._segments(made, made.plan.breakdowns[0], intervals=True)["areas"]
+    whole, of_a, of_b = report._summarise_segments(made, made.plan.breakdowns[0], intervals=True)["areas"]
     assert [share[0] for share in whole["shares"]] == [share[0] for share in of_a["shares"]] == [0.25, 0.75]
     assert of_b["shares"] == [[0, 0, 0]] * 2
 

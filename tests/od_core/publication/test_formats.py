@@ -34,12 +34,12 @@ from od_core.flows.publishing import flow_files, omx
 from od_core.flows.publishing.flow_files import MOST_ROWS
 from od_core.flows.publishing.flow_tables import FlowTables, pair_names
 from od_core.flows.publishing.kind import FLOWS
-from od_core.flows.publishing.sdmx import AGENCY, area_identifier, time_period
+from od_core.flows.publishing.sdmx import AGENCY, format_area_identifier, format_time_period
 from od_core.geography.flow_tree import FlowTree
 from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import Period
-from od_core.publication.bundle import bundle_faults
-from od_core.publication.certify import certificate
+from od_core.publication.bundle import check_bundle
+from od_core.publication.certify import build_certificate
 from od_core.records.segments import Breakdown
 from tests.od_core.publication import examples
 from tests.od_core.publication.examples import ALL_FORMATS, CHECKS, RECORD, files_of, publish_bundle, released_trips
@@ -51,7 +51,9 @@ COLUMNS = ["origin_level", "destination_level", "origin", "destination", "trips"
 
 
 def facts(release, **changes):
-    return certificate(FLOWS, release, KEY, "us_flights", CHECKS, record=RECORD, **({"formats": ALL_FORMATS} | changes))
+    return build_certificate(
+        FLOWS, release, KEY, "us_flights", CHECKS, record=RECORD, **({"formats": ALL_FORMATS} | changes)
+    )
 
 
 def bundled(release, place, **changes):
@@ -147,8 +149,12 @@ def test_frictionless_finds_every_row_as_described(bundle, tmp_path, monkeypatch
 
 
 def test_sdmx_writes_a_span_as_a_first_day_and_a_duration():
-    assert time_period(Period("2018-01--2020-12")) == "2018-01-01/P1096D"
-    assert [time_period(Period(text)) for text in ("2001", "2001-Q2", "2001-W23")] == ["2001", "2001-Q2", "2001-W23"]
+    assert format_time_period(Period("2018-01--2020-12")) == "2018-01-01/P1096D"
+    assert [format_time_period(Period(text)) for text in ("2001", "2001-Q2", "2001-W23")] == [
+        "2001",
+        "2001-Q2",
+        "2001-W23",
+    ]
 
 
 @pytest.mark.parametrize("kind", ["bounded", "unknown zones"])
@@ -263,12 +269,12 @@ def test_what_other_tools_look_for_is_there_since_format_5(tmp_path, stated, cap
 
 @pytest.mark.parametrize("codes", [["7", "007"], ["1", "x"], ["2147483648", "1"], ["1", "\u0663"]])
 def test_codes_that_are_not_different_small_numbers_have_no_numbers(codes):
-    assert omx._numbers(codes) is None
+    assert omx._parse_zone_numbers(codes) is None
 
 
 def test_areas_have_one_identifier_each():
     codes = ["007", "7", "a b", "a_b", "a$20b", "é", "e", "A", '"', "x,y"]
-    identifiers = [area_identifier(level, code) for level in (1, 11) for code in codes]
+    identifiers = [format_area_identifier(level, code) for level in (1, 11) for code in codes]
     assert len(set(identifiers)) == len(identifiers)
     assert all(re.fullmatch(r"L[0-9]+_[A-Za-z0-9_$-]+", identifier) for identifier in identifiers)
 
@@ -309,7 +315,7 @@ def test_a_zip_file_that_is_not_the_bundle_is_found(bundle, tmp_path, how):
                 new = zipfile.ZipInfo(entry.filename, date)
                 new.create_system, new.external_attr = entry.create_system, entry.external_attr
                 archive.writestr(new, content)
-    (fault,) = bundle_faults(tmp_path / "r1")
+    (fault,) = check_bundle(tmp_path / "r1")
     assert fault.startswith("r1.zip: ")
     if how == "a member changed":
         assert held[2][0].filename in fault

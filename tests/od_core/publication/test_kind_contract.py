@@ -27,8 +27,8 @@ from od_core.ledger.release_key import ReleaseKey
 from od_core.meaning.subject import Subject
 from od_core.publication import certify
 from od_core.publication import database as database_module
-from od_core.publication.bundle import as_published, bundle_faults, publish_folder, write_bundle
-from od_core.publication.certify import certificate, context_of
+from od_core.publication.bundle import as_published, check_bundle, publish_folder, write_bundle
+from od_core.publication.certify import build_certificate, read_release_context
 from od_core.publication.kind import Kind
 from od_core.publication.read_back import REPAIR
 from od_core.published import verification
@@ -72,7 +72,7 @@ def read(table: pa.Table | pa.RecordBatchReader) -> pa.Table:
 
 def figures(made: Made, release: Any) -> dict[str, pa.Table]:
     """All that the database would hold of a release."""
-    return {name: read(table) for name, table in made.kind.tables(release, made.facts).items()}
+    return {name: read(table) for name, table in made.kind.make_tables(release, made.facts).items()}
 
 
 def assert_same(made: Made, found: Any, release: Any) -> None:
@@ -88,7 +88,7 @@ def assert_same(made: Made, found: Any, release: Any) -> None:
         made.kind.list_measurements(found), made.kind.list_measurements(release), strict=True
     ):
         assert step == own_step
-        assert np.array_equal(noisy.values(), own.values())
+        assert np.array_equal(noisy.read_values(), own.read_values())
 
 
 def content(folder: Path) -> dict[str, bytes]:
@@ -100,7 +100,7 @@ def test_a_release_of_a_test_double_is_not_certified(made):
     double = made.example.make(noise=made.example.double)
     assert not double.has_guarantee
     with pytest.raises(OdError, match="OD-RELEASE-NO-GUARANTEE"):
-        certificate(made.kind, double, made.place.key, made.example.series, [], record=RECORD)
+        build_certificate(made.kind, double, made.place.key, made.example.series, [], record=RECORD)
 
 
 # Reading back.
@@ -113,21 +113,21 @@ def test_a_bundle_is_read_back_as_what_was_measured(made):
 def test_what_is_said_of_a_release_follows_from_its_bundle_alone(made):
     """So no true count can be in it, nor in the metadata that is made from it."""
     kind, opened = made.kind, made.kind.open(made.place.bundle)
-    pd.testing.assert_frame_equal(kind.summary(opened), kind.summary(made.release))
-    assert len(kind.summary(opened)) > 0
+    pd.testing.assert_frame_equal(kind.make_summary(opened), kind.make_summary(made.release))
+    assert len(kind.make_summary(opened)) > 0
     assert kind.facts(opened, Subject.from_plan(opened.plan)) == kind.facts(
         made.release, Subject.from_plan(made.release.plan)
     )
-    assert kind.row(opened) == kind.row(made.release)
-    assert kind.guarantee(opened.plan, opened.spent, Subject.from_plan(opened.plan)) == made.facts["guarantee"]
-    assert kind.notes(opened, made.facts) == kind.notes(made.release, made.facts)
-    assert kind.pictures(opened, made.facts) == kind.pictures(made.release, made.facts)
+    assert kind.make_row(opened) == kind.make_row(made.release)
+    assert kind.describe_guarantee(opened.plan, opened.spent, Subject.from_plan(opened.plan)) == made.facts["guarantee"]
+    assert kind.list_notes(opened, made.facts) == kind.list_notes(made.release, made.facts)
+    assert kind.render_pictures(opened, made.facts) == kind.render_pictures(made.release, made.facts)
 
 
 def test_a_bundle_written_again_has_the_same_bytes(made, tmp_path):
     """All files and the zip file, by the hour of the ledger and not of the clock. ``verify`` does so from a bundle."""
     kind, place = made.kind, made.place
-    context = context_of(kind, place.ledger, place.key, made.example.series, place.releases)
+    context = read_release_context(kind, place.ledger, place.key, made.example.series, place.releases)
     report = kind.report(made.release, made.facts, context)
     with publish_folder(lambda folder: write_bundle(kind, made.release, made.facts, report, folder), tmp_path / "r1"):
         assert not (tmp_path / "r1").exists()
@@ -169,12 +169,12 @@ def test_every_file_and_column_is_described(made):
 def test_a_file_that_is_cut_or_missing_is_named(copied):
     """Every file of the bundle, one after the other."""
     bundle = copied.place.bundle
-    assert list(bundle_faults(bundle)) == []
+    assert list(check_bundle(bundle)) == []
     for name, path in files_of(bundle).items():
         whole = path.read_bytes()
         for damage in (lambda path: path.write_bytes(path.read_bytes()[:-3]), Path.unlink):
             damage(path)
-            faults = [fault for fault in bundle_faults(bundle) if not fault.startswith("r1.zip")]
+            faults = [fault for fault in check_bundle(bundle) if not fault.startswith("r1.zip")]
             named = [fault for fault in faults if fault.startswith(f"{name} ")]
             assert named or (name == "SHA256SUMS" and faults), name
             path.write_bytes(whole)
@@ -266,8 +266,8 @@ def test_a_bundle_of_other_figures_or_without_them_is_refused(copied):
 @pytest.mark.representatives("boxes")
 def test_a_certificate_of_another_plan_is_found(copied, monkeypatch):
     """Every fact of the plan: it is refused, or the ledger knows another plan, which alone is asked."""
-    monkeypatch.setattr(verification, "bundle_faults", lambda folder: iter(()))
-    monkeypatch.setattr(verification, "_bundle", lambda *of: iter(()))
+    monkeypatch.setattr(verification, "check_bundle", lambda folder: iter(()))
+    monkeypatch.setattr(verification, "_check_bundle", lambda *of: iter(()))
     monkeypatch.setattr(type(copied.kind), "find_differences", lambda *of: iter(()))
     path = copied.place.bundle / "certificate.json"
     found = {place: {*faults(copied.place)} for place in with_another(path, "plan")}
@@ -356,7 +356,7 @@ def test_any_change_of_the_database_is_found_and_its_table_named(copied, monkeyp
     made, database = copied, copied.place.database
     assert differences(made) == []
     tables = figures(made, made.release)  # the same at every call
-    monkeypatch.setattr(type(made.kind), "tables", lambda *of: tables)
+    monkeypatch.setattr(type(made.kind), "make_tables", lambda *of: tables)
     with duckdb.connect(str(database)) as connection:
         monkeypatch.setattr(database_module, "open_database", lambda *of, **options: nullcontext(connection))
         each_change_is_found(made, connection)
@@ -380,9 +380,9 @@ def each_change_is_found(made: Made, connection: duckdb.DuckDBPyConnection) -> N
         for change in changes:
             with undone(connection, change):
                 assert differences(made) == [sentence], change
-    for geography in made.kind.geographies(made.release):
+    for geography in made.kind.list_geographies(made.release):
         one = f"rowid = (SELECT max(rowid) FROM areas WHERE geography = '{geography.digest}')"
-        sides = len(made.kind.geographies(made.release))
+        sides = len(made.kind.list_geographies(made.release))
         for change in (f"UPDATE areas SET parent = 'x' WHERE {one}", f"DELETE FROM areas WHERE {one}"):
             with undone(connection, change):
                 assert differences(made) == ["its areas differ"] * sides, change
@@ -628,7 +628,7 @@ def test_a_bundle_that_was_published_without_intervals_stays_as_it_is(tmp_path, 
         assert connection.execute(f"SELECT count(*) FROM {table} WHERE {present}").fetchone() == (0,)
     assert faults(old.place) == {}
     release = example.kind.open(old.place.bundle)
-    published = old.place.ledger.publication(example.key).get("certificate")
+    published = old.place.ledger.read_publication(example.key).get("certificate")
     facts = as_published(certified(old, release), old.place.bundle, published)
     (old.place.bundle / "certificate.json").unlink()
     report = example.kind.report(release, facts, context_for(old))
@@ -654,7 +654,7 @@ def test_group_sizes_that_were_published_with_wilsons_intervals_stay_as_they_are
     earlier_pages, now = example.kind.report(release, old.facts, context_for(old)), certified(old, release)
     assert (old.place.bundle / "report.html").read_text("utf-8") == earlier_pages
     assert earlier_pages != example.kind.report(release, old.facts | {"bundle_format": 7}, context_for(old))
-    assert example.kind.pictures(release, old.facts) != example.kind.pictures(release, now)
+    assert example.kind.render_pictures(release, old.facts) != example.kind.render_pictures(release, now)
 
 
 @pytest.mark.representatives("8")
@@ -676,17 +676,17 @@ def test_boxes_have_the_intervals_of_their_format(tmp_path, monkeypatch, bundle_
     facts = [made.facts | {"bundle_format": number} for number in (bundle_format, 17 - bundle_format)]
     page, otherwise = (example.kind.report(release, stated, context_for(made)) for stated in facts)
     assert (made.place.bundle / "report.html").read_text("utf-8") == page != otherwise
-    assert example.kind.notes(release, facts[0]) != example.kind.notes(release, facts[1])
+    assert example.kind.list_notes(release, facts[0]) != example.kind.list_notes(release, facts[1])
 
 
 def certified(made: Made, release: Any) -> dict[str, Any]:
     """The certificate that the software would write today."""
     checks, record = made.facts["checks"], made.place.ledger.record(made.example.key)
-    return certificate(
+    return build_certificate(
         made.kind, release, made.example.key, made.example.series, checks, record=record, formats=ALL_FORMATS
     )
 
 
 def context_for(made: Made) -> Any:
     place = made.place
-    return context_of(made.kind, place.ledger, made.example.key, made.example.series, place.releases)
+    return read_release_context(made.kind, place.ledger, made.example.key, made.example.series, place.releases)

@@ -71,9 +71,9 @@ def test_flows_at_an_end_of_their_interval_are_counted_as_in_the_report(var):
     assert 0 < at_end < flows == len(release.flows)
     report = (bundle / "report.html").read_text(encoding="utf-8")
     assert f"{at_end:,} of {flows:,} flows lie at the edge of their interval" in report
-    cells = release.plan.tree.sums_at(release.leaves, 4, 4)
+    cells = release.plan.tree.sum_trips(release.leaves, 4, 4)
     lower, upper = release.intervals.compute_cell_bounds(
-        4, 4, *cells[:2], release.selection((4, 4)).lower_ends(cells[2])
+        4, 4, *cells[:2], release.make_selection((4, 4)).make_lower_ends(cells[2])
     )
     assert ((cells[2] <= lower) | (cells[2] >= upper)).sum() == at_end
     assert "was widened to contain it" in (bundle / "codebook.md").read_text(encoding="utf-8")

@@ -23,7 +23,7 @@ from od_core.errors import OdError
 from od_core.flows.indicators import indicators
 from od_core.flows.publishing.changes import changes
 from od_core.flows.publishing.kind import FLOWS
-from od_core.flows.publishing.maps import DesireLines, flow_map
+from od_core.flows.publishing.maps import DesireLines, render_flow_map
 from od_core.geography.flow_tree import FlowTree
 from od_core.group_sizes.publishing import BAND
 from od_core.ledger.ledger import Ledger
@@ -31,11 +31,11 @@ from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.budget import Cap
 from od_core.privacy.domain import PrivacyDomain
 from od_core.publication.bundle import write_bundle
-from od_core.publication.certify import certificate, context_of
+from od_core.publication.certify import build_certificate, read_release_context
 from od_core.publication.number_formats import (
     format_change,
+    format_interval_and_word,
     format_rounded,
-    interval_and_word,
 )
 from tests.od_core.doubles import SeededNoise
 from tests.od_core.publication.examples import ALL_FORMATS, CHECKS, released_trips
@@ -145,7 +145,7 @@ def test_the_numbers_of_flows_are_those_of_the_release():
         for name, cell in (("outflow", outflow), ("inflow", inflow), ("within", own)):
             row = known.loc[area]
             ends = row[name], row[f"{name}_lower"], row[f"{name}_upper"]
-            assert cell.startswith(f"{ends[0]:,} ({interval_and_word(*ends)})")
+            assert cell.startswith(f"{ends[0]:,} ({format_interval_and_word(*ends)})")
         out, entering, inside = (_numbers([cell.split(" (")[0]])[0] for cell in (outflow, inflow, own))
         assert (out + inside, entering + inside) == (trips.loc[area].sum(), trips[area].sum())
         assert inside == trips.loc[area, area]
@@ -201,7 +201,7 @@ def test_the_main_results_are_those_of_the_release():
     flows_of = example.release.flows_at("zone", "zone", interval=True)
     assert trips == f"2001-06 has exactly {flows_of['trips'].sum():,} trips."
     most = flows_of[flows_of["origin"] != flows_of["destination"]].nlargest(1, "trips").iloc[0]
-    reach = interval_and_word(most["trips"], most["lower"], most["upper"])
+    reach = format_interval_and_word(most["trips"], most["lower"], most["upper"])
     assert largest == (
         f"The largest flow from one zone to another is that from {most['origin']} to {most['destination']}:"
         f" {most['trips']:,} trips (90 % interval: {reach})."
@@ -243,11 +243,11 @@ def test_the_map_has_no_flow_that_may_be_none():
     example = replace(reported(flows(**given), FLOWS), release=flows(**given, noise=SeededNoise(1)))
     found = example.release.flows_at("zone", "zone", interval=True).query("origin != destination and trips > 0")
     assert 0 < (found["lower"] > 0).sum() < len(found)
-    (picture,) = example.kind.pictures(example.release, example.certificate).values()
+    (picture,) = example.kind.render_pictures(example.release, example.certificate).values()
     drawn = re.findall(r"<title>[^<]*: ([0-9,]+) \(([^)]*)\)</title>", picture)
     expected = found[found["lower"] > 0]
     assert sorted(drawn) == sorted(
-        (f"{row.trips:,}", interval_and_word(row.trips, row.lower, row.upper)) for row in expected.itertuples()
+        (f"{row.trips:,}", format_interval_and_word(row.trips, row.lower, row.upper)) for row in expected.itertuples()
     )
 
 
@@ -270,7 +270,7 @@ def test_a_release_of_one_zone_has_a_whole_bundle(tmp_path):
 
 def stated(row: dict[str, Any], name: str = "groups") -> str:
     """A number with its interval in brackets, as in a cell of a table."""
-    return f"{row[name]:,} ({interval_and_word(row[name], row['lower'], row['upper'])})"
+    return f"{row[name]:,} ({format_interval_and_word(row[name], row['lower'], row['upper'])})"
 
 
 def test_group_sizes_are_those_of_the_release():
@@ -297,7 +297,7 @@ def test_the_chart_of_group_sizes_has_the_released_numbers_within_their_band():
     """At the height of its share, on an axis of the logarithm of the size and 1."""
     example = examples()["group sizes"]
     at_most = example.release.at_most().query("level == 'all'")
-    picture = example.kind.pictures(example.release, example.certificate)[BAND]
+    picture = example.kind.render_pictures(example.release, example.certificate)[BAND]
     assert str(picture) in example.text
     line, band = (
         [point.split(",") for point in re.search(f'<{tag} points="([^"]+)"', picture)[1].split()]
@@ -326,14 +326,14 @@ def test_the_largest_boxes_have_their_intervals():
     rows = page("boxes").tables[0]
     assert rows[0][2] == "trips"
     expected = zip(largest["count"], largest["count_lower"], largest["count_upper"], strict=True)
-    assert [row[2] for row in rows[1:]] == [f"{row[0]:,} ({interval_and_word(*row)})" for row in expected]
+    assert [row[2] for row in rows[1:]] == [f"{row[0]:,} ({format_interval_and_word(*row)})" for row in expected]
     doubtful = int(((largest["count"] > 0) & (largest["count_lower"] == 0)).sum())
     assert (f", of which {doubtful} may be none" in example.text) == (doubtful > 0)
 
 
 def test_the_maps_of_boxes_hold_all_their_trips():
     """Each box spread evenly over its part of the map; against a sum over the cells."""
-    from od_core.stops.publishing import _density
+    from od_core.stops.publishing import _compute_density
 
     release = examples()["boxes"].release
     boxes, side = release.measured, release.plan.map.side
@@ -342,7 +342,7 @@ def test_the_maps_of_boxes_hold_all_their_trips():
         for lower, upper, count in zip(boxes.lower, boxes.upper, release.counts, strict=True):
             (w, s), (e, n) = lower[2 * place : 2 * place + 2], upper[2 * place : 2 * place + 2] + 1
             expected[w:e, s:n] += count / ((e - w) * (n - s))
-        np.testing.assert_allclose(_density(release, place), expected, atol=1e-9)
+        np.testing.assert_allclose(_compute_density(release, place), expected, atol=1e-9)
 
 
 def test_a_map_reaches_over_the_last_meridian():
@@ -376,7 +376,7 @@ def test_circumstances_are_those_of_the_day_whenever_they_are_asked_for(tmp_path
         return publish(FLOWS, release, key, "small", tmp_path, CHECKS)[1]
 
     def around(key: ReleaseKey):
-        return context_of(FLOWS, ledger, key, "small", tmp_path / "releases")
+        return read_release_context(FLOWS, ledger, key, "small", tmp_path / "releases")
 
     def balance(key: ReleaseKey):
         found = around(key).balance
@@ -400,7 +400,7 @@ def test_circumstances_are_those_of_the_day_whenever_they_are_asked_for(tmp_path
     for key, release, facts in zip(keys, made, stated, strict=True):
         assert balance(key) == (9, 7, 0)
         now = {"record": ledger.record(key), "formats": ALL_FORMATS}
-        assert certificate(FLOWS, release, key, "small", CHECKS, **now) == facts
+        assert build_certificate(FLOWS, release, key, "small", CHECKS, **now) == facts
         report = (tmp_path / "releases" / key.folder / "report.html").read_text(encoding="utf-8")
         assert FLOWS.report(release, facts, around(key)) == report
     (tmp_path / "releases" / keys[0].folder / "tables/flows.parquet").unlink()
@@ -417,7 +417,7 @@ def map_of(tree: FlowTree, pairs: list[tuple[str, str, int]]) -> str:
     tables = SimpleNamespace(tree=tree, sides=sides, pairs=[SimpleNamespace(columns=columns)])
     drawn, ends = DesireLines(tables, {}).lines
     stated = {"unit": "trip", "neighbours": "bounded", "guarantee": {}}
-    return str(flow_map(tree, drawn.to_pandas(), ends, stated, "a map"))
+    return str(render_flow_map(tree, drawn.to_pandas(), ends, stated, "a map"))
 
 
 def test_a_map_between_two_geographies_goes_from_the_places_of_one_to_those_of_the_other():

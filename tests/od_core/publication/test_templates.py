@@ -12,7 +12,7 @@ import yaml
 from jinja2 import DictLoader
 
 from od_core.publication import templates
-from od_core.publication.templates import render_data, render_template, sentence
+from od_core.publication.templates import format_sentence, render_data, render_template
 
 HOSTILE = "</script><b>&amp; {{ 7 * 7 }} {% if %} \"quoted\" 'too' | a: [b](c) `d` # e"
 FOLDER = Path(templates.__file__).with_name("templates")
@@ -24,7 +24,7 @@ def given(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def have(texts: Mapping[str, str]) -> None:
         for ending in {name.rpartition(".")[2] for name in texts}:
-            monkeypatch.setattr(templates._environment(ending), "loader", DictLoader(texts))
+            monkeypatch.setattr(templates._make_environment(ending), "loader", DictLoader(texts))
         monkeypatch.setattr(templates, "_read", lambda name: yaml.load(texts[name], templates._Loader))  # noqa: S506
 
     return have
@@ -101,8 +101,8 @@ def test_every_template_can_be_read() -> None:
         if ending == "yaml":
             assert isinstance(templates._read(name), dict | list)
         else:
-            templates._environment(ending).get_template(name)
+            templates._make_environment(ending).get_template(name)
 
 
 def test_sentences() -> None:
-    assert [sentence(text) for text in ("", "a", "a.", "B b")] == ["", "A.", "A.", "B b."]
+    assert [format_sentence(text) for text in ("", "a", "a.", "B b")] == ["", "A.", "A.", "B b."]

@@ -13,8 +13,8 @@ from jsonschema import Draft202012Validator
 from od_core import AssistedFlows, Geography, OdError, assist_release, data_contract, open_release
 from od_core.ledger.release_key import ReleaseKey
 from od_core.publication.bundle import zip_beside
-from od_core.publication.certificate import certificate_digest
-from od_core.published.derived import find_release_key, publish_assisted, publish_sum, releases_before
+from od_core.publication.certificate import compute_certificate_digest
+from od_core.published.derived import find_earlier_releases, find_release_key, publish_assisted, publish_sum
 from od_core.published.verification import verify_release
 from tests.od_core.ledger import ledger_rows
 from tests.od_core.publication.examples import restated, sealed_again
@@ -64,7 +64,7 @@ def test_the_bundle_has_the_estimates_with_the_intervals_of_the_release(whole: P
 def test_the_certificate_names_the_releases_and_has_the_facts_of_the_last(whole: Path) -> None:
     stated, each = certificate_of(whole, ASSISTED), [certificate_of(whole, key) for key in KEYS]
     assert stated["format"] == "od-release assisted certificate 1"
-    assert [one["certificate"] for one in stated["sources"]] == [certificate_digest(one) for one in each]
+    assert [one["certificate"] for one in stated["sources"]] == [compute_certificate_digest(one) for one in each]
     assert stated["spent"]["charged_rho_exact"] == "0"
     assert stated["exact"] == each[-1]["exact"]
     assert stated["records"] == each[-1]["records"]
@@ -107,13 +107,13 @@ def test_a_revised_earlier_release_changes_nothing_that_is_published(root: Path)
 @pytest.mark.slow
 def test_which_releases_come_before_one(root: Path) -> None:
     releases = root / "releases"
-    assert releases_before(releases, KEYS[2]) == KEYS[:2]
-    assert releases_before(releases, KEYS[2], 1) == KEYS[1:2]
-    assert releases_before(releases, KEYS[2], 0) == releases_before(releases, KEYS[0]) == []
+    assert find_earlier_releases(releases, KEYS[2]) == KEYS[:2]
+    assert find_earlier_releases(releases, KEYS[2], 1) == KEYS[1:2]
+    assert find_earlier_releases(releases, KEYS[2], 0) == find_earlier_releases(releases, KEYS[0]) == []
     later, other = ReleaseKey(SERIES, "2001-07"), ReleaseKey(SERIES, "2001-02", 2)
     release(root, later)
     shutil.copytree(releases / KEYS[1].folder, releases / other.folder)  # who lists releases reads their areas alone
-    assert releases_before(releases, later) == [KEYS[0], other, KEYS[2]]
+    assert find_earlier_releases(releases, later) == [KEYS[0], other, KEYS[2]]
     assert find_release_key(releases, SERIES) == later
     assert find_release_key(releases, SERIES, "2001-02") == other
     assert [str(one.key) for one in (publish_assisted(releases, KEYS[0]), publish_assisted(releases, later, 1))] == [
@@ -134,7 +134,7 @@ def test_estimates_learn_from_no_release_before_the_last_one_with_other_areas(ro
     release(root, revised, geography=Geography.from_frame(zones, ["zone"]))
     assert publish_assisted(releases, revised).certificate["sources"][0]["release"] == str(revised)
     shutil.copytree(releases / revised.folder, releases / later.folder)
-    assert releases_before(releases, later) == [revised]
+    assert find_earlier_releases(releases, later) == [revised]
 
 
 def test_estimates_of_what_was_derived_are_refused(root: Path) -> None:

@@ -15,10 +15,10 @@ import pytest
 from od_core import Budget, PrivacyUnit, plan_release, release_stops
 from od_core.flows.plan import ReleasePlan
 from od_core.ledger.ledger import Ledger
-from od_core.privacy.accounting import epsilon_tight, float_above
+from od_core.privacy.accounting import compute_tight_epsilon, round_up_to_float
 from od_core.privacy.plan import Plan
-from od_core.privacy.stability import laplace_reach
-from od_core.published.explanation import PRIORS, Alternative, alternatives, explain_release, present
+from od_core.privacy.stability import compute_laplace_reach
+from od_core.published.explanation import PRIORS, Alternative, explain_release, list_alternatives, present
 from tests.od_core.ledger.ledger_rows import GEOGRAPHY
 from tests.od_core.publication.published_kinds import EXAMPLES, POINTS, Made, publish_examples
 from tests.od_core.published.disclosure.certified import certified
@@ -34,11 +34,11 @@ def users(most: int = 3, neighbours: str = "unbounded", rho: Fraction = RHO, sha
 
 
 def by_choice(plan: Plan) -> Mapping[tuple[str, str], Alternative]:
-    return {(one.decision, one.choice): one for one in alternatives(plan)}
+    return {(one.decision, one.choice): one for one in list_alternatives(plan)}
 
 
 def promised(rho: Fraction) -> float:
-    return float_above(epsilon_tight(rho, DELTA))
+    return round_up_to_float(compute_tight_epsilon(rho, DELTA))
 
 
 @pytest.mark.parametrize("share", [None, "1/10"])
@@ -88,7 +88,7 @@ def test_another_delta_has_another_epsilon_at_the_same_noise() -> None:
     found = by_choice(users())
     for delta, text in ((DELTA * 100, "0.0001"), (DELTA / 100, "1e-8")):
         other = found["delta", text]
-        assert other.epsilon == pytest.approx(float(epsilon_tight(RHO, delta)), rel=1e-9)
+        assert other.epsilon == pytest.approx(float(compute_tight_epsilon(RHO, delta)), rel=1e-9)
         assert other.times is not None
         assert (other.times < 1) == (delta > DELTA)
 
@@ -128,7 +128,7 @@ def test_an_alternative_is_the_plan_that_it_says(name: str) -> None:
     """Made again with the epsilon that it states, the other plan has the noise of the release, and no less."""
     plan = certified(name).plan
     now = present(plan)
-    assert now.epsilon == float_above(plan.spent.epsilon)
+    assert now.epsilon == round_up_to_float(plan.spent.epsilon)
     neighbours = "unbounded" if plan.unit.neighbours == "bounded" else "bounded"
     other = by_choice(plan)["neighbours", neighbours]
     assert None not in (other.epsilon, other.noise, now.noise)
@@ -164,7 +164,7 @@ def test_the_noise_of_boxes_is_known_once_they_are_drawn(tmp_path: Path) -> None
     scale = made.release.scale
     assert drawn.noise == pytest.approx(deviation(scale))
     assert (wider.noise, wider.times) == pytest.approx((deviation(2 * scale), deviation(2 * scale) / drawn.noise))
-    assert made.release.reach < laplace_reach(dict(made.release.plan.step.scales)["total"]) / 9
+    assert made.release.reach < compute_laplace_reach(dict(made.release.plan.step.scales)["total"]) / 9
 
 
 # -- whole releases --------------------------------------------------------------------------------------------------

@@ -16,15 +16,22 @@ from pathlib import Path
 import pytest
 
 from od_core import Budget, OdError, PrivacyUnit
-from od_core.files.durable import file_digest
+from od_core.files.durable import compute_file_digest
 from od_core.flows.plan import plan_release
 from od_core.ledger import ledger as ledger_module
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.budget import Cap
 from od_core.privacy.domain import PrivacyDomain
-from od_core.publication.bundle import CHECKSUMS, checksum_lines, contents, ledger_entries, write_zip, zip_beside
-from od_core.publication.certify import software_versions, state_of
+from od_core.publication.bundle import (
+    CHECKSUMS,
+    format_checksums,
+    list_bundle_contents,
+    read_certified_entries,
+    write_zip,
+    zip_beside,
+)
+from od_core.publication.certify import compute_package_digest, list_software_versions
 from od_core.published.derived import publish_sum
 from od_core.published.opening import find_bundle_folders
 from od_core.published.verification import INCOMPLETE, repair_release, verify_release
@@ -114,9 +121,9 @@ def test_what_is_lost_in_folder_and_zip_file_is_not_repaired_from_them(var: Path
     folder = var / "releases" / FIRST.folder
     (folder / "certificate.json").unlink()
     zip_beside(folder).unlink()
-    before = {name: path.read_bytes() for name, path in contents(folder).items()}
+    before = {name: path.read_bytes() for name, path in list_bundle_contents(folder).items()}
     assert repair_release(locations(var, FIRST)) is None
-    assert {name: path.read_bytes() for name, path in contents(folder).items()} == before
+    assert {name: path.read_bytes() for name, path in list_bundle_contents(folder).items()} == before
 
 
 @pytest.mark.representatives("2026-11-28")
@@ -126,8 +133,10 @@ def test_words_of_another_state_are_held_to_the_checksums_and_these_to_the_zip_f
     report = (folder / "report.html").read_text(encoding="utf-8")
     (folder / "report.html").write_text(report.replace("trips", "trlps"), encoding="utf-8")
     assert "report.html does not match its checksum" in faults(var, FIRST)["files"]
-    digests = {name: file_digest(path) for name, path in contents(folder).items() if name != CHECKSUMS}
-    (folder / CHECKSUMS).write_text(checksum_lines(digests), encoding="utf-8")
+    digests = {
+        name: compute_file_digest(path) for name, path in list_bundle_contents(folder).items() if name != CHECKSUMS
+    }
+    (folder / CHECKSUMS).write_text(format_checksums(digests), encoding="utf-8")
     assert "r1/report.html differs from the file in the folder" in faults(var, FIRST)["files"]
     with suppress(OdError):  # OD-BUNDLE-CHANGED, unless files lack rows, so that all of them are made again
         repair_release(locations(var, FIRST))
@@ -154,10 +163,10 @@ def test_bundles_of_a_later_format_are_refused(var: Path, fact: str) -> None:
         later = {"bundle_format": 1000, "format": stated["format"].replace(" 1", " 2")}[fact]
         path.write_text(json.dumps(stated | {fact: later}), encoding="utf-8")
         with pytest.raises(OdError, match=f"OD-BUNDLE-NEWER: {key} ") as refused:
-            ledger_entries(var / "releases")
+            read_certified_entries(var / "releases")
         assert refused.value.spent == "nothing was spent"
         path.write_text(text, encoding="utf-8")
-    ledger_entries(var / "releases")
+    read_certified_entries(var / "releases")
 
 
 def test_a_ledger_with_a_reservation_for_a_later_format_is_charged_no_more(
@@ -186,21 +195,21 @@ def test_the_state_of_a_package_is_that_of_its_sources(tmp_path: Path) -> None:
         (package / "templates").mkdir(parents=True)
         (package / "a.py").write_text("1", encoding="utf-8")
         (package / "templates" / "b.html").write_text("2", encoding="utf-8")
-        yield state_of(package)
+        yield compute_package_digest(package)
         (package / "templates" / "b.html").write_text("3", encoding="utf-8")
-        yield state_of(package)
+        yield compute_package_digest(package)
         (package / "templates" / "b.html").rename(package / "b.html")
-        yield state_of(package)
+        yield compute_package_digest(package)
         (package / "a.py").write_text("13", encoding="utf-8")
         (package / "b.html").write_text("", encoding="utf-8")
-        yield state_of(package)
+        yield compute_package_digest(package)
 
     found = [*states()]
     assert len({*found}) == len(found)
     shutil.copytree(tmp_path / "one", tmp_path / "two")
     (tmp_path / "two" / "__pycache__").mkdir()
     (tmp_path / "two" / "__pycache__" / "a.pyc").write_bytes(b"compiled")
-    assert state_of(tmp_path / "two") == found[-1]
-    version, _, state = software_versions()["od-release"].partition("+")
+    assert compute_package_digest(tmp_path / "two") == found[-1]
+    version, _, state = list_software_versions()["od-release"].partition("+")
     assert version
     assert len(state) == 12

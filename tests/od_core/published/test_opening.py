@@ -17,7 +17,7 @@ from od_core import Budget, Mechanism, OdError, Release, StabilityHistogram, ope
 from od_core.flows.publishing.kind import FLOWS
 from od_core.group_sizes.publishing import GROUP_SIZES
 from od_core.group_sizes.release import GroupSizeRelease
-from od_core.publication.read_back import certificate_of
+from od_core.publication.read_back import read_bundle_certificate
 from od_core.stops.publishing import STOPS
 from od_core.stops.release import StopsRelease
 from tests.od_core.group_sizes.test_publication import KEY as GROUPS_KEY
@@ -49,7 +49,7 @@ def shelf(tmp_path_factory: pytest.TempPathFactory) -> Path:
     GROUP_SIZES.store(root / "release.duckdb", made, GROUPS_KEY, certificate)
     GROUP_SIZES.store(root / "groups.duckdb", made, GROUPS_KEY, certificate)
     boxes = open_release(published.bundle)
-    STOPS.store(root / "release.duckdb", boxes, published.key, certificate_of(published.bundle))
+    STOPS.store(root / "release.duckdb", boxes, published.key, read_bundle_certificate(published.bundle))
     FLOWS.store(root / "release.duckdb", release(), KEY, facts(release()))
     shutil.move(published.bundle, root / "boxes")
     return root

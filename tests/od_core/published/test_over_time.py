@@ -26,8 +26,8 @@ from od_core.published.site import (
     SiteDescription,
     SiteRelease,
     make_over_time_page,
+    render_series_page,
     select_comparable_releases,
-    series_page,
 )
 from tests.od_core.ledger import ledger_rows
 from tests.od_core.publication.published_kinds import flows, publish
@@ -87,7 +87,7 @@ def test_the_tables_state_the_change_of_the_library(newest: list[SiteRelease]) -
     """That of ``od-release compare`` between the last two periods, from each area and to it."""
     page, (after, before) = OverTime.from_releases(newest), [open_release(one.place) for one in newest[:2]]
     for number, level in enumerate(page.sides[0].level_names):
-        rows = page.rows(number)
+        rows = page.list_largest_areas(number)
         assert len(rows) == page.sides[0].size(number)
         trips = [row["ways"][0]["numbers"][-1][0] for row in rows]
         assert trips == sorted(trips, reverse=True)
@@ -102,7 +102,7 @@ def test_the_tables_state_the_change_of_the_library(newest: list[SiteRelease]) -
 
 def altered(release: SiteRelease, folder: Path, change: Callable[[Any], Any], **certificate: Any) -> SiteRelease:
     shutil.copytree(release.place, folder)
-    table = release.table("flows").relative_to(release.place)
+    table = release.locate_table("flows").relative_to(release.place)
     pq.write_table(change(pq.read_table(folder / table)), folder / table)
     return replace(release, place=folder, certificate=release.certificate | certificate)
 
@@ -117,7 +117,7 @@ def test_areas_that_a_period_lacks_have_no_number_and_no_change(newest: list[Sit
     data, (origins, destinations) = page.data, page.values.shape[2:]
     row = [column[(origins - 1) * destinations : origins * destinations] for column in data["values"]]
     assert row == [[None] * destinations] * 3
-    assert not any("change" in way for one in page.rows(2) for way in one["ways"])
+    assert not any("change" in way for one in page.list_largest_areas(2) for way in one["ways"])
     assert "No change is told between periods with different areas. The areas are" in page_of([newest[0], before])
     plan = newest[1].certificate["plan"]
     others = {
@@ -131,7 +131,7 @@ def test_areas_that_a_period_lacks_have_no_number_and_no_change(newest: list[Sit
     assert OverTime.from_releases(newest).data["comparable"] == [True]
     assert "No change is told" not in page_of(newest)
     missing = altered(newest[1], tmp_path / "r2", lambda rows: rows.filter(pc.field("origin") != gone))
-    rows = {row["name"]: row["ways"] for row in OverTime.from_releases([newest[0], missing]).rows(2)}
+    rows = {row["name"]: row["ways"] for row in OverTime.from_releases([newest[0], missing]).list_largest_areas(2)}
     assert {name for name, ways in rows.items() if "change" not in ways[0]} == {gone}
     assert "not listed" in page_of([missing])
 
@@ -146,8 +146,8 @@ def test_a_series_without_the_exact_total_names_the_one_that_has_it(newest: list
 
     def said(one: SiteRelease, other: SiteRelease) -> tuple[bool, bool, int]:
         series = {one.key.release: [one], other.key.release: [other]}
-        page = series_page(SiteDescription("Trips"), one.key.release, [one], series)
-        both = series_page(SiteDescription("Trips"), one.key.release, [one, newest[1]], series)
+        page = render_series_page(SiteDescription("Trips"), one.key.release, [one], series)
+        both = render_series_page(SiteDescription("Trips"), one.key.release, [one, newest[1]], series)
         home = render_template(
             "site/home.html", site=SiteDescription("Trips"), series=series, releases=[one], over_time={}
         )
@@ -167,7 +167,7 @@ def test_a_series_without_the_exact_total_names_the_one_that_has_it(newest: list
         assert said(noisy, replace(exact, certificate=exact.certificate | own))[:2] == (is_named, is_named)
     assert not said(noisy, replace(exact, key=ReleaseKey("exact", "2001-07")))[0]
     derived = {name: fact for name, fact in noisy.certificate.items() if name != "plan"}
-    assert replace(noisy, certificate=derived).exact_in({"exact": [exact]}) is exact
+    assert replace(noisy, certificate=derived).find_exact_release({"exact": [exact]}) is exact
 
 
 @pytest.mark.parametrize(

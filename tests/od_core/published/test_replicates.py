@@ -15,7 +15,7 @@ import pytest
 import tables
 
 from od_core import InfTDARefined, OdError, Release, open_release
-from od_core.files.durable import file_digest
+from od_core.files.durable import compute_file_digest
 from od_core.flows.estimation import replicates as estimation
 from od_core.privacy.budget import Budget
 from od_core.published import replicate_files
@@ -37,7 +37,7 @@ def releases(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def digests(folder: Path) -> dict[str, str]:
-    return {path.name: file_digest(path) for path in folder.iterdir()}
+    return {path.name: compute_file_digest(path) for path in folder.iterdir()}
 
 
 def opened(releases: Path, number: int = 0) -> Release:

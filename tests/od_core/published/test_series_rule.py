@@ -46,7 +46,7 @@ def shown(saved: float) -> Callable[..., _Losses]:
 @pytest.fixture(autouse=True, scope="module")
 def near_the_limit() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(held_out, "_losses_by_rule", shown(0.028))
+        patch.setattr(held_out, "_compare_rules", shown(0.028))
         yield
 
 
@@ -168,4 +168,4 @@ def test_a_certificate_without_evidence_opens_verifies_and_counts_as_none(
     opened = open_release(place.bundle)
     assert isinstance(opened, Release)
     assert opened.plan.earlier is None
-    assert held_out.earlier_of(opened.plan, facts) is None
+    assert held_out.read_earlier_evidence(opened.plan, facts) is None

@@ -24,19 +24,19 @@ from od_core import (
     release_flows,
     sum_releases,
 )
-from od_core.files.durable import file_digest
+from od_core.files.durable import compute_file_digest
 from od_core.flows.publishing import derived_kind
 from od_core.flows.publishing.kind import FLOWS
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import Period
-from od_core.privacy.accounting import epsilon_tight, float_above
+from od_core.privacy.accounting import compute_tight_epsilon, round_up_to_float
 from od_core.privacy.budget import Budget, Cap
 from od_core.privacy.domain import PrivacyDomain
 from od_core.publication.bundle import NOTICE, zip_beside
-from od_core.publication.certificate import certificate_digest
-from od_core.publication.certify import certificate
-from od_core.published.derived import newest_releases, publish_assisted, publish_sum
+from od_core.publication.certificate import compute_certificate_digest
+from od_core.publication.certify import build_certificate
+from od_core.published.derived import find_newest_in_period, publish_assisted, publish_sum
 from od_core.published.verification import verify_release
 from tests.od_core.ledger import ledger_rows
 from tests.od_core.publication.examples import CHECKS, publish_bundle, restated, sealed_again
@@ -67,9 +67,9 @@ def publish(root: Path, made: Any, key: ReleaseKey, **options: Any) -> None:
     """Publish a release as the pipeline does, but for the database: what is derived is of bundles alone."""
     place = locations(root, key)
     options = {"about": ABOUT, "record": place.ledger.record(key), "formats": ("csv", "sdmx")} | options
-    facts = certificate(FLOWS, made, key, key.release, CHECKS, **options)
+    facts = build_certificate(FLOWS, made, key, key.release, CHECKS, **options)
     publish_bundle(made, facts, place.bundle)
-    place.ledger.publish(key, certificate_digest(facts), facts["exact"])
+    place.ledger.publish(key, compute_certificate_digest(facts), facts["exact"])
 
 
 def release(
@@ -108,8 +108,8 @@ def root(whole: Path, tmp_path: Path) -> Path:
 
 
 def digests(folder: Path) -> dict[str, str]:
-    return {file.name: file_digest(file) for file in sorted(folder.rglob("*.*"))} | {
-        "zip": file_digest(zip_beside(folder))
+    return {file.name: compute_file_digest(file) for file in sorted(folder.rglob("*.*"))} | {
+        "zip": compute_file_digest(zip_beside(folder))
     }
 
 
@@ -146,13 +146,13 @@ def test_the_certificate_names_the_releases_and_what_they_spent_together(whole: 
     stated = certificate_of(whole, SUM)
     each = [certificate_of(whole, key) for key in KEYS]
     assert [one["release"] for one in stated["sources"]] == [str(key) for key in KEYS]
-    assert [one["certificate"] for one in stated["sources"]] == [certificate_digest(one) for one in each]
+    assert [one["certificate"] for one in stated["sources"]] == [compute_certificate_digest(one) for one in each]
     spent = stated["spent"]
     assert spent["charged_rho_exact"] == "0"
     rho = sum((Fraction(one["spent"]["rho_exact"]) for one in each), Fraction(0))
     assert Fraction(spent["rho_exact"]) == rho == Fraction(9, 2)
     assert spent["one_period"]["epsilon"] == max(one["spent"]["epsilon"] for one in each)
-    assert spent["all_periods"]["epsilon"] == float_above(epsilon_tight(rho, Fraction(1, 10**8)))
+    assert spent["all_periods"]["epsilon"] == round_up_to_float(compute_tight_epsilon(rho, Fraction(1, 10**8)))
     assert stated["measured_at"] == max(one["measured_at"] for one in each)
     assert stated["exact"] == {"trips": sum(one["exact"]["trips"] for one in each)}
     assert stated["data_set"] == SERIES
@@ -228,10 +228,10 @@ def test_a_second_call_changes_nothing_and_repairs_what_was_damaged(root: Path) 
 
 @pytest.mark.slow
 def test_a_new_revision_of_a_release_gives_a_new_revision_of_the_sum(root: Path) -> None:
-    assert newest_releases(root / "releases", SERIES, QUARTER) == KEYS
+    assert find_newest_in_period(root / "releases", SERIES, QUARTER) == KEYS
     later = ReleaseKey(SERIES, MONTHS[1], 2)
     release(root, later)
-    keys = newest_releases(root / "releases", SERIES, QUARTER)
+    keys = find_newest_in_period(root / "releases", SERIES, QUARTER)
     assert keys == [KEYS[0], later, KEYS[2]]
     found = publish_sum(root / "releases", keys, QUARTER.text)
     assert (found.key, found.is_new) == (ReleaseKey(SUM.release, SUM.period, 2), True)
@@ -245,13 +245,13 @@ def test_a_sum_over_a_withdrawn_period_says_why_it_was_withdrawn(root: Path) -> 
     shutil.rmtree(releases / gone.folder)
     zip_beside(releases / gone.folder).unlink(missing_ok=True)
     with pytest.raises(OdError, match="OD-SUM-PERIOD: no release is published for 2001-02"):
-        newest_releases(releases, SERIES, QUARTER)
+        find_newest_in_period(releases, SERIES, QUARTER)
     notice = {"release": str(gone), "withdrawn_at": "2001-05-01T09:00:00+00:00", "reason": "counted twice"}
     (releases / f"{gone}{NOTICE}").write_text(json.dumps(notice), encoding="utf-8")
     with pytest.raises(OdError, match=f"OD-RELEASE-WITHDRAWN: .*{gone}.*counted twice"):
-        newest_releases(releases, SERIES, QUARTER)
+        find_newest_in_period(releases, SERIES, QUARTER)
     with pytest.raises(OdError, match="OD-SUM-PERIOD: no release is published for 2001-04"):
-        newest_releases(releases, SERIES, Period("2001-03--2001-04"))
+        find_newest_in_period(releases, SERIES, Period("2001-03--2001-04"))
 
 
 @pytest.mark.slow
@@ -259,10 +259,10 @@ def test_a_revision_of_which_only_the_zip_file_is_left_is_never_given_to_other_s
     release(root, ReleaseKey(SERIES, MONTHS[1], 2))
     before = digests(root / "releases" / SUM.folder)
     shutil.rmtree(root / "releases" / SUM.folder)
-    keys = newest_releases(root / "releases", SERIES, QUARTER)
+    keys = find_newest_in_period(root / "releases", SERIES, QUARTER)
     found = publish_sum(root / "releases", keys, QUARTER.text)
     assert found.key == ReleaseKey(SUM.release, SUM.period, 2)
-    assert file_digest(zip_beside(root / "releases" / SUM.folder)) == before["zip"]
+    assert compute_file_digest(zip_beside(root / "releases" / SUM.folder)) == before["zip"]
     found = publish_sum(root / "releases", KEYS, QUARTER.text)  # from the zip file
     assert (found.key, found.is_new) == (SUM, False)
     assert digests(root / "releases" / SUM.folder) == before
@@ -287,11 +287,11 @@ def test_periods_that_are_missing_overlap_or_are_too_few_are_refused(root: Path)
     with pytest.raises(
         OdError, match="OD-SUM-PERIOD: no release is published for 2001-04, 2001-05, 2001-06 and 6 more"
     ):
-        newest_releases(root / "releases", SERIES, Period("2001"))
+        find_newest_in_period(root / "releases", SERIES, Period("2001"))
     with pytest.raises(OdError, match="OD-SUM-PERIOD: no release is published for 2000-12"):
-        newest_releases(root / "releases", SERIES, Period("2000-12--2001-02"))
+        find_newest_in_period(root / "releases", SERIES, Period("2000-12--2001-02"))
     with pytest.raises(OdError, match="OD-SUM-PERIOD: no release is published for 2001-01-15--2001-01-21"):
-        newest_releases(root / "releases", SERIES, Period("2001-W03"))
+        find_newest_in_period(root / "releases", SERIES, Period("2001-W03"))
     assert "2001-04/r1 is not published" in refused("OD-RELEASE-ABSENT", root, [*KEYS, ReleaseKey(SERIES, "2001-04")])
     said = refused("OD-SUM-OVERLAP", root, [*KEYS, ReleaseKey(SERIES, MONTHS[0], 2)])
     assert "commuters/2001-01/r1 and commuters/2001-01/r2 cover the same days" in said
@@ -303,7 +303,7 @@ def test_periods_that_are_missing_overlap_or_are_too_few_are_refused(root: Path)
     with pytest.raises(
         OdError, match=r"OD-RELEASE-ABSENT: no release of journeys is published here; published releases: com"
     ):
-        newest_releases(root / "releases", "journeys", QUARTER)
+        find_newest_in_period(root / "releases", "journeys", QUARTER)
 
 
 def test_records_of_other_categories_are_not_summed_but_may_be_learned_from(tmp_path: Path) -> None:
@@ -322,7 +322,7 @@ def test_a_sum_of_an_earlier_bundle_format_stays(tmp_path: Path, monkeypatch: py
         release(tmp_path, key)
     with monkeypatch.context() as earlier:
         earlier.setattr(derived_kind, "BUNDLE_FORMAT", 7)
-        earlier.setattr(derived_kind, "software_versions", lambda: {"od-release": "0.0.1"})
+        earlier.setattr(derived_kind, "list_software_versions", lambda: {"od-release": "0.0.1"})
         first = publish_sum(tmp_path / "releases", KEYS[:2])
     again = publish_sum(tmp_path / "releases", KEYS[:2])
     assert (again.key, again.is_new, again.certificate["bundle_format"]) == (first.key, False, 7)

@@ -20,7 +20,7 @@ from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.budget import Cap
 from od_core.privacy.domain import PrivacyDomain
-from od_core.publication.bundle import ledger_entries
+from od_core.publication.bundle import read_certified_entries
 from od_core.published.verification import Published
 from tests.od_core.ledger.ledger_rows import FLOWS, GEOGRAPHY, ONE_LEVEL
 from tests.od_core.publication.examples import restated
@@ -139,7 +139,7 @@ def test_any_change_of_flows_is_found_and_its_part_named(copy, name):
 def test_certificates_name_the_entry_of_their_ledger(whole):
     """So an older ledger, restored together with its head, is told from the newest."""
     ledger = Ledger(whole / "ledger.sqlite")
-    named = ledger_entries(whole / "releases")
+    named = read_certified_entries(whole / "releases")
     assert list(named) == ["commuters/2001-06/r1"]
     ledger.hold_to(named)
     entry = named["commuters/2001-06/r1"]

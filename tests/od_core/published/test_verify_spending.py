@@ -33,11 +33,11 @@ from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
 from od_core.noise.table_sampler import TableNoise
 from od_core.periods import iterate_periods
-from od_core.privacy.accounting import text_above
+from od_core.privacy.accounting import format_rounded_up
 from od_core.privacy.budget import Cap
-from od_core.privacy.domain import CALENDAR, PrivacyDomain, year_of
-from od_core.publication.certificate import CheckResult, certificate_digest
-from od_core.publication.certify import certificate
+from od_core.privacy.domain import CALENDAR, PrivacyDomain, list_periods_of_year
+from od_core.publication.certificate import CheckResult, compute_certificate_digest
+from od_core.publication.certify import build_certificate
 from od_core.published.verification import verify_release
 from od_core.stops.publishing import STOPS
 from tests.od_core.group_sizes.test_release import released as released_groups
@@ -66,9 +66,9 @@ def publish(var: Path, kind: Any, release: Any, key: str, data_set: str) -> None
     """Put the certificate of a release where its bundle would be."""
     ledger, name = Ledger(var / "ledger.sqlite"), ReleaseKey.parse(key)
     checks = [CheckResult(subject="flows", check="total_is_n", passed=True)]
-    facts = certificate(kind, release, name, data_set, checks, record=ledger.record(name))
+    facts = build_certificate(kind, release, name, data_set, checks, record=ledger.record(name))
     write(var, key, facts)
-    ledger.publish(name, certificate_digest(facts), facts["exact"])
+    ledger.publish(name, compute_certificate_digest(facts), facts["exact"])
 
 
 def write(var: Path, key: str, facts: dict[str, Any]) -> None:
@@ -195,7 +195,7 @@ def forged(var: Path, to: Path, edit: Edit) -> Path:
         if row["kind"] == "PUBLISHED" and row["release"] in certificates:
             facts = certificates[row["release"]]
             facts["ledger"] = measured[row["release"]]
-            row["content"]["certificate"] = certificate_digest(facts)
+            row["content"]["certificate"] = compute_certificate_digest(facts)
         row |= {"number": number, "previous": previous, "content": json.dumps(row["content"], sort_keys=True)}
         told = {name: value for name, value in row.items() if name != "hash"}
         previous = row["hash"] = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
@@ -444,7 +444,7 @@ def test_both_programs_cut_time_into_the_same_years(elementary, year):
         )
     ]
     for period in periods[:: 7 if elementary == "day" else 1]:
-        parts = year_of(period, elementary, year or CALENDAR)
+        parts = list_periods_of_year(period, elementary, year or CALENDAR)
         own = verify_spending.year_of(period.text, domain)
         assert names.setdefault(own, parts[0].text) == parts[0].text
     assert len({*names.values()}) == len(names) > 3
@@ -462,7 +462,7 @@ def test_what_is_spent_is_rounded_up_as_by_the_first_verifier(var, capsys):
     assert len(told) > 6
     for name, part, rho in told:
         balance = ledger.balance(name, part if len(part) > 4 else "2001-06")
-        assert Fraction(rho) == Fraction(text_above(balance.spent))
+        assert Fraction(rho) == Fraction(format_rounded_up(balance.spent))
 
 
 @pytest.mark.parametrize("name", FORGERIES)

@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 
 from od_core import Budget, FlowTree, Geography, OdError, PrivacyUnit, release_flows
 from od_core.group_sizes.groups import GroupSizes
-from od_core.records.counting import count_trips, trip_counts_of
+from od_core.records.counting import count_records_in_memory, count_trips
 from od_core.records.formats import TABLE, RecordColumns
 from od_core.records.load import load_records
 from od_core.records.segments import Breakdown, SegmentSource
@@ -87,7 +87,7 @@ def piped(
     form = TABLE.with_options(table="t" if container == "duckdb" else None, one_row_a_trip=one_row_a_trip)
     loaded = folder / "loaded.parquet"
     load_records(PIPELINE[container](table, folder), columns, "2026-01", loaded, record_format=form)
-    return pairs_of(TREE, trip_counts_of(loaded, TREE))
+    return pairs_of(TREE, count_records_in_memory(loaded, TREE))
 
 
 def outcome(count: Callable[[], Any]) -> Any:

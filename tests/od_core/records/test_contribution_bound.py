@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from od_core import Budget, FlowTree, Geography, OdError, PrivacyUnit, release_flows
-from od_core.records.counting import count_trips, trip_counts_of
+from od_core.records.counting import count_records_in_memory, count_trips
 from od_core.records.counts import TripCounts
 from od_core.records.load import RecordColumns, load_records
 from tests.od_core.doubles import ListedNoise
@@ -100,7 +100,7 @@ def counted(
         with source.open("w", encoding="utf-8", newline="") as file:
             csv.writer(file).writerows([("person", "origin", "destination", "date"), *rows])
     load_records(source, RecordColumns(date="date", user="person"), PERIOD, folder / "raw_trips.parquet")
-    return trip_counts_of(folder / "raw_trips.parquet", tree, **given_)
+    return count_records_in_memory(folder / "raw_trips.parquet", tree, **given_)
 
 
 USERS = ["u1", "U1", "u1 ", "1", "null", "é", 'a"b\\', "u,1", '["u1', "a\tb"]
@@ -217,7 +217,7 @@ def test_ids_are_text_or_whole_numbers(tmp_path, name):
     if name != "mixed":
         frame.to_parquet(tmp_path / "trips.parquet")
         load_records(tmp_path / "trips.parquet", RecordColumns(user="person"), PERIOD, tmp_path / "raw.parquet")
-        assert pairs_of(TREES[0], trip_counts_of(tmp_path / "raw.parquet", TREES[0], **given_)) == expected
+        assert pairs_of(TREES[0], count_records_in_memory(tmp_path / "raw.parquet", TREES[0], **given_)) == expected
 
 
 def test_a_missing_or_broken_text_is_a_fault_of_its_record_alone():

@@ -58,14 +58,14 @@ def test_the_fingerprint_is_that_of_the_counts_however_they_are_cut(tmp_path, cu
     monkeypatch.setattr(confidential, "_HASHED", hashed)
     folder, whole = ConfidentialFolder(tmp_path / "confidential"), in_memory(*counts)
     digests = [
-        hmac.digest(folder.key(), column[start : start + hashed].astype("<i8").tobytes(), "sha256")
+        hmac.digest(folder.read_or_make_key(), column[start : start + hashed].astype("<i8").tobytes(), "sha256")
         for column in (whole.rank, whole.before)
         for start in range(0, len(column), hashed)
     ]
     message = len(whole.rank).to_bytes(8) + b"".join(digests)
-    expected = hmac.new(folder.key(), message, hashlib.sha256).hexdigest()
-    assert folder.fingerprint(whole.column_pieces()) == expected
-    assert folder.fingerprint(kept(tmp_path, *counts).column_pieces()) == expected
+    expected = hmac.new(folder.read_or_make_key(), message, hashlib.sha256).hexdigest()
+    assert folder.compute_fingerprint(whole.iterate_column_pieces()) == expected
+    assert folder.compute_fingerprint(kept(tmp_path, *counts).iterate_column_pieces()) == expected
 
 
 @st.composite
@@ -87,11 +87,11 @@ def test_nodes_of_a_level_add_at_it_and_above_what_their_leaves_add(tmp_path, cu
     for level in range(tree.depth + 1):
         nodes = files.sum_at_level(tree, level)
         assert nodes.total == leaves.total
-        firsts = tree.first_rank(tree.public_nodes(level))
+        firsts = tree.compute_first_ranks(tree.list_public_nodes(level))
         expected = np.searchsorted(firsts, rank, side="right") - 1
         assert nodes.rank.tolist() == firsts[np.unique(expected)].tolist()
         for above in range(level):
-            for families in tree.expand(tree.public_nodes(above)):
+            for families in tree.expand(tree.list_public_nodes(above)):
                 of_nodes, of_leaves = np.zeros((2, len(families)), dtype=np.int64)
                 nodes.add_to(of_nodes, tree, families)
                 leaves.add_to(of_leaves, tree, families)
@@ -152,14 +152,14 @@ def test_of_a_release_the_last_counts_are_kept(tmp_path, elsewhere):
         return {f"trip_counts/{path.name}" for path in (staged.store.folder / "trip_counts").iterdir()}
 
     for trips in (1, 2, 3, 4):
-        folders.append(staged.new_trip_counts())
+        folders.append(staged.begin_trip_counts())
         files = write_count_files(staged.store, f"{folders[-1]}/", [(np.array([5]), np.array([trips]))])
         if trips % 2:
             staged.save_trip_counts(finish_count_files(staged.store, folders[-1], files))
             assert kept() == {folders[-1]}
-        assert staged.trip_counts().total == (1 if trips < 3 else 3)
-        assert staged.trip_counts().store == staged.store
+        assert staged.open_trip_counts().total == (1 if trips < 3 else 3)
+        assert staged.open_trip_counts().store == staged.store
     assert len(set(folders)) == 4
     assert kept() == set(folders[2:])
-    staged.new_trip_counts()
+    staged.begin_trip_counts()
     assert kept() == {folders[2]}

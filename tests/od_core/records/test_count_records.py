@@ -20,7 +20,7 @@ from od_core import FlowTree, Geography, OdError
 from od_core.files import duckdb_session as scratch
 from od_core.ledger.object_store import LocalStore
 from od_core.records import counting
-from od_core.records.counting import count_records, count_trips, trip_counts_of
+from od_core.records.counting import count_records, count_records_in_memory, count_trips
 from tests.od_core.strategies import TREES, level_names, zone_lists
 
 CANARY = "QX-CANARY-7731"
@@ -103,7 +103,7 @@ def test_the_same_as_in_memory(in_one_database, kind, data, threshold):
     tree = data.draw(trees())
     table = data.draw(record_tables(tree, *COUNTS[kind]))
     with tempfile.TemporaryDirectory() as folder, in_one_database():
-        out_of_core = outcome(trip_counts_of, written(Path(folder), table), tree, threshold)
+        out_of_core = outcome(count_records_in_memory, written(Path(folder), table), tree, threshold)
         assert [path.name for path in Path(folder).iterdir()] == ["raw_trips.parquet"]
     assert out_of_core[0] is not True
     assert out_of_core == outcome(count_trips, in_memory(table), tree, threshold)
@@ -117,7 +117,7 @@ def test_ranks_of_a_nation_do_not_overflow(tmp_path):
     geography = Geography.from_frame(zones, ["region", "zone"])
     last = zones["zone"].iloc[-1]
     table = pa.table({"origin": [last], "destination": [last], "in_period": [True]})
-    counts = trip_counts_of(written(tmp_path, table), FlowTree(geography, geography))
+    counts = count_records_in_memory(written(tmp_path, table), FlowTree(geography, geography))
     assert counts.rank.tolist() == [10**10 - 1]
 
 
@@ -161,7 +161,7 @@ def spilled(tmp_path, monkeypatch) -> list[Path]:
 def test_what_does_not_fit_the_memory_is_put_aside_beside_the_records_and_removed(tmp_path, spilled):
     table, tree = many_records(1_000_000)
     records = written(tmp_path, table)
-    counts = trip_counts_of(records, tree)
+    counts = count_records_in_memory(records, tree)
     assert spilled
     assert [path.name for path in tmp_path.iterdir()] == [records.name]
     expected = count_trips(table.to_pandas(), tree)
@@ -183,7 +183,7 @@ def test_records_that_cannot_be_read(tmp_path, what):
         content[2000:4000] = b"\xff" * 2000
         records.write_bytes(content)
     with pytest.raises(OdError, match="OD-TRIPS-NOT-COUNTED") as refused:
-        trip_counts_of(records, tree)
+        count_records_in_memory(records, tree)
     assert CANARY not in "".join(traceback.format_exception(refused.value))
     assert not (tmp_path / "spill").exists()
 
@@ -209,10 +209,10 @@ def test_trips_sum_to_no_more_than_2_to_the_53(tmp_path, kind, counts):
     columns = {"origin": ["a"] * rows, "destination": ["b"] * (rows - 1) + ["a"], "in_period": [True] * rows}
     records = written(tmp_path, pa.table({**columns, "trips": pa.array(counts).cast(kind)}))
     if sum(counts) <= 2**53:
-        assert trip_counts_of(records, FlowTree(zones, zones)).total == sum(counts)
+        assert count_records_in_memory(records, FlowTree(zones, zones)).total == sum(counts)
         return
     with pytest.raises(OdError, match=r"OD-TRIPS-COUNT.*sum to more than"):
-        trip_counts_of(records, FlowTree(zones, zones))
+        count_records_in_memory(records, FlowTree(zones, zones))
 
 
 NFC, NFD = ([*(normalize(form, name) for name in ("Évora", "Málaga", "Åre")), "it's"] for form in ("NFC", "NFD"))
@@ -236,7 +236,7 @@ def test_the_cause_of_most_unlisted_codes_is_told_without_a_code(tmp_path, liste
     codes = [*unlisted, None, listed[0]]
     table = pa.table({"origin": codes, "destination": [listed[-1]] * len(codes), "in_period": [True] * len(codes)})
     tree = FlowTree(zones, zones)
-    refused = outcome(trip_counts_of, written(tmp_path, table), tree, Fraction(0))
+    refused = outcome(count_records_in_memory, written(tmp_path, table), tree, Fraction(0))
     assert refused == outcome(count_trips, in_memory(table), tree, Fraction(0))
     told = refused[2].partition("; most")[2]
     assert [words for words in (ACCENTS, ZEROS) if words in told] == ([] if cause is None else [cause])

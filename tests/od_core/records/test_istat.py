@@ -76,7 +76,7 @@ def test_estimates_are_never_trips(tmp_path, target, columns):
     with pytest.raises(OdError, match=r"OD-READER-OPTIONS.*'estimate' of reader 'istat' holds fractional estimates"):
         load_records(
             tmp_path / "matrix.txt",
-            columns or ISTAT.columns_with(trips="estimate"),
+            columns or ISTAT.rename_columns(trips="estimate"),
             "2011",
             target,
             record_format=ISTAT,

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from od_core import FlowTree, Geography, OdError
-from od_core.records.counting import trip_counts_of
+from od_core.records.counting import count_records_in_memory
 from od_core.records.formats import TABLE
 from od_core.records.load import RecordColumns
 
@@ -47,7 +47,7 @@ def test_a_parquet_file_comes_through(tmp_path, loaded, target, kind):
     assert read["date"].isna().all()
 
     listed = frame[frame["from"].isin(ZONES["zone"]) & frame["to"].isin(ZONES["zone"])]
-    trips = trip_counts_of(target, TREE, fault_threshold=1)
+    trips = count_records_in_memory(target, TREE, fault_threshold=1)
     assert sorted(np.diff(trips.before)) == sorted(listed.groupby(["from", "to"]).size())
 
 
@@ -91,9 +91,9 @@ def test_text_dates_are_local_or_faults(tmp_path, loaded, written, target, form)
     assert dict(zip(texts, read["date"].isna(), strict=True)) == {
         text: june is None for text, june in TEXT_DATES.items()
     }
-    assert trip_counts_of(target, TREE, fault_threshold=1).total == 3
+    assert count_records_in_memory(target, TREE, fault_threshold=1).total == 3
     with pytest.raises(OdError, match="OD-TRIPS-FAULTS"):
-        trip_counts_of(target, TREE)
+        count_records_in_memory(target, TREE)
 
 
 DAY = datetime.date(2001, 6, 1)
@@ -116,9 +116,9 @@ def test_dates_and_times_are_marked_for_their_period(tmp_path, loaded, target, n
     pq.write_table(pa.table({"day": days, "origin": ["aa"] * len(days), "destination": ["ab"] * len(days)}), source)
     read = loaded_table(loaded, source, target)
     assert read["in_period"].to_pylist() == [True] + [False] * (len(days) - 1)
-    assert trip_counts_of(target, TREE, fault_threshold=1).total == 1
+    assert count_records_in_memory(target, TREE, fault_threshold=1).total == 1
     loaded_table(loaded, source, target, "2002")
-    assert trip_counts_of(target, TREE, fault_threshold=1).total == 1
+    assert count_records_in_memory(target, TREE, fault_threshold=1).total == 1
 
 
 def loaded_table(loaded, source, target, period: str = "2001-06") -> pa.Table:
@@ -133,7 +133,7 @@ def test_the_target_is_for_its_owner_and_nothing_is_left_beside_it(loaded, writt
         loaded(written([("origin", "destination"), *[("aa", "ba")] * n]))
         assert stat.S_IMODE(target.stat().st_mode) == 0o600
         assert [path.name for path in target.parent.iterdir()] == [target.name]
-        assert trip_counts_of(target, TREE).total == n
+        assert count_records_in_memory(target, TREE).total == n
 
 
 @pytest.mark.usefixtures("own_scratch_databases")
@@ -151,7 +151,7 @@ def test_records_that_do_not_fit_the_memory_stay_in_the_confidential_folder(load
 
     monkeypatch.setattr(duckdb, "connect", watched)
     loaded(written([("origin", "destination"), ("aa", "ba")]))
-    trip_counts_of(target, TREE)
+    count_records_in_memory(target, TREE)
     assert len(folders) >= 2
     assert all(target.parent in folder.parents for folder in folders)
     assert list(target.parent.iterdir()) == [target]

@@ -21,9 +21,9 @@ import od_core.files.duckdb_session as duckdb_session
 from od_core import Budget, FlowTree, Geography, OdError, release_flows
 from od_core.group_sizes.groups import GroupSizes
 from od_core.privacy.unit import TRIP, PrivacyUnit
-from od_core.records.counting import _errors_quote_nothing, count_trips
-from od_core.records.formats import FORMATS, TABLE, column_in
-from od_core.records.load import RecordColumns, columns_like_counts, has_dates, load_records
+from od_core.records.counting import _replace_reading_errors, count_trips
+from od_core.records.formats import FORMATS, TABLE, find_column
+from od_core.records.load import RecordColumns, find_likely_count_columns, has_dates, load_records
 from od_core.records.open_file import RecordFile, has_header, record_schema
 from od_core.stops.trajectories import Trajectories
 from tests.od_core.records.published import istat_line
@@ -200,10 +200,12 @@ def readers(source, form, target):
     yield "load", lambda: load_records(source, columns, "2001-06", target, record_format=form)
     yield "schema", lambda: record_schema(source, form)
     yield "header", lambda: has_header(source, form)
-    yield "dates", lambda: has_dates(source, column_in(columns.origin, tuple(record_schema(source, form))), form)
+    yield "dates", lambda: has_dates(source, find_column(columns.origin, tuple(record_schema(source, form))), form)
     yield (
         "meaning",
-        lambda: columns_like_counts(source, [str(column_in(columns.origin, tuple(record_schema(source, form))))], form),
+        lambda: find_likely_count_columns(
+            source, [str(find_column(columns.origin, tuple(record_schema(source, form))))], form
+        ),
     )
     if form is TABLE:
         groups = dict(zip(("group", "area", "size"), (*ENDS, "n"), strict=True))
@@ -301,7 +303,7 @@ OF_MACHINE = [
 
 
 def not_counted(error: Exception) -> OdError:
-    with pytest.raises(OdError) as refused, _errors_quote_nothing():
+    with pytest.raises(OdError) as refused, _replace_reading_errors():
         raise error
     return refused.value
 
@@ -310,7 +312,7 @@ def not_counted(error: Exception) -> OdError:
 def test_a_fault_of_the_machine_is_not_blamed_on_the_file(tmp_path, error, code, step):
     source = tmp_path / "trips.csv"
     source.write_bytes(GOOD)
-    for told in (RecordFile(source, TABLE).unreadable(error), not_counted(error)):
+    for told in (RecordFile(source, TABLE).make_unreadable_file_error(error), not_counted(error)):
         assert told.code == code
         assert told.next_step.startswith(step) or step in told.next_step
         assert "nothing was lost, and the records are unchanged" in told.message
@@ -319,10 +321,10 @@ def test_a_fault_of_the_machine_is_not_blamed_on_the_file(tmp_path, error, code,
         assert "/x" not in str(told)
     quoting_it = duckdb.InvalidInputException(f"Invalid Input Error: Original Line: {error}")
     assert (
-        RecordFile(source, TABLE).unreadable(quoting_it).code == "OD-FILE-UNREADABLE"
+        RecordFile(source, TABLE).make_unreadable_file_error(quoting_it).code == "OD-FILE-UNREADABLE"
     )  # a record may have such a text
     source.unlink()
-    assert RecordFile(source, TABLE).unreadable(error).code == "OD-FILE-MISSING"
+    assert RecordFile(source, TABLE).make_unreadable_file_error(error).code == "OD-FILE-MISSING"
 
 
 @pytest.mark.usefixtures("own_scratch_databases")

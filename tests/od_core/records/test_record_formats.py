@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from od_core import FlowTree, OdError
-from od_core.records.counting import trip_counts_of
+from od_core.records.counting import count_records_in_memory
 from od_core.records.formats import FORMATS, RecordColumns, format_named
 from od_core.records.load import load_records
 from tests.od_core.records.published import LODES_HEADER, PUBLISHED, Published, nomis_2021
@@ -37,13 +37,13 @@ def published(request) -> Published:
 def columns_of(published: Published, **stated: str) -> RecordColumns:
     if published.form.name == "table":
         stated = {"trips": "n"} | stated
-    return published.form.columns_with(**stated)
+    return published.form.rename_columns(**stated)
 
 
 def counted(target, published: Published, *, unknown: bool = False, threshold: object = 0) -> dict:
     geography = published.geography(unknown=unknown)
     tree = FlowTree(geography, geography)
-    return pairs_of(tree, trip_counts_of(target, tree, fault_threshold=threshold))
+    return pairs_of(tree, count_records_in_memory(target, tree, fault_threshold=threshold))
 
 
 def rows(published: Published) -> list:
@@ -113,7 +113,7 @@ def test_jobs_of_lodes_that_are_chosen_are_those_of_the_csv_module(tmp_path, loa
     content = "\n".join(lines).encode()
     source.write_bytes(gzip.compress(content) if is_packed else content)
     stated = {} if segment == "S000" else {"trips": segment}
-    read = loaded(source, form.columns_with(**stated), "2021", record_format=form)
+    read = loaded(source, form.rename_columns(**stated), "2021", record_format=form)
     assert rows_of(read) == [(row["h_geocode"], row["w_geocode"], int(row[segment])) for row in csv.DictReader(lines)]
     assert read["in_period"].all()
 

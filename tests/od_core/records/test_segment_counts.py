@@ -208,7 +208,9 @@ def test_the_fingerprint_covers_segments(tmp_path: Path):
     )
 
     def fingerprint(records: pd.DataFrame, *lists: Breakdown) -> str:
-        return folder.fingerprint(count_trips(records, TREES[0], breakdowns=lists, one_row_a_trip=True).column_pieces())
+        return folder.compute_fingerprint(
+            count_trips(records, TREES[0], breakdowns=lists, one_row_a_trip=True).iterate_column_pieces()
+        )
 
     once = fingerprint(frame, MODE)
     assert fingerprint(frame[::-1], MODE) == once

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from od_core import OdError, PrivacyUnit
 from od_core.ledger.confidential import ConfidentialFolder
 from od_core.ledger.object_store import LocalStore
-from od_core.records.counting import count_records, count_trips, trip_counts_of
+from od_core.records.counting import count_records, count_records_in_memory, count_trips
 from od_core.records.counts import CountFiles, TripCounts, finish_count_files, write_count_files
 from od_core.records.formats import TABLE, RecordColumns
 from od_core.records.load import load_records
@@ -112,15 +112,18 @@ def test_files_give_the_counts_and_the_fingerprint_of_memory(tmp_path, unit, for
         assert_same(files.read_all(), expected)
         assert files.breakdowns == lists
         assert files.total == expected.total > 0
-        prints = {confidential.fingerprint(counts.column_pieces()) for counts in (files, files.read_all(), expected)}
+        prints = {
+            confidential.compute_fingerprint(counts.iterate_column_pieces())
+            for counts in (files, files.read_all(), expected)
+        }
         assert len(prints) == 1
 
 
 def test_records_read_without_a_breakdown_are_refused(tmp_path):
     records = read(table([("01", "02", "car", "00", 1, "a", True)]), TRIP, (MODE,), "csv", tmp_path)
     with pytest.raises(OdError, match=r"OD-TRIPS-COLUMN.*breakdown 'hour'.*read the records again"):
-        trip_counts_of(records, TREES[0], breakdowns=(MODE, HOUR))
-    assert trip_counts_of(records, TREES[0]).by_segment == {}
+        count_records_in_memory(records, TREES[0], breakdowns=(MODE, HOUR))
+    assert count_records_in_memory(records, TREES[0]).by_segment == {}
 
 
 def test_counts_without_breakdowns_are_stored_as_before(tmp_path):
@@ -183,7 +186,7 @@ def test_counts_do_not_depend_on_how_they_are_cut_into_files(tmp_path, monkeypat
 
 def columns_of(counts: CountFiles | TripCounts) -> list[list[int]]:
     """The columns of the counts and of their segments, put together from their pieces."""
-    blocks = list(counts.column_pieces())
+    blocks = list(counts.iterate_column_pieces())
     number = max(map(len, blocks), default=0)
     return [[value for piece in blocks if len(piece) > k for value in piece[k].tolist()] for k in range(number)]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from od_core import OdError
-from od_core.records.segments import MOST_BREAKDOWNS, MOST_CATEGORIES, RESERVED_NAMES, Breakdown, breakdowns, find
+from od_core.records.segments import MOST_BREAKDOWNS, MOST_CATEGORIES, RESERVED_NAMES, Breakdown, find, make_breakdowns
 
 MODES = ("car", "bus", "walk")
 MANY = tuple(f"c{number}" for number in range(MOST_CATEGORIES + 1))
@@ -68,9 +68,9 @@ def test_unknown_must_be_a_listed_category():
 
 
 def test_breakdowns_are_those_of_the_caller_in_the_given_order():
-    made = breakdowns({"mode": list(MODES), "hour": ["00", "01"]}, {"mode": "walk"})
+    made = make_breakdowns({"mode": list(MODES), "hour": ["00", "01"]}, {"mode": "walk"})
     assert made == (Breakdown("mode", MODES, "walk"), Breakdown("hour", ("00", "01")))
-    assert breakdowns(None) == breakdowns({}) == ()
+    assert make_breakdowns(None) == make_breakdowns({}) == ()
     assert find(made, "hour") is made[1]
     with pytest.raises(OdError, match=r"OD-SEGMENT-UNKNOWN.*'hours'.*did you mean 'hour'"):
         find(made, "hours")
@@ -88,5 +88,5 @@ def test_breakdowns_are_those_of_the_caller_in_the_given_order():
 )
 def test_breakdowns_that_do_not_fit_together_are_refused(segments, unknown, cause):
     with pytest.raises(OdError, match=r"OD-SEGMENT-LIST.*" + cause) as caught:
-        breakdowns(segments, unknown)
+        make_breakdowns(segments, unknown)
     assert "\n" not in str(caught.value)

@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from od_core import FlowTree, Geography, OdError, PrivacyUnit
-from od_core.records.counting import count_trips, trip_counts_of
+from od_core.records.counting import count_records_in_memory, count_trips
 from od_core.records.formats import FORMATS
 from od_core.records.load import RecordColumns, load_records
 from od_core.records.segments import SegmentSource
@@ -234,7 +234,7 @@ def test_a_collation_of_a_duckdb_column_has_no_effect(tmp_path, loaded, target, 
         ("unknown", "this", one) if one == chosen else (one, None, one) for one in ALIKE
     ]
     options = {"unit": PrivacyUnit("user", column="user", max_trips=1), "key": bytes(32), "fault_threshold": 1}
-    assert trip_counts_of(target, TREE, **options).total == len(ALIKE)
+    assert count_records_in_memory(target, TREE, **options).total == len(ALIKE)
 
 
 @pytest.mark.parametrize("form", ["csv", "parquet"])
@@ -256,7 +256,7 @@ def test_only_rows_of_the_categories_are_records(tmp_path, loaded, target, form)
     read = loaded(source, record_format=declared)
     chosen = frame[(frame["mode"].isna() | (frame["mode"] == "2")) & frame["paid"].isin([1, 2])]
     assert pairs_of(read, "origin", "destination") == pairs_of(chosen, "origin", "destination")
-    assert trip_counts_of(target, TREE, fault_threshold=0).total == len(chosen)
+    assert count_records_in_memory(target, TREE, fault_threshold=0).total == len(chosen)
     error = refused(source, TABLE.with_options(categories=(("mod", ("2",)),)))
     assert error.code == "OD-TRIPS-COLUMN"
     assert "'mod' (did you mean 'mode'?)" in error.message
@@ -284,14 +284,14 @@ def test_records_of_other_periods_are_refused_or_dropped(tmp_path, loaded, targe
     dropping = TABLE.with_options(outside_period="drop")
     read = loaded(source, DATED, record_format=dropping)
     assert read["in_period"].tolist() == [True, True, False, False]
-    assert trip_counts_of(target, TREE, fault_threshold=1).total == 2
+    assert count_records_in_memory(target, TREE, fault_threshold=1).total == 2
     with pytest.raises(OdError, match="OD-TRIPS-FAULTS"):
-        trip_counts_of(target, TREE)
+        count_records_in_memory(target, TREE)
     dated = written([("origin", "destination", "day"), *[("01", "02", "2001-05-31")] * 999, ("01", "02", "2001-06-01")])
     loaded(dated, DATED, record_format=dropping)
-    assert trip_counts_of(target, TREE, fault_threshold=0).total == 1
+    assert count_records_in_memory(target, TREE, fault_threshold=0).total == 1
     loaded(dated, record_format=dropping)  # a file of one period has no dates
-    assert trip_counts_of(target, TREE, fault_threshold=0).total == 1000
+    assert count_records_in_memory(target, TREE, fault_threshold=0).total == 1000
 
 
 ZONE = "Europe/Rome"

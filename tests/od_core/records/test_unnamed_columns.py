@@ -15,7 +15,7 @@ from od_core import OdError
 from od_core.privacy.unit import TRIP
 from od_core.records.callers_table import load_trips, read_table
 from od_core.records.formats import TABLE, RecordColumns
-from od_core.records.load import columns_like_counts
+from od_core.records.load import find_likely_count_columns
 from od_core.records.open_file import has_header
 
 pytestmark = pytest.mark.usefixtures("one_scratch_database")
@@ -73,9 +73,9 @@ def test_no_name_and_no_mark_hides_a_count(loaded, written, name, values):
     assert read_as(loaded, source) == "OD-TRIPS-ROWS"
     with pytest.raises(OdError, match="OD-TRIPS-ROWS"):
         load_trips(source, TRIP, None, (), one_row_a_trip=False)
-    assert columns_like_counts(source, [name, "sex"], TABLE) == ([] if "*" in values else [name])
+    assert find_likely_count_columns(source, [name, "sex"], TABLE) == ([] if "*" in values else [name])
     marked = written([("origin", "destination", name), *(("aa", "ba", n) for n in ("7", "8", "<5"))], "m.csv")
-    assert columns_like_counts(marked, [name], TABLE) == [name]
+    assert find_likely_count_columns(marked, [name], TABLE) == [name]
 
 
 def table_of(tmp_path, names, container):

@@ -18,12 +18,12 @@ from hypothesis import strategies as st
 from od_core import Budget, Geography, PrivacyUnit, plan_release
 from od_core.errors import OdError
 from od_core.geography.flow_tree import FlowTree
-from od_core.privacy.domain import unit_facts
+from od_core.privacy.domain import list_unit_facts
 from od_core.privacy.neighbours import NO_FAULTS, Acceptance, Neighbours
 from od_core.privacy.unit import LARGEST_WEIGHT
-from od_core.publication.certify import guarantee_sentences
+from od_core.publication.certify import describe_guarantee
 from od_core.records.callers_table import load_trips
-from od_core.records.counting import CountQuery, count_trips, trip_counts_of
+from od_core.records.counting import CountQuery, count_records_in_memory, count_trips
 from od_core.records.counts import TripCounts
 from od_core.records.load import RecordColumns, load_records
 from tests.od_core.publication.examples import of_unit
@@ -53,7 +53,7 @@ def weighed(column: pd.Series, most: int) -> list[int | None]:
     records = pd.DataFrame({"origin": "a1", "destination": "b1", "weight": column}, index=column.index)
     unit = PrivacyUnit("trip", max_weight=most)
     loaded = load_trips(records, unit, None, (), one_row_a_trip=False)  # noqa: F841  # DuckDB reads it by its name
-    counted = CountQuery(TREE, unit).sql("counted_trips")
+    counted = CountQuery(TREE, unit).render_sql("counted_trips")
     query = f"SELECT {counted} FROM (SELECT TRY_CAST(weight AS DOUBLE) AS weight FROM loaded)"
     return [trips for (trips,) in duckdb.sql(query).fetchall()]
 
@@ -86,7 +86,7 @@ def counted(records: pd.DataFrame, folder: Path, unit: PrivacyUnit, threshold: F
     counts = [count_trips(records.assign(in_period=True), TREE, unit=unit, fault_threshold=threshold)]
     for name in ("records.csv", "records.parquet"):
         load_records(folder / name, RecordColumns(weight="weight"), "2001-06", folder / "staged.parquet")
-        counts.append(trip_counts_of(folder / "staged.parquet", TREE, unit=unit, fault_threshold=threshold))
+        counts.append(count_records_in_memory(folder / "staged.parquet", TREE, unit=unit, fault_threshold=threshold))
     return counts
 
 
@@ -99,7 +99,7 @@ def test_a_fault_is_one_record_whatever_the_others_weigh(unit: PrivacyUnit, tmp_
     too_many = Fraction(14, 100)
     for count in (
         lambda: count_trips(frame, TREE, unit=unit, fault_threshold=too_many),
-        lambda: trip_counts_of(tmp_path / "staged.parquet", TREE, unit=unit, fault_threshold=too_many),
+        lambda: count_records_in_memory(tmp_path / "staged.parquet", TREE, unit=unit, fault_threshold=too_many),
     ):
         with pytest.raises(OdError, match="OD-TRIPS-FAULTS") as caught:
             count()
@@ -141,7 +141,7 @@ def test_frames_and_files_refuse_the_same(
     def count_file() -> None:
         staged, columns = tmp_path / "staged.parquet", RecordColumns(**names, user=unit.column)  # type: ignore[arg-type]
         load_records(tmp_path / "records.parquet", columns, "2001-06", staged)
-        trip_counts_of(staged, TREE, unit=unit, key=bytes(32), fault_threshold=Fraction(1))
+        count_records_in_memory(staged, TREE, unit=unit, key=bytes(32), fault_threshold=Fraction(1))
 
     with pytest.raises(OdError, match=code):
         count_file()
@@ -157,13 +157,13 @@ def test_the_unit_says_its_bound_everywhere() -> None:
     """n is noised, also where a record counts at most 1; the domain is that of the data set."""
     assert not Neighbours(PrivacyUnit("trip", max_weight=1), NO_FAULTS).have_equal_totals
     assert Neighbours(PrivacyUnit("trip", max_weight=1), NO_FAULTS).count_shifted_cells(1) is None
-    assert unit_facts(BOUNDED) == unit_facts(PrivacyUnit("trip"))
+    assert list_unit_facts(BOUNDED) == list_unit_facts(PrivacyUnit("trip"))
     plan = plan_release(GEOGRAPHY, unit=BOUNDED, budget=Budget(1, "1e-8"), acceptance=NO_FAULTS)
     assert [step.level for step in plan.steps] == [0, 1, 2, 3, 4]
     assert [step.sensitivity_squared for step in plan.steps] == [25, 50, 50, 50, 50]
     assert plan.facts()["max_weight"] == plan.facts()["contribution_bound"] == 5
-    sentences = guarantee_sentences(of_unit(BOUNDED), plan.spent, Acceptance())
+    sentences = describe_guarantee(of_unit(BOUNDED), plan.spent, Acceptance())
     assert "one record, which counts at most 5 trips, was replaced by any other record" in sentences["protected"]
     assert "rounded to the nearest whole number (halves up), but at most 5" in sentences["contribution"]
     assert "0.1 % of its records are faulty. Otherwise, faulty records are not counted." in sentences["input"]
-    assert "contribution" not in guarantee_sentences(of_unit(PrivacyUnit("trip")), plan.spent, Acceptance())
+    assert "contribution" not in describe_guarantee(of_unit(PrivacyUnit("trip")), plan.spent, Acceptance())

@@ -64,7 +64,7 @@ def counted(
 ) -> TripCounts:
     given = {
         "unit": year.unit,
-        "key": year.confidential.key(),
+        "key": year.confidential.read_or_make_key(),
         "period": key.period,
         "fault_threshold": fault_threshold,
         "breakdowns": breakdowns,
@@ -73,7 +73,7 @@ def counted(
     if form == "memory":
         in_period = frame["date"].str.startswith(key.period)
         return count_trips(frame.assign(in_period=in_period.astype(bool)), tree, one_row_a_trip=True, **given)
-    folder = year.confidential.subfolder(key.folder)
+    folder = year.confidential.make_subfolder(key.folder)
     source = year.folder / f"trips.{form}"
     if form == "csv":
         frame.to_csv(source, index=False)
@@ -88,7 +88,7 @@ def counted(
 
 
 def pieces(counts: TripCounts) -> list[list[int]]:
-    return [column.tolist() for piece in counts.column_pieces() for column in piece]
+    return [column.tolist() for piece in counts.iterate_column_pieces() for column in piece]
 
 
 @pytest.mark.representatives("segments")
@@ -102,7 +102,7 @@ def test_files_and_memory_count_the_same_trips_of_a_year(tmp_path: Path, tree: s
         stored = {form: pq.read_table(year.path(key)).to_pylist() for form, year in years.items()}
         assert pieces(found["memory"]) == pieces(found["parquet"]) == pieces(found["csv"])
         assert stored["memory"] == stored["parquet"] == stored["csv"]
-        fingerprints = {year.counters(key).fingerprint(key) for year in years.values()}
+        fingerprints = {year.counters(key).compute_fingerprint(key) for year in years.values()}
         assert len(fingerprints) == 1
         per_user = years["memory"].counted(key, ["ann", "bob1", "cy", "dee9"])
         assert sum(per_user.values()) == found["memory"].total

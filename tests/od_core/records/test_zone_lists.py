@@ -42,7 +42,7 @@ def test_a_parquet_file_keeps_its_types(tmp_path):
     """Numbers are not turned into text, so that the geography can refuse lost zeros."""
     pd.DataFrame({"region": ["a", "b"], "zone": [1, 2]}).to_parquet(tmp_path / "zones.parquet")
     with pytest.raises(OdError, match=r"OD-GEOGRAPHY-NOT-TEXT.*leading zeros"):
-        ZoneList("zones.parquet", ("region", "zone")).geography(tmp_path)
+        ZoneList("zones.parquet", ("region", "zone")).read_geography(tmp_path)
 
 
 INDEXED = pd.DataFrame({"region": ["N", "S"], "zone": ["01", "02"], "area": [2.5, 3.5]})
@@ -141,12 +141,12 @@ W06000015,Cardiff,W06000015,Cardiff,W92000004,W92000004
 
 def geography(folder: Path, text: str, **listed: Any) -> Geography:
     (folder / "zones.csv").write_text(text, encoding="utf-8")
-    return ZoneList("zones.csv", **listed).geography(folder)
+    return ZoneList("zones.csv", **listed).read_geography(folder)
 
 
 def below(geography: Geography, level: str) -> dict[str, tuple[str, ...]]:
     """The zones of every area of a level."""
-    number = geography.level_number(level)
+    number = geography.find_level_number(level)
     first = geography.first_zone[number]
     return {code: geography.zones[first[area] : first[area + 1]] for area, code in enumerate(geography.codes[number])}
 
@@ -180,13 +180,13 @@ def test_areas_and_their_parents_are_read_by_the_names_of_their_columns(tmp_path
         if table is not None:
             read_zones(tmp_path / "areas.csv").assign(**table).to_parquet(tmp_path / file)
         listed = ZoneList(file, ("region", "town", "zone"), parents=("code", "up"), unknown_area="?")
-        areas = listed.geography(tmp_path)
+        areas = listed.read_geography(tmp_path)
         assert areas.codes == (("all",), ("?", "N"), ("?", "N1"), ("?", "k", "m"))
         assert areas.unknown == "?"
     with pytest.raises(OdError, match=r"areas\.csv: the area list has no column 'parent' .*code, name, up"):
-        ZoneList("areas.csv", ("region", "town", "zone"), parents=("code", "parent")).geography(tmp_path)
+        ZoneList("areas.csv", ("region", "town", "zone"), parents=("code", "parent")).read_geography(tmp_path)
     with pytest.raises(OdError, match=r"OD-GEOGRAPHY-SHAPE.*2 level names"):
-        ZoneList("areas.csv", ("town", "zone"), parents=("code", "up")).geography(tmp_path)
+        ZoneList("areas.csv", ("town", "zone"), parents=("code", "up")).read_geography(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -204,11 +204,11 @@ def test_what_is_kept_of_a_list_is_read_again_by_its_levels_alone(tmp_path, text
         listed = {name: value for name, value in listed.items() if name != "unknown"}
     declared = ZoneList("zones.csv", **listed, **more)
     (tmp_path / "zones.csv").write_text(text, encoding="utf-8")
-    first = declared.geography(tmp_path)
+    first = declared.read_geography(tmp_path)
     first.to_frame().to_csv(tmp_path / "kept.csv", index=False)
     kept = declared.with_geography_file("kept.csv")
     assert (kept.prefixes, kept.joined, kept.parents, kept.unknown_area) == ({}, {}, None, None)
-    again = kept.geography(tmp_path)
+    again = kept.read_geography(tmp_path)
     assert (again.digest, again.version, again.unknown) == (first.digest, first.version, first.unknown)
     assert (again.coordinates is None) == (first.coordinates is None)
     if first.coordinates is not None:
@@ -219,7 +219,7 @@ def test_a_file_that_changed_is_read_anew(tmp_path):
     listed = ZoneList("zones.csv", ("zone",))
     for zones in (("a", "b"), ("a", "c")):
         (tmp_path / "zones.csv").write_text("\n".join(["zone", *zones]), encoding="utf-8")
-        assert listed.geography(tmp_path).zones == zones
+        assert listed.read_geography(tmp_path).zones == zones
 
 
 @pytest.mark.parametrize(
@@ -247,7 +247,7 @@ UNLIKE = Geography.from_frame(pd.DataFrame({"zone": ["z"]}), ["zone"])
 
 
 def listed(**fields: Any) -> Callable[[Path], object]:
-    return lambda path: ZoneList(path.name, **{"levels": ("region", "zone"), **fields}).geography(path.parent)
+    return lambda path: ZoneList(path.name, **{"levels": ("region", "zone"), **fields}).read_geography(path.parent)
 
 
 READ_AS: dict[str, Callable[[Path], object]] = {

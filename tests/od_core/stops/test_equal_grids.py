@@ -67,7 +67,7 @@ def test_the_charges_of_a_counting_grid_sum_to_epsilon(name, world, epsilon, sen
     boxes = len(result.boxes)
     scales = {"total": sensitivity / (epsilon / 100), "boxes": sensitivity / (epsilon * 99 / 100)}
     assert noise.draws == [(scales["total"], 1), (scales["boxes"], boxes)]
-    assert MECHANISMS[name]().scales(epsilon, sensitivity) == scales
+    assert MECHANISMS[name]().compute_noise_scales(epsilon, sensitivity) == scales
     assert [(path.spent, path.left) for path in result.paths] == [(epsilon, 0)]
     volumes = np.prod(result.boxes.upper.astype(object) - result.boxes.lower + 1, axis=1)
     assert volumes.sum() == grid.cells
@@ -82,7 +82,7 @@ def test_the_other_two_spend_all_on_their_boxes(name, world, sensitivity):
     result = drawn(MECHANISMS[name](), points, grid, noise, sensitivity=sensitivity, epsilon=epsilon)
     boxes = grid.cells if name == "identity" else 1
     assert noise.draws == [(sensitivity / epsilon, boxes)]
-    assert MECHANISMS[name]().scales(epsilon, sensitivity) == {"boxes": sensitivity / epsilon}
+    assert MECHANISMS[name]().compute_noise_scales(epsilon, sensitivity) == {"boxes": sensitivity / epsilon}
     assert [(path.spent, path.left) for path in result.paths] == [(epsilon, 0)]
     truth = enclosed(points, result.boxes.lower, result.boxes.upper)
     assert (result.boxes.noisy - truth).tolist() == np.resize([5, -7], boxes).tolist()  # as drawn, never cut at 0
@@ -102,9 +102,9 @@ def test_eug_solves_the_problem_that_the_paper_states(dimensions, total):
         return math.exp(minimize_scalar(error, args=(r,), bounds=(-5, 15), method="bounded", options={"xatol": 1e-9}).x)
 
     expected = quad(best, 0, 1, limit=200)[0]
-    assert EUG().fan_out(total, rate, dimensions) == pytest.approx(expected, rel=1e-4)
+    assert EUG().compute_unrounded_parts(total, rate, dimensions) == pytest.approx(expected, rel=1e-4)
     for size in ("1/1000", "1/4", "1"):  # equation 8
-        known = EUG(query_size=size).fan_out(total, rate, dimensions)
+        known = EUG(query_size=size).compute_unrounded_parts(total, rate, dimensions)
         assert known == pytest.approx(best(float(Fraction(size))), rel=1e-4)
 
 
@@ -112,8 +112,8 @@ def test_mkm_is_the_full_grid_on_the_papers_data():
     """One over the bin width (sqrt(ln n) / n)^(2 / (d + 2)); 1,000,000 points on sides of 1,000,000^(1/d)."""
     for dimensions, side in ((2, 1_000), (4, 32), (6, 10)):
         width = (math.sqrt(math.log(1e6)) / 1e6) ** (2 / (dimensions + 2))
-        assert MKM().fan_out(1e6, 0.1, dimensions) == pytest.approx(1 / width)
-        is_full = MKM().parts(10**6, Fraction(1, 10), Grid((side,) * dimensions)) == (side,) * dimensions
+        assert MKM().compute_unrounded_parts(1e6, 0.1, dimensions) == pytest.approx(1 / width)
+        is_full = MKM().compute_parts(10**6, Fraction(1, 10), Grid((side,) * dimensions)) == (side,) * dimensions
         assert is_full == (dimensions > 2)
 
 
@@ -125,7 +125,7 @@ class Fixed(equal_grid.EqualGrid):
     def __init__(self, m):
         self.m = m
 
-    def fan_out(self, total, rate, dimensions):
+    def compute_unrounded_parts(self, total, rate, dimensions):
         return self.m
 
 
@@ -134,7 +134,7 @@ class Fixed(equal_grid.EqualGrid):
     [(0.2, 1), (1.49, 1), (1.5, 2), (2.5, 3), (6.49, 6), (6.51, 7), (7.2, 7), (9.6, 7), (1e300, 7), (math.inf, 7)],
 )
 def test_m_goes_to_the_nearest_whole_number_of_parts(m, parts):
-    assert Fixed(m).parts(100, Fraction(1), Grid((7, 1, 1000)))[:2] == (parts, 1)
+    assert Fixed(m).compute_parts(100, Fraction(1), Grid((7, 1, 1000)))[:2] == (parts, 1)
 
 
 @pytest.mark.parametrize("name", COUNTING)
@@ -145,7 +145,7 @@ def test_m_is_of_the_noisy_total_and_of_the_budget_that_is_left(name):
     for sensitivity in (1, 2):
         noise = Recorded(values=(10**9,))
         boxes = drawn(mechanism, points, grid, noise, sensitivity=sensitivity, epsilon=epsilon).boxes
-        m = mechanism.fan_out(1e9 + 3, float(epsilon * 99 / 100 / sensitivity), 2)
+        m = mechanism.compute_unrounded_parts(1e9 + 3, float(epsilon * 99 / 100 / sensitivity), 2)
         assert len(boxes) == math.floor(m + 0.5) > 400  # so many that a hundredth of epsilon is seen
 
 

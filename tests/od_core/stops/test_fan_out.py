@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from od_core.stops.mechanisms import equal_parts, fan_out, shares_below
+from od_core.stops.mechanisms import compute_fan_out, make_equal_parts, split_budget_by_depth
 from tests.od_core.stops.worlds import ROUNDINGS
 
 
@@ -26,7 +26,10 @@ def test_the_noise_is_as_large_as_what_the_cut_loses(n, epsilon, dimensions, len
         middle = (low + high) / 2
         low, high = (middle, high) if noise_beyond_loss(middle) < 0 else (low, middle)
     exact = 2**low
-    found = {rounding: int(fan_out(np.array([n]), epsilon, dimensions, length, rounding)[0]) for rounding in ROUNDINGS}
+    found = {
+        rounding: int(compute_fan_out(np.array([n]), epsilon, dimensions, length, rounding)[0])
+        for rounding in ROUNDINGS
+    }
     wanted = {"nearest": exact, "up": exact + 0.5, "down": exact - 0.5, "times_1.5": 1.5 * exact}
     for rounding, m in found.items():
         assert 1 <= m <= length
@@ -35,7 +38,7 @@ def test_the_noise_is_as_large_as_what_the_cut_loses(n, epsilon, dimensions, len
 
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=5), st.integers(40, 1 << 31))
 def test_equal_parts_differ_by_a_cell_at_most(parts, length):
-    begins = np.split(equal_parts(np.array(parts), length), np.cumsum(parts)[:-1])
+    begins = np.split(make_equal_parts(np.array(parts), length), np.cumsum(parts)[:-1])
     for number, begin in zip(parts, begins, strict=True):
         sides = np.diff([*begin.astype(np.int64), length])
         assert len(sides) == number
@@ -46,7 +49,7 @@ def test_equal_parts_differ_by_a_cell_at_most(parts, length):
 
 @given(st.fractions("1/100", 10), st.integers(1, 1 << 31), st.integers(1, 8))
 def test_shares_grow_with_the_cube_root_of_the_nodes_and_sum_to_what_is_left(left, m0, dimensions):
-    shares = shares_below(left, m0, dimensions)
+    shares = split_budget_by_depth(left, m0, dimensions)
     assert len(shares) == dimensions
     assert sum(shares) == left
     whole = sum(m0 ** (depth / 3) for depth in range(1, dimensions + 1))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from od_core.stops.geometry import Grid, Nodes, count_trips_by_cell
-from od_core.stops.mechanisms import SCORE_SENSITIVITY, DAFHomogeneity, Path, heterogeneity, random_parts
+from od_core.stops.mechanisms import SCORE_SENSITIVITY, DAFHomogeneity, Path, compute_heterogeneity, draw_random_cuts
 from tests.od_core.oracles.stops import part_of, unevenness
 from tests.od_core.stops.doubles import Recorded
 
@@ -23,7 +23,9 @@ def score_of(points, sizes, cuts, dimension=0):
     grid = Grid(sizes)
     rows = count_trips_by_cell(np.array(points, dtype=np.int32).reshape(-1, len(sizes)), grid)
     candidates = np.array([[0, *cuts]], dtype=np.int32)
-    return int(heterogeneity(rows, Nodes.root(rows, grid), dimension, np.array([len(cuts) + 1]), candidates)[0, 0])
+    return int(
+        compute_heterogeneity(rows, Nodes.make_root(rows, grid), dimension, np.array([len(cuts) + 1]), candidates)[0, 0]
+    )
 
 
 def parts_of(sizes, cuts, dimension=0):
@@ -78,7 +80,7 @@ def test_a_trip_more_changes_a_score_by_two_at_most():
 
 @given(st.lists(st.integers(1, 30), min_size=1, max_size=6), st.integers(30, 1 << 31), st.integers(1, 4))
 def test_random_cuts_are_distinct_and_leave_no_part_without_a_cell(parts, length, candidates):
-    begins = random_parts(np.array(parts), length, candidates).astype(np.int64)
+    begins = draw_random_cuts(np.array(parts), length, candidates).astype(np.int64)
     assert begins.shape == (candidates, sum(parts))
     for of_node in np.split(begins, np.cumsum(parts)[:-1], axis=1):
         edges = np.hstack([of_node, np.full((candidates, 1), length)])
@@ -91,7 +93,7 @@ def test_random_cuts_are_distinct_and_leave_no_part_without_a_cell(parts, length
 
 def test_random_cuts_are_uniform_on_their_stretch():
     """Of 10^5 cuts of 40 cells in two, which lie in 10, ..., 29: fails with probability 1e-6 (chi-square)."""
-    cuts = random_parts(np.full(100_000, 2), 40, 1)[0, 1::2]
+    cuts = draw_random_cuts(np.full(100_000, 2), 40, 1)[0, 1::2]
     seen = np.bincount(cuts, minlength=40)
     assert seen[:10].sum() == seen[30:].sum() == 0
     expected = 100_000 / 20
@@ -105,10 +107,12 @@ def test_without_noise_the_most_even_parts_are_chosen_for_every_node(seed):
     points = generator.integers(0, (3, 8, 2), (90, 3)) // generator.integers(1, 3, (90, 3))
     grid, trips = Grid((3, 8, 2)), [tuple(point) for point in points.tolist()]
     rows = count_trips_by_cell(points.astype(np.int32), grid)
-    nodes = Nodes.root(rows, grid).divide(rows, np.array([0]), np.array([3]), np.arange(3, dtype=np.int32))
+    nodes = Nodes.make_root(rows, grid).divide(rows, np.array([0]), np.array([3]), np.arange(3, dtype=np.int32))
     source = Recorded(width=0)
     parts = np.array([2, 1, 2])
-    begins = DAFHomogeneity(candidates=200).cuts(rows, nodes, 1, parts, 8, Fraction(1), Path(source, 1, Fraction(1)))
+    begins = DAFHomogeneity(candidates=200).choose_cuts(
+        rows, nodes, 1, parts, 8, Fraction(1), Path(source, 1, Fraction(1))
+    )
     assert begins[[0, 2, 3]].tolist() == [0, 0, 0]
     for node, cut in ((0, begins[1]), (2, begins[4])):
         box = ((node, 0, 0), (node, 7, 1))

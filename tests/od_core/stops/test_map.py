@@ -92,7 +92,7 @@ def test_trips_of_one_place_are_points_of_two_dimensions(tmp_path):
     cell = dict(zip(PLACES["zone"], listed.cells.tolist(), strict=True))
     assert sorted(placed.points.tolist()) == sorted(cell[code] for code in records["via"])
     assert listed.map.grid.sizes == (4, 4)
-    assert listed.map.degrees(np.array([0, 3]), np.array([1, 3])) == [(-10, 55, 10, 60)]
+    assert listed.map.convert_to_degrees(np.array([0, 3]), np.array([1, 3])) == [(-10, 55, 10, 60)]
 
 
 POINTS = MapGrid(-74.3, -73.7, 40.5, 40.9, 7, ("origin", "stop", "destination"))

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from od_assets.checks.release_checks import box_violations
-from od_core.stops.geometry import Grid, boxes_fill_the_grid
+from od_assets.checks.release_checks import count_box_violations
+from od_core.stops.geometry import Grid, is_grid_partition
 from tests.od_core.stops.worlds import covered, cut
 
 
@@ -20,7 +20,7 @@ def violations_in_sql(lower: np.ndarray, upper: np.ndarray, grid: Grid) -> int:
         for i in range(grid.dimensions)
     }
     counts = np.ones(len(lower), dtype=np.int64)
-    return box_violations(grid, pa.table({**columns, "count": counts, "noisy": counts}))["fill_the_grid"]
+    return count_box_violations(grid, pa.table({**columns, "count": counts, "noisy": counts}))["fill_the_grid"]
 
 
 @st.composite
@@ -34,7 +34,7 @@ def partitions(draw):
 def test_a_partition_fills_the_grid(case):
     grid, _, lower, upper = case
     assert (covered(grid.sizes, lower, upper) == 1).all()
-    assert boxes_fill_the_grid(lower, upper, grid)
+    assert is_grid_partition(lower, upper, grid)
 
 
 @given(partitions(), st.sampled_from(["shifted", "grown", "shrunk", "twice", "left out"]))
@@ -53,7 +53,7 @@ def test_a_gap_or_an_overlap_is_seen(case, defect):
         lower, upper = (np.concatenate([ends, ends[[box]]]) for ends in (lower, upper))
     elif defect == "left out":
         lower, upper = (np.delete(ends, box, axis=0) for ends in (lower, upper))
-    assert boxes_fill_the_grid(lower, upper, grid) == bool((covered(grid.sizes, lower, upper) == 1).all())
+    assert is_grid_partition(lower, upper, grid) == bool((covered(grid.sizes, lower, upper) == 1).all())
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -73,6 +73,6 @@ def test_the_sql_says_the_same(seed):
 def test_a_space_of_more_cells_than_there_are_numbers():
     grid = Grid((1 << 31,) * 4)
     lower, upper = cut(grid.sizes, 300, np.random.default_rng(1))
-    assert boxes_fill_the_grid(lower, upper, grid)
+    assert is_grid_partition(lower, upper, grid)
     assert violations_in_sql(lower, upper, grid) == 0
-    assert not boxes_fill_the_grid(lower[1:], upper[1:], grid)
+    assert not is_grid_partition(lower[1:], upper[1:], grid)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from od_core import OdError
 from od_core.stops import mechanisms as privtree
 from od_core.stops.geometry import Grid
-from od_core.stops.mechanisms import Path, PrivTree, find_scale_and_decay, path_cost
+from od_core.stops.mechanisms import Path, PrivTree, compute_path_cost, find_scale_and_decay
 from tests.od_core.oracles.privacy_loss import precision, rational
 from tests.od_core.stops.doubles import Recorded
 
@@ -65,7 +65,7 @@ def test_no_sequence_of_counts_tells_more_than_the_bound_and_some_nearly_as_much
 ):
     """Paths this short reach all but the far terms, which fall by half and more each: less than 8 % is missing."""
     told = most_told(counts_up_to, depths, scale, decay, theta, sensitivity)
-    bound = float(path_cost(scale, decay, sensitivity))
+    bound = float(compute_path_cost(scale, decay, sensitivity))
     assert told <= bound
     assert told >= bound * 0.92
 
@@ -77,7 +77,7 @@ def test_the_scales_of_a_plan_cost_no_more_than_the_theorem_says(epsilon, sensit
     assert scale <= paper
     assert (scale / paper * 1000).denominator == 1
     assert decay == math.ceil(float(scale) * math.log(2) * (1 + 1e-9))
-    assert path_cost(scale, decay, sensitivity) <= epsilon
+    assert compute_path_cost(scale, decay, sensitivity) <= epsilon
 
 
 @pytest.mark.parametrize(("sensitivity", "share"), [(1, 0.866), (2, 0.601)])
@@ -87,13 +87,15 @@ def test_lambda_is_the_least_that_is_proven(sensitivity, share):
     scale, _ = find_scale_and_decay(Fraction(7, 100), sensitivity)
     assert float(scale / paper) == pytest.approx(share, abs=2e-3)
     narrower = scale - paper / 1000
-    assert path_cost(narrower, math.ceil(narrower * math.log(2)), sensitivity) > Fraction(7, 100)
+    assert compute_path_cost(narrower, math.ceil(narrower * math.log(2)), sensitivity) > Fraction(7, 100)
 
 
 def test_the_cost_covers_scales_that_a_backend_rounds_up():
     scale, decay = find_scale_and_decay(Fraction(1, 3), 1)
-    assert path_cost(scale * (1 + Fraction(1, 1 << 31)), decay, 1) - path_cost(scale, decay, 1) < Fraction(1, 1 << 29)
-    narrow = path_cost(Fraction(1), 1, 1)
+    assert compute_path_cost(scale * (1 + Fraction(1, 1 << 31)), decay, 1) - compute_path_cost(
+        scale, decay, 1
+    ) < Fraction(1, 1 << 29)
+    narrow = compute_path_cost(Fraction(1), 1, 1)
     a = math.exp(-1)
     exact = 2 + sum(math.log((1 + a - a ** (k + 1)) / (1 + a - a**k)) for k in range(1, 60))
     assert 0 < narrow - exact < 1e-8  # above it by the slack of the scale, and no more
@@ -105,7 +107,7 @@ def test_terms_that_are_not_summed_one_by_one_are_covered(scale, decay):
     a = math.exp(-1 / scale)
     powers = (a ** (k * decay) for k in range(1, 40 * scale // decay))
     far = sum(math.log((1 + a - a * power) / (1 + a - power)) for power in powers)
-    cost = float(path_cost(Fraction(scale), decay, 1))
+    cost = float(compute_path_cost(Fraction(scale), decay, 1))
     assert 2 / scale + far <= cost <= 1.5 * (2 / scale + far)
 
 
@@ -116,9 +118,11 @@ def test_a_tree_that_would_cost_more_is_refused(wrong, monkeypatch):
     if wrong == "decay":
         monkeypatch.setattr(privtree, "_LN_2", Fraction(7, 100))
     else:
-        monkeypatch.setattr(privtree, "path_cost", lambda scale, decay, s: path_cost(scale / 2, decay, s))
+        monkeypatch.setattr(
+            privtree, "compute_path_cost", lambda scale, decay, s: compute_path_cost(scale / 2, decay, s)
+        )
     for mechanism_says in (
-        lambda: PrivTree().scales(Fraction(1, 10), 1),
+        lambda: PrivTree().compute_noise_scales(Fraction(1, 10), 1),
         lambda: PrivTree().draw(np.zeros((5, 1), dtype=np.int32), Grid((4,)), Path(Recorded(), 1, Fraction(1, 10))),
     ):
         with pytest.raises(OdError, match="OD-STOPS-PATH-COST"):

@@ -17,9 +17,9 @@ from od_core import Budget, MapGrid, OdError, PrivacyUnit, plan_stops, release_s
 from od_core.stops.geometry import Boxes, BoxIndex, Grid, count_trips_by_cell, validate_ranges
 from od_core.stops.release import (
     StopsRelease,
+    count_trips_in_ranges,
     evaluate_stops,
     evaluate_stops_entropy,
-    true_answers,
 )
 from tests.od_core.stops import worlds
 
@@ -39,7 +39,9 @@ class Partition:
         return StopsRelease(plan, plan.spent, None, Boxes(self.lower, self.upper, self.noisy))
 
     def answers(self, ranges) -> np.ndarray:
-        return BoxIndex.from_boxes(self.lower, self.upper).answers(self.noisy, validate_ranges(ranges, self.sizes))
+        return BoxIndex.from_boxes(self.lower, self.upper).answer_queries(
+            self.noisy, validate_ranges(ranges, self.sizes)
+        )
 
     def spread(self) -> np.ndarray:
         """The count of every cell, exactly: that of its box over the box's cells."""
@@ -179,7 +181,7 @@ def test_true_answers_and_errors_are_those_of_brute_force(partition, count, seed
     ranges = random_ranges(grid, 10, seed)
     inside = (points >= ranges[:, None, :, 0]) & (points <= ranges[:, None, :, 1])
     true = inside.all(axis=2).sum(axis=1)
-    assert true_answers(count_trips_by_cell(points, grid), ranges).tolist() == true.tolist()
+    assert count_trips_in_ranges(count_trips_by_cell(points, grid), ranges).tolist() == true.tolist()
     release = partition.release
     table = evaluate_stops(release, points, ranges)
     assert table["floor"].tolist() == [max(count, 1) / 1000] * 3 + [1.0] * 3

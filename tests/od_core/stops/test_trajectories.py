@@ -134,7 +134,7 @@ def test_equal_inputs_have_equal_columns_in_any_order(sizes):
     other = points.copy()
     other[0, 0] = (other[0, 0] + 1) % 4
     columns, same, different = (
-        next(Trajectories(each, Grid(sizes)).column_pieces()) for each in (points, shuffled, other)
+        next(Trajectories(each, Grid(sizes)).iterate_column_pieces()) for each in (points, shuffled, other)
     )
     assert all(np.array_equal(one, two) for one, two in zip(columns, same, strict=True))
     assert not all(np.array_equal(one, two) for one, two in zip(columns, different, strict=True))

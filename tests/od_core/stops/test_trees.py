@@ -26,7 +26,7 @@ def test_boxes_partition_the_grid_and_every_path_spends_epsilon(world, mechanism
     drawn = mechanism.draw(world.points.copy(), world.grid, world.path(source))
     check_partition(drawn.boxes, world.grid)
     check_charges(drawn, world.epsilon)
-    assert max(source.scales) <= mechanism.widest_scale(world.grid, world.epsilon, world.sensitivity)
+    assert max(source.scales) <= mechanism.compute_widest_scale(world.grid, world.epsilon, world.sensitivity)
 
 
 @given(worlds(dimensions=4, side=7, trips=300), mechanisms())

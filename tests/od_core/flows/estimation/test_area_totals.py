@@ -66,7 +66,7 @@ class DenseWithTotals:
         for one in measured:
             side = one.step.side
             zones = case.areas(side, plan.tree.origin.depth)
-            for zone, noisy in zip(zones, one.noisy.values().tolist(), strict=True):
+            for zone, noisy in zip(zones, one.noisy.read_values().tolist(), strict=True):
                 rows.append(([is_leaf(case, c) and c[side] == zone for c in columns], noisy, float(one.step.variance)))
         self.estimate = np.zeros(0)
         if not columns:
@@ -222,7 +222,9 @@ def test_without_noise_and_with_a_large_budget_the_truth_comes_back(estimator, w
     totals = {} if has_totals else {"area_totals": None}
     plan = plan_or_skip(world, tree, cap=cap, epsilon="100000", **estimator | totals)
     release = run_plan(plan, counts_of(plan, world), no_noise(), MemoryMeasurements())
-    assert world.areas_of(plan.tree, release.leaves) == {pair: trips for pair, trips in world.flows.items() if trips}
+    assert world.areas_of(plan.tree, release.leaves) == {
+        pair: trips for pair, trips in world.flows.items() if trips
+    }
 
 
 @pytest.mark.representatives("destination-*-least squares", "origin-*-mixture", "origin-*-empirical*")

@@ -18,7 +18,7 @@ from od_core import Budget, OdError, PrivacyUnit, plan_release
 from od_core.flows.estimation import empirical_bayes
 from od_core.flows.estimation import families as of_levels
 from od_core.flows.estimation.empirical_bayes import GridNoise
-from od_core.flows.estimation.families import bins
+from od_core.flows.estimation.families import assign_bins
 from od_core.flows.estimation.levels import make_published_root
 from od_core.flows.estimation.refinement import refine
 from od_core.flows.estimation.shrinkage import round_in_lumps
@@ -73,7 +73,7 @@ def assert_whole_and_consistent(plan, counts, release):
     for above, nodes in pairwise(levels):
         assert nodes.trips.dtype == np.int64
         assert np.all(nodes.trips >= 1)
-        assert plan.tree.sums_agree(above, nodes)
+        assert plan.tree.has_consistent_sums(above, nodes)
 
 
 def assert_equal_for_any_pieces_and_threads(monkeypatch, plan, counts):
@@ -131,7 +131,7 @@ def leaves_of_the_rule(plan, measurement, totals):
     side = 0 if plan.tree.refines_origin(plan.tree.depth) else 1
     mine = (plan.tree.origin, plan.tree.destination)[side].parents[-1]
     rows, families = {}, {}
-    for cells, noisy in measurement.pieces(plan):
+    for cells, noisy in measurement.iterate_pieces(plan):
         for origin, destination, x in zip(
             cells.origin.tolist(), cells.destination.tolist(), noisy.tolist(), strict=True
         ):
@@ -153,7 +153,7 @@ def leaves_of_the_rule(plan, measurement, totals):
         point = max(math.floor(families[key][area] / noise.step + 0.5) - noise.low, 0)
         if len(families[key]) > 1 and point < noise.points:
             counts[octave, point] += 1
-    bin_of = bins(counts.sum(axis=1), empirical_bayes._LEAST_CELLS)
+    bin_of = assign_bins(counts.sum(axis=1), empirical_bayes._LEAST_CELLS)
     assert bin_of[-1] >= 3
     start = np.full(len(noise.likelihood), 0.5 / (len(noise.likelihood) - 1))
     start[0] = 0.5

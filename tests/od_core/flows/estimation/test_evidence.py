@@ -16,9 +16,9 @@ from od_core.flows.estimation.held_out import (
     LEAST_SQUARES,
     RULES,
     Evidence,
-    choice_of,
     choose_rule,
-    earlier_of,
+    choose_rule_with_evidence,
+    read_earlier_evidence,
 )
 from od_core.flows.estimation.least_squares import build_measured_levels
 from od_core.flows.estimation.shrinkage import Rule
@@ -51,10 +51,10 @@ def showing(saved):
 
 def rules_of(each):
     """The rules of a series whose releases show ``each``, one after the other."""
-    evidence, rules = each[0], [each[0].rule_after(LEAST_SQUARES)]
+    evidence, rules = each[0], [each[0].choose_next_rule(LEAST_SQUARES)]
     for own in each[1:]:
         evidence += own
-        rules.append(evidence.rule_after(rules[-1]))
+        rules.append(evidence.choose_next_rule(rules[-1]))
     return rules
 
 
@@ -101,7 +101,7 @@ def test_the_rule_is_the_one_before_unless_another_saves_more_than_chance(data):
             base = LEAST_SQUARES
     best = max(fine, key=lambda rule: saved[rule])
     expected = best if saved[best] - saved[base] > 0.03 / root else base
-    assert Evidence(releases, sums).rule_after(before) == expected
+    assert Evidence(releases, sums).choose_next_rule(before) == expected
 
 
 # Releases
@@ -111,7 +111,7 @@ def auto_release(seed, earlier=None):
     plan = plan_of(SPARSE, estimate="auto", epsilon="1")
     if earlier is not None:
         stated = {"release": earlier[0], "plan": earlier[1].plan.stored_facts, **earlier[1].choice.facts()}
-        plan = replace(plan, earlier=earlier_of(plan, stated))
+        plan = replace(plan, earlier=read_earlier_evidence(plan, stated))
     counts = counts_of(plan, SPARSE)
     return run_plan(plan, counts, SeededNoise(seed), MemoryMeasurements())
 
@@ -140,17 +140,19 @@ def test_a_release_keeps_the_rule_and_adds_its_evidence():
     assert second.choice.since == "s/2001-01/r1"
     third = auto_release(4, ("s/2001-02/r1", second))
     assert (third.choice.evidence.releases, third.choice.since) == (3, "s/2001-01/r1")
-    assert choice_of(third.plan, build_measured_levels(third.plan, third.exact_trips, third.measured)).facts() == (
-        third.choice.facts()
-    )
+    assert choose_rule_with_evidence(
+        third.plan, build_measured_levels(third.plan, third.exact_trips, third.measured)
+    ).facts() == (third.choice.facts())
 
 
 def test_evidence_of_another_plan_or_on_other_rules_is_not_used():
     first = auto_release(2)
     stated = {"release": "s/2001-01/r1", "plan": first.plan.stored_facts, **first.choice.facts()}
-    assert earlier_of(first.plan, stated) == {name: stated[name] for name in ("release", "estimation", "evidence")}
-    assert earlier_of(plan_of(SPARSE, estimate="auto", epsilon="2"), stated) is None
+    assert read_earlier_evidence(first.plan, stated) == {
+        name: stated[name] for name in ("release", "estimation", "evidence")
+    }
+    assert read_earlier_evidence(plan_of(SPARSE, estimate="auto", epsilon="2"), stated) is None
     few = stated | {"evidence": stated["evidence"] | {"rules": stated["evidence"]["rules"][:-1]}}
-    assert earlier_of(first.plan, few) is None
+    assert read_earlier_evidence(first.plan, few) is None
     del stated["evidence"]
-    assert earlier_of(first.plan, stated) is None
+    assert read_earlier_evidence(first.plan, stated) is None

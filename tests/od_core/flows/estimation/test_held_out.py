@@ -12,10 +12,10 @@ import pytest
 
 from od_core.flows.estimation import families, held_out
 from od_core.flows.estimation.empirical_bayes import GridNoise
-from od_core.flows.estimation.families import bins
-from od_core.flows.estimation.held_out import LEAST_SQUARES, RULES, choice_of, choose_rule
+from od_core.flows.estimation.families import assign_bins
+from od_core.flows.estimation.held_out import LEAST_SQUARES, RULES, choose_rule, choose_rule_with_evidence
 from od_core.flows.estimation.least_squares import MeasuredLevel, fit, fit_least_squares
-from od_core.flows.estimation.shrinkage import Rule, shrink, trips_by_rule
+from od_core.flows.estimation.shrinkage import Rule, estimate_trips_by_rule, shrink
 from od_core.flows.release import run_plan
 from od_core.geography import flow_tree
 from od_core.ledger.measurements import MemoryMeasurements
@@ -72,7 +72,7 @@ def halves(levels, turn=0):
     for level in levels:
         noise = np.zeros(len(level.noisy))
         if 0 < level.noise < math.inf:
-            quantiles = held_out.normal_quantiles()[words.random_raw(len(noise)) >> np.uint64(48)]
+            quantiles = held_out.compute_normal_quantiles()[words.random_raw(len(noise)) >> np.uint64(48)]
             noise = np.rint(quantiles * math.sqrt(level.noise))
         for half, sign in zip(made, (1, -1), strict=True):
             given = level.nodes, level.offsets, level.divided, level.noisy + sign * noise, 2 * level.noise
@@ -84,7 +84,7 @@ def losses(variance, y, tables):
     """Estimated total error of each of two tables, and its share of false discoveries: by Bayes' rule, in groups."""
     noise = GridNoise.from_variance(Fraction(variance))
     base, other = (np.searchsorted([0, 0.25, 1, 4], table / noise.sigma) for table in tables)
-    group = bins(np.bincount(5 * base + other, minlength=25), 300)[5 * base + other]
+    group = assign_bins(np.bincount(5 * base + other, minlength=25), 300)[5 * base + other]
     point = np.maximum((y + noise.step // 2) // noise.step - noise.low, 0).astype(int)
     grid, sizes, known = np.arange(len(noise.likelihood)), np.arange(3 * noise.points), point < noise.points
     counts = np.array([np.bincount(point[known & (group == one)], minlength=noise.points) for one in set(group)])
@@ -148,7 +148,7 @@ def test_the_evidence_and_the_choice_are_those_of_whole_tables_and_bayes_rule(wo
     """On grids of 2 and of 10 trips, between which errors are interpolated."""
     for seed in (2, 3):
         plan, levels = fitted_of(world, epsilon, seed)
-        choice, found = choice_of(plan, levels), shown(plan, levels)
+        choice, found = choose_rule_with_evidence(plan, levels), shown(plan, levels)
         assert_is_evidence(choice.evidence.sums, *found)
         assert choice.rule == best(*found)
 
@@ -161,7 +161,7 @@ def test_rules_are_compared_in_some_families_of_leaves_if_there_are_many(monkeyp
     sizes = np.diff(levels[-1].offsets)
     leaves = np.repeat(words < (1200 << 31) // sizes.sum(), sizes)
     assert 300 < leaves.sum() < 1000
-    assert_is_evidence(choice_of(plan, levels).evidence.sums, *shown(plan, levels, leaves=leaves))
+    assert_is_evidence(choose_rule_with_evidence(plan, levels).evidence.sums, *shown(plan, levels, leaves=leaves))
 
 
 def test_the_halves_are_independent():
@@ -205,13 +205,13 @@ def test_a_rule_that_makes_the_largest_departures_worse_at_any_level_is_not_chos
     assert choose_rule(plan, levels) in RULES
 
     def worse(plan, given, rule):
-        tables = trips_by_rule(plan, given, rule)
+        tables = estimate_trips_by_rule(plan, given, rule)
         if rule.learns:
             tables[place] = tables[place].copy()
             tables[place][:20] += round(3 * math.sqrt(2 * levels[place].noise))
         return tables
 
-    monkeypatch.setattr("od_core.flows.estimation.held_out.trips_by_rule", worse)
+    monkeypatch.setattr("od_core.flows.estimation.held_out.estimate_trips_by_rule", worse)
     assert choose_rule(plan, levels) == LEAST_SQUARES
 
 

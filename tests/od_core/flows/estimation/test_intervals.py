@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from od_core import Budget, OdError
 from od_core.flows import interval_ends
 from od_core.flows.estimation import fitted_tree, intervals
-from od_core.flows.interval_ends import lower_bound, upper_bound
+from od_core.flows.interval_ends import compute_lower_bound, compute_upper_bound
 from od_core.flows.mechanisms import MECHANISMS, InfTDARefined
 from od_core.publication import columns
 from tests.od_core.doubles import ListedNoise, SeededLaplace, no_noise
@@ -91,7 +91,7 @@ def test_below_dropped_nodes_stands_the_bound_of_the_nearest_measured_one(random
     dense = case.dense
     event(f"dropped: {case.drops}")
     fitted = {node: dense.of_node(node) for level in dense.cells.values() for node in level}
-    tops = {node: int(upper_bound(*(np.array([v]) for v in fit))[0]) for node, fit in fitted.items()}
+    tops = {node: int(compute_upper_bound(*(np.array([v]) for v in fit))[0]) for node, fit in fitted.items()}
     dropped = [node for node in dense.columns if len(node[0]) + len(node[1]) < case.tree.depth]
     for o_level, d_level in case.level_pairs():
         finest = min(level for level in dense.cells if _is_below(case.tree.level_pair(level), (o_level, d_level)))
@@ -118,8 +118,8 @@ def test_below_dropped_nodes_stands_the_bound_of_the_nearest_measured_one(random
                 x, s2 = (
                     np.array([sum(column)]) for column in zip((0, 0), *(measured[node] for node in mine), strict=True)
                 )
-                most = int(upper_bound(x, s2)[0])
-                assert found[0] == int(lower_bound(x, s2)[0])
+                most = int(compute_upper_bound(x, s2)[0])
+                assert found[0] == int(compute_lower_bound(x, s2)[0])
                 assert most <= found[1] <= most + sum(tops[n] for n in dropped if n not in measured and meets(n, cell))
 
 
@@ -197,7 +197,7 @@ def law_of(weights, sigma: float):
 def covered(trips: int, errors, chances, variance: float) -> float:
     """Probability that the interval holds the true count; there always is one."""
     spread = np.full(len(errors), variance)
-    lower, upper = lower_bound(trips + errors, spread), upper_bound(trips + errors, spread)
+    lower, upper = compute_lower_bound(trips + errors, spread), compute_upper_bound(trips + errors, spread)
     assert (lower <= upper).all()
     return float(chances[(lower <= trips) & (trips <= upper)].sum())
 

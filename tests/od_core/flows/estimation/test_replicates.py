@@ -49,7 +49,7 @@ class OfOne(Replicates):
         levels = enumerate(self._levels)
         return [(at, k) for at, each in levels if 0 < each.noise < np.inf for k in range(len(each.nodes))]
 
-    def _noise(self, r: int, at: int, first: int, last: int) -> np.ndarray:
+    def _draw_level_noise(self, r: int, at: int, first: int, last: int) -> np.ndarray:
         level, node = self.measured[r]
         noise = np.zeros(last - first)
         if level == at and first <= node < last:
@@ -153,14 +153,16 @@ def test_the_noise_of_nodes_has_variance_1_and_no_correlation() -> None:
     last = len(found._levels) - 1
     n = 40_000
     places = ((0, last), (0, 1), (1, last))
-    noise = [found._noise(r, at, 0, n) / found._levels[at].noise ** 0.5 for r, at in places]
+    noise = [found._draw_level_noise(r, at, 0, n) / found._levels[at].noise ** 0.5 for r, at in places]
     assert abs(np.square(noise[0]).mean() - 1) < 5 * (2 / n) ** 0.5
     assert found._quantiles.var() == pytest.approx(1, abs=1e-14)
     assert abs(np.mean(noise[0][1:] * noise[0][:-1])) < 5 / n**0.5
     for other in noise[1:]:
         assert abs(np.mean(noise[0] * other)) < 5 / n**0.5
     for first, end in ((0, 1), (3, 18), (16, 32), (31, 33), (5, 5)):
-        assert np.array_equal(found._noise(0, last, first, end), found._noise(0, last, 0, n)[first:end])
+        assert np.array_equal(
+            found._draw_level_noise(0, last, first, end), found._draw_level_noise(0, last, 0, n)[first:end]
+        )
 
 
 def test_replicates_are_the_same_for_any_number_of_them_of_threads_and_of_leaves_at_a_time(
@@ -179,7 +181,7 @@ def test_replicates_are_the_same_for_any_number_of_them_of_threads_and_of_leaves
                 rows = np.concatenate([rows for _, rows in again.blocks(number)], axis=1)
                 assert digest(list(rows)) == digest(expected[:number])
     one, other = (release_of(seed).replicated for seed in (1, 2))
-    assert not np.array_equal(one._noise(0, 1, 0, 10), other._noise(0, 1, 0, 10))
+    assert not np.array_equal(one._draw_level_noise(0, 1, 0, 10), other._draw_level_noise(0, 1, 0, 10))
 
 
 def test_replicates_are_these_bytes_on_every_machine() -> None:
@@ -210,7 +212,7 @@ def test_what_has_no_replicates_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
         with pytest.raises(OdError, match=f"OD-REPLICATES-NUMBER: {number} replicates cannot be made"):
             next(release.replicates(number))
     parents = len(release.fitted.levels[-1].siblings)
-    monkeypatch.setattr(replicates, "memory", lambda: 8 * 100 * parents - 1)
+    monkeypatch.setattr(replicates, "read_memory_limit", lambda: 8 * 100 * parents - 1)
     assert len(list(release.replicated.blocks(99))) > 0
     with pytest.raises(OdError, match="OD-LEVEL-MEMORY: 100 replicates"):
         release.replicated.blocks(100)

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from od_core.flows.estimation import intervals
 from od_core.flows.estimation.least_squares import fit_least_squares
-from od_core.flows.estimation.levels import combine_totals, segment_counts
-from od_core.flows.interval_ends import lower_bound, upper_bound
+from od_core.flows.estimation.levels import combine_totals, list_segment_counts
+from od_core.flows.interval_ends import compute_lower_bound, compute_upper_bound
 from tests.od_core.doubles import SeededNoise
 from tests.od_core.flows.estimation.test_intervals import assert_is_interval
 from tests.od_core.oracles.inftda import Tree, inftda
@@ -49,7 +49,9 @@ def test_every_node_has_the_totals_and_segments_of_linear_algebra(mechanism, ran
     for counts in combine_totals(plan, measured):
         expected = combined[counts.step.level]
         assert_close(counts.reals(), [value for value, _ in expected.values()])
-        rounded = [value - noisy for (value, _), noisy in zip(expected.values(), counts.noisy.values(), strict=True)]
+        rounded = [
+            value - noisy for (value, _), noisy in zip(expected.values(), counts.noisy.read_values(), strict=True)
+        ]
         assert np.abs(rounded).max(initial=0) <= 0.5 + 1e-9
         assert_close([float(counts.step.variance)] * len(expected), [variance for _, variance in expected.values()])
     totals = fit_least_squares(plan, n, combine_totals(plan, measured))
@@ -66,7 +68,7 @@ def test_every_node_has_the_totals_and_segments_of_linear_algebra(mechanism, ran
         fits |= dict(zip(nodes, zip(level.estimate, level.variance, strict=True), strict=True))
     assert set(fits) >= {node for _, _, _, _, nodes in case.measured() for node in nodes}
     for name, listed in case.segments.items():
-        own = [fit_least_squares(plan, None, counts) for counts in segment_counts(plan, measured, name)]
+        own = [fit_least_squares(plan, None, counts) for counts in list_segment_counts(plan, measured, name)]
         assert len(own) == len(listed)
         for levels in zip(*own, strict=True):
             nodes, k = case.named(levels[0].nodes.level, levels[0].nodes), len(listed)
@@ -88,16 +90,18 @@ def test_every_cell_and_every_sum_has_the_segments_of_linear_algebra(random: Ran
         return
     largest, widest = np.abs(dense.estimate).sum(), dense.covariance.diagonal().max()
     for name, listed in case.segments.items():
-        found, fit = release.segment_intervals(name), release.segment_fit(name)
+        found, fit = release.segment_intervals(name), release.fit_segment(name)
         for levels in case.level_pairs():
-            origin, destination, total = fit._totals.cells(*levels)
+            origin, destination, total = fit._totals.estimate_cells(*levels)
             places = dict.fromkeys(zip(origin.tolist(), destination.tolist(), strict=True))
             areas, numbers = cells_of(case, levels)
             assert sorted(places) == [tuple(pair) for pair in numbers.tolist()]
             nodes = [(case.areas(0, levels[0])[o], case.areas(1, levels[1])[d]) for o, d in places]
-            own = [category.cells(*levels)[2] for category in fit.categories]
+            own = [category.estimate_cells(*levels)[2] for category in fit.categories]
             bounds = [np.array(ends) for ends in found.compute_cell_bounds(*levels, numbers[:, 0], numbers[:, 1])]
-            for s, (category, estimates) in enumerate(zip(listed, intervals._segments(total, own), strict=True)):
+            for s, (category, estimates) in enumerate(
+                zip(listed, intervals._estimate_category_sums(total, own), strict=True)
+            ):
                 expected = [dense.segment(dense.inside(node), name, category) for node in nodes]
                 assert_close(estimates.estimate, [h for h, _ in expected], largest)
                 assert_close(estimates.variance, [v for _, v in expected], widest)
@@ -162,7 +166,10 @@ def test_where_nodes_were_dropped_contrasts_are_those_of_linear_algebra(random: 
                     noise = sum(combined_at(combined, node)[1] for node in mine)
                     about = (np.array([contrast + total / k + error]) for error in (-1e-6, 1e-6))
                     below, above_it = (
-                        [int(bound(end, np.array([doubt + noise / k**2]))[0]) for bound in (lower_bound, upper_bound)]
+                        [
+                            int(bound(end, np.array([doubt + noise / k**2]))[0])
+                            for bound in (compute_lower_bound, compute_upper_bound)
+                        ]
                         for end in about
                     )
                     assert below[0] <= low[s] <= above_it[0]
@@ -175,7 +182,7 @@ def test_where_nodes_were_dropped_contrasts_are_those_of_linear_algebra(random: 
 def top_of(dense, node, name: str, category: str) -> int:
     """Most trips of a dropped node in a category: those of the category, or all."""
     fits = dense.total(dense.inside(node)), dense.segment(dense.inside(node), name, category)
-    return min(int(upper_bound(*(np.array([value]) for value in fit))[0]) for fit in fits)
+    return min(int(compute_upper_bound(*(np.array([value]) for value in fit))[0]) for fit in fits)
 
 
 def combined_at(combined, node):
@@ -191,7 +198,9 @@ def test_one_tree_is_measured_selected_by_the_combined_totals(random: Random):
     for (origin, destination, *_), trips in case.truth.items():
         flows[origin, destination] = flows.get((origin, destination), 0) + trips
     steps = [counts.step.level for counts in combine_totals(case.plan, case.release.measured)]
-    noisy = dict(zip(steps, (c.noisy.values() for c in combine_totals(case.plan, case.release.measured)), strict=True))
+    noisy = dict(
+        zip(steps, (c.noisy.read_values() for c in combine_totals(case.plan, case.release.measured)), strict=True)
+    )
     for _, same in groupby(case.release.measured, lambda m: m.step.level):
         assert len({tuple(case.cells(m.step)) for m in same}) == 1
     nodes = {step.level: case.cells(step) for step in case.plan.steps}
@@ -216,4 +225,4 @@ def test_each_query_is_one_vector_of_true_counts_and_noise(mechanism, random: Ra
         categories = [None] if name is None else case.segments[name]
         true = [case.true(node, category and name, category) for node in nodes for category in categories]
         drawn = noise.draw(m.step.variance, m.step.number, 0, len(true))
-        assert (m.noisy.values() - drawn).tolist() == true
+        assert (m.noisy.read_values() - drawn).tolist() == true

@@ -193,7 +193,7 @@ def test_neither_pieces_nor_threads_change_a_byte(mechanisms, random: Random):
             patch.setattr(intervals, "_BLOCK", block, raising=False)
             patch.setenv("OD_THREADS", threads)
             release = run_plan(case.plan, case.counts, noise, MemoryMeasurements())
-            arrays = [m.noisy.values() for m in release.measured]
+            arrays = [m.noisy.read_values() for m in release.measured]
             arrays += [release.leaves.origin, release.leaves.destination, release.leaves.trips]
             for name in case.segments:
                 arrays.append(release.segments[name])

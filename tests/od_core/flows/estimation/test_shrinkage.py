@@ -15,7 +15,7 @@ from scipy.stats import norm
 
 from od_core import OdError
 from od_core.flows.estimation import families
-from od_core.flows.estimation.families import families_of, gravity_shares, trips_of_nodes
+from od_core.flows.estimation.families import compute_gravity_shares, iterate_families, sum_trips_by_node
 from od_core.flows.estimation.least_squares import fit_least_squares
 from od_core.flows.estimation.shrinkage import Division, Rule, descend, shrink
 from od_core.flows.mechanisms import InfTDARefined
@@ -67,7 +67,7 @@ def test_an_earlier_table_lowers_the_error_and_one_that_says_nothing_costs_littl
         fitted = fit_least_squares(plan, counts.total, release.measured)
         zones = random.permutation(len(plan.tree.origin.zones))
         mixed = dense(plan, before)[zones][:, random.permutation(zones)]
-        public = plan.tree.public_nodes(plan.tree.depth)
+        public = plan.tree.list_public_nodes(plan.tree.depth)
         shuffled = Nodes(plan.tree.depth, public.origin, public.destination, mixed[public.origin, public.destination])
         tables = [
             dense(plan, replace(release, leaves=leaves_of(plan, fitted, earlier)))
@@ -306,8 +306,8 @@ def test_the_table_is_that_of_the_rule(tree, epsilon, leaves, has_earlier):
         return own if sheets[-1].side == 0 else own.T
 
     shares = [sheet.shares() for sheet in sheets]
-    for each, sheet, p in zip(families_of(plan, fitted), sheets, shares, strict=True):
-        assert np.allclose(sheet.matrix(gravity_shares(each)), p, rtol=1e-9)
+    for each, sheet, p in zip(iterate_families(plan, fitted), sheets, shares, strict=True):
+        assert np.allclose(sheet.matrix(compute_gravity_shares(each)), p, rtol=1e-9)
     if has_earlier:
         shares = moved(shares, dense(plan, before), least=2)
     first = table_of(shares)
@@ -342,14 +342,14 @@ def test_trips_of_nodes_are_those_of_the_table():
     plan = plan_of(GRID, "origin", cap=0, epsilon="0.5")
     release = run_plan(plan, counts_of(plan, GRID), SeededNoise(3), MemoryMeasurements())
     fitted = fit_least_squares(plan, None, release.measured)
-    public = plan.tree.public_nodes(plan.tree.depth)
+    public = plan.tree.list_public_nodes(plan.tree.depth)
     trips = np.random.default_rng(1).poisson(3.0, len(public))
     some = trips > 1
     given = Nodes(plan.tree.depth, public.origin[some], public.destination[some], trips[some])
     full, measured = np.zeros((2, plan.tree.origin.size(2), plan.tree.destination.size(2)))
     full[given.origin, given.destination] = given.trips
     measured[fitted[-1].nodes.origin, fitted[-1].nodes.destination] = 1
-    for level, found in zip(fitted[1:], trips_of_nodes(plan, fitted, given), strict=True):
+    for level, found in zip(fitted[1:], sum_trips_by_node(plan, fitted, given), strict=True):
         o, d = (
             g.ancestors(at)
             for g, at in zip(

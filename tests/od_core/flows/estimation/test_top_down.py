@@ -50,8 +50,8 @@ def test_the_same_noise_gives_the_release_of_the_reference(world, order, neighbo
     for measurement in release.measured:
         level = measurement.step.level
         noisy = expected.noisy[level]
-        assert measurement.noisy.values().tolist() == list(noisy.values())
-        nodes, pieces = world.nodes(tree, level, list(noisy)), list(measurement.pieces(release.plan))
+        assert measurement.noisy.read_values().tolist() == list(noisy.values())
+        nodes, pieces = world.nodes(tree, level, list(noisy)), list(measurement.iterate_pieces(release.plan))
         assert [area for cells, _ in pieces for area in cells.origin.tolist()] == nodes.origin.tolist()
         assert [area for cells, _ in pieces for area in cells.destination.tolist()] == nodes.destination.tolist()
         assert [value for _, values in pieces for value in values.tolist()] == list(noisy.values())

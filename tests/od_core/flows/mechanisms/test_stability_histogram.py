@@ -45,7 +45,7 @@ def test_a_pair_comes_out_where_its_noisy_count_reaches_the_threshold(world, ord
     noisy = {node: world.flows[node] + values[k % len(values)] for k, node in enumerate(with_trips)}
     [step] = release.plan.steps
     expected = {(o[-1], d[-1]): count for (o, d), count in noisy.items() if count >= step.threshold}
-    rank = tree.first_rank(release.leaves)
+    rank = tree.compute_first_ranks(release.leaves)
     assert (np.diff(rank) > 0).all()
     table = {(o, d): trips for o, d, trips in release.flows.itertuples(index=False)}
     assert table == expected

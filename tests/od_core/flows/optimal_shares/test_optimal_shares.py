@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from od_core import Budget, OdError, PrivacyUnit, plan_release
 from od_core.flows import optimal_shares as module
-from od_core.flows.optimal_shares import LEAST, SHARE_GRAIN, VarianceModel, minimise_expected_error, optimal_shares
+from od_core.flows.optimal_shares import LEAST, SHARE_GRAIN, VarianceModel, find_optimal_shares, minimise_expected_error
 from od_core.privacy.shares import MinimiseRule
 from tests.od_core.strategies import geography_of
 
@@ -27,7 +27,7 @@ def equal(count: int) -> np.ndarray:
 def test_variances_of_single_levels_have_a_closed_form(weights):
     """The minimum of the sum of a / x is at x proportional to the root of a."""
     a = np.array(weights)
-    found = optimal_shares(lambda x: np.array([(a / x).sum()]), equal(len(a)), 1, SHARE_GRAIN)
+    found = find_optimal_shares(lambda x: np.array([(a / x).sum()]), equal(len(a)), 1, SHARE_GRAIN)
     expected = np.sqrt(a) / np.sqrt(a).sum()
     assert sum(found.shares) == 1
     assert np.array(found.shares, dtype=float) == pytest.approx(expected, abs=1.5 / SHARE_GRAIN)
@@ -44,13 +44,13 @@ def test_another_solver_finds_no_smaller_largest_loss(levels, coefficients):
     x = cp.Variable(levels)
     problem = cp.Problem(cp.Minimize(cp.max(a @ cp.inv_pos(x))), [cp.sum(x) == 1, x >= LEAST])
     problem.solve(solver=cp.CLARABEL)
-    found = optimal_shares(lambda shares: a @ (1 / shares), equal(levels), 1)
+    found = find_optimal_shares(lambda shares: a @ (1 / shares), equal(levels), 1)
     assert found.largest == pytest.approx(problem.value, rel=2e-4)
     assert found.largest * (1 - found.gap) <= problem.value * (1 + 1e-6)
 
 
 def test_a_level_that_adds_nothing_has_the_smallest_share():
-    found = optimal_shares(lambda x: np.array([1 / x[0] + 1e-9 / x[1]]), equal(2), 1, SHARE_GRAIN)
+    found = find_optimal_shares(lambda x: np.array([1 / x[0] + 1e-9 / x[1]]), equal(2), 1, SHARE_GRAIN)
     assert found.shares == (1 - Fraction(str(LEAST)), Fraction(str(LEAST)))
     assert found.gap < 1e-4
 
@@ -59,7 +59,7 @@ def test_shares_far_from_the_optimum_are_refused(monkeypatch):
     monkeypatch.setattr(module, "_solve_real_shares", lambda losses, start: np.array([0.9, 0.1]))
     monkeypatch.setattr(module, "_improve_shares", lambda parts, grain, losses: parts)
     with pytest.raises(OdError, match="OD-SHARES-OPTIMUM"):
-        optimal_shares(lambda x: np.array([(1 / x).sum()]), equal(2), 1)
+        find_optimal_shares(lambda x: np.array([(1 / x).sum()]), equal(2), 1)
 
 
 def test_the_result_does_not_depend_on_the_last_digits_of_the_solver(monkeypatch):
@@ -70,9 +70,9 @@ def test_the_result_does_not_depend_on_the_last_digits_of_the_solver(monkeypatch
         found = exact(losses, start) * (1 + 2e-4 * np.array([1, -1, 0.5, -1]))
         return found / found.sum()
 
-    expected = optimal_shares(lambda x: np.array([(a / x).sum()]), equal(4), 1, SHARE_GRAIN).shares
+    expected = find_optimal_shares(lambda x: np.array([(a / x).sum()]), equal(4), 1, SHARE_GRAIN).shares
     monkeypatch.setattr(module, "_solve_real_shares", nearby)
-    assert optimal_shares(lambda x: np.array([(a / x).sum()]), equal(4), 1, SHARE_GRAIN).shares == expected
+    assert find_optimal_shares(lambda x: np.array([(a / x).sum()]), equal(4), 1, SHARE_GRAIN).shares == expected
 
 
 def planned(mechanism="inftda_refined", **shares):

@@ -11,7 +11,7 @@ import numpy as np
 from benchmarks.injected_noise import NodeNoise
 from benchmarks.parted_release import PartedRelease, run_in_parts
 from od_core import Budget, PrivacyUnit, ReleasePlan, plan_release
-from od_core.evaluation.known_flows import SyntheticFlows, italy
+from od_core.evaluation.known_flows import SyntheticFlows, make_italy_flows
 from od_core.flows.arrays import Integers
 from od_core.flows.estimation.levels import make_published_root
 from od_core.flows.estimation.refinement import refine
@@ -58,7 +58,7 @@ class Dying:
 
 def small_italy(scale: float = 0.01) -> SyntheticFlows:
     """Six levels of a flow tree; 288,000 trips between 81 zones, or as many fewer of both as the scale is smaller."""
-    return italy(5, scale=scale)
+    return make_italy_flows(5, scale=scale)
 
 
 def plan_of(flows: SyntheticFlows, bands: Bands | None = None, **changes) -> ReleasePlan:
@@ -157,4 +157,4 @@ def assert_same(found: Nodes, expected: Nodes) -> None:
 def assert_measured_alike(measurements: DurableMeasurements, release: Release) -> None:
     for measurement in release.measured:
         kept = measurements.read(measurement.step)
-        np.testing.assert_array_equal(kept.values(), measurement.noisy.values())
+        np.testing.assert_array_equal(kept.read_values(), measurement.noisy.read_values())

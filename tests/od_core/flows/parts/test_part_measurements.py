@@ -7,7 +7,7 @@ import pytest
 
 from od_core.errors import OdError
 from od_core.flows.parts import PartMeasurements, read_claimed_rounds
-from od_core.ledger.object_store import LocalStore, part_file, part_files
+from od_core.ledger.object_store import LocalStore, list_part_files, name_part_file
 from tests.od_core.ledger.ledger_rows import small_plan
 
 STEP = small_plan().steps[2]
@@ -36,8 +36,8 @@ def of_part(store, *, rounds: int = 1, part: int = 3) -> PartMeasurements:
 
 def test_a_kept_level_is_read_back_and_never_drawn_again(store):
     draws = Draws()
-    first = of_part(store).draw_once(STEP, draws).values()
-    again = of_part(store, rounds=7).draw_once(STEP, draws).values()
+    first = of_part(store).draw_once(STEP, draws).read_values()
+    again = of_part(store, rounds=7).draw_once(STEP, draws).read_values()
     assert draws.drawn == 1
     np.testing.assert_array_equal(first, again)
     assert read_claimed_rounds(store, LEVEL) == {3: 1}
@@ -78,13 +78,13 @@ def test_one_that_was_taken_for_dead_uses_what_the_other_has_kept(store):
     other = Draws()
 
     def slow():
-        kept = of_part(store, rounds=2).draw_once(STEP, other).values()
+        kept = of_part(store, rounds=2).draw_once(STEP, other).read_values()
         assert kept.tolist() == [1] * 5
         yield np.full(5, 99, dtype=np.int64)
 
-    used = of_part(store).draw_once(STEP, slow).values()
+    used = of_part(store).draw_once(STEP, slow).read_values()
     assert used.tolist() == [1] * 5
-    assert len(part_files(store, LEVEL)) == 1
+    assert len(list_part_files(store, LEVEL)) == 1
 
 
 def test_parts_do_not_meet(store):
@@ -92,12 +92,12 @@ def test_parts_do_not_meet(store):
     for part in (0, 1, 12):
         of_part(store, part=part).draw_once(STEP, draws)
     assert draws.drawn == 3
-    assert part_files(store, LEVEL) == [part_file(LEVEL, part) for part in (0, 1, 12)]
+    assert list_part_files(store, LEVEL) == [name_part_file(LEVEL, part) for part in (0, 1, 12)]
     assert read_claimed_rounds(store, LEVEL) == {0: 1, 1: 1, 12: 1}
 
 
 def test_level_1_is_not_level_11(store):
-    PartMeasurements(store, 0, {11: 1, LEVEL: 1}).store.create_if_absent(part_file(11, 0), b"x")
+    PartMeasurements(store, 0, {11: 1, LEVEL: 1}).store.create_if_absent(name_part_file(11, 0), b"x")
     store.create_if_absent("claims/11.00000.1", b"x")
-    assert part_files(store, 1) == []
+    assert list_part_files(store, 1) == []
     assert read_claimed_rounds(store, 1) == {}

@@ -18,7 +18,7 @@ from od_core.evaluation.known_flows import SyntheticFlows
 from od_core.flows.mechanisms import InfTDARefined
 from od_core.flows.parts import Threads, Work, descend_part, run_on_all_parts
 from od_core.flows.plan import Bands, ReleasePlan
-from od_core.noise.backends import noise_named
+from od_core.noise.backends import resolve_noise_source
 from od_core.records.counts import CountFiles, TripCounts
 from tests.od_core.flows.parts.passes import (
     NOISE,
@@ -130,7 +130,7 @@ def files_of(folder) -> dict[str, bytes]:
 
 
 def test_a_second_run_draws_nothing_and_charges_nothing(folder, plan, trips):
-    real = noise_named("table")
+    real = resolve_noise_source("table")
     first = in_parts(folder, plan, trips, noise=real)
     leaves = list(first.pieces(plan.tree.depth))
     before = files_of(folder)

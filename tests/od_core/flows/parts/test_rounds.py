@@ -9,7 +9,7 @@ from od_core.errors import OdError
 from od_core.flows.parts import PartMeasurements, grant_rounds, record_measured
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.measurements import DurableMeasurements, NoisyVector
-from od_core.ledger.object_store import LocalStore, part_file
+from od_core.ledger.object_store import LocalStore, name_part_file
 from od_core.ledger.release_key import ReleaseKey
 from tests.od_core.ledger.ledger_rows import assert_chain, charged, domain, small_plan, states
 
@@ -110,8 +110,8 @@ def test_a_draw_that_goes_on_with_other_noise_names_both(ledger, store):
     grant_rounds(ledger, KEY, BAND, store, "opendp")
     for _ in range(2):
         assert grant_rounds(ledger, KEY, BAND, store, "table") == dict.fromkeys(LEVELS, 1)
-    assert ledger.noise(KEY) == "opendp, table"
-    assert len(ledger.drawings(KEY)) == 2 * len(BAND)
+    assert ledger.read_noise_backends(KEY) == "opendp, table"
+    assert len(ledger.list_begun_draws(KEY)) == 2 * len(BAND)
     assert charged(ledger.path) == PLAN.spent.rho
     assert_chain(ledger.path)
 
@@ -121,7 +121,7 @@ def test_parts_that_the_ledger_knows_nothing_of_are_refused(ledger, store, left)
     if left == "claim":
         claim(store, BAND[0], 0)
     else:
-        store.create_if_absent(part_file(BAND[0].level, 0), b"x")
+        store.create_if_absent(name_part_file(BAND[0].level, 0), b"x")
     with pytest.raises(OdError, match="OD-LEDGER-ROLLED-BACK"):
         grant_rounds(ledger, KEY, BAND, store, "opendp")
 
@@ -133,8 +133,8 @@ def test_a_measured_level_is_read_back_part_after_part(ledger, store, tmp_path):
     assert states(ledger.path, str(KEY)) == {PLAN.steps[0].level: "RESERVED"} | dict.fromkeys(LEVELS, "MEASURED")
     kept = DurableMeasurements(tmp_path / "folder", ledger, KEY, store=store).read(BAND[0])
     assert isinstance(kept, NoisyVector)
-    assert kept.values().tolist() == [0, 0, 1, 0, 1, 2]
-    assert [piece.tolist() for piece in kept.pieces([2, 3, 1])] == [[0, 0], [1, 0, 1], [2]]
+    assert kept.read_values().tolist() == [0, 0, 1, 0, 1, 2]
+    assert [piece.tolist() for piece in kept.iterate_pieces([2, 3, 1])] == [[0, 0], [1, 0, 1], [2]]
     assert grant_rounds(ledger, KEY, BAND, store, "opendp") == dict.fromkeys(rounds, 0)
 
 
@@ -206,7 +206,7 @@ def test_a_part_that_was_changed_or_removed_is_found(ledger, store, tmp_path):
     rounds = all_kept(ledger, store, 0, 1)
     record_measured(ledger, KEY, BAND, store, rounds, 3)
     measurements = DurableMeasurements(tmp_path / "folder", ledger, KEY, store=store)
-    (store.folder / part_file(LEVELS[0], 1)).unlink()
+    (store.folder / name_part_file(LEVELS[0], 1)).unlink()
     with pytest.raises(OdError, match="OD-MEASUREMENT-CHANGED"):
         measurements.read(BAND[0])
     with pytest.raises(OdError, match="OD-MEASUREMENT-CHANGED"):

@@ -39,7 +39,7 @@ def counts_by_segment(folder: Path, plan: ReleasePlan, flows: SyntheticFlows) ->
     """Divide the trips of each pair among the categories, and store the counts in files."""
     random = np.random.default_rng(7)
     codes = int(np.prod([len(one.categories) for one in plan.breakdowns]))
-    rank = plan.tree.first_rank(Pairs(plan.tree.depth, flows.origin, flows.destination))
+    rank = plan.tree.compute_first_ranks(Pairs(plan.tree.depth, flows.origin, flows.destination))
     trips = random.multinomial(flows.trips, random.dirichlet(np.full(codes, 0.5), len(rank)))
     order = np.argsort(rank)
     rows = np.repeat(rank[order], codes), trips[order].ravel(), np.tile(np.arange(codes, dtype=np.int32), len(rank))

@@ -12,7 +12,7 @@ from scipy import sparse
 from scipy.optimize import Bounds
 
 from od_core import OdError
-from od_core.flows.projection.linear_programs import _solution, _verify_solution, project_children_by_solver
+from od_core.flows.projection.linear_programs import _solve_linear_program, _verify_solution, project_children_by_solver
 from od_core.flows.projection.onto_parents import intopt
 from tests.od_core.flows.projection.families import (
     Case,
@@ -102,4 +102,4 @@ def test_an_answer_is_believed_only_in_whole_numbers(y, t):
 def test_no_answer_is_an_error():
     """Two integers of at most 1 have no sum of 3."""
     with pytest.raises(OdError, match=r"OD-SOLVER-FAILED.*infeasible"):
-        _solution([0, 0], sparse.csc_array(np.ones((1, 2))), ([3], [3]), Bounds(0, 1))
+        _solve_linear_program([0, 0], sparse.csc_array(np.ones((1, 2))), ([3], [3]), Bounds(0, 1))

@@ -16,7 +16,7 @@ from scipy.stats import norm
 from od_core import Budget, Geography, OdError, Release
 from od_core.flows import interval_ends
 from od_core.flows.interval_ends import DEVIATIONS
-from od_core.flows.publishing.changes import PER_DAY, changes, changes_of_tables
+from od_core.flows.publishing.changes import PER_DAY, changes, compute_table_changes
 from tests.od_core.doubles import usual_release
 
 COLUMNS = ["origin", "destination", "before", "after", "change", "lower", "upper", "significant"]
@@ -82,7 +82,7 @@ def test_intervals_of_normal_noise_that_are_cut_at_zero_hold_the_change(deviatio
         columns = zip(("lower", "trips", "upper"), (np.floor, np.rint, np.ceil), ends, strict=True)
         side = pd.DataFrame({name: rounded(end).astype(np.int64) for name, rounded, end in columns})
         sides.append(side.assign(origin=np.arange(10_000).astype(str), destination="a"))
-    found, change = changes_of_tables(*sides), truth[1] - truth[0]
+    found, change = compute_table_changes(*sides), truth[1] - truth[0]
     assert ((found["lower"] <= change) & (change <= found["upper"])).mean() >= 0.885
 
 
@@ -90,12 +90,12 @@ def test_the_end_towards_no_change_is_that_of_numbers_that_were_selected():
     """130 - sqrt((2 * 40)^2 + (2 * 20)^2), and the larger of 50 and 2 * 20 where the lower end is further off."""
     old, new, double = bounds(5, 20, 40), bounds(100, 150, 190), 2 * DEVIATIONS
     usual, selected, wide = (
-        changes_of_tables(old, one, deviations=deviations).loc[0]
+        compute_table_changes(old, one, deviations=deviations).loc[0]
         for one, deviations in ((new, DEVIATIONS), (new, double), (bounds(50, 150, 170), double))
     )
     assert (selected["lower"], wide["lower"]) == (130 - 90, 130 - 108)
     assert selected["upper"] == usual["upper"] == 130 + 43
-    back = changes_of_tables(new, old, deviations=double).loc[0]
+    back = compute_table_changes(new, old, deviations=double).loc[0]
     assert (back["lower"], back["upper"]) == (-selected["upper"], -selected["lower"])
 
 
@@ -105,22 +105,22 @@ def test_changes_have_the_deviations_of_the_release_that_has_more_flows(monkeypa
     for sides in (pair, pair[::-1]):
         tables = [side.flows_at(level, level, interval=True) for side in sides]
         shares = [(one["trips"] > 0).mean() for one in tables]
-        expected = changes_of_tables(*tables, deviations=norm.isf(0.05 * max(shares)))
+        expected = compute_table_changes(*tables, deviations=norm.isf(0.05 * max(shares)))
         assert changes(*sides, level, level).equals(expected)
-        assert not changes_of_tables(*tables, deviations=norm.isf(0.05 * min(shares))).equals(expected)
+        assert not compute_table_changes(*tables, deviations=norm.isf(0.05 * min(shares))).equals(expected)
 
 
 def test_of_many_changes_a_hundred_are_read():
     sides, level = (released(1), released(2)), "zone"
     tables = [side.flows_at(level, level, interval=True) for side in sides]
     assert min((one["trips"] > 0).sum() for one in tables) > 100
-    assert changes(*sides, level, level).equals(changes_of_tables(*tables, deviations=norm.isf(0.05 * 100 / 324)))
+    assert changes(*sides, level, level).equals(compute_table_changes(*tables, deviations=norm.isf(0.05 * 100 / 324)))
 
 
 def test_a_pair_that_one_side_does_not_list_has_no_interval():
     """Above the number of pairs that are listed: its released trips are 0, its bound is not known."""
     new = pd.concat([bounds(3, 9, 20), bounds(50, 60, 70).assign(origin="c")], ignore_index=True)
-    found = changes_of_tables(bounds(0, 2, 4), new).set_index("origin")
+    found = compute_table_changes(bounds(0, 2, 4), new).set_index("origin")
     assert found.loc["c", ["before", "after", "change"]].tolist() == [0, 60, 60]
     assert found.loc["c", ["lower", "upper"]].isna().all()
     assert not found.loc["c", "significant"]
@@ -162,14 +162,14 @@ NUMBERS = st.lists(st.integers(0, 10_000), min_size=3, max_size=3).map(sorted)
 
 @given(NUMBERS, NUMBERS, st.sampled_from(DAYS), st.sampled_from([1, 2]))
 def test_changes_of_periods_of_different_lengths_are_told_per_day(one, other, days, times):
-    found = changes_of_tables(bounds(*one), bounds(*other), deviations=times * DEVIATIONS, days=days).loc[0]
+    found = compute_table_changes(bounds(*one), bounds(*other), deviations=times * DEVIATIONS, days=days).loc[0]
     change, lower, upper = by_fractions(one, other, days, Fraction(times))
     assert [found[name] for name in ("change_per_day", "lower_per_day", "upper_per_day")] == list(
         map(float, (change, lower, upper))
     )
     assert found["significant"] == (lower > 0 or upper < 0)
     assert (found["before_per_day"], found["after_per_day"]) == (one[1] / days[0], other[1] / days[1])
-    whole = changes_of_tables(bounds(*one), bounds(*other), deviations=times * DEVIATIONS).loc[0]
+    whole = compute_table_changes(bounds(*one), bounds(*other), deviations=times * DEVIATIONS).loc[0]
     assert tuple(whole[["change", "lower", "upper"]]) == by_fractions(one, other, (1, 1), Fraction(times))
     assert found[COLUMNS[:-1]].equals(whole[COLUMNS[:-1]])
 
@@ -177,8 +177,8 @@ def test_changes_of_periods_of_different_lengths_are_told_per_day(one, other, da
 def test_the_largest_changes_are_those_per_day():
     old = pd.concat([bounds(0, 3100, 4000), bounds(0, 310, 400).assign(origin="c")], ignore_index=True)
     new = pd.concat([bounds(0, 3000, 4000), bounds(0, 390, 400).assign(origin="c")], ignore_index=True)
-    assert changes_of_tables(old, new)["origin"].tolist() == ["a", "c"]
-    assert changes_of_tables(old, new, days=(31, 30))["origin"].tolist() == ["c", "a"]
+    assert compute_table_changes(old, new)["origin"].tolist() == ["a", "c"]
+    assert compute_table_changes(old, new, days=(31, 30))["origin"].tolist() == ["c", "a"]
 
 
 def test_almost_no_change_is_marked_where_each_day_is_like_any_other():

@@ -113,7 +113,7 @@ def test_only_the_largest_flows_are_drawn(release: Release, expected: pd.DataFra
 
 def names(release: Release) -> set[str]:
     maps = ("desire_lines", "flowmap")
-    return {file.name for file in FLOWS.files(release, facts(release)) if file.name.startswith(maps)}
+    return {file.name for file in FLOWS.list_files(release, facts(release)) if file.name.startswith(maps)}
 
 
 def test_zones_without_coordinates_have_no_map_and_two_geographies_no_flowmap() -> None:

@@ -22,7 +22,7 @@ from od_core.flows.publishing.derived_kind import (
 from od_core.flows.publishing.kind import FLOWS
 from od_core.group_sizes.publishing import GROUP_SIZES
 from od_core.ledger.release_key import ReleaseKey
-from od_core.publication.certify import certificate
+from od_core.publication.certify import build_certificate
 from od_core.stops.publishing import STOPS
 from tests.od_core.group_sizes.test_release import released
 from tests.od_core.ledger import ledger_rows
@@ -113,7 +113,7 @@ def certified(name: str) -> Certified:
 
 
 def _facts(kind: Any, release: Any, key: ReleaseKey) -> dict[str, Any]:
-    stated = certificate(kind, release, key, "survey", CHECKS, record=RECORD)
+    stated = build_certificate(kind, release, key, "survey", CHECKS, record=RECORD)
     facts: dict[str, Any] = json.loads(json.dumps(stated, sort_keys=True))
     return facts
 

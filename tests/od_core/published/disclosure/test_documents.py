@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from od_core import OdError
-from od_core.publication.certificate import certificate_digest
+from od_core.publication.certificate import compute_certificate_digest
 from od_core.published import documents as made
 from od_core.published.documents import TO_COMPLETE, disclosure_documents, write_disclosure
 from tests.od_core.publication.examples import checked_again
@@ -95,7 +95,7 @@ def test_the_checklist_has_every_block_and_its_evidence_is_there(name: str) -> N
             assert not anchor or anchor in anchors(ROOT / file), place
         marked = TO_COMPLETE.lower() in item["text"].lower()
         assert marked == (item["answer"] == "for the organisation"), item["id"]
-    assert checklist["certificate"] == certificate_digest(certified(name).facts)
+    assert checklist["certificate"] == compute_certificate_digest(certified(name).facts)
     page = said(name, made.CHECKLIST_PAGE)
     assert f"evaluated. Certificate {checklist['certificate'][:16]}." in page
     assert [item["id"] for item in items if item["text"] not in html.unescape(page)] == []

@@ -14,12 +14,12 @@ import pytest
 from od_core import Budget, PrivacyUnit, plan_release
 from od_core.meaning.subject import Subject
 from od_core.periods import Period
-from od_core.privacy.domain import max_periods_per_year
+from od_core.privacy.domain import bound_periods_per_year
 from od_core.privacy.posterior import Guarantee
-from od_core.publication.certificate import right_of_100
-from od_core.publication.certify import year_sentence
+from od_core.publication.certificate import bound_right_of_100
+from od_core.publication.certify import describe_year_cost
 from od_core.published import documents as made
-from od_core.published.documents import Facts, disclosure_documents, losses_of
+from od_core.published.documents import Facts, compute_losses, disclosure_documents
 from od_core.published.explanation import Explanation
 from tests.od_core.ledger.ledger_rows import GEOGRAPHY
 from tests.od_core.published.disclosure.certified import certified, written
@@ -71,7 +71,7 @@ CASES = {
 
 
 def cases(guarantee: Guarantee) -> int:
-    return math.ceil(100 * guarantee.best_guess())
+    return math.ceil(100 * guarantee.bound_guess_probability())
 
 
 @pytest.mark.representatives("a year of users", "a year of weeks", "a year without its account", "users", "group sizes")
@@ -80,7 +80,7 @@ def test_all_documents_state_the_same_losses_and_the_whole_first(name: str, tmp_
     facts = CASES[name]()
     folder = written(facts, tmp_path / "r1")
     _, texts = disclosure_documents(folder)
-    losses = losses_of(facts)
+    losses = compute_losses(facts)
     explained = Explanation(Facts.from_bundle(folder), None, None, ()).to_facts()["attacker"]["losses"]
     assert [row["epsilon"] for row in explained] == pytest.approx([float(one.guarantee.epsilon) for one in losses])
     for document in (made.REGISTRY, made.CHECKLIST, made.ASSESSMENT):
@@ -101,24 +101,28 @@ def test_all_documents_state_the_same_losses_and_the_whole_first(name: str, tmp_
 
 def test_a_year_of_months_of_epsilon_3_is_not_a_month() -> None:
     """With 3 trips a month and 36 in the year, the best guess is right 93 times in 100, and not 63 times."""
-    whole, year, month = losses_of(of_user_year(rho="2"))
-    assert float(month.guarantee.best_guess()) == pytest.approx(0.5 + math.sqrt(float(RHO) / 2) / 2)
-    assert (right_of_100(month.guarantee), right_of_100(year.guarantee), year.guarantee.rho) == (63, 93, 12 * RHO)
+    whole, year, month = compute_losses(of_user_year(rho="2"))
+    assert float(month.guarantee.bound_guess_probability()) == pytest.approx(0.5 + math.sqrt(float(RHO) / 2) / 2)
+    assert (bound_right_of_100(month.guarantee), bound_right_of_100(year.guarantee), year.guarantee.rho) == (
+        63,
+        93,
+        12 * RHO,
+    )
     assert whole.guarantee.rho == 2
-    four = losses_of(of_user_year(12, rho="2"))[1]
+    four = compute_losses(of_user_year(12, rho="2"))[1]
     assert four.guarantee.rho == 4 * RHO
-    people = losses_of(of_user_year(12, of_pair=1, rho="2"))[1]
+    people = compute_losses(of_user_year(12, of_pair=1, rho="2"))[1]
     assert people.guarantee.rho == 4 * RHO
 
 
 def test_the_periods_of_a_year_are_those_of_the_data_set() -> None:
     unit = PrivacyUnit("user_year", "unbounded", "who", 1, max_trips_year=60, id_pattern="[a-z]+")
     plan = plan_release(GEOGRAPHY, unit=unit, budget=Budget(rho=RHO, delta=DELTA))
-    said = year_sentence(plan, plan.spent, 52, Subject.from_plan(plan))
+    said = describe_year_cost(plan, plan.spent, 52, Subject.from_plan(plan))
     assert "each of the 52 periods" in said
     assert f"({float(Guarantee.from_rho(52 * RHO, DELTA).epsilon):.4g}"[:4] in said
     lengths = ("2001-03-05", "2001-W05", "2001-03", "2001-Q2")
-    assert [max_periods_per_year(Period(text)) for text in lengths] == [366, 53, 12, 4]
+    assert [bound_periods_per_year(Period(text)) for text in lengths] == [366, 53, 12, 4]
 
 
 def test_charges_add_up_after_a_lost_draw(tmp_path: Path) -> None:
@@ -133,6 +137,6 @@ def test_charges_add_up_after_a_lost_draw(tmp_path: Path) -> None:
 
 def test_a_sum_of_trips_states_what_its_releases_do(tmp_path: Path) -> None:
     """The records of a trip are of one of the periods, so the sum reveals as much as one of them."""
-    assert right_of_100(losses_of(certified("sum").facts)[-1].guarantee) == right_of_100(
-        losses_of(certified("trips").facts)[-1].guarantee
+    assert bound_right_of_100(compute_losses(certified("sum").facts)[-1].guarantee) == bound_right_of_100(
+        compute_losses(certified("trips").facts)[-1].guarantee
     )

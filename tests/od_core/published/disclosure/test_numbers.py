@@ -15,10 +15,15 @@ import numpy as np
 import pytest
 import yaml
 
-from od_core.privacy.accounting import epsilon_bun_steinke, epsilon_tight, float_above, text_above
+from od_core.privacy.accounting import (
+    compute_bun_steinke_epsilon,
+    compute_tight_epsilon,
+    format_rounded_up,
+    round_up_to_float,
+)
 from od_core.privacy.budget import Spent
 from od_core.privacy.posterior import Guarantee
-from od_core.publication.certificate import guarantee_of
+from od_core.publication.certificate import read_guarantee
 from od_core.published import documents as made
 from od_core.published.documents import PRIORS, disclosure_documents
 from tests.od_core.published.disclosure.certified import FILES, KINDS, certified, written
@@ -63,7 +68,7 @@ def of_certificate(facts: Any) -> Iterator[str]:
         yield str(facts)
         yield from numbers(yaml.safe_dump(facts))
         if facts > 0:  # a float above a decimal number, which a text rounds up to that number
-            yield text_above(Fraction(facts) * Fraction(10**12 - 1, 10**12))
+            yield format_rounded_up(Fraction(facts) * Fraction(10**12 - 1, 10**12))
 
 
 def guarantee(spent: Spent) -> Guarantee:
@@ -81,12 +86,12 @@ def person(spent: Spent) -> tuple[Guarantee | None, set[str]]:
     """The promise to a person with 40 trips, and the texts of its epsilon and its delta."""
     if spent.promise is None:
         rho = 1600 * spent.rho
-        epsilon = epsilon_tight(rho, spent.delta)
-        return Guarantee(epsilon, spent.delta, rho), {text_above(epsilon), text_above(spent.delta)}
+        epsilon = compute_tight_epsilon(rho, spent.delta)
+        return Guarantee(epsilon, spent.delta, rho), {format_rounded_up(epsilon), format_rounded_up(spent.delta)}
     if spent.delta:
         assert 40 * math.exp(39 * float(spent.epsilon)) * float(spent.delta) > 1
         return None, set()
-    return Guarantee(40 * spent.epsilon), {text_above(40 * spent.epsilon)}
+    return Guarantee(40 * spent.epsilon), {format_rounded_up(40 * spent.epsilon)}
 
 
 def cases(probability: Fraction) -> str:
@@ -101,11 +106,11 @@ def percent(value: Fraction, rounding: str) -> str:
 def beliefs(promised: Guarantee) -> Iterator[str]:
     """The beliefs of the impact assessment before and after, from the factor by which odds grow."""
     if promised.rho is not None:
-        factor, missed = math.exp(epsilon_bun_steinke(promised.rho, promised.delta)), promised.delta
+        factor, missed = math.exp(compute_bun_steinke_epsilon(promised.rho, promised.delta)), promised.delta
     else:
         factor, missed = math.exp(promised.epsilon) * (2 if promised.delta else 1), 2 * promised.delta
     if missed:
-        yield text_above(missed * Fraction(10**12 - 1, 10**12))
+        yield format_rounded_up(missed * Fraction(10**12 - 1, 10**12))
     for prior in PRIORS:
         before = float(prior / (1 - prior))
         yield percent(prior, ROUND_CEILING)
@@ -139,17 +144,21 @@ def explained(name: str) -> set[str]:
         one = guarantee(spent.plan.spent)  # of each of two releases
         rho = 2 * one.rho if users else one.rho
         promised = Guarantee(Fraction(stated["epsilon"]), Fraction(stated["delta"]), rho, one.variances)
-        found |= {*of_certificate(float_above(rho))}
+        found |= {*of_certificate(round_up_to_float(rho))}
     else:
         spent = release.plan.spent
         promised = guarantee(spent)
-        found |= {str(len(release.plan.charged_steps)), text_above(spent.epsilon), text_above(spent.delta)}
+        found |= {
+            str(len(release.plan.charged_steps)),
+            format_rounded_up(spent.epsilon),
+            format_rounded_up(spent.delta),
+        }
         of_pairs = [one for one in release.plan.facts()["steps"] if not one.keys() & {"breakdown", "area_totals"}]
         found |= {*reach(of_pairs[-1])}
         if release.plan.unit.kind == "trip":
             many, texts = person(spent)
-            found |= {*texts, "100" if many is None else cases(many.best_guess())}
-    return found | {cases(promised.best_guess()), *beliefs(promised)}
+            found |= {*texts, "100" if many is None else cases(many.bound_guess_probability())}
+    return found | {cases(promised.bound_guess_probability()), *beliefs(promised)}
 
 
 def stated(document: str, text: str) -> set[str]:
@@ -182,10 +191,10 @@ def test_the_stated_noise_is_that_of_pairs_of_zones(tmp_path: Path) -> None:
 
 def test_lost_draws_count_and_leave_no_exact_privacy_loss() -> None:
     facts = json.loads(json.dumps(certified("trips").facts))
-    assert guarantee_of(facts).variances is not None
+    assert read_guarantee(facts).variances is not None
     twice = 2 * Fraction(facts["spent"]["rho_exact"])
     facts["spent"] |= {"lost_draws": 5, "rho_exact": str(twice), "epsilon_exact": None, "epsilon": 1.5}
-    assert guarantee_of(facts) == Guarantee(Fraction(3, 2), Fraction(1, 10**8), twice)
+    assert read_guarantee(facts) == Guarantee(Fraction(3, 2), Fraction(1, 10**8), twice)
     direct = json.loads(json.dumps(certified("threshold").facts))
     direct["spent"] |= {"lost_draws": 1, "delta": 2e-6, "epsilon": 2.0}
-    assert guarantee_of(direct) == Guarantee(Fraction(2), Fraction(2e-6))
+    assert read_guarantee(direct) == Guarantee(Fraction(2), Fraction(2e-6))
