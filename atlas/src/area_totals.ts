@@ -1,6 +1,6 @@
 /** Estimates of all trips from or to areas, from a fitted tree and the measured totals of areas.
  *
- * The formulas are those of `FittedTree.estimate_sum_with_totals` in `od_core/flows/estimation/fitted_tree.py`, and of `_areas`
+ * The formulas are those of `FittedTree.estimate_sum_with_totals` in `od_core/flows/estimation/fitted_tree.py`, and of `_estimate_areas_of_release`
  * in `od_core/flows/estimation/intervals.py`.
  */
 

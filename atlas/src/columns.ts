@@ -104,8 +104,8 @@ export interface Header {
   comparable: boolean;
   period: string;
   /** Day after the period, its number of days, digests of what must be the same in releases that are compared (and of the
-   * definitions of breakdowns) by the words on a difference, and mechanism and rule of estimation; only if `comparable`,
-   * and absent in the pages of earlier versions. */
+   * definitions of breakdowns) by the words on a difference, and mechanism and rule of estimation; only if
+   * `comparable`, and absent in the pages of earlier versions. */
   end?: string;
   days?: number;
   /** Whether trips of users are bounded in each period. */

@@ -36,7 +36,7 @@ export function upperBound(estimate: number, variance: number): number {
 /** What an interval says of its number; "" of one that was released as 0, or has no interval. */
 export type Reliability = "solid" | "rough" | "may be none" | "";
 
-/** The word on trips with their interval, as `reliability` in `interval_ends.py`. */
+/** The word on trips with their interval, as `choose_reliability_words` in `interval_ends.py`. */
 export function reliability(trips: number, interval: [lower: number, upper: number] | null): Reliability {
   if (!interval || trips === 0) return "";
   if (interval[0] <= 0) return "may be none";
@@ -64,7 +64,7 @@ export function added(one: Estimate, other: Estimate): Estimate {
   };
 }
 
-/** The interval of a sum; see `bounds_of` in `od_core/flows/estimation/intervals.py`. */
+/** The interval of a sum; see `compute_bounds` in `od_core/flows/estimation/intervals.py`. */
 export function bounds(sum: Estimate, deviations = DEVIATIONS, isListed = false): [lower: number, upper: number] {
   const alone = upperBound(sum.estimate, sum.variance) + Math.trunc(sum.most);
   const together = upperBound(sum.estimate + Math.max(sum.unseen, 0), sum.variance + sum.doubt);
@@ -128,7 +128,7 @@ export function meanBounds(
   return outwards([low * part, high * part + most * (1 - part)], 3);
 }
 
-/** The interval of part / whole, from 0 to `most`; see `fieller` in `od_core/flows/estimation/intervals.py`. */
+/** The interval of part / whole, from 0 to `most`; see `compute_fieller_ends` in `od_core/flows/estimation/intervals.py`. */
 function fieller(part: Estimate, whole: Estimate, covariance: number, most: number): [lower: number, upper: number] {
   const square = DEVIATIONS ** 2;
   const a = whole.estimate * whole.estimate - square * whole.variance;

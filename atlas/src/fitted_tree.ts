@@ -162,7 +162,7 @@ export class FittedTree {
     return sum;
   }
 
-  /** Estimates, by band of distance, of the trips from some zones to others, as `Intervals.begun` computes them.
+  /** Estimates, by band of distance, of the trips from some zones to others, as `Intervals.estimate_begun_trips` computes them.
    *
    * They are sums of nodes of the last level. The trips of dropped nodes may belong to any band.
    */

@@ -33,7 +33,7 @@ export function largestSquares(trips: number, cap: number | null, nodes: Nodes):
 }
 
 /** Rho of a year of equal periods for a user, as a multiple of that of one of them, given the charge of each level; see
- * `rho_of_year` in `od_core/privacy/domain.py`. */
+ * `bound_rho_of_year` in `od_core/privacy/domain.py`. */
 export function yearFactor(periods: number, bounds: Bounds, set: LevelSet, charges: Map<number, number>): number {
   const { trips: most, yearly } = bounds;
   const cap = pairCap(bounds);

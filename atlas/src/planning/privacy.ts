@@ -3,7 +3,7 @@
 /** Orders of the Rényi divergence, less 1, that `_bound_delta_by_renyi` in `od_core/privacy/posterior.py` tries at epsilon 0. */
 const ORDERS = [0.001, 0.1, 0.3, 1];
 
-/** Epsilon at a delta by the conversion `tight`; see `epsilon_tight` in `od_core/privacy/accounting.py`. */
+/** Epsilon at a delta by the conversion `tight`; see `compute_tight_epsilon` in `od_core/privacy/accounting.py`. */
 export function epsilonTight(rho: number, logInverseDelta: number): number {
   let [low, high] = [0, Math.sqrt(logInverseDelta / rho)];
   for (let k = 0; k < 200; k++) {
