@@ -1,7 +1,8 @@
-"""Fill the pages of the documentation site from the code, and link its citations.
+"""Write the tables of the documentation that follow from the code, and link the citations of its site.
 
-MkDocs calls these functions when it builds the site (``hooks`` in ``mkdocs.yml``). A comment such as
-``<!-- commands -->`` in a page is replaced by what the code says, so that those pages cannot drift from it.
+``make pages`` writes what the code says between ``<!-- commands -->`` and ``<!-- end -->`` in a page, and a test fails
+where a page says something else. MkDocs calls :func:`on_page_content` when it builds the site (``hooks`` in
+``mkdocs.yml``).
 """
 
 from __future__ import annotations
@@ -20,17 +21,18 @@ import notebook_cells
 BIBLIOGRAPHY = Path(__file__).parent / "references.bib"
 SOURCES = "reference/sources.md"
 
-_OF_THE_SITE = "*What follows is made from the code when the site is built, by `make docs`.*"
-"""What a page says, before the site is built, in place of what the code says."""
+_MADE = re.compile(r"^<!-- (\w+) -->\n.*?^<!-- end -->$", re.MULTILINE | re.DOTALL)
+"""What a page has from the code, with the comments around it."""
 
 
-# What the fields mean that have no description in the code.
-def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Replace the comments of a page by what the code says."""
-    for comment, made in MADE.items():
-        if (place := f"{_OF_THE_SITE}\n\n<!-- {comment} -->") in markdown:
-            markdown = markdown.replace(place, "\n".join(made()))
-    return markdown
+def fill_page(page: str) -> str:
+    """Return the text of a page with what the code says now between its comments."""
+    return _MADE.sub(lambda found: f"<!-- {found[1]} -->\n\n{make_text(found[1])}\n\n<!-- end -->", page)
+
+
+def make_text(name: str) -> str:
+    """Return what the code says, without lines that end in spaces."""
+    return re.sub(r" +$", "", "\n".join(MADE[name]()).strip(), flags=re.MULTILINE)
 
 
 def on_page_content(html: str, page: Any, files: Any, **_: Any) -> str:
@@ -134,7 +136,8 @@ def _section(section: Any, place: str, seen: dict[Any, str]) -> Iterator[str]:
             yield f"\n`{where}` has the keys of [`{first}`](#{first.replace('.', '')}-{part.__name__.lower()}).\n"
             continue
         seen[part] = where
-        yield f"\n### `{where}` {{ #{where.replace('.', '')}-{part.__name__.lower()} }}\n\n{part.__doc__}\n"
+        anchor = f"{where.replace('.', '')}-{part.__name__.lower()}"
+        yield f'\n<a id="{anchor}"></a>\n\n### `{where}`\n\n{part.__doc__}\n'
         yield from _section(part, where, seen)
 
 
@@ -273,3 +276,9 @@ MADE: dict[str, Callable[[], Iterator[str]]] = {
     "sources": sources,
     "support": combinations,
 }
+
+if __name__ == "__main__":
+    for path in sorted(Path(__file__).parent.rglob("*.md")):
+        text = path.read_text(encoding="utf-8")
+        if (filled := fill_page(text)) != text:
+            path.write_text(filled, encoding="utf-8")

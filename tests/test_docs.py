@@ -81,12 +81,24 @@ def test_every_command_option_and_key_has_a_meaning(made: str) -> None:
     assert [title for title, text in sections if not text.strip()] == []
 
 
-def test_every_page_of_generated_text_says_where_it_goes() -> None:
-    made = hooks()["MADE"]
-    comments = [
-        name for page in PAGES for name in re.findall(r"^<!-- (\w+) -->$", (DOCS / page).read_text("utf-8"), re.M)
-    ]
-    assert sorted(comments) == sorted(made)
+def test_pages_have_what_the_code_says() -> None:
+    """If this fails, run ``make pages``."""
+    functions, comments = hooks(), list[str]()
+    for page in PAGES:
+        text = (DOCS / page).read_text("utf-8")
+        assert functions["fill_page"](text) == text, page
+        comments += re.findall(r"^<!-- (\w+) -->$", text, re.M)
+    assert sorted(comments) == sorted([*functions["MADE"], *["end"] * len(functions["MADE"])])
+
+
+def test_what_a_page_says_besides_is_replaced() -> None:
+    fill_page = hooks()["fill_page"]
+    page = "# T\n\n<!-- estimators -->\nOld.\n<!-- end -->\n\nRest.\n"
+    filled = fill_page(page)
+    assert "Old" not in filled
+    assert filled.startswith("# T\n\n<!-- estimators -->\n\n| rule |")
+    assert filled.endswith("|\n\n<!-- end -->\n\nRest.\n")
+    assert fill_page(filled) == filled
 
 
 def test_every_error_code_of_the_source_is_listed_below_its_class() -> None:

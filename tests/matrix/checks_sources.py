@@ -78,14 +78,15 @@ def names_in_documents() -> Iterator[Finding]:
 
 
 def pages_without_content() -> Iterator[Finding]:
-    """Yield each page of the documentation that has a comment where its table should be, and does not say why."""
+    """Yield each page of the documentation that has a comment where its table should be."""
     for path in sorted((ROOT / "docs").rglob("*.md")):
-        for before, comment in re.findall(
-            r"^(.*)\n\n<!-- *(\w+) *-->$", path.read_text(encoding="utf-8"), re.MULTILINE
+        for comment, text in re.findall(
+            r"^<!-- *(\w+) *-->$(.*?)(?=^<!-- *\w+ *-->$|\Z)",
+            path.read_text(encoding="utf-8"),
+            re.MULTILINE | re.DOTALL,
         ):
-            if "made from the code when the site is built" in before:
-                continue
-            yield Finding(str(path.relative_to(ROOT)), "a comment in place of a table", comment)
+            if comment != "end" and len(text.split()) < 20:
+                yield Finding(str(path.relative_to(ROOT)), "a comment in place of a table", comment)
 
 
 def words_of_shipped_series() -> Iterator[Finding]:

@@ -301,9 +301,7 @@ def rows_in_the_order_of_true_counts(small: Small, monkeypatch: pytest.MonkeyPat
 
 def users_with_the_noise_of_one_trip(small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sixty trips of a person are counted, and noise is added for one."""
-    monkeypatch.setattr(
-        Neighbours, "sensitivity_squared", lambda self, level, by_segment=False: 2 if level else 60**2
-    )
+    monkeypatch.setattr(Neighbours, "sensitivity_squared", lambda self, level, by_segment=False: 2 if level else 60**2)
 
 
 def all_levels_drawn_again_and_again(small: Small, monkeypatch: pytest.MonkeyPatch) -> None:

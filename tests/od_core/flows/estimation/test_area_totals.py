@@ -222,9 +222,7 @@ def test_without_noise_and_with_a_large_budget_the_truth_comes_back(estimator, w
     totals = {} if has_totals else {"area_totals": None}
     plan = plan_or_skip(world, tree, cap=cap, epsilon="100000", **estimator | totals)
     release = run_plan(plan, counts_of(plan, world), no_noise(), MemoryMeasurements())
-    assert world.areas_of(plan.tree, release.leaves) == {
-        pair: trips for pair, trips in world.flows.items() if trips
-    }
+    assert world.areas_of(plan.tree, release.leaves) == {pair: trips for pair, trips in world.flows.items() if trips}
 
 
 @pytest.mark.representatives("destination-*-least squares", "origin-*-mixture", "origin-*-empirical*")
