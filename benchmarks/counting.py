@@ -93,7 +93,7 @@ def count(folder: Path) -> Callable[[], object]:
     """Return the step that counts the loaded records into files."""
     public, staged = geography(folder), StagedRelease(folder)
     tree = FlowTree(public, public)
-    tree.rank_terms(tree.depth)
+    tree.compute_rank_terms(tree.depth)
 
     def work() -> object:
         trips = count_records(staged.records, tree, staged.store, staged.begin_trip_counts())

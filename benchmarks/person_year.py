@@ -115,7 +115,7 @@ def count_month(name: str, folder: Path) -> dict[str, Any]:
     """Count the records of a month under a unit, and check what is checked before the first draw."""
     public, staged = geography(folder), StagedRelease(folder)
     tree = FlowTree(public, public)
-    tree.rank_terms(tree.depth)
+    tree.compute_rank_terms(tree.depth)
     unit, confidential = (UNITS | CAPPED)[name], ConfidentialFolder(folder / "confidential")
     counters = counters_of(folder, EARLIER + 1) if unit.kind == "user_year" else None
     key = ReleaseKey(DATA_SET, "2001-07")

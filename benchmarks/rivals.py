@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from od_core.flows.estimation.least_squares import MeasuredLevel, combine_bottom_up
 from od_core.flows.projection.onto_parents import project_to_total
-from od_core.geography.flow_tree import Pairs, run_sums
+from od_core.geography.flow_tree import Pairs, sum_runs
 from od_core.kernels import kernel
 
 _Reals = NDArray[np.float64]
@@ -95,7 +95,7 @@ def _kept(levels: Sequence[MeasuredLevel], estimates: Sequence[_Reals]) -> list[
     """Return, for the nodes of each level, whether the node, or else a leaf below it, has an estimate of at least 0."""
     kept = [estimate >= 0 for estimate in estimates]
     for k in reversed(range(len(levels) - 1)):
-        kept[k][levels[k].divided] = run_sums(kept[k + 1].astype(np.int64), levels[k + 1].offsets) > 0
+        kept[k][levels[k].divided] = sum_runs(kept[k + 1].astype(np.int64), levels[k + 1].offsets) > 0
     return kept
 
 
@@ -109,7 +109,7 @@ def _without(levels: Sequence[MeasuredLevel], kept: Sequence[_Kept]) -> list[Mea
         places = (np.cumsum(own) - 1)[level.divided[divided]]
         left.append(MeasuredLevel(nodes, offsets, places, level.noisy[own], level.noise))
         if k + 1 < len(levels):
-            fan_out = run_sums(kept[k + 1].astype(np.int64), levels[k + 1].offsets)[divided]
+            fan_out = sum_runs(kept[k + 1].astype(np.int64), levels[k + 1].offsets)[divided]
     return left
 
 

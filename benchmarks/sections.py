@@ -24,8 +24,8 @@ def italy_sections(
 ) -> SyntheticFlows:
     """Return synthetic commuter flows between census sections, with the numbers of areas of Italy.
 
-    At scale 1, there are 357,708 sections in 9,249 section areas of the towns of :func:`make_italy_flows`, whose model,
-    arguments and errors these are.
+    At scale 1, there are 357,708 sections in 9,249 section areas of the towns of
+    :func:`od_core.evaluation.known_flows.make_italy_flows`, whose model, arguments and errors these are.
     """
     generator = make_generator(seed)
     power = compute_scaling_power(357_708, scale)

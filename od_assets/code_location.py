@@ -18,7 +18,7 @@ from dagster.components.core.defs_module import EXPLICITLY_IGNORED_GLOB_PATTERNS
 
 from od_assets.components.project import find_broken_declarations
 from od_assets.metadata import make_code_references
-from od_assets.project import Project, find_current_project, project_above, project_at
+from od_assets.project import Project, find_current_project, find_project_above, read_project
 from od_assets.resources.upstream import refuse_wrong_upstream
 from od_assets.resources.warehouse import Warehouse
 from od_assets.series.reading import RELEASES, read_series, select_declaration_files
@@ -97,7 +97,7 @@ def _place(error: Exception) -> str:
 def _load_module_definitions(project: Project) -> dg.Definitions:
     """Return the definitions in the module of a project. Raises OdError if it has none, or is another project's."""
     module = importlib.import_module(project.module)
-    this, other = (project_above(Path(place).resolve().parent) for place in (project.defs, str(module.__file__)))
+    this, other = (find_project_above(Path(place).resolve().parent) for place in (project.defs, str(module.__file__)))
     if this is not None and other is not None and this.root != other.root:  # what was installed is in no project
         raise make_unloadable_error(
             f"Python imports {project.module} from another copy of the project, {other.root}, not from {this.root}"
@@ -175,8 +175,8 @@ def _find_misspelt_keys(definitions: dg.Definitions) -> Iterator[OdError]:
 @contextmanager
 def _set_current_project(path: Path) -> Iterator[None]:
     """Make the project of a path the current one: Dagster may load several, from a folder that is in none of them."""
-    stated_folder, root = os.environ.get("OD_PROJECT"), next(filter(project_at, (path, *path.parents)), None)
-    if root is None or (stated_folder and project_at(Path(stated_folder).resolve()) is None):  # a folder of data
+    stated_folder, root = os.environ.get("OD_PROJECT"), next(filter(read_project, (path, *path.parents)), None)
+    if root is None or (stated_folder and read_project(Path(stated_folder).resolve()) is None):  # a folder of data
         yield
         return
     os.environ["OD_PROJECT"] = str(root)

@@ -44,7 +44,7 @@ def define_owned_job(name: str, owners: Sequence[str], **options: Any) -> Unreso
     return _OwnedJob(**as_dict(dg.define_asset_job(name, **options, **make_owners_argument(owners))))
 
 
-def group_name(*parts: str) -> str:
+def name_asset_group(*parts: str) -> str:
     """Return the name of a group of assets of a series: ``us_flights/inputs``, or ``us_flights_inputs`` in 1.12."""
     return ("_" if _IS_1_12 else "/").join(parts)
 

@@ -171,7 +171,7 @@ def make_step_metadata(plan: ReleasePlan, steps: Sequence[GaussianStep]) -> dict
     )
 
 
-def release_metadata(kind: Kind[R], release: R, balance: Balance) -> dict[str, Any]:
+def make_release_metadata(kind: Kind[R], release: R, balance: Balance) -> dict[str, Any]:
     """Return metadata on the guarantee, the spending, the levels and the content of a release of any kind."""
     spent, unit = release.spent, release.plan.unit
     return make_metadata(
@@ -194,7 +194,7 @@ def make_content_metadata(shown: Mapping[str, Any]) -> dict[str, Any]:
     )
 
 
-def report_metadata(kind: Kind[R], release: R, certificate: Certificate, folder: Path) -> dict[str, Any]:
+def make_report_metadata(kind: Kind[R], release: R, certificate: Certificate, folder: Path) -> dict[str, Any]:
     """Return metadata on a published release: its guarantee, its report, the pictures of the report, and its bundle."""
     drawn = kind.render_pictures(release, certificate)
     pictures = [f"![{escape_markdown(title)}]({make_data_url(picture)})" for title, picture in drawn.items()]

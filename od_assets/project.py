@@ -56,7 +56,7 @@ class Project:
         """Return the project with another root: that in its ``.env``, or ``stated_root``. Neither may be a project."""
         stated_root = read_variables(self.folder).get("OD_PROJECT", stated_root)
         root = self.folder / stated_root if stated_root else self.root
-        return self if project_at(root.resolve()) else replace(self, root=root.resolve())
+        return self if read_project(root.resolve()) else replace(self, root=root.resolve())
 
     @property
     def folder(self) -> Path:
@@ -97,10 +97,10 @@ def find_current_project() -> Project:
     if there is no project.
     """
     folder = os.environ.get("OD_PROJECT")
-    if folder and (found := project_at(Path(folder).resolve())) is not None:
+    if folder and (found := read_project(Path(folder).resolve())) is not None:
         return found._with_root(None)
     here = Path.cwd().resolve()
-    nearest = project_above(here) or (project_at(CHECKOUT) if IS_CHECKOUT else None)
+    nearest = find_project_above(here) or (read_project(CHECKOUT) if IS_CHECKOUT else None)
     if nearest is None:
         raise OdError(
             "OD-PROJECT-ABSENT",
@@ -111,12 +111,12 @@ def find_current_project() -> Project:
     return nearest._with_root(str(Path(folder).resolve()) if folder else None)
 
 
-def project_above(place: Path) -> Project | None:
+def find_project_above(place: Path) -> Project | None:
     """Return the nearest Dagster project from a folder upwards; None if there is none."""
-    return next(filter(None, map(project_at, (place, *place.parents))), None)
+    return next(filter(None, map(read_project, (place, *place.parents))), None)
 
 
-def project_at(root: Path) -> Project | None:
+def read_project(root: Path) -> Project | None:
     """Return the Dagster project that a folder's ``pyproject.toml`` or ``dg.toml`` states; None if there is none.
 
     Raises OdError if its package cannot be found.

@@ -156,7 +156,7 @@ def write_users(folder: Path, panel: Panel, epsilon: str) -> tuple[Levels, UserT
     The trips also have their user, and the points of both ends, in degrees.
     """
     now, trips = panel.month == 0, in_months(panel)[0]
-    levels = levels_of(trips.count_flows_within(None))
+    levels = levels_of(trips.make_flows_within(None))
     columns: dict[str, Any] = {"user": panel.user[now].astype(str)}
     ends = {"origin": panel.origin[now], "destination": panel.destination[now]}
     middle = corners_of(len(levels.codes[-1])) + SIDE / 2

@@ -15,12 +15,12 @@ from od_assets.metadata import (
     TRIP_COUNTS,
     make_bundle_metadata,
     make_column_dependencies,
+    make_release_metadata,
     make_result,
     make_step_metadata,
     make_table_metadata,
     map_record_sources,
     map_to_same_columns,
-    release_metadata,
 )
 from od_assets.resources.release_work import FlowWork
 from od_assets.resources.warehouse import Warehouse
@@ -94,7 +94,7 @@ def _make_level_assets(series: FlowSeries) -> list[dg.AssetsDefinition]:
     first, *lower = series.level_bands
     above = [level for level in series.measurement_levels if level < first[0]]  # an exact root, by segment alone
     levels = [_make_measurement_asset(series, level) for level in above]
-    levels += [make(series, level) for level in first for make in (_make_measurement_asset, _estimate_asset)]
+    levels += [make(series, level) for level in first for make in (_make_measurement_asset, _make_estimate_asset)]
     bands = [_make_band_asset(series, number) for number, _ in enumerate(lower, start=1)]
     areas = [_make_area_totals_asset(series, side) for side in series.area_total_keys]
     return [*levels, *bands, *areas, *([_make_refined_asset(series)] if series.mechanism.refines else [])]
@@ -113,7 +113,7 @@ def _make_level_measurement_options(
     series: FlowSeries, level: int, shown_as: str = "noisy_measurement"
 ) -> dict[str, Any]:
     """Return the definition of a level's measurement, whose pairs are the children of pairs with estimated trips."""
-    key, above = series.measurement_key(level), _estimate_above(series, level)
+    key, above = series.measurement_key(level), _list_estimates_above(series, level)
     return _make_measurement_options(series, shown_as, key, above, level=series.format_level(level))
 
 
@@ -131,10 +131,10 @@ def _make_measurement_options(
     return {"deps": [counted, *above], **make_asset_options(series, shown_as, columns, key=key, **words)}
 
 
-def _estimate(series: FlowSeries, level: int, shown_as: str = "estimate") -> dict[str, Any]:
+def _make_estimate_options(series: FlowSeries, level: int, shown_as: str = "estimate") -> dict[str, Any]:
     """Return the definition of a level's estimate, which sums to the level above."""
     measured = series.measurement_key(level)
-    above = (dg.TableColumnDep(key, TRIPS.name) for key in _estimate_above(series, level))
+    above = (dg.TableColumnDep(key, TRIPS.name) for key in _list_estimates_above(series, level))
     trips = [dg.TableColumnDep(measured, NOISY.name), *above]
     sources = {**map_to_same_columns(measured, [ORIGIN, DESTINATION]), TRIPS.name: trips}
     columns = make_table_metadata(ORIGIN, DESTINATION, TRIPS, sources=sources)
@@ -142,7 +142,7 @@ def _estimate(series: FlowSeries, level: int, shown_as: str = "estimate") -> dic
     return {"deps": [measured], **make_asset_options(series, shown_as, columns, key=key, level=named)}
 
 
-def _estimate_above(series: FlowSeries, level: int) -> list[list[str]]:
+def _list_estimates_above(series: FlowSeries, level: int) -> list[list[str]]:
     return [series.estimate_key(level - 1)] if level > series.measured_levels[0] else []
 
 
@@ -185,8 +185,8 @@ def _measure(work: FlowWork, steps: Sequence[GaussianStep]) -> dg.MaterializeRes
     return make_result(work.digest_measurements(steps), **make_step_metadata(plan, steps), measured_cells=cells)
 
 
-def _estimate_asset(series: FlowSeries, level: int) -> dg.AssetsDefinition:
-    @dg.asset(**_estimate(series, level))
+def _make_estimate_asset(series: FlowSeries, level: int) -> dg.AssetsDefinition:
+    @dg.asset(**_make_estimate_options(series, level))
     def level_estimate(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
         with FlowWork.enter_step(context, od_warehouse, series) as work:
             plan, staged = work.plan, work.staged
@@ -195,7 +195,7 @@ def _estimate_asset(series: FlowSeries, level: int) -> dg.AssetsDefinition:
             (totals,) = combine_totals(plan, work.read_measurements(plan.steps_at(level)))
             parents = staged.read_nodes_above(plan, plan.step(level))
             path = staged.save_estimate(level, estimate_pieces(plan, totals.step, parents, totals.noisy))
-            trips = staged.estimate_table(level)["trips"]
+            trips = staged.read_estimate_table(level)["trips"]
         return _make_estimate_result(plan, level, compute_file_digest(path), trips)
 
     return level_estimate
@@ -234,8 +234,8 @@ def _make_refined_asset(series: FlowSeries) -> dg.AssetsDefinition:
             else:
                 run_step(context, work, "refine")
             depth = plan.tree.depth
-            digest = compute_file_digest(staged.estimate_path(depth, refined=True))
-            trips = staged.estimate_table(depth, refined=True)["trips"]
+            digest = compute_file_digest(staged.locate_estimate(depth, refined=True))
+            trips = staged.read_estimate_table(depth, refined=True)["trips"]
         return _make_estimate_result(plan, depth, digest, trips)
 
     return refined_flows
@@ -261,7 +261,7 @@ def _make_band_asset(series: FlowSeries, number: int) -> dg.AssetsDefinition:
     levels = series.level_bands[number]
     estimated = [level for level in levels if level in series.estimated_levels]
     specs = [_make_level_measurement_options(series, level, "noisy_measurement_in_parts") for level in levels]
-    specs += [_estimate(series, level, "estimate_in_parts") for level in estimated]
+    specs += [_make_estimate_options(series, level, "estimate_in_parts") for level in estimated]
 
     @dg.multi_asset(name=f"{series.name}__band_{number}", specs=[dg.AssetSpec(**spec) for spec in specs])
     def band(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> Iterator[dg.MaterializeResult]:
@@ -306,7 +306,7 @@ def _make_publication_assets(series: FlowSeries) -> list[dg.AssetsDefinition]:
             release, path = work.release, work.staged.flows
             write_durably(path, lambda file: pq.write_table(make_flows_table(release), file))
             balance = od_warehouse.ledger.balance(series.domain.name, work.key.period)
-        metadata = release_metadata(series.kind, release, balance)
+        metadata = make_release_metadata(series.kind, release, balance)
         return make_result(compute_file_digest(path), **metadata, dagster__row_count=len(release.leaves))
 
     zones = make_column_dependencies([*series.path, "geography"], series.placing_columns)

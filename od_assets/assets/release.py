@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from od_assets.assets.steps import limit_message_rate
 from od_assets.checks.release_checks import run_all_checks
-from od_assets.compatibility import group_name
+from od_assets.compatibility import name_asset_group
 from od_assets.failures import convert_errors_to_failures, convert_errors_without_values
 from od_assets.metadata import (
     CONFIDENTIAL_TAG,
@@ -19,14 +19,14 @@ from od_assets.metadata import (
     make_column_dependencies,
     make_content_metadata,
     make_records_schema,
+    make_release_metadata,
+    make_report_metadata,
     make_result,
     make_schema_metadata,
     make_source_metadata,
     make_table_metadata,
     map_record_sources,
     map_to_same_columns,
-    release_metadata,
-    report_metadata,
 )
 from od_assets.resources.arrivals import hold_to_marker, make_changed_file_error
 from od_assets.resources.published_tables import TABLES_KEY
@@ -133,7 +133,7 @@ def make_asset_options(
         "owners": series.owners,
         "code_version": "1",
         "tags": tags | ({CONFIDENTIAL_TAG: "true"} if is_confidential else {}),
-        "group_name": group_name(*series.path, facts["group"]),
+        "group_name": name_asset_group(*series.path, facts["group"]),
         "partitions_def": None if asset == "geography" else series.periods.make_partitions_definition(),
         "automation_condition": make_automation_condition(series, asset),
         "kinds": {*facts["kinds"]} - (set() if series.noise == "opendp" else {"opendp"}),
@@ -339,7 +339,7 @@ def make_publication_assets(
             format_rounded_down(balance.left),
         )
         context.log.info(f"Published {key} in {folder}. It spent rho {spent}. Of the cap, rho {cap}, {left} remains.")
-        metadata = report_metadata(kind, release, facts, folder) | release_metadata(kind, release, balance)
+        metadata = make_report_metadata(kind, release, facts, folder) | make_release_metadata(kind, release, balance)
         metadata |= make_content_metadata(kind.list_published_metadata(release, facts, release_context))
         return make_result(compute_file_digest(folder / CERTIFICATE), **metadata)
 

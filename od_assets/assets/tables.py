@@ -12,12 +12,12 @@ from od_assets.metadata import (
     GROUP_SIZE_COLUMNS,
     Sources,
     make_column_dependencies,
+    make_release_metadata,
     make_result,
     make_table_metadata,
     make_table_value,
     map_record_sources,
     map_to_same_columns,
-    release_metadata,
 )
 from od_assets.resources.release_work import TableWork
 from od_assets.resources.warehouse import Warehouse
@@ -74,7 +74,7 @@ def _make_table_assets(
             release = work.estimate_release()
             path = work.staged.save_table(release)
             balance = od_warehouse.ledger.balance(series.domain.name, work.key.period)
-        metadata, rows = release_metadata(series.kind, release, balance), pq.ParquetFile(path).metadata.num_rows
+        metadata, rows = make_release_metadata(series.kind, release, balance), pq.ParquetFile(path).metadata.num_rows
         return make_result(compute_file_digest(path), **metadata, dagster__row_count=rows)
 
     *_, (columns, _) = tables.values()
@@ -84,7 +84,7 @@ def _make_table_assets(
     return [*inputs, counts_asset, measurements_asset, published_table, *published]
 
 
-def group_size_assets(series: GroupSizeSeries) -> list[dg.AssetsDefinition]:
+def make_group_size_assets(series: GroupSizeSeries) -> list[dg.AssetsDefinition]:
     """Return all assets of a series of group sizes."""
     zones = make_column_dependencies([*series.path, "geography"], series.placing_columns)
     records = make_column_dependencies([*series.path, "raw_trips"], map_record_sources(series.columns))

@@ -38,7 +38,7 @@ class RecordFault(NamedTuple):
     """SQL argument of ``count`` for the records that could have the fault: a column, or ``*`` for all records."""
 
 
-def record_faults(columns: Sequence[str], breakdowns: Sequence[Breakdown] = ()) -> dict[str, RecordFault]:
+def list_record_faults(columns: Sequence[str], breakdowns: Sequence[Breakdown] = ()) -> dict[str, RecordFault]:
     """Return the kinds of faults that records with these columns may have, by name.
 
     A missing or unlisted category is a fault only if the breakdown has no category for such records.
@@ -65,7 +65,7 @@ def _name_category_table(breakdown: Breakdown) -> str:
 def make_code_tables(
     zones: Sequence[str], destinations: Sequence[str], breakdowns: Sequence[Breakdown]
 ) -> dict[str, Sequence[str]]:
-    """Return the SQL tables, with the column ``code``, to which the conditions of :func:`record_faults` refer."""
+    """Return the SQL tables, with the column ``code``, to which the conditions of :func:`list_record_faults` refer."""
     categories = {_name_category_table(breakdown): breakdown.categories for breakdown in breakdowns}
     return {ZONES: zones, DESTINATIONS: destinations, **categories}
 
@@ -106,12 +106,12 @@ def check_record_expectations(
     """
     gxe = import_expectations()
     lists = make_code_tables(zones, zones if destinations is None else destinations, breakdowns)
-    summary = _summarize_records(records, lists, fault_threshold, breakdowns)
+    summary = _summarise_records(records, lists, fault_threshold, breakdowns)
     is_flows = "trips" in summary.columns
     columns = ["date", *_list_code_columns(list(summary.columns)), "in_period"]
     columns += [name for name in ("trips", "size", WEIGHT, "user") if name in summary.columns]
     columns += [name_segment_column(breakdown.name) for breakdown in breakdowns]
-    faults = list(record_faults(columns, breakdowns))
+    faults = list(list_record_faults(columns, breakdowns))
     expected = [gxe.ExpectTableColumnCountToEqual(value=len(columns) + (0 if is_flows else len(faults)))]
     expected += [gxe.ExpectColumnToExist(column=column) for column in columns]
     if not is_flows:
@@ -143,7 +143,7 @@ def check_flow_expectations(
     return _run("published_flows", flows.assign(**listed), expected, docs, confidential=False)
 
 
-def _summarize_records(
+def _summarise_records(
     records: Path, lists: Mapping[str, Sequence[str]], fault_threshold: Fraction, breakdowns: Sequence[Breakdown]
 ) -> pd.DataFrame:
     """Return a table with one row: the columns of the records, all empty, and one column for each kind of fault.
@@ -154,7 +154,7 @@ def _summarize_records(
     with open_scratch_database(records.parent, records) as connection:
         source = connection.sql(f"FROM {make_parquet_sql(records)}")
         summary: dict[str, Any] = dict.fromkeys(source.columns)
-        kinds = record_faults(list(summary), breakdowns)
+        kinds = list_record_faults(list(summary), breakdowns)
         if kinds and "trips" not in summary:
             for name, codes in lists.items():
                 connection.register(name, pa.table({"code": pa.array(codes, pa.string())}))

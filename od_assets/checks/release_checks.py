@@ -102,7 +102,7 @@ def count_geography_violations(zones: pd.DataFrame, levels: Sequence[str]) -> in
     return _count("geography_is_a_partition", areas=pd.concat(tables))
 
 
-def group_size_violations(frame: Frame, histograms: pa.Table) -> dict[str, int]:
+def count_group_size_violations(frame: Frame, histograms: pa.Table) -> dict[str, int]:
     """Return the number of violations in a group-size table, by name of the check.
 
     ``histograms`` has the columns level, area (both numbers), size and groups, as read from their file.
@@ -180,7 +180,8 @@ class AssetChecks:
         )  # all periods use the same areas
         asset, within = dg.AssetKey(path), ""
         if self.series.detail == "publication" and self.asset not in (GEOGRAPHY, RECORDS):
-            asset = dg.AssetKey([*self.series.path, *release_checks(self.series)[-1].asset])  # the one that is measured
+            # The last asset alone has results; a name then says which asset it is of.
+            asset = dg.AssetKey([*self.series.path, *make_release_checks(self.series)[-1].asset])
             within = "" if asset.path == path else f"{self.asset[-1]}_"
         specs = [
             dg.AssetCheckSpec(within + name, asset=asset, description=asks, blocking=True, partitions_def=partitions)
@@ -210,12 +211,12 @@ def run_all_checks(series: Series[Any, Any], warehouse: Warehouse, period: str) 
     """Run every check of a release on its current files, and return one result per check."""
     return [
         CheckResult(subject="/".join(checks.asset), check=name, passed=count == 0)
-        for checks in release_checks(series)
+        for checks in make_release_checks(series)
         for name, count in checks.count_violations(warehouse, period).items()
     ]
 
 
-def release_checks(series: Series[Any, Any]) -> list[AssetChecks]:
+def make_release_checks(series: Series[Any, Any]) -> list[AssetChecks]:
     """Return all blocking checks of a release of any kind, in the order of its assets."""
     listed, table = series.checked_list, series.checked_table
     checks = [AssetChecks(series, GEOGRAPHY, _REQUIRES[listed], _COUNTS[listed])]
@@ -270,7 +271,7 @@ def _has_unmet_expectations(check: Callable[..., dict[str, bool]], *arguments: A
     return int(not all(run_check(check, *arguments, **options).values()))
 
 
-def spend_violations(warehouse: Warehouse, plan: Plan, key: ReleaseKey) -> int:
+def count_spend_violations(warehouse: Warehouse, plan: Plan, key: ReleaseKey) -> int:
     """Return 0 if the ledger charged each level its planned cost once per draw, otherwise 1."""
     ledger = warehouse.ledger
     with ledger.one_look():
@@ -297,7 +298,7 @@ def _list_estimated_levels(plan: ReleasePlan) -> list[int]:
 
 def _count_estimates(work: FlowWork, *, checks: Sequence[str], levels: Sequence[int]) -> dict[str, int]:
     """Count the violations of each check in the estimates of some levels, each compared with the level above it."""
-    plan, estimate_of = work.plan, partial(work.staged.estimate_table, refined=work.plan.mechanism.refines)
+    plan, estimate_of = work.plan, partial(work.staged.read_estimate_table, refined=work.plan.mechanism.refines)
     violations, estimated = dict.fromkeys(checks, 0), _list_estimated_levels(plan)
     for above, level in zip([None, *estimated[:-1]], estimated, strict=True):
         if level in levels:
@@ -313,7 +314,7 @@ def _count_flows(work: FlowWork) -> dict[str, int]:
     sides = {"origin": tree.origin, "destination": tree.destination}
     zones = {side: areas.find_zone_numbers(table[side]) for side, areas in sides.items()}
     flows = pa.table({**zones, "trips": table["trips"]})
-    levels = {level: staged.estimate_table(level, refined=refined) for level in _list_estimated_levels(plan)}
+    levels = {level: staged.read_estimate_table(level, refined=refined) for level in _list_estimated_levels(plan)}
     root = staged.estimate(next(iter(levels)), refined=refined)
     total = work.counts.total if plan.publishes_total else int(root.trips.sum())
     docs = warehouse.locate_data_docs(work.key)
@@ -334,22 +335,22 @@ def _count_flows(work: FlowWork) -> dict[str, int]:
         "same_at_every_level": sum_inconsistent_nodes(flows),
         **segments,
         "total_is_n": abs(int(table["trips"].sum()) - total),
-        "spend_is_plan": spend_violations(warehouse, plan, work.key),
+        "spend_is_plan": count_spend_violations(warehouse, plan, work.key),
     }
 
 
 def _count_histograms(work: TableWork[Any, Any]) -> dict[str, int]:
     """Count violations in released group sizes; a mechanism may not promise two of the properties."""
     plan, mechanism = work.plan, work.plan.mechanism
-    violations = group_size_violations(resolve_frame(plan, work.read_measurements()), work.staged.read_table())
+    violations = count_group_size_violations(resolve_frame(plan, work.read_measurements()), work.staged.read_table())
     promised = {"sum_to_totals": mechanism.keeps_totals, "add_up": mechanism.adds_up}
     counts = {check: count if promised.get(check, True) else 0 for check, count in violations.items()}
-    return {**counts, "spend_is_plan": spend_violations(work.warehouse, plan, work.key)}
+    return {**counts, "spend_is_plan": count_spend_violations(work.warehouse, plan, work.key)}
 
 
 def _count_boxes(work: TableWork[Any, Any]) -> dict[str, int]:
     violations = count_box_violations(work.plan.grid, work.staged.read_table())
-    return {**violations, "spend_is_plan": spend_violations(work.warehouse, work.plan, work.key)}
+    return {**violations, "spend_is_plan": count_spend_violations(work.warehouse, work.plan, work.key)}
 
 
 _COUNTS: dict[str, Callable[[Any], dict[str, int]]] = {
@@ -362,7 +363,7 @@ _COUNTS: dict[str, Callable[[Any], dict[str, int]]] = {
 """Function that counts the violations of each check, by the name of the checks in ``requirements.yaml``."""
 
 
-def _list_bundle_changes(warehouse: Warehouse, key: ReleaseKey) -> Iterator[str]:
+def _iterate_bundle_changes(warehouse: Warehouse, key: ReleaseKey) -> Iterator[str]:
     """Yield one line for each file of a bundle that its certificate does not state, and for one of another release."""
     folder = warehouse.locate_bundle(key)
     yield from check_bundle(folder)
@@ -398,7 +399,7 @@ def make_daily_verification(series: Series[Any, Any]) -> tuple[dg.AssetChecksDef
         partition = context.run.tags.get(PARTITION_TAG)
         with convert_errors_without_values(od_warehouse.confidential):
             if partition is not None:
-                faulty, number = [*_list_bundle_changes(od_warehouse, series.release_of(partition))], 1
+                faulty, number = [*_iterate_bundle_changes(od_warehouse, series.release_of(partition))], 1
             else:
                 rows = _verify_series(series, od_warehouse)
                 faulty = [f"{row['release']}: {', '.join(row['faults'])}" for row in rows if not row["verified"]]

@@ -119,7 +119,7 @@ def parse_field_values(given: list[str]) -> Fields:
     return dict(text.partition("=")[::2] for text in given)
 
 
-def release_attributes(answers: Answers, fields: Fields) -> dict[str, Any]:
+def make_release_attributes(answers: Answers, fields: Fields) -> dict[str, Any]:
     """Return the attributes of the release that answers and additional fields declare."""
     declared = make_file_attributes(answers, "")
     for place, value in fields.items():

@@ -36,7 +36,7 @@ from rich.text import Text
 from sqlalchemy.exc import DBAPIError
 
 from od_assets.assets.release import load_period
-from od_assets.checks.expectations import choose_code_table, make_code_tables, record_faults
+from od_assets.checks.expectations import choose_code_table, list_record_faults, make_code_tables
 from od_assets.checks.release_checks import RECORDS_CHECK, RECORDS_REQUIREMENT
 from od_assets.code_location import BROKEN, load_definitions, make_unloadable_error
 from od_assets.components.project import refuse_broken_declarations, refuse_unloadable
@@ -323,7 +323,7 @@ def _is_open(path: Path) -> bool:
     return bool(stat.S_IMODE(state.st_mode) & ~allowed)
 
 
-def place_of_releases() -> Finding:
+def inspect_place_of_releases() -> Finding:
     """Say where releases are written, and whether the environment or ``.env`` states this and the ledger."""
     project = find_current_project()
     files, names = read_variables(project.folder), ("OD_VAR", "OD_LEDGER")
@@ -367,7 +367,7 @@ def inspect_fingerprint_key(warehouse: Warehouse) -> Finding:
     return run_inspection("key of fingerprints", look)
 
 
-def release_lock(var: Path) -> Finding:
+def inspect_release_lock(var: Path) -> Finding:
     """Check that no suspended process has the lock that only one run at a time can have."""
     subject, lock = "release lock", var / LOCK_NAME
     if (refusal := durable.find_suspended_lock_error(lock)) is not None:
@@ -554,7 +554,7 @@ def _count_faults(
     Each is the name, the SQL condition of a faulty record, the number of faulty records, and of those that could be.
     The rows begin with a row number; the listed codes are given by the name of their SQL table.
     """
-    for name, fault in record_faults(rows.columns[1:], breakdowns).items():
+    for name, fault in list_record_faults(rows.columns[1:], breakdowns).items():
         faulty, among = rows.aggregate(f"count(*) FILTER (WHERE {fault.is_faulty}), count({fault.among})").fetchall()[0]
         yield name, fault.is_faulty, faulty, among
         if name.endswith("_unlisted") and faulty:
@@ -599,7 +599,7 @@ def inspect_project(name: str | None = None, period: str | None = None) -> list[
 
 def inspect_installation() -> list[Finding]:
     """Return the findings that do not depend on a declaration."""
-    place, var = place_of_releases(), find_current_project().var
+    place, var = inspect_place_of_releases(), find_current_project().var
     return [
         place,
         inspect_python_version(),
@@ -611,7 +611,7 @@ def inspect_installation() -> list[Finding]:
         inspect_free_disk(var),
         ledger(Warehouse()),
         inspect_fingerprint_key(Warehouse()),
-        release_lock(var),
+        inspect_release_lock(var),
         run_inspection("release database", partial(read_whole, Warehouse().database)),
         inspect_runs(var),
     ]

@@ -126,7 +126,7 @@ class _Interview:
         if not self.at_terminal:
             raise unstated
         _tell(f"{unstated.message}.")
-        while (reply := self._reply(question, question.asks, "")) not in (unused or ()):
+        while (reply := self._prompt(question, question.asks, "")) not in (unused or ()):
             if reply.lower() in ("yes", "y", "true"):
                 return True
             say("init.answer")
@@ -172,7 +172,7 @@ class _Interview:
         if question.if_single and self.answers.get("every") == SINGLE:
             asks = question.if_single
         is_open = is_needed or question.may_need_answer
-        return self._reply(question, asks, offer or question.default or ("" if is_open else "none"))
+        return self._prompt(question, asks, offer or question.default or ("" if is_open else "none"))
 
     def _check(self, question: Question, answer: str, is_needed: bool) -> None:
         """Raise OdError if an answer is missing, or does not fit the files or, at the terminal, the answers before."""
@@ -222,7 +222,7 @@ class _Interview:
                 _tell(line)
             self.told.add(line)
 
-    def _reply(self, question: Question, asks: str, offer: str) -> str:
+    def _prompt(self, question: Question, asks: str, offer: str) -> str:
         """Ask a question at the terminal, at first after its advice, and return the answer; empty if it is ``none``.
 
         Raises _Back, or click's Abort, if the answer is ``back`` or ``quit``.

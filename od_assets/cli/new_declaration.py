@@ -36,8 +36,8 @@ from od_assets.cli.declare import (
     as_number,
     format_yaml_block,
     make_file_attributes,
+    make_release_attributes,
     refuse_unwritable_file,
-    release_attributes,
     write_text,
 )
 from od_assets.components.project import refuse_unloadable
@@ -96,7 +96,7 @@ class _Records:
         return not is_csv or is_named or has_header(self.source, self.form)
 
 
-def refuse_absent_records(answers: Answers, _fields: Fields) -> None:
+def refuse_unopenable_records(answers: Answers, _fields: Fields) -> None:
     """Raise OdError if the newest file cannot be opened, or if the path seems to be misspelt.
 
     The path seems misspelt if no file has it, but a similar name exists. Otherwise, the first file may come later.
@@ -149,10 +149,10 @@ def refuse_absent_column(flag: str, answers: Answers, fields: Fields) -> None:
             "OD-INIT-COLUMN", f"column {quote_column_name(name)} cannot be both {other} and {flag}", next_step=step
         )
     if flag == "date":
-        _refuse_dateless(records, name, there)
+        _refuse_dateless_records(records, name, there)
 
 
-def _refuse_dateless(records: _Records, name: str, column: str) -> None:
+def _refuse_dateless_records(records: _Records, name: str, column: str) -> None:
     """Raise OdError if a column of a file of records, declared by a name, has no date among the first records."""
     try:
         is_fit = has_dates(records.source, column, records.form)
@@ -222,7 +222,7 @@ def _find_newest_records(answers: Answers, fields: Fields) -> _Records | None:
         return None
     try:
         section = CountedRecords if choose_number_flag(answers) == "count" else Trips
-        declared = release_attributes(answers, fields)
+        declared = make_release_attributes(answers, fields)
         trips = section.model_validate(declared["trips"])
         breakdowns = {name: SegmentSection.model_validate(part) for name, part in declared.get("segments", {}).items()}
         segments = tuple(part.to_segment_source(name) for name, part in breakdowns.items())
@@ -299,7 +299,7 @@ S = TypeVar("S", bound=Section)
 def _make_section(section: type[S], field: str, answers: Answers, fields: Fields) -> S:
     """Return a section as the answers so far declare it. Raises OdError, which names the field, if they do not fit."""
     try:
-        return section.model_validate(release_attributes(answers, fields)[field])
+        return section.model_validate(make_release_attributes(answers, fields)[field])
     except ValidationError as error:
         fault = describe_first_fault(error.errors(), section)
         raise OdError("OD-CONFIG", f"{field}.{fault}", next_step="correct the answer") from None
@@ -495,7 +495,7 @@ def evaluate_expression(expression: str, answers: Answers, fields: Fields) -> An
 
 CHECKS_OF_FILES: dict[str, _Check] = {
     "kind": _make_choice_check("kind", "kind of release", _KINDS, "OD-INIT-FLAG"),
-    "records": refuse_absent_records,
+    "records": refuse_unopenable_records,
     "reader": refuse_unreadable_records,
     **{flag: partial(refuse_absent_column, flag) for flag in (*ROLES, "column")},
     "zones": _refuse_absent_zones,
@@ -539,7 +539,7 @@ def refuse_wrong_fields(kind: str, fields: Fields) -> None:
     """Raise OdError if an additional field does not exist or has a wrong value, which no answer can mend."""
     model = MODELS[_KINDS[kind]]
     try:
-        model.model_validate(release_attributes({}, fields))
+        model.model_validate(make_release_attributes({}, fields))
     except ValidationError as error:
         wrong = [fault for fault in error.errors(include_url=False) if fault["type"] != "missing"]  # not yet answered
         if wrong:
@@ -615,7 +615,7 @@ def initialize(name: str, answers: Answers, fields: Fields) -> tuple[list[Path],
     """
     release_file, data_set_file = locate_new_files(name)
     with _remove_files_on_error() as undo:
-        release = {"domain": name} | release_attributes(answers, fields) | {"name": name}
+        release = {"domain": name} | make_release_attributes(answers, fields) | {"name": name}
         component = _KINDS[answers["kind"]]
         model = MODELS[component]
         validated = parse_declaration(release, model, f"{name}/defs.yaml")

@@ -194,11 +194,11 @@ def forecast(
     as_json: bool = False,
 ) -> None:
     """Print the expected errors of a release, simulated on data that is already public. Spends nothing."""
-    from od_assets.cli.target_plan import forecast_of
+    from od_assets.cli.target_plan import make_forecast
 
     series, planned = _plan_series(release, period)
     with console.status("Simulating releases"):
-        errors = forecast_of(series, planned, epsilon, runs)
+        errors = make_forecast(series, planned, epsilon, runs)
     if to is not None:
         errors.write(to)
     if as_json:
@@ -230,7 +230,7 @@ def decide(
         check_payable_periods,
         choose_public_table,
         plan_for_targets,
-        plan_of_flows,
+        require_flow_plan,
     )
     from od_core.evaluation.decision import Option, iterate_options, render_decision_page, select_example_flows
     from od_core.meaning.subject import Subject
@@ -241,7 +241,7 @@ def decide(
     subject = Subject.from_plan(plan, series.about_facts)
     compared, facts = [*iterate_options(plan, epsilon or (), subject)], dict[str, Any](runs=runs, flows=[], source="")
     if target or table is not None or plan.compared_levels:
-        of_flows = plan_of_flows(series, plan, "targets and tables of flows", "leave out --target and --table")
+        of_flows = require_flow_plan(series, plan, "targets and tables of flows", "leave out --target and --table")
         if target:
             least = plan_for_targets(series, plan, target, table, SIMULATED).plan
             compared.insert(1, Option(f"the least budget for {'; '.join(target)}", least))
@@ -276,7 +276,7 @@ def run(
         gc.disable()  # what is imported and defined stays: to search it for garbage took 0.4 of 9.4 s of a small run
         try:
             with console.status("Loading the project"):
-                from od_assets.runs.jobs import release_job, run_period
+                from od_assets.runs.jobs import find_release_job, run_period
                 from od_assets.runs.period_status import choose_periods, refuse_without_file
                 from od_assets.series.reading import read_declared_series
 
@@ -285,7 +285,7 @@ def run(
                 if period is None and not every:
                     refuse_without_file(component, periods[0])
                 prepare_dagster_home()
-                job = release_job(component)
+                job = find_release_job(component)
         finally:
             gc.freeze()  # later collections leave it out, too
             gc.enable()
@@ -312,7 +312,7 @@ def status(every: bool = False, as_json: bool = False) -> None:
     longer declared are listed, too, as are published flows that were derived from releases, which spend nothing. If a
     declaration has a fault, the others are printed all the same, and the exit code is 2.
     """
-    from od_assets.runs.period_status import list_release_statuses, release_status
+    from od_assets.runs.period_status import list_release_statuses, read_release_status
     from od_core.ledger.confidential import LOCK_NAME
     from od_core.ledger.release_key import ReleaseKey
     from od_core.published.opening import list_derived_releases
@@ -324,9 +324,9 @@ def status(every: bool = False, as_json: bool = False) -> None:
         rows = list_release_statuses(series, ledger, states)
     listed = {row["release"] for row in rows}
     public = (name for name, state in states.items() if state.is_published or state.is_withdrawn)
-    rows += [release_status(ReleaseKey.parse(name), states[name]) for name in public if name not in listed]
+    rows += [read_release_status(ReleaseKey.parse(name), states[name]) for name in public if name not in listed]
     rows += [  # the ledger does not know them
-        release_status(key, None) | {"state": "published", "measured_levels": "none, derived"}
+        read_release_status(key, None) | {"state": "published", "measured_levels": "none, derived"}
         for key in list_derived_releases(folders.releases)
     ]
     rows.sort(key=lambda row: ReleaseKey.parse(row["release"]))

@@ -79,7 +79,7 @@ def _choose_release(series: Series[Any, Any], plan: ReleasePlan, stated: str | N
     """Return the published release that :func:`choose_public_table` takes, with its folder; None if it takes none."""
     if stated == SYNTHETIC:
         return None
-    published = list(_list_published_flows(plan))
+    published = list(_iterate_published_flows(plan))
     if stated is not None:
         return next(((key, folder) for key, folder, _ in published if str(key) == stated), None)
     of_data_set = [
@@ -126,7 +126,7 @@ def refuse_records(path: Path) -> None:
                 raise _make_confidential_error(path, f"{declaration.parent.name} declares it as records")
 
 
-def _list_published_flows(plan: ReleasePlan) -> Iterator[tuple[ReleaseKey, Path, Certificate]]:
+def _iterate_published_flows(plan: ReleasePlan) -> Iterator[tuple[ReleaseKey, Path, Certificate]]:
     """Yield the key, folder and certificate of each published release of flows over the areas of a plan."""
     areas = {"origin": plan.tree.origin.digest, "destination": plan.tree.destination.digest}
     for key, folder in find_bundle_folders(Folders().releases).items():
@@ -221,7 +221,7 @@ class Forecast:
         forecast.draw_forecast(totals, folder / "forecast.svg")
 
 
-def forecast_of(
+def make_forecast(
     series: Series[Any, Any], plan: Plan, epsilons: Sequence[str] | None = None, runs: int | None = None
 ) -> Forecast:
     """Return the forecast of a declared plan. It reads no record, true count or ledger, and spends nothing.
@@ -232,7 +232,7 @@ def forecast_of(
         OdError: the series does not release flows; or as in :func:`od_core.evaluation.forecast.forecast`.
     """
     step = "see docs/explanation/group-sizes.md or docs/explanation/stops.md for measured errors"
-    plan = plan_of_flows(series, plan, "forecasts", step)
+    plan = require_flow_plan(series, plan, "forecasts", step)
     table, source = choose_public_table(series, plan)
     runs = forecast.RUNS if runs is None else runs
     declared, left_out = plan.spent.epsilon if plan.budget.epsilon is None else plan.budget.epsilon, []
@@ -261,7 +261,7 @@ def forecast_of(
     return Forecast(series.name, table.name, table.marking == SYNTHETIC, source, runs, errors)
 
 
-def plan_of_flows(series: Series[Any, Any], plan: Plan, what: str, step: str) -> ReleasePlan:
+def require_flow_plan(series: Series[Any, Any], plan: Plan, what: str, step: str) -> ReleasePlan:
     """Return a plan if it is one of flows. Raises OdError if it is not, for which ``what`` is not available."""
     message = f"{series.name} is a release of {series.kind.contents}; {what} are available only for flows"
     of_flows: ReleasePlan = plan.require_forecastable(OdError("OD-FORECAST-KIND", message, next_step=step))
@@ -384,7 +384,7 @@ def plan_for_targets(
     Raises:
         OdError: the series does not release flows; a target or the table is refused; or no budget is found.
     """
-    plan = plan_of_flows(series, plan, "targets", "choose epsilon by od-release plan")
+    plan = require_flow_plan(series, plan, "targets", "choose epsilon by od-release plan")
     if runs < 0:
         raise OdError("OD-FORECAST-RUNS", "the number of runs is below 0", next_step="request 0 runs or more")
     parsed = [Target.parse(text, plan.tree, plan.breakdowns) for text in targets]
@@ -597,7 +597,7 @@ def compare_bounds(
         OdError: the series does not release flows of users, or not by measuring every level; an option is refused; or
             the noise is too large for simulations.
     """
-    plan = plan_of_flows(series, plan, "bounds of users' trips", "choose max_trips by od-release plan")
+    plan = require_flow_plan(series, plan, "bounds of users' trips", "choose max_trips by od-release plan")
     if not plan.unit.is_of_users or plan.has_threshold:
         message = "bounds of trips are compared for units of users, and mechanisms that measure every level"
         raise OdError("OD-BOUNDS-UNIT", message, next_step="declare a unit of users in the file of the data set")
@@ -615,7 +615,7 @@ def compare_bounds(
             runs or forecast.RUNS,
         )
         for unit in (
-            [_with_bounds(plan.unit, each) for each in bounds] or forecast.list_candidate_bounds(plan.unit, periods)
+            [_with_bounds(plan.unit, each) for each in bounds] or forecast.iterate_candidate_bounds(plan.unit, periods)
         )
     ]
     return {

@@ -10,13 +10,13 @@ from pydantic import BaseModel
 
 from od_assets.assets.flows import make_flow_assets
 from od_assets.assets.release import merge_measurement_assets
-from od_assets.assets.tables import group_size_assets, make_stops_assets
-from od_assets.checks.release_checks import make_daily_verification, release_checks
+from od_assets.assets.tables import make_group_size_assets, make_stops_assets
+from od_assets.checks.release_checks import make_daily_verification, make_release_checks
 from od_assets.compatibility import define_owned_job
 from od_assets.metadata import with_code_references
-from od_assets.project import DOMAINS, Project, project_at
+from od_assets.project import DOMAINS, Project, read_project
 from od_assets.resources.dead_runs import make_run_tags
-from od_assets.sensors.automation import make_arrival_sensor, release_schedule
+from od_assets.sensors.automation import make_arrival_sensor, make_release_schedule
 from od_assets.series.flows import CountSeries, TripSeries
 from od_assets.series.reading import draft_missing_warehouse, refuse_other_folder
 from od_assets.series.section import Declaration
@@ -39,7 +39,7 @@ class ExampleScaffolder(dg.Scaffolder):  # type: ignore[misc]  # Dagster's base 
         """
         name, component = Path(request.target_path).name, request.type_name.rpartition(".")[2]
         attributes = yaml.safe_load(_read_example("examples.yaml", name))[component]
-        project = None if request.project_root is None else project_at(request.project_root)
+        project = None if request.project_root is None else read_project(request.project_root)
         domains = Path(request.target_path).parent / DOMAINS if project is None else project.domains
         domain = domains / f"{name}.yaml"
         if "domain" in attributes and not domain.exists():
@@ -90,11 +90,11 @@ def build_series_definitions(series: Series[Any, Any]) -> dg.Definitions:
         description=f"Release one period of {series.name}, or read it back if it is already released.",
         tags=make_run_tags(series),
     )
-    schedules = [] if series.schedule is None else [release_schedule(series, job)]
+    schedules = [] if series.schedule is None else [make_release_schedule(series, job)]
     sensors = [] if series.arrivals is None else [make_arrival_sensor(series, job)]
     return dg.Definitions(
         assets=with_code_references(assets),
-        asset_checks=[*(checks.make_definition() for checks in release_checks(series)), verification],
+        asset_checks=[*(checks.make_definition() for checks in make_release_checks(series)), verification],
         jobs=[job, verify_job],
         schedules=[*schedules, verify_daily],
         sensors=sensors,
@@ -103,7 +103,7 @@ def build_series_definitions(series: Series[Any, Any]) -> dg.Definitions:
 
 _ASSETS: dict[str, Callable[[Any], list[dg.AssetsDefinition]]] = {
     "flows": make_flow_assets,
-    "histograms": group_size_assets,
+    "histograms": make_group_size_assets,
     "boxes": make_stops_assets,
 }
 """Functions that return all assets of a series, by :attr:`Series.checked_table`."""

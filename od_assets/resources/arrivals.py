@@ -92,9 +92,7 @@ def check_arrival(series: Series[Any, Any], period: Period, moment: datetime.dat
     return Arrival(key, None, changed)
 
 
-def describe_correction(
-    series: Series[Any, Any], found: Arrival, published: ReleaseKey, folders: Folders
-) -> str | None:
+def describe_rerelease(series: Series[Any, Any], found: Arrival, published: ReleaseKey, folders: Folders) -> str | None:
     """Return a sentence on how to release a published period again, or None if there is no reason to release it again.
 
     A new release of a period is charged again, so it is always run by hand. A file with several periods changes
@@ -120,7 +118,7 @@ def describe_correction(
 
 @contextmanager
 def store_source_state(folder: Path, file: Path) -> Iterator[None]:
-    """Store the state and the digest of a file that the body reads, for :func:`describe_correction` to compare.
+    """Store the state and the digest of a file that the body reads, for :func:`describe_rerelease` to compare.
 
     Raises OdError if the file was changed while it was read. If there is no file, the body reports it.
     """

@@ -204,7 +204,7 @@ def _find_check_fault(history: Sequence[Any], made: Any) -> str | None:
     else:
         records = [one for one in history if one.partition in (None, made.partition_key)]
         since = [one for one in records if one.event.timestamp > made.timestamp]
-        own = [one for one in records if one.run_id == made.run_id != "" or _read_target_id(one) == made.storage_id]
+        own = [one for one in records if one.run_id == made.run_id != "" or _find_target_id(one) == made.storage_id]
     unfinished = [one for one in since[:1] if one.status == Status.PLANNED]
     result = next(iter([*unfinished, *own, *since]), None)
     if result is None:
@@ -215,7 +215,7 @@ def _find_check_fault(history: Sequence[Any], made: Any) -> str | None:
     return "failed" if is_error else None
 
 
-def _read_target_id(record: Any) -> int | None:
+def _find_target_id(record: Any) -> int | None:
     """Return the number of the materialization that was checked; None if the record of a check names none."""
     return getattr(getattr(record.evaluation, "target_materialization_data", None), "storage_id", None)
 

@@ -119,7 +119,7 @@ class Outcome:
     kind: Kind[Any] | None = None
 
 
-def release_job(series: Series[Any, Any]) -> dg.JobDefinition:
+def find_release_job(series: Series[Any, Any]) -> dg.JobDefinition:
     """Return the release job of a series, from the definitions of the project.
 
     Raises OdError if there is no warehouse, or the definitions cannot be loaded or have jobs that Dagster refuses. A

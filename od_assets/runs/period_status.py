@@ -15,7 +15,7 @@ from od_core.periods import Period
 
 
 class ReleaseStatus(TypedDict):
-    """The state of a release as ``od-release status`` lists it; see :func:`release_status`."""
+    """The state of a release as ``od-release status`` lists it; see :func:`read_release_status`."""
 
     release: str
     state: str
@@ -75,7 +75,7 @@ def choose_period_to_plan(series: Series[Any, Any], period: str | None) -> str:
 def list_release_statuses(
     declared: Sequence[Series[Any, Any]], ledger: Ledger, states: Mapping[str, ReleaseState]
 ) -> list[ReleaseStatus]:
-    """Return the :func:`release_status` of every ended period of some series.
+    """Return the :func:`read_release_status` of every ended period of some series.
 
     The field ``settings_changed`` has the names of the settings that were changed since the release was begun. What
     each data set has left is read once, whatever the number of its series.
@@ -95,7 +95,7 @@ def list_release_statuses(
         domain_name = series.domain.name
         for period in ended[series.name]:
             key = series.key(period.text)
-            row = release_status(key, states.get(str(key)), rho_left[domain_name][period.text])
+            row = read_release_status(key, states.get(str(key)), rho_left[domain_name][period.text])
             if row["state"] != "not begun":
                 plan = planned(period)
                 row["settings_changed"] = None if plan is None else ledger.list_changed_settings(key, domain_name, plan)
@@ -105,7 +105,7 @@ def list_release_statuses(
     return rows
 
 
-def release_status(key: ReleaseKey, state: ReleaseState | None, left: Fraction | None = None) -> ReleaseStatus:
+def read_release_status(key: ReleaseKey, state: ReleaseState | None, left: Fraction | None = None) -> ReleaseStatus:
     """Return the state of a release, its measured levels, the rho that it spent, and what its data set has left.
 
     Its state is None if it is not begun. Without a declaration, what is left and what changed are not known.

@@ -8,7 +8,7 @@ import dagster as dg
 
 from od_assets.compatibility import make_owners_argument
 from od_assets.metadata import make_code_references
-from od_assets.resources.arrivals import Arrival, check_arrival, describe_correction
+from od_assets.resources.arrivals import Arrival, check_arrival, describe_rerelease
 from od_assets.resources.warehouse import Warehouse
 from od_assets.series.series import Series
 from od_core.periods import Period
@@ -17,7 +17,7 @@ _MOST = 12
 """Maximum number of runs that one evaluation of the sensor requests, and of periods, the newest, that it reports."""
 
 
-def release_schedule(series: Series[Any, Any], job: Any) -> dg.ScheduleDefinition:
+def make_release_schedule(series: Series[Any, Any], job: Any) -> dg.ScheduleDefinition:
     """Return a schedule that, at each tick, releases the last ended period or reports why it cannot.
 
     For monthly periods, a daily schedule therefore tries every day until the file arrives or the next month ends, and a
@@ -79,7 +79,7 @@ def make_arrival_sensor(series: Series[Any, Any], job: Any) -> dg.SensorDefiniti
         for period in series.periods.list_ended_periods(now):
             newest = check_arrival(series, period, now)
             if period.text in published:
-                late = describe_correction(series, newest, published[period.text], warehouse)
+                late = describe_rerelease(series, newest, published[period.text], warehouse)
                 messages += [] if late is None else [late]
             elif (waits := _find_obstacle(series, period, newest, warehouse)) is not None:
                 messages.append(f"{newest.key} is waiting: {waits}")

@@ -33,8 +33,8 @@ from od_core.records.segments import (
     Breakdown,
     Derivation,
     SegmentSource,
-    can_count_unlisted,
     check_sources,
+    has_unknown_categories,
     make_breakdowns,
 )
 from od_core.records.zone_lists import ZoneList
@@ -326,7 +326,7 @@ class FlowSeries(TreeSeries[ReleasePlan, Sides]):
     def measured_levels(self) -> list[int]:
         """Levels of the flow tree whose totals are measured, coarse to fine."""
         has_unknown_areas = all(zones.has_unknown for zones in self.zone_lists.values())
-        neighbours = Neighbours(self.unit, self.acceptance, has_unknown_areas, can_count_unlisted(self.breakdowns))
+        neighbours = Neighbours(self.unit, self.acceptance, has_unknown_areas, has_unknown_categories(self.breakdowns))
         return list_measured_levels(neighbours, self.mechanism, self.depth)
 
     def measurement_key(self, level: int) -> list[str]:

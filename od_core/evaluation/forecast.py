@@ -389,7 +389,7 @@ class UserTrips:
         trips = TripCounts.from_ranks(self.rank[chosen], np.ones(int(chosen.sum()), dtype=np.int64))
         return KnownFlows("trips of users", "synthetic", self.tree, trips)
 
-    def count_flows_within(self, max_trips_pair: int | None) -> KnownFlows:
+    def make_flows_within(self, max_trips_pair: int | None) -> KnownFlows:
         """Return the flows of the trips that a pair cap alone leaves; of all trips without one."""
         if max_trips_pair not in self._flows_within:
             self._flows_within[max_trips_pair] = self.count_flows(
@@ -399,7 +399,7 @@ class UserTrips:
 
     @cached_property
     def _flows_within(self) -> dict[int | None, KnownFlows]:
-        """Flows that :meth:`count_flows_within` returned, since many bounds have the same pair cap."""
+        """Flows that :meth:`make_flows_within` returned, since many bounds have the same pair cap."""
         return {}
 
     @cached_property
@@ -421,7 +421,7 @@ class UserTrips:
         return place
 
 
-def list_candidate_bounds(unit: PrivacyUnit, periods: int = 1) -> Iterator[PrivacyUnit]:
+def iterate_candidate_bounds(unit: PrivacyUnit, periods: int = 1) -> Iterator[PrivacyUnit]:
     """Yield a unit with half, once and twice its m, some c and, if there is one, its M and one that never binds."""
     declared, most = unit.contribution_bound, unit.max_trips_year
     for m in sorted({max(declared // 2, 1), declared, 2 * declared}):
@@ -448,7 +448,7 @@ def bound_errors(plan: ReleasePlan, trips: UserTrips, counted: Mask, runs: int =
         next), error (total absolute error against all trips, by their number) and error_of_counted (the same of the
         trips within c, which the table says that it counts).
     """
-    tree, true = trips.tree, [trips.count_flows_within(cap) for cap in (None, plan.unit.max_trips_pair)]
+    tree, true = trips.tree, [trips.make_flows_within(cap) for cap in (None, plan.unit.max_trips_pair)]
     cells, sums = np.array([tree.cells(level) for level in range(tree.depth + 1)]), np.zeros((2, tree.depth + 1))
     for release in simulate_releases(plan, arrange_counts_for_plan(trips.count_flows(counted), plan), runs, 0):
         sums += [

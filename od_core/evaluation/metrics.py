@@ -130,8 +130,8 @@ BETA = Fraction(1, 20)
 TOP_DOWN = ("inftda", "tda_l2", "tda_linf")
 """Mechanisms that :func:`compute_top_down_bounds` covers.
 
-They project the noisy children of each node onto the nearest integers that
-sum to the node's value."""
+They project the noisy children of each node onto the nearest integers that sum to the node's value.
+"""
 
 
 def compute_top_down_bounds(plan: ReleasePlan, beta: Fraction = BETA) -> list[float]:

@@ -253,7 +253,7 @@ def compute_expected_errors(tree: FlowTree, variances: Mapping[int, Fraction | f
         """
         # Least-squares values are rounded before IntOpt, so their sum differs from c by their rounding errors only.
         variance_of_sum = step.fan_out / 12 if refined else step.average_over_undivided_side(estimate + s)
-        uneven = _shift_error(step.fan_out, variance_of_sum)
+        uneven = _compute_shift_error(step.fan_out, variance_of_sum)
         below: Reals = (uneven + ((1 - 1 / step.fan_out) / 12 if refined else 0)) @ step.parents
         return below[:, np.newaxis] if step.splits_origin else below
 
@@ -283,7 +283,7 @@ def find_most_leaf_pairs(tree: FlowTree, level: int) -> int:
     return int(tree.origin.count_zones_below(origin).max()) * int(tree.destination.count_zones_below(destination).max())
 
 
-def _shift_error(fan_out: Reals, lacking: Reals) -> Reals:
+def _compute_shift_error(fan_out: Reals, lacking: Reals) -> Reals:
     """Return the mean squared difference between IntOpt's shifts of siblings and equal shifts.
 
     The deficit of b siblings is their parent's trips minus their sum. If no sibling is cut at zero, IntOpt shifts all

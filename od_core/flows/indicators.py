@@ -26,10 +26,10 @@ from od_core.flows.arrays import Integers, Reals
 from od_core.flows.estimation.fitted_tree import Estimates, ZoneFunction
 from od_core.flows.estimation.intervals import (
     AreaEstimates,
+    bound_ratio,
     compute_bounds,
     compute_dropped_bounds,
     compute_sum_upper_bounds,
-    ratio_bounds,
 )
 from od_core.flows.interval_ends import compute_half_width, compute_lower_bound, compute_uncut_upper_bound
 from od_core.flows.released_flows import ReleasedFlows
@@ -222,7 +222,7 @@ def _compute_self_containment_bounds(areas: AreaEstimates, *, nothing_dropped: b
     """
     if nothing_dropped:
         covariance = (areas.begun.variance + areas.within.variance - areas.outflow.variance) / 2
-        low, high = ratio_bounds(areas.within, areas.begun, covariance, 1.0)
+        low, high = bound_ratio(areas.within, areas.begun, covariance, 1.0)
     else:
         (stay_low, stay_high), (leave_low, leave_high) = compute_bounds(areas.within), compute_bounds(areas.outflow)
         with np.errstate(invalid="ignore", divide="ignore"):
@@ -253,7 +253,7 @@ def _compute_distance_bounds(flows: ReleasedFlows, level: int, distances: ZoneDi
     )
     (trips,), (total,), (mixed,) = (intervals.estimate_begun_trips(level, weight) for weight in weights)
     covariance = (mixed.variance - total.variance - scale**2 * trips.variance) / (2 * scale)
-    low, high = ratio_bounds(total, trips, covariance, farthest)
+    low, high = bound_ratio(total, trips, covariance, farthest)
     unseen = compute_dropped_bounds(trips)
     lower = np.maximum(compute_lower_bound(trips.estimate, trips.variance), 0)
     part = np.divide(lower, lower + unseen, out=np.ones(len(low)), where=unseen > 0)

@@ -302,13 +302,13 @@ class PartMeasurements:
                     spent=STAYS_CHARGED,
                 )
             with delay_interrupts():
-                self._claim(step)
+                self._claim_draw(step)
                 sink = pa.BufferOutputStream()
                 write_noisy(sink, draw())
                 self.store.create_if_absent(name, sink.getvalue())
         return NoisyVector(partial(self.store.read, name))
 
-    def _claim(self, step: Step) -> None:
+    def _claim_draw(self, step: Step) -> None:
         """Claim the draw of this part in the first charged round in which nobody did. Raises OdError if all have."""
         owner = str(os.getpid()).encode()
         for number in range(1, self.rounds[step.number] + 1):
@@ -616,7 +616,7 @@ def measure_part(work: Work, part: Part) -> None:
     """
     plan, band, number = work.plan, part["band"], part["part"]
     (frontier,) = work.load_nodes("frontier", part)
-    counts, ranks = CountFiles(work.store, work.counts), plan.tree.rank_range(frontier)
+    counts, ranks = CountFiles(work.store, work.counts), plan.tree.find_rank_range(frontier)
     steps, is_last = plan.step_bands[band], band == len(plan.step_bands) - 1
     trips = counts.read_ranks(*ranks) if is_last else counts.sum_at_level(plan.tree, steps[-1].level, ranks)
     measurements = PartMeasurements(work.store, number, {int(step): count for step, count in part["rounds"].items()})

@@ -60,7 +60,7 @@ from od_core.privacy.plan import (
 )
 from od_core.privacy.shares import MinimiseRule
 from od_core.privacy.unit import PrivacyUnit
-from od_core.records.segments import Breakdown, can_count_unlisted, check_name, find, make_breakdowns
+from od_core.records.segments import Breakdown, check_name, find, has_unknown_categories, make_breakdowns
 
 PART_TRIPS = 1_000_000
 """Default number of trips of a part, which then takes about a second and some tens of megabytes on census data."""
@@ -298,7 +298,7 @@ class ReleasePlan(Plan):
         pairs = zip(self.expected_errors, self._compute_expected_errors(self.segment_steps(breakdown)), strict=True)
         return [compute_segment_variance(v**2, w**2, categories) ** 0.5 for v, w in pairs]
 
-    def _index_noise_variances(self, measured: Sequence[TotalStep]) -> dict[int, Fraction | float]:
+    def _map_noise_variances_by_level(self, measured: Sequence[TotalStep]) -> dict[int, Fraction | float]:
         """Return the noise variance of each level: NaN with a threshold, infinite or huge for an unknown root."""
         variances = {step.level: math.nan if self.has_threshold else step.variance for step in measured}
         if isinstance(measured[0], SegmentStep):
@@ -308,7 +308,7 @@ class ReleasePlan(Plan):
 
     def _compute_expected_errors(self, measured: Sequence[TotalStep]) -> list[float]:
         """Return the expected errors of the table that some steps measure."""
-        depth, variances = self.tree.depth, self._index_noise_variances(measured)
+        depth, variances = self.tree.depth, self._map_noise_variances_by_level(measured)
         if self.mechanism.measures != "every_level":  # the noise of the leaf pairs below a node adds up
             leaves = variances[depth] * self.tree.cells(depth)
             return [float(leaves / self.tree.cells(level)) ** 0.5 for level in range(depth + 1)]
@@ -333,7 +333,7 @@ class ReleasePlan(Plan):
 
     def _compute_largest_variances(self, measured: Sequence[TotalStep]) -> list[float]:
         """Return the largest variance, at each level, root first, of an unbiased estimate from some steps alone."""
-        depth, variances = self.tree.depth, self._index_noise_variances(measured)
+        depth, variances = self.tree.depth, self._map_noise_variances_by_level(measured)
         if self.mechanism.measures != "every_level":
             return [float(variances[depth] * find_most_leaf_pairs(self.tree, level)) for level in range(depth + 1)]
         if self.keeps_all:
@@ -697,8 +697,8 @@ def _make_neighbours(
 ) -> Neighbours:
     """Return the neighbours of a release. A record that is not listed is counted where it has an unknown area."""
     areas = tree.origin.unknown is not None and tree.destination.unknown is not None
-    has_unknown_categories = segments is None or can_count_unlisted(segments.breakdowns)
-    return Neighbours(unit, acceptance, areas, has_unknown_categories, list_node_sizes(*unit.bounds, tree))
+    categories = segments is None or has_unknown_categories(segments.breakdowns)
+    return Neighbours(unit, acceptance, areas, categories, list_node_sizes(*unit.bounds, tree))
 
 
 def list_node_sizes(max_trips: int, max_trips_pair: int | None, tree: FlowTree) -> tuple[NodeSizes, ...]:

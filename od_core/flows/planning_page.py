@@ -45,7 +45,7 @@ from od_core.privacy.posterior import Guarantee
 from od_core.privacy.unit import Neighbours as Relation
 from od_core.privacy.unit import PrivacyUnit
 from od_core.publication.certify import render_clauses
-from od_core.records.segments import can_count_unlisted
+from od_core.records.segments import has_unknown_categories
 
 EPSILONS = (
     *("0.1", "0.15", "0.2", "0.3", "0.4", "0.5", "0.6", "0.8", "1", "1.25", "1.5", "2", "2.5", "3", "4", "5", "6"),
@@ -99,7 +99,7 @@ def build_planning_facts(
 
     Arguments and errors are those of :func:`render_planning_page`.
     """
-    plan = plan.require_forecastable(_forecast_error(f"{name} does not release flows"))
+    plan = plan.require_forecastable(_make_forecast_error(f"{name} does not release flows"))
     refuse_unsupported(plan.table, plan.features | {"planning_page"})
     choices, unit, delta, segments = (
         _Choices(plan, Subject.from_plan(plan, about)),
@@ -243,7 +243,7 @@ class _Choices:
         }
 
     def _make_neighbours(self, unit: PrivacyUnit, segments: Segments | None) -> Neighbours:
-        unlisted = segments is None or can_count_unlisted(segments.breakdowns)
+        unlisted = segments is None or has_unknown_categories(segments.breakdowns)
         return replace(self.plan.neighbours, unit=unit, has_unknown_categories=unlisted)
 
     def make_rule_facts(self) -> list[list[list[dict[str, Any]]]]:
@@ -350,7 +350,7 @@ def _format_exact_number(value: Fraction) -> str:
     return decimal if Fraction(decimal) == value else str(value)
 
 
-def _forecast_error(reason: str) -> OdError:
+def _make_forecast_error(reason: str) -> OdError:
     return OdError(
         "OD-FORECAST-KIND",
         f"{reason}; a planning page is available only for flows, and counts by one hierarchy, with Gaussian noise",

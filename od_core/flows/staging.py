@@ -103,17 +103,17 @@ class StagedRelease(StagedFiles):
         facts: dict[str, str] = json.loads((self.folder / _ATTEMPT).read_text(encoding="utf-8"))
         return facts
 
-    def estimate_path(self, level: int, *, refined: bool = False) -> Path:
+    def locate_estimate(self, level: int, *, refined: bool = False) -> Path:
         """Return the path of an estimate of :meth:`save_estimate`. Raises OdError if the file is absent."""
         return self.locate_file(_estimate_name(level, refined=refined))
 
-    def estimate_table(self, level: int, *, refined: bool = False) -> pa.Table:
+    def read_estimate_table(self, level: int, *, refined: bool = False) -> pa.Table:
         """Return an estimate as a table: origin, destination (area numbers), trips. Raises OdError if it is absent."""
-        return pq.read_table(self.estimate_path(level, refined=refined))
+        return pq.read_table(self.locate_estimate(level, refined=refined))
 
     def estimate(self, level: int, *, refined: bool = False) -> Nodes:
         """Return an estimate of :meth:`save_estimate` as nodes. Raises OdError if the file is absent."""
-        table = self.estimate_table(level, refined=refined)
+        table = self.read_estimate_table(level, refined=refined)
         return Nodes(level, *(np.array(table[name]) for name in ("origin", "destination", "trips")))
 
     def save_segments(self, breakdown: Breakdown, pieces: Iterable[tuple[Nodes, Integers]]) -> Path:

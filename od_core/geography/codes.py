@@ -113,7 +113,7 @@ def fold_case(code: str) -> str:
 
 
 def check_case(codes: Sequence[str], name: str) -> None:
-    """Raise OdError if two codes of column ``name`` are :func:`fold_case` equal."""
+    """Raise OdError if two codes of column ``name`` are equal after :func:`fold_case`."""
     is_ascii = all(map(str.isascii, codes))
     if (
         two := find_first_conflict(zip(map(str.casefold if is_ascii else fold_case, codes), codes, strict=True))
@@ -256,7 +256,7 @@ def list_zone_paths(areas: pd.DataFrame) -> list[tuple[str, ...]]:
     """
     parent_of = _read_parents(areas)
     paths: dict[str, tuple[str, ...]] = {WHOLE_SPACE: ()}
-    for area in _from_the_top(parent_of):
+    for area in _list_areas_from_top(parent_of):
         paths[area] = (*paths[parent_of[area]], area)
     inner = set(parent_of.values())
     first, *others = zone_paths = [paths[area] for area in parent_of if area not in inner]
@@ -291,7 +291,7 @@ def _read_parents(areas: pd.DataFrame) -> dict[str, str]:
     return parent_of
 
 
-def _from_the_top(parent_of: Mapping[str, str]) -> list[str]:
+def _list_areas_from_top(parent_of: Mapping[str, str]) -> list[str]:
     """Return the areas below the whole space, parents first. Raises OdError if an area does not lie in it."""
     all_areas = {WHOLE_SPACE, *parent_of}
     orphan = next((area for area, parent in parent_of.items() if parent not in all_areas), None)

@@ -63,7 +63,7 @@ def find_runs_of_children(split, whole, parent_of, divided, same, runs):  # type
 
 
 @kernel
-def run_sums(values, runs):  # type: ignore[no-untyped-def]  # compiled
+def sum_runs(values, runs):  # type: ignore[no-untyped-def]  # compiled
     """Return the sum of ``values[runs[p]:runs[p + 1]]`` for each p, added in order; shape (len(runs) - 1,)."""
     sums = np.zeros(len(runs) - 1, dtype=values.dtype)
     for run in range(len(sums)):
@@ -294,7 +294,7 @@ class FlowTree:
         _, geography, area_level = self._find_split_side(level + 1)
         return int(np.diff(geography.first_child[area_level - 1]).max())
 
-    def rank_terms(self, level: int) -> tuple[Numbers, Numbers]:
+    def compute_rank_terms(self, level: int) -> tuple[Numbers, Numbers]:
         """Return two tables of factors, of the level's origin areas and of its destination areas; shape (areas, level).
 
         The rank of a node's first leaf pair is the scalar product of the rows of its origin and its destination. Each
@@ -316,10 +316,10 @@ class FlowTree:
     def compute_first_ranks(self, nodes: Pairs) -> NDArray[np.int64]:
         """Return the rank (position among all leaf pairs) of the first leaf pair below each node; shape (nodes,)."""
         rank = np.empty(len(nodes), dtype=np.int64)
-        sum_of_products(*self.rank_terms(nodes.level), nodes.origin, nodes.destination, rank)
+        sum_of_products(*self.compute_rank_terms(nodes.level), nodes.origin, nodes.destination, rank)
         return rank
 
-    def rank_range(self, nodes: Pairs) -> tuple[int, int]:
+    def find_rank_range(self, nodes: Pairs) -> tuple[int, int]:
         """Return the first rank below the first node, and one more than the last rank below the last node.
 
         There must be at least one node, and they must be in tree order.
@@ -415,7 +415,7 @@ class FlowTree:
         next_level = Pairs(parents.level + 1, children.origin, children.destination)
         runs = self.find_child_runs(parents, next_level)
         is_whole = runs[-1] == len(children) and bool(np.all(np.diff(runs) > 0))
-        return is_whole and np.array_equal(run_sums(children.trips, runs), parents.trips)
+        return is_whole and np.array_equal(sum_runs(children.trips, runs), parents.trips)
 
     def sum_trips(
         self, leaves: Nodes, origin_level: int, destination_level: int

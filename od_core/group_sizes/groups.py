@@ -97,7 +97,7 @@ class Frame:
         return flat if query == "sizes" else flat.reshape(-1, self.top_code + (query == "histogram"))
 
     def sum_every_level(self, of_leaves: Counts) -> list[Counts]:
-        """Return the :meth:`sum_at_level` of the levels above the leaves, top first, then the leaves' own values."""
+        """Return the sums of the levels above the leaves, top first, then the leaves' own values."""
         return [*(self.sum_at_level(of_leaves, level) for level in self.levels[:-1]), of_leaves]
 
 
@@ -172,8 +172,10 @@ class GroupSizes(Confidential):
             raise _make_group_list_error("OD-GROUPS-COLUMN", f"the groups have {both}")
         if name_of["groups"] in present:
             number, areas, sizes = (frame[column] for column in by_count)
-            size = _read_whole_numbers(sizes, *_SIZE)
-            return cls.from_counts(_find_leaf_areas(areas, geography), size, _read_whole_numbers(number, *_NUMBER))
+            size = _convert_to_whole_numbers(sizes, *_SIZE)
+            return cls.from_counts(
+                _find_leaf_areas(areas, geography), size, _convert_to_whole_numbers(number, *_NUMBER)
+            )
         if name_of["group"] not in present:
             read(one_by_one)  # raises the error of a missing column
         names, areas, sizes = (frame[column] for column in one_by_one)
@@ -183,7 +185,7 @@ class GroupSizes(Confidential):
         if twice.any():
             listed = f"group {names[twice].iloc[0]!r}"
             raise _make_group_list_error("OD-GROUPS-TWICE", f"column {names.name!r} lists a group twice", listed)
-        return cls.from_areas_and_sizes(_find_leaf_areas(areas, geography), _read_whole_numbers(sizes, *_SIZE))
+        return cls.from_areas_and_sizes(_find_leaf_areas(areas, geography), _convert_to_whole_numbers(sizes, *_SIZE))
 
     @classmethod
     def from_counts(cls, area: Numbers, size: Counts, groups: Counts) -> GroupSizes:
@@ -243,7 +245,7 @@ def _find_leaf_areas(areas: pd.Series, geography: Geography) -> Numbers:
     return area
 
 
-def _read_whole_numbers(column: pd.Series, code: str, named: str) -> Counts:
+def _convert_to_whole_numbers(column: pd.Series, code: str, named: str) -> Counts:
     """Return a column of sizes or numbers. Raises OdError if one is not an integer from 0 to 2^53."""
 
     def fault(what: str, _: int | None) -> OdError:
@@ -405,8 +407,8 @@ class NumberedGroups(Grouping):
         placed = "SELECT number, size, trips, in_period FROM records LEFT JOIN codes ON records.origin = codes.code"
         wanted = "SELECT coalesce(number, -1) AS area, size, trips, coalesce(in_period, false) AS inside FROM placed"
         rows = query_loaded_records(records, {"codes": codes}, placed, "false", wanted, fault_threshold).to_pandas()
-        size = _read_whole_numbers(rows["size"], *_SIZE)
-        groups = _read_whole_numbers(rows["trips"], *_NUMBER)
+        size = _convert_to_whole_numbers(rows["size"], *_SIZE)
+        groups = _convert_to_whole_numbers(rows["trips"], *_NUMBER)
         area = rows["area"].to_numpy(dtype=np.int32)
         sound = rows["inside"].to_numpy(dtype=np.bool_) & (area >= 0)
         faulty, total = (int(some.sum(dtype=np.float64)) for some in (groups[~sound], groups))

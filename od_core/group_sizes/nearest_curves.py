@@ -103,12 +103,12 @@ def fit_real_curves(frame: Frame, noisy: Sequence[Counts]) -> list[Reals]:
         return pooled
 
     leaves = project_onto_intersection(
-        noisy[-1].astype(np.float64), partial(_project_onto_sums, frame, noisy), ascending
+        noisy[-1].astype(np.float64), partial(_fit_leaves_to_sums, frame, noisy), ascending
     )
     return [np.add.reduceat(leaves, first[:-1]) for first in frame.geography.first_zone[1:]]
 
 
-def _project_onto_sums(frame: Frame, noisy: Sequence[Counts], leaves: Reals) -> Reals:
+def _fit_leaves_to_sums(frame: Frame, noisy: Sequence[Counts], leaves: Reals) -> Reals:
     """Return the leaf values nearest to ``leaves``, if their sums count as well, as distances from ``noisy`` above.
 
     An area's estimate from the values below has the sum of its children's variances. It is averaged with the area's own

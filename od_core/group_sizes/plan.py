@@ -24,7 +24,15 @@ from od_core.meaning.features import list_given_options, refuse_unsupported
 from od_core.privacy.accounting import parse_exact_fraction, round_up_to_float
 from od_core.privacy.budget import Budget
 from od_core.privacy.neighbours import DEFAULT_ACCEPTANCE, Acceptance
-from od_core.privacy.plan import LaplaceStep, Plan, Step, Table, describe_laplace_noise, plan_defect, read_plan_options
+from od_core.privacy.plan import (
+    LaplaceStep,
+    Plan,
+    Step,
+    Table,
+    describe_laplace_noise,
+    make_plan_error,
+    read_plan_options,
+)
 from od_core.privacy.stability import compute_least_reach
 from od_core.privacy.unit import PrivacyUnit
 
@@ -146,7 +154,7 @@ class GroupSizePlan(Plan):
 
     def __post_init__(self) -> None:
         if self.top_code_estimate is not None and self.top_code_estimate.most != self.frame.top_code:
-            raise plan_defect("the top code of the table is not the upper bound of its estimate")
+            raise make_plan_error("the top code of the table is not the upper bound of its estimate")
 
     @property
     def features(self) -> frozenset[str]:

@@ -27,7 +27,13 @@ from od_core.privacy.accounting import round_up_to_float
 from od_core.privacy.budget import Spent
 from od_core.privacy.plan import LaplaceStep, Step, with_fields
 from od_core.privacy.stability import compute_laplace_reach, compute_laplace_variance
-from od_core.publication.certificate import Certificate, format_confidence, format_of, has_intervals, read_subject
+from od_core.publication.certificate import (
+    Certificate,
+    format_confidence,
+    has_intervals,
+    read_bundle_format,
+    read_subject,
+)
 from od_core.publication.certify import describe_guarantee
 from od_core.publication.columns import CONFIDENCE, make_public_table
 from od_core.publication.kind import ReleaseContext, TableKind
@@ -103,7 +109,7 @@ FIRST_WITH_EXACT_ENDS = 7
 
 def _as_stated(release: GroupSizeRelease, certificate: Certificate) -> GroupSizeRelease:
     """Return a release with the intervals of the bundle format that its certificate states."""
-    return with_fields(release, exact=format_of(certificate) >= FIRST_WITH_EXACT_ENDS)
+    return with_fields(release, exact=read_bundle_format(certificate) >= FIRST_WITH_EXACT_ENDS)
 
 
 def open_group_sizes(bundle: str | Path) -> GroupSizeRelease:

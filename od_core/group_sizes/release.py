@@ -94,7 +94,7 @@ class GroupSizeRelease(PlannedRelease):
         Raises:
             OdError: the sizes are not ascending integers from 0 to K - 1.
         """
-        listed = _check_sizes(sizes, self.frame.top_code)
+        listed = _validate_sizes(sizes, self.frame.top_code)
         bounds = ((level, self.bound_groups_at_most(level, listed)) for level in (0, *self.frame.levels))
         return self._make_size_table(listed, bounds)
 
@@ -204,7 +204,7 @@ def _widen_bounds(released: Counts, lower: Counts, upper: Counts) -> tuple[Count
     return released, np.minimum(lower, released), np.maximum(upper, released)
 
 
-def _check_sizes(sizes: ArrayLike | None, top_code: int) -> Counts:
+def _validate_sizes(sizes: ArrayLike | None, top_code: int) -> Counts:
     """Return ascending sizes as an array. Raises OdError if they are not integers from 0 to ``top_code`` - 1."""
     if sizes is None:
         return list_interval_sizes(top_code)

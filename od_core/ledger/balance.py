@@ -136,7 +136,7 @@ def compute_balances(
     for name, parts in _group_periods_by_cap(declared, periods).items():
         places = sorted({place for part in parts for place in by_part.get(part, ())})
         charges_of_cap = [found_charges[place] for place in places]
-        spent, of_part = _sum_charges(declared, parts, charges_of_cap)
+        spent, of_part = _compute_charged_rho(declared, parts, charges_of_cap)
         with_request = [*charges_of_cap, *requested]
         delta = sum((charges.number * charges.charge.delta for charges in with_request), start=Fraction(0))
         result.append(
@@ -147,7 +147,7 @@ def compute_balances(
                 spent=spent,
                 charged=_sum_rho_by_release(charges_of_cap),
                 lost_draws=sum(charges.number for charges in charges_of_cap if charges.redrawn),
-                asked=_sum_charges(declared, parts, with_request)[0] - spent if requested else Fraction(0),
+                asked=_compute_charged_rho(declared, parts, with_request)[0] - spent if requested else Fraction(0),
                 parts=of_part if "year" in declared else {},
                 of=parts,
             )
@@ -229,7 +229,7 @@ def _group_periods_by_cap(declared: Mapping[str, Any], periods: Sequence[str]) -
     return {name_year(parts, declared["year"]): frozenset(part.text for part in parts) for parts in years}
 
 
-def _sum_charges(
+def _compute_charged_rho(
     declared: Mapping[str, Any], parts: frozenset[str], charges: Sequence[_Charges]
 ) -> tuple[Fraction, dict[str, Fraction]]:
     """Return the rho that charges take from one cap, and the rho of each elementary period that they charge."""

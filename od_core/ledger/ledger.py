@@ -261,14 +261,14 @@ class Ledger:
         whole = whole or not self._chain.exists()
         if whole:
             make_folder(self.path.parent)
-        with self._open_transaction() if whole else self._read():
+        with self._open_transaction() if whole else self._open_look():
             pass
 
     def _open_transaction(self, *, whole: bool = False) -> AbstractContextManager[Entries]:
         trial = self._opened.trial
         return self._chain.open_transaction(whole=whole) if trial is None else nullcontext(trial)
 
-    def _read(self) -> AbstractContextManager[Entries]:
+    def _open_look(self) -> AbstractContextManager[Entries]:
         look = self._opened.look
         return self._chain.look() if look is None else nullcontext(look)
 
@@ -314,7 +314,7 @@ class Ledger:
         Raises OdError if the domain was declared with another unit, neighbour relation, user column, elementary period
         or time zone; or the cap has changed and its reason was given before.
         """
-        with self._read() as entries:  # a transaction would verify the whole chain, as `reserve` does
+        with self._open_look() as entries:  # a transaction would verify the whole chain, as `reserve` does
             newest, cap = (entries.find_newest(kind, domain=domain.name) for kind in (DOMAIN, CAP))
             is_same = newest is not None and newest["content"] == domain.facts()
             if is_same and cap is not None and Cap.from_facts(cap["content"]) == domain.cap:
@@ -353,12 +353,12 @@ class Ledger:
 
     def read_declared_facts(self, domain: str) -> dict[str, Any]:
         """Return the facts with which a data set was declared. Raises OdError if it is not declared."""
-        with self._read() as entries:
+        with self._open_look() as entries:
             return read_declared_facts(entries, domain)
 
     def read_newest_entry(self, domain: str) -> EntryName:
         """Return the newest entry of a declared data set. Another ledger, or an older copy, does not have it."""
-        with self._read() as entries:
+        with self._open_look() as entries:
             newest = entries.find_newest(*sorted(KINDS), domain=domain)
             if newest is None:
                 raise make_damage_error()
@@ -366,7 +366,7 @@ class Ledger:
 
     def has(self, entry: EntryName) -> bool:
         """Return whether the ledger has an entry."""
-        with self._read() as entries:
+        with self._open_look() as entries:
             return entries.has(entry)
 
     def reserve(self, key: ReleaseKey, domain: str, plan: Plan) -> None:
@@ -420,7 +420,7 @@ class Ledger:
         Raises OdError if the release was reserved with another plan, or the series is charged to another data set; or
         if it is not reserved, and its areas differ from those of another period of the same revision.
         """
-        with self._read() as entries:
+        with self._open_look() as entries:
             if not is_reserved(entries, key, domain, plan):
                 refuse_other_areas(entries, key, plan)
 
@@ -429,12 +429,12 @@ class Ledger:
 
         The list is empty if nothing changed, or if the release is not reserved.
         """
-        with self._read() as entries:
+        with self._open_look() as entries:
             return [name for name in list_changed_settings(entries, key, domain, plan) or [] if name != EARLIER]
 
     def read_reserved_plan(self, key: ReleaseKey) -> dict[str, Any] | None:
         """Return the facts of the plan with which a release is reserved; None if it is not reserved."""
-        with self._read() as entries:
+        with self._open_look() as entries:
             row = entries.find_newest(RESERVED, release=str(key))
         return None if row is None else row["content"]["plan"]
 
@@ -513,18 +513,18 @@ class Ledger:
 
     def find_withdrawal(self, key: ReleaseKey) -> Withdrawal | None:
         """Return the withdrawal of a release; None if it was not withdrawn."""
-        with self._read() as entries:
+        with self._open_look() as entries:
             return _find_withdrawal(entries, key)
 
     def find_level_state(self, key: ReleaseKey, level: int) -> LevelState | None:
         """Return the newest state of a level, or None if it was never reserved."""
-        with self._read() as entries:
+        with self._open_look() as entries:
             row = _find_level_entry(entries, key, level)
         return None if row is None else LevelState(row["kind"], int(row["draw"]), row["content"].get("digest"))
 
     def list_level_kinds(self, key: ReleaseKey) -> list[str]:
         """Return the newest state of each reserved level of a release: RESERVED, DRAWING or MEASURED."""
-        with self._read() as entries:
+        with self._open_look() as entries:
             return [row["kind"] for row in _index_newest_by_level(entries, key).values()]
 
     def states(self) -> dict[str, ReleaseState]:
@@ -533,7 +533,7 @@ class Ledger:
         Content is not read. For one release, :meth:`list_level_kinds`, :meth:`list_charges` and :meth:`is_published`
         read less.
         """
-        with self._read() as entries:
+        with self._open_look() as entries:
             groups = entries.group_by("release, level, draw, kind, rho, epsilon, delta", "release IS NOT NULL")
         kinds: dict[str, dict[int, str]] = {row["release"]: {} for row in groups}
         rho, public = dict.fromkeys(kinds, Fraction(0)), dict[str, str]()
@@ -566,22 +566,22 @@ class Ledger:
 
     def is_drawn(self, key: ReleaseKey) -> bool:
         """Return whether a draw of any level of the release has ever begun."""
-        with self._read() as entries:
+        with self._open_look() as entries:
             return entries.find_newest(DRAWING, release=str(key)) is not None
 
     def has_drawn(self) -> bool:
         """Return whether a draw of any release began with this file; False on a server, which other folders share."""
-        with self._read() as entries:
+        with self._open_look() as entries:
             return isinstance(self._chain, SqliteChain) and entries.find_newest(DRAWING) is not None
 
     def hold_to_domain(self, series: str, domain: str) -> None:
         """Raise OdError if a release of a series was charged to another data set."""
-        with self._read() as entries:
+        with self._open_look() as entries:
             refuse_moved_series(entries, series, domain)
 
     def list_drawn_periods(self, domain: str) -> dict[ReleaseKey, list[str]]:
         """Return the charged elementary periods of each release of a data set of which a draw has ever begun."""
-        with self._read() as entries:
+        with self._open_look() as entries:
             drawn = entries.group_by("release", "kind = ? AND domain = ?", DRAWING, domain)
             facts = read_declared_facts(entries, domain) if drawn else {}
         keys = [ReleaseKey.parse(group["release"]) for group in drawn]
@@ -594,13 +594,13 @@ class Ledger:
 
     def list_begun_draws(self, key: ReleaseKey) -> list[tuple[int, dict[str, Any]]]:
         """Return the level of each draw that was begun, and what :meth:`start_draw` was given, in order."""
-        with self._read() as entries:
+        with self._open_look() as entries:
             drawn = entries.select("kind = ? AND release = ?", DRAWING, str(key))
         return [(row["level"], row["content"]) for row in drawn]
 
     def read_publication(self, key: ReleaseKey) -> dict[str, Any]:
         """Return the content of the PUBLISHED entry of a release, as :meth:`publish` made it; empty if not public."""
-        with self._read() as entries:
+        with self._open_look() as entries:
             row = entries.find_newest(PUBLISHED, release=str(key))
         return {} if row is None else row["content"]
 
@@ -610,7 +610,7 @@ class Ledger:
 
     def record(self, key: ReleaseKey) -> ReleaseRecord:
         """Return the ledger's record of a release, for its certificate. Raises OdError if no level is measured."""
-        with self._read() as entries:
+        with self._open_look() as entries:
             row = entries.find_newest(MEASURED, release=str(key))
             if row is None:
                 raise _make_state_error(f"{key} is not measured", "run the release")
@@ -629,7 +629,7 @@ class Ledger:
 
     def list_charges(self, key: ReleaseKey, least_draw: int = 1) -> list[tuple[int, Charge]]:
         """Return the level and the charge of every reservation of a release for a draw from that number on."""
-        with self._read() as entries:
+        with self._open_look() as entries:
             rows = entries.select("kind = ? AND release = ? AND draw >= ?", RESERVED, str(key), least_draw)
         return [(row["level"], charge_of(row)) for row in rows]
 
@@ -649,7 +649,7 @@ class Ledger:
 
         Raises OdError if one is missing: the ledger is older than the release.
         """
-        with self._read() as entries:
+        with self._open_look() as entries:
             for release, entry in witnesses.items():
                 if not entries.has(entry):
                     message = f"{release} is public, but the ledger lacks the entry that its certificate names"
@@ -661,7 +661,7 @@ class Ledger:
 
         Raises OdError if the chain is broken or lacks the entry of its head, or a charge is not the cost of its noise.
         """
-        with self._read() as entries:
+        with self._open_look() as entries:
             number = entries.verify().number
             for row in entries.select("kind = ?", RESERVED):
                 refuse_wrong_charge(_select_noise_facts(row["content"]), charge_of(row))
@@ -680,7 +680,7 @@ class Ledger:
         )
         gone = "SELECT release FROM entries WHERE kind = ? AND number <= ?"
         where, values = f"{where} AND number <= ? AND release NOT IN ({gone})", (*values, until, WITHDRAWN)
-        with self._read() as entries:
+        with self._open_look() as entries:
             rows = entries.group_by("release, at", where, *values, withdrawn_until)
         return {ReleaseKey.parse(row["release"]): datetime.datetime.fromisoformat(row["at"]) for row in rows}
 
@@ -691,7 +691,7 @@ class Ledger:
         the release is public. Raises OdError if it is not measured.
         """
         until = self.record(key).entry.number
-        with self._read() as entries:
+        with self._open_look() as entries:
             public = entries.find_newest(PUBLISHED, release=str(key))
         return self.list_published_releases(
             until, key.release, withdrawn_until=NEWEST if public is None else public["number"]
@@ -703,7 +703,7 @@ class Ledger:
         If such a release charges several elementary periods, the balance with the least remaining rho is returned. Only
         entries up to number ``until`` count. Raises OdError if the domain is not declared, or cannot charge the period.
         """
-        with self._read() as entries:
+        with self._open_look() as entries:
             periods = find_charged_periods(read_declared_facts(entries, domain), period)
             balances_found = compute_balances(entries, domain, periods, until=until)
         return min(balances_found, key=lambda balance: balance.left)
@@ -713,7 +713,7 @@ class Ledger:
 
         The charges are read once for all periods.
         """
-        with self._read() as entries:
+        with self._open_look() as entries:
             facts = read_declared_facts(entries, domain)
             parts = {period: find_charged_periods(facts, period) for period in periods}
             charged_periods = list(dict.fromkeys(part for charged in parts.values() for part in charged))
@@ -726,7 +726,7 @@ class Ledger:
 
         Under a unit of a year, the balances are those of years.
         """
-        with self._read() as entries:
+        with self._open_look() as entries:
             domains = sorted(entry["domain"] for entry in entries.select("kind = ?", DOMAIN))
             return [balance for domain in domains for balance in compute_balances(entries, domain)]
 

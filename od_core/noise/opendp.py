@@ -49,7 +49,7 @@ def draw_noise(distribution: bytes, scale: float, largest_loss: float, size: int
     counts = divide_draws(size, choose_thread_count())
     with ExitStack() as running:
         requests = [REQUEST.pack(distribution, scale, largest_loss, count) for count in counts]
-        workers = [running.enter_context(_start_worker(request)) for request in requests]
+        workers = [running.enter_context(_run_worker(request)) for request in requests]
         for count, (process, answer) in zip(counts, workers, strict=True):
             used.add(_receive(process, answer, noise[first : first + count]))
             first += count
@@ -67,7 +67,7 @@ def divide_draws(size: int, processors: int) -> list[int]:
 
 
 @contextmanager
-def _start_worker(request: bytes) -> Iterator[tuple[subprocess.Popen[bytes], BinaryIO]]:
+def _run_worker(request: bytes) -> Iterator[tuple[subprocess.Popen[bytes], BinaryIO]]:
     """Start a process that draws noise into a file in memory. If it still runs at the end of the context, kill it.
 
     The number of draws may be confidential, so the request is no argument of the command, which others may list.

@@ -105,7 +105,7 @@ class GaussianStep(Step):
 
     def __post_init__(self) -> None:
         if self.variance <= 0:
-            raise plan_defect("a step needs a variance")
+            raise make_plan_error("a step needs a variance")
         if self.variance > MAX_VARIANCE:
             message = "the budget is too small for noise of 64 bits"
             raise OdError("OD-BUDGET-RHO", message, next_step="raise epsilon or rho")
@@ -510,7 +510,7 @@ def check_charges(plan: Plan) -> None:
         raise make_charge_error("the charge of the whole plan does not equal the sum of the charges of its steps")
 
 
-def plan_defect(message: str) -> OdError:
+def make_plan_error(message: str) -> OdError:
     """Return the OdError for a plan whose steps do not follow from its unit, budget and mechanism."""
     step = "make plans with the plan functions of od_core; if you did, report this"
     return OdError("OD-PLAN-INVALID", message, next_step=step)

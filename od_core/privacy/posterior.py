@@ -15,10 +15,9 @@ are bounded, for every pair of neighbours and whichever hypothesis is true:
   but with probability 2 delta: delta is at least E max(0, 1 - exp(epsilon - L)), which is at least P(L > epsilon +
   ln 2) / 2.
 * :meth:`Guarantee.bound_guess_probability`: the probability that the attacker's best guess of the true hypothesis is
-right, over all
-  outcomes. For a prior p of at most 1/2, it is (1 - p) + p d(ln((1 - p) / p)), where d(e) is the largest
-  E max(0, 1 - exp(e - L)) over neighbours: the least delta for which the release is (e, delta)-differentially private.
-  For a larger prior, exchange the hypotheses.
+  right, over all outcomes. For a prior p of at most 1/2, it is (1 - p) + p d(ln((1 - p) / p)), where d(e) is the
+  largest E max(0, 1 - exp(e - L)) over neighbours: the least delta for which the release is (e, delta)-differentially
+  private. For a larger prior, exchange the hypotheses.
 
 :meth:`Guarantee.bound_delta` bounds d(e) from above by the least of all bounds that hold: the exact privacy loss of the
 noise (:mod:`od_core.privacy.privacy_loss`); what follows from rho; and what follows from the promise.

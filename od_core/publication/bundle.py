@@ -36,7 +36,12 @@ from od_core.files.durable import (
 )
 from od_core.ledger.chain import BUNDLE_FORMAT, EntryName
 from od_core.parallel import map_in_order, run_in_background
-from od_core.publication.certificate import Certificate, compute_certificate_digest, format_of, read_certificate
+from od_core.publication.certificate import (
+    Certificate,
+    compute_certificate_digest,
+    read_bundle_format,
+    read_certificate,
+)
 from od_core.publication.file_formats import (
     has_same_content,
     is_read_whole,
@@ -130,7 +135,7 @@ _LARGE = 2**30
 """Sizes above this, in bytes, get the fields that files above 2 GiB need."""
 
 
-def zip_beside(folder: Path) -> Path:
+def locate_zip(folder: Path) -> Path:
     """Return the path of a bundle's zip file, which is beside its folder."""
     return folder.with_name(f"{folder.name}.zip")
 
@@ -155,7 +160,7 @@ def write_zip(folder: Path, release: str, path: Path) -> None:
                 entry.create_system, entry.external_attr = _UNIX, PUBLIC_FILE_MODE << 16
 
     write_checked(path, write, mode=PUBLIC_FILE_MODE, from_disk=True)
-    if faults := list(zip_faults(folder, release, path)):
+    if faults := list(check_zip(folder, release, path)):
         raise OdError(
             "OD-FILE-DAMAGED",
             f"the zip file was written, but does not match the bundle: {'; '.join(faults)}",
@@ -164,7 +169,7 @@ def write_zip(folder: Path, release: str, path: Path) -> None:
         )
 
 
-def zip_faults(folder: Path, release: str, path: Path) -> Iterator[str]:
+def check_zip(folder: Path, release: str, path: Path) -> Iterator[str]:
     """Yield one line for each difference between a zip file and a folder; each line begins with the zip file's name.
 
     A file is compared with its checksum in the folder's ``SHA256SUMS`` or, without one, with the file in the folder.
@@ -190,7 +195,7 @@ def zip_faults(folder: Path, release: str, path: Path) -> Iterator[str]:
     yield from (f"{path.name}: {fault}" for fault in faults)
 
 
-def zip_is_sound(release: str, path: Path) -> bool:
+def is_zip_sound(release: str, path: Path) -> bool:
     """Return whether a zip file contains a bundle of a release in which every file matches its checksum."""
     top = f"{_name_top_folder(release)}/"
     try:
@@ -298,10 +303,10 @@ def publish_folder(write: Callable[[Path], None], target: Path, published: str |
             else:
                 staged.rename(target)
                 sync(target.parent)
-        elif not any(zip_faults(target, _release(target), zip_beside(target))):
+        elif not any(check_zip(target, _release(target), locate_zip(target))):
             yield _read_json_object(target / CERTIFICATE)
-        elif zip_is_sound(_release(target), zip_beside(target)):
-            raise _make_changed_bundle_error([zip_beside(target).name], staged, target)
+        elif is_zip_sound(_release(target), locate_zip(target)):
+            raise _make_changed_bundle_error([locate_zip(target).name], staged, target)
         else:
             with _publish_zip(target, target):
                 yield _read_json_object(target / CERTIFICATE)
@@ -316,8 +321,8 @@ def restore_folder(target: Path, release: str, published: str | None = None) -> 
 
     If ``published`` is given, the certificate in the zip file must have this digest.
     """
-    packed, staged = zip_beside(target), target.with_name(f".{target.name}.staged")
-    if target.exists() or not zip_is_sound(release, packed):
+    packed, staged = locate_zip(target), target.with_name(f".{target.name}.staged")
+    if target.exists() or not is_zip_sound(release, packed):
         return
     shutil.rmtree(staged, ignore_errors=True)
     try:
@@ -439,7 +444,7 @@ def _publish_zip(folder: Path, target: Path) -> Iterator[None]:
     try:
         with run_in_background(partial(write_zip, folder, _release(folder), staged)):
             yield
-        staged.replace(zip_beside(target))
+        staged.replace(locate_zip(target))
     finally:
         staged.unlink(missing_ok=True)
 
@@ -455,7 +460,7 @@ def check_bundle(folder: Path) -> Iterator[str]:
     sound = {name: file for name, file in list_bundle_contents(folder).items() if name not in faulty}
     yield from (f"{name} cannot be read, although it matches its checksum" for name in sound if not opens(sound[name]))
     if _read_json_object(folder / CERTIFICATE) is not None:
-        yield from zip_faults(folder, _release(folder), zip_beside(folder))
+        yield from check_zip(folder, _release(folder), locate_zip(folder))
 
 
 def refuse_newer(certificate: Mapping[str, Any]) -> None:
@@ -550,7 +555,7 @@ def write_bundle(
 def list_bundle_tables(kind: BundleKind[T], release: T, certificate: Certificate) -> list[BundleFile]:
     """Return the files with the tables of a release in the formats that its certificate states, below their folders."""
     files = list(kind.list_files(release, certificate))
-    if format_of(certificate) < _FIRST_WITH_FOLDERS:
+    if read_bundle_format(certificate) < _FIRST_WITH_FOLDERS:
         return files
     placed = []
     for file in files:

@@ -134,7 +134,7 @@ def read_certificate(file: Path) -> Certificate:
     return certificate
 
 
-def format_of(certificate: Certificate) -> int:
+def read_bundle_format(certificate: Certificate) -> int:
     """Return the format of a release's bundle, which the first certificates do not state."""
     return certificate.get("bundle_format", 1)
 
@@ -169,7 +169,7 @@ FIRST_WITH_SUBJECT = 10
 
 def is_selected(certificate: Certificate) -> bool:  # a filter
     """Return whether the intervals of a bundle hold for numbers that are read because they were released above 0."""
-    return format_of(certificate) >= FIRST_WITH_SELECTION
+    return read_bundle_format(certificate) >= FIRST_WITH_SELECTION
 
 
 def read_subject(certificate: Certificate) -> Subject:  # a filter

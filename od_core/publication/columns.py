@@ -209,7 +209,7 @@ def make_boxes_table(
     return replace(boxes, columns=(*ends, *columns), key=key)
 
 
-def pair_segments_table(breakdown: Breakdown, nouns: Nouns = USUAL, *, interval: bool) -> Table:
+def make_pair_segments_table(breakdown: Breakdown, nouns: Nouns = USUAL, *, interval: bool) -> Table:
     """Return the table of a breakdown at one pair of levels, whose column of categories has the breakdown's name."""
     categories = f"{describe_categories(breakdown)} {describe_unlisted_records(breakdown)}"
     key = "pair_segments" if nouns.has_pairs else "pair_segment_counts"

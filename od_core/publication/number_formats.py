@@ -68,7 +68,7 @@ def format_interval(lower: int, upper: int) -> str:
 
 
 def choose_reliability_word(value: int, lower: int, upper: int) -> str:
-    """Return the word on a number and its interval.
+    """Return the word on a number and its interval; see :mod:`od_core.flows.interval_ends`.
 
     It is empty for a number that is released as 0.
     """

@@ -55,7 +55,7 @@ def write_workbook(file: BinaryIO, sheets: Sequence[Sheet]) -> None:
     }
     for place, sheet in zip(places, sheets, strict=True):
         before, after = _render_part("sheet", sheet=sheet).split(b"<rows/>")
-        parts[f"xl/{place}"] = b"".join([before, _format_head(sheet).encode(), _format_rows(sheet.table), after])
+        parts[f"xl/{place}"] = b"".join([before, _render_head_rows(sheet).encode(), _format_rows(sheet.table), after])
     content = io.BytesIO()  # a zip file that is written to a stream has sizes in places that some readers ignore
     with ZipFile(content, "w") as archive:
         for name, content_of in parts.items():  # an entry states no time, which would change the bytes
@@ -70,7 +70,7 @@ def _render_part(name: str, **values: object) -> bytes:
     return (declaration + "".join(map(str.strip, lines))).encode()
 
 
-def _format_head(sheet: Sheet) -> str:
+def _render_head_rows(sheet: Sheet) -> str:
     """Return the rows above the table: the lines, and the header. Wide lines are wrapped."""
     style = _WRAPPED if sheet.width >= 40 else 0
     names = "".join(_format_cell(name, _BOLD) for name in sheet.table.column_names)

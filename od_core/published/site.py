@@ -56,11 +56,11 @@ from od_core.publication.bundle import (
     PARQUET,
     REPORT,
     check_checksums,
+    check_zip,
     list_bundle_contents,
     locate_table,
+    locate_zip,
     read_checksums,
-    zip_beside,
-    zip_faults,
 )
 from od_core.publication.certificate import Certificate, format_release_title, has_intervals, is_selected, read_subject
 from od_core.publication.certify import describe_promise
@@ -265,7 +265,7 @@ class SiteRelease:
     @property
     def zip_bytes(self) -> int:
         """Size of the zip file of the bundle."""
-        return zip_beside(self.place).stat().st_size
+        return locate_zip(self.place).stat().st_size
 
 
 def select_newest_revisions(releases: Sequence[SiteRelease]) -> list[SiteRelease]:
@@ -677,13 +677,13 @@ def _find_bundle_fault(key: ReleaseKey, place: Path, folder: Path) -> str | None
     for name in pages_have:
         if not (place / name).is_file() or compute_file_digest(place / name) != digests.get(name):
             return f"{name} is missing or does not match its checksum"
-    zipped = zip_beside(place)
+    zipped = locate_zip(place)
     if not zipped.is_file():
         return f"{zipped.name} is missing"
     if not _is_copy(place / CHECKSUMS, target / CHECKSUMS):
         for name, fault in check_checksums(place):
             return f"{name} {fault}"
-    return None if _is_copy(zipped, zip_beside(target)) else next(zip_faults(place, str(key), zipped), None)
+    return None if _is_copy(zipped, locate_zip(target)) else next(check_zip(place, str(key), zipped), None)
 
 
 def _is_copy(file: Path, other: Path) -> bool:
@@ -703,7 +703,7 @@ def _copy_bundle(release: SiteRelease, folder: Path) -> Iterator[str]:
             yield f"{release.folder}/{name}"
         write_if_other(target / CHECKSUMS, sums.read_bytes())
         yield f"{release.folder}/{CHECKSUMS}"
-    zipped, target_zip = zip_beside(release.place), zip_beside(target)
+    zipped, target_zip = locate_zip(release.place), locate_zip(target)
     if not _is_copy(zipped, target_zip):
         _copy(zipped, target_zip)
         yield f"{release.folder}.zip"

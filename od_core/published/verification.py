@@ -32,13 +32,13 @@ from od_core.publication.bundle import (
     CERTIFICATE,
     as_published,
     check_bundle,
+    is_zip_sound,
     list_bundle_tables,
     list_differing_files,
+    locate_zip,
     publish_folder,
     refuse_newer,
     write_bundle,
-    zip_beside,
-    zip_is_sound,
 )
 from od_core.publication.certificate import (
     Certificate,
@@ -221,8 +221,8 @@ def repair_release(published: Published) -> Certificate | None:
     Return the certificate in the public folder; None if neither folder nor zip file has what was published. Raises
     OdError as :func:`od_core.publication.bundle.publish_folder`, or if the ledger or a measurement is damaged.
     """
-    bundle, packed = published.bundle, zip_beside(published.bundle)
-    for place in (bundle, *([packed] if zip_is_sound(str(published.key), packed) else [])):
+    bundle, packed = published.bundle, locate_zip(published.bundle)
+    for place in (bundle, *([packed] if is_zip_sound(str(published.key), packed) else [])):
         with open_bundle_folder(place) as folder:
             if (found := _recompute_bundle(published, folder)) is None:
                 continue

@@ -148,7 +148,7 @@ def load_trips(
         code="OD-TRIPS-COLUMN",
     )
     check_unit_columns(unit, table.columns, user=unit.column or "", weight=names["weight"], trips=names["trips"])
-    loaded = _read_codes(table.frame, names, segments)
+    loaded = _convert_codes(table.frame, names, segments)
     if not (one_row_a_trip or names["trips"] in table.columns or unit.max_weight is not None):
         _refuse_unclear_rows(table, [*given.values(), IN_PERIOD, *user], unit, roles["trips"])
     loaded["in_period"] = _find_records_in_period(table.frame)
@@ -169,7 +169,7 @@ def _refuse_shared(names: Mapping[str, str], segments: Sequence[str], unit: Priv
             raise OdError("OD-TABLE-COLUMNS", message, next_step=step)
 
 
-def _read_codes(frame: pd.DataFrame, names: Mapping[str, str], segments: Sequence[str]) -> dict[str, pa.Array]:
+def _convert_codes(frame: pd.DataFrame, names: Mapping[str, str], segments: Sequence[str]) -> dict[str, pa.Array]:
     """Return the zone codes of both sides and the categories as text. A missing side has the whole space."""
     sides = [role for role in ("origin", "destination") if role in names]
     for role in (*sides, *segments):
@@ -201,11 +201,11 @@ def _read_contributions(frame: pd.DataFrame, unit: PrivacyUnit, trips: str, weig
     """Return what each row counts, and whose it is: those columns that the table and the unit have."""
     found = {}
     if trips in frame.columns:
-        found["trips"] = pa.array(_read_counts(frame[trips]))
+        found["trips"] = pa.array(_convert_counts(frame[trips]))
     if unit.max_weight is not None:
-        found["weight"] = _read_weights(frame[weight])
+        found["weight"] = _convert_weights(frame[weight])
     elif unit.column is not None:
-        found["user"] = _read_user_ids(frame[unit.column])
+        found["user"] = _convert_user_ids(frame[unit.column])
     return found
 
 
@@ -221,7 +221,7 @@ def _refuse_no_text(column: pd.Series, *, is_zone: bool) -> None:
     raise OdError("OD-TRIPS-NOT-TEXT", f"column {column.name!r} holds {kind}; {must_be}", next_step=step)
 
 
-def _read_counts(column: pd.Series) -> NDArray[np.int64]:
+def _convert_counts(column: pd.Series) -> NDArray[np.int64]:
     """Return the counts as int64. Raises OdError unless they and their sum are whole numbers from 0 to 2^53."""
     fault = partial(faults.make_count_error, column=str(column.name), rows=len(column))
     counts = convert_to_integers(column, lambda what, row: fault(what, row=row))
@@ -230,7 +230,7 @@ def _read_counts(column: pd.Series) -> NDArray[np.int64]:
     return counts
 
 
-def _read_weights(column: pd.Series) -> pa.Array:
+def _convert_weights(column: pd.Series) -> pa.Array:
     """Return weights as numbers, or as text, as in a file of records. Raises OdError for a column of other types."""
     if column.dtype != object and holds_numbers(column):
         return pa.array(column.to_numpy(dtype=np.float64, na_value=np.nan))
@@ -240,7 +240,7 @@ def _read_weights(column: pd.Series) -> pa.Array:
     return convert_to_texts(column, numbers, no_other=True)
 
 
-def _read_user_ids(column: pd.Series) -> pa.Array:
+def _convert_user_ids(column: pd.Series) -> pa.Array:
     """Return user ids as text. Raises OdError if the column holds other types than text and whole numbers."""
     if pd.api.types.is_integer_dtype(column.dtype):
         return pa.array(column).cast(pa.large_string())

@@ -127,8 +127,8 @@ class CountQuery:
 
         ``origin_zones`` and ``destination_zones`` have one row per zone, with its code and its factors term_1, term_2
         and so on. The rank (position in tree order) of a leaf pair is the sum of the products of its origin's and its
-        destination's factors; see :meth:`FlowTree.rank_terms`. Each breakdown has a relation of its categories, and the
-        digit of each in the code of :mod:`od_core.records.segments`.
+        destination's factors; see :meth:`FlowTree.compute_rank_terms`. Each breakdown has a relation of its categories,
+        and the digit of each in the code of :mod:`od_core.records.segments`.
         """
         zones = {
             f"{side}_zones": pa.table(
@@ -171,7 +171,7 @@ class CountQuery:
     @property
     def sides(self) -> tuple[tuple[str, Geography, Numbers], tuple[str, Geography, Numbers]]:
         """Name, geography and factors of origins, then of destinations; factors have shape (zones, depth)."""
-        origins, destinations = self.tree.rank_terms(self.tree.depth)
+        origins, destinations = self.tree.compute_rank_terms(self.tree.depth)
         return ("origin", self.tree.origin, origins), ("destination", self.tree.destination, destinations)
 
     @property

@@ -46,7 +46,7 @@ END
 {%- endmacro %}
 
 {# The number of a coordinate's cell along an axis, as text; NULL if it is not between the ends of the axis. The
-   arithmetic is that of `cells_of` in `od_core/stops/geometry.py`. #}
+   arithmetic is that of `compute_cells` in `od_core/stops/geometry.py`. #}
 {% macro cell(column, least, most, cells) -%}
 {% set number = "TRY_CAST(%s AS DOUBLE)" % column -%}
 {% set least, most = "CAST('%r' AS DOUBLE)" % (least | float), "CAST('%r' AS DOUBLE)" % (most | float) -%}

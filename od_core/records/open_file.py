@@ -417,9 +417,8 @@ class OpenFile(RecordFile):
         )
 
     def make_missing_column_error(self, name: ColumnName, expected: Sequence[ColumnName]) -> OdError:
-        """Return the OdError for a column that is missing or is there more than once.
+        """Return the OdError for a column that is missing or, as :meth:`find_repeated_column_error` finds, repeated.
 
-        The latter is found by :meth:`find_repeated_column_error`.
         The message lists the columns of the file. If the file is CSV and has none of the expected columns, the message
         does not list them: the header may be missing, and the names may be values of the first record.
         """

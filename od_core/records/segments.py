@@ -150,7 +150,7 @@ def make_breakdowns(
     return tuple(Breakdown(name, listed, unknown.get(name)) for name, listed in segments.items())  # type: ignore[arg-type]  # checked by Breakdown
 
 
-def can_count_unlisted(declared: Sequence[Breakdown]) -> bool:
+def has_unknown_categories(declared: Sequence[Breakdown]) -> bool:
     """Return whether every breakdown has a category for unlisted records, so that none is dropped for its category."""
     return all(breakdown.unknown is not None for breakdown in declared)
 

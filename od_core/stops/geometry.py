@@ -166,12 +166,12 @@ class MapGrid:
     def __post_init__(self) -> None:
         numbers = all(isinstance(edge, int | float) and not isinstance(edge, bool) for edge in self.edges)
         if not numbers or not (-180 <= self.west < self.east <= 180 and -90 <= self.south < self.north <= 90):
-            raise _map_fault("in a map, west must be below east, and south below north")
+            raise _make_map_error("in a map, west must be below east, and south below north")
         is_whole = isinstance(self.side, int) and not isinstance(self.side, bool)
         if not is_whole or not 1 <= self.side <= MAX_SIDE:
-            raise _map_fault("each side of the map must have a whole number of cells from 1 to 2^31")
+            raise _make_map_error("each side of the map must have a whole number of cells from 1 to 2^31")
         if not self.places or len(set(self.places)) < len(self.places):
-            raise _map_fault("a trip needs at least one place, and places need different names")
+            raise _make_map_error("a trip needs at least one place, and places need different names")
 
     @property
     def edges(self) -> tuple[float, float, float, float]:
@@ -202,7 +202,7 @@ class MapGrid:
         degrees = np.column_stack([_parse_degrees(longitude), _parse_degrees(latitude)])
         least, most = np.array([self.west, self.south]), np.array([self.east, self.north])
         if (degrees < least).any() or (degrees > most).any():
-            raise _map_fault("a listed place is not on the map")
+            raise _make_map_error("a listed place is not on the map")
         return compute_cells(degrees, least, most, (self.side, self.side))
 
     def convert_to_degrees(self, lower: Bounds, upper: Bounds) -> list[tuple[float, ...]]:
@@ -228,11 +228,11 @@ class MapGrid:
 def _parse_degrees(column: pd.Series) -> np.ndarray[Any, np.dtype[np.float64]]:
     degrees = pd.to_numeric(column, errors="coerce").to_numpy(dtype=np.float64)
     if not len(degrees) or not np.isfinite(degrees).all():
-        raise _map_fault("a listed place has no coordinates")
+        raise _make_map_error("a listed place has no coordinates")
     return degrees
 
 
-def _map_fault(message: str) -> OdError:
+def _make_map_error(message: str) -> OdError:
     return OdError("OD-STOPS-MAP", message, next_step="correct the map or the list of places")
 
 
@@ -430,21 +430,21 @@ def validate_ranges(ranges: ArrayLike, sizes: Sequence[int]) -> Ranges:
     if array.shape[1:] != (len(sizes), 2):
         raise _make_shape_error(sizes)
     if not np.issubdtype(array.dtype, np.integer):
-        raise query_fault("the cells of a query must be whole numbers")
+        raise make_query_error("the cells of a query must be whole numbers")
     first, last = array[:, :, 0], array[:, :, 1]
     if (first > last).any():
-        raise query_fault("a query ends before it begins")
+        raise make_query_error("a query ends before it begins")
     if (first < 0).any() or (last >= np.array(sizes)).any():
         message = f"a query extends beyond the space, whose cells are numbered from 0 to {[size - 1 for size in sizes]}"
-        raise query_fault(message)
+        raise make_query_error(message)
     return np.ascontiguousarray(array, dtype=np.int64)
 
 
 def _make_shape_error(sizes: Sequence[int]) -> OdError:
-    return query_fault(f"a query needs a first and a last cell for each of the {len(sizes)} dimensions")
+    return make_query_error(f"a query needs a first and a last cell for each of the {len(sizes)} dimensions")
 
 
-def query_fault(message: str) -> OdError:
+def make_query_error(message: str) -> OdError:
     """Return the OdError for a query that cannot be answered."""
     return OdError("OD-STOPS-QUERY", message, next_step="correct the query")
 

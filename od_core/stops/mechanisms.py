@@ -106,14 +106,14 @@ class StopsMechanism(Mechanism, Protocol):
     def compute_noise_scales(self, epsilon: Fraction, sensitivity: int) -> dict[str, Fraction]:
         """Return the noise scales that do not depend on a draw, by purpose. The plan publishes them.
 
-        The last one is that of the published counts, unless the mechanism overrides :meth:`count_scale`.
+        The last one is that of the published counts, unless the mechanism overrides :meth:`compute_count_scale`.
 
         ``epsilon`` is the whole budget, and ``sensitivity`` that of a :class:`Path`. Raises OdError if the noise would
         cost more than its charge.
         """
         ...
 
-    def count_scale(self, boxes: Boxes, grid: Grid, epsilon: Fraction, sensitivity: int) -> Fraction:
+    def compute_count_scale(self, boxes: Boxes, grid: Grid, epsilon: Fraction, sensitivity: int) -> Fraction:
         """Return the largest scale of the noise on the published counts of drawn boxes, from public facts alone.
 
         The noise on the published count of a box is drawn after the box is fixed, and only for this count. So, given
@@ -523,7 +523,7 @@ Stop = Literal["count", "depth", "entropy", "extent"]
 """What a stop condition of :class:`DAFEntropy` compares with its threshold."""
 
 
-def _stop_fault(message: str) -> OdError:
+def _make_stop_error(message: str) -> OdError:
     return OdError("OD-STOPS-CONDITION", message, next_step="correct the mechanism's options")
 
 
@@ -564,20 +564,20 @@ class DAFEntropy(StopsMechanism):
             threshold = parse_exact_fraction("the threshold of the stop condition", self.threshold)
             object.__setattr__(self, "threshold", threshold)
             if threshold <= 0 or (self.stop == "depth" and threshold.denominator != 1):
-                raise _stop_fault(f"the threshold of {self.stop!r} must be above 0, and whole for 'depth'")
+                raise _make_stop_error(f"the threshold of {self.stop!r} must be above 0, and whole for 'depth'")
 
     def refuse(self, grid: Grid) -> None:
         """Raise OdError if the stop condition would stop no node of the grid; see :class:`StopsMechanism`."""
         least = Fraction(grid.sizes[-1], grid.cells)  # a box that is one cell wide in all dimensions but the last
         t = self.threshold or Fraction(1)
         if (self.stop == "depth" and t >= grid.dimensions) or (self.stop == "extent" and t < least):
-            raise _stop_fault(f"the stop condition {self.stop!r} with threshold {t} never stops in this space")
+            raise _make_stop_error(f"the stop condition {self.stop!r} with threshold {t} never stops in this space")
 
     def compute_noise_scales(self, epsilon: Fraction, sensitivity: int) -> dict[str, Fraction]:
         """Return the noise scale of the total number of trips, as ``total``; see :class:`StopsMechanism`."""
         return {"total": sensitivity / (ROOT_SHARE * epsilon)}
 
-    def count_scale(self, boxes: Boxes, grid: Grid, epsilon: Fraction, sensitivity: int) -> Fraction:
+    def compute_count_scale(self, boxes: Boxes, grid: Grid, epsilon: Fraction, sensitivity: int) -> Fraction:
         """Return the noise scale of a box that is cut in every dimension; see :class:`StopsMechanism`.
 
         A node that becomes a leaf earlier has more budget left, so the noise on its count is narrower, but the boxes do
@@ -761,8 +761,9 @@ _LN_2 = Fraction(6931471806, 10**10)
 LARGEST_THETA = 1 << 53
 
 _STEPS = 1000
-"""Number of values of lambda that :func:`find_scale_and_decay` may try:
-k / ``_STEPS`` of the lambda of [zhang2016privtree].
+"""Number of values of lambda that :func:`find_scale_and_decay` may try.
+
+They are k / ``_STEPS`` of the lambda of [zhang2016privtree].
 """
 
 

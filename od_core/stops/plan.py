@@ -87,7 +87,7 @@ class StopsPlan(Plan):
         step, scales = self.step, dict(self.step.scales)
         if measured is not None:
             return DetailNoise.from_laplace_scale(
-                self.mechanism.count_scale(measured, self.grid, step.epsilon, step.sensitivity)
+                self.mechanism.compute_count_scale(measured, self.grid, step.epsilon, step.sensitivity)
             )
         scale = next(scales[name] for name in (*DETAILED, *scales) if name in scales)
         is_known = bool(scales.keys() & {*DETAILED})

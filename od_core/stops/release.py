@@ -31,7 +31,7 @@ from od_core.stops.geometry import (
     Reals,
     Rows,
     count_trips_by_cell,
-    query_fault,
+    make_query_error,
     validate_ranges,
 )
 from od_core.stops.mechanisms import Path, StopsMechanism
@@ -99,7 +99,7 @@ class StopsRelease(PlannedRelease):
     def scale(self) -> Fraction:
         """Scale of the noise of the count of a box; the largest, where boxes have several."""
         plan = self.plan
-        return plan.mechanism.count_scale(self.measured, plan.grid, plan.step.epsilon, plan.step.sensitivity)
+        return plan.mechanism.compute_count_scale(self.measured, plan.grid, plan.step.epsilon, plan.step.sensitivity)
 
     @cached_property
     def intervals(self) -> tuple[Counts, Counts]:
@@ -156,11 +156,11 @@ class StopsRelease(PlannedRelease):
         places = len(space) // max(1, len(origin)) if on_map is None else len(on_map.places)
         if places < 2 or len(space) % places:
             message = f"the space has {len(space)} dimensions, which does not fit {places} places (at least two)"
-            raise query_fault(message)
+            raise make_query_error(message)
         of_a_place = len(space) // places
         if not len(origin) == len(destination) == of_a_place:
             message = f"origin and destination need a range for each of the {of_a_place} dimensions of a place"
-            raise query_fault(message)
+            raise make_query_error(message)
         between = [(0, size - 1) for size in space[of_a_place:-of_a_place]]
         return float(self.query([*origin, *between, *destination]))
 

@@ -324,10 +324,10 @@ class PlaceList:
         """
         for name in columns:
             if name not in places.columns:
-                raise _list_fault(f"the list of places has no column {name!r}")
+                raise _make_list_error(f"the list of places has no column {name!r}")
         codes = pd.Series(read_text_codes(places[columns.code], columns.code), dtype=object)
         if codes.duplicated().any():
-            raise _list_fault("a place is listed twice", f"place {codes[codes.duplicated()].iloc[0]!r}")
+            raise _make_list_error("a place is listed twice", f"place {codes[codes.duplicated()].iloc[0]!r}")
         check_case(list(codes), columns.code)
         longitude, latitude = places[columns.longitude], places[columns.latitude]
         if edges is None:
@@ -346,7 +346,7 @@ class PlaceList:
         than ``MAX_LISTED``.
         """
         if on_map.side > MAX_LISTED:
-            raise _list_fault(f"a map of points has at most {MAX_LISTED:,} cells along a side")
+            raise _make_list_error(f"a map of points has at most {MAX_LISTED:,} cells along a side")
         number = np.arange(on_map.side, dtype=np.int32)
         longitude = on_map.west + number * ((on_map.east - on_map.west) / on_map.side)
         latitude = on_map.south + number * ((on_map.north - on_map.south) / on_map.side)
@@ -374,7 +374,7 @@ class PlaceList:
         return self.table.copy()
 
 
-def _list_fault(message: str, detail: str | None = None) -> OdError:
+def _make_list_error(message: str, detail: str | None = None) -> OdError:
     """Create an error whose detail is confidential: it quotes a file that may, if its path is wrong, be the records."""
     step = "correct the list of places or the configuration"
     return OdError("OD-STOPS-PLACES", message, next_step=step, confidential_detail=detail)

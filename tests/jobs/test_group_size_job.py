@@ -229,7 +229,7 @@ def test_a_mistake_in_the_declaration_is_one_line(project: Project, changes: dic
 
 def test_the_sql_of_the_checks_counts_what_it_says(project: Project) -> None:
     """Against a plain count, on tables with a random defect."""
-    from od_assets.checks.release_checks import group_size_violations
+    from od_assets.checks.release_checks import count_group_size_violations
     from od_core.group_sizes.publishing import StagedGroupSizes
 
     geography = project.component().require_valid().read_geography().origin
@@ -243,7 +243,7 @@ def test_the_sql_of_the_checks_counts_what_it_says(project: Project) -> None:
         table = SimpleNamespace(frame=frame, histograms_of={1: top, 2: leaves}.__getitem__)
         table.cells_of = partial(release_module.GroupSizeRelease.list_cells, table)
         staged.save_table(table)  # type: ignore[arg-type]
-        assert group_size_violations(frame, staged.read_table()) == {
+        assert count_group_size_violations(frame, staged.read_table()) == {
             "are_counts": (top < 0).sum() + (leaves < 0).sum(),
             "sum_to_totals": (top.sum(axis=1) != frame.totals(1)).sum() + (leaves.sum(axis=1) != frame.groups).sum(),
             "add_up": (top != frame.sum_at_level(leaves, 1)).sum(),

@@ -15,7 +15,7 @@ from dagster import ComponentTree
 from od_assets import code_location
 from od_assets.code_location import load_definitions
 from od_assets.components.series import ExampleScaffolder
-from od_assets.project import CHECKOUT, Project, find_current_project, prepare_dagster_home, project_at
+from od_assets.project import CHECKOUT, Project, find_current_project, prepare_dagster_home, read_project
 from od_assets.resources.dead_runs import PROCESS_TAG, mark_process
 from od_assets.resources.warehouse import Warehouse
 from od_assets.series.reading import (
@@ -148,7 +148,7 @@ def test_a_project_is_found_from_any_folder_in_it(layout: str, tmp_path: Path, m
 def test_a_project_without_its_package_is_refused(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text('[tool.dg.project]\nroot_module = "absent_team"\n', encoding="utf-8")
     with pytest.raises(OdError, match=r"OD-PROJECT-ABSENT.*absent_team\.defs"):
-        project_at(tmp_path)
+        read_project(tmp_path)
 
 
 def test_no_project_anywhere_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,7 +182,7 @@ def test_a_scaffolded_release_declares_a_warehouse_if_there_is_none(tmp_path: Pa
         ExampleScaffolder().scaffold(
             dg.ScaffoldRequest("od_assets.components.OdRelease", defs / name, "yaml", tmp_path, params=None)
         )
-        return {path.parent.name for path in select_declaration_files(WAREHOUSE, project=project_at(tmp_path))}
+        return {path.parent.name for path in select_declaration_files(WAREHOUSE, project=read_project(tmp_path))}
 
     assert scaffolded("warehouse") == set()  # the place is taken by a release, which stays
     assert read_component_type(defs / "warehouse" / "defs.yaml") == RELEASES[0]

@@ -12,7 +12,7 @@ import pytest
 
 from od_assets.checks.expectations import check_record_expectations
 from od_assets.cli.published import compare
-from od_assets.cli.target_plan import forecast_of
+from od_assets.cli.target_plan import make_forecast
 from od_assets.components import OdRelease
 from od_assets.resources.warehouse import Warehouse, verify_published_releases
 from od_core import OdError, Release, open_release
@@ -94,7 +94,7 @@ def test_through_the_job_and_back(two: Project) -> None:
     _assert_near_the_truth(opened[0])
 
     assert [row["faults"] for row in verify_published_releases("trips")] == [{}]
-    forecast = forecast_of(settings, opened[0].plan, ["1"], 1)
+    forecast = make_forecast(settings, opened[0].plan, ["1"], 1)
     assert (forecast.table, forecast.is_synthetic) == ("trips/2001-01/r1", False)
     with pytest.raises(OdError, match="OD-COMPARE-SAME"):
         compare("trips/2001-01/r1", "trips/2001-01/r1")
@@ -173,11 +173,11 @@ def test_a_faulty_list_of_destinations_is_refused(two: Project, changes: dict[st
 
 def test_both_kept_lists_are_checked_again(two: Project) -> None:
     """Whoever changes either of them after the asset wrote it is found out by the check of the partition."""
-    from od_assets.checks.release_checks import release_checks
+    from od_assets.checks.release_checks import make_release_checks
 
     component = declared(two)
     assert two.materialize("geography", component=component).success
-    violations = release_checks(component.require_valid())[0].count_violations
+    violations = make_release_checks(component.require_valid())[0].count_violations
     assert violations(Warehouse(), "2001-01") == {"is_a_partition": 0}
     for name in ("trips.csv", "trips.destinations.csv"):
         path = two.var / "geographies" / name

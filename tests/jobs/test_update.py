@@ -21,7 +21,7 @@ from od_assets.series.reading import read_declared_series
 from od_core.ledger import ledger as ledger_module
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
-from od_core.publication.bundle import write_zip, zip_beside
+from od_core.publication.bundle import locate_zip, write_zip
 from od_core.published.opening import find_bundle_folders
 from tests.od_assets.conftest import Project, failure_text, records
 from tests.projects import with_warehouse
@@ -114,7 +114,7 @@ def test_the_next_month_of_an_earlier_state_is_released(project: Project, archiv
         patch.setenv("OD_PROJECT", str(root))
         patch.setenv("OD_VAR", str(root / "var"))
         for key, folder in find_bundle_folders(root / "var" / "releases").items():
-            write_zip(folder, str(key), zip_beside(folder))
+            write_zip(folder, str(key), locate_zip(folder))
         before = [row["release"] for row in verify_published_releases()]
         for month in ("2001-02", "2001-03"):
             result = project.run(read_declared_series("trips"), period=month)

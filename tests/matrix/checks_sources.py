@@ -13,7 +13,7 @@ import yaml
 
 from od_assets.cli.printing import print_status
 from od_assets.failures import describe_failures
-from od_assets.runs.period_status import release_status
+from od_assets.runs.period_status import read_release_status
 from od_assets.terminal import console
 from od_core.ledger.release_key import ReleaseKey
 from tests.matrix.checks_words import untrue_claims
@@ -106,7 +106,8 @@ def status_of_many_periods() -> Iterator[Finding]:
     for number in range(60):
         key = ReleaseKey("trips", (date(2001, 1, 1) + timedelta(number)).isoformat())
         rows.append(
-            release_status(key, None) | {"state": "waits", "waits_for": f"{key.period}.csv", "settings_changed": []}
+            read_release_status(key, None)
+            | {"state": "waits", "waits_for": f"{key.period}.csv", "settings_changed": []}
         )
     with console.capture() as captured:
         print_status(rows)

@@ -14,7 +14,7 @@ from unittest.mock import patch
 from od_core import Ledger, OdError
 from od_core.ledger.release_key import ReleaseKey
 from od_core.ledger.user_counters import UserCounters
-from od_core.publication.bundle import publish_folder, write_bundle, zip_beside
+from od_core.publication.bundle import locate_zip, publish_folder, write_bundle
 from od_core.publication.certificate import CheckResult, compute_certificate_digest
 from od_core.publication.certify import build_certificate, read_release_context
 from od_core.published.derived import publish_assisted, publish_sum
@@ -140,7 +140,7 @@ def _other_series(row: Row, root: Path) -> Bundle:
     made = publish(other, key, ledger, draw(other, key, ledger, Records()), root / "other", "other")
     folder = root / "releases" / key.folder
     shutil.copytree(made.folder, folder)
-    shutil.copy2(zip_beside(made.folder), zip_beside(folder))
+    shutil.copy2(locate_zip(made.folder), locate_zip(folder))
     return replace(made, folder=folder)
 
 

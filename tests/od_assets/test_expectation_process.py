@@ -24,7 +24,7 @@ def popen(*arguments, **options):
     print(process.pid, flush=True)
     return process
 module.subprocess.Popen = popen
-with module.expectation_process():
+with module.run_expectation_process():
     time.sleep(60)
 """
 

@@ -132,7 +132,7 @@ def test_flows_are_checked_once_in_a_run_unless_they_change(released: Project, m
         return met
 
     monkeypatch.setattr(release_checks, "check_flow_expectations", look)
-    (check,) = (one for one in release_checks.release_checks(settings) if one.asset == ["flows"])
+    (check,) = (one for one in release_checks.make_release_checks(settings) if one.asset == ["flows"])
     warehouse = Warehouse()
     assert check.count_violations(warehouse, "2001-01") == check.count_violations(warehouse, "2001-01")
     assert looked == [0]
@@ -162,7 +162,7 @@ def test_pages_about_records_are_closed_at_every_moment(project: Project) -> Non
 
     with umask(0):
         with audited(count_violations):
-            assert release_checks.release_checks(settings)[1].count_violations(warehouse, "2001-01") == {
+            assert release_checks.make_release_checks(settings)[1].count_violations(warehouse, "2001-01") == {
                 "meets_expectations": 0
             }
         count_violations("open", ())
@@ -185,5 +185,5 @@ def test_a_page_that_an_earlier_run_left_open_is_closed(project: Project) -> Non
     docs.chmod(0o755)
     (page,) = docs.iterdir()
     page.chmod(0o644)
-    release_checks.release_checks(settings)[1].count_violations(warehouse, "2001-01")
+    release_checks.make_release_checks(settings)[1].count_violations(warehouse, "2001-01")
     assert {path: stat.S_IMODE(path.stat().st_mode) for path in (docs, *docs.iterdir())} == {docs: 0o700, page: 0o600}

@@ -65,7 +65,7 @@ def test_no_period_is_begun_after_an_interrupt(
 
     monkeypatch.setattr(reading, "read_declared_series", lambda _name: project.component())
     monkeypatch.setattr(period_status, "choose_periods", lambda *_, **__: PERIODS)
-    monkeypatch.setattr(jobs, "release_job", lambda _: None)
+    monkeypatch.setattr(jobs, "find_release_job", lambda _: None)
     monkeypatch.setattr(jobs, "run_period", run)
     output, errors = said_by(capsys, monkeypatch, code, "run", "trips", "--all", "--json")
     assert begun == ["2001-01", "2001-02"]

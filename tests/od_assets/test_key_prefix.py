@@ -19,7 +19,7 @@ from od_assets.components.project import (
 from od_assets.components.series import build_series_definitions
 from od_assets.failures import name_asset_of_step
 from od_assets.project import find_current_project
-from od_assets.resources.arrivals import check_arrival, describe_correction
+from od_assets.resources.arrivals import check_arrival, describe_rerelease
 from od_assets.resources.dead_runs import list_selected_series
 from od_assets.resources.folders import Folders
 from od_assets.series.reading import read_declared_series
@@ -148,7 +148,7 @@ def test_commands_that_are_advised_and_given_have_the_declared_name(project: Pro
     set_prefix(project, "north")
     series, published = read_declared_series("trips"), ReleaseKey("north_trips", "2001-01")
     newer = replace(check_arrival(series, Period("2001-01")), key=replace(published, revision=2))
-    said = describe_correction(series, newer, published, Folders())
+    said = describe_rerelease(series, newer, published, Folders())
     assert str(said).endswith(f"{newer.key} is charged again, so run it by hand: od-release run trips --period 2001-01")
 
     bundle = Folders().locate_bundle(published)

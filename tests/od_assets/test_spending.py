@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from od_assets.checks.release_checks import spend_violations
+from od_assets.checks.release_checks import count_spend_violations
 from od_assets.resources.warehouse import Warehouse
 
 from .conftest import ZONES, Project
@@ -22,9 +22,9 @@ def test_spending_is_held_to_the_plan_and_its_draws(project: Project, kind: str)
     plan, ledger = settings.plan(geography, key.period), warehouse.ledger
     ledger.declare(settings.domain)
     ledger.reserve(key, settings.domain.name, plan)
-    assert spend_violations(warehouse, plan, key) == 0
+    assert count_spend_violations(warehouse, plan, key) == 0
     for _ in range(2):
         ledger.start_draw(key, plan.steps[-1].level)
     assert ledger.count_draws(key, plan.steps[-1].level) == 2
-    assert spend_violations(warehouse, plan, key) == 0
-    assert spend_violations(warehouse, other.plan(geography, key.period), key) == 1
+    assert count_spend_violations(warehouse, plan, key) == 0
+    assert count_spend_violations(warehouse, other.plan(geography, key.period), key) == 1

@@ -146,11 +146,11 @@ def test_an_executor_is_killed(tmp_path, cluster, moment):
     counts = draws(tmp_path)
     for part in range(len(again.bands[0].parts)):
         (frontier,) = again.work.load_nodes("frontier", {"band": 1, "part": part})
-        first = PLAN.tree.rank_range(frontier)[0]
+        first = PLAN.tree.find_rank_range(frontier)[0]
         for step in PLAN.step_bands[1]:
             assert counts[f"{step.level}.{first}"] <= read_claimed_rounds(store, step.level)[part]
     drawn = counts[
-        f"{LEVEL}.{PLAN.tree.rank_range(again.work.load_nodes('frontier', {'band': 1, 'part': PART})[0])[0]}"
+        f"{LEVEL}.{PLAN.tree.find_rank_range(again.work.load_nodes('frontier', {'band': 1, 'part': PART})[0])[0]}"
     ]
     assert drawn == (2 if moment == "drawn" else 1)
     assert_consistent(again)

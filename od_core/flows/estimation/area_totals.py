@@ -36,7 +36,7 @@ from od_core.flows.estimation.least_squares import FamilyFit, MeasuredLevel, com
 from od_core.flows.estimation.levels import Measurement, SideTotals, select_area_totals
 from od_core.flows.plan import ReleasePlan
 from od_core.flows.projection.onto_area_totals import EstimatedTotals
-from od_core.geography.flow_tree import FlowTree, run_sums
+from od_core.geography.flow_tree import FlowTree, sum_runs
 from od_core.geography.geography import Numbers
 
 _ITERATIONS = 300
@@ -126,7 +126,7 @@ class TotalsSystem:
     def solution(self) -> Reals:
         """The multipliers m of the measurements, as one vector; see :meth:`split_by_side`."""
         noisy, offsets = self._levels[-1].noisy, self._levels[-1].offsets
-        h = self._families.estimate_families(run_sums(noisy, offsets), lambda at: self._levels[at].noisy)
+        h = self._families.estimate_families(sum_runs(noisy, offsets), lambda at: self._levels[at].noisy)
         return self.compute_multipliers(noisy, h, {side: y for side, (y, _) in self._totals.items()})
 
     def compute_multipliers(self, noisy: Reals, h: Reals, totals: Mapping[int, Reals]) -> Reals:
@@ -151,7 +151,7 @@ class TotalsSystem:
         changes by c' m, and the variance falls by c' (R C R' + S)^-1 c.
         """
         noisy = self._levels[-1].noise * weights
-        c = self._fit_totals(noisy, self._families.estimate_families(run_sums(noisy, self._levels[-1].offsets)))
+        c = self._fit_totals(noisy, self._families.estimate_families(sum_runs(noisy, self._levels[-1].offsets)))
         return _compute_dot_product(c, self.solution), _compute_dot_product(c, self._solve(c))
 
     def split_by_side(self, values: Reals) -> tuple[Reals, Reals]:
@@ -167,7 +167,7 @@ class TotalsSystem:
     def _fit_totals(self, noisy: Reals, h: Reals) -> Reals:
         """Return the fitted totals, given the noisy values of the leaves and the estimates of the families."""
         own = np.bincount(self._own, noisy, minlength=self._zones[self._side]).astype(np.float64)
-        return self._compute_fitted_totals(h, run_sums(noisy, self._levels[-1].offsets), own)
+        return self._compute_fitted_totals(h, sum_runs(noisy, self._levels[-1].offsets), own)
 
     def _compute_fitted_totals(self, h: Reals, sums: Reals, own: Reals) -> Reals:
         """Return the fitted totals, given h, and the sums of leaves by family and by zone of the divided side."""
@@ -211,4 +211,4 @@ class TotalsSystem:
 
 
 def _compute_dot_product(a: Reals, b: Reals) -> float:
-    return float(run_sums(a * b, np.array([0, len(a)]))[0])
+    return float(sum_runs(a * b, np.array([0, len(a)]))[0])

@@ -26,10 +26,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from od_core.flows.arrays import Integers, Reals
-from od_core.flows.estimation.least_squares import MeasuredLevel, combine_bottom_up, descend
+from od_core.flows.estimation.least_squares import MeasuredLevel, combine_bottom_up, estimate_children
 from od_core.flows.plan import ReleasePlan
 from od_core.flows.projection.onto_area_totals import EstimatedTotals
-from od_core.geography.flow_tree import CHILDREN_AT_ONCE, Nodes, Pairs, iterate_family_blocks, run_sums
+from od_core.geography.flow_tree import CHILDREN_AT_ONCE, Nodes, Pairs, iterate_family_blocks, sum_runs
 from od_core.kernels import kernel
 from od_core.parallel import map_in_order
 
@@ -130,7 +130,9 @@ class Families:
         They are computed at each use: there are too many children to keep them.
         """
         (z, v), h = self.complete_child_estimates(self.z, self.v), np.empty(len(self.noisy))
-        descend(self.offsets, self.parent_h, self.parent_variance, self.total, self.siblings, z, v, h, np.empty(0))
+        estimate_children(
+            self.offsets, self.parent_h, self.parent_variance, self.total, self.siblings, z, v, h, np.empty(0)
+        )
         return h, v
 
     @property
@@ -204,7 +206,7 @@ def iterate_families(plan: ReleasePlan, levels: Sequence[MeasuredLevel]) -> Iter
         z, v, (total, siblings) = from_below.pop()
         parents = h, np.maximum(variance, 0), total, siblings
         h, variance = np.empty_like(z), np.empty_like(z)
-        descend(np.searchsorted(level.divided, level.offsets), *parents, z, v, h, variance)
+        estimate_children(np.searchsorted(level.divided, level.offsets), *parents, z, v, h, variance)
         yield Families(
             offsets=level.offsets,
             parents=above.divided,
@@ -235,7 +237,7 @@ def compute_gravity_shares(families: Families) -> Reals:
         # Half the standard deviation of the row is added, so that a row of 0 does not imply a share of 0.
         row = row + block.sigma / 2 * np.sqrt(cells[block.area] - 1.0)
         sizes = np.diff(block.offsets)
-        total, equal = np.repeat(run_sums(row, block.offsets), sizes), np.repeat(1.0 / sizes, sizes)
+        total, equal = np.repeat(sum_runs(row, block.offsets), sizes), np.repeat(1.0 / sizes, sizes)
         shares[places.children] = np.divide(row, total, out=equal, where=total > 0.0)
 
     deque(families.map_blocks(divide), maxlen=0)
@@ -247,7 +249,7 @@ def sum_trips_by_node(plan: ReleasePlan, levels: Sequence[MeasuredLevel], table:
     return sum_leaves_by_node(levels, take_trips(_find_leaf_positions(plan, levels[-1].nodes, table), table.trips))
 
 
-def return_positions(plan: ReleasePlan, levels: Sequence[MeasuredLevel]) -> Integers:
+def find_return_positions(plan: ReleasePlan, levels: Sequence[MeasuredLevel]) -> Integers:
     """Return the position of the leaf in the opposite direction of each leaf, or -1 if it is not measured.
 
     The shape is (leaves,). Origins and destinations must have the same geography.
@@ -276,7 +278,7 @@ def sum_leaves_by_node(levels: Sequence[MeasuredLevel], leaves: Reals) -> list[R
     of_levels = [leaves]
     for level, above in zip(levels[:1:-1], levels[-2:0:-1], strict=True):
         sums = np.zeros(len(above.nodes))
-        sums[above.divided] = run_sums(of_levels[0], level.offsets)
+        sums[above.divided] = sum_runs(of_levels[0], level.offsets)
         of_levels.insert(0, sums)
     return of_levels
 
@@ -297,7 +299,7 @@ def blend_shares(families: Families, p: Reals, other: Reals, weight: float, leas
         return block.with_shares(p[places.children]), other[places.children]
 
     for given, other_of_block in families.map_blocks(select_block_inputs):
-        _regress(given, other_of_block, weight, explained, total, squares, cells)
+        _add_regression_sums(given, other_of_block, weight, explained, total, squares, cells)
     bin_of = assign_bins(cells, _LEAST_CELLS)
     explained, total, squares = (np.bincount(bin_of, sums).astype(np.float64) for sums in (explained, total, squares))
     score = np.divide(explained, np.sqrt(squares), out=np.zeros_like(squares), where=squares > 0)
@@ -367,7 +369,7 @@ def compute_deviation(h, v, p, parent_h, siblings, parent_variance):  # type: ig
 
 
 @kernel
-def _regress(given, other, weight, explained, total, squares, cells):  # type: ignore[no-untyped-def]  # compiled
+def _add_regression_sums(given, other, weight, explained, total, squares, cells):  # type: ignore[no-untyped-def]  # compiled
     """Add each child that has siblings to the sums of its size, from which :func:`blend_shares` computes the slope.
 
     tau are the shares that ``other`` gives, and H is ``parent_h``. A child adds (h - p H)(tau - p) H to ``explained``,

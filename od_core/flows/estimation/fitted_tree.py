@@ -31,7 +31,7 @@ from od_core.flows.arrays import Integers, Reals
 from od_core.flows.estimation.area_totals import TotalsSystem
 from od_core.flows.estimation.least_squares import FittedLevel, has_no_dropped_nodes
 from od_core.flows.estimation.levels import SideTotals
-from od_core.geography.flow_tree import FlowTree, run_sums
+from od_core.geography.flow_tree import FlowTree, sum_runs
 from od_core.geography.geography import Numbers
 from od_core.kernels import kernel
 from od_core.parallel import map_in_order
@@ -366,7 +366,7 @@ class FittedTree:
         for side, (chosen, other) in enumerate(((origins, destinations), (destinations, origins))):
             if side in self.area_totals and other.all() and chosen.any():
                 (noisy, noise), zones = self.area_totals[side], chosen.sum(keepdims=True)
-                measured = Estimates.from_nodes(run_sums(noisy[chosen], np.append(0, zones)), noise * zones)
+                measured = Estimates.from_nodes(sum_runs(noisy[chosen], np.append(0, zones)), noise * zones)
                 estimate = self._combine_with_measurement(estimate, measured, np.ones(1, dtype=np.bool_))
         return estimate
 
@@ -384,7 +384,7 @@ class FittedTree:
             return None
         (noisy, noise), geography = self.area_totals[side], (self.tree.origin, self.tree.destination)[side]
         zones = geography.count_zones_below(level).astype(np.float64)
-        return Estimates.from_nodes(run_sums(noisy, geography.first_zone[level].astype(np.int64)), noise * zones)
+        return Estimates.from_nodes(sum_runs(noisy, geography.first_zone[level].astype(np.int64)), noise * zones)
 
     def sum_between(self, origins: NDArray[np.bool_], destinations: NDArray[np.bool_]) -> Estimates:
         """Return the estimate of the trips between two sets, given as masks of zones, as one sum; shape (zones,) each.
@@ -505,10 +505,12 @@ class FittedTree:
         """
         below, unmeasured = place < 0, np.zeros(len(place))
         if below.any():
-            unmeasured[below] = self._find_nearest_bound(levels, origin[below], destination[below])
+            unmeasured[below] = self._find_bound_of_nearest_ancestor(levels, origin[below], destination[below])
         return replace(estimates.take(place), unmeasured=unmeasured)
 
-    def _find_nearest_bound(self, levels: tuple[int, int], origin: Numbers, destination: Numbers) -> Integers:
+    def _find_bound_of_nearest_ancestor(
+        self, levels: tuple[int, int], origin: Numbers, destination: Numbers
+    ) -> Integers:
         """Return the upper bound of the nearest measured ancestor of each cell below a dropped node; shape (cells,)."""
         nearest = np.zeros(len(origin), dtype=np.int64)
         for measured in self.levels[: self.find_enclosing_levels(*levels)[0] + 1]:

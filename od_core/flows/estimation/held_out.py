@@ -48,8 +48,8 @@ from od_core.flows.arrays import Integers, Reals
 from od_core.flows.estimation.empirical_bayes import GridNoise, maximise_likelihood
 from od_core.flows.estimation.families import (
     assign_bins,
+    find_return_positions,
     iterate_families,
-    return_positions,
     sum_leaves_by_node,
     sum_trips_by_node,
     take_trips,
@@ -64,7 +64,7 @@ from od_core.flows.estimation.shrinkage import (
     predict_by_gravity,
 )
 from od_core.flows.plan import ReleasePlan
-from od_core.geography.flow_tree import Nodes, run_sums
+from od_core.geography.flow_tree import Nodes, sum_runs
 from od_core.privacy.plan import EARLIER
 
 RULES = (Rule(), *(Rule(u=Fraction(u)) for u in ("1/4", "1/2", "3/4", "1", "3/2", "2", "3")))
@@ -253,7 +253,7 @@ def _compare_rules(
     increase = np.zeros((2, len(RULES), len(levels)))
     turn = 0 if plan.earlier is None else plan.earlier["evidence"]["releases"]
     sample = _sample_families(levels, turn)
-    back = return_positions(plan, levels) if plan.tree.same_geography else None
+    back = find_return_positions(plan, levels) if plan.tree.same_geography else None
     for half in _iterate_halves(levels, turn):
         families = list(iterate_families(plan, half))
         held_out = _make_held_out_levels(levels, half, families[-1].list_child_positions(sample))
@@ -332,8 +332,8 @@ def _increase(held_out: MeasuredLevel, base: Integers, table: Integers) -> tuple
     if rest > 0:
         differ = differ[sizes >= np.partition(sizes, rest)[rest]]
     d, ends = differences[differ].astype(np.float64), np.array([0, len(differ)])
-    (increase,) = run_sums(d * (table[differ] + base[differ] - 2.0 * held_out.noisy[differ]), ends)
-    (squares,) = run_sums(d * d, ends)
+    (increase,) = sum_runs(d * (table[differ] + base[differ] - 2.0 * held_out.noisy[differ]), ends)
+    (squares,) = sum_runs(d * d, ends)
     return float(increase), 4 * held_out.noise * float(squares) if squares > 0 else 0.0
 
 
@@ -381,7 +381,7 @@ def _compute_expected_losses(
     error[known] = (near + (place - below) * (loss[*at, below + 1] - near)) * step
     false[known] = np.where(trips[known] > 0, zero[at], 0.0)
     ends = np.array([0, len(y)])
-    return float(run_sums(error, ends)[0]), float(run_sums(false, ends)[0]) / max(int(np.count_nonzero(trips > 0)), 1)
+    return float(sum_runs(error, ends)[0]), float(sum_runs(false, ends)[0]) / max(int(np.count_nonzero(trips > 0)), 1)
 
 
 def _expect(by_x: Reals, prior: Reals, counts: Integers) -> tuple[Reals, Reals]:

@@ -9,8 +9,8 @@ nearest measured ancestor. A sum that overlaps dropped nodes may contain any num
 
 The noise of different releases is independent. So the estimates of a sum of releases add up, and their variances, too.
 
-**Outflow and inflow of an area** have correlated errors (:func:`exchange_covariances`). Let f and g be two sums of
-estimates below a node with the estimate h, with the factors c and d of :mod:`od_core.flows.estimation.fitted_tree`.
+**Outflow and inflow of an area** have correlated errors (:func:`compute_exchange_covariances`). Let f and g be two sums
+of estimates below a node with the estimate h, with the factors c and d of :mod:`od_core.flows.estimation.fitted_tree`.
 Their covariance is q + c d V, where V is the variance of h. If the sums below the children i of the node have the
 factors c_i and d_i and the shared residuals q_i, then
 
@@ -79,7 +79,7 @@ from od_core.meaning.features import refuse_unsupported
 from od_core.publication.columns import MOST_LISTED
 
 
-def exchange_covariances(fit: FittedTree, level: int) -> Reals:
+def compute_exchange_covariances(fit: FittedTree, level: int) -> Reals:
     """Return the covariance of the outflow and the inflow of each area of a level, at least 1; shape (areas,).
 
     Both geographies of the tree must be the same. If nodes were dropped, the sums are of noisy values, which are
@@ -258,7 +258,7 @@ def _estimate_areas_of_release(fit: FittedTree, level: int) -> AreaEstimates:
         **{pair: fit.estimate_cells(*pair, OTHERS, level) for pair in ((level, 0), (0, level))},
     }
     parts = [_select_cell_estimates(fit, pair, cells, *ends[pair]) for pair, cells in of_cells.items()]
-    exchange, (within, outflow, inflow) = exchange_covariances(fit, level), parts
+    exchange, (within, outflow, inflow) = compute_exchange_covariances(fit, level), parts
     if fit.area_totals and fit.nothing_dropped:
         sums = [
             _select_cell_estimates(fit, pair, fit.estimate_cells(*pair), *ends[pair])
@@ -395,7 +395,9 @@ class SegmentFit:
         place = find_pairs(origins, destinations, origin, destination, self._width(destination_level))
         return [
             category.take_estimates(levels, origin, destination, place, estimates)
-            for category, estimates in zip(self.categories, _estimate_category_sums(total, of_categories), strict=True)
+            for category, estimates in zip(
+                self.categories, _adjust_categories_to_total(total, of_categories), strict=True
+            )
         ]
 
     def compute_share_bounds(self, level: int) -> tuple[Reals, Reals]:
@@ -410,7 +412,7 @@ class SegmentFit:
         categories = self.estimate_cells(level, 0, *ends)
         if self._totals.nothing_dropped:
             shared = total.variance / len(categories)
-            lower, upper = zip(*(ratio_bounds(each, total, shared, 1.0) for each in categories), strict=True)
+            lower, upper = zip(*(bound_ratio(each, total, shared, 1.0) for each in categories), strict=True)
             return np.array(lower), np.array(upper)
         (low, high), (least, most) = _compute_category_bounds([categories]), compute_bounds(total)
         return low.T / np.maximum(most, 1), np.minimum(high.T / np.maximum(least, 1), 1.0)
@@ -418,7 +420,7 @@ class SegmentFit:
     def sum_between(self, origins: NDArray[np.bool_], destinations: NDArray[np.bool_]) -> list[Estimates]:
         """Return the estimate of the trips between two sets of zones in each category, as one sum each."""
         of_categories = [category.sum_between(origins, destinations) for category in self.categories]
-        return _estimate_category_sums(self._totals.sum_between(origins, destinations), of_categories)
+        return _adjust_categories_to_total(self._totals.sum_between(origins, destinations), of_categories)
 
     def estimate_weighted_sum(self, weight: ZoneFunction, deviations: float | None, category: int) -> Weighted:
         """Return the estimate of the sum of the trips of a category, each with its weight."""
@@ -470,8 +472,11 @@ def _compute_category_bounds(
     return np.stack(lower, axis=1), np.stack(upper, axis=1)
 
 
-def _estimate_category_sums(total: Estimates, of_categories: Sequence[Estimates]) -> list[Estimates]:
-    """Return the estimates of sums in each category, of whose dropped trips all may be in one category."""
+def _adjust_categories_to_total(total: Estimates, of_categories: Sequence[Estimates]) -> list[Estimates]:
+    """Return the estimates of each category, adjusted so that they sum to the total.
+
+    All dropped trips may be in one category, so each has the total's ``unseen`` and ``doubt``.
+    """
     estimates, variance = _combine_categories(total, of_categories)
     return [
         Estimates(estimate, variance, category.most, total.unseen, total.doubt, category.unmeasured)
@@ -609,8 +614,8 @@ def compute_fieller_ends(
         return (b - reach) / a, (b + reach) / a, a > 0
 
 
-def ratio_bounds(part: Estimates, whole: Estimates, shared: Reals, most: float) -> tuple[Reals, Reals]:
-    """Return the ends of :func:`compute_fieller_ends`, cut at 0 and ``most``, which also stand where they are unknown."""
+def bound_ratio(part: Estimates, whole: Estimates, shared: Reals, most: float) -> tuple[Reals, Reals]:
+    """Return the ends of :func:`compute_fieller_ends`, cut to 0 and ``most``; if unknown, these two."""
     low, high, is_known = compute_fieller_ends(part, whole, shared, DEVIATIONS)
     is_known &= whole.estimate > 0
     return np.where(is_known, np.clip(low, 0, most), 0.0), np.where(is_known, np.clip(high, 0, most), most)

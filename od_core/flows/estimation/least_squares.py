@@ -35,7 +35,7 @@ from od_core.flows.arrays import Integers, Reals
 from od_core.flows.estimation.levels import NoisyCounts
 from od_core.flows.interval_ends import compute_upper_bound
 from od_core.flows.plan import ReleasePlan
-from od_core.geography.flow_tree import Pairs, run_sums
+from od_core.geography.flow_tree import Pairs, sum_runs
 from od_core.kernels import kernel
 
 _BLOCK = 1 << 18
@@ -113,7 +113,7 @@ def fit(levels: Sequence[MeasuredLevel]) -> list[FittedLevel]:
         if fitted:
             above, estimate, variance = fitted[-1], np.empty_like(z), np.empty_like(z)
             parents = level.offsets, above.estimate[above.divided], above.variance[above.divided], total, siblings
-            descend(*parents, z, own, estimate, variance)
+            estimate_children(*parents, z, own, estimate, variance)
         bound = np.empty(len(z), dtype=np.int64)
         for first in range(0, len(bound), _BLOCK):
             block = slice(first, first + _BLOCK)
@@ -125,7 +125,7 @@ def fit(levels: Sequence[MeasuredLevel]) -> list[FittedLevel]:
 
 
 @kernel
-def descend(offsets, parent_h, parent_variance, total, siblings, z, v, estimate, variance):  # type: ignore[no-untyped-def]
+def estimate_children(offsets, parent_h, parent_variance, total, siblings, z, v, estimate, variance):  # type: ignore[no-untyped-def]
     """Write h of the children of every divided node to ``estimate`` and, unless it is empty, V to ``variance``."""
     for parent in range(len(offsets) - 1):
         lacking = parent_h[parent] - total[parent]
@@ -156,7 +156,7 @@ def combine_bottom_up(
     z, v = levels[-1].noisy, np.broadcast_to(levels[-1].noise, len(levels[-1].nodes))  # all equal: no memory
     for k in reversed(range(len(levels))):
         offsets = levels[k].offsets
-        sums = rules[k](z, v) if k in rules else (run_sums(z, offsets), run_sums(np.ascontiguousarray(v), offsets))
+        sums = rules[k](z, v) if k in rules else (sum_runs(z, offsets), sum_runs(np.ascontiguousarray(v), offsets))
         yield z, v, sums
         if k > 0:
             z, v = combine_with_level_below(levels[k - 1], *sums)
@@ -194,7 +194,7 @@ class FamilyFit:
 
     def __init__(self, levels: Sequence[MeasuredLevel]) -> None:
         sizes, self._inner = np.diff(levels[-1].offsets), list[_Inner]()
-        sums = np.append(0.0, np.cumsum(np.full(sizes.max(initial=0), levels[-1].noise)))  # in the order of run_sums
+        sums = np.append(0.0, np.cumsum(np.full(sizes.max(initial=0), levels[-1].noise)))  # in the order of sum_runs
         of_leaves = below = sums[sizes]
         from_below = combine_bottom_up(
             levels, {len(levels) - 1: lambda _z, _v: (of_leaves, of_leaves)}
@@ -219,12 +219,12 @@ class FamilyFit:
             level, runs, weight, _ = self._inner[position]
             z = weight * sums
             if noisy is None:
-                sums = run_sums(z, runs)
+                sums = sum_runs(z, runs)
             else:
                 of_nodes = noisy(position).copy()
                 x = of_nodes[level.divided]
                 of_nodes[level.divided] = z = x + weight * (sums - x)
-                sums = run_sums(of_nodes, level.offsets)
+                sums = sum_runs(of_nodes, level.offsets)
             estimates.insert(0, (z, sums))
         h, _ = estimates[0]
         for (z, total), (_, runs, _, part) in zip(estimates[1:], self._inner[1:], strict=True):

@@ -59,7 +59,7 @@ from od_core.flows.estimation.levels import (
 from od_core.flows.estimation.shrinkage import LEAST_SQUARES, Rule, shrink
 from od_core.flows.plan import ReleasePlan
 from od_core.flows.projection.categories_onto_margins import fit_to_margins, fits, project_to_margins
-from od_core.geography.flow_tree import Expansion, Nodes, Pairs, iterate_family_blocks, run_sums
+from od_core.geography.flow_tree import Expansion, Nodes, Pairs, iterate_family_blocks, sum_runs
 from od_core.geography.geography import Numbers
 from od_core.kernels import kernel
 from od_core.parallel import map_in_order
@@ -242,7 +242,7 @@ def descend_levels(plan: ReleasePlan, above: Integers, levels: Sequence[RisenLev
 
     ``above`` has the refined trips of the nodes above the first level; it is empty if that is the root.
     """
-    return list(accumulate(levels, lambda totals, level: descend(plan, level, totals), initial=above))
+    return list(accumulate(levels, lambda totals, level: refine_level(plan, level, totals), initial=above))
 
 
 def sum_measured_leaves(plan: ReleasePlan, leaf: NoisyCounts) -> ChildSums:
@@ -304,7 +304,7 @@ def _combine_level(
     if runs is None:
         return level, sums
     dropped = (fan_out - np.diff(runs)) * own_variance
-    return level, ChildSums(total, run_sums(difference, runs), run_sums(variance, runs) + dropped)
+    return level, ChildSums(total, sum_runs(difference, runs), sum_runs(variance, runs) + dropped)
 
 
 def _read_children(
@@ -335,7 +335,7 @@ def _read_children(
     return sums, kept, fan_out
 
 
-def descend(plan: ReleasePlan, level: RisenLevel, totals: Integers) -> Integers:
+def refine_level(plan: ReleasePlan, level: RisenLevel, totals: Integers) -> Integers:
     """Return the refined trips of the kept nodes of a level, given ``totals``, those of their parents.
 
     The root has no parent: its trips are its rounded estimate, and ``totals`` is not used.
@@ -344,9 +344,9 @@ def descend(plan: ReleasePlan, level: RisenLevel, totals: Integers) -> Integers:
     half = (1 << bits) >> 1
     if level.runs is None:
         return np.maximum(level.noisy + (level.difference + half >> bits), 0)
-    excess = totals - run_sums(level.noisy, level.runs)
+    excess = totals - sum_runs(level.noisy, level.runs)
     refuse_large(excess, LIMIT >> bits)
-    excess = (excess << bits) - run_sums(level.difference, level.runs)
+    excess = (excess << bits) - sum_runs(level.difference, level.runs)
     weights = compute_integer_weights(level.variance, level.largest)
     rounded = np.empty_like(level.noisy)
     if not share_out(excess, weights, level.runs, level.noisy, level.difference, half, bits, rounded):
@@ -561,7 +561,7 @@ def move_to_profile(
     fitted = np.zeros(len(parents), dtype=np.bool_)
     sigma = math.sqrt(variances.max(initial=1.0))
     families = _Families(weights, variances, totals, parents, offsets, bits, sigma)
-    _fit(families, moved, fitted, squares, cells)
+    _fit_to_margins(families, moved, fitted, squares, cells)
     square_sums, number = pool_sums_by_bin(cells, squares, cells.astype(np.float64))
     deviation = np.maximum(np.divide(square_sums, number, out=np.zeros(SIZES), where=number > 0), 0)
     _move(families, fitted, deviation, most, moved)
@@ -581,7 +581,7 @@ class _Families(NamedTuple):
 
 
 @kernel
-def _fit(families, moved, fitted, squares, cells):  # type: ignore[no-untyped-def]  # compiled
+def _fit_to_margins(families, moved, fitted, squares, cells):  # type: ignore[no-untyped-def]  # compiled
     """Fit estimates to both margins, mark these families, and add (estimate - profile)^2 - noise and cells by size."""
     weights, variances, totals, parents, offsets, bits, sigma = families
     for parent in range(len(parents)):

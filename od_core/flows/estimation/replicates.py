@@ -31,7 +31,7 @@ from od_core.flows.estimation.fitted_tree import FittedTree
 from od_core.flows.estimation.held_out import compute_normal_quantiles
 from od_core.flows.estimation.intervals import Intervals, compute_dropped_bounds
 from od_core.flows.estimation.least_squares import FamilyFit
-from od_core.geography.flow_tree import run_sums
+from od_core.geography.flow_tree import sum_runs
 from od_core.geography.geography import Numbers
 from od_core.parallel import map_in_order, read_memory_limit
 
@@ -134,7 +134,7 @@ class Replicates:
         if self._families is None:
             return _Fit(np.empty(0))
         levels, leaves = self._levels, self._draw_level_noise(r, len(self._levels) - 1, 0, len(self._leaf.nodes))
-        sums = run_sums(leaves, self._leaf.offsets)
+        sums = sum_runs(leaves, self._leaf.offsets)
         h = self._families.estimate_families(sums, lambda at: self._draw_level_noise(r, at, 0, len(levels[at].nodes)))
         if self._system is None:
             return _Fit(h - sums)

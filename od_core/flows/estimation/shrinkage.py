@@ -85,9 +85,9 @@ from od_core.flows.estimation.families import (
     compute_cell_size,
     compute_deviation,
     compute_gravity_shares,
+    find_return_positions,
     iterate_families,
     pool_sums_by_bin,
-    return_positions,
     sum_leaves_by_node,
     sum_trips_by_node,
     take_trips,
@@ -97,7 +97,7 @@ from od_core.flows.estimation.levels import Measurement
 from od_core.flows.plan import ReleasePlan
 from od_core.flows.projection.onto_area_totals import SMALL, give_in_turn, project_to_area_totals
 from od_core.flows.projection.onto_parents import project_to_total
-from od_core.geography.flow_tree import Nodes, run_sums
+from od_core.geography.flow_tree import Nodes, sum_runs
 from od_core.kernels import kernel
 
 _VARIANCES = ("0.001", "0.02", "0.06", "0.15", "0.4", "1", "2.5", "6", "16", "50", "200", "1000", "10000")
@@ -323,7 +323,7 @@ class Division(NamedTuple):
 
 
 @kernel
-def descend(given, d, division, estimate):  # type: ignore[no-untyped-def]  # compiled
+def shrink_children(given, d, division, estimate):  # type: ignore[no-untyped-def]  # compiled
     """Write the estimates of the kept children of every family, given its trips, into ``estimate``."""
     (kept, runs, own_z, own_v, totals), p = division, given.p
     own_d = np.empty(np.max(np.diff(given.offsets)))
@@ -452,7 +452,7 @@ def shrink(
         return trips
     shares, leaves = first.shares, trips[-1]
     del first, trips  # a third of the memory
-    others = sum_leaves_by_node(levels, take_trips(return_positions(plan, levels), leaves))
+    others = sum_leaves_by_node(levels, take_trips(find_return_positions(plan, levels), leaves))
     del leaves
     shares = blend_shares_by_level(families, shares, others)
     del others
@@ -548,9 +548,9 @@ def _estimate_child_trips(plan: ReleasePlan, given: Prediction, k: int, rule: Ru
         if mixture is not None:
             descend_by_mixture(given.shares[k][children], own.sigma, division, *mixture, furthest, estimate)
         elif deviations is not None:
-            descend(own.with_shares(given.shares[k][children]), deviations.d, division, estimate)
+            shrink_children(own.with_shares(given.shares[k][children]), deviations.d, division, estimate)
         else:
-            lacking = (totals - run_sums(z[kept], runs)) / run_sums(spread, runs)
+            lacking = (totals - sum_runs(z[kept], runs)) / sum_runs(spread, runs)
             estimate = z[kept] + np.repeat(lacking, np.diff(runs)) * spread
         if of_areas is not None:
             estimates[at.children if level.kept is None else at.kept] = estimate

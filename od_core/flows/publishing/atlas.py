@@ -104,7 +104,7 @@ def build_atlas_data(tables: FlowTables, certificate: Certificate, title: str) -
         if len(tables.geographies) == 1
         else _make_geography_facts(tree.destination, depth, columns),
         "measured": [not fits or tables.release.intervals.has_measured_totals(side) for side in (0, 1)],
-        "fits": [_fit(fit, depth, columns) for fit in fits],
+        "fits": [_list_fitted_levels(fit, depth, columns) for fit in fits],
         "leaves": _make_flow_facts(tables, depth, columns),
         "selection": _make_selection_facts(tables, depth),
         # Distances are those between zones, so that a page without zones has none.
@@ -235,7 +235,7 @@ def _make_shape_facts(geography: Geography, depth: int, columns: _Columns) -> di
     }
 
 
-def _fit(fit: FittedTree, depth: int, columns: _Columns) -> dict[str, Any]:
+def _list_fitted_levels(fit: FittedTree, depth: int, columns: _Columns) -> dict[str, Any]:
     """Return the levels of a fitted tree down to pairs of areas of the level ``depth``, or the next measured one."""
     last = 2 * depth
     last_position, has_lower = _find_last_kept(fit.levels, last)
@@ -318,7 +318,7 @@ def _make_segment_facts(
     for breakdown in tables.breakdowns:
         name = breakdown.name
         trips = tables.tree.sum_values(flows.leaves, flows.segments[name], depth, depth)[2]
-        trips = trips[trips.sum(axis=1) != 0]  # in the order of _make_flow_facts
+        trips = trips[trips.sum(axis=1) != 0]  # in the order of `_make_flow_facts`
         breakdowns.append(
             {
                 "name": name,
@@ -332,7 +332,7 @@ def _make_segment_facts(
 
 
 def _make_segment_fit_facts(fit: SegmentFit, last: int, columns: _Columns) -> list[dict[str, Any]]:
-    """Return the levels of fitted categories, whose nodes are those of the totals; see :func:`_fit`."""
+    """Return the levels of fitted categories, whose nodes are those of the totals; see :func:`_list_fitted_levels`."""
     trees = [category.levels for category in fit.categories]
     last_position, has_lower = _find_last_kept(trees[0], last)
     levels: list[dict[str, Any]] = [

@@ -41,8 +41,8 @@ def describe_cautions(
     """Return sentences on what else than travel changes flows, each after a space; an empty text if nothing is known.
 
     It is the bound of a user's trips in a year, by the ``subject``; and by the certificates of the releases
-    ``before`` and ``after``, if they are given, what makes them not :func:`check_comparability`, the days of their
-    periods unless ``lengths`` is False, and different rules of estimation.
+    ``before`` and ``after``, if they are given, what makes them not comparable (:func:`check_comparability`), the days
+    of their periods unless ``lengths`` is False, and different rules of estimation.
     """
     rules: list[str] = []
     found = Comparability()

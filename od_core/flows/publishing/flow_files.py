@@ -38,8 +38,8 @@ from od_core.publication.columns import (
     Table,
     describe_categories,
     describe_unlisted_records,
+    make_pair_segments_table,
     make_public_table,
-    pair_segments_table,
 )
 from od_core.publication.tables import (
     BundleFile,
@@ -71,7 +71,10 @@ def list_flow_files(release: ReleasedFlows, certificate: Certificate) -> list[Bu
 
 def _list_format_files(tables: FlowTables, certificate: Certificate) -> list[BundleFile]:
     """Return the files with the flows of all trips; the finest pair is the first, because ``README.txt`` names it."""
-    files, table = _pair_files(tables.pairs[::-1], tables.define_table("pair_flows")), tables.define_table("flows")
+    files, table = (
+        _list_pair_files(tables.pairs[::-1], tables.make_table_definition("pair_flows")),
+        tables.make_table_definition("flows"),
+    )
     if tables.format == 1:
         files = [BundleFile("flows.csv", "Flows at every pair of levels.", tables.write_csv, "csv", table)]
     files.append(_make_parquet_file(tables.pairs, FLOWS_SCHEMA, table))
@@ -88,9 +91,9 @@ def _list_format_files(tables: FlowTables, certificate: Certificate) -> list[Bun
         )
         files += [workbook, *_list_map_files(tables, certificate)]
     if tables.has_indicators:
-        files += make_table_files(tables.define_table("indicators"), lambda: tables.indicators)
+        files += make_table_files(tables.make_table_definition("indicators"), lambda: tables.indicators)
     if tables.distance:
-        files += make_table_files(tables.define_table("distance_bands"), lambda: tables.distance_bands)
+        files += make_table_files(tables.make_table_definition("distance_bands"), lambda: tables.distance_bands)
     if tables.format >= FIRST_WITH_ATLAS and has_pairs:
         intervals = " with intervals" if tables.interval else ""
         described = f"A page on which you choose areas, and see their {tables.nouns.counted}{intervals}, offline."
@@ -99,7 +102,7 @@ def _list_format_files(tables: FlowTables, certificate: Certificate) -> list[Bun
     return [*files, *list_sdmx_files(tables, certificate)]
 
 
-def _pair_files(pairs: Iterable[LevelPair], table: Table) -> list[BundleFile]:
+def _list_pair_files(pairs: Iterable[LevelPair], table: Table) -> list[BundleFile]:
     return [
         BundleFile(
             f"{pair.name}.csv",
@@ -177,8 +180,8 @@ def _list_segment_files(tables: FlowTables) -> list[BundleFile]:
         return []
     files: list[BundleFile] = []
     for breakdown in tables.breakdowns:
-        table = pair_segments_table(breakdown, tables.nouns, interval=tables.interval)
-        files += _pair_files(tables.segments[breakdown.name], table)
+        table = make_pair_segments_table(breakdown, tables.nouns, interval=tables.interval)
+        files += _list_pair_files(tables.segments[breakdown.name], table)
     table = make_public_table("segments", tables.nouns, interval=tables.interval)
     pairs = [*chain(*tables.segments.values())]
     return [*files, _make_parquet_file(pairs, SEGMENTS_SCHEMA, table)]

@@ -29,9 +29,9 @@ from od_core.privacy.plan import GaussianStep, with_fields
 from od_core.publication.certificate import (
     FIRST_WITH_SUBJECT,
     Certificate,
-    format_of,
     has_intervals,
     is_selected,
+    read_bundle_format,
     read_subject,
 )
 from od_core.publication.columns import MOST_LISTED, RELIABILITY, Table, make_public_table
@@ -59,7 +59,7 @@ _LONGEST_NAME = 251
 """Most characters of the name of a file without its extension, such as ``.csv``: file systems allow 255 with it."""
 
 
-def pair_names(tree: FlowTree, breakdowns: Sequence[Breakdown] = ()) -> dict[tuple[int, int], str]:
+def name_pair_files(tree: FlowTree, breakdowns: Sequence[Breakdown] = ()) -> dict[tuple[int, int], str]:
     """Return the name of the files of each pair of level numbers, without the extension, such as ``flows_state_state``.
 
     All names have the numbers of the levels instead, such as ``flows_3_3``, if the name of a level is not valid in a
@@ -172,7 +172,7 @@ class FlowTables:
 
         Every call returns the same object, so that files, report and database share what is computed.
         """
-        facts = has_intervals(certificate), format_of(certificate), read_subject(certificate)
+        facts = has_intervals(certificate), read_bundle_format(certificate), read_subject(certificate)
         return release.compute_once(
             (cls, *facts), lambda: cls(with_fields(release, selected=is_selected(certificate)), *facts)
         )
@@ -211,7 +211,7 @@ class FlowTables:
     def indicators(self) -> pa.Table:
         """The indicators with the columns that the bundle has."""
         return _convert_to_arrow(
-            self.indicator_rows[[column.name for column in self.define_table("indicators").columns]]
+            self.indicator_rows[[column.name for column in self.make_table_definition("indicators").columns]]
         )
 
     @cached_property
@@ -246,8 +246,8 @@ class FlowTables:
 
     @cached_property
     def file_names(self) -> dict[tuple[int, int], str]:
-        """Names of the files of each pair of level numbers; see :func:`pair_names`."""
-        return pair_names(self.tree, self.breakdowns)
+        """Names of the files of each pair of level numbers; see :func:`name_pair_files`."""
+        return name_pair_files(self.tree, self.breakdowns)
 
     @cached_property
     def pairs(self) -> list[LevelPair]:
@@ -260,7 +260,7 @@ class FlowTables:
         pairs = self.file_names
         return {by.name: [LevelPair(self, levels, by) for levels in pairs] for by in self.breakdowns}
 
-    def define_table(self, key: str) -> Table:
+    def make_table_definition(self, key: str) -> Table:
         """Return the definition of a table of ``tables.yaml`` as these flows have it.
 
         The numbers have no minimum if they may be negative, and early formats have no balance.

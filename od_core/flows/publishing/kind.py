@@ -280,7 +280,7 @@ class FlowKind(Kind[Release]):
             "expected_error": _make_expected_errors_table(release, [""]).drop_columns("breakdown")
         }
         if tables.has_indicators:
-            schema = make_table_schema(tables.define_table("indicators"))
+            schema = make_table_schema(tables.make_table_definition("indicators"))
             stored["indicators"] = pa.RecordBatchReader.from_batches(schema, _iterate_indicator_batches(tables, schema))
         if tables.breakdowns:
             stored["segment_expected_error"] = _make_expected_errors_table(

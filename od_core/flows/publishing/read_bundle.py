@@ -176,13 +176,13 @@ def open_flows(place: Path, request: ReleaseRequest | None = None) -> Release:
     """
     with refuse_incomplete(place.name):
         if place.is_dir():
-            return _release(*_from_bundle(place))
+            return _release(*_read_bundle_tables(place))
         if place.is_file():
-            return _release(*_from_database(place, request or ReleaseRequest()))
+            return _release(*_read_database_tables(place, request or ReleaseRequest()))
     raise make_absent_release_error(f"{place.name} is not a bundle or database")
 
 
-def _from_bundle(folder: Path) -> tuple[Certificate, Tables]:
+def _read_bundle_tables(folder: Path) -> tuple[Certificate, Tables]:
     """Return the certificate and the tables of a bundle's folder. Raises OdError if a file is missing or damaged."""
     if not locate_table(folder, PARQUET["flows"]).exists() and (folder / CERTIFICATE).exists():
         raise make_absent_release_error(
@@ -215,7 +215,7 @@ def _refuse_missing(folder: Path, names: Sequence[str]) -> None:
             raise make_incomplete_bundle_error(folder, f"{name} is missing")
 
 
-def _from_database(file: Path, request: ReleaseRequest) -> tuple[Certificate, Tables]:
+def _read_database_tables(file: Path, request: ReleaseRequest) -> tuple[Certificate, Tables]:
     try:
         with _open_for_reading(file) as connection:
             refuse_newer(connection, file.name)

@@ -31,9 +31,9 @@ from od_core.publication.bundle import ATLAS
 from od_core.publication.certificate import (
     Certificate,
     format_confidence,
-    format_of,
     has_intervals,
     is_selected,
+    read_bundle_format,
     read_subject,
 )
 from od_core.publication.comparability import Comparability, check_comparability
@@ -78,7 +78,7 @@ def render_flows_report(release: Release, certificate: Certificate, context: Rel
         sizes_of_sides=list({side.digest: len(side.zones) for side in tree.listed_sides}.values()),
         within=_reach(select_leaf_flows(release, certificate)) if interval and facts["pairs"] else None,
         zero_bound=release.zero_bound(*zones) if interval and len(release.leaves) < tree.cells(tree.depth) else None,
-        atlas=ATLAS if format_of(certificate) >= FIRST_WITH_ATLAS and not tree.has_one_side else None,
+        atlas=ATLAS if read_bundle_format(certificate) >= FIRST_WITH_ATLAS and not tree.has_one_side else None,
         segments=[
             _summarise_segments(release, breakdown, intervals=interval is not None) for breakdown in plan.breakdowns
         ],

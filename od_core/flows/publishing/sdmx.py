@@ -28,9 +28,9 @@ from od_core.publication.columns import (
     PERIOD,
     TRIPS,
     UPPER,
+    make_pair_segments_table,
     make_period_column,
     make_public_table,
-    pair_segments_table,
 )
 from od_core.publication.tables import BundleFile
 from od_core.publication.templates import render_template
@@ -180,7 +180,7 @@ def make_structure_facts(tables: FlowTables, certificate: Certificate) -> dict[s
     that the flows have. The message is dated with the time of the measurement.
     """
     key, dimensions = ReleaseKey.parse(certificate["release"]), index_dimension_identifiers(tables.breakdowns)
-    series, title = key.release.upper(), tables.define_table("flows").title
+    series, title = key.release.upper(), tables.make_table_definition("flows").title
     lists = {
         f"CL_{side}_{series}": _make_area_list(side, geography)
         for side, geography in _index_geographies_by_side(tables).items()
@@ -190,7 +190,9 @@ def make_structure_facts(tables: FlowTables, certificate: Certificate) -> dict[s
     columns = {column.name: column for column in (*described, make_period_column(tables.nouns))}
     for breakdown in tables.breakdowns:
         coded[breakdown.name] = _name_category_list(breakdown, series)
-        columns |= {breakdown.name: pair_segments_table(breakdown, tables.nouns, interval=False).column(breakdown.name)}
+        columns |= {
+            breakdown.name: make_pair_segments_table(breakdown, tables.nouns, interval=False).column(breakdown.name)
+        }
         lists[coded[breakdown.name]] = _make_category_list(breakdown)
     attributes = (LOWER.name, UPPER.name)
     identifiers = {name: IDENTIFIERS[name] for name in tables.sides} | dimensions | IDENTIFIERS

@@ -246,7 +246,7 @@ sys.stdin.read()
 
 @pytest.mark.skipif(not Path("/proc/locks").exists(), reason="Linux lists who holds a lock")
 def test_a_lock_of_a_stopped_process_is_found(tmp_path: Path) -> None:
-    assert installation.release_lock(tmp_path).ok
+    assert installation.inspect_release_lock(tmp_path).ok
     assert not list(tmp_path.iterdir())
     lock, other = tmp_path / "release.lock", tmp_path / "other"
     other.mkdir()
@@ -257,9 +257,9 @@ def test_a_lock_of_a_stopped_process_is_found(tmp_path: Path) -> None:
             assert holder.stdout is not None
             holder.stdout.readline()
             until(lambda: " T " in Path(f"/proc/{holder.pid}/stat").read_text())
-            finding = installation.release_lock(tmp_path)
+            finding = installation.inspect_release_lock(tmp_path)
             assert f"process {holder.pid} holds it but is suspended" in str(finding.fault)
-            assert installation.release_lock(other) == Finding("release lock")
+            assert installation.inspect_release_lock(other) == Finding("release lock")
             with (
                 pytest.raises(OdError, match=f"process {holder.pid} holds it but is suspended"),
                 lock_folder(tmp_path, seconds=0),
@@ -267,10 +267,10 @@ def test_a_lock_of_a_stopped_process_is_found(tmp_path: Path) -> None:
                 pass
             os.kill(holder.pid, signal.SIGCONT)
             until(lambda: " T " not in Path(f"/proc/{holder.pid}/stat").read_text())
-            assert installation.release_lock(tmp_path).what == "release lock: a release is running now"
+            assert installation.inspect_release_lock(tmp_path).what == "release lock: a release is running now"
         finally:
             holder.kill()  # a stopped process, too
-    assert installation.release_lock(tmp_path) == Finding("release lock")
+    assert installation.inspect_release_lock(tmp_path) == Finding("release lock")
 
 
 def until(happens: Callable[[], bool]) -> None:

@@ -16,7 +16,7 @@ from typer.testing import CliRunner, Result
 from od_assets.cli.app import app, main
 from od_core import OdError
 from od_core.ledger.release_key import ReleaseKey
-from od_core.publication.bundle import zip_beside
+from od_core.publication.bundle import locate_zip
 from od_core.published.site import (
     SiteDescription,
     SiteRelease,
@@ -200,7 +200,7 @@ def add_to_zip(var: Path) -> None:
     shutil.copytree(folder, var / "r1")
     (var / "r1" / "secret.csv").write_text("x", encoding="utf-8")
     sealed_again(var / "r1")
-    shutil.move(var / "r1.zip", zip_beside(folder))
+    shutil.move(var / "r1.zip", locate_zip(folder))
 
 
 def damage(var: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from od_assets.cli.printing import print_status
 from od_assets.resources.warehouse import Warehouse
-from od_assets.runs.period_status import list_release_statuses, release_status
+from od_assets.runs.period_status import list_release_statuses, read_release_status
 from od_core.ledger.release_key import ReleaseKey
 from tests.od_assets.cli.commands import printed, refusal, stated
 from tests.od_assets.conftest import Project
@@ -49,12 +49,12 @@ def test_changed_settings_are_named_and_the_state_stays(project: Project, capsys
     (project.root / "zones.csv").unlink()
     unplanned, _ = list_release_statuses([project.component()], ledger, ledger.states())
     assert (unplanned["state"], unplanned["settings_changed"]) == ("begun", None)
-    assert release_status(ReleaseKey("gone", "2001-01"), None)["settings_changed"] is None
+    assert read_release_status(ReleaseKey("gone", "2001-01"), None)["settings_changed"] is None
 
 
 def test_a_row_names_no_period_and_no_revision_that_is_not_published(capsys: pytest.CaptureFixture[str]) -> None:
     names = ("2001-01/r1", "2001-01/r2", "2001-02/r1", "2001-02/r2", "2001-03/r2", "2001-06/r2", "2001-Q3/r2")
-    print_status([release_status(ReleaseKey.parse(f"a/{name}"), None) | {"state": "published"} for name in names])
+    print_status([read_release_status(ReleaseKey.parse(f"a/{name}"), None) | {"state": "published"} for name in names])
     said = [line.split("│")[1].strip() for line in capsys.readouterr().out.splitlines() if line.startswith("│")]
     ranges = ("2001-01/r1", "2001-01/r2", "2001-02/r1", "2001-02 to 2001-03/r2", "2001-06 to 2001-Q3/r2")
     assert said == [f"a/{name}" for name in ranges]

@@ -18,7 +18,7 @@ from od_core.evaluation.forecast import (
     UserTrips,
     arrange_counts_for_plan,
     bound_errors,
-    list_candidate_bounds,
+    iterate_candidate_bounds,
     make_synthetic_table,
     parse_users,
     simulate_releases,
@@ -132,7 +132,7 @@ def test_errors_are_those_of_the_simulated_releases_and_the_cut_alone_where_ther
 def test_the_noise_is_that_of_the_sensitivity_and_all_rows_cost_the_same(relation):
     """With m = 4 and c = 1, four leaf pairs have one trip each: a squared sensitivity of 4 in place of 16."""
     plan = planned(replace(USER, neighbours=relation))
-    units, tried = list(list_candidate_bounds(plan.unit)), [(2, None), (2, 1), (4, None), (4, 1), (4, 2)]
+    units, tried = list(iterate_candidate_bounds(plan.unit)), [(2, None), (2, 1), (4, None), (4, 1), (4, 2)]
     assert [unit.bounds for unit in units] == [*tried, *((8, c) for c in (None, 1, 2, 5))]
     trips = trips_of([0], [0])
     for unit in units:
@@ -147,7 +147,7 @@ def test_the_noise_is_that_of_the_sensitivity_and_all_rows_cost_the_same(relatio
 def test_a_year_costs_a_user_the_same_with_every_bound():
     plan = planned(YEAR)
     of_year = plan.rho_of_year(plan.spent, 12)
-    units = list(list_candidate_bounds(YEAR, 12))
+    units = list(iterate_candidate_bounds(YEAR, 12))
     assert {unit.max_trips_year for unit in units} == {6, 8, 24, 48, 96}
     for unit in units:
         bounded = with_bounds(plan, unit, 12)

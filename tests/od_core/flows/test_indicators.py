@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from od_core import Budget, Geography, OdError, PrivacyUnit, Release, release_flows
 from od_core.flows.estimation.fitted_tree import Estimates
-from od_core.flows.estimation.intervals import ratio_bounds
+from od_core.flows.estimation.intervals import bound_ratio
 from od_core.flows.indicators import indicators
 from od_core.flows.interval_ends import DEVIATIONS
 from od_core.flows.mechanisms import InfTDARefined
@@ -233,7 +233,7 @@ def test_the_interval_of_a_share_has_the_shares_that_the_definition_accepts(part
         Estimates.from_nodes(np.array([value]), np.array([variance]))
         for value, variance in ((part, v_part), (whole, together))
     ]
-    low, high = (float(end[0]) for end in ratio_bounds(*given, np.array([covariance]), 1.0))
+    low, high = (float(end[0]) for end in bound_ratio(*given, np.array([covariance]), 1.0))
     if whole <= 0 or whole**2 <= DEVIATIONS**2 * together:
         assert (low, high) == (0, 1)
         return

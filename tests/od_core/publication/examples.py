@@ -25,7 +25,7 @@ from od_core.ledger.ledger import ReleaseRecord
 from od_core.ledger.release_key import ReleaseKey
 from od_core.meaning.subject import Subject
 from od_core.privacy.plan import Table
-from od_core.publication.bundle import CHECKSUMS, format_checksums, publish_folder, write_bundle, write_zip, zip_beside
+from od_core.publication.bundle import CHECKSUMS, format_checksums, locate_zip, publish_folder, write_bundle, write_zip
 from od_core.publication.certificate import CheckResult
 from od_core.publication.certify import build_certificate
 from od_core.publication.kind import ReleaseContext
@@ -186,7 +186,7 @@ def sealed_again(bundle: Path) -> None:
     """The same, and the zip file."""
     checked_again(bundle)
     release = json.loads((bundle / "certificate.json").read_text(encoding="utf-8"))["release"]
-    write_zip(bundle, release, zip_beside(bundle))
+    write_zip(bundle, release, locate_zip(bundle))
 
 
 def restated(bundle: Path, change: Callable[[dict[str, Any]], Any]) -> None:

@@ -314,7 +314,7 @@ def test_a_file_that_cannot_be_read_again_is_not_published(tmp_path, monkeypatch
 
 
 def test_a_zip_file_that_differs_from_its_folder_is_not_published(tmp_path, monkeypatch):
-    monkeypatch.setattr(bundle_module, "zip_faults", lambda *_: iter(["r1.zip: flows.parquet differs"]))
+    monkeypatch.setattr(bundle_module, "check_zip", lambda *_: iter(["r1.zip: flows.parquet differs"]))
     with (
         pytest.raises(OdError, match=r"OD-FILE-DAMAGED: the zip file .* flows\.parquet differs"),
         staged_bundle(release(), facts(release()), tmp_path / "r1"),

@@ -32,7 +32,7 @@ from od_core import Budget, Geography, open_release
 from od_core.files.durable import write_durably
 from od_core.flows.publishing import flow_files, omx
 from od_core.flows.publishing.flow_files import MOST_ROWS
-from od_core.flows.publishing.flow_tables import FlowTables, pair_names
+from od_core.flows.publishing.flow_tables import FlowTables, name_pair_files
 from od_core.flows.publishing.kind import FLOWS
 from od_core.flows.publishing.sdmx import AGENCY, format_area_identifier, format_time_period
 from od_core.geography.flow_tree import FlowTree
@@ -358,7 +358,7 @@ def test_level_names_that_files_cannot_have_are_numbers_there(levels):
     zones = pd.DataFrame([("1", "11"), ("2", "21")], columns=levels, dtype="str")
     here = Geography.from_frame(zones, levels)
     there = Geography.from_frame(zones.set_axis(["b_c", "c"], axis="columns"), ["b_c", "c"])
-    names = pair_names(FlowTree(here, there))
+    names = name_pair_files(FlowTree(here, there))
     assert names[1, 2] == "flows_1_2"
     assert len({name.casefold() for name in names.values()}) == 9
 
@@ -366,7 +366,7 @@ def test_level_names_that_files_cannot_have_are_numbers_there(levels):
 def test_the_longest_name_of_a_file_can_be_written_and_replaced_and_the_next_one_is_a_number(tmp_path):
     """Bundles with such names were published, so they stay. By a breakdown, the name is longer."""
     tree = FlowTree(*[Geography.from_frame(pd.DataFrame({"z" * 122: ["1", "2"]}), ["z" * 122])] * 2)
-    longest = pair_names(tree)[1, 1]
+    longest = name_pair_files(tree)[1, 1]
     assert len(f"{longest}.csv") == 255
     write_durably(tmp_path / f"{longest}.csv", Path.touch)
-    assert pair_names(tree, [Breakdown("mode", ("car", "bus"))])[1, 1] == "flows_1_1"
+    assert name_pair_files(tree, [Breakdown("mode", ("car", "bus"))])[1, 1] == "flows_1_1"

@@ -12,7 +12,7 @@ from jsonschema import Draft202012Validator
 
 from od_core import AssistedFlows, Geography, OdError, assist_release, data_contract, open_release
 from od_core.ledger.release_key import ReleaseKey
-from od_core.publication.bundle import zip_beside
+from od_core.publication.bundle import locate_zip
 from od_core.publication.certificate import compute_certificate_digest
 from od_core.published.derived import find_earlier_releases, find_release_key, publish_assisted, publish_sum
 from od_core.published.verification import verify_release
@@ -87,7 +87,7 @@ def test_only_public_bundles_are_read_and_a_second_call_repairs_what_was_damaged
     assert digests(found.folder) == digests(whole / "releases" / ASSISTED.folder)
     assert [path.name for path in tmp_path.iterdir()] == ["releases"]
     (found.folder / "tables/flows.parquet").write_bytes(b"PAR1")
-    zip_beside(found.folder).unlink()
+    locate_zip(found.folder).unlink()
     again = publish_assisted(tmp_path / "releases", KEYS[2])
     assert (again.key, again.is_new) == (ASSISTED, False)
     assert digests(again.folder) == digests(whole / "releases" / ASSISTED.folder)

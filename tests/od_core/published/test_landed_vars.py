@@ -27,9 +27,9 @@ from od_core.publication.bundle import (
     CHECKSUMS,
     format_checksums,
     list_bundle_contents,
+    locate_zip,
     read_certified_entries,
     write_zip,
-    zip_beside,
 )
 from od_core.publication.certify import compute_package_digest, list_software_versions
 from od_core.published.derived import publish_sum
@@ -53,7 +53,7 @@ def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], Path]
         with tarfile.open(archive) as packed:
             packed.extractall(root, filter="data")
         for key, folder in find_bundle_folders(root / "project/var/releases").items():
-            write_zip(folder, str(key), zip_beside(folder))
+            write_zip(folder, str(key), locate_zip(folder))
         return root / "project/var"
 
     return unpack
@@ -101,7 +101,7 @@ def test_a_published_release_is_repaired_from_its_own_certificate(var: Path, los
         (folder / "report.html").write_text("damaged", encoding="utf-8")
         (folder / "README.txt").unlink()
         if lost == "zip file":
-            zip_beside(folder).unlink()
+            locate_zip(folder).unlink()
         if lost == "tables" and "sources" not in stated[key]:
             for path in (*folder.rglob("*.parquet"), folder / "certificate.json"):
                 path.write_bytes(b"damaged")
@@ -120,7 +120,7 @@ def test_a_published_release_is_repaired_from_its_own_certificate(var: Path, los
 def test_what_is_lost_in_folder_and_zip_file_is_not_repaired_from_them(var: Path) -> None:
     folder = var / "releases" / FIRST.folder
     (folder / "certificate.json").unlink()
-    zip_beside(folder).unlink()
+    locate_zip(folder).unlink()
     before = {name: path.read_bytes() for name, path in list_bundle_contents(folder).items()}
     assert repair_release(locations(var, FIRST)) is None
     assert {name: path.read_bytes() for name, path in list_bundle_contents(folder).items()} == before

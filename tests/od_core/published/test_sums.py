@@ -33,7 +33,7 @@ from od_core.periods import Period
 from od_core.privacy.accounting import compute_tight_epsilon, round_up_to_float
 from od_core.privacy.budget import Budget, Cap
 from od_core.privacy.domain import PrivacyDomain
-from od_core.publication.bundle import NOTICE, zip_beside
+from od_core.publication.bundle import NOTICE, locate_zip
 from od_core.publication.certificate import compute_certificate_digest
 from od_core.publication.certify import build_certificate
 from od_core.published.derived import find_newest_in_period, publish_assisted, publish_sum
@@ -109,7 +109,7 @@ def root(whole: Path, tmp_path: Path) -> Path:
 
 def digests(folder: Path) -> dict[str, str]:
     return {file.name: compute_file_digest(file) for file in sorted(folder.rglob("*.*"))} | {
-        "zip": compute_file_digest(zip_beside(folder))
+        "zip": compute_file_digest(locate_zip(folder))
     }
 
 
@@ -221,7 +221,7 @@ def test_a_second_call_changes_nothing_and_repairs_what_was_damaged(root: Path) 
     found = publish_sum(root / "releases", KEYS[::-1])
     assert (found.key, found.is_new) == (SUM, False)
     (found.folder / "tables/flows.parquet").write_bytes(b"PAR1")
-    zip_beside(found.folder).unlink()
+    locate_zip(found.folder).unlink()
     publish_sum(root / "releases", KEYS)
     assert digests(found.folder) == before
 
@@ -243,7 +243,7 @@ def test_a_new_revision_of_a_release_gives_a_new_revision_of_the_sum(root: Path)
 def test_a_sum_over_a_withdrawn_period_says_why_it_was_withdrawn(root: Path) -> None:
     releases, gone = root / "releases", KEYS[1]
     shutil.rmtree(releases / gone.folder)
-    zip_beside(releases / gone.folder).unlink(missing_ok=True)
+    locate_zip(releases / gone.folder).unlink(missing_ok=True)
     with pytest.raises(OdError, match="OD-SUM-PERIOD: no release is published for 2001-02"):
         find_newest_in_period(releases, SERIES, QUARTER)
     notice = {"release": str(gone), "withdrawn_at": "2001-05-01T09:00:00+00:00", "reason": "counted twice"}
@@ -262,7 +262,7 @@ def test_a_revision_of_which_only_the_zip_file_is_left_is_never_given_to_other_s
     keys = find_newest_in_period(root / "releases", SERIES, QUARTER)
     found = publish_sum(root / "releases", keys, QUARTER.text)
     assert found.key == ReleaseKey(SUM.release, SUM.period, 2)
-    assert compute_file_digest(zip_beside(root / "releases" / SUM.folder)) == before["zip"]
+    assert compute_file_digest(locate_zip(root / "releases" / SUM.folder)) == before["zip"]
     found = publish_sum(root / "releases", KEYS, QUARTER.text)  # from the zip file
     assert (found.key, found.is_new) == (SUM, False)
     assert digests(root / "releases" / SUM.folder) == before

@@ -43,7 +43,9 @@ def released(unit, sizes, mechanism, epsilon):
     given = {"unit": unit, "budget": Budget(epsilon=epsilon), "mechanism": mechanism, "noise": Recorded(1)}
     release = release_stops(points, sizes, **given)
     plan = release.plan
-    return release, plan.mechanism.count_scale(release.measured, plan.grid, plan.step.epsilon, plan.step.sensitivity)
+    return release, plan.mechanism.compute_count_scale(
+        release.measured, plan.grid, plan.step.epsilon, plan.step.sensitivity
+    )
 
 
 @pytest.mark.representatives

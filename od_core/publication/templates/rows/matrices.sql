@@ -1,7 +1,7 @@
 {# The cells of the matrices of a pair of levels that are not 0, and the number of cells of each matrix.
    Values: pair, categories (name, breakdown and category of each further matrix). #}
 {% from "rows/parts.sql" import at %}
-{% set names = pair.tables.define_table("pair_flows").columns[2:] | map(attribute="name") | list %}
+{% set names = pair.tables.make_table_definition("pair_flows").columns[2:] | map(attribute="name") | list %}
 {% filter string %}
 SELECT matrix, origin, destination, value FROM (UNPIVOT (
     SELECT origin, destination

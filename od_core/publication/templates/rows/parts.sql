@@ -5,7 +5,7 @@
 
 {# The columns of the flows of a pair of levels; those of counts by one hierarchy have other names. #}
 {% macro columns(tables) %}
-{% for column in tables.define_table("pair_flows").columns %}{{ {"area": "origin", "count": "trips"}.get(column.name, column.name) | quoted }} AS {{ column.name | quoted }}{% if not loop.last %}, {% endif %}{% endfor %}
+{% for column in tables.make_table_definition("pair_flows").columns %}{{ {"area": "origin", "count": "trips"}.get(column.name, column.name) | quoted }} AS {{ column.name | quoted }}{% if not loop.last %}, {% endif %}{% endfor %}
 {% endmacro %}
 
 {# The columns of the names of areas, for the sides whose areas have names. #}

@@ -100,7 +100,7 @@ def test_every_cell_and_every_sum_has_the_segments_of_linear_algebra(random: Ran
             own = [category.estimate_cells(*levels)[2] for category in fit.categories]
             bounds = [np.array(ends) for ends in found.compute_cell_bounds(*levels, numbers[:, 0], numbers[:, 1])]
             for s, (category, estimates) in enumerate(
-                zip(listed, intervals._estimate_category_sums(total, own), strict=True)
+                zip(listed, intervals._adjust_categories_to_total(total, own), strict=True)
             ):
                 expected = [dense.segment(dense.inside(node), name, category) for node in nodes]
                 assert_close(estimates.estimate, [h for h, _ in expected], largest)

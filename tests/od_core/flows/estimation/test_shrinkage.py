@@ -17,7 +17,7 @@ from od_core import OdError
 from od_core.flows.estimation import families
 from od_core.flows.estimation.families import compute_gravity_shares, iterate_families, sum_trips_by_node
 from od_core.flows.estimation.least_squares import fit_least_squares
-from od_core.flows.estimation.shrinkage import Division, Rule, descend, shrink
+from od_core.flows.estimation.shrinkage import Division, Rule, shrink, shrink_children
 from od_core.flows.mechanisms import InfTDARefined
 from od_core.flows.release import run_plan
 from od_core.geography.flow_tree import Nodes
@@ -333,7 +333,7 @@ def test_the_trips_of_a_node_go_to_the_children_that_were_not_dropped():
         np.array([0, 3]), 100 * p, noise, np.array([3e6]), p, np.array([100.0]), np.array([0.0]), 1e3
     )
     kept, estimate = np.array([0, 2]), np.empty(2)
-    descend(given, trusted, Division(kept, np.array([0, 2]), np.zeros(3), noise, np.array([70])), estimate)
+    shrink_children(given, trusted, Division(kept, np.array([0, 2]), np.zeros(3), noise, np.array([70])), estimate)
     assert np.allclose(estimate, [50, 20])
 
 

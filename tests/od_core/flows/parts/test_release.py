@@ -143,7 +143,7 @@ def test_a_second_run_draws_nothing_and_charges_nothing(folder, plan, trips):
 
 def ranks_of(parted: PartedRelease, part: int) -> tuple[int, int]:
     (frontier,) = parted.work.load_nodes("frontier", {"band": 1, "part": part})
-    return parted.work.plan.tree.rank_range(frontier)
+    return parted.work.plan.tree.find_rank_range(frontier)
 
 
 def test_a_lost_part_costs_its_level_once_more_and_the_others_stay(folder, tmp_path, plan, trips):
