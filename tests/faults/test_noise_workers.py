@@ -58,7 +58,7 @@ def tell():
         print(*pids, flush=True)
 
 subprocess.Popen = start
-opendp.drawn(b"g", 1000.0, 1.0, 200_000_000)
+opendp.draw_noise(b"g", 1000.0, 1.0, 200_000_000)
 """
 
 LIAR = f"""

@@ -241,7 +241,7 @@ def test_the_sql_of_the_checks_counts_what_it_says(project: Project) -> None:
         top[generator.integers(3), generator.integers(5)] += generator.integers(0, 2)
         staged = StagedGroupSizes(project.root)
         table = SimpleNamespace(frame=frame, histograms_of={1: top, 2: leaves}.__getitem__)
-        table.cells_of = partial(release_module.GroupSizeRelease.list_cells, table)
+        table.list_cells = partial(release_module.GroupSizeRelease.list_cells, table)
         staged.save_table(table)  # type: ignore[arg-type]
         assert count_group_size_violations(frame, staged.read_table()) == {
             "are_counts": (top < 0).sum() + (leaves < 0).sum(),

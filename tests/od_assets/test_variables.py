@@ -176,7 +176,7 @@ from od_assets.code_location import load_from_defs_folder
 from od_assets.project import Project, find_current_project
 from od_assets.resources.warehouse import Warehouse
 
-print("USES", *Warehouse.of(find_current_project()).ledger_place)
+print("USES", *Warehouse.from_project(find_current_project()).ledger_place)
 defs = dg.Definitions()
 """
 

@@ -25,7 +25,7 @@ def given(monkeypatch: pytest.MonkeyPatch) -> Any:
     def have(texts: Mapping[str, str]) -> None:
         for ending in {name.rpartition(".")[2] for name in texts}:
             monkeypatch.setattr(templates._make_environment(ending), "loader", DictLoader(texts))
-        monkeypatch.setattr(templates, "_open_look", lambda name: yaml.load(texts[name], templates._Loader))  # noqa: S506
+        monkeypatch.setattr(templates, "_read", lambda name: yaml.load(texts[name], templates._Loader))  # noqa: S506
 
     return have
 
