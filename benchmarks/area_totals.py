@@ -86,10 +86,8 @@ def coverage(release: Release, truth: Nodes) -> dict[str, float]:
 def measured(case: str, epsilon: str, estimate: str, share: str, data: KnownFlows, runs: int) -> dict[str, Any]:
     """Return the mean figures of several releases; biases also with two standard errors."""
     variant = VARIANTS[estimate]
-    plan, noise = (
-        planned(variant, data.geography, epsilon, None if share == "0" else share),
-        resolve_noise_source(NOISE),
-    )
+    plan = planned(variant, data.geography, epsilon, None if share == "0" else share)
+    noise = resolve_noise_source(NOISE)
     truth, rows, covered = make_leaf_nodes(data.truth.tree, data.trips), [], []
     for run in range(runs):
         release = run_plan(plan, data.trips, noise, MemoryMeasurements())

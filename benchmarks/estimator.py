@@ -215,9 +215,8 @@ def measured(
     reference: Errors = {}
     for variant in variants:
         plan = planned(variant, data.geography, epsilon)
-        run_plan(
-            plan, data.trips, resolve_noise_source(NOISE), MemoryMeasurements()
-        )  # compiles kernels and builds noise tables
+        # Compiles kernels and builds noise tables.
+        run_plan(plan, data.trips, resolve_noise_source(NOISE), MemoryMeasurements())
         start = time.perf_counter()
         errors = errors_of_runs(plan, data, runs)
         seconds = (time.perf_counter() - start) / runs

@@ -125,10 +125,8 @@ def covered_boxes(release: StopsRelease, data: KnownPoints) -> pd.DataFrame:
     ``published`` says whether its count is above 0. ``before`` are intervals that do not allow for this selection.
     """
     boxes = release.measured
-    cells, ranges = (
-        count_trips_by_cell(data.points, data.grid),
-        np.stack([boxes.lower, boxes.upper], axis=2).astype(np.int64),
-    )
+    cells = count_trips_by_cell(data.points, data.grid)
+    ranges = np.stack([boxes.lower, boxes.upper], axis=2).astype(np.int64)
     true = count_trips_in_ranges(cells, ranges)
     columns = {"true": true, "published": release.counts > 0}
     for name, of in (("_before", replace(release, selected=False)), ("", release)):

@@ -31,7 +31,7 @@ def fill_page(page: str) -> str:
 
 
 def make_text(name: str) -> str:
-    """Return what the code says, without lines that end in spaces."""
+    """Return what the code says, without spaces at the ends of lines."""
     return re.sub(r" +$", "", "\n".join(MADE[name]()).strip(), flags=re.MULTILINE)
 
 

@@ -121,10 +121,8 @@ def _make_measurement_options(
     series: FlowSeries, shown_as: str, key: list[str], above: list[list[str]], **words: Any
 ) -> dict[str, Any]:
     """Return the definition of an asset of noisy measurements. ``above`` has the key of the level above, if any."""
-    zones, counted = (
-        make_column_dependencies([*series.path, "geography"], series.placing_columns),
-        [*series.path, "trip_counts"],
-    )
+    zones = make_column_dependencies([*series.path, "geography"], series.placing_columns)
+    counted = [*series.path, "trip_counts"]
     pairs = {end.name: [*zones, *(dg.TableColumnDep(key, end.name) for key in above)] for end in (ORIGIN, DESTINATION)}
     counts = make_column_dependencies(counted, [column.name for column in TRIP_COUNTS])
     columns = make_table_metadata(*NOISY_MEASUREMENTS.columns, sources={**pairs, NOISY.name: counts})
@@ -217,10 +215,8 @@ def _make_refined_asset(series: FlowSeries) -> dg.AssetsDefinition:
     leaves = series.measurement_key(series.depth)
     estimated = [series.estimate_key(level) for level in series.estimated_levels]
     sources = {**map_to_same_columns(leaves, [ORIGIN, DESTINATION]), TRIPS.name: _list_noisy_columns(series)}
-    columns, rule = (
-        make_table_metadata(ORIGIN, DESTINATION, TRIPS, sources=sources),
-        series.mechanism.estimator.texts["words"],
-    )
+    columns = make_table_metadata(ORIGIN, DESTINATION, TRIPS, sources=sources)
+    rule = series.mechanism.estimator.texts["words"]
 
     @dg.asset(
         **make_asset_options(series, "refined_flows", columns, rule=rule),
@@ -321,12 +317,10 @@ def _make_assisted_asset(series: FlowSeries) -> dg.AssetsDefinition:
     """Return the asset of the model-assisted flows. It depends on bundles of the periods before, published first."""
     bundle = dg.AssetKey([*series.path, "bundle"])
     columns = (FLOWS_WITH_INTERVALS if series.intervals else FLOWS).columns
-    definition, before = (
-        make_asset_options(
-            series, "assisted", make_table_metadata(*columns, sources=map_to_same_columns(bundle, columns))
-        ),
-        None,
+    definition = make_asset_options(
+        series, "assisted", make_table_metadata(*columns, sources=map_to_same_columns(bundle, columns))
     )
+    before = None
     if isinstance(definition["partitions_def"], dg.TimeWindowPartitionsDefinition):
         before = dg.TimeWindowPartitionMapping(start_offset=1 - MOST, allow_nonexistent_upstream_partitions=True)
 

@@ -244,9 +244,8 @@ def _make_records_asset(series: Series[Any, Any], geography: dg.AssetKey) -> dg.
                 return  # without a result, so that the steps below are skipped
             listed = work.geography if series.replaces_codes and are_here else None
             files = list_period_files(context, series, Period(work.key.period)) if are_here else []
-            with work.stage_records(
-                [file for file, _ in files]
-            ) as records:  # stores the settings, or refuses other ones
+            # Stores the settings, or refuses other ones.
+            with work.stage_records([file for file, _ in files]) as records:
                 if are_here:
                     load_period(series, work.key.period, records, listed, files)
                     if list_period_files(context, series, Period(work.key.period)) != files:
@@ -333,11 +332,9 @@ def make_publication_assets(
                     kind.store(od_warehouse.database, release, key, public)
                 ledger.publish(key, compute_certificate_digest(public), public["exact"])
             balance = ledger.balance(series.domain.name, key.period)
-        spent, cap, left = (
-            format_rounded_up(release.spent.rho),
-            format_rounded_up(balance.cap),
-            format_rounded_down(balance.left),
-        )
+        spent = format_rounded_up(release.spent.rho)
+        cap = format_rounded_up(balance.cap)
+        left = format_rounded_down(balance.left)
         context.log.info(f"Published {key} in {folder}. It spent rho {spent}. Of the cap, rho {cap}, {left} remains.")
         metadata = make_report_metadata(kind, release, facts, folder) | make_release_metadata(kind, release, balance)
         metadata |= make_content_metadata(kind.list_published_metadata(release, facts, release_context))

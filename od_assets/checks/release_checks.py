@@ -175,9 +175,8 @@ class AssetChecks:
     def make_definition(self) -> dg.AssetChecksDefinition:
         """Return the checks as blocking Dagster checks of one step."""
         periods, path = self.series.periods, [*self.series.path, *self.asset]
-        partitions = (
-            None if self.asset == GEOGRAPHY else periods.make_partitions_definition()
-        )  # all periods use the same areas
+        # All periods use the same areas.
+        partitions = None if self.asset == GEOGRAPHY else periods.make_partitions_definition()
         asset, within = dg.AssetKey(path), ""
         if self.series.detail == "publication" and self.asset not in (GEOGRAPHY, RECORDS):
             # The last asset alone has results; a name then says which asset it is of.

@@ -629,9 +629,8 @@ def initialize(name: str, answers: Answers, fields: Fields) -> tuple[list[Path],
         length, start = periods.every, periods.first.partition("--")[0]  # of a span
         data_set["elementary_period"] = length if length in LENGTHS else str(Period(start).length)
         data_set["cap"] = cap if "rho" in cap else _NOTHING_YET
-        parse_declaration(
-            data_set, DomainSection, f"{name}.yaml"
-        )  # refused here, without a line of a file that is not kept
+        # Refused here, without a line of a file that is not kept.
+        parse_declaration(data_set, DomainSection, f"{name}.yaml")
         given = validated.model_dump(by_alias=True, exclude_unset=True, exclude_defaults=True)
         attributes = {field: given[field] for field in (*_FIRST, *given)}
         text = f"type: {component}\n\nattributes:\n{format_yaml_block(attributes, indent=2)}"

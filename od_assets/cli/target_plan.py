@@ -425,10 +425,8 @@ def print_target_plan(planned: TargetPlan, *, as_json: bool) -> None:
     print_table("targets", budget.costs)
     say("target.rounded", "\n")
     levels = planned.plan.to_frame()
-    shares, errors = (
-        (levels["rho"] / levels["rho"].sum()).map("{:.3g}".format),
-        levels["expected_error"].map(format_rounded),
-    )
+    shares = (levels["rho"] / levels["rho"].sum()).map("{:.3g}".format)
+    errors = levels["expected_error"].map(format_rounded)
     columns = {"level": name_levels(levels), "share of rho": shares, "expected error": errors}
     print_frame("Levels", pd.DataFrame(columns))
     if any(0 < share <= 1.001 * LEAST for share in budget.shares):

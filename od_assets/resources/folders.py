@@ -127,11 +127,7 @@ class Folders:
         """
         drawn = self.ledger.list_drawn_periods(series.domain.name)
         own = [other for other in drawn if other.release == series.name]
-        bundles, identities = (
-            map(self.locate_bundle, own),
-            (read_stored_identity(self.confidential, one) for one in own),
-        )
-        if own and not any(bundle.is_dir() for bundle in bundles) and not any(identities):
+        if own and not any(map(self._has_traces, own)):
             raise OdError(
                 "OD-IDENTITY-MISSING",
                 f"the ledger has {own[-1]}, but the confidential folder has no release of {series.name}",
@@ -141,10 +137,8 @@ class Folders:
             )
         if key is None or key in drawn:
             return
-        from od_assets.series.reading import (  # with pandas, which most commands do not need
-            RELEASES,
-            select_declaration_files,
-        )
+        # With pandas, which most commands do not need.
+        from od_assets.series.reading import RELEASES, select_declaration_files
 
         declared = {path.parent.name for path in select_declaration_files(*RELEASES, project=series.project)}
         others = declared - {series.stated_name} | {series.name}  # a revision under the same name is another charge
@@ -167,10 +161,8 @@ class Folders:
         others = [other for other in others if read_stored_identity(self.confidential, other)]
         if key in drawn or {other.release for other in others} <= {key.release}:
             return
-        from od_assets.series.reading import (  # with pandas, which most commands do not need
-            RELEASES,
-            select_declaration_files,
-        )
+        # With pandas, which most commands do not need.
+        from od_assets.series.reading import RELEASES, select_declaration_files
 
         declared = {own + path.parent.name for path in select_declaration_files(*RELEASES, project=series.project)}
         now = compute_input_identity(self.confidential, counted, None)
@@ -237,6 +229,10 @@ class Folders:
     def releases(self) -> Path:
         """Folder of all public bundles."""
         return self.var / "releases"
+
+    def _has_traces(self, key: ReleaseKey) -> bool:
+        """Return whether a release has a bundle, or an input that is held, in the folders of this project."""
+        return self.locate_bundle(key).is_dir() or bool(read_stored_identity(self.confidential, key))
 
     def locate_bundle(self, key: ReleaseKey) -> Path:
         """Return the folder of the public bundle of a release."""

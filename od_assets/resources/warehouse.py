@@ -172,9 +172,8 @@ def verify_published_releases(release: str | None = None, warehouse: Warehouse |
         OdError: no release with that name was published; or the ledger is missing or cannot be used.
     """
     warehouse = warehouse or Warehouse(key_prefix="".join(read_key_prefix(find_current_project())))
-    published = (
-        warehouse.open_existing_ledger().list_published_releases()
-    )  # opened once, since each opening checks the whole chain
+    # Opened once, since each opening checks the whole chain.
+    published = warehouse.open_existing_ledger().list_published_releases()
     keys = _find_keys(release, warehouse, published)
     with iterate_until_interrupt(keys, "releases were not verified") as rest:
         return [_make_verification(warehouse.locate_release(key)) for key in rest]

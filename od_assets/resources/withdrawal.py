@@ -60,11 +60,9 @@ def _remove(folders: Folders, key: ReleaseKey, withdrawal: Withdrawal) -> None:
 
     A copy that only the owner can read stays, with which the report of the period after it is verified.
     """
-    folder, kept, notice = (
-        folders.locate_bundle(key),
-        folders.var / KEPT / key.folder,
-        folders.releases / f"{key}{NOTICE}",
-    )
+    folder = folders.locate_bundle(key)
+    kept = folders.var / KEPT / key.folder
+    notice = folders.releases / f"{key}{NOTICE}"
     if folder.is_dir() and not notice.exists() and not kept.exists():
         staged = folders.confidential.make_subfolder(kept.parent) / f".{kept.name}.staged"
         shutil.rmtree(staged, ignore_errors=True)

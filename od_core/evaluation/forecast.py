@@ -99,11 +99,9 @@ def forecast(plan: ReleasePlan, table: KnownFlows, runs: int = RUNS) -> pd.DataF
     truths = {
         name: Truth.from_counts(tree, trips, name or None) for name in (TOTALS, *(b.name for b in plan.breakdowns))
     }
-    true_totals, origin, destination = (
-        sum_trips_by_zone(tree, make_leaf_nodes(tree, trips)),
-        tree.origin,
-        tree.destination,
-    )
+    true_totals = sum_trips_by_zone(tree, make_leaf_nodes(tree, trips))
+    origin = tree.origin
+    destination = tree.destination
     totals = [(origin.level_names[-1], WHOLE_SPACE), (WHOLE_SPACE, destination.level_names[-1])]
     names, biases = [*tree.level_names, *totals[: len(true_totals)]], []
     sums = {name: np.zeros((len(names), 5, len(SIZE_CLASSES))) for name in truths}

@@ -26,9 +26,8 @@ def write_rows(file: BinaryIO, table: pa.Table, *, header: bool) -> None:
         file.write((",".join(table.column_names) + "\r\n").encode())
     for start in range(0, len(table), _ROWS):
         *columns, last = map(_format_csv_fields, table.slice(start, _ROWS).columns)
-        ends = pa.repeat(
-            make_text_scalar("\r\n"), min(_ROWS, len(table) - start)
-        )  # an array, as a row may be of scalars
+        # An array, as a row may be of scalars.
+        ends = pa.repeat(make_text_scalar("\r\n"), min(_ROWS, len(table) - start))
         ended = pc.binary_join_element_wise(last, ends, make_text_scalar(""), **_EMPTY)
         rows = pc.binary_join_element_wise(*columns, ended, make_text_scalar(","), **_EMPTY)
         file.write(rows.buffers()[2][: pc.sum(pc.binary_length(rows)).as_py()])

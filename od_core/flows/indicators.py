@@ -175,10 +175,8 @@ def _find_likely_sides(released: Integers | Reals, unbiased: Integers, sums: Est
     where the released number is at an end of its interval or beyond, before the interval is cut at 0 and widened. It is
     not if the number is below the half-width of the interval: the unbiased one is then mostly noise.
     """
-    low, high = (
-        -compute_uncut_upper_bound(-sums.estimate, sums.variance),
-        compute_sum_upper_bounds(sums, compute_uncut_upper_bound),
-    )
+    low = -compute_uncut_upper_bound(-sums.estimate, sums.variance)
+    high = compute_sum_upper_bounds(sums, compute_uncut_upper_bound)
     is_known = released >= compute_half_width(sums.estimate, sums.variance)
     is_low, is_high = (released <= low) & (released < unbiased), (released >= high) & (released > unbiased)
     return np.select([is_known & is_low, is_known & is_high], ["higher", "lower"], "")

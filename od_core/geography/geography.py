@@ -229,9 +229,8 @@ def normalise_boundaries(boundaries: Mapping[str, bytes]) -> dict[str, bytes]:
     except shapely.errors.GEOSException as error:
         raise_alone(_make_boundaries_error("a boundary is not well-known binary", str(error)))
     is_usable = np.isin(shapely.get_type_id(shapes), (_POLYGON, _MULTIPOLYGON))
-    is_usable[is_usable] = ~shapely.is_empty(
-        _make_valid_shapes(given[is_usable].tolist())
-    )  # as is a line back and forth
+    # As is a line back and forth.
+    is_usable[is_usable] = ~shapely.is_empty(_make_valid_shapes(given[is_usable].tolist()))
     if not is_usable.all():
         area = [*boundaries][int(np.argmin(is_usable))]
         raise _make_boundaries_error("a boundary is not a polygon, or has no inside", f"area {area!r}")
@@ -266,10 +265,8 @@ def dissolve_boundaries(geography: Geography) -> list[NDArray[Any]]:
     given boundaries. Faulty polygons, such as those that cross themselves, are repaired. The geography must have
     boundaries.
     """
-    below, of_below = (
-        _make_valid_shapes(geography.boundaries or (None,) * geography.size(geography.depth)),
-        geography.depth,
-    )
+    below = _make_valid_shapes(geography.boundaries or (None,) * geography.size(geography.depth))
+    of_below = geography.depth
     levels = [below]
     for level in range(geography.depth - 1, 0, -1):
         first = np.searchsorted(geography.first_zone[of_below], geography.first_zone[level]).tolist()

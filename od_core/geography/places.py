@@ -138,10 +138,8 @@ def compute_level_distances(tree: FlowTree, levels: tuple[int, int], origin: Num
     """
     if 0 in levels:
         return np.full(len(origin), np.nan)
-    origins, destinations = (
-        compute_mean_places(tree.origin, levels[0]),
-        compute_mean_places(tree.destination, levels[1]),
-    )
+    origins = compute_mean_places(tree.origin, levels[0])
+    destinations = compute_mean_places(tree.destination, levels[1])
     return compute_kilometres(origins, destinations, origin, destination)
 
 

@@ -331,11 +331,9 @@ class GroupSizeKind(TableKind[GroupSizePlan, GroupSizes, GroupSizeRelease]):
     ) -> str:
         """Return the report of a release as HTML; see :meth:`od_core.publication.kind.Kind.report`."""
         release = _as_stated(release, certificate)
-        interval, histograms, top_code = (
-            format_confidence(certificate),
-            release.histograms_of(0),
-            release.frame.top_code,
-        )
+        interval = format_confidence(certificate)
+        histograms = release.histograms_of(0)
+        top_code = release.frame.top_code
         groups = int(release.frame.groups.sum())
         median = int(np.searchsorted(np.cumsum(histograms), (groups + 1) // 2))
         names, ends, (by_class,) = _count_by_size_class(histograms)

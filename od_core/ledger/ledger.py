@@ -347,9 +347,8 @@ class Ledger:
                     next_step="state why in the privacy domain's cap reason",
                 )
             entries.append(CAP, domain.name, content=cap)
-            compute_balances(
-                entries, domain.name, by_release=False
-            )  # is refused if the cap cannot state what was charged
+            # Is refused if the cap cannot state what was charged.
+            compute_balances(entries, domain.name, by_release=False)
 
     def read_declared_facts(self, domain: str) -> dict[str, Any]:
         """Return the facts with which a data set was declared. Raises OdError if it is not declared."""

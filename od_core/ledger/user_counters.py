@@ -195,9 +195,8 @@ class UserCounters:
     def _verify_counters(self, key: ReleaseKey) -> Path:
         """Return the file of counters of a drawn release. Raises OdError if it is lost, changed or of another key."""
         fingerprint = self._read_drawn_fingerprint(key)
-        if (
-            read_stored_identity(self.confidential, key).get("key") != self.confidential.compute_key_name()
-        ):  # all else differs, too
+        # All else differs, too.
+        if read_stored_identity(self.confidential, key).get("key") != self.confidential.compute_key_name():
             raise self._make_other_key_error(f"the counters of users of {key}")
         if self.compute_fingerprint(key) != fingerprint:
             raise self._make_lost_counters_error(
@@ -207,10 +206,8 @@ class UserCounters:
 
     def compute_fingerprint(self, key: ReleaseKey) -> str:
         """Return the fingerprint (keyed hash) of the stored counters of a release. Raises OdError if there are none."""
-        path, lost = (
-            self._locate_counters(key),
-            self._make_lost_counters_error if self.ledger.is_drawn(key) else _make_recount_error,
-        )
+        path = self._locate_counters(key)
+        lost = self._make_lost_counters_error if self.ledger.is_drawn(key) else _make_recount_error
         if not path.exists():
             raise lost(f"the counters of users of {key} are missing", "the confidential folder")
         try:

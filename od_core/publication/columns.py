@@ -171,15 +171,11 @@ DISTANCE, PERIOD, NOISY, AREA, AREA_LEVEL = map(_make_column, ("distance_km", "p
 RELIABILITY = _make_column("reliability")
 COUNT_ENDS = _make_column("count_lower"), _make_column("count_upper")
 
-FLOWS, FLOWS_WITH_INTERVALS, AREAS = (
-    make_public_table("flows"),
-    make_public_table("flows", interval=True),
-    make_public_table("areas"),
-)
-NOISY_MEASUREMENTS, SEGMENT_MEASUREMENTS = (
-    make_public_table("noisy_measurements"),
-    make_public_table("segment_measurements"),
-)
+FLOWS = make_public_table("flows")
+FLOWS_WITH_INTERVALS = make_public_table("flows", interval=True)
+AREAS = make_public_table("areas")
+NOISY_MEASUREMENTS = make_public_table("noisy_measurements")
+SEGMENT_MEASUREMENTS = make_public_table("segment_measurements")
 HISTOGRAM, GROUP_MEASUREMENTS = make_public_table("histogram"), make_public_table("group_measurements")
 
 

@@ -325,10 +325,8 @@ class OverTime:
         sides = tuple(build_published_geography(areas, certificates[-1]["geographies"][side], None) for side in _SIDES)
         sizes = [np.cumsum([side.size(level) for level in range(side.depth + 1)]) for side in sides]
         most = MOST_NUMBERS // len(newest)
-        depths, listed = (
-            _find_deepest_levels(sizes, most, operator.mul),
-            _find_deepest_levels(sizes, most, operator.add),
-        )
+        depths = _find_deepest_levels(sizes, most, operator.mul)
+        listed = _find_deepest_levels(sizes, most, operator.add)
         start = (3, len(newest))
         values = np.full((*start, *(own[depth] for own, depth in zip(sizes, depths, strict=True))), np.nan)
         totals = tuple(np.full((*start, own[level]), np.nan) for own, level in zip(sizes, listed, strict=True))

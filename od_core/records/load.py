@@ -451,9 +451,8 @@ def refuse_repeated(files: Sequence[tuple[Path, str | None]], form: RecordFormat
     The files exist, each with the name of a table in it, since a file may have several. A table without rows may occur
     again.
     """
-    has_rows = cache(
-        lambda source, table: _has_rows(source, form.with_options(table=table))
-    )  # of thousands without rows
+    # Of thousands without rows.
+    has_rows = cache(lambda source, table: _has_rows(source, form.with_options(table=table)))
     sizes, seen = Counter(file.stat().st_size for file, _ in files), dict[tuple[object, ...], Path]()
     for file, table in files:
         state = file.stat()

@@ -328,10 +328,8 @@ def evaluate_stops(
     if not len(queries):
         raise _make_evaluation_error("the mean error needs at least one query")
     floors = compute_default_floors(len(cells)) if floors is None else floors
-    true, index = (
-        count_trips_in_ranges(count_trips_by_cell(cells, grid), queries),
-        BoxIndex.from_boxes(boxes.lower, boxes.upper),
-    )
+    true = count_trips_in_ranges(count_trips_by_cell(cells, grid), queries)
+    index = BoxIndex.from_boxes(boxes.lower, boxes.upper)
     answered = {
         "noisy": index.answer_queries(boxes.noisy, queries),
         "count": index.answer_queries(release.counts, queries),

@@ -193,11 +193,9 @@ class TotalsSystem:
         """Return the solution for a right side by conjugate gradients, with sums in a fixed order."""
         solution, left = np.zeros_like(right), right.copy()
         scaled = left / self._diagonal
-        towards, size, enough = (
-            scaled,
-            _compute_dot_product(left, scaled),
-            _RESIDUAL**2 * _compute_dot_product(right, right),
-        )
+        towards = scaled
+        size = _compute_dot_product(left, scaled)
+        enough = _RESIDUAL**2 * _compute_dot_product(right, right)
         for _ in range(_ITERATIONS):
             if _compute_dot_product(left, left) <= enough:
                 break

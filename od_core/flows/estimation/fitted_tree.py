@@ -488,10 +488,8 @@ class FittedTree:
         wholly, partly = np.ones((2, len(level.nodes)), dtype=np.bool_)
         for side, geography in enumerate((self.tree.origin, self.tree.destination)):
             first = geography.first_zone[self.tree.level_pair(level.nodes.level)[side]]
-            selected, zones = (
-                np.diff(inside[side][first])[_select_side_areas(level, side)],
-                np.diff(first)[_select_side_areas(level, side)],
-            )
+            selected = np.diff(inside[side][first])[_select_side_areas(level, side)]
+            zones = np.diff(first)[_select_side_areas(level, side)]
             wholly, partly = wholly & (selected == zones), partly & (selected > 0)
         return wholly, partly
 

@@ -569,9 +569,8 @@ def estimate_weighted_tree_sum(fit: FittedTree, weight: ZoneFunction, deviations
 
     The half-width of intervals is in standard ``deviations``; None leaves out what dropped nodes may add.
     """
-    _, _, cells = fit.estimate_cells(
-        0, 0, Weights(weight), fit.tree.origin.depth
-    )  # the whole space; no cell if it was dropped
+    # The whole space; no cell if it was dropped.
+    _, _, cells = fit.estimate_cells(0, 0, Weights(weight), fit.tree.origin.depth)
     estimate, variance, unseen, doubt = (
         float(values.sum()) for values in (cells.estimate, cells.variance, cells.unseen, cells.doubt)
     )

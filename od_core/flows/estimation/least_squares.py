@@ -196,9 +196,8 @@ class FamilyFit:
         sizes, self._inner = np.diff(levels[-1].offsets), list[_Inner]()
         sums = np.append(0.0, np.cumsum(np.full(sizes.max(initial=0), levels[-1].noise)))  # in the order of sum_runs
         of_leaves = below = sums[sizes]
-        from_below = combine_bottom_up(
-            levels, {len(levels) - 1: lambda _z, _v: (of_leaves, of_leaves)}
-        )  # variances alone count
+        # Variances alone count.
+        from_below = combine_bottom_up(levels, {len(levels) - 1: lambda _z, _v: (of_leaves, of_leaves)})
         next(from_below)  # the leaves
         for level, (_, v, (_, siblings)) in zip(levels[-2::-1], from_below, strict=True):
             runs = np.searchsorted(level.divided, level.offsets)

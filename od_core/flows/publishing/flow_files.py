@@ -71,10 +71,8 @@ def list_flow_files(release: ReleasedFlows, certificate: Certificate) -> list[Bu
 
 def _list_format_files(tables: FlowTables, certificate: Certificate) -> list[BundleFile]:
     """Return the files with the flows of all trips; the finest pair is the first, because ``README.txt`` names it."""
-    files, table = (
-        _list_pair_files(tables.pairs[::-1], tables.make_table_definition("pair_flows")),
-        tables.make_table_definition("flows"),
-    )
+    files = _list_pair_files(tables.pairs[::-1], tables.make_table_definition("pair_flows"))
+    table = tables.make_table_definition("flows")
     if tables.format == 1:
         files = [BundleFile("flows.csv", "Flows at every pair of levels.", tables.write_csv, "csv", table)]
     files.append(_make_parquet_file(tables.pairs, FLOWS_SCHEMA, table))

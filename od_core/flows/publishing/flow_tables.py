@@ -306,10 +306,8 @@ def label_areas(tree: FlowTree, flows: pd.DataFrame, levels: tuple[int, int] | N
     ``levels`` are the numbers of the levels of origins and of destinations; those of the zones by default.
     """
     origin_level, destination_level = levels or (tree.origin.depth, tree.destination.depth)
-    origins, destinations = (
-        index_labels_by_code(tree.origin, origin_level),
-        index_labels_by_code(tree.destination, destination_level),
-    )
+    origins = index_labels_by_code(tree.origin, origin_level)
+    destinations = index_labels_by_code(tree.destination, destination_level)
     return flows.assign(origin=flows["origin"].map(origins), destination=flows["destination"].map(destinations))
 
 

@@ -267,10 +267,8 @@ def _map(release: ReleasedFlows, certificate: Certificate) -> dict[str, Any] | N
     nouns, listed = read_subject(certificate).nouns, flows.head(LISTED)
     largest = f"largest {nouns.cell}" if len(flows) == 1 else f"{len(flows)} largest {nouns.cells}"
     which = " whose intervals begin above 0" if has_intervals(certificate) else ""
-    title, leaves = (
-        f"Map of the {largest} between zones at different places{which}",
-        select_leaf_flows(release, certificate),
-    )
+    title = f"Map of the {largest} between zones at different places{which}"
+    leaves = select_leaf_flows(release, certificate)
     return {
         "title": title,
         "picture": render_flow_map(release.tree, flows, ends[flows.index], certificate, title),
