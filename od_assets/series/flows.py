@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from pydantic import Field
 
-from od_assets.series.section import Number, Section
-from od_assets.series.series import OptionValue, Records, TreeSeries, Zones
+from od_assets.series.section import Number, Section, note_once
+from od_assets.series.series import OptionValue, Records, ReleaseBounds, TreeSeries, Zones
 from od_core import Budget, Geography, Neighbours, OdError, PrivacyDomain, ReleasePlan, Uncounted, plan_release
 from od_core.flows.mechanisms import MECHANISMS, Mechanism
 from od_core.flows.plan import PART_TRIPS, Bands
@@ -162,6 +162,10 @@ class FlowPrivacy(Section):
         return Budget(self.epsilon, self.delta, rho=self.rho, conversion=self.conversion, shares=self.shares)
 
 
+ESTIMATES = ("least_squares", "auto")
+"""Presets of ``estimate``. The other estimates of :class:`InfTDARefined` are rules among which ``auto`` chooses."""
+
+
 class BandsSection(Section):
     """Cuts of the flow tree. Levels below the first cut are processed part by part, which takes little memory."""
 
@@ -229,12 +233,13 @@ class Sides:
 class FlowSeries(TreeSeries[ReleasePlan, Sides]):
     """A series of flows, or of counts by one hierarchy, as a project declares it."""
 
+    moved: ClassVar = {"bounds": ("max_trips", "max_trips_pair", "max_weight")}
+
     trips: Trips | CountedRecords
-    max_trips: int | None = None
-    max_trips_pair: int | None = None
-    max_weight: int | None = None
+    bounds: ReleaseBounds = ReleaseBounds()
     privacy: FlowPrivacy  # type: ignore[assignment]  # also epsilon and delta, or rho
     stated_mechanism: str = Field("inftda_refined", alias="mechanism")
+    estimate: str | None = None
     mechanism_options: dict[str, OptionValue] = Field({})
     intervals: bool = True
     assisted: bool = False
@@ -252,7 +257,7 @@ class FlowSeries(TreeSeries[ReleasePlan, Sides]):
     @cached_property
     def domain(self) -> PrivacyDomain:
         """See :attr:`Series.domain`."""
-        return self._data_set.to_privacy_domain(self.max_trips, self.max_weight, self.max_trips_pair)
+        return self._data_set.to_privacy_domain(self.bounds)
 
     @cached_property
     def columns(self) -> RecordColumns:
@@ -261,8 +266,8 @@ class FlowSeries(TreeSeries[ReleasePlan, Sides]):
         if self.trips.one_row_a_trip and not columns.counts_rows:
             message = f"one_row_a_trip: true is declared, but {columns.row}"
             raise OdError("OD-TRIPS-ROWS", message, next_step="remove the wrong declaration")
-        if (columns.weight is None) != (self.max_weight is None):
-            both = "weight and max_weight, the largest number of trips that a record counts"
+        if (columns.weight is None) != (self.bounds.max_weight is None):
+            both = "weight and bounds.max_weight, the largest number of trips that a record counts"
             message = f"records with weights need both columns: {both}"
             raise OdError("OD-TRIPS-WEIGHTS", message, next_step="add the missing one, or remove the other")
         return replace(columns, user=self.unit.column, segments=() if self.segments is None else self._sources)
@@ -312,8 +317,21 @@ class FlowSeries(TreeSeries[ReleasePlan, Sides]):
 
     @cached_property
     def mechanism(self) -> Mechanism:
-        """Mechanism of the releases."""
-        return MECHANISMS.make(self.stated_mechanism, **self.mechanism_options)
+        """Mechanism of the releases. Raises OdError if it lacks the estimate or an option that is declared."""
+        options = dict(self.mechanism_options)
+        if former := sorted(options.keys() & {"estimate", "leaves", "u"}):
+            note_once(
+                f"{self.stated_name}: write estimate: auto or estimate: least_squares instead of mechanism_options."
+                f"{' and '.join(former)}, which the next version does not read: auto chooses among these rules"
+            )
+        if self.estimate is not None:
+            step = "choose least_squares or auto"
+            refuse_unknown("estimate", self.estimate, ESTIMATES, code="OD-MECHANISM-OPTION", next_step=step)
+            if former:
+                message = f"estimate is declared beside mechanism_options.{former[0]}"
+                raise OdError("OD-MECHANISM-OPTION", message, next_step="remove the latter")
+            options["estimate"] = self.estimate
+        return MECHANISMS.make(self.stated_mechanism, **options)
 
     @property
     def features(self) -> frozenset[str]:

@@ -1,6 +1,7 @@
 """Read sections of YAML files, so that an error names the line of the value."""
 
 import glob
+import logging
 import os
 import re
 from collections.abc import Callable, Hashable, Sequence
@@ -8,10 +9,19 @@ from copy import deepcopy
 from datetime import date
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, Self, get_args, get_origin
+from typing import Any, ClassVar, Self, get_args, get_origin
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, ValidationInfo, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 from pydantic_core import ErrorDetails
 
 from od_assets.project import Project, find_current_project
@@ -134,15 +144,28 @@ def _describe_schema_fields(schema: dict[str, Any], section: type[BaseModel]) ->
     """Describe the fields in the JSON schema of a section, and let ``dg check yaml`` name a nested section's fields.
 
     An optional field adds an alternative to a section, and an error would only say that none of them fits. With this
-    change, a mapping is compared with the section alone.
+    change, a mapping is compared with the section alone. Keys of former versions are marked as deprecated.
     """
+    moved = {name: {"deprecated": True, "description": f"Write {now}."} for name, now in _list_moved_keys(section)}
+    schema["properties"] = schema.get("properties", {}) | moved
     described = {field.alias or name: field.description for name, field in section.model_fields.items()}
-    for name, field in schema.get("properties", {}).items():
+    for name, field in schema["properties"].items():
         if described.get(name) is not None:
             field["description"] = described[name]
         sections = [part for part in field.get("anyOf", ()) if "$ref" in part]
         if len(sections) == 1:
             field |= {"if": {"type": "object"}, "then": sections[0], "else": {"anyOf": field.pop("anyOf")}}
+
+
+def _list_moved_keys(section: type[BaseModel]) -> list[tuple[str, str]]:
+    """Return the keys that a section had in version 0.1, each with the path of the key that replaces it."""
+    return [(key, f"{place}.{key}") for place, keys in getattr(section, "moved", {}).items() for key in keys]
+
+
+@lru_cache
+def note_once(message: str) -> None:
+    """Log a note to the people who maintain a declaration. A declaration is read several times; they see it once."""
+    logging.getLogger("od_assets").warning(message)
 
 
 def read_sibling_yaml(module: str, name: str) -> Any:
@@ -159,6 +182,9 @@ class Section(BaseModel):
     ``fields.yaml`` describes the fields. They are shown in Dagster's reference, in ours, and by ``dg check yaml``.
     """
 
+    moved: ClassVar[dict[str, tuple[str, ...]]] = {}
+    """Keys that stood here in version 0.1, by the section that has them now. They are still read, with a note."""
+
     model_config = ConfigDict(
         extra="forbid", frozen=True, json_schema_extra=_describe_schema_fields, hide_input_in_errors=True
     )
@@ -167,6 +193,25 @@ class Section(BaseModel):
     def __pydantic_init_subclass__(cls, **_options: Any) -> None:
         for name, field in cls.model_fields.items():
             field.description = _DESCRIPTIONS.get(cls.__name__, {}).get(field.alias or name, field.description)
+
+    @model_validator(mode="before")
+    @classmethod
+    def with_moved_keys(cls, attributes: Any) -> Any:
+        """Return attributes in which keys of version 0.1 stand where this version reads them. Note each of them.
+
+        Raises ValueError if a key is written in both places.
+        """
+        given = [key for key in _list_moved_keys(cls) if isinstance(attributes, dict) and key[0] in attributes]
+        if not given:
+            return attributes
+        attributes = deepcopy(attributes)
+        for key, now in given:
+            section = attributes.setdefault(now.partition(".")[0], {})
+            if not isinstance(section, dict) or key in section:
+                raise ValueError(f"{key} is written beside {now}")
+            section[key] = attributes.pop(key)
+            note_once(f"{attributes.get('name')}: write {now} instead of {key}, which the next version does not read")
+        return attributes
 
     @field_validator("*", mode="before")
     @classmethod

@@ -209,15 +209,37 @@ class CapSection(Section):
     reason: str
 
 
+class Bounds(Section):
+    """Bounds of what is counted of one unit."""
+
+    max_trips: int | None = None
+    max_trips_pair: int | None = None
+
+
+class ReleaseBounds(Bounds):
+    """Bounds of what a release counts of one user, or of one record."""
+
+    max_weight: int | None = None
+
+
+_NO_BOUNDS = ReleaseBounds()
+
+
+class YearBounds(Bounds):
+    """Bounds of what all releases of a data set count of one user, for a unit of a year."""
+
+    max_trips_year: int | None = None
+
+
 class DomainSection(Section):
     """The privacy unit of a data set, and the cap of its spending."""
+
+    moved: ClassVar = {"bounds": ("max_trips", "max_trips_pair", "max_trips_year")}
 
     name: str
     unit: str = "trip"
     column: str | None = None
-    max_trips: int | None = None
-    max_trips_pair: int | None = None
-    max_trips_year: int | None = None
+    bounds: YearBounds = YearBounds()
     id_pattern: str | None = None
     year: str | None = None
     neighbours: str = "bounded"
@@ -225,28 +247,19 @@ class DomainSection(Section):
     time_zone: str | None = None
     cap: CapSection
 
-    def to_privacy_domain(
-        self, max_trips: int | None = None, max_weight: int | None = None, max_trips_pair: int | None = None
-    ) -> PrivacyDomain:
+    def to_privacy_domain(self, of_release: ReleaseBounds = _NO_BOUNDS) -> PrivacyDomain:
         """Convert this section to a privacy domain of od_core, with the bounds that a release declares.
 
-        Args:
-            max_trips: contribution bound, the largest number of trips of a user that are counted; None if
-                the data set declares it, or the unit is a record.
-            max_weight: largest number of trips that a record with a weight counts as; None without weights.
-            max_trips_pair: pair cap, the largest number of trips of a user with the same origin and destination; None
-                without.
-
         Raises:
-            OdError: the unit, the cap or the periods are invalid, or max_trips is declared in the wrong file. The error
+            OdError: the unit, the cap or the periods are invalid, or a bound is declared in the wrong file. The error
                 names the file of the domain if what the file declares is at fault, whatever the release declares.
         """
-        bound, records = self.max_trips, RECORDS_OF.get(self.unit)
+        bounds, records = self.bounds, RECORDS_OF.get(self.unit)
+        bound = bounds.max_trips
         if records is not None and records.is_of_users and not records.is_of_year:
-            if bound is not None or self.max_trips_pair is not None:
-                name = "max_trips_pair" if bound is None else "max_trips"
-                message = f"declares {name}, which each release of unit {self.unit!r} declares itself"
-                step = f"move {name} to the declarations of the releases"
+            for name in bounds.model_dump(include={"max_trips", "max_trips_pair"}, exclude_none=True):
+                message = f"declares bounds.{name}, which each release of unit {self.unit!r} declares itself"
+                step = f"move bounds.{name} to the declarations of the releases"
                 raise OdError("OD-UNIT-MAX-TRIPS", f"{self._file} {message}", next_step=step, file=self._file)
             bound = 1  # in place of that of the release
         try:
@@ -255,9 +268,9 @@ class DomainSection(Section):
                 self.neighbours,  # type: ignore[arg-type]  # checked by PrivacyUnit
                 self.column,
                 bound,
-                max_trips_year=self.max_trips_year,
+                max_trips_year=bounds.max_trips_year,
                 id_pattern=self.id_pattern,
-                max_trips_pair=self.max_trips_pair,
+                max_trips_pair=bounds.max_trips_pair,
             )
             domain = PrivacyDomain(
                 self.name,
@@ -270,16 +283,13 @@ class DomainSection(Section):
             )
         except OdError as error:
             raise error.with_file(self._file) from None
-        if unit.is_of_year and (max_trips, max_trips_pair) != (None, None):
-            name = "max_trips_pair" if max_trips is None else "max_trips"
-            message = (
-                f"{name} is declared for one release, but under unit {self.unit!r} all releases count the same trips"
-            )
-            raise OdError("OD-UNIT-MAX-TRIPS", message, next_step=f"move {name} to {self._file}")
-        of_release = self.max_trips or max_trips
-        of_pair = self.max_trips_pair or max_trips_pair
-        unit = replace(unit, max_trips=of_release, max_weight=max_weight, max_trips_pair=of_pair)
-        return replace(domain, unit=unit)
+        declared = of_release.model_dump(exclude_none=True)
+        for name in ("max_trips", "max_trips_pair"):
+            if unit.is_of_year and name in declared:
+                message = f"bounds.{name} is declared for one release, but under unit {self.unit!r} all releases count"
+                step = f"move bounds.{name} to {self._file}"
+                raise OdError("OD-UNIT-MAX-TRIPS", f"{message} the same trips", next_step=step)
+        return replace(domain, unit=replace(unit, **({"max_trips": bounds.max_trips} | declared)))
 
     @property
     def _file(self) -> str:

@@ -70,7 +70,7 @@ def published(months: Project, stages: Callable[[int], Path]) -> Months:
 
 
 def component(project: Project, **changes: Any) -> OdRelease:
-    return project.component(mechanism_options={"estimate": "auto"}, periods__last="2001-03", **changes)
+    return project.component(estimate="auto", periods__last="2001-03", **changes)
 
 
 def run(project: Project, *periods: str, **changes: Any) -> None:

@@ -41,7 +41,12 @@ TEXTS = (".html", ".md", ".txt", ".json")
 FLOWS, COUNTS, GROUP_SIZES, STOPS = RELEASES
 
 WEEKS = {"unit": "user", "column": "rider", "neighbours": "unbounded", "elementary_period": "day"}
-YEARS = {"unit": "user_year", "column": "id", "max_trips": 9, "max_trips_year": 60, "id_pattern": "[0-9a-f]{16}"}
+YEARS = {
+    "unit": "user_year",
+    "column": "id",
+    "bounds": {"max_trips": 9, "max_trips_year": 60},
+    "id_pattern": "[0-9a-f]{16}",
+}
 
 CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] = {
     "flows of an asset": (
@@ -59,7 +64,7 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] = {
     "weights": (
         FLOWS,
         ATTRIBUTES,
-        {"trips": {"files": "{period}.csv", "columns": {"weight": "w"}}, "max_weight": 3},
+        {"trips": {"files": "{period}.csv", "columns": {"weight": "w"}}, "bounds": {"max_weight": 3}},
         {},
     ),
     "area totals and arrivals": (
@@ -81,8 +86,7 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] = {
         FLOWS,
         ATTRIBUTES,
         {
-            "max_trips": 4,
-            "max_trips_pair": 1,
+            "bounds": {"max_trips": 4, "max_trips_pair": 1},
             "periods": {"first": "2100-W05", "every": "week"},
             "trips": {
                 "files": "rides.duckdb",

@@ -28,7 +28,7 @@ def users(number: int = 2000) -> pd.DataFrame:
 
 
 def of_users(project: Project) -> OdRelease:
-    of_people = {"domain__unit": "user_period", "domain__column": "person", "max_trips": 2}
+    of_people = {"domain__unit": "user_period", "domain__column": "person", "bounds__max_trips": 2}
     return project.component(**of_people, trips__fault_threshold="1/1000")
 
 

@@ -35,8 +35,7 @@ YEAR: dict[str, Any] = {
     "trips__fault_threshold": "1/1000",
     "domain__unit": "user_year",
     "domain__column": "person",
-    "domain__max_trips": 2,
-    "domain__max_trips_year": 3,
+    "domain__bounds": {"max_trips": 2, "max_trips_year": 3},
     "domain__id_pattern": "p[0-9]+|[A-Z0-9]+(-[A-Z0-9]+)*",
 }
 

@@ -49,20 +49,19 @@ DOMAINS: dict[str, dict[str, Any]] = {
         "domain__neighbours": "unbounded",
         "area_totals": {"share": "1/10"},
     },
-    "user_period, bounded": {"domain__unit": "user_period", "domain__column": "person", "max_trips": 3},
+    "user_period, bounded": {"domain__unit": "user_period", "domain__column": "person", "bounds__max_trips": 3},
     "user, unbounded": {
         "domain__unit": "user",
         "domain__column": "person",
         "domain__neighbours": "unbounded",
-        "max_trips": 3,
+        "bounds__max_trips": 3,
     },
     **{
         f"user_year, {relation}": {
             "domain__unit": "user_year",
             "domain__column": "person",
             "domain__neighbours": relation,
-            "domain__max_trips": 3,
-            "domain__max_trips_year": 4,
+            "domain__bounds": {"max_trips": 3, "max_trips_year": 4},
             "domain__id_pattern": "p[0-9]+|somebody else",
         }
         for relation in ("bounded", "unbounded")

@@ -223,7 +223,7 @@ class Project:
             *parents, last = path.removeprefix("domain__").split("__")
             place = declared if path.startswith("domain__") else attributes
             for parent in parents:
-                place = place[parent]
+                place = place.setdefault(parent, {})
             place[last] = value
         declare_domain(self.defs, declared)
         return attributes

@@ -33,7 +33,7 @@ KINDS: dict[str, Callable[[Project], Series]] = {
     "segments": lambda project: project.component(segments=SEGMENTS),
     "area totals": lambda project: project.component(area_totals={"share": "1/10"}),
     "users": lambda project: project.component(
-        domain__unit="user", domain__column="user", domain__neighbours="unbounded", max_trips=2
+        domain__unit="user", domain__column="user", domain__neighbours="unbounded", bounds__max_trips=2
     ),
     "other destinations": other_destinations,
     "nowhere": nowhere,

@@ -31,13 +31,13 @@ def test_bad_options_are_refused_in_one_line(project: Project, trips: dict[str, 
 
 
 @pytest.mark.parametrize(
-    "trips", [{"reader": "lodes"}, {"columns": {"trips": "n"}}, {"columns": {"weight": "w"}, "max_weight": 3}]
+    ("trips", "most"),
+    [({"reader": "lodes"}, None), ({"columns": {"trips": "n"}}, None), ({"columns": {"weight": "w"}}, 3)],
 )
-def test_a_row_is_one_trip_or_it_holds_trips(project: Project, trips: dict[str, Any]) -> None:
-    given = {name: value for name, value in trips.items() if name != "max_weight"}
+def test_a_row_is_one_trip_or_it_holds_trips(project: Project, trips: dict[str, Any], most: int | None) -> None:
     with pytest.raises(OdError, match=r"OD-TRIPS-ROWS.*one_row_a_trip: true is declared, but .*column"):
         project.component(
-            trips={"files": "{period}.csv", "one_row_a_trip": True} | given, max_weight=trips.get("max_weight")
+            trips={"files": "{period}.csv", "one_row_a_trip": True} | trips, bounds={"max_weight": most}
         ).require_valid()
 
 

@@ -163,7 +163,7 @@ def declared(project: Project, kind: str, features: set[str]) -> Series:
         changes["domain__column"] = "user"
         place = "domain__" if unit.kind == "user_year" else ""
         if flows:
-            changes |= {f"{place}max_trips": unit.max_trips, f"{place}max_trips_pair": unit.max_trips_pair}
+            changes |= {f"{place}bounds": {"max_trips": unit.max_trips, "max_trips_pair": unit.max_trips_pair}}
         changes |= {f"domain__{name}": value for name, value in unit.list_year_facts().items()}
     if flows:
         budget = budget_of(features, pure=False)
@@ -179,7 +179,7 @@ def declared(project: Project, kind: str, features: set[str]) -> Series:
         }
         changes["intervals"] = "intervals" in features
         if unit.max_weight is not None:
-            changes |= {"max_weight": 3, "trips__columns__weight": "w", "trips__one_row_a_trip": False}
+            changes |= {"bounds__max_weight": 3, "trips__columns__weight": "w", "trips__one_row_a_trip": False}
     if kind == "group sizes":
         changes["mechanism"] = "cumulative" if "named_mechanism" in features else None
     sections: dict[str, dict[str, Any]] = {

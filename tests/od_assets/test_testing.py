@@ -70,7 +70,12 @@ def test_every_declaration_is_loaded_and_planned(
             "OD-TESTING: no digits match id_pattern 'u.0-9.+'",
             {},
             {},
-            {"unit": "user_year", "column": "id", "max_trips": 9, "max_trips_year": 60, "id_pattern": "u[0-9]+"},
+            {
+                "unit": "user_year",
+                "column": "id",
+                "bounds": {"max_trips": 9, "max_trips_year": 60},
+                "id_pattern": "u[0-9]+",
+            },
         ),
         (
             "OD-TESTING: no file of reader 'istat' is made up .*next: give the path of a file",

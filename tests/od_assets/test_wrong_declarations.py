@@ -82,7 +82,7 @@ SEGMENTS = "  segments: {mode: {categories: [car, bus]}}\n"
 CAP = 'cap: {rho: "0.1", reason: "a test"}\n'
 
 MORE = "unit: user_year\n"
-YEAR = f'{MORE}column: person\nmax_trips: 2\nmax_trips_year: 5\nid_pattern: "[0-9]+"\n'
+YEAR = f'{MORE}column: person\nbounds: {{max_trips: 2, max_trips_year: 5}}\nid_pattern: "[0-9]+"\n'
 
 GROUP_SIZES = DEFS.replace("OdRelease", "OdGroupSizes").replace(PRIVACY, "  privacy: {epsilon: 1}\n")
 
@@ -212,7 +212,7 @@ WRONG = [
     domain("unit: trip\n", "unit: household\n", "", "no privacy unit 'household'", "OD-UNIT-UNKNOWN"),
     domain("unit: trip\n", "unit: user\n", "", "needs the column", "OD-UNIT-OPTIONS"),
     domain("unit: trip\n", "unit: trip\ncolumn: person\n", "", "does not take a user column", "OD-UNIT-OPTIONS"),
-    defs(PRIVACY, f"{PRIVACY}  max_trips_pair: 1\n", "", "does not take max_trips_pair", "OD-UNIT-OPTIONS"),
+    defs(PRIVACY, f"{PRIVACY}  bounds: {{max_trips_pair: 1}}\n", "", "does not take max_trips_pair", "OD-UNIT-OPTIONS"),
     domain("unit: trip\n", "time_zone: max_trips\n", "", "'max_trips'", "OD-TIME-ZONE"),
     domain(CAP, "cap: {rho: 1}\n", ": cap.reason", "Field required"),
     domain(CAP, "", ": cap", "Field required"),
@@ -227,10 +227,22 @@ WRONG = [
             (MORE, f"{MORE}year: 2001-06\n", "the year 2001-06 does not consist of several", "OD-DOMAIN-YEAR"),
         )
     ),
-    domain("unit: trip\n", f"{YEAR}max_trip_year: 5\n", ": max_trip_year", "did you mean 'max_trips_year'?"),
+    domain("unit: trip\n", YEAR.replace("s_year", "_year"), ": bounds.max_trip_year", "did you mean 'max_trips_year'?"),
     domain("unit: trip\n", "year: 2001-09--2002-08\n", "", "unit 'trip' has no year", "OD-DOMAIN-YEAR"),
-    domain("unit: trip\n", "unit: user\ncolumn: person\nmax_trips: 2\n", "", "declares max_trips", "OD-UNIT-MAX-TRIPS"),
-    domain("unit: trip\n", "unit: user\ncolumn: person\nmax_trips_pair: 2\n", "", "_pair, which", "OD-UNIT-MAX-TRIPS"),
+    domain(
+        "unit: trip\n",
+        "unit: user\ncolumn: person\nbounds: {max_trips: 2}\n",
+        "",
+        "declares bounds.max_trips",
+        "OD-UNIT-MAX-TRIPS",
+    ),
+    domain(
+        "unit: trip\n",
+        "unit: user\ncolumn: person\nbounds: {max_trips_pair: 2}\n",
+        "",
+        "_pair, which",
+        "OD-UNIT-MAX-TRIPS",
+    ),
 ]
 
 
@@ -275,11 +287,11 @@ def test_users_of_a_year_are_declared_by_their_data_set(declared: Project, year:
 
 def test_the_bound_of_a_period_is_not_declared_by_a_release_of_users_of_a_year(declared: Project) -> None:
     """Else two series could have two of them."""
-    write(declared, defs(PRIVACY, f"{PRIVACY}  max_trips: 2\n", "", ""))
+    write(declared, defs(PRIVACY, f"{PRIVACY}  bounds: {{max_trips: 2}}\n", "", ""))
     (declared.defs / "domains" / "trips.yaml").write_text(DOMAIN.replace("unit: trip\n", YEAR), encoding="utf-8")
     with pytest.raises(OdError, match=r"OD-UNIT-MAX-TRIPS: .* declared for one release") as refused:
         look()
-    assert refused.value.next_step == "move max_trips to trips.yaml"
+    assert refused.value.next_step == "move bounds.max_trips to trips.yaml"
     assert "\n" not in str(refused.value)
 
 

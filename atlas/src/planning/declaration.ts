@@ -30,8 +30,8 @@ export function declaration(facts: Facts, planned: Planned): Node[] {
   }
   const isYear = unit.kind === "user_year";
   const cap = pairCap(setting);
-  const bounds = [`max_trips: ${setting.trips}`, ...(cap === null ? [] : [`max_trips_pair: ${cap}`])];
-  if (unit.trips === null && !isYear) lines.push(...bounds);
+  const bounds = [`max_trips: ${setting.trips}`, ...(cap === null ? [] : [`max_trips_pair: ${cap}`])].join(", ");
+  if (unit.trips === null && !isYear) lines.push(`bounds: {${bounds}}`);
   if (facts.declared.pair !== null && (unit.trips !== null || cap === null)) notes.push("max_trips_pair is left out.");
   if (setting.set > 0) {
     const { kept } = tree.set;
@@ -45,11 +45,11 @@ export function declaration(facts: Facts, planned: Planned): Node[] {
   if (facts.segments && !setting.segments) notes.push("The section segments is left out.");
   if (!isOfDeclaredUnit(facts, setting)) {
     lines.push("", "# in the file of the data set", `unit: ${unit.kind}`, `neighbours: ${unit.relation}`);
-    if (isYear) lines.push(...bounds, `max_trips_year: ${setting.yearly}`);
+    if (isYear) lines.push(`bounds: {${bounds}, max_trips_year: ${setting.yearly}}`);
     const what = isYear ? "The unit, its neighbours and its bounds" : "The unit and its neighbours";
     notes.push(`${what} are declared once, for all releases of a data set.`);
     if (!isYear && declared.kind === "user_year") {
-      notes.push("Unit trip takes no column, max_trips, max_trips_year, id_pattern or year, so leave these out.");
+      notes.push("Unit trip takes no column, bounds, id_pattern or year, so leave these out.");
     }
   }
   return [make("pre", { tabindex: 0 }, lines.join("\n")), ...notes.map((note) => make("p", { class: "note" }, note))];

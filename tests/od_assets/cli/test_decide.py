@@ -51,7 +51,7 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any], tuple[str, ...]]] = 
     ),
     "user, single": (
         "OdRelease",
-        ATTRIBUTES | SINGLE | {"max_trips": 3},
+        ATTRIBUTES | SINGLE | {"bounds": {"max_trips": 3}},
         USER,
         ("once, for", "all trips of one user, of which at most 3 in each release are counted"),
     ),
@@ -97,7 +97,7 @@ def test_the_least_budget_is_corrected_by_simulated_releases(project: Project) -
 
 def test_a_cap_that_does_not_pay_for_all_is_marked(project: Project) -> None:
     """Under a user unit, the charges of all periods add up: one release of rho 0.06 fits, and two do not."""
-    attributes = ATTRIBUTES | {"max_trips": 1, "privacy": {"rho": "0.06", "delta": "1e-8"}}
+    attributes = ATTRIBUTES | {"bounds": {"max_trips": 1}, "privacy": {"rho": "0.06", "delta": "1e-8"}}
     found = page(declared(project, "OdRelease", attributes, **USER), "--epsilon", "9")
     assert "It pays for 1 of 2 releases to come. Not every release can be paid." in found
     assert "epsilon 9" in found

@@ -126,7 +126,7 @@ def test_of_users_of_a_year_the_bounds_are_those_of_the_data_set(empty: Project)
     unit = PrivacyUnit("user_year", "unbounded", "rider", 4, None, 10, "r[0-9]+", 3)
     assert settings.unit == unit
     data_set = yaml.safe_load((empty.defs / "domains" / "mine.yaml").read_text())
-    assert (data_set["max_trips"], data_set["max_trips_pair"], data_set["max_trips_year"]) == (4, 3, 10)
+    assert data_set["bounds"] == {"max_trips": 4, "max_trips_pair": 3, "max_trips_year": 10}
     of_month = settings.plan(settings.read_geography(), "2001-01").charge.rho
     assert (
         settings.domain.cap.allowed_rho()
@@ -251,7 +251,7 @@ def test_the_columns_of_the_files_are_offered(empty: Project, typed: Callable[..
     assert declared["trips"]["columns"] == {"origin": "home", "destination": "work", "trips": "trips", "date": "day"}
     geography = {"file": "zones.csv", "levels": ["region", "zone"], "coordinates": ["lat", "lon"]}
     assert declared["geography"] == geography | {"names": {"region": "region_name", "zone": "zone_name"}}
-    assert (declared["periods"], declared["max_trips"]) == ({"first": "2001-01"}, 10)
+    assert (declared["periods"], declared["bounds"]) == ({"first": "2001-01"}, {"max_trips": 10})
     assert yaml.safe_load(written(empty)["domains/mine.yaml"])["column"] == "device_id"
 
 
@@ -397,7 +397,7 @@ def test_counts_by_one_hierarchy_are_declared(empty: Project, typed: Callable[..
         "files": "{period}.csv",
         "columns": {"area": "code", "date": "day", "count": "n"},
     }
-    assert declared["attributes"]["max_trips_pair"] == 1
+    assert declared["attributes"]["bounds"]["max_trips_pair"] == 1
     settings = read_declared_series("mine").require_valid()
     assert settings.plan(settings.read_geography(), "2001-01").tree.has_one_side
     start_again(empty)

@@ -139,7 +139,7 @@ def as_csv(frame: pd.DataFrame) -> Callable[[Project], None]:
 PARQUET = {"trips__files": "{period}.parquet"}
 FOLDERS = {"trips__files": "lake/{period}"}
 COUNTS = {"trips__columns": {"date": "date", "trips": "n"}}
-USERS = {"domain__unit": "user_period", "domain__column": "user", "max_trips": 3}
+USERS = {"domain__unit": "user_period", "domain__column": "user", "bounds__max_trips": 3}
 MODES = {"segments": {"mode": {"categories": ["car", "bus"]}}}
 TRAMS = records().assign(mode=["car"] * 1997 + ["tram"] * 3)
 NOON = pd.Timestamp("2001-01-15 12:00", tz="UTC")

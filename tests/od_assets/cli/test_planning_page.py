@@ -40,7 +40,7 @@ def test_the_year_of_a_user_is_that_of_the_data_set(
     seen: list[int] = []
     monkeypatch.setattr("od_core.flows.planning_page.render_planning_page", lambda *given: f"{seen.append(given[3])}")
     of_year = {"domain__unit": "user_year", "domain__column": "person", "domain__id_pattern": ".+"}
-    bounds = {"domain__max_trips": 2, "domain__max_trips_year": 3}
+    bounds = {"domain__bounds": {"max_trips": 2, "max_trips_year": 3}}
     weeks = {"domain__year": "2001-W01--2001-W52"}
     for elementary, first, year in (("month", "2001-01", {}), ("week", "2001-W05", weeks)):
         periods = {"periods": {"first": first, "every": elementary}, "domain__elementary_period": elementary}

@@ -17,7 +17,7 @@ USERS = ("--users", "60: 2x9 4x1", "--users", "40: 3x1")
 @pytest.fixture
 def declared(project: Project) -> Project:
     """A project that declares a series of users."""
-    declare(project, domain__unit="user_period", domain__column="person", max_trips=10)
+    declare(project, domain__unit="user_period", domain__column="person", bounds__max_trips=10)
     return project
 
 
@@ -48,7 +48,7 @@ def test_users_that_are_described_make_the_trips_of_a_public_table(declared: Pro
 
 
 def test_under_user_year_the_rows_have_a_bound_of_the_year(declared: Project) -> None:
-    of_year = {"domain__max_trips": 2, "domain__max_trips_year": 6, "domain__id_pattern": ".+"}
+    of_year = {"domain__bounds": {"max_trips": 2, "max_trips_year": 6}, "domain__id_pattern": ".+"}
     declare(declared, domain__unit="user_year", domain__column="person", **of_year)
     text = printed("plan", "trips", "--bounds", *USERS, "--runs", "1", "--bound", "m=2,c=1,M=24")
     assert "average period" in text.replace("\n", " ")
