@@ -35,7 +35,8 @@ from .privacy.unit import PrivacyUnit
 from .published.documents import data_contract, disclosure_documents
 from .published.explanation import Explanation, explain_release
 from .published.opening import open_release
-from .published.verification import Finding, Published, verify_release
+from .published.publishing import Published
+from .published.verification import Finding, verify_release
 from .records.segments import Breakdown
 from .stops.geometry import Grid, MapGrid
 from .stops.plan import StopsPlan, plan_stops

@@ -48,16 +48,13 @@ from od_core.periods import Period
 from od_core.privacy.accounting import format_rounded_down, format_rounded_up
 from od_core.publication.bundle import (
     CERTIFICATE,
-    as_published,
     locate_table,
-    publish_folder,
     read_checksums,
-    write_bundle,
 )
-from od_core.publication.certificate import compute_certificate_digest
 from od_core.publication.certify import build_certificate, read_release_context
 from od_core.publication.columns import PERIOD, Column
 from od_core.publication.kind import Kind
+from od_core.published.publishing import publish_release
 from od_core.published.verification import repair_release
 from od_core.records.load import load_records, refuse_absent, refuse_repeated
 
@@ -308,10 +305,11 @@ def make_publication_assets(
                 message = f"{len(failed)} of {len(results)} checks fail, so {key} is not published: {', '.join(failed)}"
                 step = "run the whole release again; it reads its measurements back and draws nothing twice"
                 raise OdError("OD-PUBLICATION-REFUSED", message, next_step=step, spent=STAYS_CHARGED)
-            release, ledger, folder = current.release, od_warehouse.ledger, od_warehouse.locate_bundle(key)
+            release, place = current.release, od_warehouse.locate_release(key)
+            ledger, folder = place.ledger, place.bundle
             current.hold_to_reading()
-            release_context = read_release_context(kind, ledger, key, series.domain.name, od_warehouse.releases)
-            facts = repair_release(od_warehouse.locate_release(key))
+            release_context = read_release_context(kind, ledger, key, series.domain.name, place.releases)
+            facts = repair_release(place)
             if facts is None:  # it is not published, or its certificate and tables are lost
                 facts = build_certificate(
                     kind,
@@ -325,12 +323,8 @@ def make_publication_assets(
                     formats=series.formats,
                     intervals=series.states_intervals,
                 )
-                facts = as_published(facts, folder, current.published)
-                report, tell = kind.report(release, facts, release_context), limit_message_rate(context.log.info)
-                write = partial(write_bundle, kind, release, facts, report, tell=tell)
-                with publish_folder(write, folder, current.published) as public:
-                    kind.store(od_warehouse.database, release, key, public)
-                ledger.publish(key, compute_certificate_digest(public), public["exact"])
+                tell = limit_message_rate(context.log.info)
+                facts = publish_release(place, kind, release, facts, release_context, tell=tell)
             balance = ledger.balance(series.domain.name, key.period)
         spent = format_rounded_up(release.spent.rho)
         cap = format_rounded_up(balance.cap)

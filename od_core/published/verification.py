@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -24,9 +23,7 @@ from od_core.flows.publishing.derived_kind import (
     make_derived_certificate,
     open_published_sources,
 )
-from od_core.ledger.ledger import Ledger
 from od_core.ledger.measurements import DurableMeasurements, NoisyVector
-from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.plan import PlannedRelease, Step
 from od_core.publication.bundle import (
     CERTIFICATE,
@@ -36,7 +33,6 @@ from od_core.publication.bundle import (
     list_bundle_tables,
     list_differing_files,
     locate_zip,
-    publish_folder,
     refuse_newer,
     write_bundle,
 )
@@ -50,9 +46,10 @@ from od_core.publication.certificate import (
 )
 from od_core.publication.certify import build_certificate, read_release_context
 from od_core.publication.file_formats import check_file_rows
-from od_core.publication.kind import BundleKind, Examination, Kind
+from od_core.publication.kind import BundleKind, Examination, Kind, ReleaseContext
 from od_core.publication.read_back import REPAIR, has_lost_areas, read_bundle_certificate
 from od_core.published.opening import KINDS, find_bundle_kind, open_bundle_folder
+from od_core.published.publishing import Published, publish_release
 
 INCOMPLETE = "OD-BUNDLE-INCOMPLETE"
 """Beginning of a line on a file that was published without rows or columns of its table; a code of an error, too."""
@@ -79,33 +76,6 @@ class Finding:
     part: str
     fault: str | None
     next_step: str | None = None
-
-
-@dataclass(frozen=True)
-class Published:
-    """The locations of the files of a published release.
-
-    Attributes:
-        bundle: public folder of the release.
-        database: file of the public release database.
-        ledger: ledger to which the release was charged.
-        measurements: folder of the release's measurement files, below the confidential folder.
-
-    Examples:
-        >>> published.bundle == bundle
-        True
-    """
-
-    key: ReleaseKey
-    bundle: Path
-    database: Path
-    ledger: Ledger
-    measurements: Path
-
-    @property
-    def releases(self) -> Path:
-        """Folder that contains the bundles of all releases."""
-        return self.bundle.parents[len(self.key.folder.parts) - 1]
 
 
 def verify_release(published: Published) -> list[Finding]:
@@ -180,14 +150,15 @@ def _check_bundle(published: Published, kind: Kind[Any], rebuilt: Any, stated: C
     """Yield one line for a failed check, and for each file that differs from what measurements and ledger give."""
     if not all(check["passed"] for check in stated["checks"]):
         yield "a check failed before publication"
-    rebuilt, facts, report = _rebuild_release(published, kind, rebuilt, stated, published.bundle)
+    rebuilt, facts, context = _rebuild_release(published, kind, rebuilt, stated, published.bundle)
+    report = kind.report(rebuilt, facts, context)
     yield from _compare_bundle_files(published, kind, rebuilt, facts, report, "the measurements and the ledger give")
 
 
 def _rebuild_release(
     published: Published, kind: Kind[Any], rebuilt: Any, stated: Certificate, bundle: Path
-) -> tuple[Any, Certificate, str]:
-    """Return a release with what the ledger knows of it, its certificate and its report, as this version makes them."""
+) -> tuple[Any, Certificate, ReleaseContext[Any]]:
+    """Return a release with what the ledger knows of it, its certificate as this version makes it, and its context."""
     ledger, key = published.ledger, published.key
     checks = [
         CheckResult(subject=each["subject"], check=each["check"], passed=each["passed"]) for each in stated["checks"]
@@ -208,8 +179,7 @@ def _rebuild_release(
         intervals=has_intervals(stated),
     )
     facts = as_published(facts, bundle, ledger.read_publication(key).get("certificate"))
-    context = read_release_context(kind, ledger, key, stated["data_set"], published.releases)
-    return rebuilt, facts, kind.report(rebuilt, facts, context)
+    return rebuilt, facts, read_release_context(kind, ledger, key, stated["data_set"], published.releases)
 
 
 def repair_release(published: Published) -> Certificate | None:
@@ -219,19 +189,15 @@ def repair_release(published: Published) -> Certificate | None:
     or else in the zip file. Nothing is drawn or charged, and no declaration is read, which may have changed since.
 
     Return the certificate in the public folder; None if neither folder nor zip file has what was published. Raises
-    OdError as :func:`od_core.publication.bundle.publish_folder`, or if the ledger or a measurement is damaged.
+    OdError as :func:`od_core.published.publishing.publish_release`, or if the ledger or a measurement is damaged.
     """
-    bundle, packed = published.bundle, locate_zip(published.bundle)
-    for place in (bundle, *([packed] if is_zip_sound(str(published.key), packed) else [])):
+    packed = locate_zip(published.bundle)
+    for place in (published.bundle, *([packed] if is_zip_sound(str(published.key), packed) else [])):
         with open_bundle_folder(place) as folder:
             if (found := _recompute_bundle(published, folder)) is None:
                 continue
             kind, rebuilt, stated = found
-            rebuilt, facts, report = _rebuild_release(published, kind, rebuilt, stated, folder)
-            write = partial(write_bundle, kind, rebuilt, facts, report)
-            with publish_folder(write, bundle, compute_certificate_digest(stated)) as public:
-                kind.store(published.database, rebuilt, published.key, public)
-            return public
+            return publish_release(published, kind, *_rebuild_release(published, kind, rebuilt, stated, folder))
     return None
 
 

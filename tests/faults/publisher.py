@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -13,8 +14,9 @@ from od_core.flows.publishing.kind import FLOWS as FLOW_KIND
 from od_core.ledger.release_key import ReleaseKey
 from od_core.publication import bundle
 from od_core.publication import database as store
-from od_core.publication.certificate import CheckResult, compute_certificate_digest
+from od_core.publication.certificate import CheckResult
 from od_core.publication.certify import build_certificate, read_release_context
+from od_core.published.publishing import Published, publish_release
 from tests.faults.worker import R1, die, released
 from tests.od_core.ledger.ledger_rows import FLOWS, ledger_at
 
@@ -31,15 +33,14 @@ POINTS = (
 
 
 def publish(folder: Path, point: str = "", key: ReleaseKey = KEY, flows: pd.DataFrame = FLOWS) -> None:
-    """As the pipeline does it: the bundle prepared, the database written, the folder renamed, the ledger told."""
-    place = folder / "releases" / f"r{key.revision}"
+    """Publish as the pipeline does, and die at a point."""
 
     def reached(here: str) -> None:
         if here == point:
             die()
 
     text, insert, sync = bundle.encode_json, store._insert, bundle.sync
-    write_zip, zipped = bundle.write_zip, bundle._publish_zip
+    write_zip, zipped, stored = bundle.write_zip, bundle._publish_zip, FLOW_KIND.store
 
     def text_or_die(content: dict) -> bytes:
         reached("in the files")
@@ -55,6 +56,11 @@ def publish(folder: Path, point: str = "", key: ReleaseKey = KEY, flows: pd.Data
             reached("after the rename")
         sync(path)
 
+    def store_or_die(*given: object) -> None:
+        reached("before the store")
+        stored(*given)
+        reached("after the store")
+
     def zip_or_die(files: Path, release: str, path: Path) -> None:
         if point == "in the zip file":
             path.write_bytes(b"PK half")
@@ -69,6 +75,7 @@ def publish(folder: Path, point: str = "", key: ReleaseKey = KEY, flows: pd.Data
 
     bundle.encode_json, store._insert, bundle.sync = text_or_die, insert_or_die, sync_or_die
     bundle.write_zip, bundle._publish_zip = zip_or_die, renamed_or_die
+    object.__setattr__(FLOW_KIND, "store", store_or_die)
     try:
         ledger = ledger_at(folder / "ledger.sqlite")
         release = released(ledger, str(key), flows)
@@ -81,17 +88,12 @@ def publish(folder: Path, point: str = "", key: ReleaseKey = KEY, flows: pd.Data
             record=ledger.record(key),
         )
         context = read_release_context(FLOW_KIND, ledger, key, "commuters", folder / "releases")
-        report = FLOW_KIND.report(release, facts, context)
-        with bundle.publish_folder(
-            lambda staged: bundle.write_bundle(FLOW_KIND, release, facts, report, staged), place
-        ):
-            reached("before the store")
-            FLOW_KIND.store(folder / "release.duckdb", release, key, facts)
-            reached("after the store")
-        ledger.publish(key, compute_certificate_digest(facts), facts["exact"])
+        place = replace(Published.from_folder(folder, key, ledger), bundle=folder / "releases" / f"r{key.revision}")
+        publish_release(place, FLOW_KIND, release, facts, context)
     finally:
         bundle.encode_json, store._insert, bundle.sync = text, insert, sync
         bundle.write_zip, bundle._publish_zip = write_zip, zipped
+        object.__setattr__(FLOW_KIND, "store", stored)
 
 
 def main(folder: str, point: str = "") -> None:

@@ -29,10 +29,9 @@ from od_core.noise import table_sampler
 from od_core.noise.backends import BACKENDS, resolve_noise_source
 from od_core.privacy.budget import Cap
 from od_core.privacy.domain import PrivacyDomain
-from od_core.publication.bundle import as_published, publish_folder, write_bundle
-from od_core.publication.certificate import CheckResult, compute_certificate_digest
+from od_core.publication.certificate import CheckResult
 from od_core.publication.certify import build_certificate, read_release_context
-from od_core.published.verification import Published
+from od_core.published.publishing import Published, publish_release
 from od_core.records.counting import count_trips
 from od_core.records.counts import CountFiles, finish_count_files, write_count_files
 from od_core.stops.publishing import STOPS
@@ -118,7 +117,7 @@ def publish(root: Path, kind: str, noise: str, period: str = PERIOD) -> Publishe
     ledger, key = ledger_at(root / "ledger.sqlite"), ReleaseKey(kind, period)
     ledger.declare(PrivacyDomain(kind, UNIT, Cap(rho=Fraction(10**6)), "a table and any number of lost draws"))
     release = released(ledger, key, noise)
-    place = published_place(root, kind, period, ledger)
+    place = Published.from_folder(root, key, ledger)
     facts = build_certificate(
         published_as,
         release,
@@ -127,22 +126,9 @@ def publish(root: Path, kind: str, noise: str, period: str = PERIOD) -> Publishe
         [CheckResult(subject="release", check="made by a soak", passed=True)],
         record=ledger.record(key),
     )
-    published = ledger.read_publication(key).get("certificate")
-    facts = as_published(facts, place.bundle, published)
-    report = published_as.report(release, facts, read_release_context(published_as, ledger, key, kind, place.releases))
-    with publish_folder(
-        lambda staged: write_bundle(published_as, release, facts, report, staged), place.bundle, published
-    ):
-        published_as.store(place.database, release, key, facts)
-    ledger.publish(key, compute_certificate_digest(facts), facts["exact"])
+    context = read_release_context(published_as, ledger, key, kind, place.releases)
+    publish_release(place, published_as, release, facts, context)
     return place
-
-
-def published_place(root: Path, kind: str, period: str, ledger: Ledger) -> Published:
-    """Where everything of a release stands."""
-    key = ReleaseKey(kind, period)
-    bundle, measurements = root / "releases" / key.folder, root / "confidential" / key.folder
-    return Published(key, bundle, root / "release.duckdb", ledger, measurements)
 
 
 def marked(seed: str) -> None:

@@ -33,9 +33,10 @@ from od_core.errors import OdError
 from od_core.ledger.release_key import ReleaseKey
 from od_core.publication.bundle import check_checksums
 from od_core.publication.database import CLOSED
+from od_core.published.publishing import Published
 from od_core.published.verification import verify_release
 from tests.faults.soak_models import MODELS, Disk, kept_by_cut
-from tests.faults.soak_releases import EARLIER, PERIOD, RELEASES, marked, publish, published_place
+from tests.faults.soak_releases import EARLIER, PERIOD, RELEASES, marked, publish
 from tests.faults.soak_shim import FAULTS, Operation, arm, operations
 from tests.od_core.ledger.ledger_rows import ledger_at, rows
 from tests.postgres import Server
@@ -262,7 +263,8 @@ class Soak:
             if len(errors) == RUNS:
                 violations.append(f"running again does not end it: {errors[-1]}")
             else:
-                place = published_place(root, start.kind, PERIOD, ledger_at(root / "ledger.sqlite"))
+                ledger = ledger_at(root / "ledger.sqlite")
+                place = Published.from_folder(root, ReleaseKey(start.kind, PERIOD), ledger)
                 violations += [f"{found.part}: {found.fault}" for found in verify_release(place) if found.fault]
                 now = public_files(root)
                 violations += [f"{name} was public, and is another" for name in seen if now.get(name) != seen[name]]

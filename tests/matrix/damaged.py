@@ -12,7 +12,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from od_core.published.verification import Published
+from od_core.published.publishing import Published
 
 PARTS = {
     "files": ("bundle", "files"),

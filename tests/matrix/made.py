@@ -18,8 +18,8 @@ from od_core.publication.bundle import locate_zip, publish_folder, write_bundle
 from od_core.publication.certificate import CheckResult, compute_certificate_digest
 from od_core.publication.certify import build_certificate, read_release_context
 from od_core.published.derived import publish_assisted, publish_sum
+from od_core.published.publishing import Published
 from od_core.published.site import SiteDescription, write_site
-from od_core.published.verification import Published
 from tests.behaviour import fixed
 from tests.matrix.declared import ABOUT, FORMATS, OTHER_SERIES, Records, domain_of, draw, keys_of, kind_of
 from tests.matrix.options import OPTIONS, Row
@@ -80,8 +80,7 @@ class Made:
 
     def place(self, bundle: Bundle) -> Published:
         """Return where a bundle is, for its verification."""
-        kept = self.root / "confidential" / bundle.key.folder
-        return Published(bundle.key, bundle.folder, self.root / "release.duckdb", self.ledger, kept)
+        return replace(Published.from_folder(self.root, bundle.key, self.ledger), bundle=bundle.folder)
 
 
 @contextmanager

@@ -33,7 +33,7 @@ from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.budget import Cap
 from od_core.privacy.domain import PrivacyDomain
 from od_core.privacy.neighbours import Acceptance, Neighbours
-from od_core.published.verification import Published
+from od_core.published.publishing import Published
 from od_core.records.counting import CountQuery, count_trips
 from tests.od_core.publication.published_kinds import publish
 from tests.od_core.published.test_verification import faults

@@ -15,7 +15,7 @@ from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.budget import Cap
 from od_core.privacy.domain import PrivacyDomain
-from od_core.published.verification import Published
+from od_core.published.publishing import Published
 from tests.od_assets.cli.commands import command, printed, refusal, stated
 from tests.od_core.ledger.ledger_rows import rows, small_plan
 from tests.od_core.publication.published_kinds import EXAMPLES, locations, publish_examples

@@ -20,11 +20,11 @@ from od_core.ledger.release_key import ReleaseKey
 from od_core.noise.backends import NoiseSource
 from od_core.privacy.budget import Cap
 from od_core.privacy.domain import PrivacyDomain
-from od_core.publication.bundle import publish_folder, write_bundle
-from od_core.publication.certificate import CheckResult, compute_certificate_digest
+from od_core.publication.certificate import CheckResult
 from od_core.publication.certify import build_certificate, read_release_context
 from od_core.publication.kind import Kind
-from od_core.published.verification import Published, verify_release
+from od_core.published.publishing import Published, publish_release
+from od_core.published.verification import verify_release
 from od_core.stops.publishing import STOPS
 from tests.od_core.doubles import ListedLaplace, SeededNoise
 from tests.od_core.group_sizes.test_release import released
@@ -39,8 +39,7 @@ CHECKS = [
 
 def locations(root: Path, key: ReleaseKey) -> Published:
     """Where a release is below a folder like ``var``."""
-    bundle, kept = root / "releases" / key.folder, root / "confidential" / key.folder
-    return Published(key, bundle, root / "release.duckdb", Ledger(root / "ledger.sqlite"), kept)
+    return Published.from_folder(root, key)
 
 
 def faults(place: Published) -> dict[str, str]:
@@ -56,12 +55,8 @@ def publish(
     facts = build_certificate(
         kind, release, key, data_set, checks, record=place.ledger.record(key), formats=ALL_FORMATS
     )
-    report = kind.report(release, facts, read_release_context(kind, place.ledger, key, data_set, place.releases))
-    published = place.ledger.read_publication(key).get("certificate")
-    with publish_folder(lambda folder: write_bundle(kind, release, facts, report, folder), place.bundle, published):
-        kind.store(place.database, release, key, facts)
-    place.ledger.publish(key, compute_certificate_digest(facts), facts["exact"])
-    return place, facts
+    context = read_release_context(kind, place.ledger, key, data_set, place.releases)
+    return place, dict(publish_release(place, kind, release, facts, context))
 
 
 def flows(

@@ -23,7 +23,7 @@ from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.budget import Cap
 from od_core.privacy.domain import PrivacyDomain
-from od_core.published.verification import Published
+from od_core.published.publishing import Published
 from tests.od_core.ledger import ledger_rows
 from tests.od_core.publication.examples import restated
 from tests.od_core.publication.published_kinds import faults, locations, publish

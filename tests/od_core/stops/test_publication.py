@@ -12,7 +12,7 @@ import pytest
 from od_core import Budget, MapGrid, PrivacyUnit, release_stops
 from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.budget import Cap
-from od_core.published.verification import Published
+from od_core.published.publishing import Published
 from od_core.stops.publishing import STOPS, open_stops
 from tests.od_core.ledger.ledger_rows import declared
 from tests.od_core.publication.published_kinds import publish

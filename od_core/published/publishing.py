@@ -1,0 +1,88 @@
+"""Put a measured release in its place: its bundle, the public database and the entry in the ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from od_core.ledger.ledger import Ledger
+from od_core.ledger.release_key import ReleaseKey
+from od_core.publication.bundle import as_published, publish_folder, write_bundle
+from od_core.publication.certificate import Certificate, compute_certificate_digest
+from od_core.publication.kind import Kind, R, ReleaseContext
+
+
+@dataclass(frozen=True)
+class Published:
+    """The locations of the files of a published release.
+
+    Attributes:
+        bundle: public folder of the release.
+        database: file of the public release database.
+        ledger: ledger to which the release was charged.
+        measurements: folder of the release's measurement files, below the confidential folder.
+
+    Examples:
+        >>> published.bundle == bundle
+        True
+    """
+
+    key: ReleaseKey
+    bundle: Path
+    database: Path
+    ledger: Ledger
+    measurements: Path
+
+    @property
+    def releases(self) -> Path:
+        """Folder that contains the bundles of all releases."""
+        return self.bundle.parents[len(self.key.folder.parts) - 1]
+
+    @classmethod
+    def from_folder(cls, folder: Path, release: ReleaseKey | str, ledger: Ledger | None = None) -> Published:
+        """Return the locations of a release below a folder with the layout of the folder ``var`` of a project.
+
+        The ledger is the file ``ledger.sqlite`` of the folder, unless another one is given.
+
+        Examples:
+            >>> Published.from_folder(folder, "us_flights/2001-06/r1").database == folder / "release.duckdb"
+            True
+        """
+        key = release if isinstance(release, ReleaseKey) else ReleaseKey.parse(release)
+        bundle, measurements = folder / "releases" / key.folder, folder / "confidential" / key.folder
+        return cls(key, bundle, folder / "release.duckdb", ledger or Ledger(folder / "ledger.sqlite"), measurements)
+
+
+def publish_release(
+    place: Published,
+    kind: Kind[R],
+    release: R,
+    facts: Certificate,
+    context: ReleaseContext[R],
+    *,
+    tell: Callable[[int, int, str], None] | None = None,
+) -> Certificate:
+    """Publish a release, or publish it again. Return the certificate in the public folder.
+
+    The files are written first, then the database, and the folder appears with its new name. The ledger comes last, so
+    that a release which it calls public has everything. Whatever step is killed, the next call ends with the same
+    files.
+
+    Args:
+        facts: certificate of the release, as this version of the software words it. If the release was published by an
+            earlier version, that wording stays.
+        context: see :func:`od_core.publication.certify.read_release_context`.
+        tell: see :func:`od_core.publication.bundle.write_bundle`.
+
+    Raises:
+        OdError: as :func:`od_core.publication.bundle.publish_folder`; or a level of the release is not measured.
+    """
+    published = place.ledger.read_publication(place.key).get("certificate")
+    facts = as_published(facts, place.bundle, published)
+    write = partial(write_bundle, kind, release, facts, kind.report(release, facts, context), tell=tell)
+    with publish_folder(write, place.bundle, published) as public:
+        kind.store(place.database, release, place.key, public)
+    place.ledger.publish(place.key, compute_certificate_digest(public), public["exact"])
+    return public
