@@ -1,15 +1,19 @@
 """Release origin-destination statistics with differential privacy.
 
 Arguments and results are Python objects, arrays and tables. Import every public name from this package itself; the
-module that defines it is loaded when the name is first used. Here is what the library does, by purpose. Examples
-elsewhere go on with the names of this tour.
+module that defines it is loaded when the name is first used. Here is what the library does, by purpose, in lines to
+paste one after the other. Examples elsewhere go on with the names of this tour.
 
 **Describe what is public.** :class:`Geography` contains the areas of each level, and :class:`FlowTree` the pairs of
 areas of an origin and a destination geography. :class:`PrivacyUnit` defines what is protected, and :class:`Budget` how
 much may be spent.
 
 >>> from fractions import Fraction
+>>> from pathlib import Path
+>>> from tempfile import mkdtemp
 >>> import pandas as pd
+>>> from od_core import Budget, Cap, Geography, Ledger, PrivacyDomain, PrivacyUnit
+>>> from od_core import plan_release, release_flows, release_group_sizes, release_stops
 >>> zones = pd.DataFrame({"region": ["north", "north", "south"], "zone": ["N1", "N2", "S1"]})
 >>> geography = Geography.from_frame(zones, levels=["region", "zone"])
 >>> unit, budget = PrivacyUnit("trip", neighbours="bounded"), Budget(epsilon=1, delta="1e-8")
@@ -23,7 +27,8 @@ number of trips that the bounds of a year leave out is measured, too.
 >>> plan.to_frame()["expected_error"].round(1).tolist()  # trips of each level
 [10.5, 9.8, 9.0, 8.8, 8.8]
 
-**Release.** :func:`release_flows` counts the confidential trips, draws the noise and returns a :class:`Release`.
+**Release.** :func:`release_flows` counts the confidential trips, draws the noise of the plan and returns a
+:class:`Release`.
 Without a ledger, the guarantee covers this one call. With a :class:`Ledger` and a ``release_id``, the release is
 charged to a :class:`PrivacyDomain`, whose :class:`Cap` limits what is spent in each period, and a repeated call reads
 the stored measurements. ``noise`` is the name of a backend or a :class:`NoiseSource`. :func:`release_counts` does the
@@ -31,12 +36,11 @@ same for a table of counts by one hierarchy, such as people by area.
 
 >>> trips = {"origin": ["N1", "N2", "S1"], "destination": ["S1", "N1", "S1"], "trips": [900, 150, 2000]}
 >>> flows = pd.DataFrame(trips)
->>> earlier = release_flows(flows, geography, unit=unit, budget=budget)
->>> ledger = Ledger(folder / "ledger.sqlite")
+>>> earlier = release_flows(flows, plan)
+>>> ledger = Ledger(Path(mkdtemp()) / "ledger.sqlite")
 >>> ledger.declare(PrivacyDomain("flights", unit, Cap(rho="1/2"), cap_reason="agreed by the board"))
->>> options = {"unit": unit, "budget": budget, "ledger": ledger, "release_id": "flights/2001-06/r1"}
->>> release = release_flows(flows, geography, **options)
->>> release.flows.equals(release_flows(flows, geography, **options).flows)
+>>> release = release_flows(flows, plan, ledger=ledger, release_id="flights/2001-06/r1")
+>>> release.flows.equals(release_flows(flows, plan, ledger=ledger, release_id="flights/2001-06/r1").flows)
 True
 
 **Ask.** :meth:`Release.flows_at` returns the flows at any pair of levels, with 90 % intervals on request.
@@ -49,13 +53,10 @@ with the help of earlier ones, as :class:`AssistedFlows`.
 >>> release.trips_between("zone", ["N1", "N2"], "region", ["south"])
 TripsBetween(trips=..., lower=..., upper=...)
 
-**Open and verify what is published.** :func:`open_release` opens a published release of any kind, and
+**Open and verify what is published.** :func:`open_release` opens the folder of a published release of any kind, and
 :func:`verify_release` recomputes it from its measurements. :func:`data_contract` describes it for a data catalogue,
 :func:`disclosure_documents` for a registry, an evaluator, the people in the data and their organisation, and
 :func:`explain_release` says what an attacker learns from it.
-
->>> open_release(bundle).plan.publishes_total  # the folder of a published release
-True
 
 **Evaluate.** :func:`evaluate` returns the errors of a release against the true flows, and :func:`evaluate_area_totals`
 those of its totals by zone. The results are NOT private.

@@ -47,6 +47,12 @@ def test_every_public_name_has_an_example_that_runs() -> None:
     assert [name for name in public_names() if ">>>" not in (getattr(od_core, name).__doc__ or "")] == []
 
 
+def test_the_first_example_of_the_library_runs_as_it_stands(capsys: pytest.CaptureFixture[str]) -> None:
+    text = (DOCS / "reference" / "library.md").read_text(encoding="utf-8")
+    exec(text.split("```python\n")[1].split("```")[0], {})  # noqa: S102  # of our own documentation
+    assert "expected_error" in capsys.readouterr().out
+
+
 def test_every_source_that_is_cited_is_listed_and_every_one_listed_is_cited() -> None:
     listed = set(re.findall(r"^@\w+\{(\w+),", (DOCS / "references.bib").read_text(encoding="utf-8"), re.MULTILINE))
     folders = [ROOT / name for name in ("od_core", "od_assets", "benchmarks", "examples", "tests")]

@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 import pandas as pd
@@ -34,7 +34,7 @@ from od_core.flows.measuring import measure_level, measure_levels, measure_prese
 from od_core.flows.mechanisms import Mechanism
 from od_core.flows.plan import ReleasePlan, plan_release
 from od_core.flows.released_flows import ReleasedFlows
-from od_core.flows.step import SegmentStep, ThresholdStep
+from od_core.flows.step import Segments, SegmentStep, ThresholdStep
 from od_core.geography.flow_tree import Nodes, TreeOrder
 from od_core.geography.geography import Geography, find_finest_level
 from od_core.ledger.ledger import Ledger
@@ -245,29 +245,51 @@ class Release(ReleasedFlows, PlannedRelease):
         return pd.concat([self.measurements_at(level) for level in totals], ignore_index=True)
 
 
+class PlanOptions(TypedDict, total=False):
+    """Options of :func:`od_core.flows.plan.plan_release`, for a release whose plan is not made before it.
+
+    ``fault_threshold`` stands for ``acceptance=Acceptance(fault_threshold)``.
+    """
+
+    unit: PrivacyUnit
+    budget: Budget
+    mechanism: str | Mechanism
+    tree: TreeOrder
+    destination_geography: Geography | None
+    fault_threshold: Number
+    segments: Mapping[str, Sequence[str]] | Segments | None
+    segment_unknown: Mapping[str, str] | None
+    segment_share: Number | None
+    uncounted: Uncounted | None
+    area_totals: Number | None
+
+
+class ReleaseOptions(PlanOptions, total=False):
+    """Options of :func:`release_flows`."""
+
+    ledger: Ledger | None
+    release_id: str | None
+    noise: str | NoiseSource
+    one_row_a_trip: bool
+    columns: Mapping[str, str] | None
+    previous: Release | None
+
+
 def release_flows(
     flows: TableOrFile,
-    geography: Geography,
+    geography: Geography | ReleasePlan,
     *,
-    unit: PrivacyUnit,
-    budget: Budget,
-    mechanism: str | Mechanism = "inftda_refined",
-    tree: TreeOrder = "destination",
-    destination_geography: Geography | None = None,
     ledger: Ledger | None = None,
     release_id: str | None = None,
     noise: str | NoiseSource = "opendp",
-    fault_threshold: Number = FAULT_THRESHOLD,
     one_row_a_trip: bool = False,
     columns: Mapping[str, str] | None = None,
-    segments: Mapping[str, Sequence[str]] | None = None,
-    segment_unknown: Mapping[str, str] | None = None,
-    segment_share: Number | None = None,
-    uncounted: Uncounted | None = None,
-    area_totals: Number | None = None,
     previous: Release | None = None,
+    **options: Unpack[PlanOptions],
 ) -> Release:
     """Release the flows of trips with a differential privacy guarantee.
+
+    Give the plan that you looked at, or a geography with the unit, the budget and further options of a plan.
 
     Without a ledger, the guarantee covers this one call. A second call on the same trips draws new noise, and the two
     results together reveal more than either: averaging them removes noise. With a ledger, the release is charged to the
@@ -278,55 +300,41 @@ def release_flows(
             .csv.gz), with text columns ``origin`` and ``destination``. It has one row per trip, or a column ``trips``
             with the number of trips of each row. For a user unit, it has one row per trip and the unit's column of user
             ids; at most m trips of each user are counted, where m is the unit's contribution bound. If the unit bounds
-            weights, it has one row per record and a column ``weight``.
-        geography: public geography of the origins, and of the destinations unless ``destination_geography`` is given.
-        unit, budget, mechanism, tree, destination_geography: see :func:`od_core.flows.plan.plan_release`.
+            weights, it has one row per record and a column ``weight``. With segments, it has a text column with the
+            name of each breakdown.
+        geography: the plan; or public geography of the origins, and of the destinations unless
+            ``destination_geography`` is given.
         ledger: ledger that is charged. It must declare a privacy domain with the name of the series. The measurements
             are stored in the folder ``confidential`` beside the ledger.
         release_id: with a ledger, the key of the release, such as ``us_flights/2001-06/r1``.
         noise: name of a noise backend, or a noise source. With a source that is not a backend of this library, the
             release has no guarantee and cannot be published.
-        fault_threshold: largest accepted share of faulty trips. Up to this share, faulty trips are dropped. Above it,
-            the input is refused. A trip is faulty if it has an unlisted zone and the geography has no unknown area, or
-            if it lacks a valid user id or a weight that the unit needs. The total number of trips is an invariant,
-            which is published exactly, only if the unit is a single unweighted trip with bounded neighbours and no trip
-            can be dropped: both geographies have an unknown area and every breakdown an unknown category, or the
-            threshold is 0.
         one_row_a_trip: whether each row is one trip. It must be stated if the table has columns that are not read, and
             no column of trips or weights; see :func:`od_core.records.counting.count_trips`.
         columns: your names of the columns in ``flows``, if they differ, such as ``{"origin": "from_zone"}``. The keys
             are ``origin``, ``destination``, ``trips``, ``weight`` and the names of the breakdowns.
-        segments, segment_unknown, segment_share: see :func:`od_core.flows.plan.plan_release`. ``flows`` has a text
-            column with the name of each breakdown.
-        uncounted: for a unit of a year, how the number of trips that are not counted is measured. It needs a ledger.
-        area_totals: share of the budget for the trips from and to each zone; see
-            :func:`od_core.flows.plan.plan_release`.
         previous: the release of the period before, if the mechanism chooses its rule (``estimate="auto"``). If both
             have the same plan, its rule stays unless the evidence of both is clearly against it.
+        options: ``unit`` and ``budget``, which a geography needs, and ``mechanism``, ``tree``,
+            ``destination_geography``, ``segments``, ``segment_unknown``, ``segment_share``, ``uncounted`` (with a
+            ledger) and ``area_totals``: see :func:`od_core.flows.plan.plan_release`. ``fault_threshold`` is the largest
+            accepted share of faulty trips. Up to this share, faulty trips are dropped. Above it, the input is refused.
+            A trip is faulty if it has an unlisted zone and the geography has no unknown area, or if it lacks a valid
+            user id or a weight that the unit needs. The total number of trips is an invariant, which is published
+            exactly, only if the unit is a single unweighted trip with bounded neighbours and no trip can be dropped:
+            both geographies have an unknown area and every breakdown an unknown category, or the threshold is 0.
 
     Raises:
         OdError: If the plan, the trips or the noise source is not valid, or if the ledger refuses the release. No noise
             is drawn before the plan and the trips have been checked.
 
     Examples:
-        >>> release_flows(flows, geography, unit=unit, budget=budget).flows_at("region", "region").columns.tolist()
+        >>> release_flows(flows, plan).flows_at("region", "region").columns.tolist()
         ['origin', 'destination', 'trips']
+        >>> release_flows(flows, geography, unit=unit, budget=budget).plan.digest == plan.digest
+        True
     """
-    acceptance = Acceptance(parse_fault_threshold(fault_threshold))
-    plan = plan_release(
-        geography,
-        unit=unit,
-        budget=budget,
-        mechanism=mechanism,
-        tree=tree,
-        destination_geography=destination_geography,
-        acceptance=acceptance,
-        segments=segments,
-        segment_unknown=segment_unknown,
-        segment_share=segment_share,
-        uncounted=uncounted,
-        area_totals=area_totals,
-    )
+    plan = _make_plan(geography, **options)
     if previous is not None and previous.choice is not None:
         facts = {"release": None, "plan": previous.plan.stored_facts, **previous.choice.facts()}
         plan = replace(plan, earlier=read_earlier_evidence(plan, facts))
@@ -337,14 +345,14 @@ def release_flows(
     with prepare_charge(plan, ledger, release_id, source) as charged:
         key = secrets.token_bytes(32) if charged is None else charged.confidential.read_or_make_key()
         period = "" if charged is None else charged.key.period
-        counters = None if charged is None else charged.make_counters(unit)
+        counters = None if charged is None else charged.make_counters(plan.unit)
         trips = count_trips(
             flows,
             plan.tree,
-            unit=unit,
+            unit=plan.unit,
             key=key,
             period=period,
-            fault_threshold=acceptance.fault_threshold,
+            fault_threshold=plan.acceptance.fault_threshold,
             one_row_a_trip=one_row_a_trip,
             columns=columns,
             breakdowns=plan.breakdowns,
@@ -353,25 +361,25 @@ def release_flows(
         return draw_release(run_plan, charged, plan, trips, source, counters)
 
 
-def release_counts(
-    table: TableOrFile,
-    hierarchy: Geography,
-    *,
-    unit: PrivacyUnit,
-    budget: Budget,
-    mechanism: str | Mechanism = "inftda_refined",
-    ledger: Ledger | None = None,
-    release_id: str | None = None,
-    noise: str | NoiseSource = "opendp",
-    fault_threshold: Number = FAULT_THRESHOLD,
-    one_row_a_trip: bool = False,
-    columns: Mapping[str, str] | None = None,
-    segments: Mapping[str, Sequence[str]] | None = None,
-    segment_unknown: Mapping[str, str] | None = None,
-    segment_share: Number | None = None,
-    uncounted: Uncounted | None = None,
-    previous: Release | None = None,
-) -> Release:
+def _make_plan(
+    geography: Geography | ReleasePlan, fault_threshold: Number = FAULT_THRESHOLD, **options: Any
+) -> ReleasePlan:
+    """Return the plan that is given, or that of a geography with options.
+
+    Raises OdError if a plan has options beside it, or what only a project applies: bands or rules that choose records.
+    """
+    if isinstance(geography, Geography):
+        return plan_release(geography, acceptance=Acceptance(parse_fault_threshold(fault_threshold)), **options)
+    if options or fault_threshold != FAULT_THRESHOLD:
+        message = f"a plan has all its options, so none is given beside it: {', '.join(options) or 'fault_threshold'}"
+        raise OdError("OD-PLAN-GIVEN", message, next_step="give them to plan_release")
+    if geography.bands is not None or geography.acceptance != Acceptance(geography.acceptance.fault_threshold):
+        message = "the plan has bands, or categories of records, or refuses inputs without records: a project does that"
+        raise OdError("OD-PLAN-GIVEN", message, next_step="leave these options of plan_release out")
+    return geography
+
+
+def release_counts(table: TableOrFile, hierarchy: Geography, **options: Unpack[ReleaseOptions]) -> Release:
     """Release the counts of a table by one hierarchy with a differential privacy guarantee.
 
     Examples are people by region, province and municipality, and patients by chapter, block and diagnosis. The table is
@@ -382,9 +390,9 @@ def release_counts(
         table: confidential, as in :func:`release_flows`, but with the single text column ``area``, a code of the last
             level, and either a column ``count`` with the number of records of each row, or one row a record.
         hierarchy: public, coarse to fine; see :meth:`Geography.from_frame` and :meth:`Geography.from_parents`.
-        columns: your names of the columns ``area``, ``count``, ``weight`` and of the breakdowns, if they differ.
-        unit, budget, mechanism, ledger, release_id, noise, fault_threshold, one_row_a_trip: see :func:`release_flows`.
-        segments, segment_unknown, segment_share, uncounted, previous: see :func:`release_flows`.
+        options: ``unit``, ``budget`` and the others of :func:`release_flows`, but for ``tree``,
+            ``destination_geography`` and ``area_totals``. The keys of ``columns`` are ``area``, ``count``, ``weight``
+            and the names of the breakdowns.
 
     Returns:
         The release. Its counts are :attr:`Release.counts` and :meth:`Release.counts_at`. ``destination`` is ``all``
@@ -398,25 +406,8 @@ def release_counts(
         >>> release_counts(people, geography, unit=PrivacyUnit("trip"), budget=budget).flows["origin"].tolist()
         ['N1', 'N2', 'S1']
     """
-    return release_flows(
-        table,
-        hierarchy,
-        destination_geography=Geography.whole(),
-        unit=unit,
-        budget=budget,
-        mechanism=mechanism,
-        ledger=ledger,
-        release_id=release_id,
-        noise=noise,
-        fault_threshold=fault_threshold,
-        one_row_a_trip=one_row_a_trip,
-        columns=columns,
-        segments=segments,
-        segment_unknown=segment_unknown,
-        segment_share=segment_share,
-        uncounted=uncounted,
-        previous=previous,
-    )
+    options["destination_geography"] = Geography.whole()
+    return release_flows(table, hierarchy, **options)
 
 
 def run_plan(plan: ReleasePlan, trips: TripCounts, noise: NoiseSource, measurements: Measurements) -> Release:

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from od_core import Budget, Geography, OdError, PrivacyUnit, release_flows
+from od_core import Acceptance, Budget, Geography, OdError, PrivacyUnit, plan_release, release_counts, release_flows
+from od_core.flows.plan import Bands
 from tests.od_core.doubles import ListedNoise, SeededNoise, no_noise, released
 from tests.od_core.ledger.ledger_rows import declared
 from tests.od_core.strategies import TREES, frame_of, geography_of, level_names, noises, worlds
@@ -67,6 +68,46 @@ def test_what_was_not_measured_has_no_table():
     for wrong in (("level_3", "level_1"), ("all", "leve_1")):
         with pytest.raises(OdError, match=r"OD-LEVEL-UNKNOWN.*did you mean 'level_"):
             release.flows_at(*wrong)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"mechanism": "inftda", "tree": "origin"}, {"area_totals": "1/5", "fault_threshold": 0}], ids=str
+)
+def test_a_plan_is_released_as_its_geography_with_its_options(options):
+    threshold = Acceptance(options["fault_threshold"]) if options.get("fault_threshold") == 0 else Acceptance()
+    others = {name: value for name, value in options.items() if name != "fault_threshold"}
+    plan = plan_release(GEOGRAPHY, acceptance=threshold, **USUAL, **others)
+    given_plan, given_options = (
+        release_flows(FLOWS, subject, noise=SeededNoise(3), **rest)
+        for subject, rest in ((plan, {}), (GEOGRAPHY, USUAL | options))
+    )
+    assert given_plan.plan.digest == given_options.plan.digest == plan.digest
+    assert given_plan.flows.equals(given_options.flows)
+
+
+@pytest.mark.parametrize(
+    ("changes", "beside", "said"),
+    [
+        ({}, {"budget": Budget(epsilon=9, delta=1e-8)}, "none is given beside it: budget"),
+        ({}, {"fault_threshold": "1/2"}, "none is given beside it: fault_threshold"),
+        ({"bands": Bands((2,))}, {}, "the plan has bands"),
+        ({"acceptance": Acceptance(refuses_empty=True)}, {}, "refuses inputs without records"),
+    ],
+    ids=str,
+)
+def test_a_plan_that_is_not_what_would_be_released_is_refused(changes, beside, said):
+    plan = plan_release(GEOGRAPHY, **USUAL, **changes)
+    with pytest.raises(OdError, match=f"OD-PLAN-GIVEN: .*{said}") as refused:
+        release_flows(FLOWS, plan, **beside)
+    assert refused.value.spent == "nothing was spent"
+
+
+def test_a_plan_of_counts_is_released_by_its_own_door():
+    plan = plan_release(GEOGRAPHY, destination_geography=Geography.whole(), **USUAL)
+    people = pd.DataFrame({"area": ["aa", "ba"], "count": [40, 3]})
+    counts = release_counts(people, GEOGRAPHY, noise=SeededNoise(3), **USUAL)
+    assert counts.plan.digest == plan.digest
+    assert release_flows(people, plan, noise=SeededNoise(3)).flows.equals(counts.flows)
 
 
 def test_a_notebook_shows_the_printed_summary_as_a_table_without_markup_of_the_data():
