@@ -60,6 +60,12 @@ def map_in_order(work: Callable[[Piece], Result], pieces: Iterable[Piece]) -> It
                 future.cancel()
 
 
+def process_all(work: Callable[[Piece], object], pieces: Iterable[Piece]) -> None:
+    """Call ``work(piece)`` for every piece of work, as :func:`map_in_order` does; it writes its results itself."""
+    for _ in map_in_order(work, pieces):
+        pass
+
+
 def _process_next_piece(work: Callable[[Piece], Result], running: deque[tuple[Piece, Future[Result]]]) -> bool:
     """Process the first piece that no thread has begun, and return True. Return False if all pieces have begun."""
     for place, (piece, future) in enumerate(running):

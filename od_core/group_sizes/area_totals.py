@@ -43,7 +43,7 @@ from od_core.errors import OdError
 from od_core.group_sizes.cost_tables import refuse_too_large
 from od_core.group_sizes.groups import Counts, Frame
 from od_core.kernels import kernel
-from od_core.parallel import map_in_order
+from od_core.parallel import map_in_order, process_all
 
 Reals = NDArray[np.float64]
 
@@ -139,8 +139,7 @@ def _meet_children(frame: Frame, noisy: Sequence[Counts], prices: Prices, k: int
             )
 
     children = -(-len(noisy[k]) // len(noisy[k - 1]))
-    for _ in map_in_order(work, iterate_row_ranges(len(noisy[k - 1]), children * (frame.top_code + 1))):
-        pass
+    process_all(work, iterate_row_ranges(len(noisy[k - 1]), children * (frame.top_code + 1)))
 
 
 def iterate_row_ranges(areas: int, cells: int) -> Iterator[slice]:
@@ -330,8 +329,7 @@ def divide_among_children(frame: Frame, near: Callable[[slice], Reals], k: int, 
         children = slice(int(first_child[area]), int(first_child[area + 1]))
         _round_to_sums(near(children), totals[children], above[area].copy(), below[children])
 
-    for _ in map_in_order(work, range(len(above))):
-        pass
+    process_all(work, range(len(above)))
     return below
 
 

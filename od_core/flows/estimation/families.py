@@ -16,7 +16,6 @@ move none at a level where all that it explains may be chance.
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -31,7 +30,7 @@ from od_core.flows.plan import ReleasePlan
 from od_core.flows.projection.onto_area_totals import EstimatedTotals
 from od_core.geography.flow_tree import CHILDREN_AT_ONCE, Nodes, Pairs, iterate_family_blocks, sum_runs
 from od_core.kernels import kernel
-from od_core.parallel import map_in_order
+from od_core.parallel import map_in_order, process_all
 
 Result = TypeVar("Result")
 
@@ -155,6 +154,10 @@ class Families:
         """
         return map_in_order(lambda block: work(*self._select_block(*block)), iterate_family_blocks(self.offsets))
 
+    def process_blocks(self, work: Callable[[Families, Places], object]) -> None:
+        """Call ``work(families, places)`` for all blocks of :meth:`map_blocks`; it writes its results itself."""
+        process_all(lambda block: work(*self._select_block(*block)), iterate_family_blocks(self.offsets))
+
     def _select_block(self, first: int, last: int) -> tuple[Families, Places]:
         """Return the families ``first:last``, and the positions of their children."""
         begin, end = self.offsets[[first, last]].tolist()
@@ -240,7 +243,7 @@ def compute_gravity_shares(families: Families) -> Reals:
         total, equal = np.repeat(sum_runs(row, block.offsets), sizes), np.repeat(1.0 / sizes, sizes)
         shares[places.children] = np.divide(row, total, out=equal, where=total > 0.0)
 
-    deque(families.map_blocks(divide), maxlen=0)
+    families.process_blocks(divide)
     return shares
 
 
@@ -269,7 +272,7 @@ def _find_leaf_positions(plan: ReleasePlan, wanted: Pairs, table: Pairs) -> Inte
         place = np.searchsorted(ranks[:-1], asked)  # a rank after the last one is compared with the last
         at[block] = np.where(ranks[place] == asked, place, -1)
 
-    deque(map_in_order(find, range(0, len(at), CHILDREN_AT_ONCE)), maxlen=0)
+    process_all(find, range(0, len(at), CHILDREN_AT_ONCE))
     return at
 
 
@@ -312,7 +315,7 @@ def blend_shares(families: Families, p: Reals, other: Reals, weight: float, leas
         parents = block.parent_h, block.sigma, other[places.children], weight, slope
         _blend(block.offsets, p[places.children], *parents, shares[places.children])
 
-    deque(families.map_blocks(blend), maxlen=0)
+    families.process_blocks(blend)
     return shares
 
 

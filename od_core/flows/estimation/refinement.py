@@ -32,7 +32,6 @@ Then E moves towards p by the part w / (w + tau^2) of their distance, but by at 
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
@@ -62,7 +61,7 @@ from od_core.flows.projection.categories_onto_margins import fit_to_margins, fit
 from od_core.geography.flow_tree import Expansion, Nodes, Pairs, iterate_family_blocks, sum_runs
 from od_core.geography.geography import Numbers
 from od_core.kernels import kernel
-from od_core.parallel import map_in_order
+from od_core.parallel import map_in_order, process_all
 
 WEIGHT_BITS = 20
 """Number of fractional bits of a weight, which is a whole multiple of 2^-20."""
@@ -477,7 +476,7 @@ def _project_segments(
         of_families = parents[first:last], offsets[first : last + 1] - own.start
         projected[own] = project_to_margins(estimates[own], weights[own], totals[own], *of_families, bits)
 
-    deque(map_in_order(project, iterate_family_blocks(offsets)), maxlen=0)
+    process_all(project, iterate_family_blocks(offsets))
     return projected
 
 

@@ -63,7 +63,6 @@ exponentials.
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Context, Decimal
@@ -560,7 +559,7 @@ def _estimate_child_trips(plan: ReleasePlan, given: Prediction, k: int, rule: Ru
             rounded = np.floor(estimate + 0.5).astype(np.int64)
             trips[children][kept] = plan.mechanism.project(rounded, totals, runs)
 
-    deque(level.map_blocks(divide), maxlen=0)
+    level.process_blocks(divide)
     if of_areas is not None:
         totals, area = above[level.parents], level.area[every]
         small = float(rule.u or SMALL) * given.families[-1].sigma

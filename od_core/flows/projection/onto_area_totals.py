@@ -21,7 +21,6 @@ much after rounding gets more of the next lumps (:func:`round_to_totals`).
 from __future__ import annotations
 
 import math
-from collections import deque
 from dataclasses import dataclass
 from functools import partial
 
@@ -32,7 +31,7 @@ from od_core.flows.projection.onto_parents import shift_to_total
 from od_core.geography.flow_tree import iterate_family_blocks
 from od_core.geography.geography import Numbers
 from od_core.kernels import kernel
-from od_core.parallel import map_in_order
+from od_core.parallel import map_in_order, process_all
 
 _ROUNDS = 8
 """Number of times that the flows of areas are moved towards their totals."""
@@ -131,7 +130,7 @@ def shift_towards_totals(
     for _ in range(_ROUNDS):
         sums, number = sum(map_in_order(sum_shifted_block, iterate_family_blocks(runs)), start=np.zeros((2, len(move))))
         move += (of_areas.trips - sums - softness * move) / (np.maximum(number, 1) + softness)
-    deque(map_in_order(partial(sum_shifted_block, replaces=True), iterate_family_blocks(runs)), maxlen=0)
+    process_all(partial(sum_shifted_block, replaces=True), iterate_family_blocks(runs))
 
 
 @kernel
