@@ -1,4 +1,4 @@
-# make install | test | test-some | test-all | mutants | lint | docs | pages | comparison | performance | atlas, with tools for development; release | ui without; compatibility
+# make install | test | test-some | test-all | mutants | lint | docs | pages | dist | comparison | performance | atlas, with tools for development; release | ui without; compatibility
 # The first of these that can make environments. The pins are one set for all three; CI tries the oldest.
 VERSIONS := 3.11 3.12 3.13
 PYTHON ?= $(shell for version in $(VERSIONS); do \
@@ -18,7 +18,7 @@ IN_FOLDER = folder=$$(mktemp -d $(MEMORY)) && chmod 711 $$folder && trap "rm -rf
 # A dot every two seconds, at a terminal, while pip is silent.
 DOTS = if [ -t 1 ]; then while sleep 2; do printf .; done & trap "kill $$!; echo" EXIT; fi;
 
-.PHONY: install release ui test test-some test-all mutants lint docs pages comparison performance peers charts compatibility atlas
+.PHONY: install release ui test test-some test-all mutants lint docs pages comparison performance peers charts compatibility atlas dist
 
 install: .venv/installed
 
@@ -94,6 +94,11 @@ lint: install
 
 docs: install
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+
+# The wheel and the documentation of a tag: make dist, or make dist TAG=v0.2.0
+TAG ?=
+dist: install
+	.ci/dist $(TAG)
 
 pages: install # the tables of docs that follow from the code; a test fails where they do not
 	$(BIN)/python docs/hooks.py
