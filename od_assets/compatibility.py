@@ -18,7 +18,7 @@ def make_owners_argument(owners: Sequence[str]) -> dict[str, Any]:
     return {} if _IS_1_12 else {"owners": list(owners)}
 
 
-class _OwnedJob(UnresolvedAssetJobDefinition):  # type: ignore[misc]  # Dagster's bases are untyped
+class _OwnedJob(UnresolvedAssetJobDefinition):
     """A job with owners. Dagster would warn whenever it resolves one, in every step of every run: owners are beta."""
 
     def resolve(self, *arguments: Any, **named: Any) -> dg.JobDefinition:

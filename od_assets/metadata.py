@@ -61,7 +61,7 @@ def map_to_same_columns(asset: dg.AssetKey | list[str], columns: Iterable[Column
     return {column.name: make_column_dependencies(asset, [column.name]) for column in columns}
 
 
-def make_table_metadata(*columns: Column, sources: Sources | None = None) -> dict[str, Any]:
+def make_table_metadata(*columns: Column, sources: Sources | None = None) -> dict[str, object]:
     """Return asset metadata with the schema of a table of these columns, and with its lineage if it has ``sources``.
 
     ``sources`` are the upstream columns by column; a column that it lacks has no lineage.
@@ -70,7 +70,7 @@ def make_table_metadata(*columns: Column, sources: Sources | None = None) -> dic
     return make_schema_metadata(dg.TableSchema(described), sources)
 
 
-def make_schema_metadata(schema: dg.TableSchema, sources: Sources | None) -> dict[str, Any]:
+def make_schema_metadata(schema: dg.TableSchema, sources: Sources | None) -> dict[str, object]:
     """Return asset metadata with a schema and, unless ``sources`` is None, the lineage of its columns."""
     if sources is None:
         return {"dagster/column_schema": schema}
@@ -89,7 +89,7 @@ def make_records_schema(columns: RecordColumns) -> dg.TableSchema:
     return dg.TableSchema(schema)
 
 
-def map_record_sources(columns: RecordColumns) -> dict[str, Any]:
+def map_record_sources(columns: RecordColumns) -> dict[str, object]:
     """Return what each column of the copied records is read from, in the order of the columns.
 
     It is the name of a column, several published names, or None.
@@ -129,12 +129,12 @@ SOURCES = "od/sources"
 """Metadata of an asset's definition: the declared files or addresses that it reads, without passwords."""
 
 
-def make_source_metadata(addresses: Iterable[str]) -> dict[str, Any]:
+def make_source_metadata(addresses: Iterable[str]) -> dict[str, object]:
     """Return metadata that names the files or addresses that an asset reads, without user, password and query."""
     return {SOURCES: [remove_address_secrets(address) for address in addresses]}
 
 
-def make_metadata(**metadata: Any) -> dict[str, Any]:
+def make_metadata(**metadata: object) -> dict[str, Any]:
     """Return the metadata, with ``/`` in place of ``__`` in names. Raises KeyError for names that are not allowed."""
     names = {name.replace("__", "/"): value for name, value in metadata.items()}
     if not names.keys() <= ALLOWED:
@@ -142,7 +142,7 @@ def make_metadata(**metadata: Any) -> dict[str, Any]:
     return names
 
 
-def make_result(version: str, asset: list[str] | None = None, **metadata: Any) -> dg.MaterializeResult:
+def make_result(version: str, asset: list[str] | None = None, **metadata: object) -> dg.MaterializeResult:
     """Return the result of an asset: its data version, and metadata with names as in :func:`make_metadata`.
 
     A step that makes several assets names each of them.
@@ -152,7 +152,7 @@ def make_result(version: str, asset: list[str] | None = None, **metadata: Any) -
     )
 
 
-def make_step_metadata(plan: ReleasePlan, steps: Sequence[GaussianStep]) -> dict[str, Any]:
+def make_step_metadata(plan: ReleasePlan, steps: Sequence[GaussianStep]) -> Mapping[str, Any]:
     """Return metadata on a measured level, or on area totals: the areas, the noise and the charge.
 
     The noise is that of the first of its steps, and the charge is that of all of them together.
@@ -187,7 +187,7 @@ def make_release_metadata(kind: Kind[R], release: R, balance: Balance) -> dict[s
     )
 
 
-def make_content_metadata(shown: Mapping[str, Any]) -> dict[str, Any]:
+def make_content_metadata(shown: Mapping[str, object]) -> Mapping[str, Any]:
     """Return metadata on what a release contains: numbers, texts and tables, as its kind gives them by name."""
     return make_metadata(
         **{name: make_table_value(one) if isinstance(one, pd.DataFrame) else one for name, one in shown.items()}

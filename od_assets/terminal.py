@@ -36,7 +36,7 @@ class PlainConsole(Console):
 console = PlainConsole(width=None if sys.stdout.isatty() else 120)
 
 
-def print_json(facts: Any) -> None:
+def print_json(facts: object) -> None:
     """Print the result of a command as JSON, for programs."""
     print(json.dumps(facts, indent=2))
 

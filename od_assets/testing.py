@@ -106,7 +106,7 @@ def dry_run(
     ):
         warnings.simplefilter("ignore")  # about beta and preview parts of Dagster
         asked = replace(declared.periods, first=Period(period) if period else declared.periods.first, last=None).first
-        trips: dict[str, Any] = {"asset": None, "outside_period": declared.record_format.outside_period}
+        trips: dict[str, object] = {"asset": None, "outside_period": declared.record_format.outside_period}
         if isinstance(records, Path):
             trips["files"] = str(records.resolve())
         else:
@@ -121,7 +121,7 @@ def dry_run(
             trips |= dict.fromkeys(("delimiter", "encoding", "table")) | {"files": str(file)}
         once = Periods(first=asked.text, every=SINGLE)  # Dagster would refuse a partition that has not ended
         about = (declared.about or About(title="")).model_copy(update={"title": _TITLE})
-        changes: dict[str, Any] = {"trips": declared.trips.model_copy(update=trips), "stated_periods": once}
+        changes: dict[str, object] = {"trips": declared.trips.model_copy(update=trips), "stated_periods": once}
         changes |= dict.fromkeys(("schedule", "arrivals", "freshness", "spark")) | {"stated_engine": "threads"}
         series = declared.model_copy(update=changes | {"noise": DRY_RUN, "about": about}).with_project(declared.project)
         definitions = dg.Definitions.merge(build_series_definitions(series), OdWarehouse().build_defs(None))
@@ -162,7 +162,7 @@ def _make_up_records(series: Any, period: Period) -> pd.DataFrame:
     seconds = generator.integers(0, period.days * 86_400, _ROWS)
     times = pd.Series(np.datetime64(period.first, "s") + seconds.astype("timedelta64[s]"))
     origins, destinations = series.list_allowed_codes(geography)
-    values: dict[Any, Any] = {
+    values: dict[Any, object] = {
         name: generator.choice(destinations if code == "destination" else origins, _ROWS)
         for code, name in columns.codes.items()
     }
@@ -186,7 +186,7 @@ def _make_up_records(series: Any, period: Period) -> pd.DataFrame:
     return pd.DataFrame({name if isinstance(name, str) else name[0]: column for name, column in values.items()})
 
 
-def _make_user_ids(pattern: str, numbers: Any) -> list[str]:
+def _make_user_ids(pattern: str, numbers: Iterable[int]) -> list[str]:
     """Return numbers as user ids, padded with zeros so that all match a pattern. Raises OdError if no width does."""
     for width in range(64):
         ids = [f"{number:0{width}}" for number in numbers]

@@ -16,7 +16,10 @@ from collections.abc import Callable
 from functools import cache, update_wrapper
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, ParamSpec, TypeVar, cast
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 _PREFIX = "od_core-"
 _CREATION = Lock()  # held while Numba reads the cache folder from its settings, which all threads share
@@ -29,17 +32,17 @@ class Kernel:
     machine code is cached for later processes if :func:`cache_folder` returns a folder.
     """
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[..., object]) -> None:
         update_wrapper(self, function)
         self._function = function
         self._compiled: Any = None
 
-    def __call__(self, *arguments: Any) -> Any:
+    def __call__(self, *arguments: object) -> object:
         """Call the compiled function."""
         return (self._compiled or self._make_dispatcher_once())(*arguments)
 
     @property
-    def _numba_type_(self) -> Any:
+    def _numba_type_(self) -> object:
         """The type by which another kernel that calls this one is compiled; Numba looks it up by this name."""
         return self._make_dispatcher_once()._numba_type_
 
@@ -50,11 +53,11 @@ class Kernel:
             return self._compiled
 
 
-kernel = Kernel
+kernel = cast("Callable[[Callable[P, R]], Callable[P, R]]", Kernel)
 """Decorator of the functions that become kernels."""
 
 
-def _make_dispatcher(function: Callable[..., Any]) -> Any:
+def _make_dispatcher(function: Callable[..., object]) -> Any:
     import numba
     from numba.core import config
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from fractions import Fraction
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -21,7 +21,7 @@ class Confidential:
 class Shown:
     """An object that a notebook shows as a table of names and texts: by default, of its fields that are not None."""
 
-    def _list_notebook_facts(self) -> Mapping[str, Any]:
+    def _list_notebook_facts(self) -> Mapping[str, object]:
         """Return the texts to show, by name. All of them are public."""
         return {name.replace("_", " "): value for name, value in vars(self).items() if value is not None}
 
@@ -34,7 +34,7 @@ class Shown:
         return _load_template().render(what=type(self).__name__, rows=rows, picture=self._render_picture())
 
 
-def _as_text(value: Any) -> str:
+def _as_text(value: object) -> str:
     """Return a value as text; a fraction as a decimal if that is exact."""
     decimal = f"{float(value):.12g}" if isinstance(value, Fraction) else ""
     return decimal if decimal and Fraction(decimal) == value else str(value)

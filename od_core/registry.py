@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from inspect import signature
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from od_core.errors import OdError, suggest_known_names
 
@@ -39,7 +39,7 @@ class Registry(dict[str, Callable[..., T]]):
         super().__init__(makers)
         self._tables = tables
 
-    def make(self, mechanism: str | T, **options: Any) -> T:
+    def make(self, mechanism: str | T, **options: object) -> T:
         """Return the mechanism with a name and options. If ``mechanism`` is not a name, return it unchanged.
 
         Raises OdError if the name or an option is unknown.

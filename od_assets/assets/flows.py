@@ -1,6 +1,6 @@
 """Make the assets of a release of flows: counts, measurements and estimates of levels, flows, and assisted flows."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import dagster as dg
@@ -111,15 +111,15 @@ def _list_noisy_columns(series: FlowSeries) -> list[dg.TableColumnDep]:
 
 def _make_level_measurement_options(
     series: FlowSeries, level: int, shown_as: str = "noisy_measurement"
-) -> dict[str, Any]:
+) -> Mapping[str, Any]:
     """Return the definition of a level's measurement, whose pairs are the children of pairs with estimated trips."""
     key, above = series.measurement_key(level), _list_estimates_above(series, level)
     return _make_measurement_options(series, shown_as, key, above, level=series.format_level(level))
 
 
 def _make_measurement_options(
-    series: FlowSeries, shown_as: str, key: list[str], above: list[list[str]], **words: Any
-) -> dict[str, Any]:
+    series: FlowSeries, shown_as: str, key: list[str], above: list[list[str]], **words: object
+) -> Mapping[str, Any]:
     """Return the definition of an asset of noisy measurements. ``above`` has the key of the level above, if any."""
     zones = make_column_dependencies([*series.path, "geography"], series.placing_columns)
     counted = [*series.path, "trip_counts"]
@@ -129,7 +129,7 @@ def _make_measurement_options(
     return {"deps": [counted, *above], **make_asset_options(series, shown_as, columns, key=key, **words)}
 
 
-def _make_estimate_options(series: FlowSeries, level: int, shown_as: str = "estimate") -> dict[str, Any]:
+def _make_estimate_options(series: FlowSeries, level: int, shown_as: str = "estimate") -> Mapping[str, Any]:
     """Return the definition of a level's estimate, which sums to the level above."""
     measured = series.measurement_key(level)
     above = (dg.TableColumnDep(key, TRIPS.name) for key in _list_estimates_above(series, level))

@@ -1,7 +1,7 @@
 """Make the assets that releases of all kinds have: the public areas, the records, and the bundle."""
 
 import datetime
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, cast
@@ -53,7 +53,6 @@ from od_core.publication.bundle import (
 )
 from od_core.publication.certify import build_certificate, read_release_context
 from od_core.publication.columns import PERIOD, Column
-from od_core.publication.kind import Kind
 from od_core.published.publishing import publish_release
 from od_core.published.verification import repair_release
 from od_core.records.load import load_records, refuse_absent, refuse_repeated
@@ -108,8 +107,8 @@ _LINEAGE = "dagster/column_lineage"
 
 
 def make_asset_options(
-    series: Series[Any, Any], asset: str, metadata: dict[str, Any], *, key: list[str] | None = None, **words: Any
-) -> dict[str, Any]:
+    series: Series[P, G], asset: str, metadata: dict[str, object], *, key: list[str] | None = None, **words: object
+) -> Mapping[str, Any]:
     """Return the definition of an asset without its dependencies, from ``assets.yaml`` and what all assets share.
 
     Args:
@@ -190,7 +189,7 @@ def _make_tracer(steps: list[dg.AssetsDefinition]) -> Callable[[dg.AssetSpec], d
     return trace_columns
 
 
-def make_source_assets(series: Series[Any, Any]) -> list[dg.AssetsDefinition]:
+def make_source_assets(series: Series[P, G]) -> list[dg.AssetsDefinition]:
     """Return the assets geography and raw trips of a series."""
     geography = _make_geography_asset(series)
     return [geography, _make_records_asset(series, geography.key)]
@@ -212,7 +211,7 @@ def _make_geography_asset(series: Series[Any, Any]) -> dg.AssetsDefinition:
     return geography
 
 
-def _write_lists(series: Series[Any, G], geography: G, folder: Path) -> None:
+def _write_lists(series: Series[P, G], geography: G, folder: Path) -> None:
     """Write the lists of zones or places of a series, with all columns that it declares, to a folder."""
     make_folder(folder)
     for (file, zones), side in zip(series.zone_lists.items(), series.sides(geography), strict=False):
@@ -224,7 +223,7 @@ def _write_lists(series: Series[Any, G], geography: G, folder: Path) -> None:
         write_durably(folder / file, write, mode=PUBLIC_FILE_MODE)
 
 
-def _make_records_asset(series: Series[Any, Any], geography: dg.AssetKey) -> dg.AssetsDefinition:
+def _make_records_asset(series: Series[P, G], geography: dg.AssetKey) -> dg.AssetsDefinition:
     trips = find_trips_asset(series)
     are_here = series.records_are_here
     declared = make_source_metadata([series.locate_records_source("{period}")])
@@ -235,7 +234,7 @@ def _make_records_asset(series: Series[Any, Any], geography: dg.AssetKey) -> dg.
 
     @dg.asset(**make_asset_options(series, "raw_trips", records), deps=above, output_required=False)
     def raw_trips(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> Iterator[dg.MaterializeResult]:
-        with ReleaseWork[Any, Any].enter_step(context, od_warehouse, series) as work:
+        with ReleaseWork.enter_step(context, od_warehouse, series) as work:
             if work.is_kept():
                 context.log.info(f"{work.key} was published with other settings than those declared now, and stays.")
                 return  # without a result, so that the steps below are skipped
@@ -252,7 +251,7 @@ def _make_records_asset(series: Series[Any, Any], geography: dg.AssetKey) -> dg.
     return raw_trips
 
 
-def _map_copied_columns(series: Series[Any, Any], geography: dg.AssetKey, trips: dg.AssetKey | None) -> Sources | None:
+def _map_copied_columns(series: Series[P, G], geography: dg.AssetKey, trips: dg.AssetKey | None) -> Sources | None:
     """Return the upstream columns of the copied records, by column; None if no column has any."""
     zones = make_column_dependencies(geography, series.placing_columns)
     of_codes = dict.fromkeys(series.columns.codes, zones) if series.replaces_codes else {}
@@ -265,7 +264,7 @@ def _map_copied_columns(series: Series[Any, Any], geography: dg.AssetKey, trips:
     return own | {code: [*own[code], *placed] for code, placed in of_codes.items()}
 
 
-def _make_table_asset(series: Series[Any, Any], bundle: dg.AssetKey, columns: Sequence[Column]) -> dg.AssetsDefinition:
+def _make_table_asset(series: Series[P, G], bundle: dg.AssetKey, columns: Sequence[Column]) -> dg.AssetsDefinition:
     """Return the asset of the main table of a published bundle, which assets downstream load by its key."""
     name, stored = MAIN_TABLES[series.kind.contents]
     described = make_table_metadata(PERIOD, *columns, sources=map_to_same_columns(bundle, columns))
@@ -293,7 +292,7 @@ def make_publication_assets(
 
     The bundle is made from the asset ``table``; its main table has the columns, with ``sources`` upstream.
     """
-    kind: Kind[Any] = series.kind
+    kind = series.kind
 
     @dg.asset(**make_asset_options(series, "bundle", make_table_metadata(*columns, sources=sources)), deps=[table])
     def bundle(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
@@ -337,7 +336,7 @@ def make_publication_assets(
     return [_apply_freshness_policy(series, bundle), _make_table_asset(series, bundle.key, columns)]
 
 
-def _apply_freshness_policy(series: Series[Any, Any], bundle: dg.AssetsDefinition) -> dg.AssetsDefinition:
+def _apply_freshness_policy(series: Series[P, G], bundle: dg.AssetsDefinition) -> dg.AssetsDefinition:
     if series.freshness is None:
         return bundle
     within = datetime.timedelta(days=series.freshness.within_days)

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
 
 import dagster as dg
 import pyarrow.parquet as pq
@@ -21,7 +20,7 @@ from od_assets.metadata import (
 )
 from od_assets.resources.release_work import TableWork
 from od_assets.resources.warehouse import Warehouse
-from od_assets.series.series import TableSeries
+from od_assets.series.series import G, P, TableSeries
 from od_assets.series.tables import GroupSizeSeries, StopsSeries
 from od_core.files.durable import compute_file_digest
 from od_core.publication.columns import (
@@ -36,10 +35,10 @@ from od_core.publication.columns import (
 
 
 def _make_table_assets(
-    series: TableSeries[Any, Any],
+    series: TableSeries[P, G],
     tables: Mapping[str, tuple[Sequence[Column], Sources]],
     *,
-    cells: Callable[[Any, int], int],
+    cells: Callable[[P, int], int],
 ) -> list[dg.AssetsDefinition]:
     """Return all assets of a series that is measured by a single asset.
 
@@ -56,21 +55,21 @@ def _make_table_assets(
 
     @dg.asset(**counted_input, deps=inputs)
     def counts_asset(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
-        with TableWork[Any, Any].enter_step(context, od_warehouse, series) as work:
+        with TableWork.enter_step(context, od_warehouse, series) as work:
             count = partial(series.count, work.staged.records, work.geography, work.key.period)
             work.count(count, work.staged.save_counted)
         return make_result(str(work.key))
 
     @dg.asset(**measurements, deps=[counts_asset.key])
     def measurements_asset(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
-        with TableWork[Any, Any].enter_step(context, od_warehouse, series) as work:
+        with TableWork.enter_step(context, od_warehouse, series) as work:
             values = sum(len(noisy) for _, noisy in work.measure())
             plan, version = work.plan, work.digest_measurements(work.plan.steps)
         return make_result(version, measured_cells=cells(plan, values), plan=make_table_value(plan.to_frame()))
 
     @dg.asset(**table_of_release, deps=[measurements_asset.key])
     def published_table(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
-        with TableWork[Any, Any].enter_step(context, od_warehouse, series) as work:
+        with TableWork.enter_step(context, od_warehouse, series) as work:
             release = work.estimate_release()
             path = work.staged.save_table(release)
             balance = od_warehouse.ledger.balance(series.domain.name, work.key.period)

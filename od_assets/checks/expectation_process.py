@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
-from typing import Any
 
 _LINE: list[Connection] = []
 """The connection to the process of :func:`run_expectation_process`, while it runs."""
@@ -45,7 +44,7 @@ def run_expectation_process() -> Iterator[None]:
         process.wait()
 
 
-def run_check(check: Callable[..., dict[str, bool]], *arguments: Any, **options: Any) -> dict[str, bool]:
+def run_check(check: Callable[..., dict[str, bool]], *arguments: object, **options: object) -> dict[str, bool]:
     """Return the result of a check, such as ``check_record_expectations``, with the given arguments.
 
     If the process fails, the check runs again in this process, which raises its errors with all their details.

@@ -153,7 +153,7 @@ def _summarise_records(
     """
     with open_scratch_database(records.parent, records) as connection:
         source = connection.sql(f"FROM {make_parquet_sql(records)}")
-        summary: dict[str, Any] = dict.fromkeys(source.columns)
+        summary: dict[str, object] = dict.fromkeys(source.columns)
         kinds = list_record_faults(list(summary), breakdowns)
         if kinds and "trips" not in summary:
             for name, codes in lists.items():

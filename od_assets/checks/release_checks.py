@@ -25,7 +25,7 @@ from od_assets.resources.dead_runs import PARTITION_TAG, RELEASE_TAG
 from od_assets.resources.release_work import FlowWork, ReleaseWork, TableWork, choose_work_class
 from od_assets.resources.warehouse import Verification, Warehouse, verify_published_releases
 from od_assets.series.section import read_sibling_yaml
-from od_assets.series.series import Series
+from od_assets.series.series import G, P, Series
 from od_core import FlowTree, Grid, Plan, ReleaseKey, ReleasePlan
 from od_core.errors import OdError
 from od_core.files.duckdb_session import connect_to_memory_database
@@ -206,7 +206,7 @@ class AssetChecks:
         return run_checks
 
 
-def run_all_checks(series: Series[Any, Any], warehouse: Warehouse, period: str) -> list[CheckResult]:
+def run_all_checks(series: Series[P, G], warehouse: Warehouse, period: str) -> list[CheckResult]:
     """Run every check of a release on its current files, and return one result per check."""
     return [
         CheckResult(subject="/".join(checks.asset), check=name, passed=count == 0)
@@ -215,7 +215,7 @@ def run_all_checks(series: Series[Any, Any], warehouse: Warehouse, period: str) 
     ]
 
 
-def make_release_checks(series: Series[Any, Any]) -> list[AssetChecks]:
+def make_release_checks(series: Series[P, G]) -> list[AssetChecks]:
     """Return all blocking checks of a release of any kind, in the order of its assets."""
     listed, table = series.checked_list, series.checked_table
     checks = [AssetChecks(series, GEOGRAPHY, _REQUIRES[listed], _COUNTS[listed])]
@@ -225,7 +225,7 @@ def make_release_checks(series: Series[Any, Any]) -> list[AssetChecks]:
     return [*checks, *_estimate_checks(series), AssetChecks(series, [table], requires, _COUNTS[table])]
 
 
-def _count_areas(work: ReleaseWork[Any, Any]) -> dict[str, int]:
+def _count_areas(work: ReleaseWork[P, Any]) -> dict[str, int]:
     """Count the areas that do not partition the level above, in each zone list that the release was made with."""
     warehouse = work.warehouse
     files = [(warehouse.geographies / file, zones.levels) for file, zones in work.series.zone_lists.items()]
@@ -237,7 +237,7 @@ def _count_areas(work: ReleaseWork[Any, Any]) -> dict[str, int]:
     return {"is_a_partition": warehouse.count_once(tuple(read), violations)}
 
 
-def _count_places(work: ReleaseWork[Any, Any]) -> dict[str, int]:
+def _count_places(work: ReleaseWork[P, Any]) -> dict[str, int]:
     places = work.series.read_stored_geography(work.warehouse.geographies)
     listed, columns = places.to_frame(), places.columns
     degrees = {
@@ -248,7 +248,7 @@ def _count_places(work: ReleaseWork[Any, Any]) -> dict[str, int]:
     return {"are_on_the_map": _count("places_are_on_the_map", places=placed, map=pa.table(edges))}
 
 
-def _count_records(work: ReleaseWork[Any, Any]) -> dict[str, int]:
+def _count_records(work: ReleaseWork[P, Any]) -> dict[str, int]:
     """Count the unmet expectations of the records. They are examined again only after a change of records or areas."""
     series, warehouse, records = work.series, work.warehouse, work.staged.records
     # Single records may decide what the page says, so it stays in the confidential folder.
@@ -265,7 +265,7 @@ def _count_records(work: ReleaseWork[Any, Any]) -> dict[str, int]:
     return {RECORDS_CHECK: warehouse.count_once((str(docs), work.geography.digest, str(state)), unmet)}
 
 
-def _has_unmet_expectations(check: Callable[..., dict[str, bool]], *arguments: Any, **options: Any) -> int:
+def _has_unmet_expectations(check: Callable[..., dict[str, bool]], *arguments: object, **options: object) -> int:
     """Return 1 if any expectation is not met, otherwise 0, because the number of unmet expectations is confidential."""
     return int(not all(run_check(check, *arguments, **options).values()))
 
@@ -278,7 +278,7 @@ def count_spend_violations(warehouse: Warehouse, plan: Plan, key: ReleaseKey) ->
         return int(Counter(ledger.list_charges(key)) != Counter(planned))
 
 
-def _estimate_checks(series: Series[Any, Any]) -> Iterator[AssetChecks]:
+def _estimate_checks(series: Series[P, G]) -> Iterator[AssetChecks]:
     """Yield the checks of the estimates of levels; see :attr:`Series.checked_estimates`."""
     for asset, levels in series.checked_estimates:
         requires = dict(_REQUIRES["estimates"])
@@ -338,7 +338,7 @@ def _count_flows(work: FlowWork) -> dict[str, int]:
     }
 
 
-def _count_histograms(work: TableWork[Any, Any]) -> dict[str, int]:
+def _count_histograms(work: TableWork[Any, G]) -> dict[str, int]:
     """Count violations in released group sizes; a mechanism may not promise two of the properties."""
     plan, mechanism = work.plan, work.plan.mechanism
     violations = count_group_size_violations(resolve_frame(plan, work.read_measurements()), work.staged.read_table())
@@ -347,7 +347,7 @@ def _count_histograms(work: TableWork[Any, Any]) -> dict[str, int]:
     return {**counts, "spend_is_plan": count_spend_violations(work.warehouse, plan, work.key)}
 
 
-def _count_boxes(work: TableWork[Any, Any]) -> dict[str, int]:
+def _count_boxes(work: TableWork[Any, G]) -> dict[str, int]:
     violations = count_box_violations(work.plan.grid, work.staged.read_table())
     return {**violations, "spend_is_plan": count_spend_violations(work.warehouse, work.plan, work.key)}
 
@@ -372,7 +372,7 @@ def _iterate_bundle_changes(warehouse: Warehouse, key: ReleaseKey) -> Iterator[s
         yield "its certificate differs from the one that was published"
 
 
-def _verify_series(series: Series[Any, Any], warehouse: Warehouse) -> list[Verification]:
+def _verify_series(series: Series[P, G], warehouse: Warehouse) -> list[Verification]:
     try:
         return verify_published_releases(series.name, warehouse)
     except OdError as error:
@@ -381,7 +381,7 @@ def _verify_series(series: Series[Any, Any], warehouse: Warehouse) -> list[Verif
         return []
 
 
-def make_daily_verification(series: Series[Any, Any]) -> tuple[dg.AssetChecksDefinition, Any, dg.ScheduleDefinition]:
+def make_daily_verification(series: Series[P, G]) -> tuple[dg.AssetChecksDefinition, Any, dg.ScheduleDefinition]:
     """Return the check of all bundles of a series, its job and its schedule.
 
     In a release, the check takes a moment and reads the published files alone, since to recompute all releases of the

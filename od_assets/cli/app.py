@@ -85,7 +85,7 @@ def add_typer_signature(name: str, command: Callable[..., None], questions: Mapp
     return command
 
 
-def _annotate_parameter(parameter: inspect.Parameter, info: Any) -> inspect.Parameter:
+def _annotate_parameter(parameter: inspect.Parameter, info: object) -> inspect.Parameter:
     return parameter.replace(annotation=Annotated[parameter.annotation, info], kind=parameter.KEYWORD_ONLY)
 
 

@@ -26,7 +26,7 @@ def as_list(answer: str) -> list[str]:
     return [part.strip() for part in answer.split(",")]
 
 
-def as_yaml(answer: str) -> Any:
+def as_yaml(answer: str) -> object:
     """Return an answer parsed as YAML with text values only; return it unchanged if it is not valid YAML.
 
     Numbers and dates stay text, because codes and periods look like them. Number fields accept text too.
@@ -47,7 +47,7 @@ def as_mapping(answer: str) -> Any:
     return {name.strip(): as_yaml(value) for name, _, value in (part.partition("=") for part in answer.split(","))}
 
 
-READERS: Mapping[str, Callable[[str], Any]] = {
+READERS: Mapping[str, Callable[[str], object]] = {
     "text": str,
     "list": as_list,
     "yaml": as_yaml,
@@ -142,7 +142,7 @@ def make_file_attributes(answers: Answers, of_file: str) -> dict[str, Any]:
     return declared
 
 
-def _set_field(declared: dict[str, Any], place: str, value: Any) -> None:
+def _set_field(declared: dict[str, Any], place: str, value: object) -> None:
     """Write a value into a field, whose path has dots between the names of the sections."""
     *parents, last = place.split(".")
     for parent in parents:
@@ -156,7 +156,7 @@ _WIDTH = 110
 """Maximum number of characters in a line of YAML."""
 
 
-def format_yaml_block(declared: Mapping[str, Any], indent: int = 0) -> str:
+def format_yaml_block(declared: Mapping[str, object], indent: int = 0) -> str:
     """Return YAML with one line per field. A section that does not fit on a line has one line per field of its own."""
     lines = ""
     for name, value in declared.items():

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import dagster as dg
 import duckdb
@@ -57,7 +57,7 @@ from od_assets.resources.release_work import ReleaseWork
 from od_assets.resources.warehouse import Warehouse
 from od_assets.runs.period_status import choose_period_to_plan, choose_periods
 from od_assets.series.reading import list_comparison_names, list_series_names, read_comparison, read_declared_series
-from od_assets.series.series import Series
+from od_assets.series.series import G, P, Series
 from od_assets.terminal import WRONG, console, keep_detail_of
 from od_core import Breakdown, OdError, intopt
 from od_core.files import durable
@@ -89,7 +89,7 @@ class Finding:
         """Whether the inspection found no fault."""
         return self.fault is None
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, object]:
         """Return the finding as a JSON-ready dictionary."""
         return {"what": self.what, "ok": self.ok, "fault": self.fault, "next_step": self.next_step}
 
@@ -128,10 +128,10 @@ def print_findings(findings: list[Finding]) -> None:
     console.print(count, style=WRONG if faults else "")
 
 
-def inspect_budget(series: Series[Any, Any], period: str) -> Finding:
+def inspect_budget(series: Series[P, G], period: str) -> Finding:
     """Return a finding on the budget of a release: whether the ledger would refuse its charge."""
     warehouse = Warehouse.from_project(series.project)
-    work: ReleaseWork[Any, Any] = ReleaseWork(warehouse, series, series.key(period))
+    work = ReleaseWork(warehouse, series, series.key(period))
 
     def look() -> str:
         geography = series.read_geography()
@@ -427,14 +427,14 @@ _LOST_ZEROS = "_that_lost_its_zeros"
 """Ending of the name of the fault of codes that lost their leading zeros."""
 
 
-def inspect_input(series: Series[Any, Any], period: str) -> list[Finding]:
+def inspect_input(series: Series[P, G], period: str) -> list[Finding]:
     """Return findings on the file of a period: whether it exists, is complete, and would be accepted by a release.
 
     For a unit of a year, the first finding is on the counters of users with which the records would be counted.
     """
     key, warehouse = series.key(period), Warehouse.from_project(series.project)
     subject, file_state = f"input of {key}", check_arrival(series, Period(period))
-    work: ReleaseWork[Any, Any] = ReleaseWork(warehouse, series, key)
+    work = ReleaseWork(warehouse, series, key)
     findings, counters = [], None
     if warehouse.ledger_chain.exists() and work.counters is not None:
         folder = InspectedFolder(warehouse.confidential.path)
@@ -464,7 +464,7 @@ def inspect_input(series: Series[Any, Any], period: str) -> list[Finding]:
     return [*findings, Finding(subject, fault, f"{first.next_step}; {look}")]
 
 
-def _refuse_waiting(series: Series[Any, Any], period: str, waits: str) -> None:
+def _refuse_waiting(series: Series[P, G], period: str, waits: str) -> None:
     """Raise OdError for a file that has not arrived: with the error of a run, if a run would refuse the file, too."""
     source = series.locate_records_file(period)
     for part in list_record_files(source):
@@ -474,7 +474,7 @@ def _refuse_waiting(series: Series[Any, Any], period: str, waits: str) -> None:
 
 
 def _find_refusals(
-    work: ReleaseWork[Any, Any], counters: InspectedCounters | None, folder: Path, numbers: list[str]
+    work: ReleaseWork[P, G], counters: InspectedCounters | None, folder: Path, numbers: list[str]
 ) -> Iterator[OdError]:
     """Confidential: yield the errors with which a release would refuse an input, in the order in which it meets them.
 
@@ -492,7 +492,7 @@ def _find_refusals(
 
 
 def _check_input(
-    work: ReleaseWork[Any, Any], counters: InspectedCounters | None, records: Path, numbers: list[str]
+    work: ReleaseWork[P, G], counters: InspectedCounters | None, records: Path, numbers: list[str]
 ) -> Iterator[OdError]:
     """Yield the error of each kind of faulty record that is too frequent. Raise those of reading and counting."""
     series = work.series
@@ -522,7 +522,7 @@ def _check_input(
         work.warehouse.refuse_renamed(series, work.key, counted)
 
 
-def _judge_records(series: Series[Any, Any], geography: Any, records: Path, numbers: list[str]) -> Iterator[OdError]:
+def _judge_records(series: Series[P, G], geography: G, records: Path, numbers: list[str]) -> Iterator[OdError]:
     """Confidential: yield the error of each kind of faulty record that is too frequent. Adds lines to ``numbers``."""
     listed = make_code_tables(*series.list_allowed_codes(geography), series.breakdowns)
     with open_scratch_database(records.parent, records) as connection:
@@ -564,9 +564,7 @@ def _count_faults(
             yield f"{fault.column}{_LOST_ZEROS}", lost_zeros, without_zeros, faulty
 
 
-def _count_records(
-    work: ReleaseWork[Any, Any], geography: Any, counters: UserCounters | None, records: Path
-) -> Counted:
+def _count_records(work: ReleaseWork[P, G], geography: G, counters: UserCounters | None, records: Path) -> Counted:
     """Return the counts of a file of records, counted as a release would. Raises OdError for unacceptable records."""
     series, period = work.series, work.key.period
     confidential = InspectedFolder(work.warehouse.confidential.path)
@@ -638,7 +636,7 @@ def inspect_declaration(name: str) -> list[Finding]:
     return [*findings, run_inspection(f"assets and schedules of {name}", partial(refuse_unloadable, series))]
 
 
-def _describe_plan_charge(series: Series[Any, Any], geography: Any) -> str:
+def _describe_plan_charge(series: Series[P, G], geography: G) -> str:
     plan = series.plan(geography, choose_period_to_plan(series, None))
     Warehouse.from_project(series.project).hold_to_declared(series.domain)
     return (

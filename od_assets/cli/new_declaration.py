@@ -49,7 +49,7 @@ from od_assets.series.flows import CountedRecords, SegmentSection, Trips
 from od_assets.series.partitions import SINGLE, SeriesPeriods
 from od_assets.series.reading import MODELS, RELEASES, draft_missing_warehouse, parse_declaration, read_declared_series
 from od_assets.series.section import Section, describe_first_fault
-from od_assets.series.series import About, Arrivals, DomainSection, Series, Zones
+from od_assets.series.series import About, Arrivals, DomainSection, G, P, Series, Zones
 from od_core import BudgetExceeded, Plan, ReleaseKey
 from od_core.errors import OdError, suggest_similar_name
 from od_core.files.data_frame import format_column_names
@@ -466,7 +466,7 @@ def _refuse_periods(answers: Answers, _fields: Fields) -> None:
     SeriesPeriods(answers["every"], Period(answers["first"]), last, None)
 
 
-FOUND: dict[str, Callable[..., Any]] = {
+FOUND: dict[str, Callable[..., object]] = {
     "named": _find_column_by_word,
     "unused": lambda answers, fields: (
         (found := _find_newest_records(answers, fields))
@@ -656,7 +656,7 @@ def initialize(name: str, answers: Answers, fields: Fields) -> tuple[list[Path],
     return [release_file, data_set_file, *warehouse], geography.area_counts
 
 
-def _suggest_cap(series: Series[Any, Any], plan: Plan, epsilon: str) -> dict[str, str]:
+def _suggest_cap(series: Series[P, G], plan: Plan, epsilon: str) -> dict[str, str]:
     """Return a cap for ``ROOM`` such plans, and its reason; under a unit of a year, for as many years of them."""
     rho, span = plan.charge.as_rho, f" per {series.domain.elementary_period}"
     if plan.unit.is_of_year:

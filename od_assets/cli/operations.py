@@ -7,7 +7,7 @@ import sys
 from contextlib import ExitStack, nullcontext
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -48,7 +48,7 @@ def ledger(context: typer.Context, as_json: bool = False) -> None:
     if as_json:
         print_json([_make_balance_facts(balance) for balance in balances])
         return
-    rows: list[Any] = []
+    rows: list[object] = []
     for balance in balances:
         rows.append(balance)
         rows += [{"domain": balance.domain, "period": part, "spent": rho} for part, rho in balance.parts.items()]
@@ -88,8 +88,8 @@ def copy_ledger(target: str) -> None:
     say("ledger.copied", entries=entries)
 
 
-def _make_balance_facts(balance: Balance) -> dict[str, Any]:
-    def amount(rho: Fraction) -> dict[str, Any]:
+def _make_balance_facts(balance: Balance) -> dict[str, object]:
+    def amount(rho: Fraction) -> dict[str, object]:
         return {"rho": float(rho), "rho_exact": str(rho)}
 
     return {

@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # importing Dagster or pandas takes half a second
 
     from od_assets.runs.jobs import Outcome
     from od_assets.runs.period_status import ReleaseStatus
-    from od_assets.series.series import Series
+    from od_assets.series.series import G, P, Series
     from od_core import Plan, Spent
     from od_core.meaning.subject import Subject
     from od_core.published.derived import PublishedFlows
@@ -114,7 +114,7 @@ def make_sentence_templates() -> Environment:
     return environment
 
 
-def _format_if_known(form: Callable[..., str], value: Any, *more: Any) -> str | None:
+def _format_if_known(form: Callable[..., str], value: Any, *more: object) -> str | None:
     return None if value is None or is_undefined(value) or math.isnan(value) else form(value, *more)
 
 
@@ -140,7 +140,7 @@ def print_frame(title: str, frame: pd.DataFrame) -> None:
     print_rows(title, frame.to_dict("records"))
 
 
-def print_rows(title: str, rows: Sequence[Mapping[Any, Any]]) -> None:
+def print_rows(title: str, rows: Sequence[Mapping[Any, object]]) -> None:
     """Print rows with the same columns, but for columns without any value. No word and no number is broken."""
     table = Table(title=title, title_justify="left")
     cells = {column: [_format_cell(row[column]) for row in rows] for column in (rows[0] if rows else ())}
@@ -163,7 +163,7 @@ def print_rows(title: str, rows: Sequence[Mapping[Any, Any]]) -> None:
     console.print(table)
 
 
-def print_table(name: str, rows: Iterable[Any]) -> None:
+def print_table(name: str, rows: Iterable[object]) -> None:
     """Print a table of ``texts.toml``: an expression on a row gives each column. A missing value stays missing."""
     table = dict(_TEXTS["tables"][name])
     title = table.pop("title")
@@ -186,7 +186,7 @@ _FEW_PAIRS = 4_000_000
 """Largest number of pairs of zones for which ``estimate: auto`` is suggested: above it, it takes many seconds."""
 
 
-def print_plan(series: Series[Any, Any], plan: Plan, *, verbose: bool) -> None:
+def print_plan(series: Series[P, G], plan: Plan, *, verbose: bool) -> None:
     """Print what one period would spend, and what could be read in it.
 
     If ``verbose``, add the noise, the expected errors and the exact charge of each step, and the conversions between
@@ -214,7 +214,7 @@ def print_plan(series: Series[Any, Any], plan: Plan, *, verbose: bool) -> None:
         say("plan.budget", "\n", spent=plan.spent, plan=plan)
 
 
-def describe_year(series: Series[Any, Any], plan: Plan, subject: Subject) -> str:
+def describe_year(series: Series[P, G], plan: Plan, subject: Subject) -> str:
     """Return sentences on what a year of releases like this one costs, and what it would cost without its bound.
 
     If the number of uncounted trips is measured, they say how well it is known.

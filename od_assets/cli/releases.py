@@ -32,7 +32,7 @@ from od_core.errors import OdError
 from od_core.files.durable import is_locked
 
 if TYPE_CHECKING:
-    from od_assets.series.series import Series
+    from od_assets.series.series import G, P, Series
     from od_core.privacy.plan import Plan as PrivacyPlan
 
 
@@ -123,7 +123,7 @@ def _refuse_misfits(
 
 
 def _print_declared(
-    series: Series[Any, Any], plan: PrivacyPlan, page: Path | None, *, verbose: bool, explain: bool, as_json: bool
+    series: Series[P, G], plan: PrivacyPlan, page: Path | None, *, verbose: bool, explain: bool, as_json: bool
 ) -> None:
     """Print a plan with the declared budget, and write its planning page if that is asked for."""
     if page is not None:
@@ -154,7 +154,7 @@ def _plan_series(release: str, period: str | None) -> tuple[Series[Any, Any], Pr
         return series, series.plan(series.read_geography(), period)
 
 
-def _describe_guarantee(series: Series[Any, Any], plan: PrivacyPlan) -> dict[str, str]:
+def _describe_guarantee(series: Series[P, G], plan: PrivacyPlan) -> dict[str, str]:
     """Return the sentences on the guarantee of a plan, with that on the year if a bound of a year is declared."""
     from od_core.meaning.subject import Subject
 
@@ -168,7 +168,7 @@ def _describe_guarantee(series: Series[Any, Any], plan: PrivacyPlan) -> dict[str
     return guarantee
 
 
-def write_planning_page(series: Series[Any, Any], plan: PrivacyPlan, path: Path) -> None:
+def write_planning_page(series: Series[P, G], plan: PrivacyPlan, path: Path) -> None:
     """Write the planning page of a plan. An existing file is replaced.
 
     Raises:
@@ -347,7 +347,7 @@ def _read_series() -> tuple[list[Series[Any, Any]], list[str]]:
 
     types = {path: read_component_type(path) for path in list_declaration_files()}
     declared = Counter(path.parent.name for path, kind in types.items() if kind in (*RELEASES, COMPARISON))
-    series: list[Series[Any, Any]] = []
+    series = []
     faults = dict[str, None]()
     for path, kind in types.items():
         name = path.parent.name

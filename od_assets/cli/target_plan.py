@@ -21,7 +21,7 @@ from od_assets.project import find_current_project
 from od_assets.resources.folders import Folders
 from od_assets.series.reading import RELEASES, find_declaration_file, select_declaration_files
 from od_assets.series.section import read_yaml_documents, substitute_environment_variables
-from od_assets.series.series import Series
+from od_assets.series.series import G, P, Series
 from od_assets.terminal import WRONG, console, print_json
 from od_core import OdError, Plan, PrivacyUnit, ReleaseKey, ReleasePlan
 from od_core.evaluation import forecast
@@ -44,9 +44,7 @@ SYNTHETIC = "synthetic"
 """Name with which the synthetic table is asked for."""
 
 
-def choose_public_table(
-    series: Series[Any, Any], plan: ReleasePlan, stated: str | None = None
-) -> tuple[KnownFlows, str]:
+def choose_public_table(series: Series[P, G], plan: ReleasePlan, stated: str | None = None) -> tuple[KnownFlows, str]:
     """Return a public table that stands for the true flows, and sentences on it.
 
     Args:
@@ -75,7 +73,7 @@ def choose_public_table(
     return table, format_sentence("table.file", name=table.name)
 
 
-def _choose_release(series: Series[Any, Any], plan: ReleasePlan, stated: str | None) -> tuple[ReleaseKey, Path] | None:
+def _choose_release(series: Series[P, G], plan: ReleasePlan, stated: str | None) -> tuple[ReleaseKey, Path] | None:
     """Return the published release that :func:`choose_public_table` takes, with its folder; None if it takes none."""
     if stated == SYNTHETIC:
         return None
@@ -90,7 +88,7 @@ def _choose_release(series: Series[Any, Any], plan: ReleasePlan, stated: str | N
     return max(of_data_set)[-2:] if of_data_set else None
 
 
-def _read_table(series: Series[Any, Any], plan: ReleasePlan, stated: str) -> KnownFlows:
+def _read_table(series: Series[P, G], plan: ReleasePlan, stated: str) -> KnownFlows:
     """Return the table of public flows in a file. Raises OdError if the file is confidential or cannot be read."""
     path = Path(stated)
     refuse_records(path)
@@ -192,7 +190,7 @@ class Forecast:
     runs: int
     errors: pd.DataFrame
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, object]:
         """Return the forecast as a JSON-ready dictionary."""
         facts_of_fields = {name: fact for name, fact in vars(self).items() if name != "errors"}
         return facts_of_fields | {"forecast": json.loads(self.errors.to_json(orient="records", double_precision=15))}
@@ -222,7 +220,7 @@ class Forecast:
 
 
 def make_forecast(
-    series: Series[Any, Any], plan: Plan, epsilons: Sequence[str] | None = None, runs: int | None = None
+    series: Series[P, G], plan: Plan, epsilons: Sequence[str] | None = None, runs: int | None = None
 ) -> Forecast:
     """Return the forecast of a declared plan. It reads no record, true count or ledger, and spends nothing.
 
@@ -261,7 +259,7 @@ def make_forecast(
     return Forecast(series.name, table.name, table.marking == SYNTHETIC, source, runs, errors)
 
 
-def require_flow_plan(series: Series[Any, Any], plan: Plan, what: str, step: str) -> ReleasePlan:
+def require_flow_plan(series: Series[P, G], plan: Plan, what: str, step: str) -> ReleasePlan:
     """Return a plan if it is one of flows. Raises OdError if it is not, for which ``what`` is not available."""
     message = f"{series.name} is a release of {series.kind.contents}; {what} are available only for flows"
     of_flows: ReleasePlan = plan.require_forecastable(OdError("OD-FORECAST-KIND", message, next_step=step))
@@ -276,7 +274,7 @@ def _pivot_errors(errors: pd.DataFrame, column: str) -> pd.DataFrame:
 
 
 def check_payable_periods(
-    series: Series[Any, Any], plan: Plan, but: Container[str] = ()
+    series: Series[P, G], plan: Plan, but: Container[str] = ()
 ) -> tuple[tuple[Period, ...], int, Fraction]:
     """Return the periods of a series, for how many of them what remains of the cap pays, and the least rho it leaves.
 
@@ -327,7 +325,7 @@ class TargetPlan:
         return self.plan.charge.as_rho <= self.cap
 
     @property
-    def fields(self) -> dict[str, Any]:
+    def fields(self) -> dict[str, object]:
         """The fields of the declaration that state the budget: ``privacy`` and, with segments, ``segment_share``.
 
         There are none if the cap does not allow the budget, because such a declaration is refused.
@@ -341,7 +339,7 @@ class TargetPlan:
         privacy = {**promise, **conversion, "shares": list(map(_format_number, self.found.shares))}
         return {"privacy": privacy} | ({} if share is None else {"segment_share": str(share)})
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, object]:
         """Return the plan as a JSON-ready dictionary."""
         return {
             "release": self.release,
@@ -372,7 +370,7 @@ class TargetPlan:
 
 
 def plan_for_targets(
-    series: Series[Any, Any], plan: Plan, targets: Sequence[str], table: str | None, runs: int
+    series: Series[P, G], plan: Plan, targets: Sequence[str], table: str | None, runs: int
 ) -> TargetPlan:
     """Return the smallest budget that meets targets, from public facts and a public table. Reads no record.
 
@@ -457,7 +455,7 @@ def write_declaration(planned: TargetPlan, path: Path) -> None:
         write_text(path, changed_text)
 
 
-def replace_yaml_fields(text: str, fields: Mapping[str, Any]) -> str | None:
+def replace_yaml_fields(text: str, fields: Mapping[str, object]) -> str | None:
     """Return a YAML declaration with other values of some fields of its attributes. All else stays, also comments.
 
     The first field must be there. Another that is not there is written before it. Return None if the first field is not
@@ -585,7 +583,7 @@ def _widen(
 
 
 def compare_bounds(
-    series: Series[Any, Any], plan: Plan, users: list[str], table: str | None, bounds: list[str], runs: int | None
+    series: Series[P, G], plan: Plan, users: list[str], table: str | None, bounds: list[str], runs: int | None
 ) -> dict[str, Any]:
     """Return the errors of a series with some bounds, and the best ones. Reads no record, and spends nothing.
 
@@ -624,15 +622,15 @@ def compare_bounds(
     }
 
 
-def _find_best_bounds(rows: list[dict[str, Any]], figure: str) -> dict[str, Any] | None:
+def _find_best_bounds(rows: Sequence[Mapping[str, Any]], figure: str) -> Mapping[str, Any] | None:
     return min(rows, key=lambda row: (round(row[figure][-1], 2), row["cut"]), default=None)
 
 
-def print_bounds(found: dict[str, Any], *, as_json: bool) -> None:
+def print_bounds(found: Mapping[str, Any], *, as_json: bool) -> None:
     """Print the result of :func:`compare_bounds`."""
     advice = format_sentence("bounds.advice", **found)
     if as_json:
-        print_json(found | {"advice": advice})
+        print_json({**found, "advice": advice})
         return
     print_table("bounds", found["bounds"])
     for sentence in (format_sentence("bounds.columns", **found), found["source"], f"\n{advice}"):

@@ -5,7 +5,7 @@ import glob
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from od_assets.resources.folders import Folders
-from od_assets.series.series import Series
+from od_assets.series.series import G, P, Series
 from od_core import OdError, ReleaseKey
 from od_core.files.durable import compute_file_digest, find_file_fault, read_file_state, write_durably
 from od_core.periods import Period
@@ -59,7 +59,7 @@ def list_record_files(path: Path) -> list[Path]:
     return [*parts.values()] or [path]
 
 
-def check_arrival(series: Series[Any, Any], period: Period, moment: datetime.datetime | None = None) -> Arrival:
+def check_arrival(series: Series[P, G], period: Period, moment: datetime.datetime | None = None) -> Arrival:
     """Return the state of the file of a period: whether it exists, is complete, and no longer changes.
 
     If the series declares a ``complete`` marker, the marker must exist. The file must not have changed for the declared
@@ -92,7 +92,7 @@ def check_arrival(series: Series[Any, Any], period: Period, moment: datetime.dat
     return Arrival(key, None, changed)
 
 
-def describe_rerelease(series: Series[Any, Any], found: Arrival, published: ReleaseKey, folders: Folders) -> str | None:
+def describe_rerelease(series: Series[P, G], found: Arrival, published: ReleaseKey, folders: Folders) -> str | None:
     """Return a sentence on how to release a published period again, or None if there is no reason to release it again.
 
     A new release of a period is charged again, so it is always run by hand. A file with several periods changes
@@ -136,7 +136,7 @@ def make_changed_file_error(file: Path) -> OdError:
     return OdError("OD-FILE-INCOMPLETE", f"{file.name} was changed while it was read", next_step=step)
 
 
-def _differs(file: Path, stated: dict[str, Any]) -> bool:
+def _differs(file: Path, stated: Mapping[str, Any]) -> bool:
     """Return whether a file has another content than stated. The content is read only if its state has changed."""
     state, stated_state = read_file_state(file), stated["state"]
     return state != stated_state and (state[0] != stated_state[0] or _digest(file, *state) != stated["digest"])

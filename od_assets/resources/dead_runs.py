@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
 import dagster as dg
 
@@ -19,7 +18,7 @@ from od_assets.project import find_current_project
 from od_assets.series.partitions import parse_partition_key
 from od_assets.series.reading import list_comparison_names, list_series_names
 from od_assets.series.section import read_key_prefix
-from od_assets.series.series import MAIN_TABLES, Series
+from od_assets.series.series import MAIN_TABLES, G, P, Series
 from od_core.errors import OdError
 from od_core.privacy.accounting import format_rounded_up
 
@@ -146,7 +145,7 @@ def mark_release(instance: dg.DagsterInstance, run: dg.DagsterRun, prefix: str =
         instance.add_run_tags(run.run_id, marks)
 
 
-def make_run_tags(series: Series[Any, Any]) -> dict[str, str]:
+def make_run_tags(series: Series[P, G]) -> dict[str, str]:
     """Return the tags of all runs of a release of a series."""
     return {RELEASE_TAG: series.name, REVISION_TAG: str(series.revision), EVERY_TAG: series.periods.every}
 

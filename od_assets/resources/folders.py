@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from od_assets.project import find_current_project, read_variable
 from od_core import Ledger, OdError, PrivacyDomain, ReleaseKey
@@ -21,7 +21,7 @@ from od_core.ledger.staged_files import Counted, StagedFiles, compute_input_iden
 from od_core.periods import Period
 
 if TYPE_CHECKING:
-    from od_assets.series.series import Series
+    from od_assets.series.series import G, P, Series
 
 
 class Folders:
@@ -94,7 +94,7 @@ class Folders:
             with self.ledger.trial():
                 self.ledger.declare(domain)
 
-    def find_published_periods(self, series: Series[Any, Any]) -> dict[str, ReleaseKey]:
+    def find_published_periods(self, series: Series[P, G]) -> dict[str, ReleaseKey]:
         """Return the key of the newest revision of each period of a series that was published, and perhaps withdrawn.
 
         No ledger is created.
@@ -109,7 +109,7 @@ class Folders:
             published = self.ledger.list_published_releases(series=series.name, withdrawn_until=0)
         return {key.period: key for key in sorted(published)}
 
-    def waits_for_first(self, series: Series[Any, Any], period: Period) -> str | None:
+    def waits_for_first(self, series: Series[P, G], period: Period) -> str | None:
         """Return why no run that nobody started may release a series: noise was never drawn for its data set here.
 
         Return None if it was. A second environment would otherwise spend the caps of a data set again, in a new ledger.
@@ -119,7 +119,7 @@ class Folders:
         by_hand = f"od-release run {series.stated_name} --period {period}"
         return f"this ledger has no release of data set {series.domain.name!r} yet, so run the first by hand: {by_hand}"
 
-    def refuse_drawn_elsewhere(self, series: Series[Any, Any], key: ReleaseKey | None = None) -> None:
+    def refuse_drawn_elsewhere(self, series: Series[P, G], key: ReleaseKey | None = None) -> None:
         """Raise OdError if the draws of a series in the ledger are not those of this project and its key prefix.
 
         Either none of them is in the confidential folder or published here, so another project drew them; or the
@@ -150,7 +150,7 @@ class Folders:
                 step = "restore the key_prefix of the warehouse, or release only periods that were not drawn"
                 raise OdError("OD-PREFIX-CHANGED", message, next_step=step)
 
-    def refuse_renamed(self, series: Series[Any, Any], key: ReleaseKey, counted: Counted) -> None:
+    def refuse_renamed(self, series: Series[P, G], key: ReleaseKey, counted: Counted) -> None:
         """Raise OdError if a series that the project no longer declares has drawn the period from the same input.
 
         A renamed series would be charged for the same records again. A higher revision states that this is meant. Of

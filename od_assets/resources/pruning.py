@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 import dagster as dg
 
@@ -77,9 +77,18 @@ def find_removable_paths(folders: Folders, instance: dg.DagsterInstance | None, 
     }
 
 
-def sum_sizes_by_folder(found: Mapping[str, list[Path]], var: Path) -> list[dict[str, Any]]:
+class SizeOfKind(TypedDict):
+    """The number and the bytes of the files and folders of one kind in a folder."""
+
+    what: str
+    folder: str
+    number: int
+    bytes: int
+
+
+def sum_sizes_by_folder(found: Mapping[str, list[Path]], var: Path) -> list[SizeOfKind]:
     """Return one JSON-ready row for each kind of files and folder below ``var``: their number, and their bytes."""
-    rows = dict[tuple[str, str], dict[str, Any]]()
+    rows = dict[tuple[str, str], SizeOfKind]()
     for what, paths in found.items():
         for path in paths:
             folder = path.relative_to(var).parts[0] if path.parent != var else "."

@@ -20,7 +20,7 @@ from od_core.registry import refuse_unknown
 TABLES_KEY = "od_tables"
 """Key of the resource, an IO manager, that loads published tables."""
 
-_AS: dict[str, Callable[[duckdb.DuckDBPyRelation], Any]] = {
+_AS: dict[str, Callable[[duckdb.DuckDBPyRelation], object]] = {
     "pandas.DataFrame": lambda rows: rows.to_arrow_table().to_pandas(),
     "polars.DataFrame": lambda rows: rows.pl(),
     "polars.LazyFrame": lambda rows: rows.pl().lazy(),
@@ -30,7 +30,7 @@ _AS: dict[str, Callable[[duckdb.DuckDBPyRelation], Any]] = {
 """Functions that convert a DuckDB relation, by the package and the name of the type that a consumer asks for."""
 
 
-class PublishedTables(dg.ConfigurableIOManager):  # type: ignore[misc]  # Dagster's metaclass is untyped
+class PublishedTables(dg.ConfigurableIOManager):
     """An IO manager that loads tables of published bundles, and stores nothing.
 
     It reads Parquet files of public bundles alone, so it cannot load a confidential asset. The key of a table is the
@@ -40,13 +40,13 @@ class PublishedTables(dg.ConfigurableIOManager):  # type: ignore[misc]  # Dagste
     folder: str
     """Folder of all public bundles."""
 
-    def handle_output(self, context: dg.OutputContext, _value: Any) -> None:
+    def handle_output(self, context: dg.OutputContext, _value: object) -> None:
         """Refuse to store the value of an asset, because only a release publishes tables."""
         with convert_errors_to_failures():
             step = f"give {context.asset_key.to_user_string()} another IO manager"
             raise OdError("OD-TABLE-PUBLISHED", f"{TABLES_KEY} loads tables and stores none", next_step=step)
 
-    def load_input(self, context: dg.InputContext) -> Any:
+    def load_input(self, context: dg.InputContext) -> object:
         """Return the published rows of partitions as the type of the consumer's argument; see :meth:`load`."""
         partitions = context.asset_partition_keys if context.has_asset_partitions else None
         every = _find_period_length(context.asset_partitions_def, partitions[0]) if partitions else None

@@ -51,7 +51,7 @@ class ReleaseWork(Generic[P, G]):
         self.key = key
 
     @classmethod
-    def find_or_make(cls, warehouse: Warehouse, series: Series[Any, Any], key: ReleaseKey) -> Self:
+    def find_or_make(cls, warehouse: Warehouse, series: Series[P, G], key: ReleaseKey) -> Self:
         """Return the work on a release. In a run, it is always the same object, so its plan is computed only once."""
         work = warehouse.works.get(key)
         if not isinstance(work, cls) or work.series is not series:
@@ -60,7 +60,7 @@ class ReleaseWork(Generic[P, G]):
 
     @classmethod
     @contextmanager
-    def enter_step(cls, context: Any, warehouse: Warehouse, series: Series[Any, Any]) -> Iterator[Self]:
+    def enter_step(cls, context: Any, warehouse: Warehouse, series: Series[P, G]) -> Iterator[Self]:
         """Yield the work on the release of a step's partition. Errors in this context show no confidential value.
 
         A run of chosen assets gets the tags of the job of the series. What the step charged is added to a tag of its
@@ -281,7 +281,7 @@ class ReleaseWork(Generic[P, G]):
         return ".".join(self.warehouse.ledger.read_measured_digest(self.key, step.number) for step in steps)
 
     @property
-    def facts_of_draws(self) -> dict[str, Any]:
+    def facts_of_draws(self) -> Mapping[str, Any]:
         """Spent budget and names of the noise backends of the release, as the ledger records them."""
         ledger = self.warehouse.ledger
         return {
@@ -383,6 +383,6 @@ class TableWork(ReleaseWork[P, G]):
         return release
 
 
-def choose_work_class(series: Series[Any, Any]) -> type[FlowWork] | type[TableWork[Any, Any]]:
+def choose_work_class(series: Series[P, G]) -> type[FlowWork] | type[TableWork[P, G]]:
     """Return the class of the work on the releases of a series."""
     return TableWork if series.in_one_table else FlowWork

@@ -1,21 +1,25 @@
 """Wait for assets of the team that are upstream of a series, and find the files that they wrote."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 import dagster as dg
+from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecord
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus as Status
 
 from od_assets.compatibility import find_recorded_checks
 from od_assets.resources.arrivals import list_record_files
 from od_assets.series.partitions import CRON
-from od_assets.series.series import Series
+from od_assets.series.series import G, P, Series
 from od_core.errors import OdError, suggest_known_names
 from od_core.periods import Length, Period
+
+if TYPE_CHECKING:
+    from dagster._core.definitions.assets.graph.asset_graph import AssetGraph
 
 _WITHIN: dict[str, tuple[Length, ...]] = {
     "0 * * * *": ("day", "week", "month", "quarter", "year"),
@@ -29,12 +33,12 @@ _WITHIN: dict[str, tuple[Length, ...]] = {
 _NOT_RUN = "has not run since"
 
 
-def find_trips_asset(series: Series[Any, Any]) -> dg.AssetKey | None:
+def find_trips_asset(series: Series[P, G]) -> dg.AssetKey | None:
     """Return the key of the team's asset that writes the records of a series; None if it declares none."""
     return None if series.trips.asset is None else dg.AssetKey.from_user_string(series.trips.asset)
 
 
-def make_automation_condition(series: Series[Any, Any], asset: str) -> dg.AutomationCondition | None:
+def make_automation_condition(series: Series[P, G], asset: str) -> dg.AutomationCondition | None:
     """Return the condition under which an asset of a series is requested; None unless it declares an asset of trips.
 
     All are requested together for each unpublished period of which all upstream partitions are there and have passed
@@ -56,7 +60,7 @@ def make_automation_condition(series: Series[Any, Any], asset: str) -> dg.Automa
     return wanted.with_label("unpublished, and the records are there")
 
 
-def refuse_wrong_upstream(series: Series[Any, Any], graph: Any) -> None:
+def refuse_wrong_upstream(series: Series[P, G], graph: "AssetGraph") -> None:
     """Raise OdError if an asset that a series declares upstream is not in an asset graph, or its partitions misfit."""
     known = {node.key.to_user_string(): node for node in graph.asset_nodes if not node.assets_def.is_auto_created_stub}
     for asset in series.upstream:
@@ -69,9 +73,7 @@ def refuse_wrong_upstream(series: Series[Any, Any], graph: Any) -> None:
                 raise _make_upstream_error(series, f"the partitions of {asset} do not fit: {why}", step)
 
 
-def _check_partitions(
-    series: Series[Any, Any], partitions: dg.PartitionsDefinition | None
-) -> Iterator[tuple[str, str]]:
+def _check_partitions(series: Series[P, G], partitions: dg.PartitionsDefinition | None) -> Iterator[tuple[str, str]]:
     """Yield why the periods of a series do not consist of whole partitions of an upstream asset, and the next step."""
     every, own = series.periods.every, series.periods.make_partitions_definition()
     if partitions is None:
@@ -93,7 +95,7 @@ def _check_partitions(
 
 
 def list_period_files(
-    context: dg.AssetExecutionContext, series: Series[Any, Any], period: Period
+    context: dg.AssetExecutionContext, series: Series[P, G], period: Period
 ) -> list[tuple[Path, str | None]]:
     """Return the files with the records of a period, each with the name of a table in place of the declared one.
 
@@ -108,7 +110,7 @@ def list_period_files(
     if key is None:
         return [(file, None) for file in list_record_files(declared)]
     refuse_wrong_upstream(series, context.job_def.asset_layer.asset_graph)
-    made = list[Any]()
+    made = list[dg.EventLogRecord | None]()
     stated = dict[tuple[Path | None, str | None], None]()
     for partition in _find_partitions(context, key):
         made.append(_find_finished(context.instance, series, period, key, partition))
@@ -128,7 +130,7 @@ def list_period_files(
     return [*dict.fromkeys((part, table) for file, table in stated for part in list_record_files(file or declared))]
 
 
-def _find_partitions(context: dg.AssetExecutionContext, key: dg.AssetKey) -> list[Any]:
+def _find_partitions(context: dg.AssetExecutionContext, key: dg.AssetKey) -> list[str | None]:
     """Return the partitions of an upstream asset that a step reads; one None if the asset has no partitions."""
     if context.job_def.asset_layer.asset_graph.get(key).partitions_def is None:
         return [None]
@@ -137,8 +139,8 @@ def _find_partitions(context: dg.AssetExecutionContext, key: dg.AssetKey) -> lis
 
 
 def _find_finished(
-    instance: dg.DagsterInstance, series: Series[Any, Any], period: Period, key: dg.AssetKey, partition: str | None
-) -> Any:
+    instance: dg.DagsterInstance, series: Series[P, G], period: Period, key: dg.AssetKey, partition: str | None
+) -> dg.EventLogRecord | None:
     """Return the record of the newest materialization of what a period reads of an asset; None if none is known.
 
     Raises OdError if a newer one was planned, only other partitions were made, or it was made before the period ended.
@@ -162,14 +164,19 @@ def _describe(key: dg.AssetKey, partition: str | None) -> str:
     return key.to_user_string() if partition is None else f"partition {partition} of {key.to_user_string()}"
 
 
-def find_newest_materialization(instance: dg.DagsterInstance, key: dg.AssetKey, partition: str | None = None) -> Any:
+def find_newest_materialization(
+    instance: dg.DagsterInstance, key: dg.AssetKey, partition: str | None = None
+) -> dg.EventLogRecord | None:
     """Return the record of the newest materialization of an asset, or of one partition of it; None if there is none."""
     asked = dg.AssetRecordsFilter(key, asset_partitions=None if partition is None else [partition])
     return next(iter(instance.fetch_materializations(asked, limit=1).records), None)
 
 
 def refuse_unchecked(
-    context: dg.AssetExecutionContext, series: Series[Any, Any], key: dg.AssetKey, newest: Iterable[Any]
+    context: dg.AssetExecutionContext,
+    series: Series[P, G],
+    key: dg.AssetKey,
+    newest: list[dg.EventLogRecord | None],
 ) -> None:
     """Raise OdError unless the newest materializations of a team's asset have passed the asset's blocking checks.
 
@@ -193,7 +200,7 @@ def refuse_unchecked(
                 raise _make_upstream_error(series, f"the blocking check {check.name!r} of {which} {fault}", step)
 
 
-def _find_check_fault(history: Sequence[Any], made: Any) -> str | None:
+def _find_check_fault(history: Sequence[Any], made: dg.EventLogRecord | None) -> str | None:
     """Return why a materialization has not passed a check, from all records of the check, newest first; None if it has.
 
     The newest result of its run or of itself counts, or else the newest since: a check without partitions may have run
@@ -215,7 +222,7 @@ def _find_check_fault(history: Sequence[Any], made: Any) -> str | None:
     return "failed" if is_error else None
 
 
-def _find_target_id(record: Any) -> int | None:
+def _find_target_id(record: AssetCheckExecutionRecord) -> int | None:
     """Return the number of the materialization that was checked; None if the record of a check names none."""
     return getattr(getattr(record.evaluation, "target_materialization_data", None), "storage_id", None)
 
@@ -230,7 +237,7 @@ _ELSEWHERE = re.compile("(?!https?:|file:)[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 """Beginning of an address of records on another machine. Others, under any name, may be of pages for readers."""
 
 
-def _read_file_and_table(made: Any, series: Series[Any, Any]) -> tuple[Path | None, str | None]:
+def _read_file_and_table(made: Any, series: Series[P, G]) -> tuple[Path | None, str | None]:
     """Return the file on this machine, and the table in it, that a materialization states; None for what it does not.
 
     A table is taken only in place of a declared one. Raises OdError for an address that is no file of this machine.
@@ -254,5 +261,5 @@ def _read_file_and_table(made: Any, series: Series[Any, Any]) -> tuple[Path | No
     return None, table
 
 
-def _make_upstream_error(series: Series[Any, Any], message: str, step: str) -> OdError:
+def _make_upstream_error(series: Series[P, G], message: str, step: str) -> OdError:
     return OdError("OD-UPSTREAM", f"{series.name}: {message}", next_step=step)

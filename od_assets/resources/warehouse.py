@@ -1,6 +1,6 @@
 """Define the warehouse: the folders, the ledger and the database of the project."""
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -26,7 +26,7 @@ from od_core.publication.read_back import read_withdrawals, refuse_withdrawn
 from od_core.published.opening import find_bundle_folders
 
 
-class Warehouse(dg.ConfigurableResource, Folders):  # type: ignore[misc]  # Dagster's metaclass is untyped
+class Warehouse(dg.ConfigurableResource, Folders):
     """The folders, the ledger and the database of the project. Only one run at a time can lock them.
 
     Every run is a separate process (UI, schedule, backfill, command line), so neither the executor nor a pool can
@@ -78,7 +78,7 @@ class Warehouse(dg.ConfigurableResource, Folders):  # type: ignore[misc]  # Dags
         return ledger
 
     @cached_property
-    def works(self) -> dict[ReleaseKey, Any]:
+    def works(self) -> dict[ReleaseKey, object]:
         """Work objects of this run by key; see :meth:`od_assets.resources.release_work.ReleaseWork.find_or_make`."""
         return {}
 
@@ -145,7 +145,9 @@ class Warehouse(dg.ConfigurableResource, Folders):  # type: ignore[misc]  # Dags
                 compress_logs(context.instance, self.var)
 
 
-def fix_resource_settings(resource: Any, definition: dg.ResourceDefinition) -> Any:
+def fix_resource_settings(
+    resource: Iterable[tuple[str, object]], definition: dg.ResourceDefinition
+) -> dg.ResourceDefinition:
     """Return the definition of a resource whose settings no run can change, so the launchpad does not show them."""
     return definition.configured(lambda _: dict(resource), config_schema={})
 

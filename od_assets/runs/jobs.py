@@ -28,7 +28,7 @@ from od_assets.interrupts import refuse_if_received
 from od_assets.project import find_current_project
 from od_assets.resources.warehouse import Warehouse
 from od_assets.series.comparison import Comparison
-from od_assets.series.series import Series
+from od_assets.series.series import G, P, Series
 from od_assets.terminal import PlainConsole, escape_unprintable
 from od_core import OdError
 from od_core.ledger.chain import MEASURED
@@ -101,7 +101,7 @@ def make_step_updater(title: str, series: str) -> Tell:
     return tell
 
 
-def make_silent_run_config(job: dg.JobDefinition) -> dict[str, Any]:
+def make_silent_run_config(job: dg.JobDefinition) -> dict[str, object]:
     """Return the run configuration with which a job logs nothing to the console; a project may have other loggers."""
     return {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}} if "console" in job.loggers else {}
 
@@ -119,7 +119,7 @@ class Outcome:
     kind: Kind[Any] | None = None
 
 
-def find_release_job(series: Series[Any, Any]) -> dg.JobDefinition:
+def find_release_job(series: Series[P, G]) -> dg.JobDefinition:
     """Return the release job of a series, from the definitions of the project.
 
     Raises OdError if there is no warehouse, or the definitions cannot be loaded or have jobs that Dagster refuses. A
@@ -137,7 +137,9 @@ def find_release_job(series: Series[Any, Any]) -> dg.JobDefinition:
         raise make_unloadable_error(error) from None
 
 
-def execute(job: dg.JobDefinition, instance: dg.DagsterInstance, run_id: str, partition: str | None) -> Any:
+def execute(
+    job: dg.JobDefinition, instance: dg.DagsterInstance, run_id: str, partition: str | None
+) -> dg.ExecuteInProcessResult:
     """Execute a job in this process, and return Dagster's result.
 
     Between steps, Dagster itself handles interrupts, as it does in its own commands: a run that is interrupted is
@@ -166,7 +168,7 @@ def execute(job: dg.JobDefinition, instance: dg.DagsterInstance, run_id: str, pa
     return result
 
 
-def run_period(series: Series[Any, Any], job: dg.JobDefinition, period: str, *, quiet: bool) -> Outcome:
+def run_period(series: Series[P, G], job: dg.JobDefinition, period: str, *, quiet: bool) -> Outcome:
     """Run the release job for one period, and return the outcome. Show progress on standard error unless ``quiet``."""
     key = series.key(period)
     warehouse = Warehouse()
@@ -187,7 +189,7 @@ def run_period(series: Series[Any, Any], job: dg.JobDefinition, period: str, *, 
         is_public = ledger.is_published(key)
         return Outcome({"release": str(key), "published": False, "was_public": is_public, "failures": failures})
     bundle = warehouse.locate_bundle(key)
-    facts: dict[str, Any] = dict(read_certificate(bundle / CERTIFICATE))
+    facts: dict[str, object] = dict(read_certificate(bundle / CERTIFICATE))
     kind = series.kind
     release = kind.open(bundle)
     with ledger.one_look():

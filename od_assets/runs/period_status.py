@@ -3,11 +3,11 @@
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from functools import cache
-from typing import Any, TypedDict
+from typing import TypedDict
 
 from od_assets.resources.arrivals import check_arrival
 from od_assets.resources.folders import Folders
-from od_assets.series.series import Series
+from od_assets.series.series import G, P, Series
 from od_core import OdError, Plan, ReleaseKey
 from od_core.ledger.chain import DRAWING, MEASURED
 from od_core.ledger.ledger import Ledger, ReleaseState
@@ -27,7 +27,7 @@ class ReleaseStatus(TypedDict):
     data_set_rho_left: float | None
 
 
-def choose_periods(series: Series[Any, Any], period: str | None, *, every: bool) -> list[str]:
+def choose_periods(series: Series[P, G], period: str | None, *, every: bool) -> list[str]:
     """Return the ended periods to release: the given period, or all if ``every``, or by default the newest.
 
     Raises OdError if the given period is not an ended period of the series, or no period has ended.
@@ -42,7 +42,7 @@ def choose_periods(series: Series[Any, Any], period: str | None, *, every: bool)
     return [period or periods[-1]]
 
 
-def refuse_without_file(series: Series[Any, Any], period: str) -> None:
+def refuse_without_file(series: Series[P, G], period: str) -> None:
     """Raise OdError if the newest period has no file yet; name the newest period that has one.
 
     A release that has begun needs its file no more.
@@ -59,7 +59,7 @@ def refuse_without_file(series: Series[Any, Any], period: str) -> None:
     raise OdError("OD-FILE-ABSENT", f"{series.name} {period}: {arrivals[0].waits}; {has}", next_step=step)
 
 
-def choose_period_to_plan(series: Series[Any, Any], period: str | None) -> str:
+def choose_period_to_plan(series: Series[P, G], period: str | None) -> str:
     """Return the period to plan for: the given period, or by default the newest ended one.
 
     A plan needs no records. So if no period has ended yet, the first period is allowed and is the default. Raises
@@ -73,7 +73,7 @@ def choose_period_to_plan(series: Series[Any, Any], period: str | None) -> str:
 
 
 def list_release_statuses(
-    declared: Sequence[Series[Any, Any]], ledger: Ledger, states: Mapping[str, ReleaseState]
+    declared: Sequence[Series[P, G]], ledger: Ledger, states: Mapping[str, ReleaseState]
 ) -> list[ReleaseStatus]:
     """Return the :func:`read_release_status` of every ended period of some series.
 
@@ -128,7 +128,7 @@ def read_release_status(key: ReleaseKey, state: ReleaseState | None, left: Fract
     }
 
 
-def _make_planner(series: Series[Any, Any]) -> Callable[[Period], Plan | None]:
+def _make_planner(series: Series[P, G]) -> Callable[[Period], Plan | None]:
     """Return a function that plans periods, once for as many days; it returns None if they cannot be planned."""
     geography, plans = cache(series.read_geography), dict[int, Plan | None]()
 

@@ -2,22 +2,22 @@
 
 import datetime
 import json
-from typing import Any
 
 import dagster as dg
+from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
 from od_assets.compatibility import make_owners_argument
 from od_assets.metadata import make_code_references
 from od_assets.resources.arrivals import Arrival, check_arrival, describe_rerelease
 from od_assets.resources.warehouse import Warehouse
-from od_assets.series.series import Series
+from od_assets.series.series import G, P, Series
 from od_core.periods import Period
 
 _MOST = 12
 """Maximum number of runs that one evaluation of the sensor requests, and of periods, the newest, that it reports."""
 
 
-def make_release_schedule(series: Series[Any, Any], job: Any) -> dg.ScheduleDefinition:
+def make_release_schedule(series: Series[P, G], job: UnresolvedAssetJobDefinition) -> dg.ScheduleDefinition:
     """Return a schedule that, at each tick, releases the last ended period or reports why it cannot.
 
     For monthly periods, a daily schedule therefore tries every day until the file arrives or the next month ends, and a
@@ -51,7 +51,7 @@ def make_release_schedule(series: Series[Any, Any], job: Any) -> dg.ScheduleDefi
     return schedule
 
 
-def make_arrival_sensor(series: Series[Any, Any], job: Any) -> dg.SensorDefinition:
+def make_arrival_sensor(series: Series[P, G], job: UnresolvedAssetJobDefinition) -> dg.SensorDefinition:
     """Return a sensor that releases ended periods whose files have arrived, oldest first.
 
     The sensor also reports why other periods cannot be released yet. It never releases a published period again, even
@@ -102,14 +102,12 @@ def make_arrival_sensor(series: Series[Any, Any], job: Any) -> dg.SensorDefiniti
     return arrivals
 
 
-def _find_obstacle(series: Series[Any, Any], period: Period, newest: Arrival, warehouse: Warehouse) -> str | None:
+def _find_obstacle(series: Series[P, G], period: Period, newest: Arrival, warehouse: Warehouse) -> str | None:
     """Return why a period cannot be released yet, given the state of its file; None if it can."""
     return newest.waits or warehouse.waits_for_first(series, period)
 
 
-def _request(
-    series: Series[Any, Any], period: Period, newest: Arrival, since: datetime.datetime | None
-) -> dg.RunRequest:
+def _request(series: Series[P, G], period: Period, newest: Arrival, since: datetime.datetime | None) -> dg.RunRequest:
     """Return the request of a run for a period, with a key that is the same until the file is changed again."""
     stamp = "" if since is None else since.isoformat()
     return dg.RunRequest(run_key=f"{newest.key}@{stamp}", partition_key=series.periods.partition(period))

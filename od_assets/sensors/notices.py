@@ -25,7 +25,7 @@ class Published:
 
     release: str
     """Key of the release, such as ``us_flights/2001-06/r1``."""
-    facts: dict[str, Any]
+    facts: dict[str, object]
     """Public metadata of its bundle, by name, such as guarantee, epsilon and trips."""
 
     def __str__(self) -> str:

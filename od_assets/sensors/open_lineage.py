@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import version
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from uuid import NAMESPACE_URL, uuid5
 
@@ -23,6 +23,9 @@ from openlineage.client.event_v2 import InputDataset, Job, OutputDataset, Run, R
 from od_assets.metadata import CONFIDENTIAL_TAG, SOURCES
 from od_assets.resources.dead_runs import PERIOD_TAG, RELEASE_TAG, REVISION_TAG
 from od_core.errors import OdError
+
+if TYPE_CHECKING:
+    from dagster._core.definitions.assets.graph.asset_graph import AssetGraph
 
 _TYPES = dg.DagsterEventType
 _TOLD = {
@@ -56,7 +59,7 @@ class Sender:
             raise OdError("OD-LINEAGE-CONFIG", message, next_step=step) from None
         self.sent = 0
 
-    def make_events(self, instance: dg.DagsterInstance, run: dg.DagsterRun, graph: Any) -> list[RunEvent]:
+    def make_events(self, instance: dg.DagsterInstance, run: dg.DagsterRun, graph: "AssetGraph") -> list[RunEvent]:
         """Return the events of a finished run of a release, in order. They are the same at every call."""
         return _Translation(run, instance.all_logs(run.run_id, of_type=_TOLD), graph).make_events()
 
@@ -83,7 +86,7 @@ class _Translation:
     sent twice are the same.
     """
 
-    def __init__(self, run: dg.DagsterRun, entries: Sequence[dg.EventLogEntry], graph: Any) -> None:
+    def __init__(self, run: dg.DagsterRun, entries: Sequence[dg.EventLogEntry], graph: "AssetGraph") -> None:
         self.run, self.graph = run, graph
         self.namespace = os.environ.get("OPENLINEAGE_NAMESPACE") or "dagster"
         self.ended = datetime.datetime.fromtimestamp(entries[-1].timestamp, datetime.UTC).date()
@@ -133,7 +136,7 @@ class _Translation:
         """Return the run with the tags of the release; for a step, its own run below that."""
         tags = [tag for tag in (RELEASE_TAG, PERIOD_TAG, REVISION_TAG) if tag in self.run.tags]
         fields = [facets.tags_run.TagsRunFacetFields(tag, self.run.tags[tag], "DAGSTER") for tag in tags]
-        run_facets: dict[str, Any] = {"tags": facets.tags_run.TagsRunFacet(fields)}
+        run_facets: dict[str, facets.RunFacet] = {"tags": facets.tags_run.TagsRunFacet(fields)}
         if not step:
             return Run(self.run.run_id, run_facets)
         job, parent = self._make_job(), facets.parent_run
@@ -169,7 +172,7 @@ class _Translation:
         declared = [source for key in written for source in self._read_metadata(key).get(SOURCES, [])]
         return [*assets, *(self._make_file_dataset(source) for source in declared)]
 
-    def _make_assertions(self, step: str, key: dg.AssetKey) -> dict[str, Any]:
+    def _make_assertions(self, step: str, key: dg.AssetKey) -> dict[str, facets.InputDatasetFacet]:
         """Return the results of the checks of a public asset in a step, without their metadata."""
         results = [result for result in self.evaluations[step] if result.asset_key == key]
         assertions = facets.data_quality_assertions_dataset
@@ -187,7 +190,7 @@ class _Translation:
     def _make_output(self, key: dg.AssetKey) -> OutputDataset:
         """Return an asset that the run made, with its version, the sources of its columns and its number of rows."""
         materialization, lineage = self.made[key], facets.column_lineage_dataset
-        asset_facets, output_facets = self._make_facets(key), dict[str, Any]()
+        asset_facets, output_facets = self._make_facets(key), dict[str, facets.OutputDatasetFacet]()
         if (digest := (materialization.tags or {}).get("dagster/data_version")) is not None:
             asset_facets["version"] = facets.dataset_version_dataset.DatasetVersionDatasetFacet(digest)
         known = {column: sources for column, sources in self._read_column_sources(key).items() if sources}
@@ -201,7 +204,7 @@ class _Translation:
             output_facets["outputStatistics"] = statistics
         return OutputDataset(self.namespace, key.to_user_string(), facets=asset_facets, outputFacets=output_facets)
 
-    def _make_facets(self, key: dg.AssetKey) -> dict[str, Any]:
+    def _make_facets(self, key: dg.AssetKey) -> dict[str, facets.DatasetFacet]:
         """Return the facets of an asset's definition; none if the present declaration has no such asset."""
         if not self.graph.has(key):
             return {}
@@ -223,7 +226,9 @@ class _Translation:
         lineage = self._read_metadata(key).get("dagster/column_lineage")
         return {} if lineage is None else lineage.deps_by_column
 
-    def _make_input_field(self, key: dg.AssetKey, source: dg.TableColumnDep) -> Any:
+    def _make_input_field(
+        self, key: dg.AssetKey, source: dg.TableColumnDep
+    ) -> facets.column_lineage_dataset.InputField:
         """Return an upstream column; its values are masked if they are confidential and those of the asset are not."""
         masked = self._is_confidential(source.asset_key) and not self._is_confidential(key)
         upstream, noise = source.asset_key.to_user_string(), [_NOISE] if masked else []

@@ -201,7 +201,7 @@ def _make(run: Run, folder: Path, make: Callable[[], KnownFlows]) -> bool:
         _loaded.clear()  # free memory before the next one is made
         _loaded[run.data_set] = make()
     data, path, plan = _loaded[run.data_set], run.locate_result_file(folder), None
-    record: dict[str, Any] = {
+    record: dict[str, object] = {
         "data_set": run.data_set,
         "data_digest": data.digest,
         "contender": run.contender.label,
@@ -226,7 +226,7 @@ def _make(run: Run, folder: Path, make: Callable[[], KnownFlows]) -> bool:
     return True
 
 
-def measure_release(plan: ReleasePlan, data: KnownFlows) -> dict[str, Any]:
+def measure_release(plan: ReleasePlan, data: KnownFlows) -> dict[str, object]:
     """Run one release of known flows, and return its time, threads, peak memory, error bounds and errors by level.
 
     Before the first run of a plan, a single trip is released, so that the measured time includes neither compilation
@@ -355,7 +355,7 @@ def read_refusals(folder: Path) -> pd.DataFrame:
 def _read_run_files(folder: Path) -> list[dict[str, Any]]:
     """Return all run files, sorted: known data sets and contenders are in the order of their lists, before others."""
 
-    def place(record: dict[str, Any]) -> tuple[Any, ...]:
+    def place(record: Mapping[str, Any]) -> tuple[object, ...]:
         listed = [(*known, record[name]).index(record[name]) for name, known in _KNOWN.items()]
         return (
             *zip(listed, (record[name] for name in _KNOWN), strict=True),
@@ -401,7 +401,7 @@ def read_published_results() -> list[dict[str, Any]]:
     return results
 
 
-def _make_case_tables(rows: pd.DataFrame) -> dict[str, Any]:
+def _make_case_tables(rows: pd.DataFrame) -> dict[str, object]:
     """Return the contenders, and the lines of the two tables, of one data set and epsilon."""
     contenders, errors = list(dict.fromkeys(rows["contender"])), []
     for level, some in rows.groupby("level"):
@@ -414,7 +414,7 @@ def _make_case_tables(rows: pd.DataFrame) -> dict[str, Any]:
     return {"contenders": contenders, "errors": errors, "leaves": leaves}
 
 
-def _format_spread(row: Any, figure: str) -> str:
+def _format_spread(row: pd.Series, figure: str) -> str:
     """Return ``median (min-max)``, the median alone if all three have the same text, or ``-`` if they are missing."""
     values = [row[f"{figure}_{name}"] for name in ("median", "min", "max")]
     if pd.isna(values[0]):

@@ -107,7 +107,7 @@ def iterate_options(plan: Plan, epsilons: Sequence[str] = (), subject: Subject |
             yield Option(choice, None, f"not defined: {error.message}")
 
 
-def select_example_flows(plan: ReleasePlan, table: KnownFlows) -> Iterator[dict[str, Any]]:
+def select_example_flows(plan: ReleasePlan, table: KnownFlows) -> Iterator[dict[str, object]]:
     """Yield three flows of a public table at each compared level: the largest, the median, and one between.
 
     They are between different areas where there are such flows. Each has the names of the ``levels`` and ``areas`` of
@@ -150,7 +150,7 @@ def compute_risks(plan: Plan, domain: PrivacyDomain, period: Period) -> dict[str
 
 
 def render_decision_page(
-    series: Any, plan: Plan, compared: Sequence[Option], periods: Sequence[Period], **facts: Any
+    series: Any, plan: Plan, compared: Sequence[Option], periods: Sequence[Period], **facts: object
 ) -> str:
     """Return the decision page as one HTML file that needs no network. The same arguments give the same bytes.
 

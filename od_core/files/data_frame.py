@@ -8,7 +8,7 @@ from contextlib import suppress
 from decimal import Decimal
 from numbers import Real
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -99,7 +99,7 @@ def holds_numbers(column: pd.Series) -> bool:
     return inferred in ("integer", "floating", "decimal")
 
 
-def convert_to_exact_numbers(column: pd.Series) -> NDArray[Any]:
+def convert_to_exact_numbers(column: pd.Series) -> NDArray[np.number]:
     """Return a column of numbers, none of which is missing, as an array with the same values.
 
     Decimals become integers if all are whole, else objects.

@@ -135,7 +135,7 @@ def compute_file_digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def compute_facts_digest(facts: Mapping[str, Any]) -> str:
+def compute_facts_digest(facts: Mapping[str, object]) -> str:
     """Return the SHA-256 of JSON-ready facts, whatever the order of their names."""
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 _ROWS = 1 << 20  # number of rows that are converted to text at a time
 
-_EMPTY: dict[str, Any] = {"null_handling": "replace"}
+_EMPTY: dict[str, object] = {"null_handling": "replace"}
 """Option of Arrow's joins of texts that makes a missing text an empty one."""
 
 
@@ -71,7 +71,7 @@ def write_batches(
     batches: Iterable[pa.RecordBatch],
     *,
     rows: int = ROWS,
-    **options: Any,
+    **options: object,
 ) -> None:
     """Write consecutive batches to a Parquet file, whose bytes do not depend on how the rows are cut into batches.
 

@@ -13,9 +13,8 @@ B - N, which is the outflow. For intervals of ratios, see
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -109,7 +108,7 @@ def _compute_level_indicators(
     interval: bool,
     selected: bool | None,
     by_totals: bool,
-) -> dict[str, NDArray[Any]]:
+) -> Mapping[str, NDArray[np.generic]]:
     """Return the indicators of the areas of one level, and the marks of totals, column by column."""
     within, begun, ended = _sum_released_trips(flows, level)
     share = np.full(len(begun), np.nan)
@@ -143,7 +142,7 @@ def _compute_level_indicators(
     }
     if distances is not None:
         bounds["mean_distance"] = _compute_distance_bounds(flows, level, distances)
-    with_bounds: dict[str, NDArray[Any]] = {}
+    with_bounds: dict[str, NDArray[np.generic]] = {}
     for name, numbers in columns.items():  # an interval is widened to the released number, if there is one
         lower, upper = bounds[name]
         ends = np.fmin(lower, numbers), np.fmax(upper, numbers)
@@ -313,7 +312,7 @@ def distance_bands(
         begun = np.zeros((size, len(ends) + 2), dtype=np.int64)
         np.add.at(begun, (tree.origin.ancestors(level)[leaves.origin], released), leaves.trips)
         trips = begun[:, bands].ravel()
-        columns: dict[str, Any] = {
+        columns: dict[str, object] = {
             "level": tree.origin.level_names[level],
             "area": np.repeat(tree.origin.codes_of(level, np.arange(size, dtype=np.int32)), len(bands)),
             "band": np.tile(bands, size),

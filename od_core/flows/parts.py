@@ -171,7 +171,7 @@ class Work:
 
     def save_nodes(self, kind: str, part: Part, levels: Sequence[Nodes]) -> None:
         """Store the nodes of several levels of a part, with their trips, in one file; see :meth:`save`."""
-        arrays: dict[str, Any] = {"levels": [nodes.level for nodes in levels]}
+        arrays: Arrays = {"levels": [nodes.level for nodes in levels]}
         for nodes in levels:
             arrays |= {f"{name}_{nodes.level}": getattr(nodes, name) for name in _OF_NODES}
         self.save(kind, part, arrays)

@@ -94,7 +94,7 @@ def render_planning_page(
 
 def build_planning_facts(
     plan: Any, name: str, cap: Fraction | None = None, periods: int = 12, about: Mapping[str, str] = NO_WORDS
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Return the facts from which the page computes, ready for JSON. ``atlas/src/planning/facts.ts`` describes them.
 
     Arguments and errors are those of :func:`render_planning_page`.
@@ -168,7 +168,7 @@ class _Choices:
             [declared, *(other for other in others if other.epsilon != declared.epsilon)], key=_compute_epsilon
         )
 
-    def make_budget_facts(self, budget: Budget) -> dict[str, Any]:
+    def make_budget_facts(self, budget: Budget) -> dict[str, object]:
         """Return a budget with the rho that it has by the simple conversion."""
         if budget.rho is None:
             declared, exact = "epsilon", _compute_epsilon(budget)
@@ -194,7 +194,7 @@ class _Choices:
             trees.append(FlowTree(coarse, other, self.plan.tree.order))
         return trees
 
-    def set_facts(self, tree: FlowTree) -> dict[str, Any]:
+    def set_facts(self, tree: FlowTree) -> dict[str, object]:
         """Return the shapes of the areas of the levels of a tree, and other facts that depend on these levels alone."""
         levels, mechanism = self.plan.tree.origin.levels, self.plan.mechanism
         is_summed = mechanism.measures == "all_leaves"
@@ -220,7 +220,7 @@ class _Choices:
             units += [replace(user, neighbours=relation) for relation in relations]
         return units
 
-    def make_unit_facts(self, unit: PrivacyUnit) -> dict[str, Any]:
+    def make_unit_facts(self, unit: PrivacyUnit) -> dict[str, object]:
         """Return a unit and, without and with segments, the protected change and whether the total is an invariant."""
         without_and_with_segments = [self._make_neighbours(unit, segments) for segments in (None, self.plan.segments)]
 
@@ -246,13 +246,13 @@ class _Choices:
         unlisted = segments is None or has_unknown_categories(segments.breakdowns)
         return replace(self.plan.neighbours, unit=unit, has_unknown_categories=unlisted)
 
-    def make_rule_facts(self) -> list[list[list[dict[str, Any]]]]:
+    def make_rule_facts(self) -> list[list[list[dict[str, object]]]]:
         """Return the facts of the declared shares for each set of levels, each unit, and without and with segments."""
         options = [None] if self.plan.segments is None else [None, self.plan.segments]
         facts = map_in_order(lambda case: self._make_share_facts(*case), product(self.trees, self.units, options))
         return [[[next(facts) for _ in options] for _ in self.units] for _ in self.trees]
 
-    def _make_share_facts(self, tree: FlowTree, unit: PrivacyUnit, segments: Segments | None) -> dict[str, Any]:
+    def _make_share_facts(self, tree: FlowTree, unit: PrivacyUnit, segments: Segments | None) -> dict[str, object]:
         """Return the shares of levels, declared or the mechanism's if those do not fit, and what follows from them."""
         neighbours, mechanism = self._make_neighbours(unit, segments), self.plan.mechanism
         declared, shares = self._choose_fitting_shares(tree, neighbours, segments)
@@ -326,7 +326,7 @@ def select_levels(geography: Geography, kept: Sequence[int]) -> Geography:
     return Geography.from_frame(zones, list(zones.columns), unknown=unknown)
 
 
-def _make_shape_facts(geography: Geography) -> dict[str, Any]:
+def _make_shape_facts(geography: Geography) -> dict[str, object]:
     """Return the shapes of the areas of each level, and the pairs of shapes of parents and children that occur."""
     shapes = group_areas_by_shape(geography)
     pairs = []

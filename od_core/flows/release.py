@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, TypedDict, Unpack
@@ -130,7 +130,7 @@ class Release(ReleasedFlows, PlannedRelease):
         labels = [
             dict(zip(side.codes[at], side.labels[at], strict=True)) for side, at in zip(sides, levels, strict=True)
         ]
-        found: dict[Any, list[int]] = dict(zip(flows.index, flows.to_numpy(np.int64).tolist(), strict=True))
+        found: dict[Hashable, list[int]] = dict(zip(flows.index, flows.to_numpy(np.int64).tolist(), strict=True))
         rows = [(labels[0][a], [found.get((a, b), [0]) for b in busiest[1]]) for a in busiest[0]]
         columns, most = [labels[1][b] for b in busiest[1]], max((cell[0] for _, row in rows for cell in row), default=0)
         return render_template(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from od_core.errors import OdError, suggest_known_names, suggest_similar_name
 from od_core.flows.arrays import Reals
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-Weights = str | pd.DataFrame | Callable[[NDArray[Any], NDArray[Any]], Any]
+Weights = str | pd.DataFrame | Callable[[NDArray[np.object_], NDArray[np.object_]], ArrayLike]
 """Weights of pairs of zones; see :meth:`ReleasedFlows.weighted_sum`."""
 
 
@@ -151,7 +151,9 @@ def _make_weights_from_table(tree: FlowTree, table: pd.DataFrame) -> ZoneFunctio
     return lambda origin, destination: weights.reindex(pairs(origin, destination), fill_value=0.0).to_numpy()
 
 
-def _make_weights_from_function(tree: FlowTree, function: Callable[[NDArray[Any], NDArray[Any]], Any]) -> ZoneFunction:
+def _make_weights_from_function(
+    tree: FlowTree, function: Callable[[NDArray[np.object_], NDArray[np.object_]], ArrayLike]
+) -> ZoneFunction:
     """Return the weights of a function of the codes of zones."""
     origins, destinations = (np.array(side.zones, dtype=object) for side in (tree.origin, tree.destination))
 
@@ -166,7 +168,7 @@ def _make_weights_from_function(tree: FlowTree, function: Callable[[NDArray[Any]
     return weight
 
 
-def _convert_to_finite(values: NDArray[Any]) -> Reals:
+def _convert_to_finite(values: ArrayLike) -> Reals:
     """Return weights as real numbers. Raises OdError if one is not a finite number."""
     try:
         weights = np.asarray(values, dtype=np.float64)
@@ -328,7 +330,7 @@ class ReleasedFlows(ABC):
         origin, destination, trips = self._sum_trips(levels, segment)
         if interval:
             origin, destination, trips = fill_pairs_if_few(tree, *levels, origin, destination, trips)
-        columns: dict[str, Any] = {
+        columns: dict[str, pd.Series | NDArray[np.generic]] = {
             "origin": tree.origin.codes_of(levels[0], origin),
             "destination": tree.destination.codes_of(levels[1], destination),
         }

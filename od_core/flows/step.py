@@ -42,7 +42,7 @@ class SegmentStep(GaussianStep):
     by_segment = True
 
     @property
-    def noise_facts(self) -> dict[str, Any]:
+    def noise_facts(self) -> dict[str, object]:
         """The facts of a Gaussian step, with the name of the breakdown."""
         return {"breakdown": self.breakdown, **super().noise_facts}
 
@@ -97,7 +97,7 @@ class AreaTotalStep(GaussianStep):
         return self.own_number
 
     @property
-    def noise_facts(self) -> dict[str, Any]:
+    def noise_facts(self) -> dict[str, object]:
         """Facts of a Gaussian step, and the side whose zones have the totals."""
         return {"area_totals": ("origin", "destination")[self.side], **super().noise_facts}
 
@@ -166,7 +166,7 @@ class ThresholdStep(GaussianStep):
         return 2 * self.scale**2
 
     @property
-    def noise_facts(self) -> dict[str, Any]:
+    def noise_facts(self) -> dict[str, object]:
         """L1 sensitivity, noise scale and threshold, ready for JSON; the scale is exact text."""
         return {"sensitivity": self.sensitivity, "scale": str(self.scale), "threshold": self.threshold}
 
@@ -222,12 +222,12 @@ class Segments:
         default = Fraction(len(breakdowns), len(breakdowns) + 1)
         return cls(breakdowns, default if share is None else parse_exact_fraction("segment_share", share))
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, object]:
         """Return the segments as JSON-ready public facts, which :meth:`from_facts` reads."""
         return {"breakdowns": [breakdown.facts() for breakdown in self.breakdowns], "share": str(self.share)}
 
     @classmethod
-    def from_facts(cls, facts: dict[str, Any] | None) -> Segments | None:
+    def from_facts(cls, facts: Mapping[str, Any] | None) -> Segments | None:
         """Return the segments whose :meth:`facts` are given; None for None."""
         if facts is None:
             return None

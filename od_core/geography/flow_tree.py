@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from itertools import pairwise
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,9 +24,13 @@ from od_core.geography.geography import Geography, Numbers
 from od_core.kernels import kernel
 from od_core.registry import refuse_unknown
 
+Number = TypeVar("Number", np.int64, np.float64)
+
 
 @kernel
-def sum_of_products(left, right, rows_left, rows_right, out):  # type: ignore[no-untyped-def]  # compiled
+def sum_of_products(
+    left: Numbers, right: Numbers, rows_left: Numbers, rows_right: Numbers, out: NDArray[np.int64]
+) -> None:
     """Write the scalar products of rows ``rows_left`` of ``left`` and rows ``rows_right`` of ``right`` to ``out``."""
     for i in range(len(out)):
         total = np.int64(0)
@@ -52,7 +56,9 @@ def keep_nonzero(trips, offsets, first_child, whole, divided_out, whole_out, tri
 
 
 @kernel
-def find_runs_of_children(split, whole, parent_of, divided, same, runs):  # type: ignore[no-untyped-def]  # compiled
+def find_runs_of_children(
+    split: Numbers, whole: Numbers, parent_of: Numbers, divided: Numbers, same: Numbers, runs: NDArray[np.int64]
+) -> None:
     """Write the position of each parent's first child, and the end, to ``runs``. Stop at a child that has no parent."""
     child = 0
     for parent in range(len(split)):
@@ -63,7 +69,7 @@ def find_runs_of_children(split, whole, parent_of, divided, same, runs):  # type
 
 
 @kernel
-def sum_runs(values, runs):  # type: ignore[no-untyped-def]  # compiled
+def sum_runs(values: NDArray[Number], runs: NDArray[np.int64]) -> NDArray[Number]:
     """Return the sum of ``values[runs[p]:runs[p + 1]]`` for each p, added in order; shape (len(runs) - 1,)."""
     sums = np.zeros(len(runs) - 1, dtype=values.dtype)
     for run in range(len(sums)):
@@ -83,7 +89,7 @@ def iterate_family_blocks(offsets: NDArray[np.int64]) -> Iterator[tuple[int, int
 
 
 @kernel
-def find_rank_position(rank, start, wanted):  # type: ignore[no-untyped-def]  # compiled
+def find_rank_position(rank: NDArray[np.int64], start: int, wanted: int) -> int:
     """Return the first position at or after ``start`` with a rank of at least ``wanted``, by exponential search."""
     low, high, step = start, start, 1
     while high < len(rank) and rank[high] < wanted:

@@ -21,7 +21,7 @@ from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, TypeVar
 
 import lazy_loader
 import numpy as np
@@ -66,6 +66,7 @@ pyogrio: Any = lazy_loader.load("pyogrio")
 
 _LOADING = Lock()
 
+Array = TypeVar("Array", bound=NDArray[np.generic])
 Boundaries = tuple[bytes | None, ...]
 """Boundary of each area of a level as WKB, in tree order; None for an area without one."""
 
@@ -134,7 +135,7 @@ def _refuse_uncut(boundaries: Sequence[bytes]) -> None:
         raise _make_boundaries_error("a boundary crosses the date line and is not cut there")
 
 
-_Read = tuple[str | None, Sequence[Any], Sequence[bytes | None]]
+_Read = tuple[str | None, Sequence[object], Sequence[bytes | None]]
 """Coordinate system of a file of boundaries, such as ``EPSG:4326``; codes; and shapes as WKB."""
 
 
@@ -258,7 +259,7 @@ def find_points_within(boundaries: Boundaries, wanted: Degrees | None = None) ->
     return np.where(stays[:, None], wanted, points)
 
 
-def dissolve_boundaries(geography: Geography) -> list[NDArray[Any]]:
+def dissolve_boundaries(geography: Geography) -> list[NDArray[np.object_]]:
     """Return the boundaries of the areas of levels 1 to the depth as Shapely geometries; None for an area without one.
 
     An area whose boundary is not given has the union of those of the areas within it, of the finest level below with
@@ -280,12 +281,12 @@ def dissolve_boundaries(geography: Geography) -> list[NDArray[Any]]:
     return levels[::-1]
 
 
-def as_wkb(shapes: NDArray[Any]) -> Boundaries:
+def as_wkb(shapes: NDArray[np.object_]) -> Boundaries:
     """Return Shapely geometries as WKB. The same shapes give the same bytes."""
     return tuple(shapely.to_wkb(shapely.normalize(shapes), byte_order=1))
 
 
-def simplify_shapes(shapes: NDArray[Any], tolerance: float) -> NDArray[Any]:
+def simplify_shapes(shapes: NDArray[np.object_], tolerance: float) -> NDArray[np.object_]:
     """Return shapes with fewer points, which differ from the given ones by about ``tolerance`` degrees.
 
     If the shapes do not overlap and share their borders exactly, they still do.
@@ -299,22 +300,22 @@ def simplify_shapes(shapes: NDArray[Any], tolerance: float) -> NDArray[Any]:
     return result
 
 
-def compute_square_degrees(shapes: NDArray[Any]) -> float:
+def compute_square_degrees(shapes: NDArray[np.object_]) -> float:
     """Return the area of all shapes together, in square degrees."""
     return float(np.nansum(shapely.area(shapes)))
 
 
-def list_rings(shape: Any) -> list[NDArray[np.float64]]:
+def list_rings(shape: object) -> list[NDArray[np.float64]]:
     """Return longitude and latitude of the rings of a shape, outer ones and holes; shape (points, 2) each."""
     return [shapely.get_coordinates(ring)[:-1] for ring in shapely.get_rings(shapely.get_parts(shape))]
 
 
-def _make_valid_shapes(boundaries: Sequence[bytes | None]) -> NDArray[Any]:
+def _make_valid_shapes(boundaries: Sequence[bytes | None]) -> NDArray[np.object_]:
     """Return boundaries as valid Shapely geometries that consist of polygons."""
     with _LOADING:  # in Python 3.11.7, threads that load a module at once may see a part of it
         require("boundaries")
         read = shapely.from_wkb
-    shapes: NDArray[Any] = read(np.array([*boundaries], dtype=object))
+    shapes: NDArray[np.object_] = read(np.array([*boundaries], dtype=object))
     faulty = ~shapely.is_valid(shapes) & ~shapely.is_missing(shapes)
     shapes[faulty] = shapely.make_valid(shapes[faulty], method="structure", keep_collapsed=False)
     return shapes
@@ -729,7 +730,7 @@ def _make_shape_error(message: str, detail: str | None = None) -> OdError:
     return make_geography_error("OD-GEOGRAPHY-SHAPE", message, detail)
 
 
-def _freeze_array(array: NDArray[Any]) -> NDArray[Any]:
+def _freeze_array(array: Array) -> Array:
     array = array.copy()
     array.setflags(write=False)
     return array

@@ -73,7 +73,7 @@ def compute_kilometres(origins: Reals, destinations: Reals, origin: Numbers, des
 
 
 @kernel
-def _compute_arcs(origins, destinations, origin, destination, arcs):  # type: ignore[no-untyped-def]  # compiled
+def _compute_arcs(origins: Reals, destinations: Reals, origin: Numbers, destination: Numbers, arcs: Reals) -> None:
     """Write the angle between the places of each pair, in radians, into ``arcs``."""
     for k in range(len(origin)):
         square = 0.0
@@ -84,7 +84,7 @@ def _compute_arcs(origins, destinations, origin, destination, arcs):  # type: ig
 
 
 @kernel
-def _compute_arc(square):  # type: ignore[no-untyped-def]  # compiled
+def _compute_arc(square: float) -> float:
     """Return the angle, in radians, between two places whose chord has the given square; NaN if it is NaN."""
     return 2 * np.arcsin(min(1.0, np.sqrt(square) / 2)) if square == square else np.nan
 

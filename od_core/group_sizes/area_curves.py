@@ -94,7 +94,7 @@ def fit_least_absolute(noisy: Counts, offsets: Counts, upper: Counts) -> tuple[C
 
 
 @kernel
-def _pool_all(noisy, offsets, upper, first, lengths, totals):  # type: ignore[no-untyped-def]  # compiled
+def _pool_all(noisy: Counts, offsets: Counts, upper: Counts, first: Counts, lengths: Counts, totals: Counts) -> None:
     """Merge each value with the steps before it until their means ascend, then clip the steps; see the module."""
     end = 0
     for row in range(len(offsets) - 1):
@@ -112,7 +112,7 @@ def _pool_all(noisy, offsets, upper, first, lengths, totals):  # type: ignore[no
 
 
 @kernel
-def _is_mean_below(total, length, other_total, other_length):  # type: ignore[no-untyped-def]  # compiled
+def _is_mean_below(total: int, length: int, other_total: int, other_length: np.int64) -> bool | np.bool_:
     """Return, exactly in 64 bits, whether total / length is below other_total / other_length."""
     if length == 1 and other_length == 1:
         return total < other_total
@@ -123,7 +123,7 @@ def _is_mean_below(total, length, other_total, other_length):  # type: ignore[no
 
 
 @kernel
-def _clip(begin, end, upper, lengths, totals):  # type: ignore[no-untyped-def]  # compiled
+def _clip(begin: int, end: int, upper: int, lengths: Counts, totals: Counts) -> int:
     """Clip the steps ``begin:end`` of a row in place, merge the steps at the same bound, and return the new end."""
     end_kept = begin
     for k in range(begin, end):
@@ -140,7 +140,9 @@ def _clip(begin, end, upper, lengths, totals):  # type: ignore[no-untyped-def]  
 
 
 @kernel
-def _find_extreme_solutions(noisy, offsets, upper, heap, least, greatest):  # type: ignore[no-untyped-def]  # compiled
+def _find_extreme_solutions(
+    noisy: Counts, offsets: Counts, upper: Counts, heap: Counts, least: Counts, greatest: Counts
+) -> None:
     """Write both solutions of every row; the greatest one is the least one of the reversed row with opposite signs."""
     for row in range(len(offsets) - 1):
         first, last = offsets[row], offsets[row + 1]
@@ -151,7 +153,7 @@ def _find_extreme_solutions(noisy, offsets, upper, heap, least, greatest):  # ty
 
 
 @kernel
-def _find_least_solution(row, lower, upper, heap, least):  # type: ignore[no-untyped-def]  # compiled
+def _find_least_solution(row: Counts, lower: int, upper: int, heap: Counts, least: Counts) -> None:
     """Write the least optimal solution of one row into ``least``, which may be the row itself.
 
     Let f_k(z) be the least cost of the first k values if the solution is at most z. This function is convex,
@@ -172,7 +174,7 @@ def _find_least_solution(row, lower, upper, heap, least):  # type: ignore[no-unt
 
 
 @kernel
-def _push(heap, size, value):  # type: ignore[no-untyped-def]  # compiled
+def _push(heap: Counts, size: int, value: int) -> None:
     """Add a value to a heap of ``size`` values with the largest on top."""
     at = size
     while at > 0:
@@ -185,7 +187,7 @@ def _push(heap, size, value):  # type: ignore[no-untyped-def]  # compiled
 
 
 @kernel
-def _replace_top(heap, size, value):  # type: ignore[no-untyped-def]  # compiled
+def _replace_top(heap: Counts, size: int, value: int) -> None:
     """Replace the largest value of a heap of ``size`` values by a smaller value."""
     at, below = 0, 1
     while below < size:
@@ -247,7 +249,9 @@ class _Model(NamedTuple):
 
 
 @kernel
-def _smooth_all(areas, noisy, guess, offsets, totals, model, smoothed):  # type: ignore[no-untyped-def]  # compiled
+def _smooth_all(
+    areas: Counts, noisy: Counts, guess: Counts, offsets: Counts, totals: Counts, model: _Model, smoothed: Smoothed
+) -> None:
     """Write the posterior means of some areas into those of ``smoothed``, and add to its chances and events."""
     means, chances, events = smoothed
     for i, area in enumerate(areas):
@@ -344,10 +348,10 @@ def _predict_probabilities(values, low, high, expected, total, chances, before, 
 
 
 @kernel
-def _compute_costs(noisy, size, low, high, of_sizes, costs):  # type: ignore[no-untyped-def]  # compiled
+def _compute_costs(noisy: Counts, size: int, low: int, high: int, of_sizes: bool, costs: Counts) -> np.int64:
     """Write the distance of the noisy values from each count into ``costs``, up to a constant; return the least."""
     costs[low] = 0 if of_sizes else abs(noisy[size] - low)
-    least = costs[low]
+    least: np.int64 = costs[low]
     for count in range(low + 1, high + 1):
         if of_sizes:  # one more group has at most this size
             costs[count] = costs[count - 1] + (1 if noisy[count - 1] > size else -1)

@@ -182,7 +182,7 @@ def compute_total_prices(noisy, above, parents, own, leaves, totals, prices):  #
 
 
 @kernel
-def _compute_child_prices(own, noisy, totals, below, leaves, prices):  # type: ignore[no-untyped-def]  # compiled
+def _compute_child_prices(own: Reals, noisy: Counts, totals: Reals, below: Reals, leaves: bool, prices: Reals) -> None:
     """Write t (see :class:`Prices`) of one area into ``prices``, so that sum_c max(z_c + t, 0) + t = own for each size.
 
     The sum is over the children c. z_c is the y of :func:`compute_real_solution` of c without t, and ``own`` - t that
@@ -367,7 +367,7 @@ def _round_to_sums(y, rows, columns, shared):  # type: ignore[no-untyped-def]  #
 
 
 @kernel
-def _remove(y, shared, rows, columns):  # type: ignore[no-untyped-def]  # compiled
+def _remove(y: Reals, shared: Counts, rows: Counts, columns: Counts) -> None:
     """Remove units from the rows with too large sums (``rows`` below 0): those of the cells that exceed y most."""
     for row in range(len(rows)):
         while rows[row] < 0:
@@ -384,7 +384,7 @@ def _remove(y, shared, rows, columns):  # type: ignore[no-untyped-def]  # compil
 
 
 @kernel
-def _give(y, rows, columns, shared):  # type: ignore[no-untyped-def]  # compiled
+def _give(y: Reals, rows: Counts, columns: Counts, shared: Counts) -> None:
     """Add units to ``shared`` until no unit is missing. ``rows`` and ``columns`` have the missing units of each sum.
 
     Each round visits the cells whose row and column both lack units, those furthest below y first, by buckets and then
@@ -423,6 +423,6 @@ def _give(y, rows, columns, shared):  # type: ignore[no-untyped-def]  # compiled
 
 
 @kernel
-def _compute_bucket(distance):  # type: ignore[no-untyped-def]  # compiled
+def _compute_bucket(distance: float) -> np.int64:
     """Return the bucket of a cell by its distance, y minus the cell: 0 for 1 or more, the last for -3 or less."""
     return np.int64(min(max((1.0 - distance) * _STEPS, 0.0), 4.0 * _STEPS - 1.0))

@@ -33,7 +33,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,7 +64,7 @@ def _compute_value(price, node, tables):  # type: ignore[no-untyped-def]  # comp
 
 
 @kernel
-def _sum_child_values(price, node, tables):  # type: ignore[no-untyped-def]  # compiled
+def _sum_child_values(price: int | np.int64, node: int, tables: _Tables) -> np.int64:
     """Return the sum of the values of a node's children if each child takes all its slopes up to the price."""
     first_child, noisy, total, low, size, slopes = tables
     first, last, number = first_child[node], first_child[node + 1], np.int64(0)
@@ -79,7 +79,7 @@ def _sum_child_values(price, node, tables):  # type: ignore[no-untyped-def]  # c
 
 
 @kernel
-def _price(value, near, node, tables):  # type: ignore[no-untyped-def]  # compiled
+def _price(value: np.int64, near: int | np.int64, node: int, tables: _Tables) -> int | np.int64:
     """Return the least price at which the children's values sum to at least ``value``, from ``near`` on."""
     below = above = near
     step = np.int64(1)
@@ -97,7 +97,7 @@ def _price(value, near, node, tables):  # type: ignore[no-untyped-def]  # compil
 
 
 @kernel
-def _fill(node, cut, tables, merged):  # type: ignore[no-untyped-def]  # compiled
+def _fill(node: int, cut: int, tables: _Tables, merged: Counts) -> None:
     """Compute a node's cost table of at most ``cut`` values on either side of its minimum from its children's."""
     first_child, noisy, total, low, size, slopes = tables
     inner, x = len(first_child) - 1, noisy[node]
@@ -149,7 +149,7 @@ def _fill(node, cut, tables, merged):  # type: ignore[no-untyped-def]  # compile
 
 
 @kernel
-def _make_empty_tables(first_child, nodes, cut, total):  # type: ignore[no-untyped-def]  # compiled
+def _make_empty_tables(first_child: Counts, nodes: int, cut: int, total: int) -> tuple[Counts, Counts, Counts, Counts]:
     """Return arrays for the cost tables of all inner nodes, or of a top area without children, and scratch space."""
     inner, width = max(len(first_child) - 1, 1), max(min(2 * cut, total), 1)
     low, size = np.empty(inner, dtype=np.int64), np.empty(inner, dtype=np.int64)
@@ -157,7 +157,7 @@ def _make_empty_tables(first_child, nodes, cut, total):  # type: ignore[no-untyp
 
 
 @kernel
-def compute_root_tables(first_child, columns, cut, total):  # type: ignore[no-untyped-def]  # compiled
+def compute_root_tables(first_child: Counts, columns: Counts, cut: int, total: int) -> tuple[Counts, Counts, Counts]:
     """Return the root's cost table for each column: its first value, its number of slopes, and its slopes.
 
     ``columns`` are noisy values of all nodes of the tree of :func:`make_tree_below_top` for one size each; shape
@@ -177,7 +177,9 @@ def compute_root_tables(first_child, columns, cut, total):  # type: ignore[no-un
 
 
 @kernel
-def compute_leaf_values(first_child, columns, roots, cut, total):  # type: ignore[no-untyped-def]  # compiled
+def compute_leaf_values(
+    first_child: Counts, columns: Counts, roots: Counts, cut: int, total: int
+) -> tuple[Counts, NDArray[np.bool_]]:
     """Return the leaf values of each column at its root value in ``roots``, and mark columns with a value on a cut end.
 
     The shapes are (columns, leaves) and (columns,). The other arguments are those of :func:`compute_root_tables`.
@@ -203,7 +205,7 @@ def compute_leaf_values(first_child, columns, roots, cut, total):  # type: ignor
 
 
 @kernel
-def _divide_node_value(values, node, tables):  # type: ignore[no-untyped-def]  # compiled
+def _divide_node_value(values: Counts, node: int, tables: _Tables) -> None:
     """Divide a node's value among its children: smallest slopes first, and equal ones in the children's order."""
     price = _price(values[node], 0, node, tables)
     remaining = values[node] - _sum_child_values(price - 1, node, tables)
@@ -304,7 +306,7 @@ class _Tree:
     def iterate_root_tables(self, chosen: Counts) -> Iterator[tuple[int, int, Counts]]:
         """Yield each of the chosen columns, with the first value and the slopes of the root's cost table."""
 
-        def tables(piece: Counts) -> Any:
+        def tables(piece: Counts) -> tuple[Counts, Counts, Counts]:
             return compute_root_tables(self.first_child, self.columns[piece], self.cuts[piece[0]], self.total)
 
         pieces = [chosen[piece] for piece in _split_by_cut(self.cuts[chosen])]
@@ -315,7 +317,7 @@ class _Tree:
     def iterate_leaf_values(self, pairs: Counts) -> Iterator[tuple[tuple[int, int], Counts, bool]]:
         """Yield each pair of a column and its root value, with the leaf values, and whether a value is on a cut end."""
 
-        def leaves(piece: Counts) -> Any:
+        def leaves(piece: Counts) -> tuple[Counts, NDArray[np.bool_]]:
             cut = self.cuts[piece[0, 0]]
             return compute_leaf_values(self.first_child, self.columns[piece[:, 0]], piece[:, 1], cut, self.total)
 
@@ -389,7 +391,7 @@ def choose_root_values(
 
 
 @kernel
-def _compute_root_values(lows, slopes, offsets, price):  # type: ignore[no-untyped-def]  # compiled
+def _compute_root_values(lows: Counts, slopes: Counts, offsets: Counts, price: int) -> Counts:
     """Return the root value of each column if it takes all slopes up to ``price``; shape (columns,)."""
     counts = np.empty_like(lows)
     for column in range(len(lows)):

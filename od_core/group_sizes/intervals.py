@@ -78,8 +78,8 @@ class NoisyGroups:
         """
         if self.query == "sizes":
             return self._bound_from_noisy_sizes(sizes, _compute_exact_end if exact else _compute_wilson_end)
-        estimate: NDArray[Any]
-        variance: NDArray[Any]
+        estimate: Reals
+        variance: Reals
         if self.query == "cumulative":
             estimate = self.noisy[:, sizes].astype(np.float64)
             variance = np.broadcast_to(self._variance * self.areas[:, np.newaxis], estimate.shape)

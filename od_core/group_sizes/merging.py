@@ -181,7 +181,7 @@ def _match(parents, child_runs, children, tied, pieces):  # type: ignore[no-unty
 
 
 @kernel
-def _divide_in_proportion(matched, left, total):  # type: ignore[no-untyped-def]  # compiled
+def _divide_in_proportion(matched: int, left: Counts, total: np.int64) -> Counts:
     """Divide ``matched`` groups in proportion to ``left`` by largest remainders, and return the integer shares.
 
     ``total`` is the sum of ``left``, and ``matched`` is at most ``total``. No share exceeds its entry of ``left``,

@@ -128,7 +128,7 @@ def _fit_leaves_to_sums(frame: Frame, noisy: Sequence[Counts], leaves: Reals) ->
 
 
 @kernel
-def _ascend(values, upper, pooled):  # type: ignore[no-untyped-def]  # compiled
+def _ascend(values: Reals, upper: Reals, pooled: Reals) -> None:
     """Write the nearest ascending values from 0 to the row's entry of ``upper`` into ``pooled``, row by row."""
     sizes = values.shape[1]
     totals, lengths = np.empty(sizes), np.empty(sizes)
@@ -165,7 +165,9 @@ def round_curves(frame: Frame, curves: Sequence[Reals]) -> list[Counts]:
 
 
 @kernel
-def _round_child_curves(parents, curves, first_child, upper, children):  # type: ignore[no-untyped-def]  # compiled
+def _round_child_curves(
+    parents: Counts, curves: Reals, first_child: NDArray[np.int32], upper: Counts, children: Counts
+) -> None:
     """Write the whole curves of the children of every area into ``children``, near the real ones in ``curves``.
 
     Each size is solved by itself: the values are rounded within their bounds, and units are then added where they are

@@ -221,7 +221,7 @@ class GroupSizePlan(Plan):
         measured = {level: f"{names[level]}, {MEASURED[query]}" for level, query in self.queries.items()}
         return [describe_laplace_noise(measured.get(step.level, "largest group"), step.scale) for step in self.steps]
 
-    def _list_own_facts(self) -> dict[str, Any]:
+    def _list_own_facts(self) -> dict[str, object]:
         queries = dict.fromkeys(self.queries.values())
         return {
             "query": ", ".join(self.queries.values() if len(queries) > 1 else queries),

@@ -136,7 +136,7 @@ def open_group_sizes(bundle: str | Path) -> GroupSizeRelease:
     return release
 
 
-def _plan(facts: dict[str, Any], areas: pd.DataFrame, groups: pd.DataFrame, version: str | None) -> GroupSizePlan:
+def _plan(facts: Mapping[str, Any], areas: pd.DataFrame, groups: pd.DataFrame, version: str | None) -> GroupSizePlan:
     geography = build_published_geography(areas, facts["geography"], facts.get("unknown_zone"), version)
     per_area = groups.set_index("area")["groups"].reindex(list(geography.zones)).to_numpy(dtype=np.int64)
     plan = GroupSizePlan.from_facts(facts, geography, per_area)
@@ -214,7 +214,7 @@ def _list_cumulative_counts(release: GroupSizeRelease, sizes: list[int]) -> list
     return list(zip(*(values[0].tolist() for values in release.bound_groups_at_most(0, np.array(sizes))), strict=True))
 
 
-def _make_area_tables(release: GroupSizeRelease) -> dict[str, Any]:
+def _make_area_tables(release: GroupSizeRelease) -> dict[str, object]:
     """Return the groups by size and the members, with intervals, of areas of the lowest level with few enough areas.
 
     If every level has more than ``MOST_AREAS`` areas, these are the areas of level 1 with the most groups or members.
@@ -250,7 +250,7 @@ class GroupSizeKind(TableKind[GroupSizePlan, GroupSizes, GroupSizeRelease]):
     facts_table = "group_size_releases"
     staging = StagedGroupSizes
 
-    def facts(self, release: GroupSizeRelease, _subject: Subject) -> dict[str, Any]:
+    def facts(self, release: GroupSizeRelease, _subject: Subject) -> dict[str, object]:
         """Return the facts of a certificate that only group-size tables have, such as levels and invariants."""
         plan, frame = release.plan, release.frame
         return {
@@ -374,7 +374,7 @@ class GroupSizeKind(TableKind[GroupSizePlan, GroupSizes, GroupSizeRelease]):
             else drawn | {BAND: _render_band_chart(_as_stated(release, certificate))}
         )
 
-    def list_metadata(self, release: GroupSizeRelease) -> dict[str, Any]:
+    def list_metadata(self, release: GroupSizeRelease) -> dict[str, object]:
         """Return the number of groups, the top code and the mechanism."""
         frame, mechanism = release.frame, release.plan.mechanism.name
         return {"groups": int(frame.groups.sum()), "top_code": frame.top_code, "mechanism": mechanism}
@@ -399,7 +399,7 @@ class GroupSizeKind(TableKind[GroupSizePlan, GroupSizes, GroupSizeRelease]):
             if mechanism.adds_up and below is not None and not np.array_equal(table, below):
                 yield f"level {level} differs from the sum of the level below"
 
-    def make_row(self, release: GroupSizeRelease) -> dict[str, Any]:
+    def make_row(self, release: GroupSizeRelease) -> dict[str, object]:
         """Return the values for the columns ``groups`` and ``geography`` of the table ``group_size_releases``."""
         frame = release.plan.frame
         return {"groups": int(frame.groups.sum()), "geography": frame.geography.digest}

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -190,7 +189,7 @@ class GroupSizeRelease(PlannedRelease):
             rows.append((level, area, {"size": sizes[size], **flat}))
         return self._make_table(rows)
 
-    def _make_table(self, rows: Iterable[tuple[int, Counts, Mapping[str, Any]]]) -> pd.DataFrame:
+    def _make_table(self, rows: Iterable[tuple[int, Counts, Mapping[str, object]]]) -> pd.DataFrame:
         """Return one table of the rows of several levels: each level, the area number of its rows, and the columns."""
         geography, tables = self.frame.geography, []
         for level, area, columns in rows:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 from od_core.errors import OdError
 from od_core.ledger.chain import CAP, DOMAIN, RESERVED, Entries
@@ -27,6 +27,17 @@ from od_core.privacy.unit import RECORDS_OF, UnitKind
 
 NEWEST = (1 << 63) - 1
 """Largest possible number (position in the ledger) of an entry; as a limit, it includes all entries."""
+
+
+class DomainFacts(TypedDict):
+    """Facts with which a data set was declared, as far as the ledger reads them; ``year`` is of a unit of a year."""
+
+    unit: UnitKind
+    elementary_period: Length
+    max_trips: int
+    max_trips_year: int
+    max_trips_pair: NotRequired[int | None]
+    year: NotRequired[str]
 
 
 @dataclass(frozen=True)
@@ -125,7 +136,7 @@ def compute_balances(
         by_release: False if :attr:`Balance.charged` is not needed, so that less is read.
     """
     of_domain = "kind = ? AND domain = ? AND number <= ?"
-    declared = entries.select(of_domain, DOMAIN, domain, until)[-1]["content"]
+    declared: DomainFacts = entries.select(of_domain, DOMAIN, domain, until)[-1]["content"]
     cap = Cap.from_facts(entries.select(of_domain, CAP, domain, until)[-1]["content"])
     asked_of = None if periods is None else frozenset[str]().union(*_group_periods_by_cap(declared, periods).values())
     found_charges = _read_charges(entries, declared, domain, asked_of, until, by_release=by_release)
@@ -174,7 +185,7 @@ def _sum_rho_by_release(found: Sequence[_Charges]) -> dict[str, Fraction]:
 
 def _read_charges(
     entries: Entries,
-    declared: Mapping[str, Any],
+    declared: DomainFacts,
     domain: str,
     asked: frozenset[str] | None,
     until: int,
@@ -214,12 +225,12 @@ def _cache_charged_periods(period: str, elementary: Length, unit: UnitKind) -> t
     return list_charged_periods(Period(period), elementary, unit)
 
 
-def find_charged_periods(declared: Mapping[str, Any], period: str) -> tuple[str, ...]:
+def find_charged_periods(declared: DomainFacts, period: str) -> tuple[str, ...]:
     """Return the elementary periods that a release of a period charges in a domain with these facts."""
     return _cache_charged_periods(period, declared["elementary_period"], declared["unit"])
 
 
-def _group_periods_by_cap(declared: Mapping[str, Any], periods: Sequence[str]) -> dict[str, frozenset[str]]:
+def _group_periods_by_cap(declared: DomainFacts, periods: Sequence[str]) -> dict[str, frozenset[str]]:
     """Return the elementary periods whose charges count against one cap, by the name of the period or of the year."""
     if "year" not in declared:
         return {period: frozenset([period]) for period in periods}
@@ -230,7 +241,7 @@ def _group_periods_by_cap(declared: Mapping[str, Any], periods: Sequence[str]) -
 
 
 def _compute_charged_rho(
-    declared: Mapping[str, Any], parts: frozenset[str], charges: Sequence[_Charges]
+    declared: DomainFacts, parts: frozenset[str], charges: Sequence[_Charges]
 ) -> tuple[Fraction, dict[str, Fraction]]:
     """Return the rho that charges take from one cap, and the rho of each elementary period that they charge."""
     by_part: dict[str, list[Charged]] = {part: [] for part in sorted(parts)}

@@ -28,7 +28,7 @@ from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from threading import get_ident
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypedDict
 
 from od_core.errors import STAYS_CHARGED, OdError
 from od_core.extras import require
@@ -76,6 +76,35 @@ NONE = EntryName(0, "")
 _AMOUNTS = ("rho", "epsilon", "delta")
 
 
+class Entry(TypedDict):
+    """An entry of a ledger, by column. What only entries of releases or of charges have is None in all others."""
+
+    number: int
+    at: str
+    kind: str
+    domain: str
+    period: str | Any
+    release: str | Any
+    level: int | Any
+    draw: int | Any
+    rho: str | None
+    epsilon: str | None
+    delta: str | None
+    content: Any  # the facts that its kind has
+    previous: str
+    hash: str
+
+
+class Session(Protocol):
+    """A connection to a database, of SQLite or of PostgreSQL, whose rows are mappings by column name."""
+
+    def execute(self, statement: Any, values: tuple[object, ...] = ..., /) -> Iterable[Any]:
+        """Execute a statement with its values, and return the rows."""
+
+    def close(self) -> None:
+        """Close the connection."""
+
+
 class Entries:
     """The entries of a ledger, read and added within one transaction.
 
@@ -87,7 +116,7 @@ class Entries:
     """
 
     def __init__(
-        self, connection: Any, indexes_hold: Callable[[], bool] = lambda: True, placeholder: str = "?"
+        self, connection: Session, indexes_hold: Callable[[], bool] = lambda: True, placeholder: str = "?"
     ) -> None:
         self._connection = connection
         self._indexes_hold = indexes_hold
@@ -96,17 +125,16 @@ class Entries:
         """Last entry that this transaction added; None if it added none."""
 
     def _execute(self, statement: str, *values: object) -> Iterable[Mapping[str, Any]]:
-        rows: Iterable[Mapping[str, Any]] = self._connection.execute(statement.replace("?", self._placeholder), values)
-        return rows
+        return self._connection.execute(statement.replace("?", self._placeholder), values)
 
-    def select(self, where: str, *values: str | int) -> list[dict[str, Any]]:
+    def select(self, where: str, *values: str | int) -> list[Entry]:
         """Return the entries that satisfy an SQL condition of our own code, oldest first, as dictionaries by column.
 
         ``values`` are those of the placeholders in the condition. Column ``content`` is parsed from JSON.
         """
         return self._read(f"{where} ORDER BY number", *values)
 
-    def find_newest(self, *kinds: str, **columns: str | int) -> dict[str, Any] | None:
+    def find_newest(self, *kinds: str, **columns: str | int) -> Entry | None:
         """Return the newest entry that has one of the kinds and the given values in its columns, or None."""
         where = f"kind IN ({', '.join('?' * len(kinds))})" + "".join(f" AND {name} = ?" for name in columns)
         newest = f"SELECT max(number) FROM entries WHERE {where}"  # noqa: S608  # our own SQL; found in an index alone
@@ -128,9 +156,10 @@ class Entries:
         rows = self._execute(f"SELECT {columns}, count(*) AS count FROM entries {grouped}", *values)  # noqa: S608
         return [dict(group) for group in rows]
 
-    def _read(self, where: str, *values: str | int) -> list[dict[str, Any]]:
+    def _read(self, where: str, *values: str | int) -> list[Entry]:
         rows = self._execute(f"SELECT * FROM entries WHERE {where}", *values)  # noqa: S608  # our own SQL
-        return [{**dict(entry), "content": json.loads(entry["content"])} for entry in rows]
+        entries: list[Any] = [{**dict(entry), "content": json.loads(entry["content"])} for entry in rows]
+        return entries
 
     def append(
         self,
@@ -141,7 +170,7 @@ class Entries:
         level: int | None = None,
         draw: int | None = None,
         charge: Charge | None = None,
-        content: dict[str, Any] | None = None,
+        content: Mapping[str, object] | None = None,
     ) -> None:
         """Add an entry with the present time and its hash after the last entry, and set :attr:`added`."""
         rows = self._execute("SELECT number, hash FROM entries ORDER BY number DESC LIMIT 1")
@@ -270,7 +299,7 @@ class Chain(ABC):
         self._kept_in: object = None
 
     @contextmanager
-    def _open_entries(self, connected: AbstractContextManager[Any], begin: str, end: str) -> Iterator[Entries]:
+    def _open_entries(self, connected: AbstractContextManager[Session], begin: str, end: str) -> Iterator[Entries]:
         """Open the entries in a transaction with these first and last statements, which an exception rolls back."""
         with self._convert_database_errors(), connected as connection:
             connection.execute(begin)
@@ -299,7 +328,7 @@ class Chain(ABC):
         """Return the entries that a connection reads and adds."""
 
     @abstractmethod
-    def _connect(self) -> Any:
+    def _connect(self) -> Session:
         """Open a new connection to write."""
 
     @abstractmethod
@@ -324,14 +353,14 @@ class Chain(ABC):
             self._kept = None
 
     @contextmanager
-    def _use_connection(self) -> Iterator[Any]:
+    def _use_connection(self) -> Iterator[Session]:
         if (shared := self._find_shared_connection()) is not None:
             yield shared
             return
         with closing(self._connect()) as connection:
             yield connection
 
-    def _open_for_reading(self) -> AbstractContextManager[Any]:
+    def _open_for_reading(self) -> AbstractContextManager[Session]:
         """Open a connection for reading only, to a ledger that exists."""
         return self._use_connection()
 
@@ -615,7 +644,7 @@ class PostgresChain(Chain):
         """Return True: the owner creates the table before the first release."""
         return True
 
-    def _make_entries(self, connection: Connection[dict[str, Any]]) -> Entries:
+    def _make_entries(self, connection: Connection[dict[str, object]]) -> Entries:
         return Entries(connection, placeholder="%s")
 
     def _read_circumstances(self) -> object:
@@ -648,7 +677,7 @@ class PostgresChain(Chain):
                 ) from None
             yield
 
-    def _connect(self) -> Connection[dict[str, Any]]:
+    def _connect(self) -> Connection[dict[str, object]]:
         import psycopg
         from psycopg.rows import dict_row
 
@@ -700,7 +729,7 @@ def _refuse_unclear(server: str) -> None:
     )
 
 
-def _check_guards(guards: Mapping[str, Any] | None) -> None:
+def _check_guards(guards: Mapping[str, object] | None) -> None:
     """Check the result of the query of guards. Raises OdError if there is no table or a guard is missing."""
     if guards is None:
         step = "as the owner of the database, run the statements of: od-release ledger schema --writer ROLE"

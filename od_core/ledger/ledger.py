@@ -23,7 +23,15 @@ from typing import Any, cast
 
 from od_core.errors import STAYS_CHARGED, BudgetExceeded, OdError
 from od_core.files.durable import make_folder
-from od_core.ledger.balance import NEWEST, Balance, charge_of, check_cap, compute_balances, find_charged_periods
+from od_core.ledger.balance import (
+    NEWEST,
+    Balance,
+    DomainFacts,
+    charge_of,
+    check_cap,
+    compute_balances,
+    find_charged_periods,
+)
 from od_core.ledger.chain import (
     BUNDLE_FORMAT,
     CAP,
@@ -35,6 +43,7 @@ from od_core.ledger.chain import (
     RESERVED,
     WITHDRAWN,
     Entries,
+    Entry,
     EntryName,
     SqliteChain,
     make_chain,
@@ -53,7 +62,7 @@ def _format_cap(facts: dict[str, str]) -> str:
     return ", ".join(f"{name} {value}" for name, value in facts.items() if name != "reason")
 
 
-def hold_to_unit(unit: PrivacyUnit, declared: Mapping[str, Any], domain: str) -> None:
+def hold_to_unit(unit: PrivacyUnit, declared: DomainFacts, domain: str) -> None:
     """Raise OdError if the unit of a release is not the one with which its data set was declared."""
     facts = {"max_trips_pair": None, **list_unit_facts(unit)}  # a data set may have declared one
     if any(declared.get(name) != fact for name, fact in facts.items()):
@@ -63,13 +72,13 @@ def hold_to_unit(unit: PrivacyUnit, declared: Mapping[str, Any], domain: str) ->
         )
 
 
-def read_declared_facts(entries: Entries, domain: str) -> dict[str, Any]:
+def read_declared_facts(entries: Entries, domain: str) -> DomainFacts:
     """Return the facts with which a data set was declared. Raises OdError if it is not declared."""
     declared = entries.find_newest(DOMAIN, domain=domain)
     if declared is None:
         step = "run a release of that domain, or declare it with Ledger.declare"
         raise OdError("OD-DOMAIN-UNDECLARED", f"the privacy domain {domain!r} is not declared", next_step=step)
-    facts: dict[str, Any] = declared["content"]
+    facts: DomainFacts = declared["content"]
     return facts
 
 
@@ -160,7 +169,7 @@ def refuse_other_areas(entries: Entries, key: ReleaseKey, plan: Plan) -> None:
     )
 
 
-def _select_area_digests(facts: Mapping[str, Any]) -> dict[str, str]:
+def _select_area_digests(facts: Mapping[str, object]) -> dict[str, str]:
     """Return the digests of the geographies in the JSON form of a plan, by field."""
     return {name: str(fact) for name, fact in facts.items() if name == "geography" or name.endswith("_geography")}
 
@@ -315,9 +324,9 @@ class Ledger:
         or time zone; or the cap has changed and its reason was given before.
         """
         with self._open_look() as entries:  # a transaction would verify the whole chain, as `reserve` does
-            newest, cap = (entries.find_newest(kind, domain=domain.name) for kind in (DOMAIN, CAP))
+            newest, entered_cap = (entries.find_newest(kind, domain=domain.name) for kind in (DOMAIN, CAP))
             is_same = newest is not None and newest["content"] == domain.facts()
-            if is_same and cap is not None and Cap.from_facts(cap["content"]) == domain.cap:
+            if is_same and entered_cap is not None and Cap.from_facts(entered_cap["content"]) == domain.cap:
                 return
         with self._open_transaction() as entries:
             declared = entries.find_newest(DOMAIN, domain=domain.name)
@@ -350,7 +359,7 @@ class Ledger:
             # Is refused if the cap cannot state what was charged.
             compute_balances(entries, domain.name, by_release=False)
 
-    def read_declared_facts(self, domain: str) -> dict[str, Any]:
+    def read_declared_facts(self, domain: str) -> DomainFacts:
         """Return the facts with which a data set was declared. Raises OdError if it is not declared."""
         with self._open_look() as entries:
             return read_declared_facts(entries, domain)
@@ -582,7 +591,9 @@ class Ledger:
         """Return the charged elementary periods of each release of a data set of which a draw has ever begun."""
         with self._open_look() as entries:
             drawn = entries.group_by("release", "kind = ? AND domain = ?", DRAWING, domain)
-            facts = read_declared_facts(entries, domain) if drawn else {}
+            if not drawn:
+                return {}
+            facts = read_declared_facts(entries, domain)
         keys = [ReleaseKey.parse(group["release"]) for group in drawn]
         return {key: list(find_charged_periods(facts, key.period)) for key in keys}
 
@@ -743,12 +754,12 @@ def _find_withdrawal(entries: Entries, key: ReleaseKey) -> Withdrawal | None:
     return None if row is None else Withdrawal(row["at"], row["content"]["reason"])
 
 
-def _find_level_entry(entries: Entries, key: ReleaseKey, level: int) -> dict[str, Any] | None:
+def _find_level_entry(entries: Entries, key: ReleaseKey, level: int) -> Entry | None:
     """Return the entry that is the state of a level; None if it was never reserved."""
     return entries.find_newest(RESERVED, DRAWING, MEASURED, release=str(key), level=level)
 
 
-def _index_newest_by_level(entries: Entries, key: ReleaseKey) -> dict[int, dict[str, Any]]:
+def _index_newest_by_level(entries: Entries, key: ReleaseKey) -> dict[int, Entry]:
     """Return the newest entry of each level of a release, by level."""
     states = "kind IN (?, ?, ?) AND release = ?"
     return {row["level"]: row for row in entries.select(states, RESERVED, DRAWING, MEASURED, str(key))}

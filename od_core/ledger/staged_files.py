@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import ClassVar, Generic, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -127,11 +127,11 @@ class StagedFiles:
         yield
         write_durably(path, lambda file: file.write_text(facts, encoding="utf-8"))
 
-    def read_with(self, settings: Mapping[str, Any]) -> AbstractContextManager[None]:
+    def read_with(self, settings: Mapping[str, object]) -> AbstractContextManager[None]:
         """Return the context in which records are read with these settings, which are public and JSON-ready."""
         return self._store_file_facts(_READ_WITH, json.dumps(dict(settings)))
 
-    def hold_to_reading(self, key: ReleaseKey, settings: Mapping[str, Any], *, drawn: bool) -> None:
+    def hold_to_reading(self, key: ReleaseKey, settings: Mapping[str, object], *, drawn: bool) -> None:
         """Check that records were read with the settings that are declared now, because the certificate states these.
 
         Settings that are not stored are not compared, because an earlier version of this software stored fewer of them.

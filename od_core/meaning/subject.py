@@ -117,7 +117,7 @@ class Subject:
         """Return the subject of a release that protects another unit, but is otherwise the same."""
         return replace(self, **_list_unit_facts(unit))
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, object]:
         """Return the subject as JSON-ready public facts, without what is None and the words of the publisher."""
         return {name: fact for name, fact in asdict(self).items() if fact is not None and name not in _WORDS}
 

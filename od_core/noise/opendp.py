@@ -18,8 +18,9 @@ from contextlib import ExitStack, contextmanager, suppress
 from fractions import Fraction
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
+from io import BufferedRandom
 from pathlib import Path
-from typing import BinaryIO, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,7 +68,7 @@ def divide_draws(size: int, processors: int) -> list[int]:
 
 
 @contextmanager
-def _run_worker(request: bytes) -> Iterator[tuple[subprocess.Popen[bytes], BinaryIO]]:
+def _run_worker(request: bytes) -> Iterator[tuple[subprocess.Popen[bytes], BufferedRandom]]:
     """Start a process that draws noise into a file in memory. If it still runs at the end of the context, kill it.
 
     The number of draws may be confidential, so the request is no argument of the command, which others may list.
@@ -97,14 +98,14 @@ def _run_worker(request: bytes) -> Iterator[tuple[subprocess.Popen[bytes], Binar
                 process.kill()
 
 
-def _receive(process: subprocess.Popen[bytes], answer: BinaryIO, room: NDArray[np.int64]) -> float:
+def _receive(process: subprocess.Popen[bytes], answer: BufferedRandom, room: NDArray[np.int64]) -> float:
     """Wait until a process has ended, copy its noise, and return its scale. Raises OdError if it wrote too little."""
     ended, head = process.wait(), bytearray(ANSWER.size)
     answer.seek(0)
-    if ended != 0 or answer.readinto(head) != len(head):  # type: ignore[attr-defined]
+    if ended != 0 or answer.readinto(head) != len(head):
         raise _make_lost_draw_error(_ENDED)
     (scale,) = ANSWER.unpack(head)
-    if not math.isnan(scale) and answer.readinto(room.view(np.uint8).data) != room.nbytes:  # type: ignore[attr-defined]
+    if not math.isnan(scale) and answer.readinto(room.view(np.uint8).data) != room.nbytes:
         raise _make_lost_draw_error(_ENDED)
     answer.close()
     return float(scale)

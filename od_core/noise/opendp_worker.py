@@ -104,7 +104,7 @@ class OpenDP:
         self._call("data__slice_free", pointer)
         return copied
 
-    def _call(self, name: str, *arguments: Any) -> ctypes.c_void_p:
+    def _call(self, name: str, *arguments: object) -> ctypes.c_void_p:
         function = getattr(self._library, f"opendp_{name}")
         function.restype = _Result
         result = function(*arguments)

@@ -181,7 +181,9 @@ def _compute_limbs(
 
 
 @kernel
-def _look_up(words, guide, values, undecided):  # type: ignore[no-untyped-def]  # compiled
+def _look_up(
+    words: NDArray[np.uint16], guide: NDArray[np.int16], values: NDArray[np.int64], undecided: NDArray[np.int32]
+) -> int:
     """Write draws that first limbs decide into ``values``; count the others, whose places go to ``undecided``."""
     count = 0
     for i in range(len(words)):

@@ -358,7 +358,7 @@ def _make_changed_bundle_error(changed: list[str], made: Path, public: Path) -> 
     )
 
 
-def _read_software(folder: Path) -> dict[str, Any]:
+def _read_software(folder: Path) -> dict[str, object]:
     """Return the versions of the software that the certificate of a bundle names."""
     return (_read_json_object(folder / CERTIFICATE) or {}).get("software") or {}
 
@@ -402,7 +402,7 @@ def _lacks_rows(made: Path, public: Path) -> bool:
     return published_lines < made_lines
 
 
-def _read_comparable_package(damaged: set[str], folder: Path) -> dict[str, Any] | None:
+def _read_comparable_package(damaged: set[str], folder: Path) -> dict[str, object] | None:
     """Return the data package of a bundle without the sizes and checksums of damaged files; None if it is unreadable.
 
     Those sizes and checksums may describe the damaged content, so they are not compared.
@@ -463,7 +463,7 @@ def check_bundle(folder: Path) -> Iterator[str]:
         yield from check_zip(folder, _release(folder), locate_zip(folder))
 
 
-def refuse_newer(certificate: Mapping[str, Any]) -> None:
+def refuse_newer(certificate: Certificate) -> None:
     """Raise OdError if a later version of this software published the bundle of a certificate in another format."""
     is_known = str(certificate.get("format", " certificate 1")).endswith(" certificate 1")
     if not is_known or certificate.get("bundle_format", 1) > BUNDLE_FORMAT:
@@ -576,7 +576,7 @@ _write = partial(write_checked, mode=PUBLIC_FILE_MODE, from_disk=True)
 """Function that writes a file, checks that it has the intended bytes, and returns its size and digest."""
 
 
-def encode_json(content: Mapping[str, Any]) -> bytes:
+def encode_json(content: Mapping[str, object]) -> bytes:
     """Return a dictionary as UTF-8 encoded JSON text with sorted names."""
     return (json.dumps(content, indent=2, sort_keys=True) + "\n").encode()
 
@@ -625,7 +625,7 @@ def _is_same_certificate(made: Path, public: Path) -> bool:
     return bool(new | {"software": None} == old | {"software": None})
 
 
-def _has_same_numbers(made: dict[str, Any], public: dict[str, Any]) -> bool:
+def _has_same_numbers(made: dict[str, object], public: dict[str, object]) -> bool:
     """Return whether ``made`` has the fields of ``public``; it may have more.
 
     The sentences, the software and the formats of the bundle are not compared.

@@ -48,6 +48,27 @@ class StatedSpent(TypedDict, total=False):
     all_periods: Rounded
 
 
+class StatedAccount(TypedDict):
+    """The cap that a release was charged to; under a unit of a year also the number of its elementary periods."""
+
+    cap: dict[str, str]
+    periods_of_year: NotRequired[int]
+
+
+class StatedEstimation(TypedDict):
+    """The rule of estimation that was chosen for a release, with its parameter."""
+
+    rule: str
+    u: NotRequired[str | None]
+
+
+class StatedLoss(TypedDict, total=False):
+    """The privacy loss of releases together, from which their promise follows."""
+
+    rho_exact: str
+    variances: list[str]
+
+
 class StatedLedgerEntry(TypedDict):
     """The ledger's entry of the last measurement."""
 
@@ -104,10 +125,10 @@ class Certificate(TypedDict):
     known_limitations: list[str]
 
     about: NotRequired[dict[str, str]]
-    account: NotRequired[dict[str, Any]]
+    account: NotRequired[StatedAccount]
     bundle_format: NotRequired[int]
     checks: NotRequired[list[CheckResult]]
-    estimation: NotRequired[dict[str, Any]]
+    estimation: NotRequired[StatedEstimation]
     evidence: NotRequired[dict[str, Any]]
     fault_threshold: NotRequired[str]
     formats: NotRequired[list[str]]
@@ -115,17 +136,17 @@ class Certificate(TypedDict):
     geography_versions: NotRequired[dict[str, str | None]]
     interval: NotRequired[str | None]
     ledger: NotRequired[StatedLedgerEntry]
-    levels: NotRequired[list[dict[str, Any]]]
+    levels: NotRequired[list[dict[str, object]]]
     mechanism: NotRequired[StatedMechanism]
     noise: NotRequired[str]
     plan: NotRequired[dict[str, Any]]
     plan_digest: NotRequired[str]
-    privacy_loss: NotRequired[dict[str, dict[str, Any]]]
+    privacy_loss: NotRequired[dict[str, StatedLoss]]
     promises: NotRequired[dict[str, bool]]
     repeated_levels: NotRequired[dict[str, list[str]]]
     sources: NotRequired[list[StatedSource]]
-    subject: NotRequired[dict[str, Any]]
-    uncounted: NotRequired[dict[str, Any]]
+    subject: NotRequired[dict[str, object]]
+    uncounted: NotRequired[dict[str, int]]
 
 
 def read_certificate(file: Path) -> Certificate:
@@ -183,7 +204,7 @@ def read_subject(certificate: Certificate) -> Subject:  # a filter
     table = _TABLES.get(certificate.get("format", ""), "flows")
     if certificate.get("geographies", {}).get("destination") == Geography.whole().digest:
         table = "counts"
-    bounds: dict[str, Any] = {name: plan.get(name) for name in ("max_trips_pair", "max_trips_year", "max_weight")}
+    bounds: dict[str, object] = {name: plan.get(name) for name in ("max_trips_pair", "max_trips_year", "max_weight")}
     if RECORDS_OF[certificate["unit"]].is_of_users:
         bounds["max_trips"] = certificate["contribution_bound"]
     elif "contribution" in certificate["guarantee"]:
@@ -225,12 +246,12 @@ def read_guarantee(certificate: Certificate) -> Guarantee:
         if RECORDS_OF[certificate["unit"]].spans_periods:
             name = "all_periods"
         loss = certificate.get("privacy_loss", {}).get(name, {})
-        rho, variances = loss.get("rho_exact"), loss.get("variances")
+        rho, listed = loss.get("rho_exact"), loss.get("variances")
         return Guarantee(
             Fraction(spent[name]["epsilon"]),
             Fraction(spent[name]["delta"]),
             None if rho is None else Fraction(rho),
-            None if variances is None else tuple(map(Fraction, variances)),
+            None if listed is None else tuple(map(Fraction, listed)),
         )
     steps = certificate["plan"]["steps"]
     if not all("variance" in step for step in steps):

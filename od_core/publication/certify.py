@@ -10,7 +10,7 @@ from functools import cache
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 from od_core.errors import STAYS_CHARGED, OdError
 from od_core.ledger.chain import BUNDLE_FORMAT
@@ -58,7 +58,7 @@ def build_certificate(
     checks: list[CheckResult],
     *,
     record: ReleaseRecord,
-    records: dict[str, Any] | None = None,
+    records: dict[str, object] | None = None,
     about: dict[str, str] | None = None,
     formats: Sequence[str] | None = None,
     intervals: bool = True,
@@ -170,7 +170,7 @@ def read_release_context(
         OdError: the release is not measured, or the bundle of the previous release is missing or damaged.
     """
     until = ledger.record(key).entry.number
-    previous, facts = None, dict[str, Any]()
+    previous, facts = None, dict[str, object]()
     if earlier := select_earlier_releases(key, ledger.list_compared_releases(key)):
         newest = earlier[0]
         kept, folder = releases.parent / KEPT / newest.folder, releases / newest.folder
@@ -186,7 +186,7 @@ def read_release_context(
                 next_step=REPAIR,
                 spent=STAYS_CHARGED,
             ) from None
-    return ReleaseContext(ledger.balance(data_set, key.period, until), previous, facts)
+    return ReleaseContext(ledger.balance(data_set, key.period, until), previous, cast("Certificate", facts))
 
 
 TRIPS_OF_A_PERSON = 40

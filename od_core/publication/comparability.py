@@ -7,11 +7,11 @@ selections of records no change is told, because nothing in two releases says wh
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any
 
 from od_core.periods import Period
+from od_core.publication.certificate import Certificate
 
 _BOUNDS = ("unit", "contribution_bound", "max_trips_pair", "max_trips_year", "max_weight")
 """Facts of a plan that say which trips of a user, or how many of a record, are counted."""
@@ -40,9 +40,7 @@ class Comparability:
         return self.days[0] != self.days[1]
 
 
-def check_comparability(
-    before: Mapping[str, Any], after: Mapping[str, Any], breakdowns: Collection[str] = ()
-) -> Comparability:
+def check_comparability(before: Certificate, after: Certificate, breakdowns: Collection[str] = ()) -> Comparability:
     """Return whether and how two releases are compared, given their certificates.
 
     Args:
@@ -60,7 +58,7 @@ def check_comparability(
     return Comparability(differing, (count_period_days(before), count_period_days(after)) if all(periods) else (1, 1))
 
 
-def count_period_days(certificate: Mapping[str, Any]) -> int:
+def count_period_days(certificate: Certificate) -> int:
     """Return the number of days of the period of a release."""
     return Period(certificate["period"]).days
 
@@ -70,7 +68,7 @@ def name_breakdown_categories(breakdown: str) -> str:
     return f"categories of {breakdown!r}"
 
 
-def list_compared_facts(certificate: Mapping[str, Any]) -> dict[str, Any]:
+def list_compared_facts(certificate: Certificate) -> dict[str, object]:
     """Return what must be the same in two releases that are compared, if both state it, by the words on a difference.
 
     Not compared are other columns and files, whose names may change with each period, and the codes that name no place,
@@ -81,7 +79,7 @@ def list_compared_facts(certificate: Mapping[str, Any]) -> dict[str, Any]:
     selecting = {
         name: facts for name, facts in read_category_definitions(certificate).items() if facts["unknown"] is None
     }
-    bounds: dict[str, Any] = {"bounds of what is counted": [plan.get(name) for name in _BOUNDS]} if plan else {}
+    bounds: dict[str, object] = {"bounds of what is counted": [plan.get(name) for name in _BOUNDS]} if plan else {}
     if plan.get("unit", "trip") != "trip":
         period = Period(certificate["period"])
         months = len(period.split_into("month"))
@@ -98,7 +96,7 @@ def list_compared_facts(certificate: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def read_category_definitions(certificate: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def read_category_definitions(certificate: Certificate) -> dict[str, dict[str, object]]:
     """Return, by breakdown, what says which records are of which category: all but the name of the column."""
     sources = (certificate.get("records") or {}).get("columns", {}).get("segments", {})
     declared = certificate.get("plan", {}).get("segments", {}).get("breakdowns", [])

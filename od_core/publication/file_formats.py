@@ -14,7 +14,7 @@ import json
 import re
 import sqlite3
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -415,7 +415,7 @@ def _read_atlas(path: Path) -> pa.Table:
     header: dict[str, Any] = json.loads(content[4:end])
     start = end + -end % 8
 
-    def column(place: dict[str, Any]) -> NDArray[np.int64]:
+    def column(place: Mapping[str, Any]) -> NDArray[np.int64]:
         return np.frombuffer(content, f"<{place['type']}", place["length"], start + place["start"]).astype(np.int64)
 
     leaves = {name: column(place) for name, place in header["leaves"].items()}

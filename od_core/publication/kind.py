@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar, cast
 
 import pandas as pd
 from markupsafe import Markup
@@ -54,7 +54,7 @@ class ReleaseContext(Generic[R]):
 
     balance: Balance
     previous: tuple[ReleaseKey, R] | None
-    previous_certificate: Mapping[str, Any] = field(default_factory=dict)
+    previous_certificate: Certificate = field(default_factory=lambda: cast("Certificate", {}))
 
 
 class BundleKind(ABC, Generic[T]):
@@ -106,7 +106,7 @@ class Kind(BundleKind[R]):
         """Return the sentences on the guarantee of a plan for the spent budget, by name. Numbers are rounded up."""
 
     @abstractmethod
-    def facts(self, release: R, subject: Subject) -> dict[str, Any]:
+    def facts(self, release: R, subject: Subject) -> dict[str, object]:
         """Return the fields of a certificate that only this kind has, such as contents, levels and invariants."""
 
     @abstractmethod
@@ -122,12 +122,12 @@ class Kind(BundleKind[R]):
         """Return the pictures of a release that Dagster shows, as SVG by title."""
 
     @abstractmethod
-    def list_metadata(self, release: R) -> dict[str, Any]:
+    def list_metadata(self, release: R) -> dict[str, object]:
         """Return the numbers, texts and tables on what a release contains that Dagster shows, by name."""
 
     def list_published_metadata(
         self, _release: R, _certificate: Certificate, _context: ReleaseContext[R]
-    ) -> dict[str, Any]:
+    ) -> dict[str, object]:
         """Return what Dagster shows of a published release, beside :meth:`list_metadata` or in place of it."""
         return {}
 
@@ -147,7 +147,7 @@ class Kind(BundleKind[R]):
     find_differences = database.find_differences
 
     @abstractmethod
-    def make_row(self, release: R) -> dict[str, Any]:
+    def make_row(self, release: R) -> dict[str, object]:
         """Return the values that only this kind has in its table with one row per release, by column."""
 
     def list_geographies(self, _release: R) -> Sequence[Geography]:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from fractions import Fraction
 from pathlib import Path, PurePath
-from typing import Any
 
 import pandas as pd
 import pyarrow.parquet as pq
@@ -122,7 +121,7 @@ def refuse_incomplete(name: str) -> Iterator[None]:
         ) from None
 
 
-def refuse_other_plan(plan: Plan, facts: dict[str, Any]) -> None:
+def refuse_other_plan(plan: Plan, facts: Mapping[str, object]) -> None:
     """Raise OdError if a plan that was made from a certificate differs from the certificate's plan in ``facts``."""
     if plan.stored_facts != facts:
         raise make_changed_data_error("plan")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 import pandas as pd
@@ -81,7 +81,7 @@ def make_areas_table(geography: Geography) -> pa.Table:
     names, the table also has the column ``name``, null for areas without one. If zones have coordinates, it also has
     the columns ``latitude`` and ``longitude``, null for all other areas.
     """
-    rows: list[dict[str, Any]] = []
+    rows: list[dict[str, object]] = []
     for level, (name, areas) in enumerate(zip(geography.level_names, geography.codes, strict=True)):
         above = [None] if level == 0 else [geography.codes[level - 1][number] for number in geography.parents[level]]
         common = {"geography": geography.digest, "level": level, "level_name": name}
@@ -106,7 +106,7 @@ def make_boundaries_table(geography: Geography, *, names: bool) -> pa.Table:
     given, the column ``given`` tells which. With ``names``, if areas have names, the table also has the column
     ``name``, null for areas without one.
     """
-    rows: list[dict[str, Any]] = []
+    rows: list[dict[str, object]] = []
     of_areas, given = geography.names or geography.codes, geography.given_boundaries
     has_names = names and geography.names is not None
     for level, shapes in [*enumerate(dissolve_boundaries(geography), start=1)][::-1]:

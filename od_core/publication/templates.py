@@ -52,7 +52,7 @@ class _Absent(StrictUndefined):
     """A fact that a certificate lacks. Its use raises KeyError, as in Python."""
 
     def __init__(
-        self, hint: str | None = None, obj: Any = missing, name: str | None = None, exc: type[Exception] = KeyError
+        self, hint: str | None = None, obj: object = missing, name: str | None = None, exc: type[Exception] = KeyError
     ) -> None:
         super().__init__(hint, obj, name, exc)  # type: ignore[arg-type]  # Jinja2 names its own errors alone
 
@@ -228,7 +228,7 @@ _Loader.add_constructor("!fact", lambda _, node: _Fact(str(node.value)))
 
 
 @cache
-def _read(name: str) -> Any:
+def _read(name: str) -> object:
     text = (files("od_core.publication") / "templates" / name).read_text(encoding="utf-8")
     return yaml.load(text, _Loader)  # noqa: S506 - a safe loader with one mark
 
@@ -238,7 +238,7 @@ def _compile_template(text: str) -> Template:
     return _make_environment("yaml").from_string(text)
 
 
-def _render_part(part: Any, values: dict[str, object]) -> Any:
+def _render_part(part: object, values: dict[str, object]) -> object:
     """Return a part of the data of a YAML template with its values; see :func:`render_data`."""
     if isinstance(part, str) and "{" in part:
         lines = (" ".join(line.split()) for line in _compile_template(part).render(values).splitlines())
@@ -249,7 +249,7 @@ def _render_part(part: Any, values: dict[str, object]) -> Any:
         return [_render_part(item, values) for item in part]
     if not isinstance(part, dict):
         return part
-    filled: dict[str, Any] = {}
+    filled: dict[str, object] = {}
     for name, item in part.items():
         value = _render_part(item, values | filled)
         if value is not None or not isinstance(item, _Fact):

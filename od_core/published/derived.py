@@ -11,11 +11,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain, takewhile
 from pathlib import Path
-from typing import Any
 
 from od_core.errors import OdError
 from od_core.files.durable import lock_file
-from od_core.flows.derived_flows import LEAST, MOST, DerivedFlows, make_few_releases_error
+from od_core.flows.derived_flows import LEAST, MOST, D, DerivedFlows, make_few_releases_error
 from od_core.flows.publishing.derived_kind import (
     ASSISTED,
     SUMS,
@@ -58,7 +57,7 @@ class PublishedFlows:
     is_new: bool
 
 
-def publish_derived(kind: DerivedKind[Any], releases: Path, keys: Sequence[ReleaseKey], period: str) -> PublishedFlows:
+def publish_derived(kind: DerivedKind[D], releases: Path, keys: Sequence[ReleaseKey], period: str) -> PublishedFlows:
     """Publish flows that are derived from releases as a bundle, or return them if they are published already.
 
     Flows from the same releases, with the same certificates, keep their revision. Others, such as those after a new
@@ -95,8 +94,8 @@ def _refuse_differing(flows: DerivedFlows, certificates: Sequence[Certificate]) 
     """Raise OdError if the certificates of the releases of flows state that these count different records."""
     first, *others = certificates
     breakdowns = [breakdown.name for breakdown in flows.breakdowns]
-    of_first = {"period": first["period"]}  # the periods of a sum may have any lengths
-    found = [check_comparability(first, {**other, **of_first}, breakdowns).differing for other in others]
+    period = first["period"]  # the periods of a sum may have any lengths
+    found = [check_comparability(first, {**other, "period": period}, breakdowns).differing for other in others]
     if differing := dict.fromkeys(chain.from_iterable(found)):
         raise OdError(
             "OD-DERIVED-OTHER",
@@ -157,7 +156,7 @@ def _make_unpublished_error(message: str, releases: Path) -> OdError:
 
 
 def _choose_release_key(
-    kind: DerivedKind[Any], releases: Path, first: ReleaseKey, sources: list[dict[str, Any]]
+    kind: DerivedKind[D], releases: Path, first: ReleaseKey, sources: list[dict[str, object]]
 ) -> ReleaseKey:
     """Return the key of the published flows from the same releases or, if there are none, of the next revision.
 
@@ -231,7 +230,7 @@ def find_earlier_releases(releases: Path, key: ReleaseKey, most: int = MOST - 1)
     return [*alike][::-1]
 
 
-def _read_area_digests(releases: Path, key: ReleaseKey) -> Any:
+def _read_area_digests(releases: Path, key: ReleaseKey) -> object:
     """Return the digests of the areas of a release; None without its folder or of no flows, as is refused later."""
     folder = releases / key.folder
     return read_bundle_certificate(folder).get("geographies") if folder.is_dir() else None

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -68,7 +69,7 @@ class Facts:
 
     key: ReleaseKey
     certificate: Certificate
-    files: tuple[dict[str, Any], ...]
+    files: tuple[dict[str, object], ...]
     losses: tuple[Loss, ...]
 
     @classmethod
@@ -117,8 +118,7 @@ class Facts:
     @property
     def kind(self) -> BundleKind[Any]:
         """The kind of the bundle, which knows its files and how derived flows follow from others."""
-        kind: BundleKind[Any] = find_bundle_kind(self.certificate)
-        return kind
+        return find_bundle_kind(self.certificate)
 
     @property
     def sources(self) -> list[StatedSource]:
@@ -126,7 +126,7 @@ class Facts:
         return self.certificate.get("sources", [])
 
     @property
-    def plan(self) -> dict[str, Any]:
+    def plan(self) -> Mapping[str, Any]:
         """The plan; empty for a derived release."""
         return self.certificate.get("plan", {})
 
@@ -199,7 +199,8 @@ def compute_losses(certificate: Certificate) -> tuple[Loss, ...]:
     releases of the data set: of all periods under unit ``user``, and otherwise of the period or the year of the unit.
     """
     guarantee, account, about = read_guarantee(certificate), certificate.get("account"), read_subject(certificate)
-    periods = (account or {}).get("periods_of_year") or bound_periods_per_year(Period(certificate["period"]))
+    stated_periods = account.get("periods_of_year") if account else None
+    periods = stated_periods or bound_periods_per_year(Period(certificate["period"]))
     words = render_data("disclosure/losses.yaml", certificate=certificate, periods=periods)
     losses = []
     if account is not None:
@@ -243,7 +244,7 @@ class Disclosure:
     folder: Path
     changed: tuple[str, ...]
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> Mapping[str, object]:
         """Return the key, the folder and the files as a JSON-ready dictionary."""
         facts = {"release": str(self.key), "folder": str(self.folder), "files": DESCRIPTIONS}
         return facts | {"changed": [*self.changed]}
@@ -289,7 +290,7 @@ def disclosure_documents(bundle: str | Path) -> tuple[ReleaseKey, dict[str, str]
         }
 
 
-def make_provenance(facts: Facts) -> dict[str, Any]:
+def make_provenance(facts: Facts) -> dict[str, object]:
     """Return where a release comes from as a dictionary that is ready for PROV-JSON."""
 
     def identifier(kind: str, name: str) -> str:
@@ -297,7 +298,7 @@ def make_provenance(facts: Facts) -> dict[str, Any]:
         return f"od:{kind}/{quote(name, safe='/')}"
 
     values = {"facts": facts, "certificate": facts.certificate, "to_complete": TO_COMPLETE, "id": identifier}
-    document: dict[str, Any] = render_data("disclosure/provenance.json", **values)
+    document: dict[str, object] = render_data("disclosure/provenance.json", **values)
     for kind, listed in document.items():
         if isinstance(listed, list):  # relations, which have no names of their own and are numbered
             relations = [{f"prov:{end}": identified for end, identified in relation.items()} for relation in listed]
@@ -305,7 +306,7 @@ def make_provenance(facts: Facts) -> dict[str, Any]:
     return document
 
 
-def _format_json(document: dict[str, Any]) -> str:
+def _format_json(document: dict[str, object]) -> str:
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
 
@@ -367,7 +368,7 @@ ODCS_VERSION = "v3.1.0"
 """Version of the standard that contracts follow."""
 
 
-def data_contract(bundle: str | Path) -> dict[str, Any]:
+def data_contract(bundle: str | Path) -> dict[str, object]:
     """Return the data contract of a bundle, which is a folder or a .zip file, as a JSON-ready dictionary.
 
     Raises:
@@ -391,5 +392,5 @@ def data_contract(bundle: str | Path) -> dict[str, Any]:
             paths = [PurePath(resource["path"]) for resource in tables.values()]
             patterns = {str(path.with_stem("{model}")): path.suffix[1:] for path in paths}
             values = {"certificate": certificate, "package": package, "tables": tables, "patterns": patterns}
-            contract: dict[str, Any] = render_data("contract.json", version=ODCS_VERSION, **values)
+            contract: dict[str, object] = render_data("contract.json", version=ODCS_VERSION, **values)
             return contract

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from od_core.errors import OdError
 from od_core.ledger.balance import Balance
@@ -59,7 +58,7 @@ class Alternative:
     note: str = ""
 
 
-def present(plan: Plan, lost_draws: int = 0, measured: Any = None, subject: Subject | None = None) -> Alternative:
+def present(plan: Plan, lost_draws: int = 0, measured: object = None, subject: Subject | None = None) -> Alternative:
     """Return the plan itself as an alternative, to compare others with, none of which includes lost draws.
 
     ``measured`` are the measurements of a release, on which the noise of some plans depends, and ``subject`` has the
@@ -71,7 +70,7 @@ def present(plan: Plan, lost_draws: int = 0, measured: Any = None, subject: Subj
     return _add_noise_and_error(plan, plan, alternative, measured)
 
 
-def list_alternatives(plan: Plan, measured: Any = None, subject: Subject | None = None) -> list[Alternative]:
+def list_alternatives(plan: Plan, measured: object = None, subject: Subject | None = None) -> list[Alternative]:
     """Return other choices for each decision of a plan, with their costs. Only public facts are used.
 
     For ``measured`` and ``subject``, see :func:`present`.
@@ -89,7 +88,7 @@ def list_alternatives(plan: Plan, measured: Any = None, subject: Subject | None 
     return others
 
 
-def _add_noise_and_error(plan: Plan, other: Plan, stated: Alternative, measured: Any) -> Alternative:
+def _add_noise_and_error(plan: Plan, other: Plan, stated: Alternative, measured: object) -> Alternative:
     """Return an alternative to a plan, which is planned as ``other``, with its noise and error."""
     own_noise, other_noise = plan.detail_noise(measured), other.detail_noise(measured)
     note = "; ".join(filter(None, (stated.note, other_noise.note)))
@@ -214,7 +213,7 @@ class Explanation:
         values = {"facts": self.facts, "certificate": self.facts.certificate, "balance": self.balance}
         return dict(render_data("explanation.yaml", **values))
 
-    def losses(self) -> list[dict[str, Any]]:
+    def losses(self) -> list[dict[str, object]]:
         """Return the guarantees for a unit: first of everything that may be published, last of this release alone."""
         return [{"of": loss.of, **_describe_promise(loss.guarantee)} for loss in self.facts.losses]
 
@@ -232,12 +231,12 @@ class Explanation:
             for prior in PRIORS
         ]
 
-    def persons(self) -> list[dict[str, Any]]:
+    def persons(self) -> list[dict[str, object]]:
         """Return the promise, and how often a guess between two equally likely cases is right, for several units."""
         guarantee, numbers = self.facts.guarantee, USERS if self.facts.subject.is_of_users else RECORDS
         return [{"units": units, **_describe_promise(guarantee.scale_to_units(units))} for units in numbers]
 
-    def to_facts(self) -> dict[str, Any]:
+    def to_facts(self) -> dict[str, object]:
         """Return the whole explanation as a JSON-ready dictionary."""
         values = {"facts": self.facts, "certificate": self.facts.certificate, "balance": self.balance}
         return dict(render_data("explanation.json", explanation=self, **values))

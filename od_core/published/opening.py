@@ -40,7 +40,7 @@ KINDS: Mapping[str, BundleKind[Any]] = {kind.format: kind for kind in (FLOWS, GR
 """All kinds of bundles, by the format that certificates state. Nothing else lists them."""
 
 
-def find_bundle_kind(certificate: Certificate) -> Any:
+def find_bundle_kind(certificate: Certificate) -> BundleKind[Any]:
     """Return the kind of bundle of a certificate: of releases or of derived flows; see :data:`KINDS`.
 
     Raises OdError if it is unknown, or the certificate is of a dry run.

@@ -19,7 +19,7 @@ from importlib.resources import files
 from itertools import chain, groupby, pairwise
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -147,7 +147,7 @@ class SiteRelease:
     key: ReleaseKey
     place: Path
     certificate: Certificate
-    files: tuple[dict[str, Any], ...]
+    files: tuple[dict[str, object], ...]
 
     @classmethod
     def from_bundle(cls, key: ReleaseKey, place: Path) -> SiteRelease:
@@ -195,7 +195,8 @@ class SiteRelease:
         """
         if "trips" not in self.certificate["contents"] or "trips" in self.certificate["exact"]:
             return None
-        data_set, areas = self.certificate["data_set"], {"geographies": self.certificate.get("geographies")}
+        data_set = self.certificate["data_set"]
+        areas = cast("Certificate", {"geographies": self.certificate.get("geographies")})
         for other in chain.from_iterable(series.values()):
             one = other.certificate
             same = (one["data_set"], other.days) == (data_set, self.days) and "trips" in one["exact"]
@@ -351,7 +352,7 @@ class OverTime:
         )
 
     @cached_property
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         """What the program of the page reads, JSON-ready: flat lists of trips, and of how far they may be off."""
         return {
             "periods": self.periods,
@@ -400,7 +401,7 @@ class OverTime:
         first = sum(self.sides[side].size(above) for above in range(level))
         return slice(first, first + self.sides[side].size(level))
 
-    def list_largest_areas(self, level: int, end: int = 0) -> list[dict[str, Any]]:
+    def list_largest_areas(self, level: int, end: int = 0) -> list[dict[str, object]]:
         """Return the areas of a level of a side, 0 for origins, with the most trips, each with its name and its trips.
 
         Those from it and those to it, or if the other side has other areas only those of this side, have the numbers of
@@ -414,7 +415,7 @@ class OverTime:
         described = [self._describe_areas(values, pair) for values, pair in zip(own, levels, strict=True)]
         return [{"name": side.labels[level][area], "ways": [way[area] for way in described]} for area in order]
 
-    def _describe_areas(self, values: Reals, levels: tuple[int, int]) -> list[dict[str, Any]]:
+    def _describe_areas(self, values: Reals, levels: tuple[int, int]) -> list[dict[str, object]]:
         """Return the numbers of each area and its last change, from flows between two levels, (3, periods, areas)."""
         described = [{"numbers": numbers} for numbers in _convert_to_integers(values.T).tolist()]
         if self.compared and self.compared[-1].is_possible:

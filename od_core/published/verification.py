@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from od_core.errors import OdError
+from od_core.flows.derived_flows import D
 from od_core.flows.publishing.derived_kind import (
     DerivedKind,
     Source,
@@ -46,7 +47,7 @@ from od_core.publication.certificate import (
 )
 from od_core.publication.certify import build_certificate, read_release_context
 from od_core.publication.file_formats import check_file_rows
-from od_core.publication.kind import BundleKind, Examination, Kind, ReleaseContext
+from od_core.publication.kind import BundleKind, Examination, Kind, R, ReleaseContext, T
 from od_core.publication.read_back import REPAIR, has_lost_areas, read_bundle_certificate
 from od_core.published.opening import KINDS, find_bundle_kind, open_bundle_folder
 from od_core.published.publishing import Published, publish_release
@@ -91,7 +92,7 @@ def verify_release(published: Published) -> list[Finding]:
     files = Finding("files", faults, None if faults is None else REPAIR)
     try:
         certificate = read_certificate(published.bundle / CERTIFICATE)
-        kind = find_bundle_kind(certificate)
+        kind: Any = find_bundle_kind(certificate)
         refuse_newer(certificate)
         if kind.is_derived:
             part = "sources"
@@ -120,7 +121,7 @@ def verify_release(published: Published) -> list[Finding]:
 
 
 def _compare_derived_bundle(
-    kind: DerivedKind[Any], published: Published, sources: Sequence[Source], stated: Certificate
+    kind: DerivedKind[D], published: Published, sources: Sequence[Source], stated: Certificate
 ) -> Iterator[str]:
     """Yield one line for each file of a bundle of derived flows that differs from the one that its releases give."""
     if kind.sort_releases([source.key for source in sources], published.key.period) != [
@@ -146,7 +147,7 @@ def _format_error(error: Exception) -> str:
     return str(error) if isinstance(error, OdError) else f"missing or unreadable ({type(error).__name__})"
 
 
-def _check_bundle(published: Published, kind: Kind[Any], rebuilt: Any, stated: Certificate) -> Iterator[str]:
+def _check_bundle(published: Published, kind: Kind[R], rebuilt: R, stated: Certificate) -> Iterator[str]:
     """Yield one line for a failed check, and for each file that differs from what measurements and ledger give."""
     if not all(check["passed"] for check in stated["checks"]):
         yield "a check failed before publication"
@@ -156,8 +157,8 @@ def _check_bundle(published: Published, kind: Kind[Any], rebuilt: Any, stated: C
 
 
 def _rebuild_release(
-    published: Published, kind: Kind[Any], rebuilt: Any, stated: Certificate, bundle: Path
-) -> tuple[Any, Certificate, ReleaseContext[Any]]:
+    published: Published, kind: Kind[R], rebuilt: R, stated: Certificate, bundle: Path
+) -> tuple[R, Certificate, ReleaseContext[R]]:
     """Return a release with what the ledger knows of it, its certificate as this version makes it, and its context."""
     ledger, key = published.ledger, published.key
     checks = [
@@ -218,7 +219,7 @@ def _recompute_bundle(published: Published, folder: Path) -> tuple[Kind[Any], An
 
 
 def _compare_bundle_files(
-    published: Published, kind: BundleKind[Any], release: Any, facts: Certificate, report: str, source: str
+    published: Published, kind: BundleKind[T], release: T, facts: Certificate, report: str, source: str
 ) -> Iterator[str]:
     """Yield one line for each file of a public bundle that differs from the one that is made again, from ``source``.
 

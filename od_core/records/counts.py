@@ -183,7 +183,7 @@ class TripCounts(Confidential):
 
 
 @kernel
-def _sort_ranks(rank, values):  # type: ignore[no-untyped-def]  # compiled
+def _sort_ranks(rank: NDArray[np.int64], values: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Sort ranks, with the value of each, by their digits to the base 2^13, last digit first. Overwrites both."""
     next_rank, next_values = np.empty_like(rank), np.empty_like(values)
     shift, largest = 0, rank.max()
@@ -203,7 +203,7 @@ def _sort_ranks(rank, values):  # type: ignore[no-untyped-def]  # compiled
 
 
 @kernel
-def _merge(rank, trips, before):  # type: ignore[no-untyped-def]  # compiled
+def _merge(rank: NDArray[np.int64], trips: NDArray[np.int64], before: NDArray[np.int64]) -> int:
     """Move each rank with trips to the front, once, and write the sums of trips before it. Return their number."""
     pairs, before[0] = 0, 0
     for at in range(len(rank)):
@@ -376,7 +376,7 @@ def finish_count_files(
     """
     ordered = sorted(files, key=lambda file: file.first)
     are_apart = all(earlier.last < later.first for earlier, later in pairwise(ordered))
-    listed: Any = [asdict(file) for file in ordered]
+    listed: object = [asdict(file) for file in ordered]
     if breakdowns:
         listed = {"files": listed, "breakdowns": [breakdown.facts() for breakdown in breakdowns]}
     manifest = json.dumps(listed).encode()

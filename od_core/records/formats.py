@@ -61,10 +61,10 @@ class RecordColumns:
         if len({source.breakdown.casefold() for source in self.segments}) < len(self.segments):
             raise _make_options_error("the records have two sources of the categories of one breakdown")
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, object]:
         """Return the columns that are given, JSON-ready, by field. Several published names become a list."""
         columns = asdict(replace(self, segments=()))
-        facts: dict[str, Any] = {
+        facts: dict[str, object] = {
             name: column if isinstance(column, str) else list(column) for name, column in columns.items() if column
         }
         if self.segments:
@@ -282,7 +282,7 @@ class RecordFormat:
         self.refuse_estimates(columns)
         return columns
 
-    def facts(self, time_zone: str | None) -> dict[str, Any]:
+    def facts(self, time_zone: str | None) -> dict[str, object]:
         """Return the settings with which records are read, JSON-ready; days begin in ``time_zone``, if it is given."""
         return {
             "reader": self.name,
@@ -314,7 +314,7 @@ def _format(name: str, stated: Mapping[str, Any]) -> RecordFormat:
     return RecordFormat(name, columns=RecordColumns(**columns), **options)
 
 
-def _convert_to_tuples(stated: Any) -> Any:
+def _convert_to_tuples(stated: object) -> Any:
     """Return a value with tuples in place of lists, and with tuples of pairs in place of mappings."""
     if isinstance(stated, dict):
         return tuple((name, _convert_to_tuples(value)) for name, value in stated.items())

@@ -17,7 +17,7 @@ from functools import lru_cache, partial
 from itertools import chain, islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import IO, TYPE_CHECKING, Any, cast
+from typing import IO, TYPE_CHECKING, TypeVar, cast
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -48,6 +48,8 @@ from od_core.records.formats import (
 if TYPE_CHECKING:
     import duckdb
 
+
+T = TypeVar("T")
 
 CORRECT = "correct the file of records, or the columns named in the configuration"
 
@@ -115,7 +117,7 @@ def _has_match(folder: Path, log: str, *_state: int) -> bool:
     return any(glob.iglob(log, root_dir=folder))  # noqa: PTH207
 
 
-def refuse_logs(named: str, folders: Iterable[Any], finds: Callable[[Any, Sequence[str]], bool]) -> None:
+def refuse_logs(named: str, folders: Iterable[T], finds: Callable[[T, Sequence[str]], bool]) -> None:
     """Raise OdError if ``finds`` finds a file of one of some patterns, those of a table's log, in a folder."""
     for folder in folders:
         for table, logs in _TABLE_LOGS.items():
@@ -517,7 +519,7 @@ def open_record_file(
 
 def _lacks_zone(column: pq.ColumnSchema) -> bool:
     """Return whether a Parquet column holds timestamps that do not state whether they are instants or local times."""
-    kind: dict[str, Any] = json.loads(column.logical_type.to_json())
+    kind: dict[str, object] = json.loads(column.logical_type.to_json())
     return column.physical_type == "INT96" or (kind["Type"] == "Timestamp" and bool(kind["is_from_converted_type"]))
 
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import isfinite, prod
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -110,7 +110,7 @@ class Breakdown:
         refuse_unknown(kind, category, self.categories, code="OD-SEGMENT-UNKNOWN", next_step="name a declared one")
         return self.categories.index(category)
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, object]:
         """Return the breakdown as JSON-ready public facts: the arguments of this class."""
         return {"name": self.name, "categories": list(self.categories), "unknown": self.unknown}
 
@@ -167,7 +167,7 @@ def _make_breakdown_error(message: str, next_step: str) -> OdError:
 
 
 def split_by_category(
-    code: NDArray[np.integer[Any]], position: int, breakdowns: Sequence[Breakdown]
+    code: NDArray[np.integer], position: int, breakdowns: Sequence[Breakdown]
 ) -> Iterator[NDArray[np.int64]]:
     """Yield, for each category of the breakdown at a position, the positions of its records in ascending order.
 
@@ -247,9 +247,9 @@ class SegmentSource:
             return tuple(dict.fromkeys(category for _, category in self.lookup))
         return self.bands if self.derive == "number" else _FIXED.get(self.derive)
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, object]:
         """Return the source as JSON-ready public facts. Options that are not given are left out."""
-        facts: dict[str, Any] = {"column": self.column, "derive": self.derive}
+        facts: dict[str, object] = {"column": self.column, "derive": self.derive}
         if self.lookup:
             facts["lookup"] = dict(self.lookup)
         if self.derive == "number":

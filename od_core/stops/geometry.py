@@ -215,7 +215,7 @@ class MapGrid:
         corners = [corner + bound.reshape(-1, 2) * cell for bound in (lower, upper + 1.0)]
         return list(map(tuple, np.hstack(corners).tolist()))
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, object]:
         """Return the public facts of the map, ready for JSON. :meth:`from_facts` is the inverse."""
         return asdict(self) | {"places": list(self.places)}
 
@@ -225,7 +225,7 @@ class MapGrid:
         return cls(**{**facts, "places": tuple(facts["places"])})
 
 
-def _parse_degrees(column: pd.Series) -> np.ndarray[Any, np.dtype[np.float64]]:
+def _parse_degrees(column: pd.Series) -> NDArray[np.float64]:
     degrees = pd.to_numeric(column, errors="coerce").to_numpy(dtype=np.float64)
     if not len(degrees) or not np.isfinite(degrees).all():
         raise _make_map_error("a listed place has no coordinates")
@@ -400,7 +400,7 @@ def _divide(rows, firsts, lasts, dimensions, starts, begins, child_first, child_
 
 
 @kernel
-def find_part(cell, begins, start, end):  # type: ignore[no-untyped-def]  # compiled
+def find_part(cell: int, begins: Points, start: int, end: int) -> int:
     """Return the last of the part numbers ``start:end`` whose part begins at or before the cell, by bisection."""
     size = end - start
     while size > 1:
@@ -523,7 +523,7 @@ class BoxIndex:
 
 
 @kernel
-def _interleave(lower, upper, bits, key_bits, keys):  # type: ignore[no-untyped-def]  # compiled
+def _interleave(lower: Bounds, upper: Bounds, bits: Counts, key_bits: int, keys: Counts) -> None:
     """Write the position of each box's centre on the Z-order curve into ``keys``.
 
     A position interleaves the ``key_bits`` leading bits of the centre in every dimension. Dimensions after the 63rd are
@@ -555,7 +555,7 @@ def _answer(lower, upper, counts, block_lower, block_upper, block_sums, ranges, 
 
 
 @kernel
-def _compute_overlap_share(lower, upper, box, ranges, query):  # type: ignore[no-untyped-def]  # compiled
+def _compute_overlap_share(lower: Bounds, upper: Bounds, box: int, ranges: Ranges, query: int) -> float:
     """Return the share of the box's cells that lie in the query: 1 only if all do, and -1 if none does."""
     share = 1.0
     for i in range(lower.shape[1]):

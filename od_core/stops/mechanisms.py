@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cache, lru_cache
 from itertools import count
-from typing import Any, ClassVar, Literal, Protocol, get_args, runtime_checkable
+from typing import ClassVar, Literal, Protocol, get_args, runtime_checkable
 
 import numpy as np
 from flint import arb, fmpz
@@ -177,7 +177,7 @@ def compute_fan_out(noisy: Counts, epsilon: Fraction, dimensions: int, length: i
     return np.where(noisy > 1, np.clip(rounded, 1, length), 1).astype(np.int64)
 
 
-def compute_unrounded_fan_out(noisy: Counts, epsilon: float, dimensions: int) -> NDArray[Any]:
+def compute_unrounded_fan_out(noisy: Counts, epsilon: float, dimensions: int) -> NDArray[np.number]:
     """Return m, the unrounded number of parts in a dimension; see :func:`compute_fan_out`."""
     return (noisy * (epsilon / math.sqrt(2))) ** (2 / (3 * dimensions))
 
@@ -269,7 +269,7 @@ def draw_equal_boxes(points: Points, grid: Grid, parts: Parts, path: Path) -> Dr
 
 
 @kernel
-def _count(points, sizes, parts, counts):  # type: ignore[no-untyped-def]  # compiled
+def _count(points: Points, sizes: Counts, parts: Counts, counts: Counts) -> None:
     """Add the number of points in each box, where cell x lies in the last part k with floor(k size / parts) <= x."""
     for point in range(len(points)):
         box = 0

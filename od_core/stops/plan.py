@@ -102,7 +102,7 @@ class StopsPlan(Plan):
         """Return a sentence for each noise distribution that is fixed before the first draw."""
         return [describe_laplace_noise(name.replace("_", " "), scale) for name, scale in self.step.scales]
 
-    def _list_own_facts(self) -> dict[str, Any]:
+    def _list_own_facts(self) -> dict[str, object]:
         return {
             "epsilon": str(self.budget.epsilon),
             "delta": "0",

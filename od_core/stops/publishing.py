@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import partial
 from itertools import groupby
@@ -136,7 +136,7 @@ _PIXELS = 64
 _WIDTH, _PIECE = 480, 1 << 16
 
 
-def _list_largest_boxes(release: StopsRelease) -> list[dict[str, Any]]:
+def _list_largest_boxes(release: StopsRelease) -> Sequence[Mapping[str, object]]:
     """Return the boxes with the most trips: their bounds in degrees if the plan has a map, else in cells."""
     on_map, (count_lower, count_upper) = release.plan.map, release.intervals
     largest = []
@@ -153,7 +153,7 @@ def _list_largest_boxes(release: StopsRelease) -> list[dict[str, Any]]:
     return largest
 
 
-def _make_maps(release: StopsRelease, on_map: MapGrid, counted: str) -> dict[str, Any]:
+def _make_maps(release: StopsRelease, on_map: MapGrid, counted: str) -> Mapping[str, Any]:
     """Return the map of each place by its title, their common scale, and the fields with the most trips."""
     densities = [_compute_density(release, place) for place in range(len(on_map.places))]
     scale = Scale.from_maximum(max(float(density.max()) for density in densities))
@@ -218,7 +218,7 @@ def _iterate_scales(release: StopsRelease) -> Iterator[tuple[str, Fraction]]:
         yield "a box", release.scale
 
 
-def _iterate_rectangles(density: NDArray[np.float64], scale: Scale) -> Iterator[dict[str, Any]]:
+def _iterate_rectangles(density: NDArray[np.float64], scale: Scale) -> Iterator[dict[str, object]]:
     """Yield a rectangle for adjacent fields of one shade in a row, except for the lightest shade, in fields."""
     for row, line in enumerate(density.T[::-1].tolist()):
         for shade, run in groupby(enumerate(map(scale.shade, line)), key=lambda field: field[1]):
@@ -239,7 +239,7 @@ class StopsKind(TableKind[StopsPlan, Trajectories, StopsRelease]):
     facts_table = "stops_releases"
     staging = StagedStops
 
-    def facts(self, release: StopsRelease, _subject: Subject) -> dict[str, Any]:
+    def facts(self, release: StopsRelease, _subject: Subject) -> dict[str, object]:
         """Return the facts of a certificate that only trips with stops have, such as the numbers of boxes and trips."""
         step = release.plan.step
         return {
@@ -333,7 +333,7 @@ class StopsKind(TableKind[StopsPlan, Trajectories, StopsRelease]):
         counted = read_subject(certificate).nouns.counted
         return {} if release.plan.map is None else _make_maps(release, release.plan.map, counted)["pictures"]
 
-    def list_metadata(self, release: StopsRelease) -> dict[str, Any]:
+    def list_metadata(self, release: StopsRelease) -> dict[str, object]:
         """Return the mechanism and the number of trips."""
         return {"mechanism": release.plan.mechanism.name, "trips": int(release.counts.sum())}
 
@@ -359,7 +359,7 @@ class StopsKind(TableKind[StopsPlan, Trajectories, StopsRelease]):
         if int(counts.sum()) != max(0, int(boxes.noisy.sum())):
             yield "the counts do not sum to the noisy total"
 
-    def make_row(self, release: StopsRelease) -> dict[str, Any]:
+    def make_row(self, release: StopsRelease) -> dict[str, object]:
         """Return the values for the columns ``trips`` and ``grid`` of the table ``stops_releases``."""
         return {"trips": int(release.counts.sum()), "grid": list(release.plan.grid.sizes)}
 

@@ -221,7 +221,7 @@ class _Leaves(NamedTuple):
 
 
 @kernel
-def _add_rows(noisy, offsets, first_child, sums, cells):  # type: ignore[no-untyped-def]  # compiled
+def _add_rows(noisy: Integers, offsets: Integers, first_child: Numbers, sums: Integers, cells: Integers) -> None:
     """Add the children of every parent to the rows of their areas: noisy values to ``sums``, numbers to ``cells``."""
     for parent in range(len(first_child)):
         for i in range(offsets[parent], offsets[parent + 1]):
@@ -231,7 +231,7 @@ def _add_rows(noisy, offsets, first_child, sums, cells):  # type: ignore[no-unty
 
 
 @kernel
-def _compute_prior_means(leaves, parent, mean):  # type: ignore[no-untyped-def]  # compiled
+def _compute_prior_means(leaves: _Leaves, parent: int, mean: Reals) -> None:
     """Write the prior means of the children of one parent to the beginning of ``mean``.
 
     They divide ``total``, the parent's trips, in proportion to the row sums of the children without the children
@@ -250,13 +250,13 @@ def _compute_prior_means(leaves, parent, mean):  # type: ignore[no-untyped-def] 
 
 
 @kernel
-def _find_octave(mean, sigma):  # type: ignore[no-untyped-def]  # compiled
+def _find_octave(mean: float, sigma: float) -> int:
     _, exponent = math.frexp(mean / sigma)
     return min(max(exponent + _OCTAVE_OF_SIGMA, 0), OCTAVES - 1) if mean > 0.0 else 0
 
 
 @kernel
-def _add_to_histogram(leaves, counts):  # type: ignore[no-untyped-def]  # compiled
+def _add_to_histogram(leaves: _Leaves, counts: Integers) -> None:
     """Add 1 to the counts of :func:`make_leaf_histogram` for each child of a parent with trips and several children."""
     noisy, offsets, totals = leaves.noisy, leaves.offsets, leaves.totals
     sigma, step, low = leaves.sigma, leaves.step, leaves.low
@@ -274,7 +274,9 @@ def _add_to_histogram(leaves, counts):  # type: ignore[no-untyped-def]  # compil
 
 
 @kernel
-def _share_out(leaves, bin_of, means, deviations, least, lump, trips):  # type: ignore[no-untyped-def]  # compiled
+def _share_out(
+    leaves: _Leaves, bin_of: Integers, means: Reals, deviations: Reals, least: float, lump: int, trips: Integers
+) -> None:
     """Write the estimated trips of all children into ``trips``; moments are interpolated between points of the grid."""
     noisy, offsets, totals = leaves.noisy, leaves.offsets, leaves.totals
     sigma, step, low = leaves.sigma, leaves.step, leaves.low
@@ -400,11 +402,11 @@ def maximise_likelihood(noise: GridNoise, counts: Integers, start: Reals | None,
     most = len(noise.likelihood) - 1
     first = np.append(0.5, np.full(most, 0.5 / most)) if start is None else start
     by_x = np.ascontiguousarray(noise.likelihood.T)
-    return _maximise_likelihood(noise.likelihood, by_x, counts, first, iterations)  # type: ignore[no-any-return]
+    return _maximise_likelihood(noise.likelihood, by_x, counts, first, iterations)
 
 
 @kernel
-def _maximise_likelihood(likelihood, by_x, counts, start, iterations):  # type: ignore[no-untyped-def]  # compiled
+def _maximise_likelihood(likelihood: Reals, by_x: Reals, counts: Integers, start: Reals, iterations: int) -> Reals:
     """Return :func:`maximise_likelihood`.
 
     The inner loops run along rows, as vector instructions with one order of sums.

@@ -109,7 +109,7 @@ class Families:
         offsets = np.concatenate([[0], np.cumsum(np.diff(self.offsets)[chosen])])
         return self._select_families(chosen, children, offsets=offsets)
 
-    def _select_families(self, families: Any, children: Any, **changed: Any) -> Families:
+    def _select_families(self, families: slice | Integers, children: slice | Integers, **changed: Any) -> Families:
         """Return some families, given their numbers and the positions of their children, or ranges of these."""
         of_families = {name: getattr(self, name)[families] for name in _OF_FAMILIES}
         return replace(self, area=self.area[children], noisy=self.noisy[children], **of_families, **changed)
@@ -341,7 +341,7 @@ def pool_sums_by_bin(cells: Integers, *sums: Reals) -> list[Reals]:
 
 
 @kernel
-def take_trips(positions, trips):  # type: ignore[no-untyped-def]  # compiled
+def take_trips(positions: Integers, trips: Integers) -> Reals:
     """Return the trips at each position, as real numbers, and 0 where it is -1; shape (positions,)."""
     values = np.zeros(len(positions))
     for i in range(len(positions)):
@@ -351,7 +351,7 @@ def take_trips(positions, trips):  # type: ignore[no-untyped-def]  # compiled
 
 
 @kernel
-def compute_cell_size(trips, sigma):  # type: ignore[no-untyped-def]  # compiled
+def compute_cell_size(trips: float, sigma: float) -> int:
     """Return the size (:data:`SIZES`) of a cell that is predicted to have ``trips``."""
     if not trips > 0.0:
         return 0
@@ -360,7 +360,9 @@ def compute_cell_size(trips, sigma):  # type: ignore[no-untyped-def]  # compiled
 
 
 @kernel
-def compute_deviation(h, v, p, parent_h, siblings, parent_variance):  # type: ignore[no-untyped-def]  # compiled
+def compute_deviation(
+    h: float, v: float, p: float, parent_h: float, siblings: float, parent_variance: float
+) -> tuple[float, float]:
     """Return r = h_i - p_i h, and w, the variance that the noise alone gives to r.
 
     ``siblings`` is the sum of v over the family. The part of h_i that does not depend on h has the variance
@@ -398,7 +400,9 @@ def _add_regression_sums(given, other, weight, explained, total, squares, cells)
 
 
 @kernel
-def _blend(offsets, p, parent_h, sigma, other, weight, slope, shares):  # type: ignore[no-untyped-def]  # compiled
+def _blend(
+    offsets: Integers, p: Reals, parent_h: Reals, sigma: float, other: Reals, weight: float, slope: Reals, shares: Reals
+) -> None:
     """Write the blended shares of the children of every family into ``shares``; see :func:`blend_shares`."""
     for family in range(len(offsets) - 1):
         first, last, parent = offsets[family], offsets[family + 1], parent_h[family]

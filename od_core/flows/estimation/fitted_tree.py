@@ -22,7 +22,7 @@ from functools import cached_property
 from itertools import pairwise
 from operator import add
 from types import MappingProxyType
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,11 +36,16 @@ from od_core.geography.geography import Numbers
 from od_core.kernels import kernel
 from od_core.parallel import map_in_order
 
-NodeWeights = NDArray[Any]
+NodeWeights = NDArray[np.number] | NDArray[np.bool_]
 """Weights of nodes; a mask selects some."""
 
-ZoneFunction = Callable[[Numbers, Numbers], NDArray[Any]]
+ZoneFunction = Callable[[Numbers, Numbers], NodeWeights]
 """A function that returns a value for each pair of areas, given their numbers as origins and destinations."""
+
+GroupFunction = Callable[[Numbers, Numbers], Integers]
+"""Such a function whose values are numbers of groups."""
+
+Value = TypeVar("Value")
 
 FACTOR, _RESIDUAL, _ESTIMATE, _MOST_UNSEEN, _UNSEEN, _DOUBT = range(6)
 
@@ -111,7 +116,7 @@ class NodeSums:
     ) -> NodeSums:
         """Return one sum per node: its estimate or, if ``noisy``, its noisy value, times its weight, 1 by default."""
         sums = cls.make_zeros(np.ones(len(level.nodes), dtype=np.int64), rows)
-        weight: Any = 1.0 if weights is None else weights
+        weight = 1.0 if weights is None else weights
         if noisy:
             sums.values[_RESIDUAL] = level.noise * np.square(weight)
         else:
@@ -261,7 +266,7 @@ class Weights:
     """
 
     of: ZoneFunction | None = None
-    group: ZoneFunction | None = None
+    group: GroupFunction | None = None
     groups: int = 1
 
 
@@ -526,7 +531,7 @@ class FittedTree:
         return nearest
 
 
-def _evaluate_at_nodes(function: ZoneFunction | None, level: FittedLevel) -> NDArray[Any] | None:
+def _evaluate_at_nodes(function: Callable[[Numbers, Numbers], Value] | None, level: FittedLevel) -> Value | None:
     """Return the values of a function of pairs of areas at each node of a level; None without a function."""
     return None if function is None else function(level.nodes.origin, level.nodes.destination)
 

@@ -157,7 +157,7 @@ class Evidence:
         rows = [[one["saved"], *one["false_discoveries"], *one["increases"]] for one in facts["rules"]]
         return cls(facts["releases"], np.array(rows, dtype=np.int64))
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, object]:
         """Return the evidence as JSON-ready facts."""
         rows = zip(RULES, self.sums.tolist(), strict=True)
         rules = [
@@ -204,12 +204,12 @@ class Choice:
     evidence: Evidence
     since: str | None = None
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, object]:
         """Return the facts that a certificate states, which the plan of the next release repeats."""
         return {"estimation": self.rule.facts(), "evidence": {"since": self.since, **self.evidence.facts()}}
 
 
-def read_earlier_evidence(plan: ReleasePlan, stated: Mapping[str, Any]) -> dict[str, Any] | None:
+def read_earlier_evidence(plan: ReleasePlan, stated: Mapping[str, Any]) -> dict[str, object] | None:
     """Return what ``ReleasePlan.earlier`` is, given what the certificate of an earlier release of the series states.
 
     Return None if the release has another plan, or states no evidence on these rules, as those of early versions do.

@@ -64,6 +64,7 @@ from od_core.flows.estimation.fitted_tree import (
     OTHERS,
     Estimates,
     FittedTree,
+    GroupFunction,
     NodeSums,
     Weights,
     ZoneFunction,
@@ -197,7 +198,7 @@ class Intervals:
         return AreaEstimates(*(reduce(add, estimates) for estimates in zip(*of_releases, strict=True)))
 
     def estimate_begun_trips(
-        self, level: int, weight: ZoneFunction | None = None, group: ZoneFunction | None = None, groups: int = 1
+        self, level: int, weight: ZoneFunction | None = None, group: GroupFunction | None = None, groups: int = 1
     ) -> list[Estimates]:
         """Return, for each group of pairs of zones, estimates of the trips that begin in each area of a level.
 

@@ -38,6 +38,7 @@ from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from od_core.flows.arrays import Integers, Reals
 from od_core.flows.estimation.empirical_bayes import estimate_empirical_bayes_leaves
@@ -580,7 +581,9 @@ class _Families(NamedTuple):
 
 
 @kernel
-def _fit_to_margins(families, moved, fitted, squares, cells):  # type: ignore[no-untyped-def]  # compiled
+def _fit_to_margins(
+    families: _Families, moved: Integers, fitted: NDArray[np.bool_], squares: Reals, cells: Integers
+) -> None:
     """Fit estimates to both margins, mark these families, and add (estimate - profile)^2 - noise and cells by size."""
     weights, variances, totals, parents, offsets, bits, sigma = families
     for parent in range(len(parents)):
@@ -604,7 +607,7 @@ def _fit_to_margins(families, moved, fitted, squares, cells):  # type: ignore[no
 
 
 @kernel
-def _move(families, fitted, deviation, most, moved):  # type: ignore[no-untyped-def]  # compiled
+def _move(families: _Families, fitted: NDArray[np.bool_], deviation: Reals, most: float, moved: Integers) -> None:
     """Move the estimates of the fitted families towards the profile; see :func:`move_to_profile`."""
     _, variances, totals, parents, offsets, bits, sigma = families
     for parent in np.flatnonzero(fitted):
@@ -622,12 +625,14 @@ def _move(families, fitted, deviation, most, moved):  # type: ignore[no-untyped-
 
 
 @kernel
-def _find_positions_with_trips(totals, by_category, first, last):  # type: ignore[no-untyped-def]  # compiled
+def _find_positions_with_trips(
+    totals: Integers, by_category: Integers, first: int, last: int
+) -> tuple[Integers, Integers]:
     """Return the positions of the children, and of the categories, that have trips in a family."""
     return np.flatnonzero(totals[first:last]) + first, np.flatnonzero(by_category)
 
 
 @kernel
-def _compute_noise_variance(variance, siblings, columns):  # type: ignore[no-untyped-def]  # compiled
+def _compute_noise_variance(variance: float, siblings: float, columns: int) -> float:
     """Return w, the variance that the noise gives to E of one child in a family with this sum of variances."""
     return variance * (1.0 - variance / siblings) * (1.0 - 1.0 / columns)

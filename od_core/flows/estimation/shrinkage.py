@@ -177,7 +177,7 @@ def _compute_densities(half: int) -> Reals:
 
 
 @kernel
-def _tabulate(given, table):  # type: ignore[no-untyped-def]  # compiled
+def _tabulate(given: PredictedFamilies, table: Integers) -> None:
     """Count the children of every family of several by their size and t, where t is on the grid."""
     offsets, h, v, siblings, p, parent_h, parent_variance, sigma = given
     points = table.shape[1]
@@ -193,7 +193,7 @@ def _tabulate(given, table):  # type: ignore[no-untyped-def]  # compiled
 
 
 @kernel
-def _estimate_weights(densities, cells):  # type: ignore[no-untyped-def]  # compiled
+def _estimate_weights(densities: Reals, cells: Integers) -> Reals:
     """Return the weights of the components after expectation-maximisation; shape (components,)."""
     points, components = densities.shape
     weights, sums = np.full(components, 1.0 / components), np.empty(components)
@@ -217,17 +217,17 @@ def _estimate_weights(densities, cells):  # type: ignore[no-untyped-def]  # comp
 
 
 @kernel
-def interpolate_kept_part(t, kept):  # type: ignore[no-untyped-def]  # compiled
+def interpolate_kept_part(t: float, kept: Reals) -> float:
     """Return g(t) by linear interpolation between the points of one bin; 1 where t is outside the grid."""
     place = (t - LOWEST) * STEPS
     if not (place >= 0.0 and place < len(kept) - 1):
         return 1.0
     point = int(place)
-    return kept[point] + (place - point) * (kept[point + 1] - kept[point])
+    return kept[point] + (place - point) * (kept[point + 1] - kept[point])  # type: ignore[no-any-return]
 
 
 @kernel
-def round_in_lumps(w, total, least, lump, trips):  # type: ignore[no-untyped-def]  # compiled
+def round_in_lumps(w: Reals, total: int, least: float, lump: int, trips: Integers) -> None:
     """Round ``w`` to whole numbers of at least 0 with the sum ``total``, and write them into ``trips``.
 
     ``least`` is u sigma, and ``lump`` is floor(u sigma), at least 1. The sum of ``w`` is about ``total``. The remainder
@@ -258,7 +258,7 @@ def round_in_lumps(w, total, least, lump, trips):  # type: ignore[no-untyped-def
 
 
 @kernel
-def add_deviations_by_size(given, excess, rest, cells):  # type: ignore[no-untyped-def]  # compiled
+def add_deviations_by_size(given: PredictedFamilies, excess: Reals, rest: Reals, cells: Integers) -> None:
     """Add r^2 - w and 1 - p of the children of every family of several, and their number, by size."""
     offsets, h, v, siblings, p, parent_h, parent_variance, sigma = given
     for family in range(len(offsets) - 1):
@@ -274,7 +274,7 @@ def add_deviations_by_size(given, excess, rest, cells):  # type: ignore[no-untyp
 
 
 @kernel
-def compute_dispersions(given, family, d, own):  # type: ignore[no-untyped-def]  # compiled
+def compute_dispersions(given: PredictedFamilies, family: int, d: Reals, own: Reals) -> None:
     """Write d_i of the children of one family to the beginning of ``own``."""
     h, v, p, first = given.h, given.v, given.p, given.offsets[family]
     total, siblings, variance = given.parent_h[family], given.siblings[family], given.parent_variance[family]
@@ -284,7 +284,7 @@ def compute_dispersions(given, family, d, own):  # type: ignore[no-untyped-def] 
 
 
 @kernel
-def combine(given, d, own_z, own_v, sums, spread):  # type: ignore[no-untyped-def]  # compiled
+def combine(given: PredictedFamilies, d: Reals, own_z: Reals, own_v: Reals, sums: Reals, spread: Reals) -> None:
     """Write C and 1/J of every family into ``sums`` and ``spread``."""
     offsets, p = given.offsets, given.p
     own_d = np.empty(np.max(np.diff(offsets)))
@@ -322,7 +322,7 @@ class Division(NamedTuple):
 
 
 @kernel
-def shrink_children(given, d, division, estimate):  # type: ignore[no-untyped-def]  # compiled
+def shrink_children(given: PredictedFamilies, d: Reals, division: Division, estimate: Reals) -> None:
     """Write the estimates of the kept children of every family, given its trips, into ``estimate``."""
     (kept, runs, own_z, own_v, totals), p = division, given.p
     own_d = np.empty(np.max(np.diff(given.offsets)))
@@ -340,7 +340,9 @@ def shrink_children(given, d, division, estimate):  # type: ignore[no-untyped-de
 
 
 @kernel
-def descend_by_mixture(p, sigma, division, bin_of, kept_parts, furthest, w):  # type: ignore[no-untyped-def]  # compiled
+def descend_by_mixture(
+    p: Reals, sigma: float, division: Division, bin_of: Integers, kept_parts: Reals, furthest: float, w: Reals
+) -> None:
     """Write the estimates of the kept children of every family, given its trips, into ``w``.
 
     They are at most ``furthest`` standard deviations from the linear estimate z + (c - sum z) v / sum v.
@@ -366,7 +368,7 @@ def descend_by_mixture(p, sigma, division, bin_of, kept_parts, furthest, w):  # 
 
 
 @kernel
-def divide_in_lumps(w, division, least, lump, trips):  # type: ignore[no-untyped-def]  # compiled
+def divide_in_lumps(w: Reals, division: Division, least: float, lump: int, trips: Integers) -> None:
     """Project ``w`` in place to each family's total, and write it, rounded, into the ``trips`` of the kept children."""
     kept, runs, totals = division.kept, division.runs, division.totals
     widest = np.max(np.diff(runs))

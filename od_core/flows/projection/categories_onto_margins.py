@@ -51,7 +51,7 @@ from od_core.kernels import kernel
 
 
 @kernel
-def round_rows(values, row_sums, bits):  # type: ignore[no-untyped-def]  # compiled
+def round_rows(values: Integers, row_sums: Integers, bits: int) -> Integers:
     """Return integers near Y with the row sums r; shape (columns, rows).
 
     Every entry is rounded down. The units that a row then lacks go to the largest entries of fraction plus carry, at
@@ -81,7 +81,7 @@ def round_rows(values, row_sums, bits):  # type: ignore[no-untyped-def]  # compi
 
 
 @kernel
-def repair_columns(values, column_sums, bits, rounded):  # type: ignore[no-untyped-def]  # compiled
+def repair_columns(values: Integers, column_sums: Integers, bits: int, rounded: Integers) -> int:
     """Move units within rows of N, ``rounded``, until its columns have the sums c. Return the number of moves.
 
     ``values`` is Y in fixed point with ``bits`` fractional bits.
@@ -113,7 +113,7 @@ def repair_columns(values, column_sums, bits, rounded):  # type: ignore[no-untyp
 
 
 @kernel
-def _move_units(giver, taker, slack, moved):  # type: ignore[no-untyped-def]  # compiled
+def _move_units(giver: Integers, taker: Integers, slack: Integers, moved: int) -> None:
     """Move ``moved`` units from the column ``giver`` to ``taker``, which has at least as many.
 
     Row i gives slack_i minus a common level, at least 0 and at most all it has, where ``slack`` is in whole units. At
@@ -231,7 +231,7 @@ def _project_all(estimates, weights, totals, parents, offsets, bits, projected):
 
 
 @kernel
-def _sum_margins(totals, by_category, bits):  # type: ignore[no-untyped-def]  # compiled
+def _sum_margins(totals: Integers, by_category: Integers, bits: int) -> int | np.int64:
     """Return the trips of a family, which are the sum of both margins; or a fault, as a negative number."""
     limit = np.int64(_LIMIT) >> bits
     children = categories = np.int64(0)
@@ -249,7 +249,9 @@ def _sum_margins(totals, by_category, bits):  # type: ignore[no-untyped-def]  # 
 
 
 @kernel
-def fits(estimates, weights, rows, columns, trips, bits):  # type: ignore[no-untyped-def]  # compiled
+def fits(
+    estimates: Integers, weights: Integers, rows: Integers, columns: Integers, trips: int | np.int64, bits: int
+) -> bool | np.bool_:
     """Return whether no sum or product of the family with these rows and columns can overflow."""
     size, total_weight = np.float64(trips) * np.float64(1 << bits), np.float64(0)
     longer = np.float64(max(len(rows), len(columns)))
@@ -284,7 +286,7 @@ def fit_to_margins(estimates, weights, rows, columns, row_sums, column_sums, bit
 
 
 @kernel
-def _ascend(values, row_sums, column_sums, bits):  # type: ignore[no-untyped-def]  # compiled
+def _ascend(values: Integers, row_sums: Integers, column_sums: Integers, bits: int) -> int:
     """Replace E by Y = max(E - a - b, 0), which has the row sums r and nearly the column sums c.
 
     Rounded down, row i has between r_i - K' 2^-bits and r_i. Columns are nearly right if they miss by less than 1/2
@@ -318,7 +320,7 @@ def _ascend(values, row_sums, column_sums, bits):  # type: ignore[no-untyped-def
 
 
 @kernel
-def _find_threshold(x, total):  # type: ignore[no-untyped-def]  # compiled
+def _find_threshold(x: Integers, total: np.int64) -> np.int64:
     """Return the smallest whole number t with sum max(x - t, 0) <= ``total``, from where no sum can overflow."""
     count = np.uint64(len(x))
     high = x[0]

@@ -100,10 +100,7 @@ def project_to_area_totals(
     shift_towards_totals(estimate, noise, runs, totals, area, of_areas, even=even)
     allowed = _ALLOWED * np.sqrt(of_areas.noise)
     rounded_up = _ROUNDED_UP if even else 0.0
-    trips: Integers = round_to_totals(
-        estimate, runs, totals, area, allowed, least, max(1, math.floor(least)), rounded_up
-    )
-    return trips
+    return round_to_totals(estimate, runs, totals, area, allowed, least, max(1, math.floor(least)), rounded_up)
 
 
 def shift_towards_totals(
@@ -123,7 +120,7 @@ def shift_towards_totals(
     def sum_shifted_block(block: tuple[int, int], *, replaces: bool = False) -> Reals:
         (first, last), found = block, np.zeros((2, len(move)))
         families = runs[first : last + 1], totals[first:last]
-        _sum_shifted_estimates(estimate, *families, area, scale, move, shift[first:last], *found, replaces)
+        _sum_shifted_estimates(estimate, *families, area, scale, move, shift[first:last], found[0], found[1], replaces)
         return found
 
     softness = _SOFTNESS * of_areas.noise / noise
@@ -160,7 +157,7 @@ def _sum_shifted_estimates(estimate, runs, totals, area, scale, move, shift, sum
 
 
 @kernel
-def give_in_turn(trips, cells, left, piece):  # type: ignore[no-untyped-def]  # compiled
+def give_in_turn(trips: Integers, cells: Integers, left: int, piece: int) -> None:
     """Add the trips that are left to cells, in pieces, first to last, and in the same order again."""
     at = 0
     while left > 0:
@@ -170,7 +167,7 @@ def give_in_turn(trips, cells, left, piece):  # type: ignore[no-untyped-def]  # 
 
 
 @kernel
-def _put_small_first(order, x, first, short, least):  # type: ignore[no-untyped-def]  # compiled
+def _put_small_first(order: Integers, x: Reals, first: int, short: Reals, least: float) -> tuple[int, int]:
     """Set the order of a node's flows: by what they are ``short`` of, those below ``least`` first; return both numbers.
 
     The flows begin at the position ``first`` of ``x``. Those that are 0 have no place in the order.
@@ -189,7 +186,16 @@ def _put_small_first(order, x, first, short, least):  # type: ignore[no-untyped-
 
 
 @kernel
-def round_to_totals(x, runs, totals, area, allowed, least, lump, rounded_up):  # type: ignore[no-untyped-def]  # compiled
+def round_to_totals(
+    x: Reals,
+    runs: Integers,
+    totals: Integers,
+    area: Numbers,
+    allowed: Reals,
+    least: float,
+    lump: int,
+    rounded_up: float,
+) -> Integers:
     """Return whole numbers near ``x``, whose sums by node are ``totals``, and those by area nearly those of ``x``.
 
     Each x of at least ``least`` is rounded down. The others of a node get the lumps that they fill together, of which

@@ -40,7 +40,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from od_core.errors import OdError
-from od_core.flows.arrays import Integers
+from od_core.flows.arrays import Integers, Reals
 from od_core.kernels import kernel
 from od_core.registry import refuse_unknown
 
@@ -69,7 +69,7 @@ def check_parents(noisy: Integers, totals: Integers, offsets: Integers) -> None:
 
 
 @kernel
-def _find_first_fault(noisy, totals, offsets):  # type: ignore[no-untyped-def]  # compiled
+def _find_first_fault(noisy: Integers, totals: Integers, offsets: Integers) -> int:
     """Return the fault of the first parent that has one: ``_EMPTY``, ``_NEGATIVE`` or ``_OVERFLOW``; 0 if none has."""
     low = high = np.int64(0)
     for i in range(np.uint64(len(noisy))):
@@ -123,7 +123,7 @@ def project_children_euclidean(noisy: Integers, totals: Integers, offsets: Integ
 
 
 @kernel
-def _project_euclidean(noisy, totals, offsets, projected):  # type: ignore[no-untyped-def]  # compiled
+def _project_euclidean(noisy: Integers, totals: Integers, offsets: Integers, projected: Integers) -> None:
     """Write the projected counts of the children of every parent into ``projected``."""
     for parent in range(len(totals)):
         children, total = offsets[parent + 1] - offsets[parent], totals[parent]
@@ -144,7 +144,15 @@ def _project_euclidean(noisy, totals, offsets, projected):  # type: ignore[no-un
 
 
 @kernel
-def _give(noisy, first, last, threshold, high, left, projected):  # type: ignore[no-untyped-def]  # compiled
+def _give(
+    noisy: Integers,
+    first: np.uint64,
+    last: np.uint64,
+    threshold: np.int64,
+    high: np.int64,
+    left: np.int64,
+    projected: Integers,
+) -> None:
     """Add the ``left`` units that are missing from the parent's total to the children with the largest x, one each.
 
     At least ``left`` children have x >= ``threshold``. During the bisection, at least ``left`` children have x >=
@@ -173,7 +181,9 @@ def _give(noisy, first, last, threshold, high, left, projected):  # type: ignore
 
 
 @kernel
-def find_least_threshold(noisy, first, last, high, total, at_least):  # type: ignore[no-untyped-def]  # compiled
+def find_least_threshold(
+    noisy: Integers, first: np.uint64, last: np.uint64, high: np.int64, total: np.int64, at_least: np.int64
+) -> np.int64:
     """Return the smallest whole number t >= ``at_least`` with sum max(x - t, 0) <= ``total``.
 
     The sum is over x = ``noisy[first:last]``, whose maximum is ``high``. Newton's method starts below t. Since the sum
@@ -235,7 +245,9 @@ def project_children(noisy: Integers, totals: Integers, offsets: Integers, order
 
 
 @kernel
-def _project_chebyshev(noisy, totals, offsets, descending, projected):  # type: ignore[no-untyped-def]  # compiled
+def _project_chebyshev(
+    noisy: Integers, totals: Integers, offsets: Integers, descending: bool, projected: Integers
+) -> None:
     """Write the projected counts of the children of every parent into ``projected``.
 
     The loops over children compile to vector instructions, which are five times as fast, because they contain no branch
@@ -318,7 +330,7 @@ def _take(noisy, first, last, low, high, a, distance, excess, capacity, descendi
 
 
 @kernel
-def shift_to_total(w, deviation, total, shift):  # type: ignore[no-untyped-def]  # compiled
+def shift_to_total(w: Reals, deviation: Reals, total: float, shift: float) -> float:
     """Return the shift for which max(w + shift * deviation, 0) has the sum ``total``, above 0, by Newton's method.
 
     It starts from ``shift``, which may be infinite. Each step computes the shift from the children that are above 0.
@@ -343,7 +355,7 @@ def shift_to_total(w, deviation, total, shift):  # type: ignore[no-untyped-def] 
 
 
 @kernel
-def project_to_total(w, deviation, total):  # type: ignore[no-untyped-def]  # compiled
+def project_to_total(w: Reals, deviation: Reals, total: float) -> None:
     """Replace w in place by the w' >= 0 with the sum ``total``, above 0, that minimises sum (w' - w)^2 / deviation.
 
     The solution is w' = max(w + shift * deviation, 0).

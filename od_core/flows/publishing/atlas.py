@@ -13,7 +13,7 @@ import json
 import math
 from collections.abc import Sequence
 from importlib.resources import files
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 from markupsafe import escape
@@ -117,7 +117,7 @@ def build_atlas_data(tables: FlowTables, certificate: Certificate, title: str) -
     return gzip.compress(start + padding + b"".join(columns.pieces), compresslevel=6, mtime=0)
 
 
-def _list_comparison_facts(certificate: Certificate) -> dict[str, Any]:
+def _list_comparison_facts(certificate: Certificate) -> dict[str, object]:
     """Return what another page compares with its own: the end of the period and its days, the facts, and the rules."""
     counts = list_compared_facts(certificate)
     categories = {
@@ -146,7 +146,7 @@ class _Columns:
         self.pieces: list[bytes] = []
         self._length = 0
 
-    def add(self, values: NDArray[Any]) -> dict[str, Any]:
+    def add(self, values: NDArray[np.generic]) -> dict[str, object]:
         """Add a column in the smallest type that holds its values exactly, and return where it is, for the header."""
         value_type = "f8"
         if len(values) == 0 or np.all(np.isfinite(values) & (values == np.floor(values))):
@@ -181,11 +181,11 @@ def _find_largest_node_count(tables: FlowTables, fits: Sequence[FittedTree], dep
     return max([flows, *map(len, measured)])
 
 
-def _make_geography_facts(geography: Geography, depth: int, columns: _Columns) -> dict[str, Any]:
+def _make_geography_facts(geography: Geography, depth: int, columns: _Columns) -> dict[str, object]:
     """Return the areas of the levels 1 to ``depth`` with their places, and the boundaries if the zones have some."""
     codes = [list(level) for level in geography.codes[1 : depth + 1]]
     labels = [list(level) for level in geography.labels[1 : depth + 1]]
-    facts: dict[str, Any] = {
+    facts: dict[str, object] = {
         "levels": list(geography.levels[:depth]),
         "codes": codes,
         "labels": None if labels == codes else labels,
@@ -212,7 +212,7 @@ def _compute_places(geography: Geography, level: int) -> Degrees:
     return places
 
 
-def _make_shape_facts(geography: Geography, depth: int, columns: _Columns) -> dict[str, Any]:
+def _make_shape_facts(geography: Geography, depth: int, columns: _Columns) -> dict[str, object]:
     """Return simplified boundaries of all levels; each point is a difference, in grid steps, from the one before."""
     levels = dissolve_boundaries(geography)
     finest = next(filter(None, map(compute_square_degrees, reversed(levels))))  # of the levels with boundaries
@@ -235,11 +235,11 @@ def _make_shape_facts(geography: Geography, depth: int, columns: _Columns) -> di
     }
 
 
-def _list_fitted_levels(fit: FittedTree, depth: int, columns: _Columns) -> dict[str, Any]:
+def _list_fitted_levels(fit: FittedTree, depth: int, columns: _Columns) -> dict[str, object]:
     """Return the levels of a fitted tree down to pairs of areas of the level ``depth``, or the next measured one."""
     last = 2 * depth
     last_position, has_lower = _find_last_kept(fit.levels, last)
-    levels: list[dict[str, Any]] = []
+    levels: list[dict[str, object]] = []
     for position, level in enumerate(fit.levels[: last_position + 1]):
         has_undivided = position < last_position and len(level.divided) < len(level.nodes)
         is_divided = np.isin(np.arange(len(level.nodes)), level.divided).astype(np.int8)
@@ -268,7 +268,7 @@ def _find_last_kept(levels: Sequence[FittedLevel], last: int) -> tuple[int, bool
     return position, position + 1 < len(levels)
 
 
-def _make_flow_facts(tables: FlowTables, depth: int, columns: _Columns) -> dict[str, Any]:
+def _make_flow_facts(tables: FlowTables, depth: int, columns: _Columns) -> dict[str, object]:
     """Return the flows above 0 between the areas of a level, sorted by origin and then destination."""
     tree = tables.tree
     origin, destination, trips = tree.sum_trips(tables.release.leaves, depth, depth)
@@ -292,7 +292,7 @@ def _make_selection_facts(
     return {name: [[getattr(one, of) for one in row] for row in found] for name, of in names.items()}
 
 
-def _make_distance_facts(tables: FlowTables, columns: _Columns) -> dict[str, Any]:
+def _make_distance_facts(tables: FlowTables, columns: _Columns) -> dict[str, object]:
     """Return the places of zones as unit vectors, and the ends of bands in km and, exactly, as squares of chords."""
     zones = ZoneDistances.from_tree(tables.tree)
     return {
@@ -307,7 +307,7 @@ def _make_distance_facts(tables: FlowTables, columns: _Columns) -> dict[str, Any
 
 def _make_segment_facts(
     tables: FlowTables, fits: Sequence[FittedTree], page_depth: int, columns: _Columns
-) -> dict[str, Any] | None:
+) -> dict[str, object] | None:
     """Return the flows by category and their measurements; None if no level has them."""
     depth = _choose_segment_depth(tables, fits, page_depth)
     if depth == 0:
@@ -331,11 +331,11 @@ def _make_segment_facts(
     return {"depth": depth, "pairs": pairs, "breakdowns": breakdowns}
 
 
-def _make_segment_fit_facts(fit: SegmentFit, last: int, columns: _Columns) -> list[dict[str, Any]]:
+def _make_segment_fit_facts(fit: SegmentFit, last: int, columns: _Columns) -> list[dict[str, object]]:
     """Return the levels of fitted categories, whose nodes are those of the totals; see :func:`_list_fitted_levels`."""
     trees = [category.levels for category in fit.categories]
     last_position, has_lower = _find_last_kept(trees[0], last)
-    levels: list[dict[str, Any]] = [
+    levels: list[dict[str, object]] = [
         {
             "noise": None if math.isinf(level.noise) else level.noise,
             "values": [columns.add(tree[position].noisy) for tree in trees],

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -17,6 +16,7 @@ from od_core.flows.interval_ends import DEVIATIONS
 from od_core.flows.release import Release
 from od_core.geography.geography import Geography
 from od_core.meaning.subject import Subject
+from od_core.publication.certificate import Certificate
 from od_core.publication.comparability import Comparability, check_comparability
 from od_core.publication.templates import render_data
 from od_core.records.segments import find
@@ -31,12 +31,12 @@ _COMPUTED = ("before", "after", "change", "significant", *PER_DAY.values())
 _EXAMPLES = 3
 """Largest number of areas that an error message names."""
 
-_UNKNOWN: Mapping[str, Any] = MappingProxyType({})
+_UNKNOWN: Any = MappingProxyType({})
 """A certificate that is not known."""
 
 
 def describe_cautions(
-    subject: Subject, before: Mapping[str, Any] = _UNKNOWN, after: Mapping[str, Any] = _UNKNOWN, *, lengths: bool = True
+    subject: Subject, before: Certificate = _UNKNOWN, after: Certificate = _UNKNOWN, *, lengths: bool = True
 ) -> str:
     """Return sentences on what else than travel changes flows, each after a space; an empty text if nothing is known.
 
@@ -61,7 +61,7 @@ def describe_cautions(
     return "".join(f" {sentence}" for sentence in render_data("changes.yaml", **values).values() if sentence)
 
 
-def name_mechanism_and_rule(certificate: Mapping[str, Any]) -> list[str]:
+def name_mechanism_and_rule(certificate: Certificate) -> list[str]:
     """Return the names of the mechanism of a release and of its rule of estimation, the chosen or the declared one."""
     options = certificate["mechanism"]["options"]
     rule, u = find_estimator(options), options.get("u")

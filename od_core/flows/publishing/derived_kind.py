@@ -70,7 +70,7 @@ class Source:
     release: Release
     certificate: Certificate
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, object]:
         """Return the facts of this release that the certificate of derived flows states."""
         spent = dict(self.certificate["spent"])
         return {
@@ -140,9 +140,9 @@ _COPIED_SENTENCES = {"contribution", "levels", "segments"}
 
 
 def make_derived_certificate(
-    kind: DerivedKind[Any],
+    kind: DerivedKind[D],
     key: ReleaseKey,
-    flows: DerivedFlows,
+    flows: D,
     sources: Sequence[Source],
     published: Path | None = None,
 ) -> Certificate:
@@ -195,11 +195,11 @@ def make_derived_certificate(
 
 
 def _describe_guarantee(
-    kind: DerivedKind[Any],
+    kind: DerivedKind[D],
     subject: Subject,
     sources: Sequence[Source],
     promises: Mapping[str, str],
-    uncounted: Mapping[str, Any] | None,
+    uncounted: Mapping[str, object] | None,
 ) -> dict[str, Any]:
     """Return the sentences of a certificate, with the ``promises`` for a change in one period and in all."""
     sentences: dict[str, Any] = render_data(
@@ -217,19 +217,19 @@ def _describe_guarantee(
     return sentences
 
 
-def _make_about_field(kind: DerivedKind[Any], main: Certificate) -> dict[str, Any]:
+def _make_about_field(kind: DerivedKind[D], main: Certificate) -> dict[str, object]:
     """Return what a publisher says of the release whose trips the flows are, with the kind in the title."""
     about = dict(read_publisher_texts(main))
     return {"about": about | {"title": f"{about['title']} ({kind.name})"}} if about else {}
 
 
-def _make_spending_facts(sources: Sequence[Source], guarantees: Mapping[str, Guarantee]) -> dict[str, Any]:
+def _make_spending_facts(sources: Sequence[Source], guarantees: Mapping[str, Guarantee]) -> dict[str, object]:
     """Return what the releases spent, their privacy losses, and the account with the largest cap if all state one."""
     rho = sum((source.release.spent.rho for source in sources), start=Fraction(0))
-    spent: dict[str, Any] = {"charged_rho_exact": "0", "rho_exact": str(rho)}
+    spent: dict[str, object] = {"charged_rho_exact": "0", "rho_exact": str(rho)}
     for name, guarantee in guarantees.items():
         spent[name] = {"epsilon": round_up_to_float(guarantee.epsilon), "delta": round_up_to_float(guarantee.delta)}
-    facts = {"spent": spent}
+    facts: dict[str, object] = {"spent": spent}
     if losses := {
         name: _make_loss_facts(guarantee) for name, guarantee in guarantees.items() if guarantee.rho is not None
     }:
@@ -261,7 +261,7 @@ def _format_promise(guarantee: Guarantee) -> str:
     return f"({epsilon}, {format_rounded_up(guarantee.delta)})" if guarantee.delta else epsilon
 
 
-def _make_loss_facts(guarantee: Guarantee) -> dict[str, Any]:
+def _make_loss_facts(guarantee: Guarantee) -> dict[str, object]:
     """Return the facts of a guarantee from which its exact privacy loss is computed: rho and, if known, variances."""
     variances = {"variances": [*map(str, guarantee.variances)]} if guarantee.variances else {}
     return {"rho_exact": str(guarantee.rho), **variances}
@@ -346,11 +346,11 @@ class DerivedKind(BundleKind[D]):
         step = "compare the releases that it is derived from, which its certificate lists as sources"
         raise OdError("OD-COMPARE-KIND", f"{key} is derived from published releases; {why}", next_step=step)
 
-    def facts(self, _flows: D) -> dict[str, Any]:
+    def facts(self, _flows: D) -> dict[str, object]:
         """Return the fields of the certificate that only these flows have."""
         return {}
 
-    def make_page_facts(self, _flows: D, _certificate: Certificate) -> dict[str, Any]:
+    def make_page_facts(self, _flows: D, _certificate: Certificate) -> dict[str, object]:
         """Return the facts that only the page of these flows shows, by name."""
         return {}
 
@@ -455,11 +455,11 @@ class AssistedKind(DerivedKind[AssistedFlows]):
             )
         return ordered
 
-    def facts(self, flows: AssistedFlows) -> dict[str, Any]:
+    def facts(self, flows: AssistedFlows) -> dict[str, object]:
         """Return how the flows were estimated: the name of the rule, and u if it has one."""
         return {"estimation": flows.rule.facts()}
 
-    def make_page_facts(self, flows: AssistedFlows, certificate: Certificate) -> dict[str, Any]:
+    def make_page_facts(self, flows: AssistedFlows, certificate: Certificate) -> dict[str, object]:
         """Return what the estimates learn from, the rule in words, and how they differ from the release."""
         sentences = _describe_derived_flows(flows, certificate)
         return {
@@ -472,7 +472,7 @@ class AssistedKind(DerivedKind[AssistedFlows]):
 ASSISTED = AssistedKind()
 
 
-def _compare_with_release(flows: AssistedFlows, *, intervals: bool) -> dict[str, Any]:
+def _compare_with_release(flows: AssistedFlows, *, intervals: bool) -> dict[str, object]:
     """Return how many flows differ from the released ones, and those that differ most, with or without intervals."""
     tree = flows.tree
     released, estimated = (

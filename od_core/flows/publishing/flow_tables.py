@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 import pandas as pd
@@ -354,7 +354,7 @@ def make_measurement_reader(release: Release, *, by_segment: bool) -> pa.RecordB
     return pa.RecordBatchReader.from_batches(SEGMENT_MEASUREMENT_SCHEMA if by_segment else MEASUREMENT_SCHEMA, batches)
 
 
-def list_level_errors(release: Release, breakdown: str = "") -> list[dict[str, Any]]:
+def list_level_errors(release: Release, breakdown: str = "") -> list[dict[str, object]]:
     """Return the noise and the expected error of the totals, or of one category, at each level of the flow tree.
 
     Both are in trips. The noise, a standard deviation, is None where nothing was measured; all errors are NaN if the

@@ -7,7 +7,6 @@ from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
 from itertools import chain, pairwise
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -68,7 +67,7 @@ _SHOWN = 10
 """Number of rows of the tables that Dagster shows."""
 
 
-def describe_uncounted_trips(releases: Sequence[Release], counted: int) -> dict[str, Any]:
+def describe_uncounted_trips(releases: Sequence[Release], counted: int) -> dict[str, dict[str, object]]:
     """Return the fact of a certificate on the trips that releases together do not count, beside those ``counted``.
 
     The noise of the releases is independent, so numbers and variances add up. Empty if a release did not measure it.
@@ -80,7 +79,7 @@ def describe_uncounted_trips(releases: Sequence[Release], counted: int) -> dict[
     trips = sum(number for _, number in measured)
     variance = sum((step.variance for step, _ in measured), Fraction(0))
     estimate, variances, left_out = np.array([float(trips)]), np.array([float(variance)]), max(trips, 0)
-    facts = {
+    facts: dict[str, object] = {
         "trips": trips,
         "lower": int(compute_lower_bound(estimate, variances)[0]),
         "upper": int(compute_upper_bound(estimate, variances)[0]),
@@ -110,7 +109,7 @@ class FlowKind(Kind[Release]):
     def refuse_comparison(self, key: ReleaseKey) -> None:
         """Refuse no release of flows; see the base class."""
 
-    def facts(self, release: Release, subject: Subject) -> dict[str, Any]:
+    def facts(self, release: Release, subject: Subject) -> dict[str, object]:
         """Return the facts that only certificates of flows have, such as the measured levels and the geographies."""
         plan = release.plan
         sides = {"origin": plan.tree.origin, "destination": plan.tree.destination}
@@ -150,14 +149,14 @@ class FlowKind(Kind[Release]):
         table["noise_standard_deviation"] = table["noise"].astype(float).fillna(0.0).round(3)
         return table.drop(columns=["noise", "error"])
 
-    def list_metadata(self, release: Release) -> dict[str, Any]:
+    def list_metadata(self, release: Release) -> dict[str, object]:
         """Return the number of trips, and the largest flows."""
         largest = label_areas(release.tree, release.flows.nlargest(_SHOWN, "trips"))
         return {"trips": int(release.leaves.trips.sum()), "largest_flows": largest}
 
     def list_published_metadata(
         self, release: Release, certificate: Certificate, context: ReleaseContext[Release]
-    ) -> dict[str, Any]:
+    ) -> dict[str, object]:
         """Return the largest flows with their intervals and, if there is an earlier period, the largest changes."""
         changed = find_largest_changes(release, certificate, context)
         largest = select_flows_between_zones(release, select_leaf_flows(release, certificate)).nlargest(_SHOWN, "trips")
@@ -232,7 +231,7 @@ class FlowKind(Kind[Release]):
             if not np.array_equal(trips.sum(axis=1), release.leaves.trips):
                 yield f"the flows by {name} do not sum to the flows"
 
-    def make_row(self, release: Release) -> dict[str, Any]:
+    def make_row(self, release: Release) -> dict[str, object]:
         """Return the values of the columns that only the database table ``releases`` has, by column."""
         tree = release.plan.tree
         return {
@@ -292,7 +291,7 @@ class FlowKind(Kind[Release]):
 FLOWS = FlowKind()
 
 
-def _describe_measured_step(plan: ReleasePlan, measurement: Measurement) -> dict[str, Any]:
+def _describe_measured_step(plan: ReleasePlan, measurement: Measurement) -> dict[str, object]:
     """Return the facts of the certificate on a step: a level, a level by categories of a breakdown, or area totals."""
     step, (origin_level, destination_level) = measurement.step, plan.level_names(measurement.step)
     return {

@@ -9,7 +9,7 @@ import json
 import math
 import sqlite3
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -339,7 +339,7 @@ def render_flow_map(
 
 
 def _sum_trips_at_ends(
-    flows: Sequence[Mapping[Any, Any]], ends: NDArray[np.float64]
+    flows: Sequence[Mapping[Hashable, Any]], ends: NDArray[np.float64]
 ) -> tuple[dict[_Place, int], dict[_Place, str]]:
     """Return the trips that begin or end at each end of the lines of flows, and the label of the area there."""
     trips, names = dict[_Place, int](), dict[_Place, str]()
@@ -350,7 +350,7 @@ def _sum_trips_at_ends(
     return trips, names
 
 
-def _list_shapes_by_level(geography: Geography) -> list[NDArray[Any]]:
+def _list_shapes_by_level(geography: Geography) -> list[NDArray[np.object_]]:
     """Return the boundaries of the areas of each level that has some, finest first."""
     return [level for level in reversed(dissolve_boundaries(geography)) if any(level)]
 
@@ -363,7 +363,7 @@ def _find_other_places(drawn: _Map, sides: Sequence[Geography], with_lines: Iter
     return [(x, y) for x, y in sorted(positions) if 0 <= x <= _WIDTH and 0 <= y <= height]
 
 
-def _make_outline_paths(drawn: _Map, levels: Sequence[NDArray[Any]], most: int) -> list[str]:
+def _make_outline_paths(drawn: _Map, levels: Sequence[NDArray[np.object_]], most: int) -> list[str]:
     """Return the path of the outlines in each frame, of the finest level that takes at most ``most`` characters."""
     for shapes in levels:
         parts: list[list[str]] = [[] for _ in drawn.frames]
@@ -383,7 +383,7 @@ def _make_outline_paths(drawn: _Map, levels: Sequence[NDArray[Any]], most: int) 
     return [""] * len(drawn.frames)
 
 
-def _make_line(start: tuple[float, float], end: tuple[float, float], part: float) -> dict[str, Any]:
+def _make_line(start: tuple[float, float], end: tuple[float, float], part: float) -> dict[str, object]:
     """Return the path, the arrowhead and the width of a line between two positions.
 
     It is bent, so that the opposite flow is seen. ``part`` has the trips of the flow, as a part of those of the largest

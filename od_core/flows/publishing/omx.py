@@ -97,7 +97,7 @@ def open_matrices(
     with openmatrix.open_file(secrets.token_hex(8), "w", **_IN_MEMORY) as file:
         file.root._v_attrs["SHAPE"] = np.array(shape, dtype=np.int32)
 
-        def add(name: str, places: Places | EllipsisType, values: pd.Series | NDArray[Any]) -> Any:
+        def add(name: str, places: Places | EllipsisType, values: pd.Series | NDArray[np.number]) -> Any:
             matrix = np.zeros(shape, dtype=np.asarray(values).dtype)
             matrix[places] = values
             node = file.create_carray(file.root.data, name, obj=matrix, track_times=False)
@@ -108,7 +108,7 @@ def open_matrices(
 
         yield add
         for dimension, (side, (geography, level)) in enumerate(zip(SIDES, sides, strict=True)):
-            lookups: dict[str, NDArray[Any]] = {side: _encode_utf8(geography.codes[level])}
+            lookups: dict[str, NDArray[np.generic]] = {side: _encode_utf8(geography.codes[level])}
             if geography.names is not None and any(geography.names[level]):
                 lookups[f"{side}_name"] = _encode_utf8(geography.names[level])
             if for_tools and (numbers := _parse_zone_numbers(geography.codes[level])) is not None:

@@ -70,7 +70,7 @@ def _read_segments(plan: ReleasePlan, leaves: Nodes, tables: Tables) -> dict[str
     return trips_by_breakdown
 
 
-def _iterate_measurements(plan: ReleasePlan, tables: Tables, levels: list[dict[str, Any]]) -> Iterator[Measurement]:
+def _iterate_measurements(plan: ReleasePlan, tables: Tables, levels: list[dict[str, object]]) -> Iterator[Measurement]:
     """Yield the measurement of each step of a plan; ``levels`` are the facts of the certificate on each step."""
     steps = (*plan.steps, *plan.area_total_steps)
     if len(steps) != len(levels):
@@ -283,7 +283,7 @@ def _release(certificate: Certificate, tables: Tables) -> Release:
     )
 
 
-def _plan(facts: dict[str, Any], areas: pd.DataFrame, versions: dict[str, str | None]) -> ReleasePlan:
+def _plan(facts: Mapping[str, Any], areas: pd.DataFrame, versions: dict[str, str | None]) -> ReleasePlan:
     """Return the plan with given facts. Raises OdError if this version of the software plans something else."""
     origin, destination = (
         build_published_geography(areas, facts[f"{side}_geography"], facts[f"{side}_unknown_zone"], versions.get(side))

@@ -103,7 +103,7 @@ def _reach(leaves: pd.DataFrame) -> dict[str, int]:
     }
 
 
-def make_flow_facts(flows: ReleasedFlows, certificate: Certificate) -> dict[str, Any]:
+def make_flow_facts(flows: ReleasedFlows, certificate: Certificate) -> dict[str, object]:
     """Return the facts that ``flows_page.html`` shows of a release or of derived flows, by name."""
     flows = with_fields(flows, selected=is_selected(certificate))
     leaves, interval, tree = select_leaf_flows(flows, certificate), format_confidence(certificate), flows.tree
@@ -162,7 +162,7 @@ def render_flow_pictures(release: Release, certificate: Certificate) -> dict[str
     return {} if drawn is None else {drawn["title"]: drawn["picture"]}
 
 
-def _summarise_largest_flows(release: ReleasedFlows, flows: pd.DataFrame, most: int) -> dict[str, Any]:
+def _summarise_largest_flows(release: ReleasedFlows, flows: pd.DataFrame, most: int) -> dict[str, object]:
     """Return the largest of some flows, their number, how many may be none, and the end of the longest bar.
 
     Flows that may be none are left out.
@@ -183,7 +183,7 @@ def _drop_uncertain_flows(flows: pd.DataFrame) -> pd.DataFrame:
     return flows[flows["lower"] > 0] if "lower" in flows else flows
 
 
-def _heat(release: ReleasedFlows, *, intervals: bool) -> dict[str, Any]:
+def _heat(release: ReleasedFlows, *, intervals: bool) -> dict[str, object]:
     """Return the trips between the large areas with the most trips.
 
     With intervals, numbers above 0 have words on these, and ``reach`` is how far the intervals reach.
@@ -227,7 +227,7 @@ def _make_matrix(flows: pd.DataFrame, sides: Mapping[str, Sequence[str]], kind: 
     return matrix
 
 
-def _list_area_indicators(tables: FlowTables) -> list[dict[str, Any]]:
+def _list_area_indicators(tables: FlowTables) -> Sequence[Mapping[str, object]]:
     """Return the indicators of large areas, and of the largest zones; none if both sides have different areas."""
     geography, shown = tables.tree.origin, []
     levels = {find_finest_level(geography, _MOST_AREAS), geography.depth} if tables.tree.same_geography else set()
@@ -243,7 +243,7 @@ def _list_area_indicators(tables: FlowTables) -> list[dict[str, Any]]:
     return shown
 
 
-def _sum_trips_by_distance(release: ReleasedFlows, certificate: Certificate) -> dict[str, Any] | None:
+def _sum_trips_by_distance(release: ReleasedFlows, certificate: Certificate) -> dict[str, object] | None:
     """Return all trips by distance; None if the bundle has no distances."""
     if not FlowTables.from_release(release, certificate).distance:
         return None
@@ -254,7 +254,7 @@ def _sum_trips_by_distance(release: ReleasedFlows, certificate: Certificate) -> 
     return {"rows": bands.to_dict("records"), "most": most}
 
 
-def _map(release: ReleasedFlows, certificate: Certificate) -> dict[str, Any] | None:
+def _map(release: ReleasedFlows, certificate: Certificate) -> Mapping[str, Any] | None:
     """Return the map of at most ``_MOST_DRAWN`` of the largest flows, and the largest of them; None if there are none.
 
     Flows that may be none are left out.
@@ -281,7 +281,7 @@ def _map(release: ReleasedFlows, certificate: Certificate) -> dict[str, Any] | N
     }
 
 
-def _count_flows_by_size(release: ReleasedFlows) -> list[dict[str, Any]]:
+def _count_flows_by_size(release: ReleasedFlows) -> list[dict[str, object]]:
     """Return the number of pairs of zones, and their trips, in each class of sizes of flows."""
     trips, rows = release.leaves.trips, []
     for low, high in list_size_classes(int(trips.max(initial=0))):
@@ -290,7 +290,7 @@ def _count_flows_by_size(release: ReleasedFlows) -> list[dict[str, Any]]:
     return rows
 
 
-def _summarise_segments(release: Release, breakdown: Breakdown, *, intervals: bool) -> dict[str, Any]:
+def _summarise_segments(release: Release, breakdown: Breakdown, *, intervals: bool) -> dict[str, object]:
     """Return the trips by category from all areas together, and from those with the most trips of a coarse level.
 
     The trips and the shares of a category in an area come with the ends of their intervals. Those of shares are 0 where
@@ -402,7 +402,7 @@ def _assess_comparability(certificate: Certificate, context: ReleaseContext[Rele
 
 def _summarise_changes(
     release: Release, certificate: Certificate, context: ReleaseContext[Release]
-) -> dict[str, Any] | None:
+) -> dict[str, object] | None:
     """Return how many flows changed by more than their uncertainty, and the largest changes; None if none are known."""
     changes_found = find_largest_changes(release, certificate, context)
     if changes_found is None:

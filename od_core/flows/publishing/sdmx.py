@@ -13,7 +13,7 @@ import re
 from collections.abc import Sequence
 from functools import partial
 from itertools import chain
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import pyarrow as pa
 
@@ -173,7 +173,7 @@ def write_structure(template: str, tables: FlowTables, certificate: Certificate,
     file.write(text.encode())
 
 
-def make_structure_facts(tables: FlowTables, certificate: Certificate) -> dict[str, Any]:
+def make_structure_facts(tables: FlowTables, certificate: Certificate) -> dict[str, object]:
     """Return the facts that every message on the structure of a series states.
 
     These are the code lists of areas, one or two, and one for each breakdown; and the concepts, by their roles those
@@ -232,7 +232,7 @@ def _format_urn(version: str, place: str, identifier: str, item: str = "") -> st
     return f"urn:sdmx:org.sdmx.infomodel.{place}={AGENCY}:{identifier}({version}){item and f'.{item}'}"
 
 
-def _make_area_list(side: str, geography: Geography) -> dict[str, Any]:
+def _make_area_list(side: str, geography: Geography) -> dict[str, object]:
     """Return the code list of areas without its identifier; ``side`` is ``AREA`` for those of both sides."""
     is_named = geography.names is not None
     meaning = "that of the area, and the description is the code" if is_named else "the code"
@@ -247,7 +247,7 @@ def _make_area_list(side: str, geography: Geography) -> dict[str, Any]:
     }
 
 
-def _make_category_list(breakdown: Breakdown) -> dict[str, Any]:
+def _make_category_list(breakdown: Breakdown) -> dict[str, object]:
     codes = [{"id": format_category_identifier(category), "name": category} for category in breakdown.categories]
     return {
         "name": f"Categories of {breakdown.name}",
