@@ -112,7 +112,7 @@ FIRST = ("jobs/test_foreign_project.py", "jobs/test_user_year.py", *RELEASES, "s
 """Begun before all others, so that nothing is waited for at the end: long ones, and those that mostly wait."""
 
 SPREAD = (
-    *("benchmarks/test_small_sizes.py", "faults/test_killed.py", "faults/test_soak.py", "jobs/test_examples.py"),
+    *("benchmarks/test_small_sizes.py", "faults/test_killed_draw.py", "faults/test_soak.py", "jobs/test_examples.py"),
     *("jobs/test_group_size_job.py", "jobs/test_release_job.py", "jobs/test_two_code_locations.py", "leaks/"),
     "statistical/test_group_size_choice.py",
     *("statistical/test_one_run_audit.py", "statistical/test_random_trees.py", "statistical/test_stops_audit.py"),

@@ -463,7 +463,7 @@ def check_bundle(folder: Path) -> Iterator[str]:
         yield from check_zip(folder, _release(folder), locate_zip(folder))
 
 
-def refuse_newer(certificate: Certificate) -> None:
+def refuse_newer_bundle(certificate: Certificate) -> None:
     """Raise OdError if a later version of this software published the bundle of a certificate in another format."""
     is_known = str(certificate.get("format", " certificate 1")).endswith(" certificate 1")
     if not is_known or certificate.get("bundle_format", 1) > BUNDLE_FORMAT:
@@ -476,12 +476,12 @@ def refuse_newer(certificate: Certificate) -> None:
 
 
 def read_certified_entries(releases: Path) -> dict[str, EntryName]:
-    """Return the ledger entries that readable certificates name, by release. Raises OdError as :func:`refuse_newer`."""
+    """Return the ledger entries that readable certificates name, by release. See :func:`refuse_newer_bundle`."""
     entries = {}
     for path in sorted(releases.glob(f"*/*/r*/{CERTIFICATE}")):
         with suppress(OSError, ValueError, KeyError, TypeError):  # verification reports faults of bundles
             certificate = json.loads(path.read_text(encoding="utf-8"))
-            refuse_newer(certificate)
+            refuse_newer_bundle(certificate)
             entry = certificate["ledger"]
             entries[str(certificate["release"])] = EntryName(int(entry["entry"]), str(entry["hash"]))
     return entries

@@ -364,7 +364,7 @@ def open_database(database: Path, *, read_only: bool = False) -> Iterator[duckdb
                 raise _make_locked_database_error(database.name) from None
             time.sleep(0.2)
     try:
-        refuse_newer(connection, database.name)
+        refuse_newer_database(connection, database.name)
         with _refuse_damaged_rows(database.name):
             yield connection
     except duckdb.IOException:
@@ -404,7 +404,7 @@ def _make_locked_database_error(name: str) -> OdError:
     )
 
 
-def refuse_newer(connection: duckdb.DuckDBPyConnection, name: str) -> None:
+def refuse_newer_database(connection: duckdb.DuckDBPyConnection, name: str) -> None:
     """Raise OdError if a newer version of this software wrote the database with the file name ``name``."""
     if _present(connection, ["format"]):
         newest = connection.execute("SELECT max(version) FROM format").fetchall()[0][0]

@@ -16,7 +16,7 @@ from od_core.flows.publishing.read_bundle import ReleaseRequest, open_flows
 from od_core.group_sizes.publishing import GROUP_SIZES
 from od_core.ledger.release_key import ReleaseKey
 from od_core.noise.backends import DRY_RUN
-from od_core.publication.bundle import CERTIFICATE
+from od_core.publication.bundle import CERTIFICATE, refuse_newer_bundle
 from od_core.publication.certificate import Certificate, is_derived
 from od_core.publication.database import list_stored_releases
 from od_core.publication.kind import BundleKind
@@ -75,7 +75,8 @@ def open_release(
         of their releases, which must lie below the same folder.
 
     Raises:
-        OdError: the file or the release does not exist (the message lists published releases); ``release`` is a key of
+        OdError: the file or the release does not exist (the message lists published releases); a later version of this
+            software published it in another format; ``release`` is a key of
             another period or revision than asked for, or is left out, but there are several series; the release in the
             database is not of flows; or the tables and the certificate of the release contradict each other.
 
@@ -96,6 +97,7 @@ def open_bundle(
     """
     with open_bundle_folder(place) as folder:
         certificate = read_bundle_certificate(folder)
+        refuse_newer_bundle(certificate)
         key = (request or ReleaseRequest()).find_newest([ReleaseKey.parse(certificate["release"])])
         with refuse_incomplete(name_bundle(folder)):
             return key, find_bundle_kind(certificate).open(folder)

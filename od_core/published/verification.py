@@ -34,7 +34,7 @@ from od_core.publication.bundle import (
     list_bundle_tables,
     list_differing_files,
     locate_zip,
-    refuse_newer,
+    refuse_newer_bundle,
     write_bundle,
 )
 from od_core.publication.certificate import (
@@ -93,7 +93,7 @@ def verify_release(published: Published) -> list[Finding]:
     try:
         certificate = read_certificate(published.bundle / CERTIFICATE)
         kind: Any = find_bundle_kind(certificate)
-        refuse_newer(certificate)
+        refuse_newer_bundle(certificate)
         if kind.is_derived:
             part = "sources"
             sources = open_published_sources(published.bundle, certificate)

@@ -28,7 +28,7 @@ from od_core.ledger.measurements import NoisyVector
 from od_core.ledger.release_key import ReleaseKey
 from od_core.publication.bundle import CERTIFICATE, PARQUET, locate_table
 from od_core.publication.certificate import Certificate, is_selected
-from od_core.publication.database import CLOSED, read_release_keys, refuse_newer, refuse_newer_duckdb
+from od_core.publication.database import CLOSED, read_release_keys, refuse_newer_database, refuse_newer_duckdb
 from od_core.publication.read_back import (
     make_absent_release_error,
     make_changed_data_error,
@@ -218,7 +218,7 @@ def _refuse_missing(folder: Path, names: Sequence[str]) -> None:
 def _read_database_tables(file: Path, request: ReleaseRequest) -> tuple[Certificate, Tables]:
     try:
         with _open_for_reading(file) as connection:
-            refuse_newer(connection, file.name)
+            refuse_newer_database(connection, file.name)
             key = str(_find_newest_flows(connection, request))
             text = connection.execute("SELECT certificate FROM releases WHERE release = ?", [key]).fetchall()[0][0]
             certificate = json.loads(text)
