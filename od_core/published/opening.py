@@ -97,10 +97,11 @@ def open_bundle(
     """
     with open_bundle_folder(place) as folder:
         certificate = read_bundle_certificate(folder)
-        refuse_newer_bundle(certificate)
         key = (request or ReleaseRequest()).find_newest([ReleaseKey.parse(certificate["release"])])
+        kind = find_bundle_kind(certificate)
+        refuse_newer_bundle(certificate)
         with refuse_incomplete(name_bundle(folder)):
-            return key, find_bundle_kind(certificate).open(folder)
+            return key, kind.open(folder)
 
 
 @contextmanager

@@ -157,6 +157,16 @@ def test_a_certificate_of_a_later_version_is_refused_with_its_format(shelf, tmp_
         open_release(tmp_path / "r1")
 
 
+@pytest.mark.parametrize("packed", [False, True], ids=["folder", "zip"])
+def test_a_bundle_with_files_of_a_later_version_is_refused(shelf, tmp_path, packed):
+    bundle = Path(shutil.copytree(shelf / "flows", tmp_path / "r1"))
+    certificate = json.loads((bundle / "certificate.json").read_text(encoding="utf-8"))
+    certificate["bundle_format"] += 1
+    (bundle / "certificate.json").write_text(json.dumps(certificate), encoding="utf-8")
+    with pytest.raises(OdError, match=r"OD-BUNDLE-NEWER: commuters/2001-06/r1 has a bundle of a later format"):
+        open_release(zipped(bundle, tmp_path / "r1.zip") if packed else bundle)
+
+
 def without_noisy_counts(bundle: Path) -> None:
     path = bundle / "tables/noisy_measurements.parquet"
     pd.read_parquet(path).drop(columns="noisy").to_parquet(path)
